@@ -1,0 +1,125 @@
+//! A bundle's folder and the files in it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::{Error, RowsError};
+use crate::header;
+use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::sums;
+
+pub(crate) const MANIFEST: &str = "manifest.json";
+pub(crate) const ROWS: &str = "rows.safetensors";
+pub(crate) const SUMS: &str = "rows.sums";
+
+/// Every file of a bundle; a folder with any other is not one.
+pub(crate) const FILES: [&str; 3] = [MANIFEST, ROWS, SUMS];
+
+/// The files of a bundle whose manifest, sizes and headers agree.
+pub(crate) struct Bundle {
+    pub(crate) manifest: Manifest,
+    pub(crate) rows: File,
+    pub(crate) sums: File,
+}
+
+impl Bundle {
+    /// Opens the bundle at `path`.
+    ///
+    /// All files come from one folder, held open, even if a build swaps the path meanwhile.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        // A swap can only make a file vanish if the folder that we hold was replaced and removed;
+        // then the path names another folder. Each round needs one more whole build to finish.
+        const ATTEMPT_COUNT_MAX: usize = 16;
+        let mut attempt_count = 1;
+        loop {
+            let folder = open_folder(path)?;
+            match Self::open_in(path, &folder) {
+                Err(Error::MissingFile { .. } | Error::NotABundle { .. })
+                    if attempt_count < ATTEMPT_COUNT_MAX && was_replaced(path, &folder) =>
+                {
+                    attempt_count += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn open_in(path: &Path, folder: &File) -> Result<Self, Error> {
+        let manifest_file = open_file(path, folder, MANIFEST).map_err(|error| match error {
+            Error::MissingFile { path, .. } => Error::NotABundle { path },
+            other => other,
+        })?;
+        let manifest = read_manifest(path, &manifest_file)?;
+        let shape = manifest.shape();
+
+        let rows = open_file(path, folder, ROWS)?;
+        let (size, head) = read_head(path, &rows, ROWS, header::DATA_OFFSET)?;
+        header::check_header(shape, &head, size)
+            .map_err(|source| Error::Rows { path: path.join(ROWS), source })?;
+
+        let sums = open_file(path, folder, SUMS)?;
+        let (size, head) = read_head(path, &sums, SUMS, sums::MARK.len())?;
+        sums::check_sums(shape, &head, size)
+            .map_err(|source| Error::Rows { path: path.join(SUMS), source })?;
+
+        Ok(Self { manifest, rows, sums })
+    }
+}
+
+/// Opens the folder itself, as a handle that survives a rename.
+fn open_folder(path: &Path) -> Result<File, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(folder) => Ok(File::from(folder)),
+        Err(rustix::io::Errno::NOTDIR) => Err(Error::NotABundle { path: path.to_owned() }),
+        Err(errno) => Err(Error::io("open", path)(errno.into())),
+    }
+}
+
+fn open_file(path: &Path, folder: &File, name: &'static str) -> Result<File, Error> {
+    // NONBLOCK: to open a pipe of that name must not wait for a writer. Plain files ignore it.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => {
+            return Err(Error::MissingFile { path: path.to_owned(), file: name });
+        }
+        Err(errno) => return Err(Error::io("open", path.join(name))(errno.into())),
+    };
+    let metadata = file.metadata().map_err(Error::io("read the size of", path.join(name)))?;
+    if !metadata.is_file() {
+        return Err(Error::Rows { path: path.join(name), source: RowsError::NotAFile });
+    }
+    Ok(file)
+}
+
+fn read_manifest(path: &Path, file: &File) -> Result<Manifest, Error> {
+    let path = path.join(MANIFEST);
+    let mut bytes = Vec::new();
+    // One byte past the limit is enough for the parser to say that there is too much.
+    file.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Error::io("read", &path))?;
+    Manifest::from_json(&bytes).map_err(|source| Error::Manifest { path, source })
+}
+
+/// The size of a file and its first `count` bytes (fewer if it is shorter).
+fn read_head(path: &Path, file: &File, name: &str, count: usize) -> Result<(u64, Vec<u8>), Error> {
+    let read = || -> io::Result<(u64, Vec<u8>)> {
+        let size = file.metadata()?.len();
+        let mut head = vec![0; usize::try_from(size).unwrap_or(count).min(count)];
+        file.read_exact_at(&mut head, 0)?;
+        Ok((size, head))
+    };
+    read().map_err(Error::io("read", path.join(name)))
+}
+
+/// Whether `path` now names another folder than the one that was opened.
+fn was_replaced(path: &Path, folder: &File) -> bool {
+    match (path.metadata(), folder.metadata()) {
+        (Ok(now), Ok(then)) => (now.dev(), now.ino()) != (then.dev(), then.ino()),
+        _ => false,
+    }
+}

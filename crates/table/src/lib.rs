@@ -1,0 +1,57 @@
+//! The table bundle: embedding rows, their manifest, and how to read, check and write them.
+//!
+//! A bundle is a folder of three files:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `manifest.json` | name, format version, shape, BLAKE3 of the content and of `rows.sums`, a checksum of itself |
+//! | `rows.safetensors` | tensor `weight`, and for `int8` a tensor `scale`; any safetensors reader opens it |
+//! | `rows.sums` | one CRC-32 a row, so that damage is pinned to a row |
+//!
+//! [`build`] makes one from a safetensors, NumPy or torch file without holding the table in
+//! memory; [`Table::open`] maps one; [`verify`] reads every byte and names the damaged rows. A
+//! build is atomic: killed at any point, the bundle that stood before still stands.
+//!
+//! ```
+//! use hushtable_table::{DType, Table, decode_rows};
+//!
+//! let table = Table::from_weight("films", 2, 3, DType::F16, &[0.5, 1.0, -2.0, 0.0, 4.0, 8.0])?;
+//! let mut served = vec![0; table.row_bytes()];
+//! table.copy_rows(1, &mut served)?;
+//! let mut values = [0.0; 3];
+//! decode_rows(DType::F16, 3, &served, &mut values)?;
+//! assert_eq!(values, [0.0, 4.0, 8.0]);
+//! # Ok::<(), hushtable_table::Error>(())
+//! ```
+
+// The one exception is `mapping`, which wraps the memory map and says why that is sound.
+#![deny(unsafe_code)]
+
+mod build;
+mod bundle;
+mod codec;
+mod dtype;
+mod error;
+mod header;
+mod manifest;
+mod mapping;
+mod shape;
+mod source;
+mod staging;
+mod sums;
+mod table;
+mod verify;
+mod version;
+mod writer;
+
+pub use build::{BuildSpec, build};
+pub use codec::{decode_rows, encode_rows};
+pub use dtype::DType;
+pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
+pub use manifest::{FORMAT_VERSION, Manifest};
+pub use shape::{ROW_BYTES_MAX, ROWS_MAX, Shape, ShapeError};
+pub use source::{Element, NpyError, PickleError, Source, SourceError, SourceFormat, TensorInfo};
+pub use source::{TorchError, ZipError, scan};
+pub use table::Table;
+pub use verify::{Damage, Report, verify};
+pub use version::Version;

@@ -1,0 +1,237 @@
+//! One tensor in a file: what it is, where it lies, and its rows.
+
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use serde::Serialize;
+
+use super::SourceError;
+use super::read_at::ReadAt;
+use crate::dtype::DType;
+use crate::error::{CodecError, Error};
+
+/// How many names an error lists.
+const CANDIDATES_LISTED_MAX: usize = 8;
+
+/// The floats that a table can be built from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Element {
+    /// bfloat16.
+    Bf16,
+    /// Half precision.
+    F16,
+    /// Single precision.
+    F32,
+    /// Double precision; rounded to f32 on the way in.
+    F64,
+}
+
+impl Element {
+    /// Bytes of one value.
+    pub(crate) const fn size(self) -> u64 {
+        match self {
+            Self::Bf16 | Self::F16 => 2,
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// The table dtype that keeps these values, as far as one does.
+    pub(crate) const fn dtype(self) -> DType {
+        match self {
+            Self::Bf16 => DType::Bf16,
+            Self::F16 => DType::F16,
+            Self::F32 | Self::F64 => DType::F32,
+        }
+    }
+
+    /// Whether a table of `dtype` holds the very bytes of the source.
+    pub(crate) fn is_stored_as(self, dtype: DType) -> bool {
+        self != Self::F64 && self.dtype() == dtype
+    }
+}
+
+/// A tensor that a file holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// Its name; empty when the file holds one tensor without a name.
+    pub name: String,
+    /// Its dimensions.
+    pub shape: Vec<u64>,
+    /// What its values are called in the file's format.
+    pub dtype: String,
+    /// Its values' type, if a table can be built from them.
+    pub element: Option<Element>,
+}
+
+impl TensorInfo {
+    /// Whether a table can be built from this tensor.
+    pub fn is_table(&self) -> bool {
+        self.element.is_some() && self.shape.len() == 2
+    }
+}
+
+/// A tensor and where its values lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) info: TensorInfo,
+    /// Byte offset of the first value in the file.
+    pub(crate) offset: u64,
+    /// Bytes from `offset` on that belong to the tensor's storage; within the file.
+    pub(crate) byte_count: u64,
+    /// Values from one row to the next, if values of a row are adjacent; `None` if they are not.
+    pub(crate) row_stride: Option<u64>,
+}
+
+/// Picks the table among a file's tensors.
+pub(crate) fn select(entries: Vec<Entry>, key: Option<&str>) -> Result<Entry, SourceError> {
+    let tensor_count = entries.len();
+    let tables = || entries.iter().filter(|entry| entry.info.is_table());
+    let candidate_count = tables().count();
+    let candidates: Vec<String> =
+        tables().take(CANDIDATES_LISTED_MAX).map(|entry| entry.info.name.clone()).collect();
+    let found = match key {
+        Some(key) => entries.iter().position(|entry| entry.info.name == key).ok_or_else(|| {
+            let key = key.chars().take(256).collect();
+            SourceError::MissingKey { key, candidates, candidate_count }
+        })?,
+        // A file of one tensor: say what is wrong with it rather than that there is none.
+        None if tensor_count == 1 => 0,
+        None => match candidate_count {
+            0 => return Err(SourceError::NoTable { tensor_count }),
+            1 => entries.iter().position(|entry| entry.info.is_table()).unwrap_or_default(),
+            _ => return Err(SourceError::AmbiguousKey { candidates, candidate_count }),
+        },
+    };
+    entries.into_iter().nth(found).ok_or(SourceError::NoTable { tensor_count })
+}
+
+/// A two-dimensional float tensor whose rows can be read.
+#[derive(Debug)]
+pub(crate) struct Tensor<R> {
+    file: R,
+    path: PathBuf,
+    name: String,
+    element: Element,
+    rows: u64,
+    dim: usize,
+    offset: u64,
+    row_stride_bytes: u64,
+}
+
+impl<R: ReadAt> Tensor<R> {
+    /// Checks that `entry` is a table and that all of it is in its storage.
+    pub(crate) fn new(file: R, path: &Path, entry: Entry) -> Result<Self, SourceError> {
+        let Entry { info, offset, byte_count, row_stride } = entry;
+        let TensorInfo { name, shape, dtype, element } = info;
+        let Some(element) = element else {
+            return Err(SourceError::Element { name, dtype });
+        };
+        let [rows, dim] = shape[..] else {
+            return Err(SourceError::Rank { name, shape });
+        };
+        let Some(row_stride) = row_stride.filter(|stride| *stride >= dim || rows <= 1) else {
+            return Err(SourceError::Strides { name });
+        };
+        // In 128 bits nothing below can wrap; an empty tensor needs no bytes (and is refused
+        // as a shape later).
+        let wide = u128::from;
+        let span = match (rows, dim) {
+            (0, _) | (_, 0) => 0,
+            _ => (wide(rows - 1) * wide(row_stride) + wide(dim)) * wide(element.size()),
+        };
+        if span > wide(byte_count) {
+            let expected = u64::try_from(wide(offset) + span).unwrap_or(u64::MAX);
+            return Err(SourceError::Truncated { expected, found: offset + byte_count });
+        }
+        let row_stride_bytes = if rows <= 1 { 0 } else { row_stride * element.size() };
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            name,
+            element,
+            rows,
+            dim: usize::try_from(dim).unwrap_or(usize::MAX),
+            offset,
+            row_stride_bytes,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn element(&self) -> Element {
+        self.element
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    pub(crate) fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Reads the bytes of rows `first` .. `first + count`, without gaps, into `raw`.
+    ///
+    /// The caller has made a [`Shape`](crate::shape::Shape) of the tensor's rows and dim, which
+    /// bounds a row.
+    pub(crate) fn read_rows(
+        &self,
+        first: u64,
+        count: usize,
+        raw: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let wrong = |source| Error::Source { path: self.path.clone(), source };
+        let row_bytes = self.dim * self.element.size() as usize;
+        raw.resize(count * row_bytes, 0);
+        let start = self.offset + first * self.row_stride_bytes;
+        if count == 1 || self.row_stride_bytes == row_bytes as u64 {
+            return self.file.read_into(raw, start).map_err(wrong);
+        }
+        for (i, row) in raw.chunks_exact_mut(row_bytes).enumerate() {
+            let offset = start + i as u64 * self.row_stride_bytes;
+            self.file.read_into(row, offset).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Converts the bytes of whole rows from `first` on to float32.
+    pub(crate) fn convert(
+        &self,
+        first: u64,
+        raw: &[u8],
+        values: &mut Vec<f32>,
+    ) -> Result<(), CodecError> {
+        values.clear();
+        match self.element {
+            Element::Bf16 => values
+                .extend(raw.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32())),
+            Element::F16 => values
+                .extend(raw.as_chunks().0.iter().map(|bytes| f16::from_le_bytes(*bytes).to_f32())),
+            Element::F32 => {
+                values.extend(raw.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+            }
+            Element::F64 => {
+                for (i, bytes) in raw.as_chunks().0.iter().enumerate() {
+                    let value = f64::from_le_bytes(*bytes);
+                    let narrow = value as f32;
+                    if narrow.is_infinite() && value.is_finite() {
+                        return Err(CodecError::Overflow {
+                            row: first + (i / self.dim) as u64,
+                            column: i % self.dim,
+                            value,
+                            dtype: "f32",
+                        });
+                    }
+                    values.push(narrow);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! A table that can be read: an opened bundle, or one in memory.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::build::write_table;
+use crate::bundle::Bundle;
+use crate::codec::{count_nonfinite, encode_rows_from};
+use crate::dtype::DType;
+use crate::error::{CodecError, Error};
+use crate::header::{DATA_OFFSET, scales_bytes};
+use crate::manifest::{Manifest, ManifestSpec, check_name};
+use crate::mapping::Mapping;
+use crate::shape::Shape;
+use crate::sums;
+use crate::version::{ContentHasher, Version};
+
+/// A table that can be read: an opened bundle, or one in memory.
+///
+/// Rows are read as *served*: little-endian, row-major; an `int8` row is its f32 scale and then
+/// its bytes.
+pub struct Table {
+    manifest: Manifest,
+    path: Option<PathBuf>,
+    storage: Storage,
+}
+
+enum Storage {
+    /// `rows.safetensors`, header included.
+    Mapped(Mapping),
+    /// The rows as served.
+    Memory(Vec<u8>),
+}
+
+impl Table {
+    /// Opens the bundle at `path`, memory-mapped.
+    ///
+    /// Checks the manifest, the sizes and the headers, but does not read the rows: [`verify`]
+    /// does. The opened table stays whole when a build replaces the bundle. Do not write to a
+    /// bundle's files in place: bytes under an open table would change, and a file cut short
+    /// would end the process with SIGBUS on the next read.
+    ///
+    /// [`verify`]: crate::verify
+    ///
+    /// # Errors
+    /// [`Error::NotABundle`], [`Error::MissingFile`], [`Error::Manifest`], [`Error::Rows`] or
+    /// [`Error::Io`], each with the path.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let bundle = Bundle::open(path)?;
+        Self::map(path, &bundle)
+    }
+
+    /// Maps the rows of an open bundle.
+    pub(crate) fn map(path: &Path, bundle: &Bundle) -> Result<Self, Error> {
+        let mapping = Mapping::new(&bundle.rows).map_err(Error::io("map the rows of", path))?;
+        // The size was checked before, but the file may have been cut short since.
+        let expected = DATA_OFFSET as u64 + bundle.manifest.shape().content_bytes();
+        if mapping.len() as u64 != expected {
+            let found = mapping.len() as u64;
+            let source = crate::error::RowsError::FileSize { expected, found };
+            return Err(Error::Rows { path: path.join(crate::bundle::ROWS), source });
+        }
+        Ok(Self {
+            manifest: bundle.manifest.clone(),
+            path: Some(path.to_owned()),
+            storage: Storage::Mapped(mapping),
+        })
+    }
+
+    /// Makes a table in memory from float32 values, row-major: `rows` × `dim` of them.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::Shape`], or [`Error::Codec`] when `values` has another length,
+    /// or holds one that `dtype` cannot (see [`encode_rows`](crate::encode_rows)).
+    pub fn from_weight(
+        name: &str,
+        rows: u64,
+        dim: usize,
+        dtype: DType,
+        values: &[f32],
+    ) -> Result<Self, Error> {
+        check_name(name)?;
+        let shape = Shape::new(rows, dim, dtype)?;
+        let expected = rows as usize * dim;
+        if values.len() != expected {
+            return Err(CodecError::ValueCount { expected, found: values.len() }.into());
+        }
+        let mut served = vec![0; shape.content_bytes() as usize];
+        encode_rows_from(0, dtype, dim, values, &mut served)?;
+
+        let mut content = ContentHasher::new(shape);
+        content.update(&served);
+        let mut row_sums = blake3::Hasher::new();
+        row_sums.update(&sums::MARK);
+        let mut chunk_sums = Vec::new();
+        for chunk in served.chunks(shape.rows_per_chunk() * shape.row_bytes()) {
+            chunk_sums.clear();
+            sums::append_sums(shape, chunk, &mut chunk_sums);
+            row_sums.update(&chunk_sums);
+        }
+        let manifest = Manifest::new(ManifestSpec {
+            name: name.to_owned(),
+            shape,
+            content: content.finish(),
+            row_sums: *row_sums.finalize().as_bytes(),
+            nonfinite_count: count_nonfinite(dtype, dim, &served),
+            created_from: "memory".to_owned(),
+        });
+        Ok(Self { manifest, path: None, storage: Storage::Memory(served) })
+    }
+
+    /// Copies rows `first` .. `first` + n as served into `out`, which has n × [`row_bytes`] bytes.
+    ///
+    /// [`row_bytes`]: Self::row_bytes
+    ///
+    /// # Errors
+    /// [`Error::Codec`] when `out` is no whole number of rows, [`Error::RowRange`] when the table
+    /// ends before the last row asked for.
+    pub fn copy_rows(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
+        let shape = self.shape();
+        let row_bytes = shape.row_bytes();
+        if !out.len().is_multiple_of(row_bytes) {
+            return Err(CodecError::PartialRow { byte_count: out.len(), row_bytes }.into());
+        }
+        let (count, rows) = ((out.len() / row_bytes) as u64, shape.rows());
+        if first.checked_add(count).is_none_or(|end| end > rows) {
+            return Err(Error::RowRange { first, count, rows });
+        }
+        let start = first as usize * row_bytes;
+        match &self.storage {
+            Storage::Memory(served) => out.copy_from_slice(&served[start..start + out.len()]),
+            Storage::Mapped(file) if shape.dtype() == DType::Int8 => {
+                let (scales, codes) = file[DATA_OFFSET..].split_at(scales_bytes(shape) as usize);
+                let first = first as usize;
+                let rows = scales[4 * first..]
+                    .chunks_exact(4)
+                    .zip(codes[first * shape.dim()..].chunks_exact(shape.dim()));
+                for (row, (scale, codes)) in out.chunks_exact_mut(row_bytes).zip(rows) {
+                    row[..4].copy_from_slice(scale);
+                    row[4..].copy_from_slice(codes);
+                }
+            }
+            Storage::Mapped(file) => {
+                out.copy_from_slice(&file[DATA_OFFSET + start..][..out.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the table as a bundle at `path`, replacing an older bundle in one step.
+    ///
+    /// # Errors
+    /// As [`build`](crate::build), without those of a source.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        write_table(self, path)
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        self.manifest.name()
+    }
+
+    /// How many rows, 1 to 2^32.
+    pub fn rows(&self) -> u64 {
+        self.shape().rows()
+    }
+
+    /// Values a row.
+    pub fn dim(&self) -> usize {
+        self.shape().dim()
+    }
+
+    /// How a value is stored.
+    pub fn dtype(&self) -> DType {
+        self.shape().dtype()
+    }
+
+    /// Bytes of one served row, 1 to 65,536.
+    pub fn row_bytes(&self) -> usize {
+        self.shape().row_bytes()
+    }
+
+    /// Rows, dim and dtype.
+    pub fn shape(&self) -> Shape {
+        self.manifest.shape()
+    }
+
+    /// What the content hashes to, as the manifest has it.
+    pub fn version(&self) -> Version {
+        self.manifest.version()
+    }
+
+    /// What the bundle says of itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The bundle's folder, as given to [`open`](Self::open); `None` for a table in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The bytes of `rows.safetensors`, if the table was opened.
+    pub(crate) fn mapping(&self) -> Option<&Mapping> {
+        match &self.storage {
+            Storage::Mapped(mapping) => Some(mapping),
+            Storage::Memory(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the rows.
+        f.debug_struct("Table")
+            .field("manifest", &self.manifest)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}

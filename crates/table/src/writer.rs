@@ -1,0 +1,139 @@
+//! Writes a bundle, rows in order, without holding them.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::bundle;
+use crate::codec::count_nonfinite;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::header::{DATA_OFFSET, encode_header, scales_bytes};
+use crate::manifest::{Manifest, ManifestSpec, clip_created_from};
+use crate::shape::Shape;
+use crate::staging::Staging;
+use crate::sums;
+use crate::version::ContentHasher;
+
+/// Takes rows as served, in order, and ends as a bundle at its path.
+pub(crate) struct BundleWriter {
+    shape: Shape,
+    staging: Staging,
+    rows: File,
+    sums: BufWriter<File>,
+    content: ContentHasher,
+    row_sums: blake3::Hasher,
+    nonfinite_count: u64,
+    /// Bytes of scales and of weights written so far.
+    scales_done: u64,
+    weights_done: u64,
+    scratch: Vec<u8>,
+}
+
+impl BundleWriter {
+    /// Starts a bundle that is to stand at `out`.
+    pub(crate) fn new(out: &Path, shape: Shape) -> Result<Self, Error> {
+        let staging = Staging::new(out)?;
+        let rows = staging.create_file(bundle::ROWS)?;
+        let mut sums = BufWriter::new(staging.create_file(bundle::SUMS)?);
+        let mut row_sums = blake3::Hasher::new();
+        rows.write_all_at(&encode_header(shape), 0)
+            .map_err(Error::io("write", staging.file_path(bundle::ROWS)))?;
+        sums.write_all(&sums::MARK).map_err(Error::io("write", staging.file_path(bundle::SUMS)))?;
+        row_sums.update(&sums::MARK);
+        Ok(Self {
+            shape,
+            staging,
+            rows,
+            sums,
+            content: ContentHasher::new(shape),
+            row_sums,
+            nonfinite_count: 0,
+            scales_done: 0,
+            weights_done: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Appends whole rows as served.
+    pub(crate) fn push(&mut self, served: &[u8]) -> Result<(), Error> {
+        let shape = self.shape;
+        debug_assert!(served.len().is_multiple_of(shape.row_bytes()));
+        self.content.update(served);
+        self.nonfinite_count += count_nonfinite(shape.dtype(), shape.dim(), served);
+
+        self.scratch.clear();
+        sums::append_sums(shape, served, &mut self.scratch);
+        self.row_sums.update(&self.scratch);
+        self.sums
+            .write_all(&self.scratch)
+            .map_err(Error::io("write", self.staging.file_path(bundle::SUMS)))?;
+
+        match shape.dtype() {
+            DType::Int8 => self.write_split(served),
+            DType::Bf16 | DType::F16 | DType::F32 => {
+                let offset = DATA_OFFSET as u64 + self.weights_done;
+                self.weights_done += served.len() as u64;
+                self.write_rows(served, offset)
+            }
+        }
+    }
+
+    /// `int8` rows: scales to the first tensor, weights to the second.
+    fn write_split(&mut self, served: &[u8]) -> Result<(), Error> {
+        let rows = served.chunks_exact(self.shape.row_bytes());
+        let mut split = std::mem::take(&mut self.scratch);
+        split.clear();
+        split.extend(rows.clone().flat_map(|row| &row[..4]));
+        self.write_rows(&split, DATA_OFFSET as u64 + self.scales_done)?;
+        self.scales_done += split.len() as u64;
+
+        split.clear();
+        for row in rows {
+            split.extend_from_slice(&row[4..]);
+        }
+        let offset = DATA_OFFSET as u64 + scales_bytes(self.shape) + self.weights_done;
+        self.write_rows(&split, offset)?;
+        self.weights_done += split.len() as u64;
+        self.scratch = split;
+        Ok(())
+    }
+
+    fn write_rows(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        let path = || self.staging.file_path(bundle::ROWS);
+        self.rows.write_all_at(bytes, offset).map_err(|error| Error::io("write", path())(error))
+    }
+
+    /// Flushes everything to the disk and puts the bundle in its place.
+    pub(crate) fn finish(self, name: &str, created_from: &str) -> Result<Manifest, Error> {
+        assert_eq!(
+            self.scales_done + self.weights_done,
+            self.shape.content_bytes(),
+            "the caller pushes every row of the shape once"
+        );
+        let staging = self.staging;
+        let manifest = Manifest::new(ManifestSpec {
+            name: name.to_owned(),
+            shape: self.shape,
+            content: self.content.finish(),
+            row_sums: *self.row_sums.finalize().as_bytes(),
+            nonfinite_count: self.nonfinite_count,
+            created_from: clip_created_from(created_from),
+        });
+        let sync = |name: &str, file: &File| {
+            file.sync_all().map_err(Error::io("synchronise", staging.file_path(name)))
+        };
+        sync(bundle::ROWS, &self.rows)?;
+        let sums = self.sums.into_inner().map_err(|error| {
+            Error::io("write", staging.file_path(bundle::SUMS))(error.into_error())
+        })?;
+        sync(bundle::SUMS, &sums)?;
+        let mut file = staging.create_file(bundle::MANIFEST)?;
+        file.write_all(manifest.to_json().as_bytes())
+            .map_err(Error::io("write", staging.file_path(bundle::MANIFEST)))?;
+        sync(bundle::MANIFEST, &file)?;
+        staging.commit()?;
+        Ok(manifest)
+    }
+}
