@@ -1,0 +1,15 @@
+//! Compiles the wire contract of `proto/` with protox, so that no `protoc` is needed.
+
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let lookup = proto.join("hushtable/v1/lookup.proto");
+    println!("cargo:rerun-if-changed={}", proto.display());
+    let descriptors = protox::compile([&lookup], [&proto])?;
+    tonic_prost_build::configure()
+        // Keys and answers stay slices of the buffers they came in.
+        .bytes(".hushtable.v1")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Private lookup over gRPC.

@@ -1,0 +1,42 @@
+//! The batch scheduler: requests that arrive within a waiting window share one pass over the table.
+//!
+//! [`queue`] decides, [`Scheduler`] runs passes on a thread of its own. Neither knows what a query
+//! is: [`Answerer`] is the seam, [`hushtable_pir::dpf::Server`] behind it the first use.
+
+pub mod queue;
+mod scheduler;
+
+pub use queue::{Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
+
+use hushtable_pir::dpf;
+
+/// Answers batches of queries that were checked before.
+pub trait Answerer: Send + Sync + 'static {
+    /// A checked query.
+    type Query: Send + 'static;
+    /// Why a batch failed.
+    type Error: std::error::Error;
+
+    /// Bytes of the answer to one query.
+    fn answer_bytes(&self) -> usize;
+
+    /// Answers every query: that to `queries[i]` lands in `answers[i * answer_bytes..]`.
+    ///
+    /// # Errors
+    /// The whole batch fails or none of it does.
+    fn answer(&self, queries: &[Self::Query], answers: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+impl Answerer for dpf::Server {
+    type Query = dpf::Key;
+    type Error = hushtable_pir::Error;
+
+    fn answer_bytes(&self) -> usize {
+        self.backend().shape().row_bytes()
+    }
+
+    fn answer(&self, keys: &[dpf::Key], answers: &mut [u8]) -> Result<(), Self::Error> {
+        Self::answer(self, keys, answers)
+    }
+}

@@ -1,0 +1,166 @@
+//! Which queries share the next pass, and when it starts: a state machine over given times.
+//!
+//! It reads no clock and starts no thread, so that the simulator in `tests/schedule.rs` and the
+//! worker thread run the same code.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use std::vec;
+
+/// When passes start and how much waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// A pass starts no later than this after the arrival of its oldest query, provided the last
+    /// pass is over.
+    pub window: Duration,
+    /// Most queries in one pass; at least 1.
+    pub batch_queries_max: usize,
+    /// Most queries that wait; at least 1.
+    pub queue_queries_max: usize,
+}
+
+/// Requests that wait, oldest first. `Q` is a query, `R` where a request's answers go.
+pub struct Queue<Q, R> {
+    limits: QueueLimits,
+    waiting: VecDeque<Waiting<Q, R>>,
+    /// Queries in `waiting`, and those still to come of a request that is in the current pass.
+    queries: usize,
+}
+
+/// A request with queries that no pass has taken yet.
+pub struct Waiting<Q, R> {
+    queries: vec::IntoIter<Q>,
+    arrived: Instant,
+    /// Where the answers go.
+    pub receiver: R,
+}
+
+impl<Q, R> Waiting<Q, R> {
+    /// Whether passes have taken all queries.
+    pub fn is_taken(&self) -> bool {
+        self.queries.len() == 0
+    }
+
+    /// When the request came.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
+    }
+}
+
+/// What a worker that is free does next.
+pub enum Next<Q, R> {
+    /// Wait for a request.
+    Idle,
+    /// Wait for a request, but no longer than this.
+    Wait(Instant),
+    /// Answer these.
+    Pass(Pass<Q, R>),
+}
+
+/// The queries of one pass.
+pub struct Pass<Q, R> {
+    /// All queries, in the order of `shares`.
+    pub queries: Vec<Q>,
+    /// Each request with how many of the queries are its own.
+    pub shares: Vec<(Waiting<Q, R>, usize)>,
+}
+
+/// The queue has no room for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Queries that wait already.
+    pub queries: usize,
+}
+
+/// Whether a push calls for the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "a worker is woken or left asleep")]
+pub enum Wake {
+    /// The worker's next step has changed: the queue was empty, or a pass is now full.
+    Worker,
+    /// The worker will find the request when it wakes by itself.
+    Nobody,
+}
+
+impl<Q, R> Queue<Q, R> {
+    /// An empty queue.
+    pub fn new(limits: QueueLimits) -> Self {
+        Self { limits, waiting: VecDeque::new(), queries: 0 }
+    }
+
+    /// Queries that wait.
+    pub fn queries(&self) -> usize {
+        self.queries
+    }
+
+    /// Adds a request of at least one query.
+    ///
+    /// # Errors
+    /// [`Full`] where its queries would pass `queue_queries_max`. A request that alone is larger
+    /// gets in while nothing waits, so that no request is refused for ever.
+    pub fn push(&mut self, queries: Vec<Q>, receiver: R, now: Instant) -> Result<Wake, (Full, R)> {
+        let before = self.queries;
+        if before > 0 && before.saturating_add(queries.len()) > self.limits.queue_queries_max {
+            return Err((Full { queries: before }, receiver));
+        }
+        self.queries += queries.len();
+        self.waiting.push_back(Waiting { queries: queries.into_iter(), arrived: now, receiver });
+        let full = self.limits.batch_queries_max;
+        Ok(match before == 0 || (before < full && self.queries >= full) {
+            true => Wake::Worker,
+            false => Wake::Nobody,
+        })
+    }
+
+    /// Forgets every waiting request whose receiver is gone.
+    pub fn purge(&mut self, is_gone: impl Fn(&R) -> bool) {
+        let mut queries = 0;
+        self.waiting.retain(|request| {
+            let gone = is_gone(&request.receiver);
+            queries += if gone { request.queries.len() } else { 0 };
+            !gone
+        });
+        self.queries -= queries;
+    }
+
+    /// The next step of a free worker: requests whose receiver is gone are dropped unanswered.
+    ///
+    /// A pass is due when it is full or its oldest request has waited for the window. A pass that
+    /// ran meanwhile counts as waiting, so under load one pass follows on the other.
+    pub fn next(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Next<Q, R> {
+        self.purge(is_gone);
+        let Some(oldest) = self.waiting.front() else { return Next::Idle };
+        let due = oldest.arrived + self.limits.window;
+        if self.queries < self.limits.batch_queries_max && now < due {
+            return Next::Wait(due);
+        }
+        let size = self.queries.min(self.limits.batch_queries_max);
+        let mut pass = Pass { queries: Vec::with_capacity(size), shares: Vec::new() };
+        while pass.queries.len() < size {
+            let Some(mut request) = self.waiting.pop_front() else { break };
+            let before = pass.queries.len();
+            pass.queries.extend(request.queries.by_ref().take(size - before));
+            let taken = pass.queries.len() - before;
+            pass.shares.push((request, taken));
+        }
+        self.queries -= pass.queries.len();
+        Next::Pass(pass)
+    }
+
+    /// Takes back a request that its pass did not finish: it goes on in the next one.
+    pub fn resume(&mut self, request: Waiting<Q, R>) {
+        self.waiting.push_front(request);
+    }
+
+    /// Gives up a request that a pass took in part and that will not go on.
+    pub fn abandon(&mut self, request: Waiting<Q, R>) -> R {
+        self.queries -= request.queries.len();
+        request.receiver
+    }
+
+    /// Empties the queue: the receivers of all that wait.
+    pub fn drain(&mut self) -> impl Iterator<Item = R> {
+        self.queries = 0;
+        std::mem::take(&mut self.waiting).into_iter().map(|request| request.receiver)
+    }
+}
