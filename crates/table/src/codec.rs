@@ -132,10 +132,13 @@ pub(crate) fn encode_rows_from(
 
 /// Quantises one row; the error is the column of a NaN or infinity.
 fn encode_int8_row(row: &[f32], served: &mut [u8]) -> Result<(), usize> {
-    if let Some(column) = row.iter().position(|value| !value.is_finite()) {
-        return Err(column);
+    // Magnitudes order as their bits do, and those of infinity and NaN come last: one integer
+    // maximum, which vectorises, finds the largest and rules out both.
+    let magnitude = |value: &f32| value.to_bits() & 0x7fff_ffff;
+    let largest = f32::from_bits(row.iter().map(magnitude).fold(0, u32::max));
+    if !largest.is_finite() {
+        return Err(row.iter().position(|value| !value.is_finite()).unwrap_or_default());
     }
-    let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     let mut scale = largest / 127.0;
     // Rounded up, the scale of a row that reaches f32::MAX would decode to infinity.
     if !(scale * 127.0).is_finite() {
@@ -150,8 +153,10 @@ fn encode_int8_row(row: &[f32], served: &mut [u8]) -> Result<(), usize> {
     }
     for (code, value) in codes.iter_mut().zip(row) {
         // Near the smallest scales value / scale passes 127 by more than rounding.
-        let level = (value / scale).round_ties_even().clamp(-127.0, 127.0);
-        *code = (level as i8).cast_unsigned();
+        let level = (value / scale).clamp(-127.0, 127.0);
+        // At 1.5 × 2^23 one step of f32 is 1: the sum rounds to nearest, ties to even, and its
+        // low byte is the level in two's complement.
+        *code = (level + 12_582_912.0).to_bits() as u8;
     }
     Ok(())
 }
@@ -250,6 +255,17 @@ mod tests {
                     prop_assert!(error <= bound, "{value} came back as {back}, bound {bound}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn int8_rounds_to_nearest_with_ties_to_even() {
+        // With 127 in the row the scale is 1, so that levels are the values rounded.
+        let mut row: Vec<f32> = (-508_i16..=508).map(|quarter| f32::from(quarter) / 4.0).collect();
+        row.push(126.500_01);
+        let back = round_trip(DType::Int8, row.len(), &row).unwrap();
+        for (value, back) in row.iter().zip(back) {
+            assert_eq!(back, value.round_ties_even(), "{value}");
         }
     }
 

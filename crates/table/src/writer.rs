@@ -85,7 +85,9 @@ impl BundleWriter {
         let rows = served.chunks_exact(self.shape.row_bytes());
         let mut split = std::mem::take(&mut self.scratch);
         split.clear();
-        split.extend(rows.clone().flat_map(|row| &row[..4]));
+        for row in rows.clone() {
+            split.extend_from_slice(&row[..4]);
+        }
         self.write_rows(&split, DATA_OFFSET as u64 + self.scales_done)?;
         self.scales_done += split.len() as u64;
 

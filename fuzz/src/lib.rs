@@ -1,0 +1,57 @@
+//! What several fuzz targets do with their bytes.
+
+use std::cell::OnceCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hushtable_table::{BuildSpec, Error, Source, SourceFormat, Table, build, scan, verify};
+use tempfile::TempDir;
+
+/// Runs `work` in a folder that lives as long as the fuzzer, in memory where the system has that.
+pub fn with_folder<T>(work: impl FnOnce(&Path) -> T) -> T {
+    thread_local! {
+        static FOLDER: OnceCell<TempDir> = const { OnceCell::new() };
+    }
+    FOLDER.with(|folder| {
+        let folder = folder.get_or_init(|| {
+            let memory = Path::new("/dev/shm");
+            let parent = if memory.is_dir() { PathBuf::from(memory) } else { std::env::temp_dir() };
+            tempfile::tempdir_in(parent).expect("a temporary folder")
+        });
+        work(folder.path())
+    })
+}
+
+/// Lists the tensors in `bytes`, and builds each that could be a table.
+///
+/// A listing may not be larger than its file makes plausible; a build gives a bundle that
+/// verifies, or an error.
+pub fn scan_and_build(format: SourceFormat, bytes: &[u8]) {
+    let Ok(tensors) = scan(format, bytes) else { return };
+    assert!(tensors.len() <= bytes.len());
+    for tensor in tensors.iter().filter(|tensor| tensor.is_table()).take(4) {
+        with_folder(|folder| {
+            let path = folder.join("source");
+            fs::write(&path, bytes).expect("write the source");
+            let key = Some(tensor.name.clone());
+            let source = match format {
+                SourceFormat::Npy => Source::Npy { path },
+                SourceFormat::Safetensors => Source::Safetensors { path, key },
+                _ => Source::Torch { path, key },
+            };
+            let out = folder.join("table");
+            let spec = BuildSpec { name: "fuzz".to_owned(), ..BuildSpec::default() };
+            match build(&source, &spec, &out, &mut |_, _| {}) {
+                Ok(manifest) => {
+                    let shape = manifest.shape();
+                    assert_eq!(tensor.shape, [shape.rows(), shape.dim() as u64]);
+                    assert!(shape.content_bytes() <= bytes.len() as u64);
+                    assert!(verify(&out, &mut |_, _| {}).expect("a whole bundle").ok);
+                    assert_eq!(Table::open(&out).expect("a whole bundle").manifest(), &manifest);
+                }
+                Err(Error::Codec(_) | Error::Shape(_) | Error::Source { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        });
+    }
+}
