@@ -10,19 +10,6 @@ use crate::source::SourceError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The rows asked for are not all in the table.
-    #[error("rows {first} to {first}+{count} are not all in a table of {rows} rows")]
-    RowRange {
-        /// The first row asked for.
-        first: u64,
-        /// How many were asked for.
-        count: u64,
-        /// How many there are.
-        rows: u64,
-    },
-    /// Values or bytes that cannot be converted.
-    #[error(transparent)]
-    Codec(#[from] CodecError),
     /// The file system cannot swap two folders in one step, so an old bundle cannot be replaced
     /// without a moment in which there is none.
     #[error(
@@ -35,6 +22,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Values or bytes that cannot be converted.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
     /// The system refused a file operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -85,6 +75,16 @@ pub enum Error {
         path: PathBuf,
         /// What is in the way, cut to 64 characters.
         entry: String,
+    },
+    /// The rows asked for are not all in the table.
+    #[error("rows {first} to {first}+{count} are not all in a table of {rows} rows")]
+    RowRange {
+        /// The first row asked for.
+        first: u64,
+        /// How many were asked for.
+        count: u64,
+        /// How many there are.
+        rows: u64,
     },
     /// `rows.safetensors` or `rows.sums` does not fit the manifest.
     #[error("{}: {source}", path.display())]
@@ -243,7 +243,7 @@ pub enum ManifestError {
     },
     /// An entry that this format version does not have.
     #[error(
-        "the manifest has an unknown entry `{key}`; format version 1 has only: name, format, format_version, rows, dim, dtype, row_bytes, content_blake3, row_sums_blake3, nonfinite_count, created_from, checksum"
+        "the manifest has an unknown entry {key:?}; format version 1 has only: name, format, format_version, rows, dim, dtype, row_bytes, content_blake3, row_sums_blake3, nonfinite_count, created_from, checksum"
     )]
     UnknownKey {
         /// Which entry, cut to 64 characters.

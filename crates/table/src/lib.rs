@@ -46,7 +46,7 @@ mod writer;
 
 pub use build::{BuildSpec, build};
 pub use codec::{decode_rows, encode_rows};
-pub use dtype::DType;
+pub use dtype::{DType, UnknownDType};
 pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
 pub use manifest::{FORMAT_VERSION, Manifest};
 pub use shape::{ROW_BYTES_MAX, ROWS_MAX, Shape, ShapeError};
@@ -54,4 +54,4 @@ pub use source::{Element, NpyError, PickleError, Source, SourceError, SourceForm
 pub use source::{TorchError, ZipError, scan};
 pub use table::Table;
 pub use verify::{Damage, Report, verify};
-pub use version::Version;
+pub use version::{MalformedVersion, Version};

@@ -123,10 +123,10 @@ impl Manifest {
             });
         }
         let created_from = entries.text("created_from")?;
-        if created_from.len() > CREATED_FROM_BYTES_MAX {
+        if clip_created_from(created_from) != created_from {
             return Err(ManifestError::Value {
                 key: "created_from",
-                expected: "at most 4096 bytes long",
+                expected: "at most 4096 bytes without control characters",
             });
         }
         let manifest = Self {
@@ -269,9 +269,12 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Cuts a description of where a table came from to what a manifest holds.
+/// Makes a description of where a table came from fit for a manifest, which is printed: at most
+/// 4,096 bytes, and U+FFFD for control characters (a file's name may hold a terminal's commands).
 pub(crate) fn clip_created_from(text: &str) -> String {
-    text[..text.floor_char_boundary(CREATED_FROM_BYTES_MAX)].to_owned()
+    let mut clipped = text.replace(char::is_control, "\u{fffd}");
+    clipped.truncate(clipped.floor_char_boundary(CREATED_FROM_BYTES_MAX));
+    clipped
 }
 
 #[cfg(test)]
@@ -359,6 +362,10 @@ mod tests {
         assert!(matches!(error("name", Value::from("")), ManifestError::Value { key: "name", .. }));
         assert!(matches!(error("name", Value::from("a\nb")), ManifestError::Value { .. }));
         assert!(matches!(
+            error("created_from", Value::from("\u{1b}[2J")),
+            ManifestError::Value { key: "created_from", .. }
+        ));
+        assert!(matches!(
             error("checksum", Value::from("0x")),
             ManifestError::Value { key: "checksum", .. }
         ));
@@ -380,7 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn created_from_is_cut_at_a_character() {
+    fn created_from_is_cut_at_a_character_and_stripped_of_controls() {
+        assert_eq!(clip_created_from("a\u{1b}[2J.npy"), "a\u{fffd}[2J.npy");
+        assert_eq!(clip_created_from(&"\0".repeat(4_000)).len(), 4_095);
         let clipped = clip_created_from(&"é".repeat(4_000));
         assert_eq!(clipped.len(), 4_096);
         assert_eq!(clip_created_from(&format!("a{}", "é".repeat(4_000))).len(), 4_095);

@@ -11,6 +11,8 @@ mod zip;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 pub use self::npy::NpyError;
 pub use self::pickle::PickleError;
 use self::read_at::{ReadAt, SizedFile};
@@ -135,8 +137,11 @@ impl Source {
 
     fn open_file(&self) -> Result<SizedFile, Error> {
         let path = self.path();
-        let file = File::open(path).map_err(Error::io("open", path))?;
-        let file = SizedFile::new(file).map_err(Error::io("read", path))?;
+        // NONBLOCK: to open a pipe must not wait for a writer. Plain files ignore it.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty());
+        let file = file.map_err(|errno| Error::io("open", path)(errno.into()))?;
+        let file = SizedFile::new(File::from(file)).map_err(Error::io("read", path))?;
         file.ok_or_else(|| Error::Source { path: path.to_owned(), source: SourceError::NotAFile })
     }
 
@@ -170,7 +175,7 @@ fn entries(format: SourceFormat, file: &impl ReadAt) -> Result<Vec<Entry>, Sourc
 #[non_exhaustive]
 pub enum SourceError {
     /// No key was given and several tensors could be the table.
-    #[error("{candidate_count} tensors could be the table; choose one with a key: {}", candidates.join(", "))]
+    #[error("{candidate_count} tensors could be the table; choose one with a key: {candidates:?}")]
     AmbiguousKey {
         /// The first of their names.
         candidates: Vec<String>,
@@ -178,7 +183,7 @@ pub enum SourceError {
         candidate_count: usize,
     },
     /// The tensor's values are not floats that a table is made of.
-    #[error("tensor `{name}` holds {dtype} values; a table is built from f16, bf16, f32 or f64")]
+    #[error("tensor {name:?} holds {dtype} values; a table is built from f16, bf16, f32 or f64")]
     Element {
         /// Its name.
         name: String,
@@ -197,7 +202,7 @@ pub enum SourceError {
     #[error("a .npy file holds one array and takes no key; leave it out")]
     KeyOfArray,
     /// No tensor has the key's name.
-    #[error("no tensor is named `{key}`; {candidate_count} could be a table: {}", candidates.join(", "))]
+    #[error("no tensor is named {key:?}; {candidate_count} could be a table: {candidates:?}")]
     MissingKey {
         /// The key as given.
         key: String,
@@ -224,7 +229,7 @@ pub enum SourceError {
     #[error(transparent)]
     Pickle(#[from] PickleError),
     /// The tensor has not two dimensions.
-    #[error("tensor `{name}` has shape {shape:?}; a table has two dimensions, rows and values")]
+    #[error("tensor {name:?} has shape {shape:?}; a table has two dimensions, rows and values")]
     Rank {
         /// Its name.
         name: String,
@@ -259,7 +264,7 @@ pub enum SourceError {
     },
     /// The values are not laid out row after row.
     #[error(
-        "tensor `{name}` is not laid out row by row (it was transposed or expanded); save tensor.contiguous()"
+        "tensor {name:?} is not laid out row by row (it was transposed or expanded); save tensor.contiguous()"
     )]
     Strides {
         /// Its name.

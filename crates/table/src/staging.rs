@@ -103,8 +103,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed now, the next build at this path removes.
-        let _ = fs::remove_dir_all(&self.path);
+        remove_folder(&self.path);
     }
 }
 
@@ -206,7 +205,19 @@ fn remove_leftovers(parent: &Path, prefix: &OsStr) {
         let Ok(folder) = File::open(&path) else { continue };
         // A living build holds the lock; while we hold it, none can take the folder for its own.
         if folder.try_lock().is_ok() && still_names(&path, &folder) {
-            let _ = fs::remove_dir_all(&path);
+            remove_folder(&path);
+        }
+    }
+}
+
+/// Removes a folder. One that cannot be removed now, the next build at its target removes.
+fn remove_folder(path: &Path) {
+    // Another build may be removing it too, so that files vanish under either of us.
+    const ATTEMPT_COUNT_MAX: usize = 8;
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound || path.exists() => {}
+            _ => return,
         }
     }
 }

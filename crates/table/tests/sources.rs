@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use hushtable_table::{
     BuildSpec, CodecError, DType, Error, Manifest, NpyError, PickleError, Source, SourceError,
-    Table, TorchError, build, decode_rows, verify,
+    Table, TorchError, ZipError, build, decode_rows, verify,
 };
+use proptest::prelude::*;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -141,7 +142,7 @@ fn a_table_can_be_built_from_a_bundle_s_own_rows() {
 
 #[test]
 fn torch_state_dicts_checkpoints_and_tensors() {
-    for name in ["state_dict.pt", "protocol4.pt"] {
+    for name in ["state_dict.pt", "protocol4.pt", "zip64.pt"] {
         let built = build_as(name, None, None).unwrap();
         assert_eq!(built.0.created_from(), format!("{name}#items.weight"));
         assert_table(built, 7, 5, DType::F32, |r, c| value(5 * r + c));
@@ -194,6 +195,10 @@ fn torch_files_that_are_not_tensors_are_refused() {
         other => panic!("{other}"),
     }
     assert!(!Path::new("/tmp/hushtable-fixture-was-executed").exists());
+    assert!(matches!(
+        fault("deflated.pt", None),
+        SourceError::Zip(ZipError::Compressed { method: 8, .. })
+    ));
     assert!(matches!(fault("legacy.pt", None), SourceError::Torch(TorchError::Legacy)));
     assert!(matches!(fault("script.pt", None), SourceError::Torch(TorchError::TorchScript)));
     assert!(matches!(
@@ -245,15 +250,21 @@ fn paths_that_name_no_source_are_refused() {
         let source = Source::from_path(&path, None).unwrap();
         assert!(matches!(source.tensors(), Err(Error::Source { .. })), "{from} as {to}");
     }
-    let source = Source::Npy { path: folder.path().to_owned() };
-    assert!(matches!(source.tensors(), Err(Error::Source { source: SourceError::NotAFile, .. })));
+    // A folder; and a pipe that nobody writes to, which must not be waited for.
+    let pipe = folder.path().join("pipe.npy");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    for path in [folder.path().to_owned(), pipe] {
+        let tensors = Source::Npy { path }.tensors();
+        assert!(matches!(tensors, Err(Error::Source { source: SourceError::NotAFile, .. })));
+    }
 }
 
 /// Cuts every fixture short at every length: always an error, never a panic or a table.
 #[test]
 fn truncated_sources_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["f4.npy", "two.safetensors", "checkpoint.pth", "sliced.pt"] {
+    for name in ["f4.npy", "two.safetensors", "checkpoint.pth", "sliced.pt", "zip64.pt"] {
         let bytes = std::fs::read(fixture(name)).unwrap();
         let path = folder.path().join(name);
         for keep in 0..bytes.len() {
@@ -275,6 +286,7 @@ fn damaged_sources_do_not_panic() {
         ("f4.npy", SourceFormat::Npy),
         ("two.safetensors", SourceFormat::Safetensors),
         ("checkpoint.pth", SourceFormat::Torch),
+        ("zip64.pt", SourceFormat::Torch),
     ] {
         let good = std::fs::read(fixture(name)).unwrap();
         for bit in 0..8 * good.len() {
@@ -290,20 +302,54 @@ fn damaged_sources_do_not_panic() {
     assert!(accepted > 1_000 && refused > 1_000, "{accepted} accepted, {refused} refused");
 }
 
+/// A `.npy` of any shape, with `data` for values.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
+
+    /// Streaming from a file and encoding in memory are two paths to the same bytes.
+    #[test]
+    fn a_built_table_is_the_table_made_in_memory(
+        rows in 1_usize..200,
+        dim in 1_usize..300,
+        dtype in prop::sample::select(&DType::ALL[..]),
+        seed in any::<u32>(),
+    ) {
+        let mut state = seed;
+        let values: Vec<f32> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 65_536.0 - 128.0
+        }).take(rows * dim).collect();
+        let memory = Table::from_weight("t", rows as u64, dim, dtype, &values).unwrap();
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in.npy");
+        let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        std::fs::write(&path, npy("<f4", &format!("({rows}, {dim})"), &data)).unwrap();
+        let spec = BuildSpec { name: "t".to_owned(), dtype: Some(dtype), created_from: Some("memory".to_owned()) };
+        let out = folder.path().join("t");
+        let built = build(&Source::Npy { path }, &spec, &out, &mut |_, _| {}).unwrap();
+        prop_assert_eq!(&built, memory.manifest());
+        let report = verify(&out, &mut |_, _| {}).unwrap();
+        prop_assert!(report.ok);
+    }
+}
+
 #[test]
 fn values_that_do_not_fit_are_refused_with_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let write = |values: &[f64]| {
-        let header = format!(
-            "{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, 2)}}",
-            values.len() / 2
-        );
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let path = folder.path().join("in.npy");
-        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(&path, npy("<f8", &format!("({}, 2)", values.len() / 2), &data)).unwrap();
         Source::Npy { path }
     };
     let out = folder.path().join("t");
@@ -341,12 +387,7 @@ fn shapes_past_the_limits_are_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.npy");
     for (shape, data) in [("(0, 4)", 0), ("(4, 0)", 0), ("(1, 20000)", 80_000)] {
-        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}");
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        bytes.resize(bytes.len() + data, 0);
-        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(&path, npy("<f4", shape, &vec![0; data])).unwrap();
         let spec = BuildSpec { name: "t".to_owned(), ..BuildSpec::default() };
         let source = Source::Npy { path: path.clone() };
         let result = build(&source, &spec, &folder.path().join("t"), &mut |_, _| {});

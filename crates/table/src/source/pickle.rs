@@ -22,7 +22,7 @@ const RANK_MAX: usize = 64;
 pub enum PickleError {
     /// The pickle asks for a name that has nothing to do with tensors.
     #[error(
-        "the file asks for `{module}.{name}`, which is no part of a state dict; refused, and nothing was executed. Save only tensors: torch.save(model.state_dict(), path)"
+        "the file asks for {module:?}.{name:?}, which is no part of a state dict; refused, and nothing was executed. Save only tensors: torch.save(model.state_dict(), path)"
     )]
     Global {
         /// The module, cut to 128 characters.

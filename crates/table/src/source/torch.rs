@@ -35,7 +35,7 @@ pub enum TorchError {
     )]
     Legacy,
     /// The pickle refers to a storage that is not in the archive.
-    #[error("the archive has no storage `{key}`; the file is damaged, fetch it again")]
+    #[error("the archive has no storage {key:?}; the file is damaged, fetch it again")]
     MissingStorage {
         /// Its name, cut to 64 characters.
         key: String,

@@ -30,7 +30,7 @@ const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
 pub enum ZipError {
     /// An entry is compressed or encrypted.
     #[error(
-        "entry `{name}` of the zip archive is compressed or encrypted (method {method}); torch.save writes plain ones: save the model again"
+        "entry {name:?} of the zip archive is compressed or encrypted (method {method}); torch.save writes plain ones: save the model again"
     )]
     Compressed {
         /// Its name.
@@ -130,7 +130,12 @@ fn find_directory(file: &impl ReadAt) -> Result<(u64, u64), SourceError> {
     let missing = || ZipError::Record { record: "end of directory", offset: tail_offset };
     let at = (0..tail.len().saturating_sub(END_BYTES as usize - 1))
         .rev()
-        .find(|at| u32_at(&tail, *at) == Some(END))
+        .find(|at| {
+            // A comment may hold the mark; the real record says how long the comment after it is.
+            let comment_bytes = tail.len() - at - END_BYTES as usize;
+            u32_at(&tail, *at) == Some(END)
+                && u16_at(&tail, at + 20).map(usize::from) == Some(comment_bytes)
+        })
         .ok_or_else(missing)?;
     let size = u32_at(&tail, at + 12).ok_or_else(missing)?;
     let offset = u32_at(&tail, at + 16).ok_or_else(missing)?;
