@@ -1,0 +1,76 @@
+"""Private embedding tables: look rows up without the servers learning which.
+
+Two servers that do not collude, *left* and *right*, hold the same table. A client sends each of
+them keys that alone say nothing about the rows it wants, and adds the two answers up.
+
+    import hushtable
+
+    with hushtable.connect(
+        left="https://left.example:4000", right="https://right.example:4000", tls="ca.pem"
+    ) as client:
+        rows = client.lookup([3, 14, 159], max_ids=8)  # float32 [3, dim]
+
+:class:`Table` builds and reads tables, :func:`serve` and :class:`ServerProcess` serve them,
+:mod:`hushtable.nn` has the layers that stand where a model has ``torch.nn.Embedding``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ._types import Damage, LookupStats, TableInfo, VerifyReport
+from .errors import (
+    ConfigError,
+    DamagedTable,
+    Error,
+    IdOutOfRange,
+    KeyFormatError,
+    ProtocolError,
+    ServerBusy,
+    ServerError,
+    ServerTimeout,
+    ServerUnavailable,
+    SwappedServers,
+    TableError,
+    TlsError,
+    TooManyIds,
+    VersionMismatch,
+)
+from .table import Table, build_table, verify_table
+
+if TYPE_CHECKING:
+    from . import nn
+
+__all__ = [
+    "ConfigError",
+    "Damage",
+    "DamagedTable",
+    "Error",
+    "IdOutOfRange",
+    "KeyFormatError",
+    "LookupStats",
+    "ProtocolError",
+    "ServerBusy",
+    "ServerError",
+    "ServerTimeout",
+    "ServerUnavailable",
+    "SwappedServers",
+    "Table",
+    "TableError",
+    "TableInfo",
+    "TlsError",
+    "TooManyIds",
+    "VerifyReport",
+    "VersionMismatch",
+    "build_table",
+    "nn",
+    "verify_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # nn imports torch where it is installed, which takes seconds: only for those who ask for it.
+    if name == "nn":
+        return importlib.import_module(".nn", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

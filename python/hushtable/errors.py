@@ -1,0 +1,126 @@
+"""What can go wrong, as types.
+
+Every error of this package is an :class:`Error`. Its text says what was wrong, what was expected
+and what to do; the facts a program may want are attributes. The native module raises these same
+classes.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DamagedTable",
+    "Error",
+    "IdOutOfRange",
+    "KeyFormatError",
+    "ProtocolError",
+    "ServerBusy",
+    "ServerError",
+    "ServerTimeout",
+    "ServerUnavailable",
+    "SwappedServers",
+    "TableError",
+    "TlsError",
+    "TooManyIds",
+    "VersionMismatch",
+]
+
+
+class Error(Exception):
+    """The base of every error that hushtable raises on purpose."""
+
+
+class ConfigError(Error, ValueError):
+    """An option, address or argument that cannot work as given."""
+
+
+class TableError(Error):
+    """A table bundle or a source file that cannot be read, built or served."""
+
+
+class DamagedTable(TableError):
+    """A bundle whose bytes are not those that were built."""
+
+
+class IdOutOfRange(Error, IndexError):
+    """An id that is not a row of the table.
+
+    Raised before anything is sent: a server never learns of it.
+
+    Attributes:
+        id: the first such id.
+        rows: rows in the table; ids run from 0 to ``rows - 1``.
+    """
+
+    def __init__(self, message: str, *, id: int = -1, rows: int = 0) -> None:
+        super().__init__(message)
+        self.id = id
+        self.rows = rows
+
+
+class TooManyIds(Error, ValueError):
+    """More ids in one lookup than its ``max_ids``, or than the servers accept in one request.
+
+    Attributes:
+        ids: ids, or padded ids, asked for.
+        max_ids: the bound.
+    """
+
+    def __init__(self, message: str, *, ids: int = 0, max_ids: int = 0) -> None:
+        super().__init__(message)
+        self.ids = ids
+        self.max_ids = max_ids
+
+
+class ProtocolError(Error):
+    """A server and this client do not understand each other."""
+
+
+class KeyFormatError(ProtocolError):
+    """A key that a server refused: wrong length, unknown format, another table's domain."""
+
+
+class SwappedServers(ProtocolError, ValueError):
+    """``left`` and ``right`` point at the wrong servers, or both at the same one."""
+
+
+class VersionMismatch(ProtocolError):
+    """The two servers hold different versions of the table, so their answers do not add up.
+
+    Attributes:
+        left: version on the left server, in hex; empty where it is not known.
+        right: version on the right server, in hex; empty where it is not known.
+    """
+
+    def __init__(self, message: str, *, left: str = "", right: str = "") -> None:
+        super().__init__(message)
+        self.left = left
+        self.right = right
+
+
+class ServerError(Error):
+    """A server that did not answer as it should."""
+
+
+class ServerUnavailable(ServerError, ConnectionError):
+    """A server that cannot be reached, or went away before it answered."""
+
+
+class TlsError(ServerUnavailable):
+    """A connection that failed over TLS: a wrong certificate authority, a plain-text port."""
+
+
+class ServerTimeout(ServerError, TimeoutError):
+    """A server that did not answer within ``timeout``."""
+
+
+class ServerBusy(ServerError):
+    """A server whose queue stayed full until ``timeout``.
+
+    Attributes:
+        retry_after: seconds after which the server asks to be tried again.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -1,0 +1,155 @@
+"""Tables in the clear: build, open, read, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import _native
+from ._bags import FloatArray
+from ._ids import Ids, flatten_ids
+from ._types import Damage, TableInfo, VerifyReport
+from .errors import ConfigError
+
+__all__ = ["Progress", "Table", "build_table", "verify_table"]
+
+#: Called with the rows done and the rows there are.
+Progress = Callable[[int, int], None]
+
+
+class Table:
+    """An embedding table in the clear: what a server holds, and the reference for private lookups.
+
+    Make one with :meth:`from_weight` or :meth:`open`.
+    """
+
+    def __init__(self, native: _native.Table) -> None:
+        self._native = native
+        self._info = TableInfo(*native.facts())
+
+    @classmethod
+    def from_weight(cls, weight: Any, *, name: str = "table", dtype: str = "f32") -> Table:
+        """A table in memory.
+
+        Args:
+            weight: ``[rows, dim]`` of numbers: an array, a tensor, or a torch ``nn.Embedding``.
+            name: what to call it, 1 to 128 bytes.
+            dtype: how to store values: ``f32``, ``f16``, ``bf16``, or ``int8`` with one scale a
+                row.
+
+        Raises:
+            ConfigError: not two dimensions, or an unknown dtype.
+            TableError: a shape outside the limits, or a value that ``dtype`` cannot hold.
+        """
+        weight = getattr(weight, "weight", weight)
+        if hasattr(weight, "detach"):
+            weight = weight.detach().cpu().float().numpy()
+        values = np.ascontiguousarray(weight, dtype=np.float32)
+        if values.ndim != 2:
+            raise ConfigError(f"weight must have 2 dimensions [rows, dim], not {values.ndim}")
+        return cls(_native.Table.from_weight(name, values, dtype))
+
+    @classmethod
+    def open(cls, path: str | Path) -> Table:
+        """Opens the bundle at ``path``, memory-mapped: nothing is read until it is asked for.
+
+        Raises:
+            TableError: no bundle, or one with a damaged manifest or truncated rows.
+        """
+        return cls(_native.Table.open(Path(path)))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the table as a bundle at ``path``, replacing an older bundle in one step.
+
+        Raises:
+            TableError: the path cannot be written, or holds something that is no bundle.
+        """
+        self._native.save(Path(path))
+
+    @property
+    def info(self) -> TableInfo:
+        """Name, shape and version."""
+        return self._info
+
+    @property
+    def created_from(self) -> str:
+        """What the manifest says the table was built from."""
+        return self._native.origin()[0]
+
+    @property
+    def nonfinite_count(self) -> int:
+        """NaN and infinite values in the table."""
+        return self._native.origin()[1]
+
+    def rows(self, ids: Ids) -> FloatArray:
+        """The rows ``ids`` (integers of any shape ``[*]``) as float32 ``[*, dim]``.
+
+        Raises:
+            IdOutOfRange: an id that is no row.
+        """
+        flat, shape = flatten_ids(ids)
+        return self._native.rows(flat).reshape(*shape, self._info.dim)
+
+    def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+        """:meth:`rows`, under the name that :class:`~hushtable.Client` has: nothing is hidden.
+
+        ``max_ids`` is taken so that one may stand for the other, and not needed here.
+        """
+        del max_ids
+        return self.rows(ids)
+
+    def __len__(self) -> int:
+        return self._info.rows
+
+    def __repr__(self) -> str:
+        info = self._info
+        return f"Table({info.name!r}, {info.rows} rows x {info.dim} {info.dtype})"
+
+
+def build_table(
+    source: str | Path,
+    out: str | Path,
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    dtype: str | None = None,
+    progress: Progress | None = None,
+) -> TableInfo:
+    """Builds a bundle from a file, without holding the table in memory.
+
+    The bundle takes its place in one step: interrupted at any point, an older bundle at ``out``
+    stands.
+
+    Args:
+        source: a ``.safetensors``, ``.npy``, ``.pt``, ``.pth`` or ``.bin`` (torch state dict) file.
+            A state dict is read as data; nothing in it is executed.
+        out: the folder to make.
+        name: the table's name; the file's name without its ending by default.
+        key: which tensor; may be left out where there is only one that can be a table.
+        dtype: ``f32``, ``f16``, ``bf16`` or ``int8``; the source's own by default.
+        progress: called with (rows done, rows) about once a MiB.
+
+    Raises:
+        ConfigError: an unknown dtype.
+        TableError: a source that cannot be read as a table, or a path that cannot be written.
+    """
+    source, out = Path(source), Path(out)
+    _native.build_table(
+        source, out, name=name or source.stem, key=key, dtype=dtype, progress=progress
+    )
+    return Table.open(out).info
+
+
+def verify_table(path: str | Path, *, progress: Progress | None = None) -> VerifyReport:
+    """Reads every byte of a bundle and checks it against its manifest.
+
+    A flipped bit is reported with its row; see :class:`VerifyReport`.
+
+    Raises:
+        TableError: a bundle that cannot even be opened.
+    """
+    rows, ok, damage_count, damaged = _native.verify_table(Path(path), progress=progress)
+    return VerifyReport(rows, ok, damage_count, tuple(Damage(*damage) for damage in damaged))

@@ -1,0 +1,165 @@
+//! Tables in the clear: build, open, read, verify.
+
+use std::path::PathBuf;
+
+use hushtable_table::{BuildSpec, DType, Source, Table, decode_rows};
+use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::prelude::*;
+
+use crate::errors::{Failure, id_out_of_range};
+
+/// `(name, rows, dim, dtype, row_bytes, version)`: the fields of `hushtable.TableInfo`.
+pub(crate) type Facts = (String, u64, usize, &'static str, usize, String);
+
+/// An opened bundle, or a table in memory.
+#[pyclass(frozen, module = "hushtable._native", name = "Table")]
+pub(crate) struct NativeTable {
+    table: Table,
+}
+
+#[pymethods]
+impl NativeTable {
+    /// Opens the bundle at `path`, memory-mapped.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let table = py.detach(|| Table::open(&path)).map_err(Failure::from)?;
+        Ok(Self { table })
+    }
+
+    /// A table in memory from float32 values [rows, dim].
+    #[staticmethod]
+    fn from_weight(
+        py: Python<'_>,
+        name: &str,
+        values: PyReadonlyArray2<'_, f32>,
+        dtype: &str,
+    ) -> PyResult<Self> {
+        let dtype = parse_dtype(dtype)?;
+        let (rows, dim) = values.as_array().dim();
+        let values = values.as_slice()?;
+        let table = py
+            .detach(|| Table::from_weight(name, rows as u64, dim, dtype, values))
+            .map_err(Failure::from)?;
+        Ok(Self { table })
+    }
+
+    /// Writes the table as a bundle, in one step.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| self.table.save(&path)).map_err(Failure::from)?;
+        Ok(())
+    }
+
+    /// The rows `ids` as float32 [ids, dim].
+    fn rows<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyReadonlyArray1<'py, u64>,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let ids = ids.as_slice()?;
+        let values = py.detach(|| self.decode(ids))?;
+        values.into_pyarray(py).reshape([ids.len(), self.table.dim()])
+    }
+
+    /// See `Facts`.
+    fn facts(&self) -> Facts {
+        let table = &self.table;
+        (
+            table.name().to_owned(),
+            table.rows(),
+            table.dim(),
+            table.dtype().name(),
+            table.row_bytes(),
+            table.version().to_string(),
+        )
+    }
+
+    /// `(created_from, nonfinite_count)` of the manifest.
+    fn origin(&self) -> (String, u64) {
+        let manifest = self.table.manifest();
+        (manifest.created_from().to_owned(), manifest.nonfinite_count())
+    }
+}
+
+impl NativeTable {
+    fn decode(&self, ids: &[u64]) -> Result<Vec<f32>, Failure> {
+        let (table, row_bytes) = (&self.table, self.table.row_bytes());
+        if let Some(&id) = ids.iter().find(|&&id| id >= table.rows()) {
+            return Err(id_out_of_range(id, table.rows()));
+        }
+        let mut served = vec![0; ids.len() * row_bytes];
+        for (&id, row) in ids.iter().zip(served.chunks_exact_mut(row_bytes)) {
+            table.copy_rows(id, row)?;
+        }
+        let mut values = vec![0.0; ids.len() * table.dim()];
+        decode_rows(table.dtype(), table.dim(), &served, &mut values)?;
+        Ok(values)
+    }
+}
+
+/// Builds a bundle from a .safetensors, .npy, .pt, .pth or .bin file; see
+/// `hushtable.build_table`.
+#[pyfunction]
+#[pyo3(signature = (source, out, *, name, key, dtype, progress))]
+pub(crate) fn build_table(
+    py: Python<'_>,
+    source: PathBuf,
+    out: PathBuf,
+    name: String,
+    key: Option<String>,
+    dtype: Option<&str>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    let dtype = dtype.map(parse_dtype).transpose()?;
+    let spec = BuildSpec { name, dtype, created_from: None };
+    let mut reporter = Reporter::new(progress);
+    py.detach(|| {
+        let source = Source::from_path(source, key)?;
+        hushtable_table::build(&source, &spec, &out, &mut |done, rows| reporter.call(done, rows))
+    })
+    .map_err(Failure::from)?;
+    reporter.finish()
+}
+
+/// Checks every byte of a bundle: `(rows, ok, damage_count, [(file, row, text), ...])`.
+#[pyfunction]
+#[pyo3(signature = (path, *, progress))]
+#[allow(clippy::type_complexity, reason = "a plain tuple for Python to unpack")]
+pub(crate) fn verify_table(
+    py: Python<'_>,
+    path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(u64, bool, u64, Vec<(&'static str, Option<u64>, String)>)> {
+    let mut reporter = Reporter::new(progress);
+    let report = py
+        .detach(|| hushtable_table::verify(&path, &mut |done, rows| reporter.call(done, rows)))
+        .map_err(Failure::from)?;
+    reporter.finish()?;
+    let damaged = report.damaged.iter().map(|d| (d.file, d.row, d.to_string())).collect();
+    Ok((report.rows, report.ok, report.damaged_count, damaged))
+}
+
+fn parse_dtype(name: &str) -> Result<DType, Failure> {
+    name.parse().map_err(|error| Failure::new("ConfigError", error))
+}
+
+/// Calls a Python function with the progress, and keeps the first error that it raises.
+struct Reporter {
+    callback: Option<Py<PyAny>>,
+    error: Option<PyErr>,
+}
+
+impl Reporter {
+    fn new(callback: Option<Py<PyAny>>) -> Self {
+        Self { callback, error: None }
+    }
+
+    fn call(&mut self, done: u64, rows: u64) {
+        if let (Some(callback), None) = (&self.callback, &self.error) {
+            self.error = Python::attach(|py| callback.call1(py, (done, rows))).err();
+        }
+    }
+
+    fn finish(self) -> PyResult<()> {
+        self.error.map_or(Ok(()), Err)
+    }
+}
