@@ -1,0 +1,108 @@
+//! Which instructions this machine has, found once and carried as a value.
+
+use std::fmt;
+
+/// The instruction tier that a kernel runs on.
+///
+/// A tier is a promise that *every* flag its kernels use was detected, so a value of this type is
+/// what makes the calls into `#[target_feature]` code sound. Tiers are only made by
+/// [`Platform::detect`] and [`Platform::available`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Platform(Tier);
+
+/// The names behind [`Platform`], in rising order of preference on one architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(clippy::exhaustive_enums, reason = "kernels match on every tier")]
+pub enum Tier {
+    /// Plain Rust: the readable specification of every other tier.
+    Portable,
+    /// 128-bit NEON with the AES instructions (aarch64).
+    Neon,
+    /// AVX2 and AES-NI (x86-64).
+    Avx2,
+    /// AVX-512 F/BW/DQ/VL with GFNI and VAES (x86-64).
+    Avx512,
+}
+
+impl Platform {
+    /// The specification path, there on every machine.
+    pub const PORTABLE: Self = Self(Tier::Portable);
+
+    /// The best tier that this machine has and `HUSHTABLE_ISA` allows.
+    ///
+    /// `HUSHTABLE_ISA` may be `portable`, `neon`, `avx2` or `avx512`; it caps detection and never
+    /// raises it. Any other value is ignored here ([`Platform::isa_cap`] reports it).
+    pub fn detect() -> Self {
+        let cap = Self::isa_cap().ok().flatten().unwrap_or(Tier::Avx512);
+        let best = Self::available().into_iter().rfind(|p| p.0 <= cap);
+        best.unwrap_or(Self::PORTABLE)
+    }
+
+    /// Every tier that this machine can run, worst first; the cap is not applied.
+    pub fn available() -> Vec<Self> {
+        let mut tiers = vec![Self::PORTABLE];
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if std::arch::is_aarch64_feature_detected!("neon")
+            && std::arch::is_aarch64_feature_detected!("aes")
+        {
+            tiers.push(Self(Tier::Neon));
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("aes");
+            if avx2 {
+                tiers.push(Self(Tier::Avx2));
+            }
+            if avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("gfni")
+                && is_x86_feature_detected!("vaes")
+            {
+                tiers.push(Self(Tier::Avx512));
+            }
+        }
+        tiers
+    }
+
+    /// The cap in `HUSHTABLE_ISA`, if it is set.
+    ///
+    /// # Errors
+    /// The unknown text itself, so that `doctor` can name it.
+    pub fn isa_cap() -> Result<Option<Tier>, String> {
+        match std::env::var("HUSHTABLE_ISA") {
+            Err(_) => Ok(None),
+            Ok(text) => match text.to_ascii_lowercase().as_str() {
+                "" => Ok(None),
+                "portable" => Ok(Some(Tier::Portable)),
+                "neon" => Ok(Some(Tier::Neon)),
+                "avx2" => Ok(Some(Tier::Avx2)),
+                "avx512" => Ok(Some(Tier::Avx512)),
+                _ => Err(text),
+            },
+        }
+    }
+
+    /// The tier, to match on.
+    pub fn tier(self) -> Tier {
+        self.0
+    }
+
+    /// The tier's name as `HUSHTABLE_ISA` and the benchmarks spell it.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Tier::Portable => "portable",
+            Tier::Neon => "neon",
+            Tier::Avx2 => "avx2",
+            Tier::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Debug for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
