@@ -1,1 +1,38 @@
-//! Private lookup over gRPC.
+//! Private lookup over gRPC: the servers, their clients, and the only sockets of hushtable.
+//!
+//! [`Server`] puts a table behind `proto/hushtable/v1/lookup.proto`: TLS, a batch scheduler
+//! ([`schedule`]) in front of the kernel, metrics and health on a second port. [`LookupClient`]
+//! fetches rows from a left and a right server that do not collude, [`BlockingClient`] does so
+//! without an asynchronous runtime. [`load`] measures a server.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod blocking;
+mod budget;
+pub mod certificate;
+mod client;
+mod connection;
+mod door;
+mod endpoint;
+mod engine;
+mod error;
+mod info;
+pub mod load;
+pub mod observe;
+mod refusal;
+pub mod schedule;
+mod server;
+mod service;
+mod spec;
+mod tls;
+pub mod wire;
+
+pub use blocking::BlockingClient;
+pub use client::{ClientSpec, Lookup, LookupClient, LookupStats};
+pub use endpoint::{EndpointSpec, Identity};
+pub use error::{Error, ReplyDefect};
+pub use info::TableInfo;
+pub use refusal::{KeyDefect, Limit, Refusal};
+pub use server::{BoundServer, Server, raise_file_limit};
+pub use spec::{ServerSpec, TlsSpec};

@@ -1,0 +1,31 @@
+//! Serves a table bundle until SIGTERM or SIGINT.
+//!
+//! ```text
+//! serve_bundle SPEC.json
+//! ```
+//!
+//! SPEC.json is a `ServerSpec`. The addresses are printed as JSON on one line once the ports are
+//! taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
+
+use std::io::Write;
+
+use hushtable_serve::{Server, ServerSpec};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: serve_bundle SPEC.json")?;
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or("info".into());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match std::env::var_os("HUSHTABLE_LOG_JSON") {
+        Some(_) => log.json().init(),
+        None => log.init(),
+    }
+    let spec: ServerSpec = serde_json::from_slice(&std::fs::read(path)?)?;
+    Server::open(spec)?.run_blocking(|bound| {
+        let addrs =
+            serde_json::json!({ "addr": bound.addr, "metrics_addr": bound.metrics_addr });
+        let mut out = std::io::stdout();
+        // Whoever started this process may not listen: that is no reason not to serve.
+        let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
+    })?;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Bytes in flight, counted where they are held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::Limit;
+
+/// How many bytes may be held, and how many are. A connection's budget lies within the server's.
+pub(crate) struct Budget {
+    limit: Limit,
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    /// Reservations that ended: a connection on which none does is stuck.
+    ended: AtomicU64,
+    within: Option<Arc<Budget>>,
+}
+
+/// Bytes held for one request, given back when dropped.
+pub(crate) struct Reservation {
+    budget: Arc<Budget>,
+    bytes: AtomicUsize,
+}
+
+impl Budget {
+    pub fn new(limit: Limit, bytes_max: usize, within: Option<Arc<Self>>) -> Arc<Self> {
+        let (bytes, ended) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Arc::new(Self { limit, bytes_max, bytes, ended, within })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    pub fn reserve(self: &Arc<Self>) -> Reservation {
+        Reservation { budget: Arc::clone(self), bytes: AtomicUsize::new(0) }
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Limit> {
+        let taken = |held: usize| held.checked_add(bytes).filter(|&held| held <= self.bytes_max);
+        self.bytes
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, taken)
+            .map_err(|_| self.limit)?;
+        if let Some(outer) = &self.within
+            && let Err(limit) = outer.take(bytes)
+        {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(limit);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        if let Some(outer) = &self.within {
+            outer.give_back(bytes);
+        }
+    }
+}
+
+impl Reservation {
+    /// Holds `bytes` more.
+    ///
+    /// # Errors
+    /// The limit that this would pass; nothing changes then.
+    pub fn grow(&self, bytes: usize) -> Result<(), Limit> {
+        self.budget.take(bytes)?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.give_back(*self.bytes.get_mut());
+    }
+}
+
+/// Answers that keep their reservation until the last of them has left.
+pub(crate) struct Held {
+    pub bytes: Vec<u8>,
+    pub _reservation: Option<Arc<Reservation>>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_limits_hold_and_all_comes_back() {
+        let server = Budget::new(Limit::InflightBytes, 100, None);
+        let one = Budget::new(Limit::ConnectionBytes, 70, Some(Arc::clone(&server)));
+        let two = Budget::new(Limit::ConnectionBytes, 70, Some(Arc::clone(&server)));
+        let a = one.reserve();
+        assert_eq!(a.grow(60), Ok(()));
+        assert_eq!(a.grow(11), Err(Limit::ConnectionBytes));
+        let b = two.reserve();
+        assert_eq!(b.grow(41), Err(Limit::InflightBytes));
+        assert_eq!(b.grow(40), Ok(()));
+        assert_eq!(b.grow(usize::MAX), Err(Limit::ConnectionBytes));
+        assert_eq!((one.bytes(), two.bytes(), server.bytes()), (60, 40, 100));
+        drop(a);
+        assert_eq!((one.bytes(), server.bytes(), one.ended(), two.ended()), (0, 40, 1, 0));
+        drop(b);
+        assert_eq!(server.bytes(), 0);
+    }
+}

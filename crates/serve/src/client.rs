@@ -1,0 +1,323 @@
+//! Fetches rows from two servers, so that neither learns which.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_pir::dpf::{self, Reply};
+use hushtable_prg::PrgKind;
+use hushtable_table::decode_rows;
+use tokio::time::{Instant, sleep};
+
+use crate::endpoint::Peer;
+use crate::engine::random_u64;
+use crate::info::version_from_wire;
+use crate::wire::AnswerReply;
+use crate::{EndpointSpec, Error, Refusal, TableInfo};
+
+/// How a client reaches its servers.
+#[derive(Clone)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct ClientSpec {
+    /// The left server.
+    pub left: EndpointSpec,
+    /// The right server: of another operator, or there is no privacy.
+    pub right: EndpointSpec,
+    /// The generator that keys use.
+    pub prg: PrgKind,
+    /// Send keys to other machines over plain HTTP: for when something else encrypts the way.
+    pub insecure: bool,
+    /// How long a connection may take.
+    pub connect_max: Duration,
+    /// How long one call to one server may take.
+    pub call_max: Duration,
+    /// How long a lookup may take, retries included.
+    pub lookup_max: Duration,
+}
+
+impl ClientSpec {
+    /// The defaults: AES-128 keys, 5 s to connect, 30 s a call, 60 s a lookup.
+    pub fn new(left: EndpointSpec, right: EndpointSpec) -> Self {
+        Self {
+            left,
+            right,
+            prg: PrgKind::Aes128,
+            insecure: false,
+            connect_max: Duration::from_secs(5),
+            call_max: Duration::from_secs(30),
+            lookup_max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A client of one table at two servers.
+pub struct LookupClient {
+    left: Peer,
+    right: Peer,
+    prg: PrgKind,
+    call_max: Duration,
+    lookup_max: Duration,
+    session: RwLock<Arc<Session>>,
+}
+
+/// One version of the table, as both servers announced it.
+struct Session {
+    info: TableInfo,
+    keys_per_request_max: usize,
+    client: dpf::Client,
+}
+
+/// What a lookup fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lookup {
+    /// `ids × row_bytes` bytes, in the ids' order.
+    pub rows: Vec<u8>,
+    /// What it cost.
+    pub stats: LookupStats,
+    info: TableInfo,
+}
+
+/// What a lookup cost, both servers together where nothing else is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LookupStats {
+    /// Bytes of keys sent.
+    pub sent_bytes: u64,
+    /// Bytes of answers received.
+    pub received_bytes: u64,
+    /// From the call to its rows.
+    pub elapsed: Duration,
+    /// How long the request waited at the server where it waited longer.
+    pub queue: Duration,
+    /// What its passes took at the server where they took longer.
+    pub answer: Duration,
+    /// Times that a request was sent again to a busy server.
+    pub retries: u32,
+}
+
+impl Lookup {
+    /// The rows as `ids × dim` numbers.
+    ///
+    /// # Errors
+    /// [`Error::Rows`] for bytes that are no numbers of the table's type.
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        let TableInfo { dtype, dim, shape, .. } = self.info;
+        let mut numbers = vec![0.0; self.rows.len() / shape.row_bytes() * dim];
+        decode_rows(dtype, dim, &self.rows, &mut numbers)
+            .map_err(|source| Error::Rows { source })?;
+        Ok(numbers)
+    }
+}
+
+impl LookupClient {
+    /// Connects to both servers and checks that they are a left and a right one with one table.
+    ///
+    /// # Errors
+    /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
+    /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
+    /// reach; [`Error::SidesSwapped`], [`Error::SameSide`], [`Error::TablesDiffer`], [`Error::Prg`]
+    /// for servers that do not fit.
+    pub async fn connect(spec: &ClientSpec) -> Result<Self, Error> {
+        let left = Peer::new(&spec.left, spec.insecure, spec.connect_max)?;
+        let right = Peer::new(&spec.right, spec.insecure, spec.connect_max)?;
+        let session = open(&left, &right, spec.prg, spec.call_max).await?;
+        Ok(Self {
+            left,
+            right,
+            prg: spec.prg,
+            call_max: spec.call_max,
+            lookup_max: spec.lookup_max,
+            session: RwLock::new(Arc::new(session)),
+        })
+    }
+
+    /// What both servers hold, as the left one announced it; the limits are those of the stricter.
+    pub fn info(&self) -> TableInfo {
+        let session = self.session();
+        let keys_per_request_max = session.keys_per_request_max;
+        TableInfo { keys_per_request_max, ..session.info.clone() }
+    }
+
+    /// Fetches the rows `ids` in one round trip to each server, at the same time. Both servers see
+    /// `max_ids` keys, whatever the number of ids.
+    ///
+    /// A busy server is asked again after the delay that it names, with the same keys. If the table
+    /// changed since the last lookup, its info is fetched and the lookup made once more.
+    ///
+    /// # Errors
+    /// [`Error::Pir`] for an id that is no row or more than `max_ids` ids, [`Error::MaxIds`] where
+    /// the servers take fewer keys, [`Error::Refused`], [`Error::Unavailable`],
+    /// [`Error::Timeout`], [`Error::Reply`] for what servers do.
+    pub async fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
+        let started = Instant::now();
+        let deadline = started + self.lookup_max;
+        let mut lookup = match self.lookup_once(ids, max_ids, deadline).await {
+            Err(error) if is_version_change(&error) => {
+                let session = open(&self.left, &self.right, self.prg, self.call_max).await?;
+                *self.session.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(session);
+                self.lookup_once(ids, max_ids, deadline).await?
+            }
+            other => other?,
+        };
+        lookup.stats.elapsed = started.elapsed();
+        Ok(lookup)
+    }
+
+    /// As [`lookup`](Self::lookup), with rows as `ids × dim` numbers.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup), and [`Error::Rows`].
+    pub async fn lookup_f32(&self, ids: &[u64], max_ids: usize) -> Result<Vec<f32>, Error> {
+        self.lookup(ids, max_ids).await?.to_f32()
+    }
+
+    fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn lookup_once(
+        &self,
+        ids: &[u64],
+        max_ids: usize,
+        deadline: Instant,
+    ) -> Result<Lookup, Error> {
+        let session = self.session();
+        let keys_max = session.keys_per_request_max;
+        if !(1..=keys_max).contains(&max_ids) && ids.len() <= max_ids {
+            return Err(Error::MaxIds { max_ids, keys_max });
+        }
+        let (request, pending) = session.client.query(ids, max_ids)?;
+        let (left, right) = tokio::try_join!(
+            self.ask(&self.left, &session, request.left, deadline),
+            self.ask(&self.right, &session, request.right, deadline),
+        )?;
+        let rows = pending.combine(left.reply(), right.reply())?;
+        let stats = LookupStats {
+            sent_bytes: left.sent_bytes + right.sent_bytes,
+            received_bytes: (left.reply.answers.len() + right.reply.answers.len()) as u64,
+            elapsed: Duration::ZERO,
+            queue: Duration::from_micros(left.reply.queue_us.max(right.reply.queue_us)),
+            answer: Duration::from_micros(left.reply.answer_us.max(right.reply.answer_us)),
+            retries: left.retries + right.retries,
+        };
+        Ok(Lookup { rows, stats, info: session.info.clone() })
+    }
+
+    /// Sends keys to one server until it answers, it refuses for good, or time is up.
+    async fn ask(
+        &self,
+        peer: &Peer,
+        session: &Session,
+        keys: Vec<Vec<u8>>,
+        deadline: Instant,
+    ) -> Result<Asked, Error> {
+        let version = Bytes::copy_from_slice(session.info.version.as_bytes());
+        let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
+        let answer_bytes = keys.len() * session.info.shape.row_bytes();
+        let mut asked = Asked {
+            reply: AnswerReply::default(),
+            version: session.info.version,
+            sent_bytes: 0,
+            retries: 0,
+        };
+        loop {
+            asked.sent_bytes += keys.iter().map(|key| key.len() as u64).sum::<u64>();
+            let limit = self.call_max.min(deadline.saturating_duration_since(Instant::now()));
+            let error = match peer
+                .answer(version.clone(), keys.clone(), answer_bytes, limit)
+                .await
+            {
+                Ok(reply) => {
+                    asked.version = version_from_wire(&reply.table_version)
+                        .map_err(|defect| Error::Reply { url: peer.url().into(), defect })?;
+                    asked.reply = reply;
+                    return Ok(asked);
+                }
+                Err(error) => error,
+            };
+            let Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } = &error else {
+                return Err(error);
+            };
+            let pause = jittered(*retry_after, asked.retries)?;
+            if Instant::now() + pause >= deadline {
+                return Err(error);
+            }
+            sleep(pause).await;
+            asked.retries += 1;
+        }
+    }
+}
+
+/// One server's part of a lookup.
+struct Asked {
+    reply: AnswerReply,
+    version: hushtable_table::Version,
+    sent_bytes: u64,
+    retries: u32,
+}
+
+impl Asked {
+    fn reply(&self) -> Reply<'_> {
+        Reply { version: self.version, answers: &self.reply.answers }
+    }
+}
+
+/// Fetches both infos and holds them against each other.
+async fn open(
+    left: &Peer,
+    right: &Peer,
+    prg: PrgKind,
+    call_max: Duration,
+) -> Result<Session, Error> {
+    use dpf::Side::{Left, Right};
+    let (l, r) = tokio::try_join!(left.table_info(call_max), right.table_info(call_max))?;
+    let (left_url, right_url) = (left.url().to_owned(), right.url().to_owned());
+    match (l.side, r.side) {
+        (Left, Right) => {}
+        (Right, Left) => return Err(Error::SidesSwapped { left: left_url, right: right_url }),
+        (side, _) => return Err(Error::SameSide { left: left_url, right: right_url, side }),
+    }
+    if (l.version, l.shape, l.dim, l.dtype) != (r.version, r.shape, r.dim, r.dtype) {
+        return Err(Error::TablesDiffer {
+            left: left_url,
+            left_table: l.name,
+            left_version: l.version,
+            right: right_url,
+            right_table: r.name,
+            right_version: r.version,
+        });
+    }
+    for (url, info) in [(left_url, &l), (right_url, &r)] {
+        if !info.prgs.contains(&prg) {
+            return Err(Error::Prg { url, prg, accepted: info.prgs.clone() });
+        }
+    }
+    Ok(Session {
+        client: dpf::Client::new(l.shape, l.version, prg)?,
+        keys_per_request_max: l.keys_per_request_max.min(r.keys_per_request_max),
+        info: l,
+    })
+}
+
+fn is_version_change(error: &Error) -> bool {
+    use hushtable_pir::Error as Pir;
+    matches!(
+        error,
+        Error::Refused {
+            refusal: Refusal::VersionSkew { .. } | Refusal::WrongDomain { .. },
+            ..
+        } | Error::Pir(Pir::VersionMismatch { .. } | Pir::VersionChanged { .. })
+    )
+}
+
+/// Between one and two times the server's hint, doubled with each retry: many clients that were
+/// refused together must not come back together.
+fn jittered(hint: Duration, retries: u32) -> Result<Duration, Error> {
+    let base = hint.clamp(RETRY_MIN, RETRY_MAX) * (1 << retries.min(4));
+    let fraction = (random_u64()? >> 11) as f64 / (1u64 << 53) as f64;
+    Ok(base.mul_f64(1.0 + fraction))
+}
+
+const RETRY_MIN: Duration = Duration::from_millis(1);
+const RETRY_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,195 @@
+//! One server, as a client sees it: a URL, a way to check it, a connection.
+
+use std::error::Error as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::refusal::MESSAGE_CHARS_MAX;
+use crate::wire::private_lookup_client::PrivateLookupClient;
+use crate::wire::{AnswerReply, AnswerRequest, TableInfoRequest};
+use crate::{Error, Refusal, TableInfo, tls};
+
+/// How to reach one server.
+#[derive(Clone)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct EndpointSpec {
+    /// `https://host:port`, or `http://host:port` on this machine.
+    pub url: String,
+    /// The PEM certificate of the CA that the server's certificate comes from.
+    pub ca_pem: Option<Vec<u8>>,
+    /// The name to check the certificate for, where it is not the URL's host.
+    pub domain: Option<String>,
+    /// This client's own certificate, for a server that asks for one.
+    pub identity: Option<Identity>,
+}
+
+/// A client's certificate and key, in PEM form.
+#[derive(Clone)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct Identity {
+    /// The certificate, followed by its chain.
+    pub cert_pem: Vec<u8>,
+    /// Its private key.
+    pub key_pem: Vec<u8>,
+}
+
+impl EndpointSpec {
+    /// A server at `url`, to be checked by the CA of `ca_pem`.
+    pub fn new(url: impl Into<String>, ca_pem: Option<Vec<u8>>) -> Self {
+        Self { url: url.into(), ca_pem, domain: None, identity: None }
+    }
+}
+
+/// A server and the connection to it, made at first use and again when it was lost.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    url: Arc<str>,
+    channel: Channel,
+}
+
+impl Peer {
+    /// Checks `spec`; connects when first used. Must be called within a tokio runtime.
+    pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
+        let url = &spec.url;
+        let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
+        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
+        let host = uri.host().ok_or_else(|| bad("it has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(bad("it has a path"));
+        }
+        let tls = match uri.scheme_str() {
+            Some("https") => {
+                let name = spec.domain.as_ref().unwrap_or(&host).clone();
+                let name = ServerName::try_from(name)
+                    .map_err(|_| bad("its host is no name that a certificate can have"))?;
+                Some((TlsConnector::from(tls::client_config(spec)?), name))
+            }
+            Some("http") if insecure || is_loopback(&host) => None,
+            Some("http") => return Err(Error::PlainText { url: url.clone() }),
+            _ => return Err(bad("its scheme is neither https nor http")),
+        };
+        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let endpoint = Endpoint::from_shared(url.clone())
+            .map_err(|error| bad(&error.to_string()))?
+            .connect_timeout(connect_max)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
+            .map_err(|error| bad(&error.to_string()))?;
+        let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+            let (host, tls) = (host.clone(), tls.clone());
+            async move { connect(&host, port, tls).await.map(TokioIo::new) }
+        }));
+        Ok(Self { url: url.as_str().into(), channel })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks what the server holds.
+    pub async fn table_info(&self, limit: Duration) -> Result<TableInfo, Error> {
+        let mut client = PrivateLookupClient::new(self.channel.clone())
+            .max_decoding_message_size(INFO_BYTES_MAX);
+        let reply = self.within(limit, client.table_info(TableInfoRequest {})).await?;
+        TableInfo::try_from(reply.into_inner())
+            .map_err(|defect| Error::Reply { url: self.url.to_string(), defect })
+    }
+
+    /// Sends keys; `answer_bytes` is what comes back if all is well.
+    pub async fn answer(
+        &self,
+        version: Bytes,
+        keys: Vec<Bytes>,
+        answer_bytes: usize,
+        limit: Duration,
+    ) -> Result<AnswerReply, Error> {
+        let mut client = PrivateLookupClient::new(self.channel.clone())
+            .max_decoding_message_size(answer_bytes + REPLY_OVERHEAD_BYTES);
+        let request = AnswerRequest { table_version: version, keys };
+        Ok(self.within(limit, client.answer(request)).await?.into_inner())
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(limit, call).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(status)) => Err(self.error(&status)),
+            Err(_) => Err(Error::Timeout { url: self.url.to_string(), after: limit }),
+        }
+    }
+
+    fn error(&self, status: &Status) -> Error {
+        let url = self.url.to_string();
+        if let Some(refusal) = Refusal::from_status(status) {
+            return Error::Refused { url, refusal };
+        }
+        match status.code() {
+            // Without details the status was made here, of a transport error, or by a proxy.
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+                if status.source().is_some() || status.code() == Code::Unavailable =>
+            {
+                Error::Unavailable { url, reason: reason(status) }
+            }
+            code => Error::Remote {
+                url,
+                code: crate::observe::code_name(code).into(),
+                message: status.message().chars().take(MESSAGE_CHARS_MAX).collect(),
+            },
+        }
+    }
+}
+
+/// The innermost cause says what happened ("connection refused", "invalid peer certificate").
+fn reason(status: &Status) -> String {
+    let mut cause = status.source();
+    let mut innermost = None;
+    while let Some(error) = cause {
+        innermost = Some(error.to_string());
+        cause = error.source();
+    }
+    innermost.unwrap_or_else(|| status.message().chars().take(MESSAGE_CHARS_MAX).collect())
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
+}
+
+async fn connect(
+    host: &str,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+) -> std::io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(match tls {
+        None => Box::new(stream),
+        Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
+    })
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+const INFO_BYTES_MAX: usize = 64 << 10;
+const REPLY_OVERHEAD_BYTES: usize = 1024;
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+const KEEP_ALIVE: Duration = Duration::from_secs(20);

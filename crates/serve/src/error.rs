@@ -1,0 +1,290 @@
+//! What can go wrong at a server's start and at a client, and what to do about it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hushtable_pir::dpf::Side;
+use hushtable_prg::PrgKind;
+use hushtable_table::Version;
+
+use crate::Refusal;
+
+/// An error of this crate. Fields carry the facts; `Display` names the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A server without TLS would be reachable from other machines.
+    #[error(
+        "{addr} is reachable from other machines and there is no TLS: give a certificate and its \
+         key, or say `insecure` if something else encrypts the way"
+    )]
+    Exposed {
+        /// The address asked for.
+        addr: SocketAddr,
+    },
+    /// A setting outside its range.
+    #[error("{name} is {value}, but must be {min} to {max}")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least it may be.
+        min: u64,
+        /// The most it may be.
+        max: u64,
+    },
+    /// A generator's name that no generator has, or an empty list of them.
+    #[error("prgs names {name:?}: list one or more of {}", prg_names())]
+    PrgName {
+        /// The name; empty for an empty list.
+        name: String,
+    },
+    /// A PEM file without what it should hold.
+    #[error("{from} holds no {expected} in PEM form (\"-----BEGIN ...\"): {reason}")]
+    Pem {
+        /// The file, or what the bytes are.
+        from: String,
+        /// What was looked for.
+        expected: &'static str,
+        /// The reader's reason.
+        reason: String,
+    },
+    /// A certificate, key or CA that TLS cannot work with.
+    #[error("{from} cannot be used for TLS: {reason}")]
+    Tls {
+        /// The file, or what the bytes are.
+        from: String,
+        /// The TLS library's reason.
+        reason: String,
+    },
+    /// A certificate that could not be made.
+    #[error("no certificate could be made for {names:?}: {reason}")]
+    Certificate {
+        /// The names asked for.
+        names: Vec<String>,
+        /// The certificate library's reason.
+        reason: String,
+    },
+    /// The operating system refused something.
+    #[error("could not {what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The table bundle is not usable.
+    #[error("the table at {}: {source}", path.display())]
+    Table {
+        /// The bundle.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: hushtable_table::Error,
+    },
+    /// Rows that do not decode.
+    #[error("a row could not be decoded: {source}")]
+    Rows {
+        /// What is wrong.
+        source: hushtable_table::Error,
+    },
+    /// The scheme's own errors: ids, keys, replies.
+    #[error(transparent)]
+    Pir(#[from] hushtable_pir::Error),
+    /// The engine does not answer what the table holds.
+    #[error(
+        "the self-check failed: row {row} came back different from the table's bytes. Run \
+         `hushtable table verify`, then `hushtable doctor`; this server must not serve"
+    )]
+    SelfCheck {
+        /// The row checked.
+        row: u64,
+    },
+    /// A URL that names no server.
+    #[error("{url:?} is no server address: {reason}; write https://host:port")]
+    Url {
+        /// The URL as given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Queries would cross a network in the clear.
+    #[error(
+        "{url} is not on this machine and not https: keys sent in the clear let one listener see \
+         both servers' queries. Use https, or say `insecure` if something else encrypts the way"
+    )]
+    PlainText {
+        /// The URL.
+        url: String,
+    },
+    /// A TLS server without a CA to check it by.
+    #[error("{url} is https, but no CA certificate was given to check it by: pass the CA's PEM file")]
+    NoCa {
+        /// The URL.
+        url: String,
+    },
+    /// A server that cannot be reached, or went away while it answered.
+    #[error("{url} is unavailable: {reason}. Is the server running, and its address and CA right?")]
+    Unavailable {
+        /// The server.
+        url: String,
+        /// Why, from the transport.
+        reason: String,
+    },
+    /// A server that took too long.
+    #[error("{url} did not answer within {} ms: raise the timeout, or look at its load", after.as_millis())]
+    Timeout {
+        /// The server.
+        url: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The two addresses are the wrong way round.
+    #[error("left is {left}, but that server says it is right; right is {right}, which says it is left: swap the two addresses")]
+    SidesSwapped {
+        /// The URL given as left.
+        left: String,
+        /// The URL given as right.
+        right: String,
+    },
+    /// Both addresses lead to servers of one side, perhaps to the same one.
+    #[error(
+        "{left} and {right} both say they are the {side} server: give one left and one right \
+         server, run by parties that do not collude"
+    )]
+    SameSide {
+        /// The URL given as left.
+        left: String,
+        /// The URL given as right.
+        right: String,
+        /// What both say.
+        side: Side,
+    },
+    /// The servers hold different tables.
+    #[error(
+        "{left} serves {left_table:?} version {left_version}, {right} serves {right_table:?} \
+         version {right_version}: serve the same bundle from both"
+    )]
+    TablesDiffer {
+        /// The left URL.
+        left: String,
+        /// The left table's name.
+        left_table: String,
+        /// The left table's version.
+        left_version: Version,
+        /// The right URL.
+        right: String,
+        /// The right table's name.
+        right_table: String,
+        /// The right table's version.
+        right_version: Version,
+    },
+    /// The client's generator is not one that a server accepts.
+    #[error("{url} accepts keys of {accepted:?}, not {prg}: choose one of those")]
+    Prg {
+        /// The server.
+        url: String,
+        /// The client's generator.
+        prg: PrgKind,
+        /// The server's generators.
+        accepted: Vec<PrgKind>,
+    },
+    /// More ids a lookup than a server takes, or none.
+    #[error(
+        "max_ids is {max_ids}, but the servers take 1 to {keys_max} a lookup: lower max_ids and \
+         split the lookup, or raise keys_per_request_max at both servers"
+    )]
+    MaxIds {
+        /// The caller's bound.
+        max_ids: usize,
+        /// The servers' bound.
+        keys_max: usize,
+    },
+    /// A server said no, and why.
+    #[error("{url} refused: {refusal}")]
+    Refused {
+        /// The server.
+        url: String,
+        /// Its reason.
+        refusal: Refusal,
+    },
+    /// A server failed in a way that this version does not know.
+    #[error("{url} failed with {code}: {message}")]
+    Remote {
+        /// The server.
+        url: String,
+        /// The gRPC status code's name.
+        code: String,
+        /// The server's words, cut to 512 characters.
+        message: String,
+    },
+    /// A reply that makes no sense.
+    #[error("{url} sent a reply that does not fit: {defect}. Are its version and this one's compatible?")]
+    Reply {
+        /// The server.
+        url: String,
+        /// What does not fit.
+        defect: ReplyDefect,
+    },
+}
+
+/// What does not fit in a reply.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplyDefect {
+    /// Answers of the wrong length.
+    #[error("{found} bytes of answers where {expected} were expected")]
+    AnswerBytes {
+        /// Keys × row bytes.
+        expected: usize,
+        /// Bytes received.
+        found: usize,
+    },
+    /// An answer that is not what the same keys gave before, or not the row.
+    #[error("the answers to the same keys differ")]
+    Answers,
+    /// A number type that this version does not know.
+    #[error("number type {found} is unknown")]
+    DType {
+        /// The number received.
+        found: i32,
+    },
+    /// No keys allowed, or no message.
+    #[error("it takes {keys_max} keys a request")]
+    KeyLimit {
+        /// Keys that it takes.
+        keys_max: u32,
+    },
+    /// Row bytes that dim and number type do not make.
+    #[error("a row of {dim} {dtype} has {expected} bytes, not {found}")]
+    RowBytes {
+        /// Numbers in a row.
+        dim: u32,
+        /// Their type.
+        dtype: hushtable_table::DType,
+        /// The bytes these make.
+        expected: usize,
+        /// The bytes announced.
+        found: u32,
+    },
+    /// A shape that no table has.
+    #[error("{0}")]
+    Shape(hushtable_pir::Error),
+    /// A side that is neither left nor right.
+    #[error("side {found} is unknown")]
+    Side {
+        /// The number received.
+        found: i32,
+    },
+    /// A version that is not 32 bytes.
+    #[error("a table version of {found} bytes, not 32")]
+    VersionBytes {
+        /// Bytes received.
+        found: usize,
+    },
+}
+
+fn prg_names() -> String {
+    PrgKind::ALL.map(PrgKind::name).join(", ")
+}

@@ -1,0 +1,195 @@
+//! What a server says about its table, checked.
+
+use std::time::Duration;
+
+use hushtable_pir::{TableShape, dpf::Side};
+use hushtable_prg::PrgKind;
+use hushtable_table::{DType, Version};
+
+use crate::{ReplyDefect, wire};
+
+/// What a server holds and what it accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableInfo {
+    /// The table's name.
+    pub name: String,
+    /// The version of its content.
+    pub version: Version,
+    /// Rows and row bytes.
+    pub shape: TableShape,
+    /// Numbers in a row.
+    pub dim: usize,
+    /// Their type.
+    pub dtype: DType,
+    /// Which server this is.
+    pub side: Side,
+    /// Keys that one request may hold.
+    pub keys_per_request_max: usize,
+    /// Bytes that one request may have.
+    pub request_bytes_max: u64,
+    /// Generators that keys may use.
+    pub prgs: Vec<PrgKind>,
+    /// How long a request may wait for others to share its pass.
+    pub window: Duration,
+    /// The server's software.
+    pub software: String,
+}
+
+impl From<&TableInfo> for wire::TableInfoReply {
+    fn from(info: &TableInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            version: info.version.as_bytes().to_vec().into(),
+            rows: info.shape.rows(),
+            dim: info.dim as u32,
+            dtype: dtype_to_wire(info.dtype).into(),
+            row_bytes: info.shape.row_bytes() as u32,
+            side: match info.side {
+                Side::Left => wire::Side::Left,
+                Side::Right => wire::Side::Right,
+            }
+            .into(),
+            keys_per_request_max: info.keys_per_request_max.try_into().unwrap_or(u32::MAX),
+            request_bytes_max: info.request_bytes_max,
+            prgs: info.prgs.iter().map(|prg| prg.id().into()).collect(),
+            window_us: info.window.as_micros().try_into().unwrap_or(u64::MAX),
+            software: info.software.clone(),
+        }
+    }
+}
+
+impl TryFrom<wire::TableInfoReply> for TableInfo {
+    type Error = ReplyDefect;
+
+    fn try_from(reply: wire::TableInfoReply) -> Result<Self, ReplyDefect> {
+        let shape = TableShape::new(reply.rows, reply.row_bytes as usize)
+            .map_err(ReplyDefect::Shape)?;
+        let dtype = dtype_from_wire(reply.dtype)?;
+        let expected = row_bytes(dtype, reply.dim);
+        if expected != Some(shape.row_bytes()) {
+            return Err(ReplyDefect::RowBytes {
+                dim: reply.dim,
+                dtype,
+                expected: expected.unwrap_or(usize::MAX),
+                found: reply.row_bytes,
+            });
+        }
+        let side = match wire::Side::try_from(reply.side) {
+            Ok(wire::Side::Left) => Side::Left,
+            Ok(wire::Side::Right) => Side::Right,
+            Ok(wire::Side::Unspecified) | Err(_) => {
+                return Err(ReplyDefect::Side { found: reply.side });
+            }
+        };
+        if reply.keys_per_request_max == 0 {
+            return Err(ReplyDefect::KeyLimit { keys_max: 0 });
+        }
+        let text = |text: String| text.chars().take(TEXT_CHARS_MAX).collect();
+        // A newer server may take generators that this version does not know: those are of no use.
+        let prgs = reply.prgs.iter().filter_map(|&id| PrgKind::from_id(id.try_into().ok()?).ok());
+        Ok(Self {
+            version: version_from_wire(&reply.version)?,
+            shape,
+            dim: reply.dim as usize,
+            dtype,
+            side,
+            keys_per_request_max: reply.keys_per_request_max as usize,
+            request_bytes_max: reply.request_bytes_max,
+            prgs: prgs.take(PrgKind::ALL.len()).collect(),
+            window: Duration::from_micros(reply.window_us),
+            name: text(reply.name),
+            software: text(reply.software),
+        })
+    }
+}
+
+pub(crate) fn version_from_wire(bytes: &[u8]) -> Result<Version, ReplyDefect> {
+    <[u8; 32]>::try_from(bytes)
+        .map(Version::from)
+        .map_err(|_| ReplyDefect::VersionBytes { found: bytes.len() })
+}
+
+fn dtype_to_wire(dtype: DType) -> wire::DType {
+    match dtype {
+        DType::F32 => wire::DType::DtypeF32,
+        DType::F16 => wire::DType::DtypeF16,
+        DType::Bf16 => wire::DType::DtypeBf16,
+        DType::Int8 => wire::DType::DtypeInt8,
+    }
+}
+
+fn dtype_from_wire(found: i32) -> Result<DType, ReplyDefect> {
+    Ok(match wire::DType::try_from(found) {
+        Ok(wire::DType::DtypeF32) => DType::F32,
+        Ok(wire::DType::DtypeF16) => DType::F16,
+        Ok(wire::DType::DtypeBf16) => DType::Bf16,
+        Ok(wire::DType::DtypeInt8) => DType::Int8,
+        Ok(wire::DType::DtypeUnspecified) | Err(_) => return Err(ReplyDefect::DType { found }),
+    })
+}
+
+/// Bytes of a row, or `None` for a dim that no row has.
+fn row_bytes(dtype: DType, dim: u32) -> Option<usize> {
+    let dim = usize::try_from(dim).ok().filter(|dim| (1..=TableShape::ROW_BYTES_MAX).contains(dim));
+    dim.map(|dim| dtype.row_bytes(dim))
+}
+
+const TEXT_CHARS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> TableInfo {
+        TableInfo {
+            name: "films".into(),
+            version: Version::from([7; 32]),
+            shape: TableShape::new(1 << 32, 20).unwrap(),
+            dim: 16,
+            dtype: DType::Int8,
+            side: Side::Right,
+            keys_per_request_max: 1024,
+            request_bytes_max: 1 << 20,
+            prgs: vec![PrgKind::Aes128, PrgKind::ChaCha20],
+            window: Duration::from_micros(6100),
+            software: "hushtable/0.1.0".into(),
+        }
+    }
+
+    #[test]
+    fn info_survives_the_wire() {
+        assert_eq!(TableInfo::try_from(wire::TableInfoReply::from(&info())), Ok(info()));
+    }
+
+    #[test]
+    fn each_field_that_cannot_be_is_named() {
+        let reply = || wire::TableInfoReply::from(&info());
+        let check = |reply: wire::TableInfoReply| TableInfo::try_from(reply).unwrap_err();
+        let found = check(wire::TableInfoReply { dtype: 9, ..reply() });
+        assert_eq!(found, ReplyDefect::DType { found: 9 });
+        let found = check(wire::TableInfoReply { side: 0, ..reply() });
+        assert_eq!(found, ReplyDefect::Side { found: 0 });
+        let found = check(wire::TableInfoReply { version: vec![0; 31].into(), ..reply() });
+        assert_eq!(found, ReplyDefect::VersionBytes { found: 31 });
+        let found = check(wire::TableInfoReply { keys_per_request_max: 0, ..reply() });
+        assert_eq!(found, ReplyDefect::KeyLimit { keys_max: 0 });
+        let found = check(wire::TableInfoReply { rows: 1 << 40, ..reply() });
+        let expected = hushtable_pir::Error::Rows { rows: 1 << 40 };
+        assert_eq!(found, ReplyDefect::Shape(expected));
+        for dim in [0, 15, u32::MAX] {
+            let found = check(wire::TableInfoReply { dim, ..reply() });
+            assert!(matches!(found, ReplyDefect::RowBytes { found: 20, .. }), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_and_unknown_generators_are_cut() {
+        let mut reply = wire::TableInfoReply::from(&info());
+        reply.name = "é".repeat(100_000);
+        reply.prgs = vec![1, 2, 77, u32::MAX];
+        let info = TableInfo::try_from(reply).unwrap();
+        assert_eq!(info.name.chars().count(), TEXT_CHARS_MAX);
+        assert_eq!(info.prgs, [PrgKind::Aes128, PrgKind::ChaCha20]);
+    }
+}

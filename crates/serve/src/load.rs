@@ -1,0 +1,296 @@
+//! Loads one server and measures what it answers: `hushtable bench serve`.
+//!
+//! Each client has a connection of its own and sends its next request when it has the answer to the
+//! last (a closed loop). Keys are made before the clock starts. Every answer's version and length
+//! are checked, and that the same keys get the same bytes; with the other server's URL, a sample is
+//! also combined and compared with a lookup of the same rows by an ordinary client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_pir::dpf::{self, Reply, Side};
+use hushtable_prg::PrgKind;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::endpoint::Peer;
+use crate::engine::random_u64;
+use crate::info::version_from_wire;
+use crate::wire::AnswerReply;
+use crate::{EndpointSpec, Error, Refusal, ReplyDefect, TableInfo};
+
+/// How a server is loaded.
+#[derive(Clone)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct LoadSpec {
+    /// The server under load, left or right.
+    pub server: EndpointSpec,
+    /// Its partner, to check a sample of the answers with; not loaded.
+    pub partner: Option<EndpointSpec>,
+    /// Clients, each with a connection of its own.
+    pub clients: usize,
+    /// Keys in each request.
+    pub keys_per_request: usize,
+    /// Before the clock starts.
+    pub warmup: Duration,
+    /// How long to measure.
+    pub duration: Duration,
+}
+
+/// What a load measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LoadReport {
+    /// Keys answered a second.
+    pub queries_per_s: f64,
+    /// Half the requests took no longer than this many milliseconds.
+    pub p50_ms: f64,
+    /// 99 of 100 requests took no longer than this many milliseconds.
+    pub p99_ms: f64,
+    /// The slowest request, in milliseconds.
+    pub max_ms: f64,
+    /// Requests answered while measuring.
+    pub requests: u64,
+    /// Requests that failed, or came back wrong.
+    pub errors: u64,
+    /// Requests that the server refused for being busy.
+    pub rejected: u64,
+    /// Keys a pass, as the server's own times show: unknown (0) without requests.
+    pub answer_ms_mean: f64,
+    /// The server's waiting window, in milliseconds.
+    pub window_ms: f64,
+    /// Measured time, in seconds.
+    pub elapsed_s: f64,
+}
+
+impl LoadSpec {
+    /// 64 clients of one key, 2 s to warm up, 10 s to measure.
+    pub fn new(server: EndpointSpec) -> Self {
+        Self {
+            server,
+            partner: None,
+            clients: 64,
+            keys_per_request: 1,
+            warmup: Duration::from_secs(2),
+            duration: Duration::from_secs(10),
+        }
+    }
+
+    /// Runs the load on a runtime of one thread, so that it can be pinned to a core.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`Error::Io`] where no runtime can be made.
+    pub fn run_blocking(&self) -> Result<LoadReport, Error> {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| Error::Io { what: "start the load's runtime".into(), source })?
+            .block_on(self.run())
+    }
+
+    /// Runs the load.
+    ///
+    /// # Errors
+    /// [`Error::MaxIds`] for more keys a request than the server takes, the errors of
+    /// [`LookupClient::connect`](crate::LookupClient::connect) for servers out of reach,
+    /// [`Error::Reply`] where the sample comes back wrong. Errors under load are counted instead.
+    pub async fn run(&self) -> Result<LoadReport, Error> {
+        let peer = Peer::new(&self.server, false, CONNECT_MAX)?;
+        let info = peer.table_info(CALL_MAX).await?;
+        let keys_max = info.keys_per_request_max;
+        if !(1..=keys_max).contains(&self.keys_per_request) {
+            return Err(Error::MaxIds { max_ids: self.keys_per_request, keys_max });
+        }
+        if let Some(partner) = &self.partner {
+            check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX)?, &info).await?;
+        }
+        let start = Arc::new(Barrier::new(self.clients.max(1)));
+        let mut clients = JoinSet::new();
+        for _ in 0..self.clients.max(1) {
+            let client = LoadClient {
+                peer: Peer::new(&self.server, false, CONNECT_MAX)?,
+                requests: make_requests(&info, self.keys_per_request)?,
+                version: Bytes::copy_from_slice(info.version.as_bytes()),
+                answer_bytes: self.keys_per_request * info.shape.row_bytes(),
+                tally: Tally::default(),
+            };
+            // Connect before the clock starts: thousands of handshakes would be measured otherwise.
+            let (start, warmup, duration) = (Arc::clone(&start), self.warmup, self.duration);
+            clients.spawn(async move {
+                let connected = client.peer.table_info(CALL_MAX).await;
+                start.wait().await;
+                connected?;
+                Ok::<_, Error>(client.run(warmup, duration).await)
+            });
+        }
+        let mut tally = Tally::default();
+        while let Some(client) = clients.join_next().await {
+            match client {
+                Ok(client) => tally.add(client?),
+                Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+            }
+        }
+        Ok(tally.report(self.keys_per_request, &info, self.duration))
+    }
+}
+
+struct LoadClient {
+    peer: Peer,
+    /// Requests to send in turn, each with its first answer.
+    requests: Vec<(Vec<Bytes>, Option<Bytes>)>,
+    version: Bytes,
+    answer_bytes: usize,
+    tally: Tally,
+}
+
+#[derive(Default)]
+struct Tally {
+    latencies_us: Vec<u32>,
+    answer_us: u64,
+    errors: u64,
+    rejected: u64,
+}
+
+impl LoadClient {
+    async fn run(mut self, warmup: Duration, duration: Duration) -> Tally {
+        let measured = Instant::now() + warmup;
+        let end = measured + duration;
+        for i in 0.. {
+            let started = Instant::now();
+            if started >= end {
+                break;
+            }
+            let i = i % self.requests.len();
+            let keys = self.requests[i].0.clone();
+            let result =
+                self.peer.answer(self.version.clone(), keys, self.answer_bytes, CALL_MAX).await;
+            let now = Instant::now();
+            // A request counts where it ends, so that the rate is of the measured time.
+            let counts = (measured..end).contains(&now);
+            match result {
+                Ok(reply) if self.is_right(i, &reply) => {
+                    if counts {
+                        let took = now - started;
+                        self.tally.latencies_us.push(took.as_micros() as u32);
+                        self.tally.answer_us += reply.answer_us;
+                    }
+                }
+                Err(Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. }) => {
+                    self.tally.rejected += u64::from(counts);
+                    sleep(retry_after).await;
+                }
+                Ok(_) | Err(_) => {
+                    self.tally.errors += 1;
+                    sleep(ERROR_PAUSE).await;
+                }
+            }
+        }
+        self.tally
+    }
+
+    fn is_right(&mut self, i: usize, reply: &AnswerReply) -> bool {
+        let right =
+            reply.table_version == self.version && reply.answers.len() == self.answer_bytes;
+        right && *self.requests[i].1.get_or_insert_with(|| reply.answers.clone()) == reply.answers
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.latencies_us.extend(other.latencies_us);
+        self.answer_us += other.answer_us;
+        self.errors += other.errors;
+        self.rejected += other.rejected;
+    }
+
+    fn report(mut self, keys_per_request: usize, info: &TableInfo, took: Duration) -> LoadReport {
+        self.latencies_us.sort_unstable();
+        let count = self.latencies_us.len();
+        let at = |fraction: f64| {
+            let rank = (count as f64 * fraction).ceil() as usize;
+            let latency = self.latencies_us.get(rank.saturating_sub(1)).copied();
+            f64::from(latency.unwrap_or(0)) / 1e3
+        };
+        LoadReport {
+            queries_per_s: (count * keys_per_request) as f64 / took.as_secs_f64(),
+            p50_ms: at(0.5),
+            p99_ms: at(0.99),
+            max_ms: at(1.0),
+            requests: count as u64,
+            errors: self.errors,
+            rejected: self.rejected,
+            answer_ms_mean: self.answer_us as f64 / 1e3 / count.max(1) as f64,
+            window_ms: info.window.as_secs_f64() * 1e3,
+            elapsed_s: took.as_secs_f64(),
+        }
+    }
+}
+
+/// A few requests of random rows, for the side of the server.
+fn make_requests(
+    info: &TableInfo,
+    keys: usize,
+) -> Result<Vec<(Vec<Bytes>, Option<Bytes>)>, Error> {
+    let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
+    let mut requests = Vec::with_capacity(REQUESTS_A_CLIENT);
+    for _ in 0..REQUESTS_A_CLIENT {
+        let (request, _) = client.query(&random_rows(info, keys)?, keys)?;
+        let keys = match info.side {
+            Side::Left => request.left,
+            Side::Right => request.right,
+        };
+        requests.push((keys.into_iter().map(Bytes::from).collect(), None));
+    }
+    Ok(requests)
+}
+
+/// Fetches the same rows twice, with different keys: both must give the same bytes, and either
+/// server alone cannot make that happen.
+async fn check_sample(peer: &Peer, partner: &Peer, info: &TableInfo) -> Result<(), Error> {
+    let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
+    let keys = SAMPLE_KEYS.min(info.keys_per_request_max);
+    let rows = random_rows(info, keys)?;
+    let version = Bytes::copy_from_slice(info.version.as_bytes());
+    let (left, right) = match info.side {
+        Side::Left => (peer, partner),
+        Side::Right => (partner, peer),
+    };
+    let mut fetched = Vec::new();
+    for _ in 0..2 {
+        let (request, pending) = client.query(&rows, keys)?;
+        let ask = |peer: &Peer, keys: Vec<Vec<u8>>| {
+            let (peer, version) = (peer.clone(), version.clone());
+            let answer_bytes = keys.len() * info.shape.row_bytes();
+            let keys = keys.into_iter().map(Bytes::from).collect();
+            async move { peer.answer(version, keys, answer_bytes, CALL_MAX).await }
+        };
+        let (l, r) = tokio::try_join!(ask(left, request.left), ask(right, request.right))?;
+        let reply = |peer: &Peer, reply: &AnswerReply| {
+            version_from_wire(&reply.table_version)
+                .map_err(|defect| Error::Reply { url: peer.url().into(), defect })
+        };
+        let (lv, rv) = (reply(left, &l)?, reply(right, &r)?);
+        fetched.push(pending.combine(
+            Reply { version: lv, answers: &l.answers },
+            Reply { version: rv, answers: &r.answers },
+        )?);
+    }
+    match fetched[0] == fetched[1] {
+        true => Ok(()),
+        false => {
+            Err(Error::Reply { url: peer.url().into(), defect: ReplyDefect::Answers })
+        }
+    }
+}
+
+fn random_rows(info: &TableInfo, count: usize) -> Result<Vec<u64>, Error> {
+    (0..count).map(|_| Ok(random_u64()? % info.shape.rows())).collect()
+}
+
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+const CALL_MAX: Duration = Duration::from_secs(60);
+const ERROR_PAUSE: Duration = Duration::from_millis(10);
+const REQUESTS_A_CLIENT: usize = 8;
+const SAMPLE_KEYS: usize = 8;

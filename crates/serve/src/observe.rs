@@ -1,0 +1,250 @@
+//! What a server counts: Prometheus metrics, all made here and counted at three places (the door,
+//! the accept loop, the scheduler).
+//!
+//! No label and no value comes from a query: methods and codes are from closed lists.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What the scheduler counts.
+#[derive(Clone, Debug)]
+pub struct PassMetrics {
+    pub(crate) queued: Gauge,
+    pub(crate) waited: Histogram,
+    keys: Histogram,
+    seconds: Histogram,
+    keys_answered: Counter,
+    passes: Counter,
+}
+
+impl Default for PassMetrics {
+    fn default() -> Self {
+        Self {
+            queued: Gauge::default(),
+            waited: seconds(),
+            keys: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            seconds: seconds(),
+            keys_answered: Counter::default(),
+            passes: Counter::default(),
+        }
+    }
+}
+
+impl PassMetrics {
+    pub(crate) fn record(&self, keys: usize, took: Duration) {
+        self.keys.observe(keys as f64);
+        self.seconds.observe(took.as_secs_f64());
+        self.keys_answered.inc_by(keys as u64);
+        self.passes.inc();
+    }
+
+    /// Passes that have run.
+    pub fn passes(&self) -> u64 {
+        self.passes.get()
+    }
+
+    /// Queries that passes have answered.
+    pub fn keys_answered(&self) -> u64 {
+        self.keys_answered.get()
+    }
+}
+
+/// What a server counts.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<MethodLabel, Histogram>,
+    pub connections: Gauge,
+    pub connections_refused: Counter,
+    pub handshakes_failed: Counter,
+    pub inflight_bytes: Gauge,
+    pub passes: PassMetrics,
+    table_rows: Gauge<u64, AtomicU64>,
+    table_bytes: Gauge<u64, AtomicU64>,
+    scan_seconds: Gauge<f64, AtomicU64>,
+}
+
+/// The methods that are told apart; a path that is none of them counts as other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Method {
+    Answer,
+    Health,
+    Other,
+    TableInfo,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MethodLabel {
+    method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    side: &'static str,
+}
+
+impl Method {
+    pub fn of_path(path: &str) -> Self {
+        match path {
+            "/hushtable.v1.PrivateLookup/Answer" => Self::Answer,
+            "/hushtable.v1.PrivateLookup/TableInfo" => Self::TableInfo,
+            "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch" => Self::Health,
+            _ => Self::Other,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Answer => "Answer",
+            Self::Health => "Health",
+            Self::Other => "other",
+            Self::TableInfo => "TableInfo",
+        }
+    }
+}
+
+impl Metrics {
+    pub fn new(side: &'static str) -> Arc<Self> {
+        let mut registry = Registry::with_prefix("hushtable");
+        let metrics = Self {
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(seconds),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            handshakes_failed: Counter::default(),
+            inflight_bytes: Gauge::default(),
+            passes: PassMetrics::default(),
+            table_rows: Gauge::default(),
+            table_bytes: Gauge::default(),
+            scan_seconds: Gauge::default(),
+            registry: Registry::default(),
+        };
+        let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION"), side });
+        registry.register("build", "Version and side of this server", build);
+        let r = &mut registry;
+        r.register("requests", "Requests, by method and gRPC code", metrics.requests.clone());
+        r.register_with_unit(
+            "request",
+            "From a request's headers to its answer's, by method",
+            Unit::Seconds,
+            metrics.request_seconds.clone(),
+        );
+        r.register("connections", "Open connections", metrics.connections.clone());
+        r.register(
+            "connections_refused",
+            "Connections closed because there were too many",
+            metrics.connections_refused.clone(),
+        );
+        r.register(
+            "handshakes_failed",
+            "Connections that did not get through TLS",
+            metrics.handshakes_failed.clone(),
+        );
+        r.register_with_unit(
+            "inflight",
+            "Requests and answers in memory",
+            Unit::Bytes,
+            metrics.inflight_bytes.clone(),
+        );
+        let passes = &metrics.passes;
+        r.register("queue_keys", "Keys that wait for a pass", passes.queued.clone());
+        r.register_with_unit(
+            "queue",
+            "From a request's arrival to the start of its last pass",
+            Unit::Seconds,
+            passes.waited.clone(),
+        );
+        r.register("batch_keys", "Keys that shared a pass", passes.keys.clone());
+        r.register_with_unit(
+            "answer",
+            "What a pass over the table took",
+            Unit::Seconds,
+            passes.seconds.clone(),
+        );
+        r.register("answered_keys", "Keys that passes have answered", passes.keys_answered.clone());
+        r.register("passes", "Passes over the table", passes.passes.clone());
+        r.register("table_rows", "Rows of the table", metrics.table_rows.clone());
+        r.register_with_unit(
+            "table",
+            "Bytes of the table's rows",
+            Unit::Bytes,
+            metrics.table_bytes.clone(),
+        );
+        r.register_with_unit(
+            "scan",
+            "What a pass for one key took at the start",
+            Unit::Seconds,
+            metrics.scan_seconds.clone(),
+        );
+        Arc::new(Self { registry, ..metrics })
+    }
+
+    /// Counts a request that was answered, or given up by its client (`CANCELLED`).
+    pub fn record(&self, method: Method, code: tonic::Code, took: Duration) {
+        let method = method.name();
+        self.requests.get_or_create(&RequestLabels { method, code: code_name(code) }).inc();
+        self.request_seconds.get_or_create(&MethodLabel { method }).observe(took.as_secs_f64());
+    }
+
+    pub fn describe_table(&self, rows: u64, bytes: u64, scan: Duration) {
+        self.table_rows.set(rows);
+        self.table_bytes.set(bytes);
+        self.scan_seconds.set(scan.as_secs_f64());
+    }
+
+    /// The Prometheus (OpenMetrics 1.0) text of all metrics.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string fails only where a metric's own encoding does: then what came so far
+        // lacks its end mark, which a scraper reports.
+        if let Err(error) = text::encode(&mut out, &self.registry) {
+            tracing::error!(%error, "a metric could not be encoded");
+        }
+        out
+    }
+}
+
+fn seconds() -> Histogram {
+    // 50 microseconds to 54 seconds.
+    Histogram::new(exponential_buckets(50e-6, 2.0, 21))
+}
+
+pub(crate) fn code_name(code: tonic::Code) -> &'static str {
+    use tonic::Code;
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

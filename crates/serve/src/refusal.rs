@@ -1,0 +1,339 @@
+//! Why a server refuses a request: the same type at both ends of the wire.
+//!
+//! A refusal travels as a gRPC status whose details hold google.rpc.ErrorInfo (a reason and a few
+//! facts) and, where a retry makes sense, google.rpc.RetryInfo. `lookup.proto` lists the reasons.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use hushtable_pir::dpf::Side;
+use hushtable_table::Version;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Why a server refused a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The backend failed; the server's log says how.
+    #[error("the server could not answer: its log has the cause")]
+    Backend,
+    /// A key that does not parse, or of a kind that the server does not take.
+    #[error("key {key_index} is not usable ({defect}): {message}")]
+    BadKey {
+        /// Which key of the request, from 0.
+        key_index: usize,
+        /// What is wrong with it.
+        defect: KeyDefect,
+        /// The server's explanation.
+        message: String,
+    },
+    /// A table version that is not 32 bytes.
+    #[error("a table version has 32 bytes, this one {bytes}: send the version of the table info")]
+    BadVersion {
+        /// Bytes received.
+        bytes: usize,
+    },
+    /// The server has as much to do as it may.
+    #[error("the server is busy ({limit} reached): retry in {} ms", retry_after.as_millis())]
+    Busy {
+        /// Which limit was reached.
+        limit: Limit,
+        /// When there should be room.
+        retry_after: Duration,
+    },
+    /// The server is shutting down.
+    #[error("the server is shutting down: connect to another one, or retry after its restart")]
+    Draining,
+    /// A request without keys.
+    #[error("a request needs at least one key")]
+    NoKeys,
+    /// More keys than one request may hold.
+    #[error("a request may hold {keys_max} keys, this one holds {keys}: split it")]
+    TooManyKeys {
+        /// Keys received.
+        keys: usize,
+        /// Keys allowed.
+        keys_max: usize,
+    },
+    /// Keys made for another version of the table.
+    #[error("the server holds table version {expected}, the keys are for {found}: fetch the table info again")]
+    VersionSkew {
+        /// The server's version.
+        expected: Version,
+        /// The request's version.
+        found: Version,
+    },
+    /// A key made for another number of rows.
+    #[error("key {key_index} is for a table of {found} rows, this one has {expected}: fetch the table info again")]
+    WrongDomain {
+        /// Which key of the request, from 0.
+        key_index: usize,
+        /// The table's rows.
+        expected: u64,
+        /// The key's rows.
+        found: u64,
+    },
+    /// A left key at the right server, or the other way round.
+    #[error("key {key_index} is a {found} key, this is the {expected} server: swap the two addresses")]
+    WrongSide {
+        /// Which key of the request, from 0.
+        key_index: usize,
+        /// The server's side.
+        expected: Side,
+        /// The key's side.
+        found: Side,
+    },
+}
+
+/// What is wrong with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyDefect {
+    /// A key format that the server does not know.
+    Format,
+    /// An output group that the server does not answer.
+    Group,
+    /// Too few or too many bytes.
+    Length,
+    /// Bits that must be zero are not.
+    Padding,
+    /// A generator that the server does not take.
+    Prg,
+    /// A side that is neither left nor right, or anything newer than this version.
+    Other,
+}
+
+/// A limit that a busy server reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// One connection's part of the bytes in flight.
+    ConnectionBytes,
+    /// Bytes of requests and answers in flight.
+    InflightBytes,
+    /// Keys that wait.
+    QueueKeys,
+}
+
+impl KeyDefect {
+    const ALL: [Self; 6] =
+        [Self::Format, Self::Group, Self::Length, Self::Padding, Self::Prg, Self::Other];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Format => "format",
+            Self::Group => "group",
+            Self::Length => "length",
+            Self::Padding => "padding",
+            Self::Prg => "prg",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl Limit {
+    const ALL: [Self; 3] = [Self::ConnectionBytes, Self::InflightBytes, Self::QueueKeys];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::ConnectionBytes => "connection_bytes",
+            Self::InflightBytes => "inflight_bytes",
+            Self::QueueKeys => "queue_keys",
+        }
+    }
+}
+
+impl fmt::Display for KeyDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Refusal {
+    /// The refusal of key `key_index` for what the scheme found in it.
+    pub(crate) fn of_key(key_index: usize, error: &hushtable_pir::Error) -> Self {
+        use hushtable_pir::Error as Pir;
+        let defect = match *error {
+            Pir::Domain { expected, found } => {
+                return Self::WrongDomain { key_index, expected, found };
+            }
+            Pir::Side { expected, found } => return Self::WrongSide { key_index, expected, found },
+            Pir::KeyBytes { .. } | Pir::KeyHeader { .. } => KeyDefect::Length,
+            Pir::KeyFormat { .. } => KeyDefect::Format,
+            Pir::KeyPadding => KeyDefect::Padding,
+            Pir::UnknownGroup { .. } => KeyDefect::Group,
+            Pir::UnknownPrg { .. } => KeyDefect::Prg,
+            _ => KeyDefect::Other,
+        };
+        Self::BadKey { key_index, defect, message: error.to_string() }
+    }
+
+    /// The gRPC status that carries this.
+    pub(crate) fn to_status(&self) -> Status {
+        let (code, reason, facts): (_, _, Vec<(&str, String)>) = match self {
+            Self::Backend => (Code::Internal, "BACKEND", vec![]),
+            Self::BadKey { key_index, defect, message } => (
+                Code::InvalidArgument,
+                "BAD_KEY",
+                vec![
+                    ("key_index", key_index.to_string()),
+                    ("defect", defect.to_string()),
+                    ("message", message.clone()),
+                ],
+            ),
+            Self::BadVersion { bytes } => {
+                (Code::InvalidArgument, "BAD_VERSION", vec![("bytes", bytes.to_string())])
+            }
+            Self::Busy { limit, .. } => {
+                (Code::ResourceExhausted, "BUSY", vec![("limit", limit.to_string())])
+            }
+            Self::Draining => (Code::Unavailable, "DRAINING", vec![]),
+            Self::NoKeys => (Code::InvalidArgument, "NO_KEYS", vec![]),
+            Self::TooManyKeys { keys, keys_max } => (
+                Code::InvalidArgument,
+                "TOO_MANY_KEYS",
+                vec![("keys", keys.to_string()), ("keys_max", keys_max.to_string())],
+            ),
+            Self::VersionSkew { expected, found } => (
+                Code::FailedPrecondition,
+                "VERSION_SKEW",
+                vec![("expected", expected.to_string()), ("found", found.to_string())],
+            ),
+            Self::WrongDomain { key_index, expected, found } => (
+                Code::FailedPrecondition,
+                "WRONG_DOMAIN",
+                vec![
+                    ("key_index", key_index.to_string()),
+                    ("expected", expected.to_string()),
+                    ("found", found.to_string()),
+                ],
+            ),
+            Self::WrongSide { key_index, expected, found } => (
+                Code::FailedPrecondition,
+                "WRONG_SIDE",
+                vec![
+                    ("key_index", key_index.to_string()),
+                    ("expected", expected.to_string()),
+                    ("found", found.to_string()),
+                ],
+            ),
+        };
+        let facts: HashMap<_, _> =
+            facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts);
+        if let Self::Busy { retry_after, .. } = self {
+            details.set_retry_info(Some(*retry_after));
+        }
+        Status::with_error_details(code, self.to_string(), details)
+    }
+
+    /// Reads the refusal that a status carries; `None` where it carries none that is known here.
+    pub(crate) fn from_status(status: &Status) -> Option<Self> {
+        // `from_status` reads what another machine sent: unknown details are no error, only unknown.
+        let details = status.check_error_details().ok()?;
+        let info = details.error_info().filter(|info| info.domain == DOMAIN)?;
+        let fact = |name: &str| info.metadata.get(name);
+        let count = |name: &str| fact(name)?.parse().ok();
+        Some(match info.reason.as_str() {
+            "BACKEND" => Self::Backend,
+            "BAD_KEY" => Self::BadKey {
+                key_index: count("key_index")?,
+                defect: KeyDefect::ALL
+                    .into_iter()
+                    .find(|defect| fact("defect").is_some_and(|name| name == defect.name()))
+                    .unwrap_or(KeyDefect::Other),
+                message: fact("message")?.chars().take(MESSAGE_CHARS_MAX).collect(),
+            },
+            "BAD_VERSION" => Self::BadVersion { bytes: count("bytes")? },
+            "BUSY" => Self::Busy {
+                limit: Limit::ALL
+                    .into_iter()
+                    .find(|limit| fact("limit").is_some_and(|name| name == limit.name()))?,
+                retry_after: details.retry_info()?.retry_delay?,
+            },
+            "DRAINING" => Self::Draining,
+            "NO_KEYS" => Self::NoKeys,
+            "TOO_MANY_KEYS" => {
+                Self::TooManyKeys { keys: count("keys")?, keys_max: count("keys_max")? }
+            }
+            "VERSION_SKEW" => Self::VersionSkew {
+                expected: fact("expected")?.parse().ok()?,
+                found: fact("found")?.parse().ok()?,
+            },
+            "WRONG_DOMAIN" => Self::WrongDomain {
+                key_index: count("key_index")?,
+                expected: fact("expected")?.parse().ok()?,
+                found: fact("found")?.parse().ok()?,
+            },
+            "WRONG_SIDE" => Self::WrongSide {
+                key_index: count("key_index")?,
+                expected: fact("expected")?.parse().ok()?,
+                found: fact("found")?.parse().ok()?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// ErrorInfo's domain: whose reasons these are.
+const DOMAIN: &str = "hushtable";
+/// What is kept of a text that another machine sent.
+pub(crate) const MESSAGE_CHARS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(byte: u8) -> Version {
+        Version::from([byte; 32])
+    }
+
+    #[test]
+    fn every_refusal_survives_the_wire() {
+        let mut all = vec![
+            Refusal::Backend,
+            Refusal::BadVersion { bytes: 31 },
+            Refusal::Draining,
+            Refusal::NoKeys,
+            Refusal::TooManyKeys { keys: 1025, keys_max: 1024 },
+            Refusal::VersionSkew { expected: version(1), found: version(2) },
+            Refusal::WrongDomain { key_index: 3, expected: 1 << 32, found: 5 },
+            Refusal::WrongSide { key_index: 0, expected: Side::Left, found: Side::Right },
+        ];
+        all.extend(KeyDefect::ALL.map(|defect| Refusal::BadKey {
+            key_index: 7,
+            defect,
+            message: "why".into(),
+        }));
+        all.extend(Limit::ALL.map(|limit| Refusal::Busy {
+            limit,
+            retry_after: Duration::from_micros(12_345),
+        }));
+        for refusal in all {
+            let status = refusal.to_status();
+            assert_eq!(status.message(), refusal.to_string());
+            assert_eq!(Refusal::from_status(&status), Some(refusal));
+        }
+    }
+
+    #[test]
+    fn a_status_of_other_origin_is_no_refusal() {
+        assert_eq!(Refusal::from_status(&Status::unavailable("gone")), None);
+        let other = ErrorDetails::with_error_info("BUSY", "elsewhere", HashMap::new());
+        let status = Status::with_error_details(Code::ResourceExhausted, "busy", other);
+        assert_eq!(Refusal::from_status(&status), None);
+        let incomplete = ErrorDetails::with_error_info("BUSY", DOMAIN, HashMap::new());
+        let status = Status::with_error_details(Code::ResourceExhausted, "busy", incomplete);
+        assert_eq!(Refusal::from_status(&status), None);
+        let garbage = Status::with_details(Code::Internal, "?", vec![0xff; 40].into());
+        assert_eq!(Refusal::from_status(&garbage), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! The methods of `PrivateLookup`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_pir::dpf::{self, Group, Key};
+use tonic::{Request, Response, Status};
+
+use crate::budget::{Held, Reservation};
+use crate::info::version_from_wire;
+use crate::schedule::{Answered, Scheduler, Unanswered};
+use crate::wire::private_lookup_server::PrivateLookup;
+use crate::wire::{AnswerReply, AnswerRequest, TableInfoReply, TableInfoRequest};
+use crate::{KeyDefect, Refusal, TableInfo};
+
+pub(crate) struct LookupService {
+    server: dpf::Server,
+    info: TableInfo,
+    info_reply: TableInfoReply,
+    version: Bytes,
+    scheduler: Scheduler<dpf::Server>,
+    draining: AtomicBool,
+}
+
+impl LookupService {
+    pub fn new(
+        server: dpf::Server,
+        info: TableInfo,
+        scheduler: Scheduler<dpf::Server>,
+    ) -> Arc<Self> {
+        let version = Bytes::copy_from_slice(server.version().as_bytes());
+        let info_reply = TableInfoReply::from(&info);
+        let draining = AtomicBool::new(false);
+        Arc::new(Self { server, info, info_reply, version, scheduler, draining })
+    }
+
+    /// Refuses requests from now on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// How long a client waits before it asks a server without room for bytes again: a pass frees
+    /// some.
+    pub fn retry_after(&self) -> Duration {
+        self.info.window.max(Duration::from_millis(1))
+    }
+
+    fn accept(&self, request: &AnswerRequest) -> Result<Vec<Key>, Refusal> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(Refusal::Draining);
+        }
+        let found = version_from_wire(&request.table_version)
+            .map_err(|_| Refusal::BadVersion { bytes: request.table_version.len() })?;
+        let expected = self.server.version();
+        if found != expected {
+            return Err(Refusal::VersionSkew { expected, found });
+        }
+        let (keys, keys_max) = (request.keys.len(), self.info.keys_per_request_max);
+        if keys == 0 {
+            return Err(Refusal::NoKeys);
+        }
+        if keys > keys_max {
+            return Err(Refusal::TooManyKeys { keys, keys_max });
+        }
+        request.keys.iter().enumerate().map(|(i, bytes)| self.accept_key(i, bytes)).collect()
+    }
+
+    fn accept_key(&self, key_index: usize, bytes: &[u8]) -> Result<Key, Refusal> {
+        let key =
+            self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
+        let params = key.params();
+        let group = params.domain.group();
+        if group != Group::Bits {
+            let message = format!("lookups take keys of group bits, not {}", group.name());
+            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Group, message });
+        }
+        if !self.info.prgs.contains(&params.prg) {
+            let accepted: Vec<_> = self.info.prgs.iter().map(|prg| prg.name()).collect();
+            let message =
+                format!("this server takes {}, not {}", accepted.join(", "), params.prg);
+            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Prg, message });
+        }
+        Ok(key)
+    }
+
+    async fn answer_keys(
+        &self,
+        request: AnswerRequest,
+        reservation: Option<Arc<Reservation>>,
+    ) -> Result<AnswerReply, Refusal> {
+        let keys = self.accept(&request)?;
+        // The wire's bytes are not needed any more, the parsed keys are counted in their place.
+        drop(request);
+        if let Some(reservation) = &reservation {
+            let bytes = keys.len() * self.info.shape.row_bytes();
+            let retry_after = self.retry_after();
+            reservation.grow(bytes).map_err(|limit| Refusal::Busy { limit, retry_after })?;
+        }
+        let Answered { answers, queued, answering } =
+            self.scheduler.answer(keys).await.map_err(|error| match error {
+                Unanswered::Busy { retry_after, .. } => {
+                    Refusal::Busy { limit: crate::Limit::QueueKeys, retry_after }
+                }
+                Unanswered::Closed => Refusal::Draining,
+                Unanswered::Failed => Refusal::Backend,
+            })?;
+        Ok(AnswerReply {
+            table_version: self.version.clone(),
+            answers: Bytes::from_owner(Held { bytes: answers, _reservation: reservation }),
+            queue_us: queued.as_micros() as u64,
+            answer_us: answering.as_micros() as u64,
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl PrivateLookup for LookupService {
+    async fn table_info(
+        &self,
+        _request: Request<TableInfoRequest>,
+    ) -> Result<Response<TableInfoReply>, Status> {
+        Ok(Response::new(self.info_reply.clone()))
+    }
+
+    async fn answer(
+        &self,
+        mut request: Request<AnswerRequest>,
+    ) -> Result<Response<AnswerReply>, Status> {
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        match self.answer_keys(request.into_inner(), reservation).await {
+            Ok(reply) => Ok(Response::new(reply)),
+            Err(refusal) => Err(refusal.to_status()),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! How a server runs: [`ServerSpec`] as read from a file or a command line, checked into `Settings`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
+use hushtable_prg::PrgKind;
+use hushtable_table::Table;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, tls};
+
+/// How a server runs. Every field but `table` and `side` has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct ServerSpec {
+    /// The table bundle's folder.
+    pub table: PathBuf,
+    /// Which of the two servers this is.
+    #[serde(with = "side_name")]
+    pub side: Side,
+    /// Where lookups are answered; port 0 for any. Default 127.0.0.1:4000.
+    #[serde(default = "default_addr")]
+    pub addr: SocketAddr,
+    /// Where `/metrics`, `/livez` and `/readyz` are answered, in plain HTTP; none to leave them out.
+    /// Default 127.0.0.1:4001.
+    #[serde(default = "default_metrics_addr")]
+    pub metrics_addr: Option<SocketAddr>,
+    /// Certificate and key. Without, only this machine can connect.
+    #[serde(default)]
+    pub tls: Option<TlsSpec>,
+    /// Serve other machines without TLS: for when something else encrypts the way.
+    #[serde(default)]
+    pub insecure: bool,
+    /// Threads that share a pass over the table; 0 (the default) for one a core.
+    #[serde(default)]
+    pub threads: usize,
+    /// Threads for connections: 1 to 64. One (the default) carries about 25,000 requests a second.
+    #[serde(default = "default_io_threads")]
+    pub io_threads: usize,
+    /// How long a request may wait for others to share its pass, in microseconds, at most one
+    /// minute. The default is the time of one pass, measured at the start, so that latency at most
+    /// doubles.
+    #[serde(default)]
+    pub window_us: Option<u64>,
+    /// Most keys in one pass; the default is what the backend answers best.
+    #[serde(default)]
+    pub batch_keys_max: Option<usize>,
+    /// Most keys in one request. The default is 1,024, less where answers would pass 8 MiB.
+    #[serde(default)]
+    pub keys_per_request_max: Option<usize>,
+    /// Most keys that wait; beyond, requests are refused with a hint when to retry.
+    #[serde(default = "default_queue_keys_max")]
+    pub queue_keys_max: usize,
+    /// Most bytes of requests and answers in memory. One connection may hold a quarter of it.
+    #[serde(default = "default_inflight_bytes_max")]
+    pub inflight_bytes_max: usize,
+    /// Most connections; more are closed as they come.
+    #[serde(default = "default_connections_max")]
+    pub connections_max: usize,
+    /// Most requests that one connection may have open.
+    #[serde(default = "default_streams_per_connection_max")]
+    pub streams_per_connection_max: u32,
+    /// How long TLS and HTTP/2 may take to shake hands, in milliseconds.
+    #[serde(default = "default_handshake_ms_max")]
+    pub handshake_ms_max: u64,
+    /// How long a request may take, from its first byte to its answer, in milliseconds.
+    #[serde(default = "default_request_ms_max")]
+    pub request_ms_max: u64,
+    /// How long requests may take to finish after a signal to stop, in milliseconds.
+    #[serde(default = "default_drain_ms_max")]
+    pub drain_ms_max: u64,
+    /// Generators that keys may use, by name. The default leaves out those that cost the server
+    /// several times the work.
+    #[serde(default = "default_prgs")]
+    pub prgs: Vec<String>,
+}
+
+/// The PEM files of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct TlsSpec {
+    /// The certificate, followed by its chain.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The CA that clients' certificates must come from; none to let every client in.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+}
+
+impl ServerSpec {
+    /// The defaults for a table and a side.
+    pub fn new(table: impl Into<PathBuf>, side: Side) -> Self {
+        Self {
+            table: table.into(),
+            side,
+            addr: default_addr(),
+            metrics_addr: default_metrics_addr(),
+            tls: None,
+            insecure: false,
+            threads: 0,
+            io_threads: default_io_threads(),
+            window_us: None,
+            batch_keys_max: None,
+            keys_per_request_max: None,
+            queue_keys_max: default_queue_keys_max(),
+            inflight_bytes_max: default_inflight_bytes_max(),
+            connections_max: default_connections_max(),
+            streams_per_connection_max: default_streams_per_connection_max(),
+            handshake_ms_max: default_handshake_ms_max(),
+            request_ms_max: default_request_ms_max(),
+            drain_ms_max: default_drain_ms_max(),
+            prgs: default_prgs(),
+        }
+    }
+}
+
+/// A checked [`ServerSpec`], with what follows from it and the table's shape.
+pub(crate) struct Settings {
+    pub spec: ServerSpec,
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    pub prgs: Vec<PrgKind>,
+    pub keys_per_request_max: usize,
+    pub request_bytes_max: usize,
+    pub connection_bytes_max: usize,
+    pub handshake_max: Duration,
+    pub request_max: Duration,
+    pub drain_max: Duration,
+}
+
+impl Settings {
+    /// Checks `spec` for a server of `table`.
+    pub fn check(spec: ServerSpec, table: &Table) -> Result<Self, Error> {
+        if !spec.addr.ip().is_loopback() && spec.tls.is_none() && !spec.insecure {
+            return Err(Error::Exposed { addr: spec.addr });
+        }
+        let batch_keys_max = spec.batch_keys_max.unwrap_or(1);
+        within("threads", spec.threads, 0..=4096)?;
+        within("io_threads", spec.io_threads, 1..=64)?;
+        within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
+        within("queue_keys_max", spec.queue_keys_max, 1..=KEYS_MAX)?;
+        within("connections_max", spec.connections_max, 1..=1 << 20)?;
+        let streams = spec.streams_per_connection_max as usize;
+        within("streams_per_connection_max", streams, 1..=1 << 16)?;
+        within_u64("window_us", spec.window_us.unwrap_or(0), 0..=60_000_000)?;
+        within_u64("handshake_ms_max", spec.handshake_ms_max, 1..=600_000)?;
+        within_u64("request_ms_max", spec.request_ms_max, 1..=3_600_000)?;
+        within_u64("drain_ms_max", spec.drain_ms_max, 0..=3_600_000)?;
+
+        let prgs = parse_prgs(&spec.prgs)?;
+        let row_bytes = table.row_bytes();
+        let keys_per_request_max = match spec.keys_per_request_max {
+            Some(keys) => keys,
+            None => (ANSWER_BYTES_TYPICAL_MAX / row_bytes)
+                .clamp(1, KEYS_PER_REQUEST_DEFAULT.min(spec.queue_keys_max)),
+        };
+        within("keys_per_request_max", keys_per_request_max, 1..=spec.queue_keys_max)?;
+        let domain = Domain::new(table.rows(), Group::Bits)?;
+        let key_bytes =
+            KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 }.key_bytes();
+        // A key in protobuf has a tag and a length of at most three bytes before it.
+        let request_bytes_max = keys_per_request_max * (key_bytes + 4) + 64;
+        let whole = request_bytes_max + keys_per_request_max * row_bytes;
+        within("inflight_bytes_max", spec.inflight_bytes_max, whole..=1 << 40)?;
+
+        Ok(Self {
+            tls: spec.tls.as_ref().map(tls::server_config).transpose()?,
+            prgs,
+            keys_per_request_max,
+            request_bytes_max,
+            connection_bytes_max: (spec.inflight_bytes_max / 4).max(whole),
+            handshake_max: Duration::from_millis(spec.handshake_ms_max),
+            request_max: Duration::from_millis(spec.request_ms_max),
+            drain_max: Duration::from_millis(spec.drain_ms_max),
+            spec,
+        })
+    }
+}
+
+fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
+    if names.is_empty() {
+        return Err(Error::PrgName { name: String::new() });
+    }
+    let mut prgs = Vec::new();
+    for name in names {
+        let prg: PrgKind = name.parse().map_err(|_| Error::PrgName { name: name.clone() })?;
+        if !prgs.contains(&prg) {
+            prgs.push(prg);
+        }
+    }
+    Ok(prgs)
+}
+
+fn within(
+    name: &'static str,
+    value: usize,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<(), Error> {
+    within_u64(name, value as u64, *range.start() as u64..=*range.end() as u64)
+}
+
+fn within_u64(
+    name: &'static str,
+    value: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<(), Error> {
+    match range.contains(&value) {
+        true => Ok(()),
+        false => Err(Error::Setting { name, value, min: *range.start(), max: *range.end() }),
+    }
+}
+
+/// `left` or `right` in a file.
+mod side_name {
+    use super::{Deserialize, Side};
+
+    pub fn serialize<S: serde::Serializer>(side: &Side, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(side.name())
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Side, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+fn default_addr() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 4000).into()
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "serde wants the field's type")]
+fn default_metrics_addr() -> Option<SocketAddr> {
+    Some((Ipv4Addr::LOCALHOST, 4001).into())
+}
+
+fn default_io_threads() -> usize {
+    1
+}
+
+fn default_queue_keys_max() -> usize {
+    1 << 14
+}
+
+fn default_inflight_bytes_max() -> usize {
+    256 << 20
+}
+
+fn default_connections_max() -> usize {
+    4096
+}
+
+fn default_streams_per_connection_max() -> u32 {
+    128
+}
+
+fn default_handshake_ms_max() -> u64 {
+    10_000
+}
+
+fn default_request_ms_max() -> u64 {
+    60_000
+}
+
+fn default_drain_ms_max() -> u64 {
+    10_000
+}
+
+fn default_prgs() -> Vec<String> {
+    [PrgKind::Aes128, PrgKind::ChaCha20, PrgKind::ChaCha12].map(|prg| prg.name().into()).to_vec()
+}
+
+const KEYS_MAX: usize = 1 << 20;
+const KEYS_PER_REQUEST_DEFAULT: usize = 1024;
+const ANSWER_BYTES_TYPICAL_MAX: usize = 8 << 20;

@@ -1,0 +1,102 @@
+//! rustls configurations of servers and clients: TLS 1.3 and 1.2, ring, ALPN `h2`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::{EndpointSpec, Error, TlsSpec};
+
+/// Reads the files of `spec`.
+pub(crate) fn server_config(spec: &TlsSpec) -> Result<Arc<ServerConfig>, Error> {
+    let cert_from = spec.cert.display().to_string();
+    let certs = certificates(&read(&spec.cert)?, &cert_from)?;
+    let key = private_key(&read(&spec.key)?, &spec.key.display().to_string())?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&cert_from, &error))?;
+    let builder = match &spec.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let from = path.display().to_string();
+            let roots = Arc::new(roots(&read(path)?, &from)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+                .build()
+                .map_err(|error| Error::Tls { from, reason: error.to_string() })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config =
+        builder.with_single_cert(certs, key).map_err(|error| unusable(&cert_from, &error))?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// The configuration for one server, by its own CA.
+pub(crate) fn client_config(spec: &EndpointSpec) -> Result<Arc<ClientConfig>, Error> {
+    let Some(ca_pem) = &spec.ca_pem else { return Err(Error::NoCa { url: spec.url.clone() }) };
+    let roots = roots(ca_pem, &format!("the CA given for {}", spec.url))?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable("the client", &error))?
+        .with_root_certificates(roots);
+    let mut config = match &spec.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let from = format!("the client certificate given for {}", spec.url);
+            let certs = certificates(&identity.cert_pem, &from)?;
+            let key = private_key(&identity.key_pem, &from)?;
+            builder
+                .with_client_auth_cert(certs, key)
+                .map_err(|error| unusable(&from, &error))?
+        }
+    };
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::Io { what: format!("read {}", path.display()), source })
+}
+
+fn certificates(pem: &[u8], from: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let missing = |reason: String| Error::Pem { from: from.into(), expected: "certificate", reason };
+    let certs = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| missing(error.to_string()))?;
+    match certs.is_empty() {
+        true => Err(missing("nothing of the kind in it".into())),
+        false => Ok(certs),
+    }
+}
+
+fn private_key(pem: &[u8], from: &str) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| Error::Pem {
+        from: from.into(),
+        expected: "private key",
+        reason: error.to_string(),
+    })
+}
+
+fn roots(pem: &[u8], from: &str) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for cert in certificates(pem, from)? {
+        roots.add(cert).map_err(|error| unusable(from, &error))?;
+    }
+    Ok(roots)
+}
+
+fn unusable(from: &str, error: &rustls::Error) -> Error {
+    Error::Tls { from: from.into(), reason: error.to_string() }
+}
+
+const ALPN: &[u8] = b"h2";
