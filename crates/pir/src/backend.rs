@@ -1,0 +1,30 @@
+//! What answers keys.
+
+use crate::{Error, TableShape, dpf::Key};
+
+/// Something that holds a table and answers batches of keys: a processor, a GPU.
+///
+/// Implementations never branch on a share or index memory by one.
+pub trait Backend: Send + Sync {
+    /// The table's shape.
+    fn shape(&self) -> TableShape;
+
+    /// Answers every key: the answer to `keys[i]` lands in
+    /// `answers[i * row_bytes..(i + 1) * row_bytes]`.
+    ///
+    /// A [`Bits`](crate::dpf::Group::Bits) answer is the XOR of the rows whose share bit is set. A
+    /// [`Z8`](crate::dpf::Group::Z8) answer is, per byte, the sum of share × row byte modulo 2^8; a
+    /// [`Z32`](crate::dpf::Group::Z32) answer the same over little-endian 32-bit words modulo 2^32
+    /// (a last, shorter word is taken as if zero bytes followed, and its answer cut to length).
+    ///
+    /// # Errors
+    /// [`Error::Domain`] for a key made for another number of rows, [`Error::AnswerBytes`] for a
+    /// buffer of another size than `keys.len() * row_bytes`.
+    fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), Error>;
+
+    /// Keys that one pass over the table answers best; a scheduler batches up to this many.
+    fn batch_keys_best(&self) -> usize;
+
+    /// One line for logs and `doctor`: device, instruction set, threads, resident bytes.
+    fn description(&self) -> String;
+}

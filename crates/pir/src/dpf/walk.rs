@@ -1,0 +1,144 @@
+//! Expanding a key a subtree at a time, depth first.
+
+use hushtable_prg::Prg;
+use zeroize::Zeroize;
+
+use super::{Group, Key};
+
+/// Walks a key's tree from left to right in subtrees of `2^height` leaves.
+///
+/// It keeps one node and one sibling a level, so a batch's memory is O(batch × depth); between two
+/// neighbouring subtrees it expands two nodes on average.
+pub(crate) struct Walk<'k> {
+    key: &'k Key,
+    prg: Prg,
+    /// Levels above the subtrees.
+    levels_above: usize,
+    /// `path[i]`: the node at level i on the way to the current subtree.
+    path: Vec<u128>,
+    /// The current subtree, `None` before the first.
+    subtree: Option<u64>,
+}
+
+impl<'k> Walk<'k> {
+    /// A walk over `key` in subtrees of `2^height` leaves; `height` is cut to the tree's depth.
+    pub(crate) fn new(key: &'k Key, prg: Prg, height: u32) -> Self {
+        let depth = key.params().domain.depth();
+        let levels_above = (depth - height.min(depth)) as usize;
+        let mut path = vec![0; levels_above + 1];
+        path[0] = key.root_node();
+        Self { key, prg, levels_above, path, subtree: None }
+    }
+
+    /// Leaves of one subtree.
+    pub(crate) fn leaves_per_subtree(&self) -> usize {
+        1 << (self.key.words().levels.len() - self.levels_above)
+    }
+
+    /// Expands subtree number `subtree` into `leaves`, four words (512 bits) a leaf, as this
+    /// side's shares. `scratch` holds at least `2 × leaves_per_subtree` words.
+    pub(crate) fn leaves(&mut self, subtree: u64, leaves: &mut [u128], scratch: &mut [u128]) {
+        let count = self.leaves_per_subtree();
+        let (seeds, scratch) = scratch.split_at_mut(count);
+        self.seeds(subtree, seeds, scratch);
+        self.convert(seeds, leaves);
+    }
+
+    /// Expands subtree number `subtree` down to its leaves' nodes, `leaves_per_subtree` of them;
+    /// `scratch` holds as many words.
+    pub(crate) fn seeds(&mut self, subtree: u64, seeds: &mut [u128], scratch: &mut [u128]) {
+        self.seek(subtree);
+        let levels = &self.key.words().levels[self.levels_above..];
+        // The level before last ends in `scratch`, so that the last one lands in `seeds`.
+        let (mut nodes, mut children) = match levels.len() % 2 {
+            0 => (seeds, scratch),
+            _ => (scratch, seeds),
+        };
+        nodes[0] = self.path[self.levels_above];
+        for (level, correction) in levels.iter().enumerate() {
+            let width = 1 << level;
+            self.prg.expand(&nodes[..width], correction, &mut children[..2 * width]);
+            std::mem::swap(&mut nodes, &mut children);
+        }
+    }
+
+    /// Turns some of a subtree's nodes into leaves, four words each.
+    pub(crate) fn convert(&self, nodes: &[u128], leaves: &mut [u128]) {
+        match self.key.params().domain.group() {
+            Group::Bits => self.prg.convert(nodes, &self.key.words().leaf, leaves),
+            Group::Z8 => {
+                self.prg.convert(nodes, &[0; 4], leaves);
+                self.correct_additive(nodes, leaves, add_z8);
+            }
+            Group::Z32 => {
+                self.prg.convert(nodes, &[0; 4], leaves);
+                self.correct_additive(nodes, leaves, add_z32);
+            }
+        }
+    }
+
+    /// Adds the leaf correction where the control bit is set, and negates right's shares.
+    fn correct_additive(
+        &self,
+        nodes: &[u128],
+        leaves: &mut [u128],
+        add: fn(u128, u128, bool) -> u128,
+    ) {
+        let right = self.key.params().side.id() == 1;
+        for (node, leaf) in nodes.iter().zip(leaves.chunks_exact_mut(4)) {
+            let mask = (node & 1).wrapping_neg();
+            for (share, correction) in leaf.iter_mut().zip(self.key.words().leaf) {
+                *share = add(*share, correction & mask, right);
+            }
+        }
+    }
+
+    /// Moves the path to `subtree`, expanding only below the last node that both paths share.
+    fn seek(&mut self, subtree: u64) {
+        debug_assert!(subtree >> self.levels_above == 0);
+        let shared = match self.subtree {
+            None => 0,
+            Some(current) => {
+                let differing = 64 - (current ^ subtree).leading_zeros() as usize;
+                self.levels_above - differing
+            }
+        };
+        for level in shared..self.levels_above {
+            let mut children = [0; 2];
+            let correction = &self.key.words().levels[level];
+            self.prg.expand(&self.path[level..=level], correction, &mut children);
+            // The direction is a row number of the table, the same for every key: no secret.
+            let right = subtree >> (self.levels_above - 1 - level) & 1;
+            self.path[level + 1] = children[right as usize];
+        }
+        self.subtree = Some(subtree);
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        self.path.zeroize();
+    }
+}
+
+fn add_z8(share: u128, correction: u128, negate: bool) -> u128 {
+    let (mut bytes, correction) = (share.to_le_bytes(), correction.to_le_bytes());
+    for (byte, correction) in bytes.iter_mut().zip(correction) {
+        *byte = byte.wrapping_add(correction);
+        if negate {
+            *byte = byte.wrapping_neg();
+        }
+    }
+    u128::from_le_bytes(bytes)
+}
+
+fn add_z32(share: u128, correction: u128, negate: bool) -> u128 {
+    let mut sum = 0;
+    for lane in 0..4 {
+        let lane_of = |word: u128| (word >> (32 * lane)) as u32;
+        let word = lane_of(share).wrapping_add(lane_of(correction));
+        let word = if negate { word.wrapping_neg() } else { word };
+        sum |= u128::from(word) << (32 * lane);
+    }
+    sum
+}

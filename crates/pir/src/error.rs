@@ -1,0 +1,171 @@
+//! What can go wrong, and what to do about it.
+
+use crate::dpf::Side;
+
+/// An error of this crate. Fields carry the facts; `Display` names the remedy.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A table or key with no rows, or more than an index can name.
+    #[error("a table has 1 to 4,294,967,296 rows, not {rows}: split a larger table into shards")]
+    Rows {
+        /// Rows asked for.
+        rows: u64,
+    },
+    /// A row that is empty or too long.
+    #[error("a row has 1 to 65,536 bytes, not {row_bytes}: split longer rows over two tables")]
+    RowBytes {
+        /// Bytes asked for.
+        row_bytes: usize,
+    },
+    /// Table bytes that are not `rows × row_bytes`.
+    #[error("the table's content has {found} bytes where its shape makes {expected}")]
+    TableBytes {
+        /// `rows × row_bytes`.
+        expected: u64,
+        /// Bytes handed over.
+        found: u64,
+    },
+    /// A bundle whose rows could not be read.
+    #[error("the table could not be read: {reason}")]
+    Table {
+        /// The bundle's own error.
+        reason: String,
+    },
+    /// The table does not fit in memory.
+    #[error(
+        "{bytes} bytes for the table could not be allocated: serve a smaller table or shard it"
+    )]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// An id that is not a row of the table.
+    #[error("id {id} is out of range: the table has {rows} rows, ids run from 0 to {last}", last = rows - 1)]
+    IdRange {
+        /// The id.
+        id: u64,
+        /// Rows in the table.
+        rows: u64,
+    },
+    /// More ids than one lookup is padded to.
+    #[error("{ids} ids in one lookup, but max_ids is {max_ids}: raise max_ids or split the lookup")]
+    TooManyIds {
+        /// Ids asked for.
+        ids: usize,
+        /// The caller's bound.
+        max_ids: usize,
+    },
+    /// Fewer or more key bytes than the header's parameters make.
+    #[error(
+        "a key for {rows} rows has {expected} bytes, this one {found}: it was cut or altered on its way"
+    )]
+    KeyBytes {
+        /// Rows that the header names.
+        rows: u64,
+        /// Bytes for those rows.
+        expected: usize,
+        /// Bytes received.
+        found: usize,
+    },
+    /// Not even a key's header.
+    #[error("a key starts with a header of {expected} bytes, these are {found} bytes")]
+    KeyHeader {
+        /// Bytes of a header.
+        expected: usize,
+        /// Bytes received.
+        found: usize,
+    },
+    /// A key of a format that this version does not know.
+    #[error(
+        "key format {found} is unknown, this version reads format {expected}: update the older side"
+    )]
+    KeyFormat {
+        /// The format this version reads.
+        expected: u8,
+        /// The format byte received.
+        found: u8,
+    },
+    /// A side byte that is neither left nor right.
+    #[error("side {found} is unknown: 0 is left, 1 is right")]
+    UnknownSide {
+        /// The byte received.
+        found: u8,
+    },
+    /// An output group that this version does not know.
+    #[error("output group {found} is unknown: 0 is bits, 1 is Z_2^8, 2 is Z_2^32")]
+    UnknownGroup {
+        /// The byte received.
+        found: u8,
+    },
+    /// A pseudorandom generator that this version does not know.
+    #[error("pseudorandom generator {found} is unknown: this version knows 1 to 8, aes128 is 1")]
+    UnknownPrg {
+        /// The byte received.
+        found: u8,
+    },
+    /// Padding bits of a key that are not zero.
+    #[error("a key's unused bits must be zero: it was altered on its way")]
+    KeyPadding,
+    /// A key made for another number of rows.
+    #[error(
+        "the key is for a table of {found} rows, this one has {expected}: fetch the table info again"
+    )]
+    Domain {
+        /// Rows of the table.
+        expected: u64,
+        /// Rows that the key addresses.
+        found: u64,
+    },
+    /// A left key at the right server, or the other way round.
+    #[error("a {found} key came to the {expected} server: the client's two addresses are swapped")]
+    Side {
+        /// The server's side.
+        expected: Side,
+        /// The key's side.
+        found: Side,
+    },
+    /// An answer buffer of the wrong size.
+    #[error(
+        "the answer has {found} bytes where {expected} were expected: server and client disagree on the table"
+    )]
+    AnswerBytes {
+        /// Bytes that keys × row bytes make.
+        expected: usize,
+        /// Bytes there.
+        found: usize,
+    },
+    /// Two answers over different versions of the table.
+    #[error(
+        "left answered from table version {left}, right from {right}: retry once both servers run the same version"
+    )]
+    VersionMismatch {
+        /// Left's version, in hex.
+        left: String,
+        /// Right's version, in hex.
+        right: String,
+    },
+    /// An answer over another version than the query was made for.
+    #[error(
+        "{side} answered from table version {found}, the query was made for {expected}: fetch the table info again"
+    )]
+    VersionChanged {
+        /// The side that answered.
+        side: Side,
+        /// The version the client knows, in hex.
+        expected: String,
+        /// The version in the answer, in hex.
+        found: String,
+    },
+    /// The operating system gave no randomness.
+    #[error("the operating system gave no random bytes, so no key was made")]
+    Entropy,
+    /// A thread pool that could not be started.
+    #[error("no pool of {threads} threads could be started: {reason}")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// The system's reason.
+        reason: String,
+    },
+}

@@ -1,0 +1,147 @@
+//! The table as the kernels read it.
+
+use memmap2::{Advice, MmapMut};
+use rayon::prelude::*;
+
+use super::{BLOCK_GROUPS, BLOCK_ROWS, TILE_UNITS_MAX, UNIT_BYTES, UNIT_ROW_BYTES, transpose8};
+use crate::{Error, TableShape};
+
+/// A table, bit-transposed in groups of eight rows.
+///
+/// Order, outermost first: block (512 rows), strip (up to 32 row bytes), group (8 rows), row byte,
+/// bit position; bit r of a stored byte belongs to row r of its group. Rows are padded to a
+/// multiple of 8 bytes and the table to a multiple of 512 rows, with zeros, so a key's leaves past
+/// the last row add nothing.
+pub(crate) struct Planes {
+    shape: TableShape,
+    bytes: MmapMut,
+}
+
+/// One strip of a block: a tile's place in the block and its width.
+#[derive(Clone, Copy)]
+pub(crate) struct Strip {
+    /// First unit of the row.
+    pub unit: usize,
+    /// Units, 1 to 4.
+    pub units: usize,
+}
+
+impl Planes {
+    /// Transposes a table whose rows `copy(first, bytes)` writes, on the current rayon pool.
+    pub(crate) fn new(
+        shape: TableShape,
+        copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Sync,
+    ) -> Result<Self, Error> {
+        let block_bytes = shape.row_bytes().div_ceil(UNIT_ROW_BYTES) * UNIT_BYTES * BLOCK_GROUPS;
+        let bytes = shape.rows().div_ceil(BLOCK_ROWS as u64) * block_bytes as u64;
+        let memory = Error::Memory { bytes };
+        let mut map = usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| MmapMut::map_anon(bytes).ok())
+            .ok_or(memory)?;
+        // Fewer page walks on a scan; a kernel without huge pages serves small ones.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(Advice::HugePage);
+        map.par_chunks_mut(block_bytes).enumerate().try_for_each_init(
+            || vec![0; BLOCK_ROWS * shape.row_bytes()],
+            |rows, (block, planes)| {
+                let first = (block * BLOCK_ROWS) as u64;
+                let count = (shape.rows() - first).min(BLOCK_ROWS as u64) as usize;
+                let (present, absent) = rows.split_at_mut(count * shape.row_bytes());
+                copy(first, present)?;
+                absent.fill(0);
+                transpose_block(rows, shape.row_bytes(), planes);
+                Ok(())
+            },
+        )?;
+        Ok(Self { shape, bytes: map })
+    }
+
+    pub(crate) fn shape(&self) -> TableShape {
+        self.shape
+    }
+
+    pub(crate) fn resident_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn block_count(&self) -> usize {
+        self.shape.rows().div_ceil(BLOCK_ROWS as u64) as usize
+    }
+
+    /// Units of a row: `ceil(row_bytes / 8)`.
+    pub(crate) fn row_units(&self) -> usize {
+        self.shape.row_bytes().div_ceil(UNIT_ROW_BYTES)
+    }
+
+    /// The strips of every block, in stored order.
+    pub(crate) fn strips(&self) -> impl Iterator<Item = Strip> + use<> {
+        strips(self.row_units())
+    }
+
+    /// The tile of `block` and `strip`.
+    pub(crate) fn tile(&self, block: usize, strip: Strip) -> &[u8] {
+        let start = self.tile_start(block, strip);
+        &self.bytes[start..start + strip.units * UNIT_BYTES * BLOCK_GROUPS]
+    }
+
+    /// Up to `len` stored bytes after the tile of `block` and `strip`: what a scan reads next.
+    pub(crate) fn after(&self, block: usize, strip: Strip, len: usize) -> &[u8] {
+        let start = self.tile_start(block, strip) + strip.units * UNIT_BYTES * BLOCK_GROUPS;
+        &self.bytes[start..self.bytes.len().min(start + len)]
+    }
+
+    fn tile_start(&self, block: usize, strip: Strip) -> usize {
+        (block * self.row_units() + strip.unit) * UNIT_BYTES * BLOCK_GROUPS
+    }
+
+    /// Writes the 512 rows' bytes of one strip, row by row, `units × 8` bytes each.
+    pub(crate) fn rows_of_tile(&self, block: usize, strip: Strip, rows: &mut [u8]) {
+        let width = strip.units * UNIT_ROW_BYTES;
+        let tile = self.tile(block, strip);
+        for (group, planes) in tile.chunks_exact(strip.units * UNIT_BYTES).enumerate() {
+            for (column, planes) in planes.chunks_exact(8).enumerate() {
+                for (row, byte) in transpose8(word(planes)).to_le_bytes().into_iter().enumerate() {
+                    rows[(8 * group + row) * width + column] = byte;
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn strips(row_units: usize) -> impl Iterator<Item = Strip> {
+    (0..row_units)
+        .step_by(TILE_UNITS_MAX)
+        .map(move |unit| Strip { unit, units: TILE_UNITS_MAX.min(row_units - unit) })
+}
+
+fn transpose_block(rows: &[u8], row_bytes: usize, planes: &mut [u8]) {
+    let row_units = row_bytes.div_ceil(UNIT_ROW_BYTES);
+    let mut rest = planes;
+    for strip in strips(row_units) {
+        let group_bytes = strip.units * UNIT_BYTES;
+        let (tile, after) = rest.split_at_mut(group_bytes * BLOCK_GROUPS);
+        rest = after;
+        for (group, planes) in tile.chunks_exact_mut(group_bytes).enumerate() {
+            let rows = &rows[8 * group * row_bytes..][..8 * row_bytes];
+            for (column, planes) in planes.chunks_exact_mut(8).enumerate() {
+                let column = strip.unit * UNIT_ROW_BYTES + column;
+                if column >= row_bytes {
+                    break;
+                }
+                let mut bytes = [0; 8];
+                for (row, byte) in bytes.iter_mut().enumerate() {
+                    *byte = rows[row * row_bytes + column];
+                }
+                let transposed = transpose8(u64::from_le_bytes(bytes));
+                planes.copy_from_slice(&transposed.to_le_bytes());
+            }
+        }
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}

@@ -1,0 +1,24 @@
+//! Private retrieval of table rows.
+//!
+//! A client asks two servers that do not collude, *left* and *right*, for rows of a table that both
+//! hold; neither learns which rows. [`dpf`] is the scheme (distributed point functions, Boyle,
+//! Gilboa and Ishai, CCS 2016; Lam et al., "GPU-based Private Information Retrieval for On-Device
+//! Machine Learning Inference", §II-III), [`Backend`] what answers keys, [`CpuEngine`] the backend
+//! for processors. Nothing here does I/O: both halves turn bytes into bytes.
+
+#![deny(unsafe_code)]
+
+mod backend;
+pub mod dpf;
+mod engine;
+mod error;
+mod kernel;
+mod shape;
+#[cfg(test)]
+mod timing;
+
+pub use backend::Backend;
+pub use engine::{CpuEngine, EngineSpec};
+pub use error::Error;
+pub use kernel::floor;
+pub use shape::TableShape;

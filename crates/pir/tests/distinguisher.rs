@@ -1,0 +1,127 @@
+//! One server's view must not tell indices apart; a view with a planted leak must be caught.
+//!
+//! The published GPU artifact of the paper draws the correction words off the path from 32 bits, so
+//! one key alone shows the path. Any such flaw is linear in the key's bits, and the classifier here
+//! (naive Bayes over the bits of the view, trained on some keys and scored on others) finds it.
+
+use hushtable_pir::TableShape;
+use hushtable_pir::dpf::{Client, Domain, Group, Key, KeyPair, Side, reference};
+use hushtable_prg::{Platform, Prg, PrgKind};
+use hushtable_table::Version;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+const TRAIN: usize = 1500;
+const TEST: usize = 1000;
+/// Six standard deviations above a coin's accuracy on `TEST` views: a false alarm in 10^9 runs.
+const CHANCE_MAX: f64 = 0.5 + 6.0 * 0.5 / 31.62;
+
+/// The accuracy, on fresh views, of a classifier trained to tell `view(false)` from `view(true)`.
+fn accuracy(mut view: impl FnMut(bool) -> Vec<u8>) -> f64 {
+    // How often each bit is set, by class; a shorter view's missing bits count as zero.
+    let mut ones = [Vec::<f64>::new(), Vec::new()];
+    for i in 0..2 * TRAIN {
+        let class = i % 2;
+        let bytes = view(class == 1);
+        for ones in &mut ones {
+            ones.resize(ones.len().max(8 * bytes.len()), 0.0);
+        }
+        for (bit, count) in ones[class].iter_mut().enumerate() {
+            *count += f64::from(bit_of(&bytes, bit));
+        }
+    }
+    let log_odds: Vec<[f64; 2]> = ones[0]
+        .iter()
+        .zip(&ones[1])
+        .map(|(a, b)| {
+            let rate = |count: f64| (count + 1.0) / (TRAIN as f64 + 2.0);
+            [((1.0 - rate(*b)) / (1.0 - rate(*a))).ln(), (rate(*b) / rate(*a)).ln()]
+        })
+        .collect();
+    let right = (0..TEST).filter(|i| {
+        let class = i % 2 == 1;
+        let bytes = view(class);
+        let score: f64 =
+            log_odds.iter().enumerate().map(|(bit, odds)| odds[bit_of(&bytes, bit) as usize]).sum();
+        (score > 0.0) == class
+    });
+    right.count() as f64 / TEST as f64
+}
+
+fn bit_of(bytes: &[u8], bit: usize) -> u8 {
+    bytes.get(bit / 8).map_or(0, |byte| byte >> (bit % 8) & 1)
+}
+
+fn key(prg: PrgKind, domain: Domain, index: u64, side: Side, rng: &mut impl Rng) -> Key {
+    let seeds = [rng.random(), rng.random()];
+    let prg = Prg::new(prg, Platform::detect());
+    let pair = KeyPair::from_seeds(prg, domain, index, &seeds).unwrap();
+    if side == Side::Left { pair.left } else { pair.right }
+}
+
+#[test]
+fn a_key_tells_nothing_of_its_index() {
+    let mut rng = ChaCha12Rng::seed_from_u64(11);
+    let rows = 1 << 20;
+    for group in Group::ALL {
+        let domain = Domain::new(rows, group).unwrap();
+        for prg in PrgKind::ALL {
+            for side in Side::BOTH {
+                for (a, b) in [(0, rows - 1), (123_456, 123_457)] {
+                    let score = accuracy(|class| {
+                        key(prg, domain, if class { b } else { a }, side, &mut rng).to_bytes()
+                    });
+                    assert!(score < CHANCE_MAX, "{prg:?} {group:?} {side} {a} {b}: {score}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn expanded_shares_tell_nothing_of_the_index() {
+    let mut rng = ChaCha12Rng::seed_from_u64(12);
+    for group in Group::ALL {
+        let domain = Domain::new(96, group).unwrap();
+        for side in Side::BOTH {
+            let score = accuracy(|class| {
+                let key = key(PrgKind::Aes128, domain, if class { 90 } else { 7 }, side, &mut rng);
+                (0..96).flat_map(|row| reference::share(&key, row).to_le_bytes()).collect()
+            });
+            assert!(score < CHANCE_MAX, "{group:?} {side}: {score}");
+        }
+    }
+}
+
+#[test]
+fn correction_words_of_32_bits_are_caught() {
+    let mut rng = ChaCha12Rng::seed_from_u64(13);
+    let domain = Domain::new(1 << 20, Group::Bits).unwrap();
+    let score = accuracy(|class| {
+        // Indices that differ at one level only, like the artifact's: there the word of the branch
+        // off the path has 32 random bits and 96 zeros.
+        let index = if class { 1 << 15 } else { 0 };
+        let mut bytes = key(PrgKind::Aes128, domain, index, Side::Left, &mut rng).to_bytes();
+        let level = 20 - 1 - 15;
+        if !class {
+            bytes[24 + 16 * level + 4..24 + 16 * (level + 1)].fill(0);
+        }
+        bytes
+    });
+    assert!(score > 0.99, "the planted leak went unseen: {score}");
+}
+
+#[test]
+fn a_request_tells_nothing_of_the_number_of_ids_unless_dummies_are_skipped() {
+    let shape = TableShape::new(5000, 16).unwrap();
+    let client = Client::new(shape, Version::from([0; 32]), PrgKind::Aes128).unwrap();
+    let mut rng = ChaCha12Rng::seed_from_u64(14);
+    let mut view = |ids: u64, max_ids: usize| {
+        let ids: Vec<u64> = (0..ids).map(|_| rng.random_range(0..5000)).collect();
+        client.query(&ids, max_ids).unwrap().0.right.concat()
+    };
+    let score = accuracy(|class| view(if class { 4 } else { 0 }, 4));
+    assert!(score < CHANCE_MAX, "padded requests differ: {score}");
+    let score = accuracy(|class| if class { view(4, 4) } else { view(1, 1) });
+    assert!(score > 0.99, "skipped dummies went unseen: {score}");
+}
