@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
+use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, expand_leaves};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape};
 use hushtable_prg::{Platform, Prg, PrgKind};
 
@@ -22,6 +22,17 @@ fn main() -> Result<(), hushtable_pir::Error> {
     let keys: Vec<Key> = (0..batch)
         .map(|i| KeyPair::generate(prg, domain, i * 977 % rows).map(|pair| pair.left))
         .collect::<Result<_, _>>()?;
+    for height in [6, 8, 9, 11] {
+        let mut best = f64::INFINITY;
+        for _ in 0..100 {
+            let start = Instant::now();
+            expand_leaves(&keys[0], Platform::detect(), height, |_, leaves| {
+                std::hint::black_box(leaves);
+            });
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        println!("expansion, 2^{height} leaves at a time: {:.4} ns/row", best * 1e9 / rows as f64);
+    }
     let mut answers = vec![0; keys.len() * row_bytes];
     let mut times: Vec<f64> = (0..9)
         .map(|_| {

@@ -23,3 +23,4 @@ pub use group::{Domain, Group, Side};
 pub use key::{Key, KeyParams};
 pub use server::Server;
 pub(crate) use walk::Walk;
+pub use walk::expand_leaves;

@@ -1,6 +1,6 @@
 //! Expanding a key a subtree at a time, depth first.
 
-use hushtable_prg::Prg;
+use hushtable_prg::{Platform, Prg};
 use zeroize::Zeroize;
 
 use super::{Group, Key};
@@ -119,6 +119,31 @@ impl Drop for Walk<'_> {
     fn drop(&mut self) {
         self.path.zeroize();
     }
+}
+
+/// Expands a whole key, `2^height` leaves at a time: `take(first_leaf, words)` sees every leaf in
+/// order, four words (512 bits) each. Rows past the last are expanded too where they share a
+/// subtree with it.
+///
+/// An engine does not do this (it multiplies as it goes); it is there for measurements, for
+/// secret-shared uses of the unit vector, and for tests.
+pub fn expand_leaves(
+    key: &Key,
+    platform: Platform,
+    height: u32,
+    mut take: impl FnMut(u64, &[u128]),
+) {
+    let params = key.params();
+    let mut walk = Walk::new(key, Prg::new(params.prg, platform), height);
+    let count = walk.leaves_per_subtree();
+    let mut leaves = vec![0; 4 * count];
+    let mut scratch = vec![0; 2 * count];
+    for subtree in 0..params.domain.leaf_count().div_ceil(count as u64) {
+        walk.leaves(subtree, &mut leaves, &mut scratch);
+        take(subtree * count as u64, &leaves);
+    }
+    leaves.zeroize();
+    scratch.zeroize();
 }
 
 fn add_z8(share: u128, correction: u128, negate: bool) -> u128 {

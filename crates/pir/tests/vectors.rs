@@ -1,0 +1,77 @@
+//! `vectors/dpf.json`, which every implementation reads: key generation, parsing, shares.
+
+use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, expand_leaves, reference};
+use hushtable_prg::{Platform, Prg, PrgKind};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct File {
+    format: u32,
+    vectors: Vec<Vector>,
+}
+
+#[derive(Deserialize)]
+struct Vector {
+    prg: String,
+    group: String,
+    rows: u64,
+    index: u64,
+    seeds: [String; 2],
+    left_key: String,
+    right_key: String,
+    share_rows: Vec<u64>,
+    left_shares: Vec<u32>,
+    right_shares: Vec<u32>,
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
+}
+
+/// The share of `row`, out of a full expansion on `platform`.
+fn expanded_shares(key: &Key, platform: Platform, rows: &[u64]) -> Vec<u32> {
+    let group = key.params().domain.group();
+    let mut leaves = Vec::new();
+    expand_leaves(key, platform, 4, |_, words| {
+        leaves.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    });
+    let share = |&row: &u64| {
+        let row = row as usize;
+        match group {
+            Group::Bits => u32::from(leaves[row / 8] >> (row % 8) & 1),
+            Group::Z8 => u32::from(leaves[row]),
+            _ => u32::from_le_bytes([0, 1, 2, 3].map(|i| leaves[4 * row + i])),
+        }
+    };
+    rows.iter().map(share).collect()
+}
+
+#[test]
+fn every_platform_reproduces_the_vectors() {
+    let text = include_str!("../../../vectors/dpf.json");
+    let file: File = serde_json::from_str(text).unwrap();
+    assert_eq!(file.format, 1);
+    assert!(file.vectors.len() >= 72);
+    for vector in &file.vectors {
+        let prg: PrgKind = vector.prg.parse().unwrap();
+        let group = Group::ALL.into_iter().find(|group| group.name() == vector.group).unwrap();
+        let domain = Domain::new(vector.rows, group).unwrap();
+        let seeds = [0, 1].map(|side| <[u8; 16]>::try_from(bytes(&vector.seeds[side])).unwrap());
+        for platform in Platform::available() {
+            let prg = Prg::new(prg, platform);
+            let pair = KeyPair::from_seeds(prg, domain, vector.index, &seeds).unwrap();
+            let sides = [
+                (&pair.left, &vector.left_key, &vector.left_shares),
+                (&pair.right, &vector.right_key, &vector.right_shares),
+            ];
+            for (key, key_bytes, shares) in sides {
+                assert_eq!(key.to_bytes(), bytes(key_bytes), "{} {}", vector.prg, vector.group);
+                let parsed = Key::parse(&bytes(key_bytes)).unwrap();
+                let by_reference: Vec<u32> =
+                    vector.share_rows.iter().map(|&row| reference::share(&parsed, row)).collect();
+                assert_eq!(&by_reference, shares);
+                assert_eq!(&expanded_shares(&parsed, platform, &vector.share_rows), shares);
+            }
+        }
+    }
+}
