@@ -10,7 +10,8 @@ pub(crate) struct Budget {
     limit: Limit,
     bytes_max: usize,
     bytes: AtomicUsize,
-    /// Reservations that ended: a connection on which none does is stuck.
+    /// Reservations that began, and those that ended: a connection on which none does is stuck.
+    begun: AtomicU64,
     ended: AtomicU64,
     within: Option<Arc<Budget>>,
 }
@@ -23,19 +24,28 @@ pub(crate) struct Reservation {
 
 impl Budget {
     pub fn new(limit: Limit, bytes_max: usize, within: Option<Arc<Self>>) -> Arc<Self> {
-        let (bytes, ended) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Self { limit, bytes_max, bytes, ended, within })
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { limit, bytes_max, bytes: AtomicUsize::new(0), begun, ended, within })
     }
 
+    /// Bytes held now.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Reservations that are open now.
+    pub fn open(&self) -> u64 {
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.begun.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
+    /// Reservations that have ended.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
     pub fn reserve(self: &Arc<Self>) -> Reservation {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         Reservation { budget: Arc::clone(self), bytes: AtomicUsize::new(0) }
     }
 
@@ -55,7 +65,6 @@ impl Budget {
 
     fn give_back(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.ended.fetch_add(1, Ordering::Relaxed);
         if let Some(outer) = &self.within {
             outer.give_back(bytes);
         }
@@ -77,6 +86,7 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.give_back(*self.bytes.get_mut());
+        self.budget.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 

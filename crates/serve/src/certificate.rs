@@ -11,6 +11,7 @@ use rcgen::{
 };
 
 use crate::Error;
+use crate::engine::random_u64;
 
 /// A certificate and its private key, in PEM form.
 pub struct CertificatePem {
@@ -32,7 +33,10 @@ impl LocalCa {
     /// [`Error::Certificate`] where the system gives no randomness.
     pub fn new() -> Result<Self, Error> {
         let failed = failed(&[]);
-        let mut params = params(&[], "hushtable local CA").map_err(&failed)?;
+        // Two authorities of one name would be taken for each other, and the error be of a bad
+        // signature where it is of an unknown authority.
+        let name = format!("hushtable local CA {:016x}", random_u64()?);
+        let mut params = params(&[], &name).map_err(&failed)?;
         // Nothing below this authority may sign: it issues leaves only.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -157,13 +157,22 @@ impl Connection {
                 _ = self.drain.wait_for(|drain| *drain), if !draining => {
                     draining = true;
                     serving.as_mut().graceful_shutdown();
+                    checks = interval(DRAIN_IDLE_MAX);
+                    checks.tick().await;
+                    (held, ended) = (self.budget.open() > 0, self.budget.ended());
                 }
                 _ = checks.tick() => {
-                    if held && self.budget.bytes() > 0 && self.budget.ended() == ended {
+                    let idle = self.budget.open() == 0 && !held;
+                    let unchanged = self.budget.ended() == ended;
+                    // A client that does not even acknowledge the end must not delay it.
+                    if draining && idle && unchanged {
+                        return;
+                    }
+                    if !draining && held && unchanged && self.budget.bytes() > 0 {
                         tracing::debug!("closed a connection that does not read its answers");
                         return;
                     }
-                    (held, ended) = (self.budget.bytes() > 0, self.budget.ended());
+                    (held, ended) = (self.budget.open() > 0, self.budget.ended());
                 }
             }
         }
@@ -245,6 +254,8 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 const PREFACE_BYTES: usize = 24;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// After a signal to stop, a connection without requests is closed after this.
+const DRAIN_IDLE_MAX: Duration = Duration::from_millis(500);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// What a client may send ahead. Request bodies count against the budget only once they are read
 /// from HTTP/2, so a connection holds at most this much beside its budget.

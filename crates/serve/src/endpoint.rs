@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Uri;
@@ -103,11 +103,7 @@ impl Peer {
 
     /// Asks what the server holds.
     pub async fn table_info(&self, limit: Duration) -> Result<TableInfo, Error> {
-        let mut client = PrivateLookupClient::new(self.channel.clone())
-            .max_decoding_message_size(INFO_BYTES_MAX);
-        let reply = self.within(limit, client.table_info(TableInfoRequest {})).await?;
-        TableInfo::try_from(reply.into_inner())
-            .map_err(|defect| Error::Reply { url: self.url.to_string(), defect })
+        self.reconnecting(|| self.table_info_once(limit)).await
     }
 
     /// Sends keys; `answer_bytes` is what comes back if all is well.
@@ -118,9 +114,39 @@ impl Peer {
         answer_bytes: usize,
         limit: Duration,
     ) -> Result<AnswerReply, Error> {
+        let request = AnswerRequest { table_version: version, keys };
+        self.reconnecting(|| self.answer_once(request.clone(), answer_bytes, limit)).await
+    }
+
+    /// Makes a call once more where it failed at once for want of a connection: the server may have
+    /// been restarted since the last call, which shows only in the next one.
+    async fn reconnecting<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        call: impl Fn() -> F,
+    ) -> Result<T, Error> {
+        let started = Instant::now();
+        match call().await {
+            Err(Error::Unavailable { .. }) if started.elapsed() < RECONNECT_WITHIN => call().await,
+            result => result,
+        }
+    }
+
+    async fn table_info_once(&self, limit: Duration) -> Result<TableInfo, Error> {
+        let mut client = PrivateLookupClient::new(self.channel.clone())
+            .max_decoding_message_size(INFO_BYTES_MAX);
+        let reply = self.within(limit, client.table_info(TableInfoRequest {})).await?;
+        TableInfo::try_from(reply.into_inner())
+            .map_err(|defect| Error::Reply { url: self.url.to_string(), defect })
+    }
+
+    async fn answer_once(
+        &self,
+        request: AnswerRequest,
+        answer_bytes: usize,
+        limit: Duration,
+    ) -> Result<AnswerReply, Error> {
         let mut client = PrivateLookupClient::new(self.channel.clone())
             .max_decoding_message_size(answer_bytes + REPLY_OVERHEAD_BYTES);
-        let request = AnswerRequest { table_version: version, keys };
         Ok(self.within(limit, client.answer(request)).await?.into_inner())
     }
 
@@ -188,6 +214,7 @@ async fn connect(
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 const INFO_BYTES_MAX: usize = 64 << 10;
 const REPLY_OVERHEAD_BYTES: usize = 1024;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;

@@ -1,0 +1,256 @@
+//! Lookups through two real servers.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Certificates, Pair, Running, row, spec, table};
+use hushtable_pir::dpf::Side;
+use hushtable_prg::PrgKind;
+use hushtable_serve::{
+    BlockingClient, ClientSpec, EndpointSpec, Error, Identity, LookupClient, Server, ServerSpec,
+};
+use hushtable_table::{DType, Table, decode_rows};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_come_back_as_they_are() {
+    let servers = Pair::start(1000, 16);
+    let table = table(1000, 16, 1);
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let info = client.info();
+    assert_eq!((info.shape.rows(), info.dim, info.version), (1000, 16, table.version()));
+
+    let ids = [999, 0, 7, 7, 512];
+    let lookup = client.lookup(&ids, 8).await.unwrap();
+    let expected: Vec<u8> = ids.iter().flat_map(|&id| row(&table, id)).collect();
+    assert_eq!(lookup.rows, expected);
+    // Two servers, eight keys each, whatever the number of ids.
+    assert_eq!(lookup.stats.received_bytes, 2 * 8 * 64);
+    assert_eq!(lookup.stats.retries, 0);
+    let fewer = client.lookup(&ids[..1], 8).await.unwrap();
+    assert_eq!(fewer.stats.sent_bytes, lookup.stats.sent_bytes);
+    assert_eq!(fewer.stats.received_bytes, lookup.stats.received_bytes);
+
+    let mut numbers = vec![0.0; 5 * 16];
+    decode_rows(DType::F32, 16, &expected, &mut numbers).unwrap();
+    assert_eq!(client.lookup_f32(&ids, 8).await.unwrap(), numbers);
+    assert!(client.lookup(&[], 3).await.unwrap().rows.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_generator_that_the_servers_take_works_and_others_are_named() {
+    let all = PrgKind::ALL.map(|prg| prg.name().to_owned());
+    let servers = Pair::start_with(
+        || table(300, 3, 2),
+        |spec| ServerSpec { prgs: all.to_vec(), ..spec },
+    );
+    let table = table(300, 3, 2);
+    for prg in PrgKind::ALL {
+        let spec = ClientSpec { prg, ..servers.client_spec() };
+        let client = LookupClient::connect(&spec).await.unwrap();
+        assert_eq!(client.lookup(&[299], 1).await.unwrap().rows, row(&table, 299), "{prg}");
+    }
+    let strict = Pair::start(10, 1);
+    let spec = ClientSpec { prg: PrgKind::SipHash24, ..strict.client_spec() };
+    let error = LookupClient::connect(&spec).await.err().unwrap();
+    assert!(matches!(error, Error::Prg { prg: PrgKind::SipHash24, .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lookups_go_through_tls() {
+    let certificates = Certificates::new();
+    let tls = certificates.tls();
+    let servers = Pair::start_with(
+        || table(5000, 8, 3),
+        |spec| ServerSpec { tls: Some(tls.clone()), ..spec },
+    );
+    let table = table(5000, 8, 3);
+    let ca = Some(certificates.ca_pem());
+    let (left, right) = (servers.left.tls_url(), servers.right.tls_url());
+    let good = ClientSpec::new(
+        EndpointSpec::new(&left, ca.clone()),
+        EndpointSpec {
+            domain: Some("localhost".into()),
+            ..EndpointSpec::new(&right, ca.clone())
+        },
+    );
+    let client = LookupClient::connect(&good).await.unwrap();
+    assert_eq!(client.lookup(&[4999], 2).await.unwrap().rows, row(&table, 4999));
+
+    // Another CA, another name, no CA, no TLS: each says what is wrong.
+    let other = Certificates::new();
+    let stranger = ClientSpec {
+        left: EndpointSpec::new(&left, Some(other.ca_pem())),
+        ..good.clone()
+    };
+    let error = LookupClient::connect(&stranger).await.err().unwrap();
+    assert!(matches!(&error, Error::Unavailable { url, .. } if *url == left), "{error:?}");
+    assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+
+    let misnamed = ClientSpec {
+        right: EndpointSpec {
+            domain: Some("elsewhere.example".into()),
+            ..EndpointSpec::new(&right, ca.clone())
+        },
+        ..good.clone()
+    };
+    let error = LookupClient::connect(&misnamed).await.err().unwrap();
+    assert!(error.to_string().contains("not valid for name"), "{error}");
+
+    let unchecked = ClientSpec { left: EndpointSpec::new(&left, None), ..good.clone() };
+    let error = LookupClient::connect(&unchecked).await.err().unwrap();
+    assert!(matches!(&error, Error::NoCa { url } if *url == left), "{error:?}");
+
+    let plain = ClientSpec {
+        left: EndpointSpec::new(servers.left.url(), None),
+        call_max: Duration::from_secs(5),
+        ..good
+    };
+    let error = LookupClient::connect(&plain).await.err().unwrap();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(servers.left.metric("hushtable_handshakes_failed_total").await >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_wants_client_certificates_gets_them() {
+    let certificates = Certificates::new();
+    let mut tls = certificates.tls();
+    tls.client_ca = Some(certificates.path("ca.pem"));
+    let servers = Pair::start_with(
+        || table(100, 2, 4),
+        |spec| ServerSpec { tls: Some(tls.clone()), ..spec },
+    );
+    let pem = certificates.ca.issue_client("phone").unwrap();
+    let identity =
+        Identity { cert_pem: pem.cert.into_bytes(), key_pem: pem.key.into_bytes() };
+    let endpoint = |url: String, identity: Option<Identity>| EndpointSpec {
+        identity,
+        ..EndpointSpec::new(url, Some(certificates.ca_pem()))
+    };
+    let spec = |identity: Option<Identity>| {
+        ClientSpec::new(
+            endpoint(servers.left.tls_url(), identity.clone()),
+            endpoint(servers.right.tls_url(), identity),
+        )
+    };
+    let client = LookupClient::connect(&spec(Some(identity))).await.unwrap();
+    let expected = row(&table(100, 2, 4), 50);
+    assert_eq!(client.lookup(&[50], 1).await.unwrap().rows, expected);
+    let error = LookupClient::connect(&spec(None)).await.err().unwrap();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_do_not_fit_are_told_apart() {
+    let servers = Pair::start(100, 4);
+    let other = Running::start(
+        Server::of_table(spec(Side::Right), table(100, 4, 99)).unwrap(),
+    );
+    let (left, right) = (servers.left.url(), servers.right.url());
+    let connect = async |left: &str, right: &str| {
+        let (left, right) = (EndpointSpec::new(left, None), EndpointSpec::new(right, None));
+        LookupClient::connect(&ClientSpec::new(left, right)).await.err().unwrap()
+    };
+
+    let error = connect(&right, &left).await;
+    let Error::SidesSwapped { left: l, right: r } = &error else { panic!("{error:?}") };
+    assert_eq!((l, r), (&right, &left));
+
+    let error = connect(&left, &left).await;
+    let Error::SameSide { left: l, right: r, side } = &error else { panic!("{error:?}") };
+    assert_eq!((l, r, *side), (&left, &left, Side::Left));
+
+    let error = connect(&left, &other.url()).await;
+    let Error::TablesDiffer { left_version, right_version, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(*left_version, table(100, 4, 1).version());
+    assert_eq!(*right_version, table(100, 4, 99).version());
+
+    for url in ["localhost:4000", "ftp://127.0.0.1:1", "http://127.0.0.1:1/path", "", "http://"] {
+        let error = connect(url, &right).await;
+        assert!(matches!(error, Error::Url { .. }), "{url}: {error:?}");
+    }
+    let error = connect("http://192.0.2.1:4000", &right).await;
+    assert!(matches!(error, Error::PlainText { .. }), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lookup_that_cannot_be_is_refused_before_it_is_sent() {
+    let servers = Pair::start(100, 4);
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let keys_max = client.info().keys_per_request_max;
+    let before = servers.left.metric("hushtable_answered_keys_total").await;
+
+    let error = client.lookup(&[100], 1).await.unwrap_err();
+    let expected = hushtable_pir::Error::IdRange { id: 100, rows: 100 };
+    assert!(matches!(&error, Error::Pir(e) if *e == expected), "{error:?}");
+    let error = client.lookup(&[1, 2], 1).await.unwrap_err();
+    let expected = hushtable_pir::Error::TooManyIds { ids: 2, max_ids: 1 };
+    assert!(matches!(&error, Error::Pir(e) if *e == expected), "{error:?}");
+    for max_ids in [0, keys_max + 1] {
+        let error = client.lookup(&[], max_ids).await.unwrap_err();
+        assert!(matches!(error, Error::MaxIds { .. }), "{error:?}");
+    }
+    assert_eq!(servers.left.metric("hushtable_answered_keys_total").await, before);
+    let most = client.lookup(&[5], keys_max).await.unwrap();
+    assert_eq!(most.rows, row(&table(100, 4, 1), 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_table_version_is_fetched_once_both_servers_have_it() {
+    let old = || table(100, 4, 1);
+    let servers = Pair::start_with(old, |spec| spec);
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    assert_eq!(client.lookup(&[1], 1).await.unwrap().rows, row(&old(), 1));
+
+    // The same ports, another table, of another shape.
+    let Pair { left, right } = servers;
+    let new = || table(300, 4, 2);
+    let restart = |server: Running, side| {
+        let addr = server.addr;
+        server.stop().unwrap();
+        Running::start(Server::of_table(ServerSpec { addr, ..spec(side) }, new()).unwrap())
+    };
+    let left = restart(left, Side::Left);
+    let error = client.lookup(&[1], 1).await.unwrap_err();
+    assert!(matches!(error, Error::TablesDiffer { .. }), "{error:?}");
+    let _right = restart(right, Side::Right);
+    assert_eq!(client.lookup(&[1], 1).await.unwrap().rows, row(&new(), 1));
+    assert_eq!(client.info().version, new().version());
+    assert_eq!(client.lookup(&[299], 1).await.unwrap().rows, row(&new(), 299));
+    drop(left);
+}
+
+#[test]
+fn the_blocking_client_is_shared_by_threads() {
+    let servers = Pair::start(1000, 4);
+    let table = table(1000, 4, 1);
+    let client = BlockingClient::connect(servers.client_spec()).unwrap();
+    assert_eq!(client.info().unwrap().shape.rows(), 1000);
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let (client, table) = (&client, &table);
+            scope.spawn(move || {
+                for i in 0..20 {
+                    let id = (thread * 131 + i * 17) % 1000;
+                    let rows = client.lookup(&[id], 2).unwrap().rows;
+                    assert_eq!(rows, row(table, id));
+                }
+            });
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shapes_at_the_edges_are_served() {
+    for (rows, dim, dtype) in [(1, 1, DType::Int8), (2, 16384, DType::F32), (513, 1, DType::F16)] {
+        let values: Vec<f32> = (0..rows as usize * dim).map(|i| i as f32 % 97.0).collect();
+        let table = || Table::from_weight("edge", rows, dim, dtype, &values).unwrap();
+        let servers = Pair::start_with(table, |spec| spec);
+        let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+        let rows = client.lookup(&[rows - 1, 0], 2).await.unwrap().rows;
+        let expected = [row(&table(), table().rows() - 1), row(&table(), 0)].concat();
+        assert_eq!(rows, expected);
+    }
+}
