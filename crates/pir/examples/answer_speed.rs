@@ -12,7 +12,7 @@ fn main() -> Result<(), hushtable_pir::Error> {
     let (rows, row_bytes) = (arg(0, 1 << 20), arg(1, 256) as usize);
     let (batch, threads) = (arg(2, 256), arg(3, 1) as usize);
     let shape = TableShape::new(rows, row_bytes)?;
-    let table: Vec<u8> = (0..shape.table_bytes()).map(|i| (i * 31 >> 3) as u8).collect();
+    let table: Vec<u8> = (0..shape.table_bytes()).map(|i| ((i * 31) >> 3) as u8).collect();
     let start = Instant::now();
     let spec = EngineSpec { threads, ..EngineSpec::default() };
     let engine = CpuEngine::from_rows(shape, &table, &spec)?;

@@ -116,7 +116,7 @@ unsafe fn multiply_pass<const U: usize, const Q: usize>(
     for step in 0..BLOCK_GROUPS / 2 {
         let from = (step * ahead_step).min(ahead.len());
         for line in ahead[from..(from + ahead_step).min(ahead.len())].chunks(64) {
-            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+            _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
         }
         let group = 2 * step;
         // SAFETY: `group + 1 < 64`, and the tile has 64 groups of `U` units (checked by the caller).
@@ -132,10 +132,10 @@ unsafe fn multiply_pass<const U: usize, const Q: usize>(
                 (matrix.read_unaligned(), matrix.add(1).read_unaligned())
             };
             let (a, b) = (_mm512_set1_epi64(a), _mm512_set1_epi64(b));
-            for u in 0..U {
-                let x = _mm512_gf2p8affine_epi64_epi8::<0>(even[u], a);
-                let y = _mm512_gf2p8affine_epi64_epi8::<0>(odd[u], b);
-                acc[u] = _mm512_ternarylogic_epi64::<0x96>(acc[u], x, y);
+            for (acc, (even, odd)) in acc.iter_mut().zip(even.iter().zip(&odd)) {
+                let x = _mm512_gf2p8affine_epi64_epi8::<0>(*even, a);
+                let y = _mm512_gf2p8affine_epi64_epi8::<0>(*odd, b);
+                *acc = _mm512_ternarylogic_epi64::<0x96>(*acc, x, y);
             }
         }
     }
@@ -165,14 +165,14 @@ fn scan_units<const U: usize>(tile: &[u8], next: &[u8], shares: &[u8; 64], sums:
     let mut acc = [_mm512_setzero_si512(); U];
     for (group, planes) in tile.chunks_exact(U * UNIT_BYTES).enumerate() {
         let mask = _mm512_set1_epi8(shares[group] as i8);
-        for u in 0..U {
+        for (u, acc) in acc.iter_mut().enumerate() {
             if let Some(line) = next.get((group * U + u) * UNIT_BYTES) {
                 _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(line).cast());
             }
             // SAFETY: `planes` has `U × 64` bytes.
             let x = unsafe { _mm512_loadu_si512(planes.as_ptr().add(u * UNIT_BYTES).cast()) };
             // acc ^ (x & mask)
-            acc[u] = _mm512_ternarylogic_epi64::<0x78>(acc[u], x, mask);
+            *acc = _mm512_ternarylogic_epi64::<0x78>(*acc, x, mask);
         }
     }
     for (u, acc) in acc.into_iter().enumerate() {

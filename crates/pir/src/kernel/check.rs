@@ -31,7 +31,7 @@ fn check(platform: Platform) {
                 for column in 0..units * UNIT_BYTES {
                     let sum = (0..BLOCK_GROUPS).fold(0, |sum, group| {
                         let planes = tile[group * units * UNIT_BYTES + column];
-                        sum ^ (planes & shares[group]).count_ones() % 2
+                        sum ^ ((planes & shares[group]).count_ones() % 2)
                     });
                     let at = query / LANES * units * UNIT_BYTES + column;
                     expected[at] ^= (sum as u8) << (query % LANES);
@@ -45,7 +45,7 @@ fn check(platform: Platform) {
             for (column, sum) in sums.iter().enumerate() {
                 let expected = (0..BLOCK_GROUPS).fold(0, |sum, group| {
                     let planes = tile[group * units * UNIT_BYTES + column];
-                    sum ^ (planes & shares[0][group]).count_ones() % 2
+                    sum ^ ((planes & shares[0][group]).count_ones() % 2)
                 });
                 assert_eq!(u32::from(*sum), expected, "scan, column {column}");
             }
