@@ -1,0 +1,93 @@
+//! The rules, over this repository.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hushtable_house::{arrows, files, links, read, root, walk, words};
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = root();
+    let files = walk(&root).expect("the repository can be read");
+    files
+        .into_iter()
+        .filter_map(|file| read(&root, &file).expect("readable").map(|text| (file, text)))
+        .collect()
+}
+
+#[track_caller]
+fn assert_none(found: Vec<String>) {
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// Folders with a Cargo.toml, the root left out.
+fn crate_folders() -> Vec<String> {
+    walk(&root())
+        .expect("the repository can be read")
+        .iter()
+        .filter(|file| file.ends_with("Cargo.toml"))
+        .filter_map(|file| Some(file.parent()?.to_str()?.to_owned()))
+        .filter(|folder| !folder.is_empty())
+        .collect()
+}
+
+#[test]
+fn crates_use_only_what_the_arrows_allow() {
+    let folders = crate_folders();
+    assert!(folders.len() >= 5, "found only {folders:?}");
+    let mut found = Vec::new();
+    for folder in folders {
+        let manifest = fs::read_to_string(root().join(&folder).join("Cargo.toml")).expect("text");
+        found.extend(arrows::check_manifest(&folder, &manifest));
+    }
+    assert_none(found);
+}
+
+#[test]
+fn every_crate_is_in_the_workspace() {
+    let manifest: toml::Table =
+        fs::read_to_string(root().join("Cargo.toml")).expect("text").parse().expect("TOML");
+    let names = |key: &str| -> BTreeSet<String> {
+        let list = manifest["workspace"][key].as_array().expect("a list");
+        list.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+    };
+    let listed: BTreeSet<_> = names("members").union(&names("exclude")).cloned().collect();
+    assert_eq!(listed, crate_folders().into_iter().collect());
+}
+
+#[test]
+fn files_stay_short() {
+    assert_none(
+        sources().iter().filter_map(|(file, text)| files::check_length(file, text)).collect(),
+    );
+}
+
+#[test]
+fn unsafe_stays_where_it_may_be() {
+    assert_none(
+        sources().iter().flat_map(|(file, text)| files::check_unsafe(file, text)).collect(),
+    );
+}
+
+#[test]
+fn names_say_something_and_work_is_finished() {
+    assert_none(sources().iter().flat_map(|(file, text)| words::check_words(file, text)).collect());
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = root();
+    let pages: Vec<_> = sources()
+        .into_iter()
+        .filter(|(file, _)| file.extension().is_some_and(|ending| ending == "md"))
+        .collect();
+    assert!(pages.len() >= 5, "found only {} pages", pages.len());
+    let exists = |path: &Path| root.join(path).exists();
+    let text_of = |path: &Path| read(&root, path).ok().flatten();
+    assert_none(
+        pages
+            .iter()
+            .flat_map(|(file, text)| links::check_links(file, text, exists, text_of))
+            .collect(),
+    );
+}
