@@ -41,11 +41,11 @@ pub struct CpuEngine {
     pool: ThreadPool,
 }
 
-/// Blocks that a subtree covers: 32,768 rows. The narrow levels of a subtree leave most of a
-/// pipeline idle, so it is expanded this far at once; a batch of 256 then has 256 KiB of nodes.
-const SUBTREE_BLOCKS: usize = 64;
+/// Most blocks that a subtree covers: 65,536 rows. The narrow levels of a subtree leave most of a
+/// pipeline idle, so it is expanded this far at once; a batch of 256 then has 512 KiB of nodes.
+const SUBTREE_BLOCKS_MAX: usize = 128;
 /// Blocks whose shares are made at once from the nodes: a batch of 256 then has 128 KiB of operands
-/// (AVX-512), which with the nodes and sums stay in a second-level cache of 1 MiB.
+/// (AVX-512), which with the nodes and sums all but stay in a second-level cache of 1 MiB.
 const SHARE_BLOCKS: usize = 8;
 /// Keys a pass by default: more gain little once the product outweighs reading the table.
 const BATCH_KEYS_MAX: usize = 256;
@@ -117,7 +117,7 @@ impl CpuEngine {
         let prg = Prg::new(prg, self.platform);
         let blocks = self.planes.block_count();
         // Whole subtrees a thread, so that no subtree is expanded twice.
-        let subtrees = blocks.div_ceil(SUBTREE_BLOCKS);
+        let subtrees = blocks.div_ceil(self.subtree_blocks());
         let share = subtrees.div_ceil(self.threads()).max(1);
         let part = |first: usize| {
             let range = first..(first + share).min(subtrees);
@@ -146,7 +146,7 @@ impl CpuEngine {
 
     /// One key of bit shares: a masked XOR of the table.
     fn scan(&self, prg: Prg, key: &Key, subtrees: std::ops::Range<usize>) -> Vec<u8> {
-        let mut walk = Walk::new(key, prg, SUBTREE_BLOCKS.ilog2());
+        let mut walk = Walk::new(key, prg, self.subtree_blocks().ilog2());
         let leaf_count = walk.leaves_per_subtree();
         let mut leaves = vec![0u128; 4 * leaf_count];
         let mut scratch = vec![0u128; 2 * leaf_count];
@@ -169,7 +169,7 @@ impl CpuEngine {
     /// A batch of bit shares: a GF(2) matrix product.
     fn multiply(&self, prg: Prg, keys: &[&Key], subtrees: std::ops::Range<usize>) -> Vec<u8> {
         let mut walks: Vec<Walk> =
-            keys.iter().map(|key| Walk::new(key, prg, SUBTREE_BLOCKS.ilog2())).collect();
+            keys.iter().map(|key| Walk::new(key, prg, self.subtree_blocks().ilog2())).collect();
         let leaf_count = walks.first().map_or(1, Walk::leaves_per_subtree);
         let query_groups = keys.len().div_ceil(LANES);
         let operand_bytes = self.kernel.operand_bytes();
@@ -219,10 +219,16 @@ impl CpuEngine {
         sums
     }
 
+    /// Blocks of a subtree, a power of two: fewer where a small table must feed every thread.
+    fn subtree_blocks(&self) -> usize {
+        let fair = (self.planes.block_count() / (2 * self.threads())).max(1);
+        (1 << fair.ilog2()).min(SUBTREE_BLOCKS_MAX)
+    }
+
     /// Blocks under `subtree` that the table has.
     fn blocks_of(&self, subtree: usize) -> std::ops::Range<usize> {
-        let first = subtree * SUBTREE_BLOCKS;
-        first..(first + SUBTREE_BLOCKS).min(self.planes.block_count())
+        let first = subtree * self.subtree_blocks();
+        first..(first + self.subtree_blocks()).min(self.planes.block_count())
     }
 
     /// Sums as the kernels leave them (strip, query group, byte, bit; query in the bit number) to
@@ -234,17 +240,17 @@ impl CpuEngine {
         for strip in self.planes.strips() {
             let start = strip.unit * UNIT_BYTES * query_groups;
             let columns = strip.units * UNIT_ROW_BYTES;
-            for query in 0..queries {
-                let group_start = start + query / LANES * strip.units * UNIT_BYTES;
-                for column in 0..columns {
-                    let row_byte = strip.unit * UNIT_ROW_BYTES + column;
-                    if row_byte >= row_bytes {
-                        break;
-                    }
+            for query_group in 0..query_groups {
+                let group_start = start + query_group * strip.units * UNIT_BYTES;
+                let lanes = LANES.min(queries - query_group * LANES);
+                let rows = &mut answers[query_group * LANES * row_bytes..][..lanes * row_bytes];
+                for column in 0..columns.min(row_bytes - strip.unit * UNIT_ROW_BYTES) {
                     let mut bits = [0; 8];
                     bits.copy_from_slice(&sums[group_start + 8 * column..][..8]);
-                    let byte = transpose8(u64::from_le_bytes(bits)) >> (8 * (query % LANES));
-                    answers[query * row_bytes + row_byte] = byte as u8;
+                    let bytes = transpose8(u64::from_le_bytes(bits)).to_le_bytes();
+                    for (row, byte) in rows.chunks_exact_mut(row_bytes).zip(bytes) {
+                        row[strip.unit * UNIT_ROW_BYTES + column] = byte;
+                    }
                 }
             }
         }
