@@ -19,7 +19,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._native import __version__
 from ._types import Damage, LookupStats, TableInfo, VerifyReport
+from .client import AsyncClient, Client, TlsConfig, connect, connect_async
 from .errors import (
     ConfigError,
     DamagedTable,
@@ -37,12 +39,23 @@ from .errors import (
     TooManyIds,
     VersionMismatch,
 )
+from .server import (
+    Certificates,
+    ServerProcess,
+    ServerTls,
+    Serving,
+    make_certificates,
+    serve,
+)
 from .table import Table, build_table, verify_table
 
 if TYPE_CHECKING:
     from . import nn
 
 __all__ = [
+    "AsyncClient",
+    "Certificates",
+    "Client",
     "ConfigError",
     "Damage",
     "DamagedTable",
@@ -53,18 +66,27 @@ __all__ = [
     "ProtocolError",
     "ServerBusy",
     "ServerError",
+    "ServerProcess",
     "ServerTimeout",
+    "ServerTls",
     "ServerUnavailable",
+    "Serving",
     "SwappedServers",
     "Table",
     "TableError",
     "TableInfo",
+    "TlsConfig",
     "TlsError",
     "TooManyIds",
     "VerifyReport",
     "VersionMismatch",
+    "__version__",
     "build_table",
+    "connect",
+    "connect_async",
+    "make_certificates",
     "nn",
+    "serve",
     "verify_table",
 ]
 

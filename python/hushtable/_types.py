@@ -43,6 +43,7 @@ class LookupStats:
         seconds: from the call to the rows.
         queue_seconds: the longer of the two servers' waits for a batch.
         answer_seconds: the longer of the two servers' passes over the table.
+        retries: times that a request was sent again to a busy server.
     """
 
     ids: int
@@ -52,6 +53,7 @@ class LookupStats:
     seconds: float
     queue_seconds: float
     answer_seconds: float
+    retries: int
 
 
 @dataclass(frozen=True, slots=True)

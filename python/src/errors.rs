@@ -1,5 +1,7 @@
 //! Rust errors to the classes of `hushtable.errors`.
 
+use hushtable_pir::Error as PirError;
+use hushtable_serve::{Error as ServeError, Refusal};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -16,7 +18,7 @@ pub(crate) struct Failure {
 
 /// An attribute of a Python error.
 #[derive(Debug)]
-pub(crate) enum Field {
+enum Field {
     Count(u64),
     Seconds(f64),
     Text(String),
@@ -28,9 +30,28 @@ impl Failure {
         Self { class, message: message.to_string(), fields: Vec::new() }
     }
 
-    /// The same with one attribute more.
-    pub(crate) fn with(mut self, name: &'static str, value: Field) -> Self {
-        self.fields.push((name, value));
+    /// An option that cannot work as given.
+    pub(crate) fn config(message: impl ToString) -> Self {
+        Self::new("ConfigError", message)
+    }
+
+    /// An id that is not a row.
+    pub(crate) fn id_out_of_range(id: u64, rows: u64) -> Self {
+        PirError::IdRange { id, rows }.into()
+    }
+
+    fn count(mut self, name: &'static str, count: u64) -> Self {
+        self.fields.push((name, Field::Count(count)));
+        self
+    }
+
+    fn seconds(mut self, name: &'static str, seconds: f64) -> Self {
+        self.fields.push((name, Field::Seconds(seconds)));
+        self
+    }
+
+    fn text(mut self, name: &'static str, text: impl ToString) -> Self {
+        self.fields.push((name, Field::Text(text.to_string())));
         self
     }
 
@@ -57,18 +78,119 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// An id that is not a row.
-pub(crate) fn id_out_of_range(id: u64, rows: u64) -> Failure {
-    let last = rows.saturating_sub(1);
-    let text =
-        format!("id {id} is out of range: the table has {rows} rows, ids run from 0 to {last}");
-    Failure::new("IdOutOfRange", text)
-        .with("id", Field::Count(id))
-        .with("rows", Field::Count(rows))
-}
-
 impl From<hushtable_table::Error> for Failure {
     fn from(error: hushtable_table::Error) -> Self {
         Self::new("TableError", error)
     }
+}
+
+impl From<PirError> for Failure {
+    fn from(error: PirError) -> Self {
+        let class = match &error {
+            PirError::IdRange { .. } => "IdOutOfRange",
+            PirError::TooManyIds { .. } => "TooManyIds",
+            PirError::VersionMismatch { .. } | PirError::VersionChanged { .. } => "VersionMismatch",
+            PirError::Side { .. } => "SwappedServers",
+            PirError::Rows { .. }
+            | PirError::RowBytes { .. }
+            | PirError::TableBytes { .. }
+            | PirError::Memory { .. } => "TableError",
+            PirError::AnswerBytes { .. } => "ProtocolError",
+            PirError::KeyBytes { .. }
+            | PirError::KeyHeader { .. }
+            | PirError::KeyFormat { .. }
+            | PirError::KeyPadding
+            | PirError::UnknownSide { .. }
+            | PirError::UnknownGroup { .. }
+            | PirError::UnknownPrg { .. }
+            | PirError::Domain { .. } => "KeyFormatError",
+            _ => "Error",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            PirError::IdRange { id, rows } => failure.count("id", id).count("rows", rows),
+            PirError::TooManyIds { ids, max_ids } => {
+                failure.count("ids", ids as u64).count("max_ids", max_ids as u64)
+            }
+            PirError::VersionMismatch { left, right } => {
+                failure.text("left", left).text("right", right)
+            }
+            _ => failure,
+        }
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let class = match &error {
+            ServeError::Pir(_) | ServeError::Table { .. } => "",
+            ServeError::Refused { refusal, .. } => refusal_class(refusal),
+            ServeError::Exposed { .. }
+            | ServeError::Setting { .. }
+            | ServeError::PrgName { .. }
+            | ServeError::Url { .. }
+            | ServeError::PlainText { .. }
+            | ServeError::NoCa { .. }
+            | ServeError::Pem { .. }
+            | ServeError::Tls { .. }
+            | ServeError::Certificate { .. }
+            | ServeError::Prg { .. } => "ConfigError",
+            ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
+            ServeError::TablesDiffer { .. } => "VersionMismatch",
+            ServeError::MaxIds { .. } => "TooManyIds",
+            ServeError::Unavailable { url, reason } if is_tls_failure(url, reason) => "TlsError",
+            ServeError::Unavailable { .. } => "ServerUnavailable",
+            ServeError::Timeout { .. } => "ServerTimeout",
+            ServeError::Rows { .. } | ServeError::Reply { .. } => "ProtocolError",
+            ServeError::SelfCheck { .. } => "DamagedTable",
+            ServeError::Remote { .. } => "ServerError",
+            _ => "Error",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            // A TLS server closes such a connection without a word.
+            ServeError::Unavailable { url, reason } if is_plain_to_tls(&url, &reason) => {
+                let text = "if that server has TLS, write https:// and give its CA (tls=)";
+                Self::new(class, format!("{url} closed the connection ({reason}): {text}"))
+            }
+            ServeError::Pir(error) => error.into(),
+            ServeError::Table { source, .. } => Self::new("TableError", source),
+            ServeError::MaxIds { max_ids, keys_max } => {
+                failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
+            }
+            ServeError::TablesDiffer { left_version, right_version, .. } => {
+                failure.text("left", left_version).text("right", right_version)
+            }
+            ServeError::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } => {
+                failure.seconds("retry_after", retry_after.as_secs_f64())
+            }
+            ServeError::Refused { refusal: Refusal::TooManyKeys { keys, keys_max }, .. } => {
+                failure.count("ids", keys as u64).count("max_ids", keys_max as u64)
+            }
+            _ => failure,
+        }
+    }
+}
+
+fn refusal_class(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Busy { .. } => "ServerBusy",
+        Refusal::Draining => "ServerUnavailable",
+        Refusal::BadKey { .. } | Refusal::WrongDomain { .. } => "KeyFormatError",
+        Refusal::WrongSide { .. } => "SwappedServers",
+        Refusal::VersionSkew { .. } => "VersionMismatch",
+        Refusal::TooManyKeys { .. } => "TooManyIds",
+        Refusal::Backend => "ServerError",
+        _ => "ProtocolError",
+    }
+}
+
+fn is_plain_to_tls(url: &str, reason: &str) -> bool {
+    url.starts_with("http:") && !reason.contains("refused")
+}
+
+/// Whether a connection failed over TLS. The transport hands on its reason as text only.
+fn is_tls_failure(url: &str, reason: &str) -> bool {
+    let about_tls = ["certificate", "corrupt message", "TLS", "tls", "handshake", "UnknownIssuer"];
+    url.starts_with("https:") && about_tls.iter().any(|word| reason.contains(word))
 }

@@ -5,13 +5,35 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
+mod client;
 mod errors;
+mod logs;
+mod server;
+mod session;
 mod table;
 
-use pyo3::prelude::*;
+use pyo3::pymodule;
 
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
+    use super::bench::{
+        NativeBench, expand_seconds, instruction_ns, load_server, platforms, prg_names,
+        read_gb_per_s,
+    };
+    #[pymodule_export]
+    use super::client::{NativeCall, NativeClient};
+    #[pymodule_export]
+    use super::logs::log_to_stderr;
+    #[pymodule_export]
+    use super::server::{NativeServer, make_certificates};
+    #[pymodule_export]
     use super::table::{NativeTable, build_table, verify_table};
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
 }

@@ -6,7 +6,7 @@ use hushtable_table::{BuildSpec, DType, Source, Table, decode_rows};
 use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 
-use crate::errors::{Failure, id_out_of_range};
+use crate::errors::Failure;
 
 /// `(name, rows, dim, dtype, row_bytes, version)`: the fields of `hushtable.TableInfo`.
 pub(crate) type Facts = (String, u64, usize, &'static str, usize, String);
@@ -84,7 +84,7 @@ impl NativeTable {
     fn decode(&self, ids: &[u64]) -> Result<Vec<f32>, Failure> {
         let (table, row_bytes) = (&self.table, self.table.row_bytes());
         if let Some(&id) = ids.iter().find(|&&id| id >= table.rows()) {
-            return Err(id_out_of_range(id, table.rows()));
+            return Err(Failure::id_out_of_range(id, table.rows()));
         }
         let mut served = vec![0; ids.len() * row_bytes];
         for (&id, row) in ids.iter().zip(served.chunks_exact_mut(row_bytes)) {
@@ -139,7 +139,7 @@ pub(crate) fn verify_table(
 }
 
 fn parse_dtype(name: &str) -> Result<DType, Failure> {
-    name.parse().map_err(|error| Failure::new("ConfigError", error))
+    name.parse().map_err(|error| Failure::config(error))
 }
 
 /// Calls a Python function with the progress, and keeps the first error that it raises.

@@ -1,0 +1,83 @@
+"""What this machine could do at best: the floors that benchmarks report against.
+
+For two engines' worth of reasons a figure alone says little; beside the floor it says what is left.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+
+from . import _native
+
+#: Rows that one 512-bit leaf holds shares of, by output group.
+ROWS_PER_LEAF = {"bits": 512, "z8": 64, "z32": 16}
+
+_STREAM_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A bound on time, and what sets it.
+
+    Attributes:
+        seconds: the least time.
+        bound: ``memory``, ``gfni`` or ``vaes``.
+        gb_per_s: read bandwidth that it was reckoned with, if any.
+        instruction_ns: time of one 512-bit instruction that it was reckoned with, if any.
+    """
+
+    seconds: float
+    bound: str
+    gb_per_s: float | None = None
+    instruction_ns: float | None = None
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def read_gb_per_s(bytes_: int, threads: int) -> float:
+    """Measured read bandwidth over ``bytes_`` of memory, at most 1 GiB, by ``threads`` threads."""
+    return _native.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads)
+
+
+@functools.cache
+def instruction_ns() -> tuple[float | None, float | None]:
+    """Measured (``vgf2p8affineqb``, ``vaesenc``) of 512 bits, in ns; None below AVX-512."""
+    return _native.instruction_ns()
+
+
+def answer_floor(rows: int, row_bytes: int, batch: int, threads: int, keys_per_pass: int) -> Floor:
+    """The least time of an answer to ``batch`` keys.
+
+    Each pass reads the table once, at the bandwidth of whatever cache or memory it fits in. A batch
+    takes rows x row_bytes / 512 affine instructions a key: one instruction multiplies 8 queries'
+    shares of 8 rows with 64 bytes of table (8 rows x 8 bytes).
+    """
+    passes = -(-batch // keys_per_pass)
+    gb_per_s = read_gb_per_s(rows * row_bytes, threads)
+    memory = passes * rows * row_bytes / (gb_per_s * 1e9)
+    affine_ns = instruction_ns()[0]
+    if batch == 1 or affine_ns is None:
+        return Floor(memory, "memory", gb_per_s, affine_ns)
+    product = rows * row_bytes * batch / 512 * affine_ns * 1e-9 / min(threads, cores())
+    if product > memory:
+        return Floor(product, "gfni", gb_per_s, affine_ns)
+    return Floor(memory, "memory", gb_per_s, affine_ns)
+
+
+def expand_floor(rows: int, group: str) -> Floor | None:
+    """The least time of expanding one AES-128 key on one thread; None below AVX-512.
+
+    Two AES blocks an inner node and four a leaf, ten rounds each, four blocks an instruction.
+    """
+    aes_round_ns = instruction_ns()[1]
+    if aes_round_ns is None:
+        return None
+    leaves = -(-rows // ROWS_PER_LEAF[group])
+    blocks = 2 * (leaves - 1) + 4 * leaves
+    return Floor(blocks * 10 / 4 * aes_round_ns * 1e-9, "vaes", None, aes_round_ns)

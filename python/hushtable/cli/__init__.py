@@ -1,0 +1,90 @@
+"""The command ``hushtable``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from .. import __version__
+from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
+from . import bench, certificates, doctor, lookup, serve, table
+from .output import fail, usage_hint
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Private embedding tables: look rows up without the servers learning which.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(table.app, name="table")
+app.add_typer(bench.app, name="bench")
+serve.register(app)
+lookup.register(app)
+certificates.register(app)
+doctor.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hushtable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command and exits: 0 for success, 2 for bad input, 1 for what went wrong else.
+
+    What a user can cause is one line and a hint, as JSON with ``--json``; never a traceback.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in arguments
+    try:
+        code = app(args=arguments, prog_name="hushtable", standalone_mode=False)
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message())
+            sys.exit(2)
+        fail(error.format_message(), usage_hint(error), "UsageError", error.exit_code, as_json)
+    except Error as error:
+        # ConfigError, IdOutOfRange and their like are also ValueErrors or LookupErrors.
+        code = 2 if isinstance(error, ValueError | LookupError | TableError) else 1
+        fail(str(error), _hint(error), type(error).__name__, code, as_json)
+    except (ValueError, TypeError) as error:
+        fail(str(error), None, type(error).__name__, 2, as_json)
+    except BrokenPipeError:
+        # Whoever read has enough; the flush at exit must not complain again.
+        sys.stderr.close()
+        sys.exit(141)
+    except OSError as error:
+        fail(str(error), None, type(error).__name__, 2, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hint(error: Error) -> str | None:
+    if isinstance(error, TableError):
+        return "`hushtable table verify BUNDLE` checks a bundle, `table build --help` makes one"
+    if isinstance(error, IdOutOfRange):
+        return "nothing was sent to the servers"
+    if isinstance(error, VersionMismatch):
+        return "`hushtable table info BUNDLE` prints the version that each server should have"
+    if isinstance(error, ConnectionError):
+        return "the server's /readyz on its metrics port says whether it serves"
+    return None

@@ -1,0 +1,335 @@
+"""``hushtable bench``: figures beside the floor that this machine sets."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from .. import _native
+from .._floors import Floor, answer_floor, expand_floor
+from ..errors import ConfigError, Error
+from ..server import ServerProcess, _affinity, make_certificates
+from ..table import Table
+from .output import Json, examples, note, print_facts, print_json, print_table
+
+app = typer.Typer(
+    help="Measure the engine and the servers, beside the floor that this machine sets.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Rows = Annotated[int, typer.Option(help="Rows of the table.")]
+RowBytes = Annotated[int, typer.Option(help="Bytes of a row.")]
+Isa = Annotated[
+    str | None, typer.Option(help="portable, avx2, avx512 or neon; the best by default.")
+]
+PrgName = Annotated[str, typer.Option(help="Generator: see `bench prg` for their names.")]
+Seconds = Annotated[float, typer.Option(help="How long to measure.")]
+
+#: Table V of Lam et al., "GPU-based Private Information Retrieval for On-Device Machine Learning
+#: Inference": queries/s on a V100, 2^20 rows, batches of 512.
+V100_QUERIES_PER_S = {
+    "aes128": 965,
+    "salsa20": 3640,
+    "salsa12": 5598,
+    "sha256": 921,
+    "siphash24": 7447,
+    "highwayhash": 1973,
+}
+
+
+def _record(
+    bench: str,
+    params: dict[str, Any],
+    value: float,
+    unit: str,
+    floor: float | None,
+    of_floor: float | None,
+    threads: int,
+    isa: str,
+    **detail: Any,
+) -> dict[str, Any]:
+    return {
+        "bench": bench,
+        "params": params,
+        "value": value,
+        "unit": unit,
+        "floor": floor,
+        "of_floor": of_floor,
+        "threads": threads,
+        "isa": isa,
+        "detail": detail,
+    }
+
+
+def _show(record: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(record)
+        return
+    unit = record["unit"]
+    facts = {record["bench"]: _params(record["params"]), "value": f"{record['value']:,.6g} {unit}"}
+    if record["floor"] is not None:
+        facts["floor"] = (
+            f"{record['floor']:,.6g} {unit} ({record['detail'].get('bound', '')}): "
+            f"{record['of_floor']:.0%} of it"
+        )
+    facts["on"] = f"{record['threads']} thread(s), {record['isa']}"
+    details = {k: v for k, v in record["detail"].items() if k != "bound" and v is not None}
+    print_facts(facts | {k: f"{v:,.6g}" if isinstance(v, float) else v for k, v in details.items()})
+
+
+def _params(params: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in params.items())
+
+
+def _isa(isa: str | None) -> str:
+    return isa or _native.platforms()[0]
+
+
+@app.command(
+    epilog=examples(
+        "hushtable bench dpf --rows 1048576 --row-bytes 256 --batch 256 --threads 1",
+        "hushtable bench dpf --batch 1 --isa avx2 --json",
+    )
+)
+def dpf(
+    rows: Rows = 1 << 20,
+    row_bytes: RowBytes = 256,
+    batch: Annotated[int, typer.Option(help="Keys answered at once.")] = 256,
+    threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 1,
+    isa: Isa = None,
+    prg: PrgName = "aes128",
+    seconds: Seconds = 3.0,
+    json: Json = False,
+) -> None:
+    """Answer keys from a random table: queries a second of one server's engine.
+
+    Before the clock starts, both servers' answers are added up and compared with the rows.
+    """
+    note(f"filling {rows:,} x {row_bytes} B")
+    engine = _native.Bench(rows, row_bytes, threads=threads, isa=isa)
+    note("checking, then measuring")
+    times = engine.answer_seconds(batch, prg=prg, seconds=seconds)
+    note("measuring the floor")
+    floor = answer_floor(rows, row_bytes, batch, engine.threads, engine.batch_keys_best)
+    params = {"rows": rows, "row_bytes": row_bytes, "batch": batch, "prg": prg}
+    _show(_rate_record("dpf", params, batch, times, floor, engine.threads, _isa(isa)), json)
+
+
+def _rate_record(
+    bench: str,
+    params: dict[str, Any],
+    batch: int,
+    times: list[float],
+    floor: Floor,
+    threads: int,
+    isa: str,
+    **detail: Any,
+) -> dict[str, Any]:
+    rate = batch / statistics.median(times)
+    best = batch / floor.seconds
+    return _record(
+        bench,
+        params,
+        rate,
+        "queries/s",
+        best,
+        rate / best,
+        threads,
+        isa,
+        bound=floor.bound,
+        ms_per_batch=statistics.median(times) * 1e3,
+        repeats=len(times),
+        read_gb_per_s=floor.gb_per_s,
+        affine_ns=floor.instruction_ns,
+        **detail,
+    )
+
+
+@app.command(
+    epilog=examples("hushtable bench expand --rows 1048576", "hushtable bench expand --group z32")
+)
+def expand(
+    rows: Rows = 1 << 20,
+    group: Annotated[str, typer.Option(help="Output group: bits, z8 or z32.")] = "bits",
+    isa: Isa = None,
+    prg: PrgName = "aes128",
+    seconds: Seconds = 2.0,
+    json: Json = False,
+) -> None:
+    """Expand one key alone, on one thread: nanoseconds a row."""
+    times = _native.expand_seconds(rows, group=group, prg=prg, isa=isa, seconds=seconds)
+    ns_per_row = statistics.median(times) * 1e9 / rows
+    floor = expand_floor(rows, group) if prg == "aes128" else None
+    best = None if floor is None else floor.seconds * 1e9 / rows
+    record = _record(
+        "expand",
+        {"rows": rows, "group": group, "prg": prg},
+        ns_per_row,
+        "ns/row",
+        best,
+        None if best is None else best / ns_per_row,
+        1,
+        _isa(isa),
+        bound=None if floor is None else floor.bound,
+        us_per_key=statistics.median(times) * 1e6,
+        repeats=len(times),
+        aes_round_ns=None if floor is None else floor.instruction_ns,
+    )
+    _show(record, json)
+
+
+@app.command(
+    epilog=examples("hushtable bench prg", "hushtable bench prg --batch 512 --threads 1 --json")
+)
+def prg(
+    rows: Rows = 1 << 20,
+    row_bytes: RowBytes = 256,
+    batch: Annotated[int, typer.Option(help="Keys answered at once; the paper's are 512.")] = 512,
+    threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 1,
+    isa: Isa = None,
+    seconds: Annotated[float, typer.Option(help="How long to measure each generator.")] = 1.0,
+    json: Json = False,
+) -> None:
+    """Answer keys of each generator: Table V of the GPU-PIR paper, repeated on this processor.
+
+    With --json, one line a generator. The paper's rows are 256 bytes, its GPU a V100.
+    """
+    note(f"filling {rows:,} x {row_bytes} B")
+    engine = _native.Bench(rows, row_bytes, threads=threads, isa=isa)
+    floor = answer_floor(rows, row_bytes, batch, engine.threads, engine.batch_keys_best)
+    lines = []
+    for name in _native.prg_names():
+        note(f"measuring {name}")
+        times = engine.answer_seconds(batch, prg=name, seconds=seconds)
+        paper = V100_QUERIES_PER_S.get(name)
+        params = {"rows": rows, "row_bytes": row_bytes, "batch": batch, "prg": name}
+        record = _rate_record(
+            "prg", params, batch, times, floor, engine.threads, _isa(isa), v100_queries_per_s=paper
+        )
+        if json:
+            print_json(record)
+        ratio = "" if paper is None else f"{record['value'] / paper:.2f}"
+        latency = f"{record['detail']['ms_per_batch']:,.1f}"
+        v100 = "-" if paper is None else f"{paper:,}"
+        lines.append([name, f"{record['value']:,.0f}", latency, v100, ratio])
+    if not json:
+        print_table(["prg", "queries/s", "ms a batch", "V100 queries/s", "ratio"], lines)
+        on = f"{engine.threads} thread(s), {_isa(isa)}"
+        print(f"{rows:,} rows x {row_bytes} B, batches of {batch}, {on}")
+
+
+@app.command(
+    epilog=examples(
+        "hushtable bench serve --clients 64",
+        "hushtable bench serve --rows 65536 --seconds 3 --json",
+    )
+)
+def serve(
+    clients: Annotated[int, typer.Option(help="Clients, each with its own connection.")] = 64,
+    keys_per_request: Annotated[int, typer.Option(help="Keys in each request.")] = 1,
+    rows: Rows = 1 << 20,
+    row_bytes: Annotated[int, typer.Option(help="Bytes of a row: a multiple of 4.")] = 256,
+    seconds: Annotated[float, typer.Option(help="How long to load the server.")] = 10.0,
+    warmup: Annotated[float, typer.Option(help="Seconds before the clock starts.")] = 2.0,
+    json: Json = False,
+) -> None:
+    """Load one real server over TLS: one process on one core, the clients on another.
+
+    The floor is the engine's own rate on one thread, measured in the same run on the same core:
+    for passes as large as it likes, and in the detail also for passes of what these clients can
+    have open at a time.
+    """
+    if row_bytes % 4 or row_bytes < 4:
+        raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4: rows are f32")
+    usable = sorted(os.sched_getaffinity(0))
+    server_cpu, client_cpu = {usable[0]}, {usable[-1]}
+    with tempfile.TemporaryDirectory(prefix="hushtable-bench-") as folder:
+        bundle = Path(folder, "bundle")
+        note(f"building {rows:,} x {row_bytes} B")
+        weight = np.random.default_rng(1).standard_normal((rows, row_bytes // 4), np.float32)
+        Table.from_weight(weight, name="bench").save(bundle)
+        del weight
+        certificates = make_certificates(Path(folder, "certificates"))
+        note("measuring the engine alone")
+        rates = _engine_rates(rows, row_bytes, clients * keys_per_request, server_cpu)
+        note("starting the servers")
+        with ServerProcess(
+            bundle, "left", tls=certificates.server, cpus=server_cpu, threads=1
+        ) as left:
+            with ServerProcess(
+                bundle, "right", tls=certificates.server, cpus=client_cpu, threads=1
+            ) as right:
+                _load(left.url, right.url, certificates.ca, 1, keys_per_request, 0.0, 0.1)
+            note(f"loading it with {clients} clients for {warmup + seconds:g} s")
+            with _affinity(client_cpu):
+                load = _load(
+                    left.url, None, certificates.ca, clients, keys_per_request, warmup, seconds
+                )
+    if load["errors"]:
+        raise Error(f"{load['errors']} of {load['requests']} requests failed: see the server's log")
+    engine_rate, same_batch_rate = rates
+    record = _record(
+        "serve",
+        {
+            "rows": rows,
+            "row_bytes": row_bytes,
+            "clients": clients,
+            "keys_per_request": keys_per_request,
+        },
+        load["queries_per_s"],
+        "queries/s",
+        engine_rate,
+        load["queries_per_s"] / engine_rate,
+        1,
+        _isa(None),
+        bound="engine, one thread, full passes",
+        engine_at_this_load=same_batch_rate,
+        of_engine_at_this_load=load["queries_per_s"] / same_batch_rate,
+        p50_ms=load["p50_ms"],
+        p99_ms=load["p99_ms"],
+        max_ms=load["max_ms"],
+        window_ms=load["window_ms"],
+        answer_ms_mean=load["answer_ms_mean"],
+        requests=load["requests"],
+        rejected=load["rejected"],
+    )
+    _show(record, json)
+
+
+def _engine_rates(rows: int, row_bytes: int, open_keys: int, cpus: set[int]) -> tuple[float, float]:
+    """Queries a second of the engine alone: in full passes, and in passes of ``open_keys``."""
+    with _affinity(cpus):
+        engine = _native.Bench(rows, row_bytes, threads=1, isa=None)
+        full = engine.batch_keys_best
+        rates = []
+        for batch in (full, min(open_keys, full)):
+            times = engine.answer_seconds(batch, prg="aes128", seconds=2.0)
+            rates.append(batch / statistics.median(times))
+    return rates[0], rates[1]
+
+
+def _load(
+    url: str,
+    partner: str | None,
+    ca: Path,
+    clients: int,
+    keys_per_request: int,
+    warmup: float,
+    seconds: float,
+) -> dict[str, Any]:
+    return _native.load_server(
+        url,
+        partner=partner,
+        ca=ca,
+        clients=clients,
+        keys_per_request=keys_per_request,
+        warmup=warmup,
+        seconds=seconds,
+    )

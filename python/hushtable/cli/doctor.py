@@ -1,0 +1,142 @@
+"""``hushtable doctor``: what this machine has, and what would be used."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from .. import __version__, _native
+from .._floors import cores, instruction_ns, read_gb_per_s
+from .output import Json, examples, note, print_facts, print_json
+
+#: What the kernels look for, as Linux names it.
+_FLAGS = (
+    *("aes", "avx2", "gfni", "vaes", "vpclmulqdq"),
+    *("avx512f", "avx512bw", "avx512dq", "avx512vl", "asimd"),
+)
+_STREAM_BYTES = 1 << 30
+_PACKAGES = ("numpy", "typer", "rich", "torch")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog=examples(
+            "hushtable doctor", "hushtable doctor --json", "HUSHTABLE_ISA=avx2 hushtable doctor"
+        )
+    )(doctor)
+
+
+def doctor(json: Json = False) -> None:
+    """Print processor, memory bandwidth, versions, and what would be used."""
+    report = _examine()
+    if json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def _examine() -> dict[str, Any]:
+    chosen, available, cap, cap_is_known = _native.platforms()
+    note("measuring memory bandwidth and instructions")
+    affine_ns, aes_round_ns = instruction_ns()
+    engine = _native.Bench(1 << 12, 64, threads=0, isa=None)
+    model, flags = _processor()
+    total, free = _memory_bytes()
+    return {
+        "cpu": {"model": model, "flags": [flag for flag in _FLAGS if flag in flags]},
+        "isa": {
+            "used": chosen,
+            "available": available,
+            "cap": cap,
+            "cap_is_known": cap_is_known,
+        },
+        "cores": {"usable": cores(), "online": os.cpu_count()},
+        "memory": {"total_bytes": total, "available_bytes": free},
+        "read_gb_per_s": {
+            "one_thread": round(read_gb_per_s(_STREAM_BYTES, 1), 1),
+            "all_threads": round(read_gb_per_s(_STREAM_BYTES, cores()), 1),
+        },
+        "instruction_ns": {"vgf2p8affineqb_512": affine_ns, "vaesenc_512": aes_round_ns},
+        "versions": {
+            "hushtable": __version__,
+            "python": platform.python_version(),
+            **{name: _version(name) for name in _PACKAGES},
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "would_use": {
+            "kernel": engine.description.split(",")[1].strip(),
+            "threads": engine.threads,
+            "batch_keys": engine.batch_keys_best,
+            "prg": "aes128",
+        },
+        "gpu": {"available": False, "reason": "no GPU engine in this version"},
+    }
+
+
+def _print(report: dict[str, Any]) -> None:
+    isa, use, speed = report["isa"], report["would_use"], report["read_gb_per_s"]
+    memory, ns = report["memory"], report["instruction_ns"]
+    cap = "no cap" if isa["cap"] is None else f"HUSHTABLE_ISA={isa['cap']}"
+    if not isa["cap_is_known"]:
+        cap += " is unknown and ignored: portable, neon, avx2 or avx512"
+    bytes_of = [f"{memory[key] / 2**30:.1f} GiB" for key in ("total_bytes", "available_bytes")]
+    facts = {
+        "processor": report["cpu"]["model"],
+        "features": " ".join(report["cpu"]["flags"]) or "none of those looked for",
+        "instruction set": f"{isa['used']} (of {', '.join(isa['available'])}; {cap})",
+        "cores": f"{report['cores']['usable']} usable of {report['cores']['online']}",
+        "memory": f"{bytes_of[0]}, {bytes_of[1]} available",
+        "read bandwidth": f"{speed['one_thread']} GB/s one thread, "
+        f"{speed['all_threads']} GB/s {report['cores']['usable']} threads",
+        "instructions": ", ".join(
+            f"{name} {value:.3f} ns" for name, value in ns.items() if value is not None
+        )
+        or "not measured below AVX-512",
+        "versions": ", ".join(
+            f"{name} {value}" for name, value in report["versions"].items() if value
+        ),
+        "would use": f"kernel {use['kernel']}, {use['threads']} thread(s), "
+        f"passes of {use['batch_keys']} keys, {use['prg']}",
+        "GPU": report["gpu"]["reason"],
+    }
+    print_facts(facts)
+
+
+def _processor() -> tuple[str, set[str]]:
+    """Model and feature flags, from Linux; elsewhere what Python knows."""
+    model, flags = platform.processor() or platform.machine(), set[str]()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                model = value.strip()
+            elif name.strip() in ("flags", "Features"):
+                flags = set(value.split())
+    return model, flags
+
+
+def _memory_bytes() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * page
+    free = os.sysconf("SC_AVPHYS_PAGES") * page
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                free = int(line.split()[1]) * 1024
+    return total, free
+
+
+def _version(package: str) -> str | None:
+    # Not imported: torch takes seconds.
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

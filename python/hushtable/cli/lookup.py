@@ -1,0 +1,123 @@
+"""``hushtable lookup``: rows by id, privately."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ..client import TlsConfig, connect
+from ..errors import ConfigError
+from .output import Json, examples, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog=examples(
+            "hushtable lookup 3 14 159 --left https://a:4000 --right https://b:4000 --ca ca.pem",
+            "hushtable lookup - --max-ids 64 --out rows.npy < ids.txt",
+        )
+    )(lookup)
+
+
+def lookup(
+    ids: Annotated[
+        list[str], typer.Argument(help="Row ids, or - to read them from standard input.")
+    ],
+    left: Annotated[
+        str, typer.Option(help="URL of the left server.", envvar="HUSHTABLE_LEFT")
+    ] = "http://127.0.0.1:4000",
+    right: Annotated[
+        str, typer.Option(help="URL of the right server.", envvar="HUSHTABLE_RIGHT")
+    ] = "http://127.0.0.1:5000",
+    ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file: the authority of both servers.", envvar="HUSHTABLE_CA"),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="PEM file: this client's certificate.", envvar="HUSHTABLE_CERTIFICATE"),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="PEM file: the certificate's key.", envvar="HUSHTABLE_CERTIFICATE_KEY"),
+    ] = None,
+    max_ids: Annotated[
+        int | None,
+        typer.Option(
+            help="Keys to send, whatever the number of ids. By default the next power of two, "
+            "which tells the servers the logarithm of that number.",
+            envvar="HUSHTABLE_MAX_IDS",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds the lookup may take.", envvar="HUSHTABLE_TIMEOUT")
+    ] = 30.0,
+    prg: Annotated[
+        str, typer.Option(help="Generator of the keys.", envvar="HUSHTABLE_PRG")
+    ] = "aes128",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Allow http:// to other machines.", envvar="HUSHTABLE_INSECURE"
+        ),
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the rows to this .npy file.")] = None,
+    json: Json = False,
+) -> None:
+    """Fetch rows from two servers, so that neither learns which."""
+    wanted = _parse(sys.stdin.read().split() if ids == ["-"] else ids)
+    if (certificate or key) and ca is None:
+        raise ConfigError("a client certificate is for https: give --ca too")
+    tls = TlsConfig(ca, certificate, key) if ca else None
+    with connect(
+        left, right, tls=tls, max_ids=max_ids, timeout=timeout, prg=prg, insecure=insecure
+    ) as client:
+        rows, stats = client.lookup_with_stats(wanted)
+        info = client.info
+    if out is not None:
+        np.save(out, rows)
+    if json:
+        record: dict[str, object] = {
+            "table": dataclasses.asdict(info),
+            "ids": wanted.tolist(),
+            "stats": dataclasses.asdict(stats),
+        }
+        if out is None:
+            # JSON has no NaN: where a row holds one, it says null.
+            values = rows.astype(object)
+            values[~np.isfinite(rows)] = None
+            record["rows"] = values.tolist()
+        else:
+            record["out"] = str(out)
+        print_json(record)
+        return
+    if out is None:
+        with np.printoptions(precision=4, suppress=True, threshold=16, edgeitems=4, linewidth=120):
+            for id_, row in zip(wanted.tolist(), rows, strict=True):
+                print(f"{id_}\t{row}")
+    else:
+        print(f"{len(rows)} rows x {info.dim} written to {out}")
+    print(
+        f"# {stats.keys} keys a server, {stats.bytes_up:,} B up, {stats.bytes_down:,} B down, "
+        f"{stats.seconds * 1e3:.1f} ms",
+        file=sys.stderr,
+    )
+
+
+def _parse(words: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    ids = []
+    for word in words:
+        for part in word.split(","):
+            try:
+                ids.append(int(part))
+            except ValueError:
+                raise ConfigError(f"{part!r} is not an id: ids are whole numbers") from None
+    if any(not -(1 << 63) <= id_ < 1 << 63 for id_ in ids):
+        raise ConfigError("an id is too large: tables have at most 4,294,967,296 rows")
+    return np.array(ids, dtype=np.int64)

@@ -1,0 +1,89 @@
+"""How the command speaks: text or JSON on standard output, progress on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: one command line each."""
+    return "[bold]Examples:[/bold]\n\n" + "\n\n".join(f"  $ {escape(line)}" for line in lines)
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """One line of JSON."""
+    print(json.dumps(record), flush=True)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Two columns: what, and its value."""
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(name, escape(str(value)))
+    Console().print(grid)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; the first column to the left, figures to the right."""
+    grid = Grid(box=None, padding=(0, 2, 0, 0))
+    for index, column in enumerate(columns):
+        grid.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    Console().print(grid)
+
+
+def note(text: str) -> None:
+    """A line about what is being done, for people who watch."""
+    if sys.stderr.isatty():
+        Console(stderr=True).print(escape(text), style="dim")
+
+
+@contextlib.contextmanager
+def progress_bar(what: str, *, shown: bool) -> Iterator[Any]:
+    """A function of (done, rows) that draws a bar; only on a terminal, and on standard error."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+
+        def update(done: int, rows: int) -> None:
+            progress.update(task, completed=done, total=rows)
+
+        yield update
+
+
+def usage_hint(error: typer.TyperException) -> str | None:
+    """Where a usage error's command explains itself."""
+    context = getattr(error, "ctx", None)
+    return None if context is None else f"{context.command_path} --help"
+
+
+def fail(message: str, hint: str | None, kind: str, code: int, as_json: bool) -> NoReturn:
+    """Says what went wrong and exits with ``code``."""
+    if as_json:
+        error = {"type": kind, "message": message, "hint": hint, "exit_code": code}
+        print_json({"error": error})
+    else:
+        console = Console(stderr=True, soft_wrap=True)
+        one_line = " ".join(message.split())
+        console.print(f"[bold red]error:[/bold red] [red]{escape(one_line)}[/red]", highlight=False)
+        if hint:
+            console.print(f"[dim]hint: {escape(hint)}[/dim]", highlight=False)
+    sys.exit(code)

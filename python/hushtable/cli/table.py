@@ -1,0 +1,124 @@
+"""``hushtable table``: build, describe and check bundles."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..table import Table, build_table, verify_table
+from .output import Json, examples, print_facts, print_json, progress_bar
+
+app = typer.Typer(
+    help="Build, describe and check table bundles.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_default=False)]
+
+
+@app.command(
+    epilog=examples(
+        "hushtable table build items.npy bundles/items",
+        "hushtable table build model.safetensors bundles/items --key item_embedding.weight",
+        "hushtable table build model.pt bundles/items --dtype f16 --name items",
+    )
+)
+def build(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A .safetensors, .npy, .pt, .pth or .bin (torch state dict) file.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder to make.", show_default=False)],
+    key: Annotated[
+        str | None, typer.Option(help="Which tensor; not needed where only one fits.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="f32, f16, bf16 or int8; the source's own by default.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The table's name; the source's file name by default.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Build a bundle from a file; an old bundle stands until the new one is whole."""
+    started = time.perf_counter()
+    with progress_bar("building", shown=not json) as progress, _killable():
+        build_table(source, out, name=name, key=key, dtype=dtype, progress=progress)
+    seconds = time.perf_counter() - started
+    if json:
+        print_json({**_facts(out), "seconds": round(seconds, 3)})
+    else:
+        print_facts({**_facts(out), "built in": f"{seconds:.1f} s"})
+        print(f"serve it: hushtable serve {out} --side left")
+
+
+@contextlib.contextmanager
+def _killable() -> Iterator[None]:
+    """Within, Ctrl-C ends the process at once: what a build leaves behind, the next one removes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable table info bundles/items", "hushtable table info bundles/items --json"
+    )
+)
+def info(bundle: Bundle, json: Json = False) -> None:
+    """Print a bundle's name, shape and version."""
+    facts = _facts(bundle)
+    if json:
+        print_json(facts)
+    else:
+        print_facts(facts)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable table verify bundles/items", "hushtable table verify bundles/items --json"
+    )
+)
+def verify(bundle: Bundle, json: Json = False) -> None:
+    """Read every byte of a bundle; exits with 1 if one is not as it was built."""
+    with progress_bar("verifying", shown=not json) as progress:
+        report = verify_table(bundle, progress=progress)
+    if json:
+        print_json(dataclasses.asdict(report))
+    elif report.ok:
+        print(f"ok: {report.rows:,} rows are as they were built")
+    else:
+        for damage in report.damaged:
+            print(damage.what)
+        more = report.damage_count - len(report.damaged)
+        if more:
+            print(f"and {more:,} more")
+        print(f"damaged: build {bundle} again, or restore it from a copy")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _facts(bundle: Path) -> dict[str, object]:
+    table = Table.open(bundle)
+    return {
+        **dataclasses.asdict(table.info),
+        "table_bytes": table.info.table_bytes,
+        "created_from": table.created_from,
+        "nonfinite_count": table.nonfinite_count,
+        "path": str(bundle),
+    }

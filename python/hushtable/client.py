@@ -1,0 +1,297 @@
+"""Private lookups from two servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from . import _native
+from ._bags import FloatArray
+from ._ids import Ids, default_max_ids, flatten_ids
+from ._types import LookupStats, TableInfo
+from .errors import ConfigError
+
+__all__ = ["AsyncClient", "Client", "TlsConfig", "connect", "connect_async"]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """How to check the servers, and how to show them who asks.
+
+    Attributes:
+        ca: PEM file with the certificate of the authority that both servers' certificates come
+            from.
+        certificate: PEM file with this client's own certificate, for servers that ask for one.
+        key: PEM file with its private key.
+        left_name: the name that left's certificate is for, where that is not its URL's host.
+        right_name: the same for right.
+    """
+
+    ca: str | os.PathLike[str]
+    certificate: str | os.PathLike[str] | None = None
+    key: str | os.PathLike[str] | None = None
+    left_name: str | None = None
+    right_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("a client certificate needs both: certificate= and key=")
+
+
+def connect(
+    left: str,
+    right: str,
+    *,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    max_ids: int | None = None,
+    timeout: float = 30.0,
+    connect_timeout: float = 5.0,
+    prg: str = "aes128",
+    insecure: bool = False,
+) -> Client:
+    """Connects to a left and a right server and checks that they hold the same table.
+
+    Privacy rests on the two servers not putting their heads together: have them run by parties
+    that do not. Anyone who sees both servers' traffic in the clear sees the ids, hence TLS.
+
+    Args:
+        left: URL of the left server, ``https://host:port``; ``http://`` only on this machine.
+        right: URL of the right server.
+        tls: the authority's PEM file, or a :class:`TlsConfig`; needed for ``https://``.
+        max_ids: default for :meth:`Client.lookup`.
+        timeout: seconds that one lookup may take, retries at a busy server included.
+        connect_timeout: seconds that one connection may take.
+        prg: the generator that keys use; servers accept aes128, chacha20 and chacha12 by default.
+        insecure: allow ``http://`` to other machines, where something else encrypts the way.
+
+    Raises:
+        ConfigError: a URL, file or option that cannot work.
+        SwappedServers: left says it is right, or both say they are the same side.
+        VersionMismatch: the servers hold different tables.
+        TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
+    """
+    return Client(
+        _connect(left, right, tls, timeout, connect_timeout, prg, insecure),
+        left=left,
+        right=right,
+        max_ids=max_ids,
+    )
+
+
+async def connect_async(
+    left: str,
+    right: str,
+    *,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    max_ids: int | None = None,
+    timeout: float = 30.0,
+    connect_timeout: float = 5.0,
+    prg: str = "aes128",
+    insecure: bool = False,
+) -> AsyncClient:
+    """:func:`connect` for asyncio; arguments and errors are the same."""
+    native = await asyncio.to_thread(
+        _connect, left, right, tls, timeout, connect_timeout, prg, insecure
+    )
+    return AsyncClient(native, left=left, right=right, max_ids=max_ids)
+
+
+class _Base:
+    """What both clients know: two servers, one table, a default padding."""
+
+    def __init__(
+        self, native: _native.Client, *, left: str, right: str, max_ids: int | None
+    ) -> None:
+        self._native = native
+        self._left, self._right = left, right
+        self._max_ids = _check_max_ids(max_ids)
+        # Kept, so that the facts can be read after the client is closed.
+        self._info = self._fetch_info()
+
+    @property
+    def info(self) -> TableInfo:
+        """The table at both servers, as of the last lookup."""
+        return self._info
+
+    @property
+    def keys_per_request_max(self) -> int:
+        """The largest ``max_ids`` that both servers take in one lookup."""
+        return self._keys_per_request_max
+
+    def _fetch_info(self) -> TableInfo:
+        facts, self._keys_per_request_max = self._native.facts()
+        return TableInfo(*facts)
+
+    def close(self) -> None:
+        """Closes the connections. Lookups that are under way finish; new ones are refused."""
+        self._native.close()
+
+    def __repr__(self) -> str:
+        info = self._info
+        return (
+            f"{type(self).__name__}({self._left}, {self._right}: "
+            f"{info.name!r}, {info.rows} rows x {info.dim} {info.dtype})"
+        )
+
+    def _bound(self, max_ids: int | None, count: int) -> int:
+        bound = _check_max_ids(max_ids) or self._max_ids
+        return default_max_ids(count) if bound is None else bound
+
+
+class Client(_Base):
+    """A connection to two servers that hold one table; made by :func:`connect`.
+
+    Threads may share a client. After ``os.fork`` both processes may go on using it: the child
+    connects anew at its first lookup.
+    """
+
+    def __init__(
+        self, native: _native.Client, *, left: str, right: str, max_ids: int | None
+    ) -> None:
+        super().__init__(native, left=left, right=right, max_ids=max_ids)
+        self._of_thread = threading.local()
+
+    def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+        """Fetches rows without either server learning which.
+
+        One call is one round trip to each server, at the same time, whatever the number of ids.
+        The ids are padded with dummies to ``max_ids`` keys, so that a server sees ``max_ids``
+        and nothing else: neither which ids, nor how many, nor whether some are the same.
+
+        Where ``max_ids`` is given neither here nor to :func:`connect`, the ids are padded to the
+        next power of two (one key at least). The servers then learn the logarithm, rounded up, of
+        how many ids there were. If that number says something about a user, choose ``max_ids``.
+
+        Args:
+            ids: integers of any shape ``[*]``: an array, a (nested) list, one integer, a tensor.
+            max_ids: keys to send. What it costs grows with it, used or not.
+
+        Returns:
+            float32 ``[*, dim]``: the rows, in the shape of the ids.
+
+        Raises:
+            TypeError: ids that are not integers.
+            IdOutOfRange: an id that is no row; nothing was sent.
+            TooManyIds: more ids than ``max_ids``, or more than :attr:`keys_per_request_max`;
+                nothing was sent.
+            ServerBusy: a server stayed busy until the timeout.
+            ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
+            VersionMismatch: the servers hold different versions of the table by now.
+        """
+        return self.lookup_with_stats(ids, max_ids)[0]
+
+    def lookup_with_stats(
+        self, ids: Ids, max_ids: int | None = None
+    ) -> tuple[FloatArray, LookupStats]:
+        """:meth:`lookup`, with what it cost."""
+        flat, shape = flatten_ids(ids)
+        bound = self._bound(max_ids, flat.size)
+        rows, costs = self._native.lookup(flat, bound)
+        stats = LookupStats(flat.size, bound, *costs)
+        self._of_thread.stats = stats
+        return rows.reshape(*shape, self._info.dim), stats
+
+    @property
+    def last_stats(self) -> LookupStats | None:
+        """What this thread's last lookup cost; None before the first."""
+        return getattr(self._of_thread, "stats", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Base):
+    """:class:`Client` for asyncio; made by :func:`connect_async`.
+
+    Lookups may run side by side. A cancelled lookup is given up at the servers too.
+    """
+
+    async def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+        """As :meth:`Client.lookup`."""
+        return (await self.lookup_with_stats(ids, max_ids))[0]
+
+    async def lookup_with_stats(
+        self, ids: Ids, max_ids: int | None = None
+    ) -> tuple[FloatArray, LookupStats]:
+        """As :meth:`Client.lookup_with_stats`."""
+        flat, shape = flatten_ids(ids)
+        bound = self._bound(max_ids, flat.size)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[FloatArray, Any]] = loop.create_future()
+
+        def deliver(rows: FloatArray | None, costs: Any, error: BaseException | None) -> None:
+            if future.done():  # cancelled meanwhile
+                return
+            if error is not None or rows is None:
+                future.set_exception(error or RuntimeError("a lookup ended without a result"))
+            else:
+                future.set_result((rows, costs))
+
+        def done(rows: FloatArray | None, costs: Any, error: BaseException | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(deliver, rows, costs, error)
+
+        call = self._native.start_lookup(flat, bound, done)
+        try:
+            rows, costs = await future
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        return rows.reshape(*shape, self._info.dim), LookupStats(flat.size, bound, *costs)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _connect(
+    left: str,
+    right: str,
+    tls: TlsConfig | str | os.PathLike[str] | None,
+    timeout: float,
+    connect_timeout: float,
+    prg: str,
+    insecure: bool,
+) -> _native.Client:
+    if tls is not None and not isinstance(tls, TlsConfig):
+        tls = TlsConfig(ca=tls)
+    certificate = None
+    if tls is not None and tls.certificate is not None and tls.key is not None:
+        certificate = (Path(tls.certificate), Path(tls.key))
+    return _native.Client.connect(
+        left,
+        right,
+        ca=None if tls is None else Path(tls.ca),
+        certificate=certificate,
+        names=(None, None) if tls is None else (tls.left_name, tls.right_name),
+        prg=prg,
+        insecure=insecure,
+        connect_seconds=connect_timeout,
+        seconds=timeout,
+    )
+
+
+def _check_max_ids(max_ids: int | None) -> int | None:
+    if max_ids is not None and max_ids < 1:
+        raise ConfigError(f"max_ids must be at least 1, not {max_ids}")
+    return max_ids

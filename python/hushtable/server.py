@@ -1,0 +1,449 @@
+"""Serving tables: in this process, or as a child process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self
+
+from . import _native, errors
+from .errors import ConfigError, Error, ServerUnavailable
+
+__all__ = [
+    "Certificates",
+    "ServerProcess",
+    "ServerTls",
+    "Serving",
+    "Side",
+    "make_certificates",
+    "serve",
+]
+
+Side = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """A server's PEM files.
+
+    Attributes:
+        certificate: its certificate, followed by its chain.
+        key: the certificate's private key.
+        client_ca: the authority that clients' certificates must come from; None lets all in.
+    """
+
+    certificate: str | os.PathLike[str]
+    key: str | os.PathLike[str]
+    client_ca: str | os.PathLike[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """The files that :func:`make_certificates` wrote.
+
+    ``server`` is what :func:`serve` and :class:`ServerProcess` take as ``tls``, ``ca`` what
+    :func:`~hushtable.connect` does.
+    """
+
+    ca: Path
+    certificate: Path
+    key: Path
+    client_certificate: Path
+    client_key: Path
+
+    @property
+    def server(self) -> ServerTls:
+        """Certificate and key of a server."""
+        return ServerTls(self.certificate, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that is ready: what its one readiness line says.
+
+    Attributes:
+        side: ``left`` or ``right``.
+        table: the table's name.
+        version: its version, in hex.
+        url: where lookups are answered.
+        metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
+    """
+
+    side: str
+    table: str
+    version: str
+    url: str
+    metrics_url: str | None
+
+
+def make_certificates(
+    folder: str | os.PathLike[str], names: Iterable[str] = ("localhost", "127.0.0.1", "::1")
+) -> Certificates:
+    """Makes a local authority and certificates for servers that have none.
+
+    For runs on one machine, demos and tests. The authority's own key is not kept, so that nothing
+    more can be issued. ``folder`` gets ``ca.pem``, ``server.pem`` and ``server.key`` for all of
+    ``names``, and ``client.pem`` and ``client.key`` for servers that ask for one. Certificates are
+    valid for a year.
+
+    Raises:
+        ConfigError: a name that no certificate can hold.
+    """
+    ca, server, client = _native.make_certificates(list(names))
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = Certificates(
+        *(folder / name for name in ("ca.pem", "server.pem", "server.key")),
+        *(folder / name for name in ("client.pem", "client.key")),
+    )
+    files.ca.write_text(ca)
+    for (certificate, key), (certificate_path, key_path) in zip(
+        (server, client),
+        ((files.certificate, files.key), (files.client_certificate, files.client_key)),
+        strict=True,
+    ):
+        certificate_path.write_text(certificate)
+        # Owner only, from the first byte on.
+        key_path.unlink(missing_ok=True)
+        key_path.touch(mode=0o600, exist_ok=False)
+        key_path.write_text(key)
+    return files
+
+
+def serve(
+    bundle: str | os.PathLike[str],
+    side: Side,
+    *,
+    addr: str = "127.0.0.1:4000",
+    metrics_addr: str | None = "127.0.0.1:4001",
+    tls: ServerTls | None = None,
+    on_ready: Callable[[Serving], None] | None = None,
+    **options: Any,
+) -> None:
+    """Serves a bundle until SIGTERM or Ctrl-C, then answers what is under way and returns.
+
+    Called in another thread than the main one it cannot see signals: it then runs until the
+    process ends. :class:`ServerProcess` is the way to have a server beside a program.
+
+    Args:
+        bundle: the table's folder.
+        side: ``"left"`` or ``"right"``. Both servers hold the same bundle.
+        addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
+            without ``tls``, unless ``insecure=True``.
+        metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
+        tls: certificate and key.
+        on_ready: called once the table is loaded and lookups are answered.
+        options: the other settings of ``hushtable serve --help``, with underscores:
+            ``threads``, ``window_us``, ``queue_keys_max``, ...
+
+    Raises:
+        ConfigError: an option that cannot work, an address without TLS.
+        TableError: a bundle that cannot be served.
+        Error: a port that is taken.
+    """
+    server = _native.Server.start(json.dumps(_spec(bundle, side, addr, metrics_addr, tls, options)))
+    table, version = server.table
+    scheme = "https" if tls else "http"
+    serving = Serving(
+        side=side,
+        table=table,
+        version=version,
+        url=f"{scheme}://{server.addr}",
+        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
+    )
+    with _stopped_by_signals(server):
+        while True:
+            news = server.wait(_SIGNALS_EVERY_SECONDS)
+            if news == "ready" and on_ready is not None:
+                on_ready(serving)
+            elif news == "stopped":
+                return
+
+
+_SIGNALS_EVERY_SECONDS = 0.1
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(server: _native.Server) -> Iterator[None]:
+    """Within, SIGTERM and SIGINT stop the server; a second one of them ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in caught}
+
+    def stop(number: int, frame: object) -> None:
+        server.stop()
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in caught:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        server.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _spec(
+    bundle: str | os.PathLike[str],
+    side: str,
+    addr: str,
+    metrics_addr: str | None,
+    tls: ServerTls | None,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    if side not in ("left", "right"):
+        raise ConfigError(f"side must be left or right, not {side!r}")
+    spec: dict[str, Any] = {
+        "table": os.fspath(bundle),
+        "side": side,
+        "addr": addr,
+        "metrics_addr": metrics_addr,
+        **{name: value for name, value in options.items() if value is not None},
+    }
+    if tls is not None:
+        spec["tls"] = {
+            "cert": os.fspath(tls.certificate),
+            "key": os.fspath(tls.key),
+            "client_ca": None if tls.client_ca is None else os.fspath(tls.client_ca),
+        }
+    return spec
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith("HUSHTABLE_") and variable not in ("HUSHTABLE_ISA", "HUSHTABLE_LOG")
+
+
+class ServerProcess:
+    """A real server as a child process: ``python -m hushtable serve`` on a free port.
+
+        with ServerProcess(bundle, "left", tls=certificates.server) as left: ...
+
+    The block starts once the server is ready; at its end the server gets SIGTERM, answers what is
+    under way, and is waited for.
+
+    Args:
+        bundle: the table's folder.
+        side: ``"left"`` or ``"right"``.
+        tls: certificate and key; without, plain HTTP on this machine only.
+        cpus: the processors it may run on; all by default.
+        env: variables to set for it, e.g. ``{"HUSHTABLE_ISA": "avx2"}``.
+        start_seconds: how long it may take to be ready.
+        options: as for :func:`serve`.
+
+    Attributes:
+        url: where lookups are answered.
+        metrics_url: where metrics and probes are.
+        serving: all of its readiness line.
+
+    Raises:
+        Error: the server did not become ready: the typed error that it ended with, or a
+            :class:`ServerUnavailable` with what it said.
+    """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str],
+        side: Side,
+        *,
+        tls: ServerTls | None = None,
+        cpus: Iterable[int] | None = None,
+        env: Mapping[str, str] | None = None,
+        start_seconds: float = 60.0,
+        **options: Any,
+    ) -> None:
+        addr = options.pop("addr", "127.0.0.1:0")
+        metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
+        self._spec = _spec(bundle, side, addr, metrics_addr, tls, options)
+        self._cpus = None if cpus is None else set(cpus)
+        # What the parent's own server or lookups are told by variables is not for this one.
+        kept = {k: v for k, v in os.environ.items() if not _is_setting(k)}
+        self._env = {**kept, **(env or {})}
+        self._start_seconds = start_seconds
+        self._process: subprocess.Popen[str] | None = None
+        self._serving: Serving | None = None
+        self._said: deque[str] = deque(maxlen=50)
+        self._error: Error | None = None
+
+    @property
+    def serving(self) -> Serving:
+        """What the server said when it was ready."""
+        if self._serving is None:
+            raise Error("the server is not started: use it in a with block, or call start()")
+        return self._serving
+
+    @property
+    def url(self) -> str:
+        """Where lookups are answered."""
+        return self.serving.url
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where ``/metrics``, ``/livez`` and ``/readyz`` are."""
+        return self.serving.metrics_url
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """The child process."""
+        if self._process is None:
+            raise Error("the server is not started: use it in a with block, or call start()")
+        return self._process
+
+    def start(self) -> Self:
+        """Starts the server and waits until it is ready."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="hushtable-") as file:
+            json.dump(self._spec, file)
+            file.flush()
+            command = [sys.executable, "-m", "hushtable", "serve", "--config", file.name, "--json"]
+            with _affinity(self._cpus):  # a child inherits it
+                self._process = subprocess.Popen(
+                    command,
+                    env=self._env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            try:
+                self._serving = self._await_ready(self._process)
+            except BaseException:
+                self.kill()
+                raise
+        return self
+
+    def _await_ready(self, process: subprocess.Popen[str]) -> Serving:
+        ready: deque[Serving] = deque(maxlen=1)
+        changed = threading.Event()
+
+        def read(stream: IO[str], is_output: bool) -> None:
+            # To the end: a server whose pipe is full would stand still.
+            with stream:
+                for line in stream:
+                    record = _parse(line) if is_output else None
+                    if record is not None and record.get("event") == "ready":
+                        ready.append(Serving(**{k: record[k] for k in Serving.__slots__}))
+                    elif record is not None and "error" in record:
+                        self._error = _revive(record["error"])
+                    else:
+                        self._said.append(line.rstrip())
+                    changed.set()
+            changed.set()
+
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._readers = [
+            threading.Thread(target=read, args=(stream, is_output), daemon=True)
+            for stream, is_output in ((process.stdout, True), (process.stderr, False))
+        ]
+        for reader in self._readers:
+            reader.start()
+        deadline = time.monotonic() + self._start_seconds
+        while not ready:
+            left = deadline - time.monotonic()
+            if process.poll() is not None:
+                for reader in self._readers:
+                    reader.join(timeout=5)
+                if self._error is not None:
+                    raise self._error
+                if not ready:
+                    raise ServerUnavailable(
+                        f"the {self._spec['side']} server ended with code {process.returncode} "
+                        f"before it was ready: {self._last_words()}"
+                    )
+            elif left <= 0:
+                raise ServerUnavailable(
+                    f"the {self._spec['side']} server was not ready after "
+                    f"{self._start_seconds:g} s: {self._last_words()}"
+                )
+            else:
+                changed.wait(min(left, 0.05))
+                changed.clear()
+        return ready[0]
+
+    def _last_words(self) -> str:
+        return " / ".join(self._said) or "it said nothing"
+
+    def stop(self, seconds: float = 15.0) -> int:
+        """Sends SIGTERM and waits; kills it after ``seconds``. Returns its exit code."""
+        process = self.process
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._join()
+        return process.returncode
+
+    def kill(self) -> None:
+        """Sends SIGKILL: the server answers nothing more."""
+        self.process.kill()
+        self.process.wait()
+        self._join()
+
+    def _join(self) -> None:
+        for reader in getattr(self, "_readers", ()):
+            reader.join(timeout=5)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "not started" if self._serving is None else str(asdict(self._serving))
+        return f"ServerProcess({state})"
+
+
+def _revive(record: Mapping[str, Any]) -> Error:
+    """The error that a child printed as JSON."""
+    kind = getattr(errors, str(record.get("type")), None)
+    kind = kind if isinstance(kind, type) and issubclass(kind, Error) else Error
+    return kind(str(record.get("message")))
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+@contextlib.contextmanager
+def _affinity(cpus: set[int] | None) -> Iterator[None]:
+    """Within, this thread runs on ``cpus`` alone."""
+    if cpus is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        raise ConfigError(f"cpus {sorted(cpus)} cannot be used: {error}") from error
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

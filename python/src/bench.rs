@@ -1,0 +1,279 @@
+//! Measurements: what the engine and a server do, and what the machine could do at best.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use hushtable_pir::dpf::{Domain, Group, KeyPair, expand_leaves};
+use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape, floor};
+use hushtable_prg::{Platform, Prg, PrgKind};
+use hushtable_serve::EndpointSpec;
+use hushtable_serve::load::LoadSpec;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::Failure;
+
+/// An engine over random rows, to be timed.
+#[pyclass(frozen, module = "hushtable._native", name = "Bench")]
+pub(crate) struct NativeBench {
+    engine: CpuEngine,
+    rows: Vec<u8>,
+}
+
+#[pymethods]
+impl NativeBench {
+    /// Fills `rows × row_bytes` and loads them; 0 threads for one a core, no `isa` for the best.
+    #[new]
+    #[pyo3(signature = (rows, row_bytes, *, threads, isa))]
+    fn new(
+        py: Python<'_>,
+        rows: u64,
+        row_bytes: usize,
+        threads: usize,
+        isa: Option<&str>,
+    ) -> PyResult<Self> {
+        let spec = EngineSpec { threads, platform: platform(isa)?, ..EngineSpec::default() };
+        Ok(py.detach(|| {
+            let shape = TableShape::new(rows, row_bytes)?;
+            let rows = random_rows(shape)?;
+            let engine = CpuEngine::from_rows(shape, &rows, &spec)?;
+            Ok::<_, Failure>(Self { engine, rows })
+        })?)
+    }
+
+    /// Threads of the engine.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.engine.threads()
+    }
+
+    /// Keys that one pass takes.
+    #[getter]
+    fn batch_keys_best(&self) -> usize {
+        self.engine.batch_keys_best()
+    }
+
+    /// Device, instruction set, threads, bytes.
+    #[getter]
+    fn description(&self) -> String {
+        self.engine.description()
+    }
+
+    /// Seconds that each of several answers to `batch` keys took, over at least `seconds`. Before,
+    /// both servers' answers to these keys are added up and compared with the rows.
+    #[pyo3(signature = (batch, *, prg, seconds))]
+    fn answer_seconds(
+        &self,
+        py: Python<'_>,
+        batch: usize,
+        prg: &str,
+        seconds: f64,
+    ) -> PyResult<Vec<f64>> {
+        let prg = parse_prg(prg)?;
+        if !(1..=BATCH_MAX).contains(&batch) {
+            let text = format!("batch is {batch}, but must be 1 to {BATCH_MAX}");
+            return Err(Failure::config(text).into());
+        }
+        let (keys, mut answers) = py.detach(|| self.check(batch, prg))?;
+        repeat(py, seconds, || Ok(self.engine.answer(&keys, &mut answers)?))
+    }
+}
+
+impl NativeBench {
+    /// Makes keys for random rows; returns the left ones once they have been seen to work.
+    fn check(
+        &self,
+        batch: usize,
+        prg: PrgKind,
+    ) -> Result<(Vec<hushtable_pir::dpf::Key>, Vec<u8>), Failure> {
+        let shape = self.engine.shape();
+        let (domain, row_bytes) = (Domain::new(shape.rows(), Group::Bits)?, shape.row_bytes());
+        let generator = Prg::new(prg, self.engine.platform());
+        let mut random = Random(batch as u64);
+        let ids: Vec<u64> = (0..batch).map(|_| random.next() % shape.rows()).collect();
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for &id in &ids {
+            let pair = KeyPair::generate(generator, domain, id)?;
+            left.push(pair.left);
+            right.push(pair.right);
+        }
+        let mut answers = vec![0; batch * row_bytes];
+        let mut others = vec![0; batch * row_bytes];
+        self.engine.answer(&left, &mut answers)?;
+        self.engine.answer(&right, &mut others)?;
+        for (share, other) in others.iter_mut().zip(&answers) {
+            *share ^= other;
+        }
+        for (&id, row) in ids.iter().zip(others.chunks_exact(row_bytes)) {
+            if row != &self.rows[id as usize * row_bytes..][..row_bytes] {
+                let text = format!("row {id} came back wrong: do not trust this machine's kernel");
+                return Err(Failure::new("Error", text));
+            }
+        }
+        Ok((left, answers))
+    }
+}
+
+/// Seconds that each of several expansions of a key for `rows` rows took, on one thread.
+#[pyfunction]
+#[pyo3(signature = (rows, *, group, prg, isa, seconds))]
+pub(crate) fn expand_seconds(
+    py: Python<'_>,
+    rows: u64,
+    group: &str,
+    prg: &str,
+    isa: Option<&str>,
+    seconds: f64,
+) -> PyResult<Vec<f64>> {
+    let (prg, platform) = (parse_prg(prg)?, platform(isa)?);
+    let group =
+        Group::ALL.into_iter().find(|candidate| candidate.name() == group).ok_or_else(|| {
+            Failure::config(format!("group is {group:?}, but must be bits, z8 or z32"))
+        })?;
+    let pair = Domain::new(rows, group)
+        .and_then(|domain| KeyPair::generate(Prg::new(prg, platform), domain, rows / 2))
+        .map_err(Failure::from)?;
+    repeat(py, seconds, || {
+        // Subtrees of the engine's height: leaves stay in the first cache.
+        expand_leaves(&pair.left, platform, SUBTREE_HEIGHT, |_, leaves| {
+            black_box(leaves);
+        });
+        Ok(())
+    })
+}
+
+/// GB/s that `threads` threads read from `bytes` of memory.
+#[pyfunction]
+pub(crate) fn read_gb_per_s(py: Python<'_>, bytes: usize, threads: usize) -> f64 {
+    py.detach(|| floor::read_gb_per_s(bytes, threads))
+}
+
+/// Nanoseconds of one 512-bit `vgf2p8affineqb` and of one 512-bit `vaesenc`, or None.
+#[pyfunction]
+pub(crate) fn instruction_ns(py: Python<'_>) -> (Option<f64>, Option<f64>) {
+    py.detach(|| (floor::affine_ns(), floor::aes_round_ns()))
+}
+
+/// `(chosen, available, cap, cap_is_known)`: names of instruction tiers.
+#[pyfunction]
+pub(crate) fn platforms() -> (&'static str, Vec<&'static str>, Option<String>, bool) {
+    let (cap, known) = match Platform::isa_cap() {
+        Ok(cap) => (cap.map(|tier| format!("{tier:?}").to_lowercase()), true),
+        Err(text) => (Some(text), false),
+    };
+    let available = Platform::available().into_iter().map(Platform::name).collect();
+    (Platform::detect().name(), available, cap, known)
+}
+
+/// Names of all generators.
+#[pyfunction]
+pub(crate) fn prg_names() -> Vec<&'static str> {
+    PrgKind::ALL.map(PrgKind::name).to_vec()
+}
+
+/// Loads a server from this thread; see `hushtable_serve::load::LoadReport` for the fields.
+#[pyfunction]
+#[pyo3(signature = (url, *, partner, ca, clients, keys_per_request, warmup, seconds))]
+#[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
+pub(crate) fn load_server<'py>(
+    py: Python<'py>,
+    url: String,
+    partner: Option<String>,
+    ca: Option<PathBuf>,
+    clients: usize,
+    keys_per_request: usize,
+    warmup: f64,
+    seconds: f64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let ca_pem = ca.map(std::fs::read).transpose()?;
+    let endpoint = |url| EndpointSpec::new(url, ca_pem.clone());
+    let spec = LoadSpec {
+        partner: partner.map(endpoint),
+        clients,
+        keys_per_request,
+        warmup: Duration::try_from_secs_f64(warmup).map_err(Failure::config)?,
+        duration: Duration::try_from_secs_f64(seconds).map_err(Failure::config)?,
+        ..LoadSpec::new(endpoint(url))
+    };
+    let report = py.detach(|| spec.run_blocking()).map_err(Failure::from)?;
+    let fields = PyDict::new(py);
+    fields.set_item("queries_per_s", report.queries_per_s)?;
+    fields.set_item("p50_ms", report.p50_ms)?;
+    fields.set_item("p99_ms", report.p99_ms)?;
+    fields.set_item("max_ms", report.max_ms)?;
+    fields.set_item("requests", report.requests)?;
+    fields.set_item("errors", report.errors)?;
+    fields.set_item("rejected", report.rejected)?;
+    fields.set_item("answer_ms_mean", report.answer_ms_mean)?;
+    fields.set_item("window_ms", report.window_ms)?;
+    fields.set_item("elapsed_s", report.elapsed_s)?;
+    Ok(fields)
+}
+
+/// Times `run` until `seconds` have passed, three times at least; the first, cold, is not counted.
+fn repeat(
+    py: Python<'_>,
+    seconds: f64,
+    mut run: impl FnMut() -> Result<(), Failure> + Send,
+) -> PyResult<Vec<f64>> {
+    let mut times = Vec::new();
+    let started = Instant::now();
+    let mut is_warm = false;
+    while times.len() < REPEATS_MIN || started.elapsed().as_secs_f64() < seconds {
+        let time = py.detach(|| {
+            let start = Instant::now();
+            run().map(|()| start.elapsed().as_secs_f64())
+        })?;
+        if is_warm {
+            times.push(time);
+        }
+        is_warm = true;
+        py.check_signals()?;
+    }
+    Ok(times)
+}
+
+fn platform(isa: Option<&str>) -> Result<Platform, Failure> {
+    let Some(isa) = isa else { return Ok(Platform::detect()) };
+    let available = Platform::available();
+    available.iter().copied().find(|platform| platform.name() == isa).ok_or_else(|| {
+        let names: Vec<_> = available.iter().map(|platform| platform.name()).collect();
+        Failure::config(format!("isa is {isa:?}, but this machine has {}", names.join(", ")))
+    })
+}
+
+fn parse_prg(name: &str) -> Result<PrgKind, Failure> {
+    name.parse().map_err(Failure::config)
+}
+
+fn random_rows(shape: TableShape) -> Result<Vec<u8>, Failure> {
+    let bytes = shape.table_bytes();
+    let size = usize::try_from(bytes).map_err(|_| hushtable_pir::Error::Memory { bytes })?;
+    let mut rows: Vec<u8> = Vec::new();
+    rows.try_reserve_exact(size).map_err(|_| hushtable_pir::Error::Memory { bytes })?;
+    rows.resize(size, 0);
+    let mut random = Random(1);
+    for word in rows.chunks_mut(8) {
+        let bytes = random.next().to_le_bytes();
+        word.copy_from_slice(&bytes[..word.len()]);
+    }
+    Ok(rows)
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): content for timing, nothing secret.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ (word >> 31)
+    }
+}
+
+const BATCH_MAX: usize = 1 << 16;
+const REPEATS_MIN: usize = 3;
+const SUBTREE_HEIGHT: u32 = 5;

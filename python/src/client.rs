@@ -1,0 +1,210 @@
+//! Private lookups.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hushtable_serve::{ClientSpec, EndpointSpec, Identity, Lookup};
+use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1};
+use pyo3::prelude::*;
+use tokio::task::AbortHandle;
+
+use crate::errors::Failure;
+use crate::session::Session;
+use crate::table::Facts;
+
+/// `(bytes_up, bytes_down, seconds, queue_seconds, answer_seconds, retries)`.
+type Costs = (u64, u64, f64, f64, f64, u32);
+type Rows<'py> = Bound<'py, PyArray2<f32>>;
+
+/// A client of two servers, for many threads and for forked children.
+#[pyclass(frozen, module = "hushtable._native", name = "Client")]
+pub(crate) struct NativeClient {
+    spec: ClientSpec,
+    // Only locked by threads that hold the interpreter lock, and never across a call that lets go
+    // of it: a fork, which takes the interpreter lock too, can then not copy it locked.
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+/// A lookup under way.
+#[pyclass(frozen, module = "hushtable._native", name = "Call")]
+pub(crate) struct NativeCall {
+    task: AbortHandle,
+}
+
+#[pymethods]
+impl NativeCall {
+    /// Gives the lookup up; its callback may still be called.
+    fn cancel(&self) {
+        self.task.abort();
+    }
+}
+
+#[pymethods]
+impl NativeClient {
+    /// Connects to both servers. `ca` is a file; `names` what the left and the right server's
+    /// certificates are for, where that is not their URL's host.
+    #[staticmethod]
+    #[pyo3(signature = (left, right, *, ca, certificate, names, prg, insecure, connect_seconds,
+                        seconds))]
+    #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
+    fn connect(
+        py: Python<'_>,
+        left: String,
+        right: String,
+        ca: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        names: (Option<String>, Option<String>),
+        prg: &str,
+        insecure: bool,
+        connect_seconds: f64,
+        seconds: f64,
+    ) -> PyResult<Self> {
+        let ca_pem = ca.as_deref().map(read_file).transpose()?;
+        let identity = match certificate {
+            None => None,
+            Some((cert, key)) => {
+                Some(Identity { cert_pem: read_file(&cert)?, key_pem: read_file(&key)? })
+            }
+        };
+        let endpoint = |url, domain| EndpointSpec {
+            domain,
+            identity: identity.clone(),
+            ..EndpointSpec::new(url, ca_pem.clone())
+        };
+        let lookup_max = duration("timeout", seconds)?;
+        let spec = ClientSpec {
+            prg: prg.parse().map_err(Failure::config)?,
+            insecure,
+            connect_max: duration("connect_timeout", connect_seconds)?,
+            call_max: lookup_max,
+            lookup_max,
+            ..ClientSpec::new(endpoint(left, names.0), endpoint(right, names.1))
+        };
+        let session = py.detach(|| Session::connect(&spec))?;
+        Ok(Self { spec, session: Mutex::new(Some(Arc::new(session))) })
+    }
+
+    /// The rows `ids` [ids, dim], and what they cost.
+    fn lookup<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyReadonlyArray1<'py, u64>,
+        max_ids: usize,
+    ) -> PyResult<(Rows<'py>, Costs)> {
+        let ids = ids.as_slice()?;
+        let lookup = self.session(py)?.lookup(py, ids, max_ids)?;
+        let values = py.detach(|| lookup.to_f32()).map_err(Failure::from)?;
+        Ok((into_rows(py, values, ids.len())?, costs(&lookup)))
+    }
+
+    /// Starts a lookup; `done(rows, costs, error)` is called on another thread when it is over,
+    /// with None for what there is not.
+    fn start_lookup(
+        &self,
+        py: Python<'_>,
+        ids: PyReadonlyArray1<'_, u64>,
+        max_ids: usize,
+        done: Py<PyAny>,
+    ) -> PyResult<NativeCall> {
+        let ids = ids.as_slice()?.to_vec();
+        let session = self.session(py)?;
+        let (runtime, client) = session.live();
+        let client = Arc::clone(client);
+        let task = runtime.spawn(async move {
+            let found = match client.lookup(&ids, max_ids).await {
+                Ok(lookup) => lookup.to_f32().map(|values| (values, costs(&lookup))),
+                Err(error) => Err(error),
+            };
+            // An interpreter that is shutting down waits for no lookup.
+            Python::try_attach(|py| {
+                let result = found
+                    .map_err(Failure::from)
+                    .map_err(PyErr::from)
+                    .and_then(|(values, costs)| Ok((into_rows(py, values, ids.len())?, costs)));
+                let called = match result {
+                    Ok((rows, costs)) => done.call1(py, (rows, costs, py.None())),
+                    Err(error) => done.call1(py, (py.None(), py.None(), error)),
+                };
+                if let Err(error) = called {
+                    error.write_unraisable(py, None);
+                }
+            });
+        });
+        Ok(NativeCall { task: task.abort_handle() })
+    }
+
+    /// The table at both servers, and the most keys that one lookup may have.
+    fn facts(&self, py: Python<'_>) -> PyResult<(Facts, usize)> {
+        let info = self.session(py)?.live().1.info();
+        let facts = (
+            info.name,
+            info.shape.rows(),
+            info.dim,
+            info.dtype.name(),
+            info.shape.row_bytes(),
+            info.version.to_string(),
+        );
+        Ok((facts, info.keys_per_request_max))
+    }
+
+    /// Closes the connections; lookups under way finish.
+    fn close(&self) {
+        self.locked().take();
+    }
+}
+
+impl NativeClient {
+    fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Session>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process's session: in a forked child a new one, at its first use.
+    fn session(&self, py: Python<'_>) -> PyResult<Arc<Session>> {
+        let Some(found) = self.locked().clone() else {
+            return Err(Failure::config("the client is closed: connect again").into());
+        };
+        if found.is_own() {
+            return Ok(found);
+        }
+        let own = Arc::new(py.detach(|| Session::connect(&self.spec))?);
+        // Another thread may have connected meanwhile: the last one stays, the other closes when
+        // its lookup is done.
+        *self.locked() = Some(Arc::clone(&own));
+        Ok(own)
+    }
+}
+
+fn into_rows(py: Python<'_>, values: Vec<f32>, count: usize) -> PyResult<Rows<'_>> {
+    let dim = values.len().checked_div(count).unwrap_or(0);
+    values.into_pyarray(py).reshape([count, dim])
+}
+
+fn costs(lookup: &Lookup) -> Costs {
+    let stats = &lookup.stats;
+    (
+        stats.sent_bytes,
+        stats.received_bytes,
+        stats.elapsed.as_secs_f64(),
+        stats.queue.as_secs_f64(),
+        stats.answer.as_secs_f64(),
+        stats.retries,
+    )
+}
+
+fn read_file(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::config(format!("cannot read {}: {error}", path.display())))
+}
+
+fn duration(name: &str, seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| (MIN_WAIT..=MAX_WAIT).contains(duration))
+        .ok_or_else(|| {
+            Failure::config(format!("{name} is {seconds} seconds, but must be 0.001 to 86,400"))
+        })
+}
+
+const MIN_WAIT: Duration = Duration::from_millis(1);
+const MAX_WAIT: Duration = Duration::from_secs(86_400);

@@ -1,0 +1,166 @@
+//! Servers, and the certificates that local ones need.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use hushtable_serve::certificate::LocalCa;
+use hushtable_serve::{Server, ServerSpec, raise_file_limit};
+use pyo3::prelude::*;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use crate::errors::Failure;
+
+/// A server on threads of its own.
+#[pyclass(frozen, module = "hushtable._native", name = "Server")]
+pub(crate) struct NativeServer {
+    addr: SocketAddr,
+    metrics_addr: Option<SocketAddr>,
+    table: (String, String),
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    events: Mutex<Receiver<Event>>,
+}
+
+/// What a server's thread tells.
+enum Event {
+    Bound(SocketAddr, Option<SocketAddr>),
+    Ready,
+    Failed(Failure),
+    Stopped,
+}
+
+#[pymethods]
+impl NativeServer {
+    /// Starts the server that `spec` describes: `hushtable_serve::ServerSpec` in JSON.
+    #[staticmethod]
+    fn start(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        py.detach(|| Self::launch(spec)).map_err(PyErr::from)
+    }
+
+    /// Where lookups are answered.
+    #[getter]
+    fn addr(&self) -> String {
+        self.addr.to_string()
+    }
+
+    /// Where metrics and probes are answered.
+    #[getter]
+    fn metrics_addr(&self) -> Option<String> {
+        self.metrics_addr.map(|addr| addr.to_string())
+    }
+
+    /// `(name, version)` of the table.
+    #[getter]
+    fn table(&self) -> (String, String) {
+        self.table.clone()
+    }
+
+    /// Waits up to `seconds` for news: "ready", "stopped", or None.
+    fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<&'static str>> {
+        let limit = Duration::try_from_secs_f64(seconds).map_err(Failure::config)?;
+        let event = py.detach(|| match self.events.lock() {
+            Ok(events) => events.recv_timeout(limit),
+            Err(_) => Err(RecvTimeoutError::Disconnected),
+        });
+        match event {
+            Ok(Event::Ready) => Ok(Some("ready")),
+            Ok(Event::Failed(failure)) => Err(failure.into()),
+            Ok(Event::Stopped) | Err(RecvTimeoutError::Disconnected) => Ok(Some("stopped")),
+            Ok(Event::Bound(..)) | Err(RecvTimeoutError::Timeout) => Ok(None),
+        }
+    }
+
+    /// Starts to drain; `wait` tells when that is done.
+    fn stop(&self) {
+        if let Ok(mut stop) = self.stop.lock()
+            && let Some(stop) = stop.take()
+        {
+            // A server that is gone needs no telling.
+            let _ = stop.send(());
+        }
+    }
+}
+
+impl NativeServer {
+    fn launch(spec: ServerSpec) -> Result<Self, Failure> {
+        raise_file_limit();
+        let table = hushtable_table::Table::open(&spec.table)?;
+        let facts = (table.name().to_owned(), table.version().to_string());
+        let io_threads = spec.io_threads;
+        let server = Server::of_table(spec, table)?;
+        let (stop, stopped) = oneshot::channel();
+        let (news, events) = channel();
+        let failed = |error| Failure::new("Error", format!("no thread for a server: {error}"));
+        let run = move || {
+            let end = match run(server, io_threads, stopped, &news) {
+                Ok(()) => Event::Stopped,
+                Err(failure) => Event::Failed(failure),
+            };
+            drop(news.send(end));
+        };
+        thread::Builder::new().name("hushtable-server".into()).spawn(run).map_err(failed)?;
+        match events.recv() {
+            Ok(Event::Bound(addr, metrics_addr)) => Ok(Self {
+                addr,
+                metrics_addr,
+                table: facts,
+                stop: Mutex::new(Some(stop)),
+                events: Mutex::new(events),
+            }),
+            Ok(Event::Failed(failure)) => Err(failure),
+            _ => Err(Failure::new("Error", "the server ended at its start")),
+        }
+    }
+}
+
+/// Serves on this thread until `stopped` is sent to or dropped. That nobody listens to the news is
+/// no error: the handle was dropped, and with it the sender of `stopped`.
+fn run(
+    server: Server,
+    io_threads: usize,
+    stopped: oneshot::Receiver<()>,
+    news: &Sender<Event>,
+) -> Result<(), Failure> {
+    let mut builder = match io_threads {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = builder
+        .worker_threads(io_threads)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("Error", format!("no runtime for a server: {error}")))?;
+    runtime.block_on(async {
+        let bound = server.bind().await?;
+        drop(news.send(Event::Bound(bound.addr, bound.metrics_addr)));
+        let (ready, news) = (bound.ready(), news.clone());
+        tokio::spawn(async move {
+            ready.await;
+            drop(news.send(Event::Ready));
+        });
+        let shutdown = async { drop(stopped.await) };
+        Ok(bound.run(shutdown).await?)
+    })
+}
+
+/// A new local authority: its certificate, then certificate and key for a server of `names` and
+/// for a client, all PEM.
+#[pyfunction]
+pub(crate) fn make_certificates(
+    py: Python<'_>,
+    names: Vec<String>,
+) -> PyResult<(String, (String, String), (String, String))> {
+    let made = py.detach(|| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let ca = LocalCa::new()?;
+        let server = ca.issue_server(&names)?;
+        let client = ca.issue_client("hushtable client")?;
+        let pair = |pem: hushtable_serve::certificate::CertificatePem| (pem.cert, pem.key);
+        Ok::<_, hushtable_serve::Error>((ca.cert_pem(), pair(server), pair(client)))
+    });
+    Ok(made.map_err(Failure::from)?)
+}

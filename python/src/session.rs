@@ -1,0 +1,72 @@
+//! A connected client, and the process that it is connected in.
+
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hushtable_serve::{ClientSpec, Lookup, LookupClient};
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+use crate::errors::Failure;
+
+/// Connections, and the thread that looks after them.
+pub(crate) struct Session {
+    process: u32,
+    // Empty only while it is dropped.
+    live: Option<(Runtime, Arc<LookupClient>)>,
+}
+
+impl Session {
+    pub(crate) fn connect(spec: &ClientSpec) -> Result<Self, Failure> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("hushtable-client")
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
+        let client = Arc::new(runtime.block_on(LookupClient::connect(spec))?);
+        Ok(Self { process: process::id(), live: Some((runtime, client)) })
+    }
+
+    /// Whether this process made the connections: a forked child has neither their thread nor the
+    /// right to their sockets.
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == process::id()
+    }
+
+    pub(crate) fn live(&self) -> (&Runtime, &Arc<LookupClient>) {
+        match &self.live {
+            Some((runtime, client)) => (runtime, client),
+            None => unreachable!("a session is emptied when it is dropped"),
+        }
+    }
+
+    /// Looks `ids` up on the calling thread, which turns to the interpreter's signals now and then.
+    pub(crate) fn lookup(&self, py: Python<'_>, ids: &[u64], max_ids: usize) -> PyResult<Lookup> {
+        let (runtime, client) = self.live();
+        let mut lookup = Box::pin(client.lookup(ids, max_ids));
+        loop {
+            let turn = py.detach(|| {
+                runtime.block_on(async { timeout(SIGNALS_EVERY, lookup.as_mut()).await })
+            });
+            match turn {
+                Ok(result) => return Ok(result.map_err(Failure::from)?),
+                Err(_) => py.check_signals()?,
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        match self.live.take() {
+            Some((runtime, _)) if self.is_own() => runtime.shutdown_background(),
+            // Shutting a parent's runtime down would wait for threads that are not here.
+            live => std::mem::forget(live),
+        }
+    }
+}
+
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
