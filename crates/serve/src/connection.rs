@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, interval, sleep, timeout};
+use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Limit;
@@ -142,8 +142,8 @@ impl Connection {
             .keep_alive_timeout(KEEP_ALIVE);
         let serving = builder.serve_connection(TokioIo::new(stream), self.door);
         let mut serving = std::pin::pin!(serving);
-        let mut checks = interval(self.rules.stuck_max);
-        checks.tick().await;
+        let stuck_max = self.rules.stuck_max;
+        let mut checks = interval_at(Instant::now() + stuck_max, stuck_max);
         let (mut held, mut ended) = (false, 0);
         let mut draining = false;
         loop {
@@ -157,8 +157,7 @@ impl Connection {
                 _ = self.drain.wait_for(|drain| *drain), if !draining => {
                     draining = true;
                     serving.as_mut().graceful_shutdown();
-                    checks = interval(DRAIN_IDLE_MAX);
-                    checks.tick().await;
+                    checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
                     (held, ended) = (self.budget.open() > 0, self.budget.ended());
                 }
                 _ = checks.tick() => {

@@ -15,6 +15,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::budget::Budget;
+
 /// What the scheduler counts.
 #[derive(Clone, Debug)]
 pub struct PassMetrics {
@@ -59,7 +61,6 @@ impl PassMetrics {
 }
 
 /// What a server counts.
-#[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
@@ -67,7 +68,8 @@ pub(crate) struct Metrics {
     pub connections: Gauge,
     pub connections_refused: Counter,
     pub handshakes_failed: Counter,
-    pub inflight_bytes: Gauge,
+    inflight_bytes: Gauge,
+    budget: Arc<Budget>,
     pub passes: PassMetrics,
     table_rows: Gauge<u64, AtomicU64>,
     table_bytes: Gauge<u64, AtomicU64>,
@@ -121,7 +123,7 @@ impl Method {
 }
 
 impl Metrics {
-    pub fn new(side: &'static str) -> Arc<Self> {
+    pub fn new(side: &'static str, budget: Arc<Budget>) -> Arc<Self> {
         let mut registry = Registry::with_prefix("hushtable");
         let metrics = Self {
             requests: Family::default(),
@@ -130,6 +132,7 @@ impl Metrics {
             connections_refused: Counter::default(),
             handshakes_failed: Counter::default(),
             inflight_bytes: Gauge::default(),
+            budget,
             passes: PassMetrics::default(),
             table_rows: Gauge::default(),
             table_bytes: Gauge::default(),
@@ -211,6 +214,7 @@ impl Metrics {
 
     /// The Prometheus (OpenMetrics 1.0) text of all metrics.
     pub fn render(&self) -> String {
+        self.inflight_bytes.set(self.budget.bytes() as i64);
         let mut out = String::new();
         // Writing to a string fails only where a metric's own encoding does: then what came so far
         // lacks its end mark, which a scraper reports.

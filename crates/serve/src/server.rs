@@ -138,7 +138,8 @@ impl BoundServer {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { server, listener, metrics_listener, phase, addr, metrics_addr } = self;
         let Server { settings, table, make_backend } = server;
-        let metrics = Metrics::new(settings.spec.side.name());
+        let budget = Budget::new(Limit::InflightBytes, settings.spec.inflight_bytes_max, None);
+        let metrics = Metrics::new(settings.spec.side.name(), Arc::clone(&budget));
         let admin = metrics_listener.map(|listener| {
             let phase = phase.subscribe();
             Aborted(tokio::spawn(admin::serve(listener, Arc::clone(&metrics), phase)))
@@ -201,7 +202,6 @@ impl BoundServer {
         let service = LookupService::new(server, info, scheduler);
 
         let health = HealthReporter::new();
-        let budget = Budget::new(Limit::InflightBytes, settings.spec.inflight_bytes_max, None);
         let door = Door::new(
             &service,
             HealthServer::new(HealthService::from_health_reporter(health.clone())),
