@@ -1,0 +1,67 @@
+# The only entry points. `make` alone lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Rust sources and manifests: what the native module is made of.
+SOURCES := $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null)
+# A test run under a cap tests the kernels below the machine's best.
+CAPS := avx2 portable
+
+.PHONY: help setup demo test test-rust test-caps test-python lint bench docs fuzz clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: $(VENV)/.installed ## A virtual environment with hushtable built and installed in it
+
+$(VENV)/.tools: python/requirements-dev.txt
+	@command -v cargo >/dev/null || { echo "hushtable needs Rust 1.95 or later: https://rustup.rs" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hushtable needs Python 3.11 or later; set PYTHON=" >&2; exit 1; }
+	rustup component add rustfmt clippy 2>/dev/null || true
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r python/requirements-dev.txt
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+	$(BIN)/maturin develop --release --quiet
+	touch $@
+
+demo: setup ## Private recommendations, and nearest words, through two server processes
+	$(BIN)/python -m examples.movielens
+
+test: lint test-rust test-caps test-python ## Everything that CI runs
+
+test-rust: setup
+	cargo test --workspace --exclude hushtable-python --quiet
+
+test-caps: setup
+	@for cap in $(CAPS); do \
+	    echo "== under HUSHTABLE_ISA=$$cap"; \
+	    HUSHTABLE_ISA=$$cap cargo test --quiet -p hushtable-prg -p hushtable-pir --lib --test retrieval --test vectors; \
+	done
+
+test-python: setup
+	$(BIN)/python -m pytest python/tests examples/tests
+
+lint: setup ## rustfmt, clippy, ruff, mypy
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff check python examples bench
+	$(BIN)/ruff format --check python examples bench
+	$(BIN)/mypy
+
+bench: setup ## The figures of the README, into bench/results
+	$(BIN)/python bench/run.py
+
+docs: setup ## Runs the Python in README.md and docs/
+	$(BIN)/python docs/run.py
+
+fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
+	fuzz/run 60
+
+clean: ## Forget the environment and what was built
+	rm -rf $(VENV) target
