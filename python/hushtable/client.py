@@ -110,12 +110,11 @@ class _Base:
         self._native = native
         self._left, self._right = left, right
         self._max_ids = _check_max_ids(max_ids)
-        # Kept, so that the facts can be read after the client is closed.
-        self._info = self._fetch_info()
+        self._refresh_info()
 
     @property
     def info(self) -> TableInfo:
-        """The table at both servers, as of the last lookup."""
+        """The table at both servers, as of the last lookup, or as of the close."""
         return self._info
 
     @property
@@ -123,9 +122,15 @@ class _Base:
         """The largest ``max_ids`` that both servers take in one lookup."""
         return self._keys_per_request_max
 
-    def _fetch_info(self) -> TableInfo:
+    def _refresh_info(self) -> None:
         facts, self._keys_per_request_max = self._native.facts()
-        return TableInfo(*facts)
+        self._info = TableInfo(*facts)
+
+    def _shaped(self, rows: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+        # The table may have changed under the lookup, even its dim.
+        if rows.size and rows.shape[1] != self._info.dim:
+            self._refresh_info()
+        return rows.reshape(*shape, self._info.dim)
 
     def close(self) -> None:
         """Closes the connections. Lookups that are under way finish; new ones are refused."""
@@ -194,7 +199,7 @@ class Client(_Base):
         rows, costs = self._native.lookup(flat, bound)
         stats = LookupStats(flat.size, bound, *costs)
         self._of_thread.stats = stats
-        return rows.reshape(*shape, self._info.dim), stats
+        return self._shaped(rows, shape), stats
 
     @property
     def last_stats(self) -> LookupStats | None:
@@ -250,7 +255,7 @@ class AsyncClient(_Base):
         except asyncio.CancelledError:
             call.cancel()
             raise
-        return rows.reshape(*shape, self._info.dim), LookupStats(flat.size, bound, *costs)
+        return self._shaped(rows, shape), LookupStats(flat.size, bound, *costs)
 
     async def __aenter__(self) -> Self:
         return self

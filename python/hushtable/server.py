@@ -163,8 +163,11 @@ def serve(
         url=f"{scheme}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
     )
+    parent = os.environ.get(_PARENT)
     with _stopped_by_signals(server):
         while True:
+            if parent is not None and str(os.getppid()) != parent:
+                server.stop()
             news = server.wait(_SIGNALS_EVERY_SECONDS)
             if news == "ready" and on_ready is not None:
                 on_ready(serving)
@@ -173,6 +176,8 @@ def serve(
 
 
 _SIGNALS_EVERY_SECONDS = 0.1
+#: The process that a :class:`ServerProcess` belongs to: with it gone, its servers stop.
+_PARENT = "HUSHTABLE_PARENT_PROCESS"
 
 
 @contextlib.contextmanager
@@ -273,7 +278,7 @@ class ServerProcess:
         self._cpus = None if cpus is None else set(cpus)
         # What the parent's own server or lookups are told by variables is not for this one.
         kept = {k: v for k, v in os.environ.items() if not _is_setting(k)}
-        self._env = {**kept, **(env or {})}
+        self._env = {**kept, **(env or {}), _PARENT: str(os.getpid())}
         self._start_seconds = start_seconds
         self._process: subprocess.Popen[str] | None = None
         self._serving: Serving | None = None

@@ -40,6 +40,24 @@ impl Failure {
         PirError::IdRange { id, rows }.into()
     }
 
+    /// What a failed connection was about. A server that asks for certificates closes, under TLS
+    /// 1.3, a connection that seemed to stand: only here is it known that none was shown.
+    pub(crate) fn at_connect(error: ServeError, has_certificate: bool) -> Self {
+        match error {
+            ServeError::Unavailable { url, reason }
+                if url.starts_with("https:") && !has_certificate && was_closed(&reason) =>
+            {
+                let text = "if it asks for client certificates, give one \
+                            (tls=TlsConfig(ca, certificate=..., key=...))";
+                Self::new(
+                    "ServerUnavailable",
+                    format!("{url} closed the connection ({reason}): {text}"),
+                )
+            }
+            error => error.into(),
+        }
+    }
+
     fn count(mut self, name: &'static str, count: u64) -> Self {
         self.fields.push((name, Field::Count(count)));
         self
@@ -183,6 +201,10 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::Backend => "ServerError",
         _ => "ProtocolError",
     }
+}
+
+fn was_closed(reason: &str) -> bool {
+    ["broken pipe", "reset", "closed"].iter().any(|word| reason.contains(word))
 }
 
 fn is_plain_to_tls(url: &str, reason: &str) -> bool {

@@ -26,8 +26,10 @@ impl Session {
             .enable_all()
             .build()
             .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        let client = Arc::new(runtime.block_on(LookupClient::connect(spec))?);
-        Ok(Self { process: process::id(), live: Some((runtime, client)) })
+        let client = runtime
+            .block_on(LookupClient::connect(spec))
+            .map_err(|error| Failure::at_connect(error, spec.left.identity.is_some()))?;
+        Ok(Self { process: process::id(), live: Some((runtime, Arc::new(client))) })
     }
 
     /// Whether this process made the connections: a forked child has neither their thread nor the

@@ -29,12 +29,11 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Two columns: what, and its value."""
-    grid = Grid.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
+    # Lines are never folded: what is piped on may be searched or copied.
+    console = Console(soft_wrap=True, highlight=False)
+    width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        grid.add_row(name, escape(str(value)))
-    Console().print(grid)
+        console.print(f"[dim]{name:<{width}}[/dim]  {escape(str(value))}")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -48,11 +48,14 @@ def serve(
     ] = None,
     side: Annotated[str | None, _option("left or right.", "side")] = None,
     addr: Annotated[
-        str | None, _option("IP and port to listen on, port 0 for any. [127.0.0.1:4000]", "addr")
+        str | None,
+        _option("IP and port to listen on, port 0 for any. Default: 127.0.0.1:4000.", "addr"),
     ] = None,
     metrics_addr: Annotated[
         str | None,
-        _option("IP and port of metrics and probes, or none. [127.0.0.1:4001]", "metrics_addr"),
+        _option(
+            "IP and port of metrics and probes, or none. Default: 127.0.0.1:4001.", "metrics_addr"
+        ),
     ] = None,
     tls_cert: Annotated[
         Path | None, _option("PEM file: this server's certificate and chain.", "tls_cert")
@@ -74,46 +77,52 @@ def serve(
         ),
     ] = None,
     threads: Annotated[
-        int | None, _option("Threads that answer; 0 for one a core. [0]", "threads")
+        int | None, _option("Threads that answer; 0 for one a core. Default: 0.", "threads")
     ] = None,
-    io_threads: Annotated[int | None, _option("Threads for connections. [1]", "io_threads")] = None,
+    io_threads: Annotated[
+        int | None, _option("Threads for connections. Default: 1.", "io_threads")
+    ] = None,
     window_us: Annotated[
         int | None,
-        _option("Longest wait for others to share a pass, in us. [one pass]", "window_us"),
+        _option("Longest wait for others to share a pass, in us. Default: one pass.", "window_us"),
     ] = None,
     batch_keys_max: Annotated[
-        int | None, _option("Most keys in a pass. [what the engine does best]", "batch_keys_max")
+        int | None,
+        _option("Most keys in a pass. Default: what the engine does best.", "batch_keys_max"),
     ] = None,
     keys_per_request_max: Annotated[
-        int | None, _option("Most keys in a request. [1024 or less]", "keys_per_request_max")
+        int | None,
+        _option("Most keys in a request. Default: 1024 or less.", "keys_per_request_max"),
     ] = None,
     queue_keys_max: Annotated[
-        int | None, _option("Most keys that wait; beyond, BUSY. [16384]", "queue_keys_max")
+        int | None, _option("Most keys that wait; beyond, BUSY. Default: 16384.", "queue_keys_max")
     ] = None,
     inflight_bytes_max: Annotated[
         int | None,
-        _option("Most bytes of requests and answers in memory. [256 MiB]", "inflight_bytes_max"),
+        _option(
+            "Most bytes of requests and answers in memory. Default: 256 MiB.", "inflight_bytes_max"
+        ),
     ] = None,
     connections_max: Annotated[
-        int | None, _option("Most connections. [4096]", "connections_max")
+        int | None, _option("Most connections. Default: 4096.", "connections_max")
     ] = None,
     streams_per_connection_max: Annotated[
         int | None,
-        _option("Most open requests a connection. [128]", "streams_per_connection_max"),
+        _option("Most open requests a connection. Default: 128.", "streams_per_connection_max"),
     ] = None,
     handshake_ms_max: Annotated[
-        int | None, _option("Longest handshake, in ms. [10000]", "handshake_ms_max")
+        int | None, _option("Longest handshake, in ms. Default: 10000.", "handshake_ms_max")
     ] = None,
     request_ms_max: Annotated[
-        int | None, _option("Longest request, in ms. [60000]", "request_ms_max")
+        int | None, _option("Longest request, in ms. Default: 60000.", "request_ms_max")
     ] = None,
     drain_ms_max: Annotated[
         int | None,
-        _option("Longest wait for requests after SIGTERM, in ms. [10000]", "drain_ms_max"),
+        _option("Longest wait for requests after SIGTERM, in ms. Default: 10000.", "drain_ms_max"),
     ] = None,
     prgs: Annotated[
         str | None,
-        _option("Generators that keys may use. [aes128,chacha20,chacha12]", "prgs"),
+        _option("Generators that keys may use. Default: aes128,chacha20,chacha12.", "prgs"),
     ] = None,
     config: Annotated[
         Path | None,

@@ -1,0 +1,72 @@
+"""One table and its two real servers, over TLS on loopback, for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hushtable
+
+ROWS, DIM = 3000, 24
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A table, the bundle it is in, and the two servers of it."""
+
+    weight: np.ndarray
+    bundle: Path
+    certificates: hushtable.Certificates
+    left: hushtable.ServerProcess
+    right: hushtable.ServerProcess
+
+    def connect(self, **options: object) -> hushtable.Client:
+        options = {"tls": self.certificates.ca, **options}
+        return hushtable.connect(self.left.url, self.right.url, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="session")
+def weight() -> np.ndarray:
+    return np.random.default_rng(11).normal(size=(ROWS, DIM)).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def bundle(weight: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundles") / "films"
+    hushtable.Table.from_weight(weight, name="films").save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def other_bundle(weight: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same shape with other content: another version."""
+    path = tmp_path_factory.mktemp("bundles") / "films"
+    hushtable.Table.from_weight(weight + 1, name="films").save(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> hushtable.Certificates:
+    return hushtable.make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def deployment(
+    weight: np.ndarray, bundle: Path, certificates: hushtable.Certificates
+) -> Iterator[Deployment]:
+    tls = certificates.server
+    with (
+        hushtable.ServerProcess(bundle, "left", tls=tls, threads=1) as left,
+        hushtable.ServerProcess(bundle, "right", tls=tls, threads=1) as right,
+    ):
+        yield Deployment(weight, bundle, certificates, left, right)
+
+
+@pytest.fixture(scope="module")
+def client(deployment: Deployment) -> Iterator[hushtable.Client]:
+    with deployment.connect() as client:
+        yield client

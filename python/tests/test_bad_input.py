@@ -1,0 +1,337 @@
+"""What goes wrong is a typed error that names the fix; nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, Deployment
+
+import hushtable
+
+
+def counted(server: hushtable.ServerProcess) -> str:
+    """The server's count of requests for answers, as its metrics have it."""
+    with urllib.request.urlopen(f"{server.metrics_url}/metrics", timeout=10) as reply:
+        lines = reply.read().decode().splitlines()
+    return "\n".join(line for line in lines if "requests_total" in line and "Answer" in line)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda c: c.lookup([ROWS]), hushtable.IdOutOfRange, "id 3000 is out of range.*0 to 2999"),
+        (lambda c: c.lookup([-1]), hushtable.IdOutOfRange, "id -1 is out of range"),
+        (lambda c: c.lookup([2**63]), hushtable.IdOutOfRange, "9223372036854775808"),
+        (lambda c: c.lookup([1, 2, 3], max_ids=2), hushtable.TooManyIds, "3 ids .*max_ids is 2"),
+        (lambda c: c.lookup([1], max_ids=10**6), hushtable.TooManyIds, "the servers take 1 to"),
+        (lambda c: c.lookup([1], max_ids=0), hushtable.ConfigError, "max_ids must be at least 1"),
+        (lambda c: c.lookup([1.5]), TypeError, "ids must be integers, not float64"),
+        (lambda c: c.lookup(["7"]), TypeError, "ids must be integers"),
+        (lambda c: c.lookup([2**64]), TypeError, "ids must be integers"),
+    ],
+)
+def test_bad_ids_are_refused_before_anything_is_sent(
+    client: hushtable.Client,
+    deployment: Deployment,
+    call: Callable[[hushtable.Client], Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    before = counted(deployment.left), counted(deployment.right)
+    with pytest.raises(error, match=text):
+        call(client)
+    assert (counted(deployment.left), counted(deployment.right)) == before
+    client.lookup([0])
+    assert counted(deployment.left) != before[0]
+
+
+def test_an_id_out_of_range_carries_the_facts(client: hushtable.Client) -> None:
+    with pytest.raises(IndexError) as caught:
+        client.lookup([1, ROWS + 5])
+    assert isinstance(caught.value, hushtable.IdOutOfRange)
+    assert (caught.value.id, caught.value.rows) == (ROWS + 5, ROWS)
+
+
+def test_swapped_servers(deployment: Deployment) -> None:
+    left, right, ca = deployment.left.url, deployment.right.url, deployment.certificates.ca
+    with pytest.raises(hushtable.SwappedServers, match="swap the two addresses"):
+        hushtable.connect(right, left, tls=ca)
+    with pytest.raises(hushtable.SwappedServers, match="both say they are the left server"):
+        hushtable.connect(left, left, tls=ca)
+
+
+def test_servers_with_different_versions(deployment: Deployment, other_bundle: Path) -> None:
+    tls = deployment.certificates
+    with (
+        hushtable.ServerProcess(other_bundle, "right", tls=tls.server, threads=1) as right,
+        pytest.raises(hushtable.VersionMismatch, match="serve the same bundle") as caught,
+    ):
+        hushtable.connect(deployment.left.url, right.url, tls=tls.ca)
+    assert caught.value.left == hushtable.Table.open(deployment.bundle).info.version
+    assert caught.value.right == hushtable.Table.open(other_bundle).info.version
+
+
+def test_a_table_that_changes_under_a_client(
+    deployment: Deployment, other_bundle: Path, weight: np.ndarray
+) -> None:
+    tls = deployment.certificates
+
+    def start(bundle: Path, side: Any, url: str | None = None) -> hushtable.ServerProcess:
+        addr = "127.0.0.1:0" if url is None else url.removeprefix("https://")
+        return hushtable.ServerProcess(bundle, side, tls=tls.server, threads=1, addr=addr).start()
+
+    left, right = start(deployment.bundle, "left"), start(deployment.bundle, "right")
+    try:
+        with hushtable.connect(left.url, right.url, tls=tls.ca) as client:
+            assert np.array_equal(client.lookup([1]), weight[[1]])
+            right.stop()
+            right = start(other_bundle, "right", right.url)
+            with pytest.raises(hushtable.VersionMismatch, match="serve the same bundle"):
+                client.lookup([1])
+            left.stop()
+            left = start(other_bundle, "left", left.url)
+            assert np.array_equal(client.lookup([1]), weight[[1]] + 1)
+    finally:
+        left.kill()
+        right.kill()
+
+
+def test_a_server_killed_mid_lookup(deployment: Deployment) -> None:
+    # It waits three seconds for company, and is killed while the lookup waits with it.
+    options: dict[str, Any] = {"tls": deployment.certificates.server, "window_us": 3_000_000}
+    with hushtable.ServerProcess(deployment.bundle, "left", threads=1, **options) as left:
+        client = hushtable.connect(
+            left.url, deployment.right.url, tls=deployment.certificates.ca, timeout=20
+        )
+        killer = threading.Timer(0.3, left.kill)
+        started = time.perf_counter()
+        killer.start()
+        with pytest.raises(hushtable.ServerUnavailable, match=left.url):
+            client.lookup([1])
+        assert 0.2 < time.perf_counter() - started < 2.5
+        killer.join()
+        with pytest.raises(hushtable.ServerUnavailable, match="refused"):
+            client.lookup([1])
+        client.close()
+
+
+def test_a_busy_server(deployment: Deployment) -> None:
+    tls = deployment.certificates
+    with (
+        hushtable.ServerProcess(
+            deployment.bundle,
+            "left",
+            tls=tls.server,
+            threads=1,
+            window_us=1_500_000,
+            keys_per_request_max=4,
+            queue_keys_max=4,
+        ) as left,
+        hushtable.connect(left.url, deployment.right.url, tls=tls.ca) as first,
+        hushtable.connect(left.url, deployment.right.url, tls=tls.ca, timeout=0.4) as second,
+    ):
+        waiting = threading.Thread(target=first.lookup, args=([1, 2, 3, 4],))
+        waiting.start()
+        time.sleep(0.3)
+        started = time.perf_counter()
+        with pytest.raises(hushtable.ServerBusy, match="retry in") as caught:
+            second.lookup([1, 2, 3, 4])
+        assert caught.value.retry_after > 0
+        assert time.perf_counter() - started < 1.0
+        waiting.join()
+
+
+def test_a_server_that_is_too_slow(deployment: Deployment) -> None:
+    options: dict[str, Any] = {"tls": deployment.certificates.server, "window_us": 1_500_000}
+    with (
+        hushtable.ServerProcess(deployment.bundle, "left", threads=1, **options) as left,
+        hushtable.connect(
+            left.url, deployment.right.url, tls=deployment.certificates.ca, timeout=0.3
+        ) as client,
+    ):
+        started = time.perf_counter()
+        with pytest.raises(hushtable.ServerTimeout, match="raise the timeout") as caught:
+            client.lookup([1])
+        assert isinstance(caught.value, TimeoutError)
+        assert time.perf_counter() - started < 1.0
+
+
+def test_a_port_that_never_answers(deployment: Deployment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        started = time.perf_counter()
+        with pytest.raises((hushtable.ServerUnavailable, hushtable.ServerTimeout), match=url):
+            hushtable.connect(
+                url, deployment.right.url, tls=deployment.certificates.ca, timeout=0.5
+            )
+        assert time.perf_counter() - started < 3
+
+
+def test_a_port_that_nobody_has(deployment: Deployment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(hushtable.ServerUnavailable, match="Is the server running") as caught:
+        hushtable.connect(
+            f"https://127.0.0.1:{port}", deployment.right.url, tls=deployment.certificates.ca
+        )
+    assert isinstance(caught.value, ConnectionError)
+
+
+def test_the_wrong_authority(deployment: Deployment, tmp_path: Path) -> None:
+    other = hushtable.make_certificates(tmp_path)
+    with pytest.raises(hushtable.TlsError, match="UnknownIssuer"):
+        deployment.connect(tls=other.ca)
+
+
+def test_a_name_that_the_certificate_is_not_for(deployment: Deployment) -> None:
+    tls = hushtable.TlsConfig(deployment.certificates.ca, left_name="left.example")
+    with pytest.raises(hushtable.TlsError, match="not valid for name"):
+        deployment.connect(tls=tls)
+
+
+def test_plain_http_to_a_tls_port(deployment: Deployment) -> None:
+    plain = deployment.left.url.replace("https:", "http:")
+    with pytest.raises(hushtable.ServerUnavailable, match="write https:// and give its CA"):
+        hushtable.connect(plain, deployment.right.url, tls=deployment.certificates.ca)
+
+
+def test_tls_to_a_plain_port(deployment: Deployment) -> None:
+    with (
+        hushtable.ServerProcess(deployment.bundle, "left", threads=1) as left,
+        pytest.raises(hushtable.TlsError),
+    ):
+        hushtable.connect(
+            left.url.replace("http:", "https:"),
+            deployment.right.url,
+            tls=deployment.certificates.ca,
+        )
+
+
+def test_a_server_that_asks_for_a_certificate(deployment: Deployment, tmp_path: Path) -> None:
+    files = deployment.certificates
+    tls = hushtable.ServerTls(files.certificate, files.key, client_ca=files.ca)
+    with hushtable.ServerProcess(deployment.bundle, "left", threads=1, tls=tls) as left:
+        with pytest.raises(hushtable.ServerUnavailable, match="certificate|CertificateRequired"):
+            hushtable.connect(left.url, deployment.right.url, tls=files.ca)
+        shown = hushtable.TlsConfig(files.ca, files.client_certificate, files.client_key)
+        with hushtable.connect(left.url, deployment.right.url, tls=shown) as client:
+            assert client.lookup([1]).shape == (1, 24)
+
+
+@pytest.mark.parametrize(
+    ("left", "options", "text"),
+    [
+        ("https://127.0.0.1:1", {"tls": None}, "no CA certificate was given"),
+        ("http://203.0.113.9:1", {}, "not on this machine and not https"),
+        ("127.0.0.1:1", {}, "no server address"),
+        ("ftp://127.0.0.1:1", {}, "neither https nor http"),
+        ("https://127.0.0.1:1/path", {}, "it has a path"),
+        ("https://127.0.0.1:1", {"tls": "/nowhere.pem"}, "cannot read /nowhere.pem"),
+        ("https://127.0.0.1:1", {"tls": __file__}, "PEM"),
+        ("https://127.0.0.1:1", {"prg": "rot13"}, "rot13.*choose one of aes128"),
+        ("https://127.0.0.1:1", {"timeout": 0}, "timeout is 0"),
+        ("https://127.0.0.1:1", {"timeout": float("nan")}, "timeout is NaN"),
+        ("https://127.0.0.1:1", {"connect_timeout": -1}, "connect_timeout is -1"),
+        ("https://127.0.0.1:1", {"timeout": 1e300}, "0.001 to 86,400"),
+    ],
+)
+def test_bad_connections_are_refused(
+    deployment: Deployment, left: str, options: dict[str, Any], text: str
+) -> None:
+    options = {"tls": deployment.certificates.ca, **options}
+    with pytest.raises(hushtable.ConfigError, match=text):
+        hushtable.connect(left, deployment.right.url, **options)
+
+
+def test_a_generator_that_the_servers_do_not_take(deployment: Deployment) -> None:
+    with pytest.raises(hushtable.ConfigError, match="accepts keys of"):
+        deployment.connect(prg="sha256")
+
+
+def test_half_a_client_certificate(deployment: Deployment) -> None:
+    with pytest.raises(hushtable.ConfigError, match="needs both"):
+        hushtable.TlsConfig(deployment.certificates.ca, certificate="cert.pem")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"addr": "0.0.0.0:0"}, hushtable.ConfigError, "reachable from other machines"),
+        ({"addr": "localhost"}, hushtable.ConfigError, "socket address"),
+        ({"threads": 10**6}, hushtable.ConfigError, "threads is 1000000, but must be"),
+        ({"window_us": -5}, hushtable.ConfigError, "-5"),
+        ({"prgs": ["rot13"]}, hushtable.ConfigError, "rot13"),
+        ({"colour": "red"}, hushtable.ConfigError, "unknown field `colour`"),
+        (
+            {"tls": hushtable.ServerTls("/no.pem", "/no.key")},
+            hushtable.Error,
+            "/no.pem",
+        ),
+    ],
+)
+def test_bad_servers_do_not_start(
+    bundle: Path, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        hushtable.serve(bundle, "left", **{"addr": "127.0.0.1:0", "metrics_addr": None, **options})
+
+
+def test_other_bad_servers(bundle: Path, tmp_path: Path) -> None:
+    side: Any = "up"
+    with pytest.raises(hushtable.ConfigError, match="left or right"):
+        hushtable.serve(bundle, side)
+    with pytest.raises(hushtable.TableError, match="not a table bundle"):
+        hushtable.ServerProcess(tmp_path, "left").start()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        addr = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(hushtable.Error, match=f"listen on {addr}.*in use"):
+            hushtable.ServerProcess(bundle, "left", addr=addr).start()
+    with pytest.raises(hushtable.Error, match="not started"):
+        _ = hushtable.ServerProcess(bundle, "left").url
+
+
+def test_certificates_for_no_name(tmp_path: Path) -> None:
+    with pytest.raises(hushtable.ConfigError, match="no certificate could be made"):
+        hushtable.make_certificates(tmp_path, ["ÿ"])
+
+
+def test_ctrl_c_ends_a_lookup(deployment: Deployment) -> None:
+    files = deployment.certificates
+    code = f"""
+import sys, hushtable
+client = hushtable.connect(sys.argv[1], {deployment.right.url!r}, tls={str(files.ca)!r})
+print("looking", flush=True)
+try:
+    client.lookup([1])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    with (
+        hushtable.ServerProcess(
+            deployment.bundle, "left", tls=files.server, threads=1, window_us=4_000_000
+        ) as left,
+        subprocess.Popen(
+            [sys.executable, "-c", code, left.url], stdout=subprocess.PIPE, text=True
+        ) as child,
+    ):
+        assert child.stdout is not None
+        assert child.stdout.readline() == "looking\n"
+        time.sleep(0.3)
+        started = time.perf_counter()
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted\n"
+        assert child.wait(5) == 0
+        assert time.perf_counter() - started < 2
+        os.kill(left.process.pid, 0)  # the server lives on

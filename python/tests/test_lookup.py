@@ -1,0 +1,272 @@
+"""Private lookups over two real server processes and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import DIM, ROWS, Deployment
+
+import hushtable
+from hushtable.nn import PrivateEmbedding, PrivateEmbeddingBag
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        0,
+        ROWS - 1,
+        [5],
+        [7, 7, 7],
+        [[1, 2, 3], [2999, 0, 511]],
+        (10, 20),
+        range(40),
+        np.arange(100, dtype=np.int16).reshape(4, 25),
+        np.array([[[512]]], dtype=np.uint64),
+        np.arange(64)[::3],
+        [],
+        np.zeros((2, 0), dtype=np.int64),
+    ],
+)
+def test_rows_come_back_in_the_shape_of_the_ids(
+    client: hushtable.Client, weight: np.ndarray, ids: Any
+) -> None:
+    rows = client.lookup(ids)
+    expected = weight[np.asarray(ids, dtype=np.int64)]
+    assert rows.dtype == np.float32
+    assert rows.shape == expected.shape
+    assert np.array_equal(rows, expected)
+
+
+def test_random_ids(client: hushtable.Client, weight: np.ndarray) -> None:
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 63, 64, 65, 300):
+        ids = rng.integers(ROWS, size=count)
+        assert np.array_equal(client.lookup(ids, max_ids=512), weight[ids])
+
+
+def test_a_tensor_is_taken_for_ids(client: hushtable.Client, weight: np.ndarray) -> None:
+    class Tensor:
+        """What the package asks of a tensor, wherever it lies."""
+
+        def detach(self) -> Tensor:
+            return self
+
+        def cpu(self) -> Tensor:
+            return self
+
+        def numpy(self) -> np.ndarray:
+            return np.array([[3, 4]])
+
+    assert np.array_equal(client.lookup(Tensor()), weight[[[3, 4]]])
+
+
+def test_info_is_the_tables(client: hushtable.Client, deployment: Deployment) -> None:
+    assert client.info == hushtable.Table.open(deployment.bundle).info
+    assert client.keys_per_request_max >= 512
+    assert "'films', 3000 rows x 24 f32" in repr(client)
+
+
+def test_what_a_server_sees_depends_on_max_ids_alone(client: hushtable.Client) -> None:
+    seen = []
+    for ids in ([1], [1, 2, 3, 4, 5], [9, 9], []):
+        _, stats = client.lookup_with_stats(ids, max_ids=8)
+        assert (stats.ids, stats.keys) == (len(ids), 8)
+        seen.append((stats.bytes_up, stats.bytes_down))
+    assert len(set(seen)) == 1
+    assert seen[0][1] == 2 * 8 * DIM * 4
+
+
+def test_without_max_ids_the_next_power_of_two_is_sent(client: hushtable.Client) -> None:
+    keys = [client.lookup_with_stats(range(count))[1].keys for count in (0, 1, 2, 3, 4, 5, 33)]
+    assert keys == [1, 1, 2, 4, 4, 8, 64]
+
+
+def test_max_ids_of_the_connection(deployment: Deployment) -> None:
+    with deployment.connect(max_ids=16) as client:
+        assert client.lookup_with_stats([1])[1].keys == 16
+        assert client.lookup_with_stats([1], max_ids=4)[1].keys == 4
+
+
+def test_stats_are_of_this_threads_last_lookup(client: hushtable.Client) -> None:
+    _, stats = client.lookup_with_stats([1, 2], max_ids=4)
+    assert client.last_stats == stats
+    assert 0 < stats.answer_seconds < stats.seconds
+    assert stats.retries == 0
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(client.last_stats))
+    thread.start()
+    thread.join()
+    assert seen == [None]
+
+
+def test_threads_share_a_client(client: hushtable.Client, weight: np.ndarray) -> None:
+    def run(seed: int) -> bool:
+        ids = np.random.default_rng(seed).integers(ROWS, size=(4, 5))
+        return bool(np.array_equal(client.lookup(ids), weight[ids]))
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(run, range(100)))
+
+
+def test_a_lookup_lets_other_threads_run(deployment: Deployment) -> None:
+    # A server that waits a second for company: meanwhile this thread must count on.
+    tls = deployment.certificates.server
+    options: dict[str, Any] = {"tls": tls, "threads": 1, "window_us": 700_000}
+    with (
+        hushtable.ServerProcess(deployment.bundle, "left", **options) as left,
+        hushtable.ServerProcess(deployment.bundle, "right", **options) as right,
+        hushtable.connect(left.url, right.url, tls=deployment.certificates.ca) as client,
+    ):
+        thread = threading.Thread(target=client.lookup, args=([1],))
+        thread.start()
+        ticks = 0
+        while thread.is_alive():
+            time.sleep(0.01)
+            ticks += 1
+        assert ticks > 20
+
+
+def test_fork_leaves_both_processes_with_a_working_client(
+    client: hushtable.Client, weight: np.ndarray
+) -> None:
+    assert np.array_equal(client.lookup([1, 2]), weight[[1, 2]])
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            same = np.array_equal(client.lookup([3, 4, 5]), weight[[3, 4, 5]])
+            code = 0 if same else 2
+            os.write(write, str(client.info.rows).encode())
+        finally:
+            os._exit(code)
+    for _ in range(20):
+        assert np.array_equal(client.lookup([6, 7]), weight[[6, 7]])
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert os.read(read, 10) == b"3000"
+    # The child's end must not have closed the parent's connections.
+    assert np.array_equal(client.lookup([8]), weight[[8]])
+
+
+_pool_client: hushtable.Client
+
+
+def _look_up_in_a_worker(ids: list[int]) -> np.ndarray:
+    return _pool_client.lookup(ids)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_pool(client: hushtable.Client, weight: np.ndarray) -> None:
+    global _pool_client
+    _pool_client = client
+    work = [[i, i + 1] for i in range(30)]
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        for ids, rows in zip(work, pool.map(_look_up_in_a_worker, work), strict=True):
+            assert np.array_equal(rows, weight[ids])
+    assert np.array_equal(client.lookup([8]), weight[[8]])
+
+
+def test_a_closed_client_says_so(deployment: Deployment) -> None:
+    client = deployment.connect()
+    client.close()
+    client.close()
+    assert client.info.rows == ROWS
+    with pytest.raises(hushtable.ConfigError, match="closed: connect again"):
+        client.lookup([1])
+
+
+@pytest.mark.parametrize("prg", ["aes128", "chacha20", "chacha12"])
+def test_generators(deployment: Deployment, weight: np.ndarray, prg: str) -> None:
+    with deployment.connect(prg=prg) as client:
+        assert np.array_equal(client.lookup([1, 2999]), weight[[1, 2999]])
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "int8"])
+def test_rows_of_each_dtype_are_those_of_the_table(
+    tmp_path: Any, weight: np.ndarray, dtype: str
+) -> None:
+    table = hushtable.Table.from_weight(weight[:700], name="films", dtype=dtype)
+    table.save(tmp_path / "films")
+    with (
+        hushtable.ServerProcess(tmp_path / "films", "left", threads=1) as left,
+        hushtable.ServerProcess(tmp_path / "films", "right", threads=1) as right,
+        hushtable.connect(left.url, right.url) as client,
+    ):
+        assert client.info == table.info
+        ids = [[0, 699], [350, 1]]
+        assert np.array_equal(client.lookup(ids), table.rows(ids))
+
+
+def test_layers_over_servers(client: hushtable.Client, weight: np.ndarray) -> None:
+    ids = np.array([[1, 2, 0], [2999, 0, 0]])
+    clear = hushtable.Table.from_weight(weight)
+    for source in (client, clear):
+        rows = np.asarray(PrivateEmbedding(source, padding_idx=0, max_ids=8)(ids))
+        assert np.array_equal(rows, weight[ids] * (ids != 0)[..., None])
+    bags = [
+        np.asarray(PrivateEmbeddingBag(source, "mean", padding_idx=0)(ids))
+        for source in (client, clear)
+    ]
+    assert np.array_equal(bags[0], bags[1])
+
+
+def test_asyncio_lookups_run_side_by_side(deployment: Deployment, weight: np.ndarray) -> None:
+    async def run() -> None:
+        client = await hushtable.connect_async(
+            deployment.left.url, deployment.right.url, tls=deployment.certificates.ca
+        )
+        async with client:
+            assert client.info.dim == DIM
+            found = await asyncio.gather(*(client.lookup([[i], [i + 9]]) for i in range(50)))
+            for i, rows in enumerate(found):
+                assert np.array_equal(rows, weight[[[i], [i + 9]]])
+            rows, stats = await client.lookup_with_stats([], max_ids=4)
+            assert (rows.shape, stats.keys) == ((0, DIM), 4)
+            with pytest.raises(hushtable.IdOutOfRange):
+                await client.lookup([ROWS])
+
+    asyncio.run(run())
+
+
+def test_an_asyncio_lookup_can_be_cancelled(deployment: Deployment, weight: np.ndarray) -> None:
+    async def run() -> None:
+        tls = deployment.certificates
+        options: dict[str, Any] = {"tls": tls.server, "threads": 1, "window_us": 800_000}
+        with (
+            hushtable.ServerProcess(deployment.bundle, "left", **options) as left,
+            hushtable.ServerProcess(deployment.bundle, "right", **options) as right,
+        ):
+            client = await hushtable.connect_async(left.url, right.url, tls=tls.ca)
+            async with client:
+                started = time.perf_counter()
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.lookup([1]), 0.2)
+                assert time.perf_counter() - started < 0.6
+                assert np.array_equal(await client.lookup([2]), weight[[2]])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("isa", ["portable", "avx2"])
+def test_every_instruction_set_gives_the_same_rows(
+    deployment: Deployment, client: hushtable.Client, isa: str
+) -> None:
+    tls = deployment.certificates
+    options: dict[str, Any] = {"tls": tls.server, "threads": 1, "env": {"HUSHTABLE_ISA": isa}}
+    ids = np.random.default_rng(5).integers(ROWS, size=40)
+    with (
+        hushtable.ServerProcess(deployment.bundle, "left", **options) as left,
+        hushtable.connect(left.url, deployment.right.url, tls=tls.ca) as mixed,
+    ):
+        # Left on this tier, right on the machine's best: their shares must fit together.
+        assert np.array_equal(mixed.lookup(ids), client.lookup(ids))
+        assert np.array_equal(mixed.lookup(5), client.lookup(5))

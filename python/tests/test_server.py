@@ -1,0 +1,184 @@
+"""A server's life: ready, watched, drained."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, Deployment
+
+import hushtable
+
+SERVE = [sys.executable, "-m", "hushtable", "serve"]
+FREE = ["--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"]
+
+
+def fetch(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, ""
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen([*SERVE, *arguments], stdout=subprocess.PIPE, text=True, **options)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_probes_and_metrics(deployment: Deployment) -> None:
+    url = deployment.left.metrics_url
+    assert url is not None
+    assert fetch(f"{url}/livez")[0] == 200
+    assert fetch(f"{url}/readyz")[0] == 200
+    status, metrics = fetch(f"{url}/metrics")
+    assert status == 200
+    assert f"hushtable_table_rows {ROWS}" in metrics.replace('{side="left"}', "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_readiness_line_and_a_clean_end(bundle: Path, number: signal.Signals) -> None:
+    with start(str(bundle), "--side", "right", *FREE) as server:
+        line = first_line(server)
+        info = hushtable.Table.open(bundle).info
+        assert line.startswith(
+            f"ready: right server of 'films' version {info.version[:16]} at http://127.0.0.1:"
+        )
+        server.send_signal(number)
+        assert server.wait(10) == 0
+        assert server.stdout is not None
+        assert server.stdout.read() == ""
+
+
+def test_json_lines(bundle: Path) -> None:
+    with start(str(bundle), "--side", "left", "--json", *FREE) as server:
+        ready = json.loads(first_line(server))
+        assert ready == {
+            "event": "ready",
+            "side": "left",
+            "table": "films",
+            "version": hushtable.Table.open(bundle).info.version,
+            "url": ready["url"],
+            "metrics_url": ready["metrics_url"],
+        }
+        assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
+        server.terminate()
+        assert server.wait(10) == 0
+        assert json.loads(first_line(server)) == {"event": "stopped", "side": "left"}
+
+
+def test_sigterm_answers_what_is_under_way(deployment: Deployment, weight: np.ndarray) -> None:
+    options: dict[str, Any] = {"tls": deployment.certificates.server, "window_us": 700_000}
+    with (
+        hushtable.ServerProcess(deployment.bundle, "left", threads=1, **options) as left,
+        hushtable.connect(left.url, deployment.right.url, tls=deployment.certificates.ca) as client,
+    ):
+        found: list[np.ndarray] = []
+        thread = threading.Thread(target=lambda: found.append(client.lookup([5])))
+        thread.start()
+        time.sleep(0.25)
+        assert left.stop() == 0
+        thread.join()
+        assert np.array_equal(found[0], weight[[5]])
+
+
+def test_options_come_from_variables_and_files(bundle: Path, tmp_path: Path) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(
+        f'table = "{bundle}"\nside = "left"\naddr = "127.0.0.1:0"\nthreads = 1\n'
+        'metrics_addr = "127.0.0.1:1"\n'
+    )
+    env = {**os.environ, "HUSHTABLE_SIDE": "right", "HUSHTABLE_METRICS_ADDR": "none"}
+    with start("--config", str(config), "--json", env=env) as server:
+        ready = json.loads(first_line(server))
+        # The variables win over the file.
+        assert (ready["side"], ready["metrics_url"]) == ("right", None)
+        server.terminate()
+    with start("--config", str(config), "--json", "--side", "left", *FREE, env=env) as server:
+        # A flag wins over both.
+        assert json.loads(first_line(server))["side"] == "left"
+        server.terminate()
+
+
+def test_serve_in_a_thread_of_this_process(bundle: Path, weight: np.ndarray) -> None:
+    ready: list[hushtable.Serving] = []
+    told = threading.Barrier(3)
+
+    def on_ready(serving: hushtable.Serving) -> None:
+        ready.append(serving)
+        told.wait(30)
+
+    sides: tuple[Any, Any] = ("left", "right")
+    for side in sides:
+        options = {"addr": "127.0.0.1:0", "metrics_addr": None, "on_ready": on_ready, "threads": 1}
+        threading.Thread(
+            target=hushtable.serve, args=(bundle, side), kwargs=options, daemon=True
+        ).start()
+    told.wait(30)
+    by_side = {serving.side: serving.url for serving in ready}
+    with hushtable.connect(**by_side) as client:
+        assert np.array_equal(client.lookup([1, 2]), weight[[1, 2]])
+
+
+def test_a_server_goes_with_its_parent(bundle: Path) -> None:
+    code = (
+        "import os, sys, hushtable\n"
+        "server = hushtable.ServerProcess(sys.argv[1], 'left', threads=1).start()\n"
+        "print(server.process.pid, server.metrics_url, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(bundle)], capture_output=True, text=True, check=True
+    )
+    url = out.stdout.split()[1]
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            fetch(f"{url}/livez")
+        except OSError:
+            return
+        time.sleep(0.1)
+    pytest.fail("the server outlived its parent by ten seconds")
+
+
+def test_a_second_stop_and_a_kill_are_harmless(bundle: Path) -> None:
+    server = hushtable.ServerProcess(bundle, "left", threads=1).start()
+    assert server.stop() == 0
+    assert server.stop() == 0
+    server.kill()
+
+
+def test_cpus(bundle: Path) -> None:
+    one = {min(os.sched_getaffinity(0))}
+    before = os.sched_getaffinity(0)
+    with hushtable.ServerProcess(bundle, "left", threads=1, cpus=one) as server:
+        assert os.sched_getaffinity(server.process.pid) == one
+    assert os.sched_getaffinity(0) == before
+    with pytest.raises(hushtable.ConfigError, match="cpus"):
+        hushtable.ServerProcess(bundle, "left", cpus={100_000}).start()
+
+
+def test_certificates_are_files_for_both_ends(tmp_path: Path) -> None:
+    files = hushtable.make_certificates(tmp_path / "certs", ["left.internal"])
+    assert files.ca.read_text().startswith("-----BEGIN CERTIFICATE-----")
+    for key in (files.key, files.client_key):
+        assert "PRIVATE KEY" in key.read_text()
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    again = hushtable.make_certificates(tmp_path / "certs", ["left.internal"])
+    assert again == files
