@@ -17,7 +17,7 @@ Rows = Callable[[Ints], Floats]
 
 @dataclass(frozen=True)
 class Ranking:
-    """One user's candidates: the shortlist without what is in her history.
+    """One user's candidates: the shortlist without what she has seen.
 
     Attributes:
         films: film numbers, best first.
@@ -31,8 +31,8 @@ class Ranking:
 
 
 def rank(person: Person, shortlist: Ints, scores: Floats) -> Ranking:
-    """The shortlist by ``scores`` [shortlist], without the films of the history."""
-    new = ~np.isin(shortlist, person.history)
+    """The shortlist by ``scores`` [shortlist], without what the person has seen."""
+    new = ~np.isin(shortlist, person.seen)
     films, scores = shortlist[new], scores[new]
     hit = np.isin(films, person.future)
     order = np.argsort(-scores, kind="stable")
@@ -48,6 +48,11 @@ def mean_auc(rankings: Sequence[Ranking]) -> float:
 def judged_aucs(rankings: Sequence[Ranking]) -> npt.NDArray[np.float64]:
     """The AUC of each user who can be judged."""
     return np.array([one.auc for one in rankings if one.auc is not None])
+
+
+def mean_hits(rankings: Sequence[Ranking], first: int = 10) -> float:
+    """How many of the ``first`` films a user went on to watch, on average."""
+    return float(np.mean([ranking.hit[:first].sum() for ranking in rankings]))
 
 
 def rank_all(model: DeviceModel, people: Sequence[Person], rows: Rows) -> list[Ranking]:

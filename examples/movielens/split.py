@@ -25,10 +25,12 @@ class Person:
     """One held-out user.
 
     Attributes:
-        history: film numbers, oldest first, at most :data:`HISTORY_MAX`; what stays private.
+        seen: every film number up to the cut, oldest first. It stays on the device.
+        history: the newest of them, at most :data:`HISTORY_MAX`, whose rows the model reads.
         future: film numbers watched after the last of the history.
     """
 
+    seen: npt.NDArray[np.int64]
     history: npt.NDArray[np.int64]
     future: npt.NDArray[np.int64]
 
@@ -68,4 +70,5 @@ def deal(ratings: MovieLens, *, held_out: float = 0.1, seed: int = 1) -> Split:
 
 def _cut(films: npt.NDArray[np.int64]) -> Person:
     future_count = max(1, int(len(films) * FUTURE_SHARE))
-    return Person(history=films[:-future_count][-HISTORY_MAX:], future=films[-future_count:])
+    seen = films[:-future_count]
+    return Person(seen=seen, history=seen[-HISTORY_MAX:], future=films[-future_count:])

@@ -42,20 +42,18 @@ def test_users_are_dealt_once_and_cut_in_time() -> None:
     assert (len(split.training), len(split.validation), len(split.test)) == (80, 10, 10)
     everyone = [
         *(set(films) for films in split.training),
-        *({*one.history, *one.future} for one in split.validation + split.test),
+        *({*one.seen, *one.future} for one in split.validation + split.test),
     ]
     watched = [set(ratings.item[ratings.user == user]) for user in range(100)]
     assert sorted(map(sorted, everyone)) == sorted(map(sorted, watched))
     for person in split.test:
-        owner = watched.index({*person.history, *person.future})
+        owner = watched.index({*person.seen, *person.future})
         when = {
             film: ratings.time[(ratings.user == owner) & (ratings.item == film)][0]
             for film in watched[owner]
         }
         assert len(person.future) >= 1
-        assert max(when[film] for film in person.history) <= min(
-            when[film] for film in person.future
-        )
+        assert max(when[film] for film in person.seen) <= min(when[film] for film in person.future)
 
 
 def test_a_long_history_keeps_its_newest_films() -> None:
@@ -70,6 +68,7 @@ def test_a_long_history_keeps_its_newest_films() -> None:
         time=np.tile(np.arange(count), 2),
     )
     person = deal(ratings, held_out=0.5).test[0]
+    assert person.seen.tolist() == list(range(800))
     assert person.history.tolist() == list(range(800 - HISTORY_MAX, 800))
     assert person.future.tolist() == list(range(800, 1000))
 
@@ -123,12 +122,12 @@ def test_the_interval_narrows_around_the_mean() -> None:
     assert high - low == pytest.approx(2 * 1.96 * 0.1 / 20, rel=0.1)
 
 
-def test_a_ranking_leaves_the_history_out_and_marks_the_future() -> None:
-    person = Person(history=np.array([1, 2]), future=np.array([5, 9]))
+def test_a_ranking_leaves_out_what_was_seen_and_marks_the_future() -> None:
+    person = Person(seen=np.array([1, 2]), history=np.array([2]), future=np.array([5, 9]))
     shortlist = np.array([0, 1, 4, 5])
     ranking = rank(person, shortlist, np.array([0.1, 0.9, 0.3, 0.2], np.float32))
     assert ranking.films.tolist() == [4, 5, 0]
     assert ranking.hit.tolist() == [False, True, False]
     assert ranking.auc == 0.5
-    stranger = Person(history=np.array([1]), future=np.array([9]))
+    stranger = Person(seen=np.array([1]), history=np.array([1]), future=np.array([9]))
     assert rank(stranger, shortlist, np.zeros(4, np.float32)).auc is None
