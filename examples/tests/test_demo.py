@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from examples.movielens.split import HISTORY_MAX
 
 ROOT = Path(__file__).resolve().parents[2]
