@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from hushtable import data
 from hushtable.data import Member, Source
 
