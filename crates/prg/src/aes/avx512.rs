@@ -6,13 +6,11 @@
 //! address depends on a node.
 
 use super::{ROUND_KEYS, sigma_of_tweak};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Nodes in one register.
 const LANES: usize = 4;
-
-/// The high 64-bit half of every 128-bit lane.
-const HIGH_HALVES: __mmask8 = 0b1010_1010;
 
 /// Shuffle that swaps the two 64-bit halves of every 128-bit lane.
 const SWAP_HALVES: i32 = 0b01_00_11_10;
@@ -20,12 +18,12 @@ const SWAP_HALVES: i32 = 0b01_00_11_10;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 pub(super) fn expand(nodes: &[u128], correction: &[u128; 2], children: &mut [u128]) {
     let keys = ExpandKeys::new(correction);
-    let (chunks, nodes) = nodes.as_chunks::<{ 4 * LANES }>();
-    let (out_chunks, children) = children.split_at_mut(2 * 4 * LANES * chunks.len());
-    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 2 * 4 * LANES }>();
+    let (chunks, nodes) = nodes.as_chunks::<{ 3 * LANES }>();
+    let (out_chunks, children) = children.split_at_mut(2 * 3 * LANES * chunks.len());
+    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 2 * 3 * LANES }>();
     for (chunk, out) in chunks.iter().zip(out_chunks) {
         let (groups, _) = chunk.as_chunks::<LANES>();
-        let x = [load(&groups[0]), load(&groups[1]), load(&groups[2]), load(&groups[3])];
+        let x = [load(&groups[0]), load(&groups[1]), load(&groups[2])];
         let (out, _) = out.as_chunks_mut::<LANES>();
         for (out, pair) in out.chunks_exact_mut(2).zip(keys.hash(x)) {
             store(&mut out[0], pair[0]);
@@ -43,19 +41,23 @@ pub(super) fn expand(nodes: &[u128], correction: &[u128; 2], children: &mut [u12
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 pub(super) fn convert(nodes: &[u128], correction: &[u128; 4], leaves: &mut [u128]) {
     let keys = ConvertKeys::new(correction);
-    let (chunks, nodes) = nodes.as_chunks::<8>();
-    let (out_chunks, leaves) = leaves.split_at_mut(4 * 8 * chunks.len());
-    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 4 * 8 }>();
-    for (chunk, out) in chunks.iter().zip(out_chunks) {
-        let (out, _) = out.as_chunks_mut::<4>();
-        for (out, leaf) in out.iter_mut().zip(keys.hash(chunk)) {
-            store(out, leaf);
+    let (leaves, _) = leaves.as_chunks_mut::<4>();
+    let (chunks, nodes) = nodes.as_chunks::<{ 2 * LANES }>();
+    let (out_chunks, leaves) = leaves.split_at_mut(2 * LANES * chunks.len());
+    for (chunk, out) in chunks.iter().zip(out_chunks.chunks_exact_mut(2 * LANES)) {
+        let (groups, _) = chunk.as_chunks::<LANES>();
+        let hashes = keys.hash::<2>([&groups[0], &groups[1]]);
+        for (out, leaf) in out.iter_mut().zip(hashes.as_flattened()) {
+            store(out, *leaf);
         }
     }
-    let (out, _) = leaves.as_chunks_mut::<4>();
-    for (&node, out) in nodes.iter().zip(out) {
-        let [leaf] = keys.hash(&[node]);
-        store(out, leaf);
+    for (nodes, out) in nodes.chunks(LANES).zip(leaves.chunks_mut(LANES)) {
+        let mut group = [0; LANES];
+        group[..nodes.len()].copy_from_slice(nodes);
+        let [hashes] = keys.hash([&group]);
+        for (out, leaf) in out.iter_mut().zip(hashes) {
+            store(out, leaf);
+        }
     }
 }
 
@@ -101,6 +103,7 @@ impl ExpandKeys {
             for state in state.as_flattened_mut() {
                 *state = _mm512_aesenc_epi128(*state, key);
             }
+            keep_abreast(state.as_flattened_mut());
         }
         let low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
         let high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
@@ -158,26 +161,31 @@ impl ConvertKeys {
     /// One leaf a register: the four hashes of one seed are its four lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
-    fn hash<const N: usize>(&self, nodes: &[u128; N]) -> [__m512i; N] {
-        let mut sigmas = [_mm512_setzero_si512(); N];
-        let mut state = [_mm512_setzero_si512(); N];
-        for i in 0..N {
-            sigmas[i] = sigma(broadcast(nodes[i]));
-            state[i] = _mm512_xor_si512(sigmas[i], self.first);
-        }
-        for &key in &self.inner {
-            for state in &mut state {
+    fn hash<const G: usize>(&self, nodes: [&[u128; 4]; G]) -> [[__m512i; 4]; G] {
+        let sigma = nodes.map(|nodes| {
+            let sigma = sigma(load(nodes));
+            [
+                _mm512_shuffle_i64x2::<0b00_00_00_00>(sigma, sigma),
+                _mm512_shuffle_i64x2::<0b01_01_01_01>(sigma, sigma),
+                _mm512_shuffle_i64x2::<0b10_10_10_10>(sigma, sigma),
+                _mm512_shuffle_i64x2::<0b11_11_11_11>(sigma, sigma),
+            ]
+        });
+        let mut state = sigma.map(|s| s.map(|s| _mm512_xor_si512(s, self.first)));
+        for key in self.inner {
+            for state in state.as_flattened_mut() {
                 *state = _mm512_aesenc_epi128(*state, key);
             }
+            keep_abreast(state.as_flattened_mut());
         }
-        for i in 0..N {
-            let low_half = _mm512_set1_epi64(nodes[i] as i64);
-            let control = _mm512_test_epi64_mask(low_half, _mm512_set1_epi64(1));
-            let key = _mm512_xor_si512(sigmas[i], self.last);
-            let key = _mm512_mask_xor_epi64(key, control, key, self.correction);
-            state[i] = _mm512_aesenclast_epi128(state[i], key);
-        }
-        state
+        std::array::from_fn(|g| {
+            std::array::from_fn(|i| {
+                let control = 0u8.wrapping_sub(nodes[g][i] as u8 & 1);
+                let key = _mm512_xor_si512(sigma[g][i], self.last);
+                let key = _mm512_mask_xor_epi64(key, control, key, self.correction);
+                _mm512_aesenclast_epi128(state[g][i], key)
+            })
+        })
     }
 }
 
@@ -199,16 +207,37 @@ fn broadcast(x: u128) -> __m512i {
     _mm512_broadcast_i64x2(_mm_set_epi64x((x >> 64) as i64, x as i64))
 }
 
+/// Holds the compiler to one round of all registers before the next round of any. Left to itself
+/// it runs some of them alone to save registers, and these then wait for their own latency.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
+fn keep_abreast(state: &mut [__m512i]) {
+    let (fours, _) = state.as_chunks_mut::<4>();
+    for [a, b, c, d] in fours {
+        // SAFETY: no instruction is emitted; the operands stay as they are.
+        unsafe {
+            asm!(
+                "/* {} {} {} {} */",
+                inout(zmm_reg) * a,
+                inout(zmm_reg) * b,
+                inout(zmm_reg) * c,
+                inout(zmm_reg) * d,
+                options(nomem, nostack, preserves_flags),
+            );
+        }
+    }
+}
+
 /// σ of the seeds of four nodes: hi ⊕ (lo & !1) in the high half, hi in the low half.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 fn sigma(nodes: __m512i) -> __m512i {
-    /// (first & second) ^ third
-    const AND_XOR: i32 = 0x6a;
-    let swapped = _mm512_shuffle_epi32::<SWAP_HALVES>(nodes);
-    let seed_bits = _mm512_set1_epi64(!1);
-    // Where the mask is clear `swapped` stays, and in the low halves that is hi already.
-    _mm512_mask_ternarylogic_epi64::<AND_XOR>(swapped, HIGH_HALVES, seed_bits, nodes)
+    /// first ^ (second & third)
+    const XOR_AND: i32 = 0x78;
+    let seeds = _mm512_and_si512(nodes, load(&[!1; 4]));
+    let high_halves = load(&[u128::from(u64::MAX) << 64; 4]);
+    let swapped = _mm512_shuffle_epi32::<SWAP_HALVES>(seeds);
+    _mm512_ternarylogic_epi64::<XOR_AND>(swapped, seeds, high_halves)
 }
 
 #[inline]

@@ -4,6 +4,8 @@
 //! same for all lanes. The drivers here cut the nodes into groups of `N`, and are compiled once a
 //! tier with `N` the lanes of that tier's registers.
 
+#![allow(clippy::needless_range_loop, reason = "a lane number indexes several arrays at once")]
+
 mod chacha;
 mod highway;
 mod salsa;
