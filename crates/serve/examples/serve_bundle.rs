@@ -8,10 +8,21 @@
 //! taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 
 use std::io::Write;
+use std::process::ExitCode;
 
 use hushtable_serve::{Server, ServerSpec};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("serve_bundle: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: serve_bundle SPEC.json")?;
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or("info".into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

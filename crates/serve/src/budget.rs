@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use bytes::Bytes;
+
 use crate::Limit;
 
 /// How many bytes may be held, and how many are. A connection's budget lies within the server's.
@@ -90,10 +92,10 @@ impl Drop for Reservation {
     }
 }
 
-/// Answers that keep their reservation until the last of them has left.
+/// Bytes that keep their reservation until they have left.
 pub(crate) struct Held {
-    pub bytes: Vec<u8>,
-    pub _reservation: Option<Arc<Reservation>>,
+    pub bytes: Bytes,
+    pub _reservation: Arc<Reservation>,
 }
 
 impl AsRef<[u8]> for Held {

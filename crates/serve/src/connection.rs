@@ -28,6 +28,7 @@ pub(crate) struct ConnectionRules {
     pub connection_bytes_max: usize,
     pub streams_max: u32,
     pub handshake_max: Duration,
+    pub keep_alive: Duration,
     /// A connection that holds requests this long without finishing any is closed.
     pub stuck_max: Duration,
 }
@@ -138,8 +139,8 @@ impl Connection {
             .max_concurrent_streams(self.rules.streams_max)
             .max_header_list_size(HEADER_BYTES_MAX)
             .max_send_buf_size(SEND_BUFFER_BYTES)
-            .keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
+            .keep_alive_interval(self.rules.keep_alive)
+            .keep_alive_timeout(self.rules.keep_alive);
         let serving = builder.serve_connection(TokioIo::new(stream), self.door);
         let mut serving = std::pin::pin!(serving);
         let stuck_max = self.rules.stuck_max;
@@ -255,7 +256,6 @@ const PREFACE_BYTES: usize = 24;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// After a signal to stop, a connection without requests is closed after this.
 const DRAIN_IDLE_MAX: Duration = Duration::from_millis(500);
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// What a client may send ahead. Request bodies count against the budget only once they are read
 /// from HTTP/2, so a connection holds at most this much beside its budget.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;

@@ -15,7 +15,7 @@ use tonic_health::server::HealthService;
 use tower::Service;
 
 use crate::Refusal;
-use crate::budget::{Budget, Reservation};
+use crate::budget::{Budget, Held, Reservation};
 use crate::observe::{Method, Metrics};
 use crate::service::LookupService;
 use crate::wire::private_lookup_server::PrivateLookupServer;
@@ -46,6 +46,23 @@ impl Door {
         Self { lookup, health, metrics, retry_after, request_max, budget }
     }
 
+    /// Answers a request whose bytes, and whose answer's, count against the budget.
+    fn look_up(&self, request: Request<Incoming>) -> Visiting {
+        let reservation = Arc::new(self.budget.reserve());
+        let retry_after = self.retry_after;
+        let mut request = request.map(|body| CountedBody {
+            body,
+            reservation: Arc::clone(&reservation),
+            retry_after,
+        });
+        request.extensions_mut().insert(Arc::clone(&reservation));
+        let reply = self.lookup.clone().call(request);
+        Box::pin(async move {
+            let reply = reply.await?;
+            Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
+        })
+    }
+
     /// The door of one more connection, whose bytes count against `budget`.
     pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
         Self { budget, ..self.clone() }
@@ -53,27 +70,21 @@ impl Door {
 }
 
 type Reply = Response<tonic::body::Body>;
+type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
 impl hyper::service::Service<Request<Incoming>> for Door {
     type Response = Reply;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+    type Future = Visiting;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let method = Method::of_path(request.uri().path());
         let visit = Visit::new(Arc::clone(&self.metrics), method);
-        let reservation = Arc::new(self.budget.reserve());
         let request_max = self.request_max;
-        let mut request = request.map(|body| CountedBody {
-            body,
-            reservation: Arc::clone(&reservation),
-            retry_after: self.retry_after,
-        });
-        request.extensions_mut().insert(reservation);
         // Clones of a few Arcs: `call` of a tonic service wants `&mut`, a connection's requests run
         // side by side.
         let reply: Self::Future = match method {
-            Method::Answer | Method::TableInfo => Box::pin(self.lookup.clone().call(request)),
+            Method::Answer | Method::TableInfo => self.look_up(request),
             Method::Health => Box::pin(self.health.clone().call(request)),
             Method::Other => {
                 Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
@@ -155,6 +166,41 @@ impl Body for CountedBody {
             return Poll::Ready(Some(Err(Refusal::Busy { limit, retry_after }.to_status())));
         }
         Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A reply's body whose bytes stay counted until they have left for the network: HTTP/2 buffers
+/// them for as long as the client makes no room.
+struct HeldBody {
+    body: tonic::body::Body,
+    reservation: Arc<Reservation>,
+}
+
+impl Body for HeldBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| {
+                frame.map_data(|bytes| {
+                    let _reservation = Arc::clone(&self.reservation);
+                    Bytes::from_owner(Held { bytes, _reservation })
+                })
+            })
+        }))
     }
 
     fn is_end_stream(&self) -> bool {

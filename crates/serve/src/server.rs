@@ -204,7 +204,8 @@ impl BoundServer {
         let health = HealthReporter::new();
         let door = Door::new(
             &service,
-            HealthServer::new(HealthService::from_health_reporter(health.clone())),
+            HealthServer::new(HealthService::from_health_reporter(health.clone()))
+                .max_decoding_message_size(HEALTH_BYTES_MAX),
             Arc::clone(&metrics),
             settings.request_bytes_max,
             settings.request_max,
@@ -216,7 +217,9 @@ impl BoundServer {
             connection_bytes_max: settings.connection_bytes_max,
             streams_max: settings.spec.streams_per_connection_max,
             handshake_max: settings.handshake_max,
-            stuck_max: settings.request_max + STUCK_GRACE,
+            keep_alive: settings.keep_alive,
+            // A request is answered within `request_max`; its answer gets as long to be read.
+            stuck_max: settings.request_max * 2,
         };
         set_health(&health, ServingStatus::Serving).await;
         phase.send_replace(Phase::Serving);
@@ -310,5 +313,6 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
 }
 
 const SERVICE: &str = "hushtable.v1.PrivateLookup";
+/// A health request holds a service's name.
+const HEALTH_BYTES_MAX: usize = 1024;
 const WATCH_GRACE: Duration = Duration::from_millis(50);
-const STUCK_GRACE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hushtable_pir::dpf::{self, Group, Key};
 use tonic::{Request, Response, Status};
 
-use crate::budget::{Held, Reservation};
+use crate::budget::Reservation;
 use crate::info::version_from_wire;
 use crate::schedule::{Answered, Scheduler, Unanswered};
 use crate::wire::private_lookup_server::PrivateLookup;
@@ -88,12 +88,12 @@ impl LookupService {
     async fn answer_keys(
         &self,
         request: AnswerRequest,
-        reservation: Option<Arc<Reservation>>,
+        reservation: Option<&Reservation>,
     ) -> Result<AnswerReply, Refusal> {
         let keys = self.accept(&request)?;
-        // The wire's bytes are not needed any more, the parsed keys are counted in their place.
+        // The wire's bytes are not needed any more; the parsed keys are counted in their place.
         drop(request);
-        if let Some(reservation) = &reservation {
+        if let Some(reservation) = reservation {
             let bytes = keys.len() * self.info.shape.row_bytes();
             let retry_after = self.retry_after();
             reservation.grow(bytes).map_err(|limit| Refusal::Busy { limit, retry_after })?;
@@ -108,7 +108,7 @@ impl LookupService {
             })?;
         Ok(AnswerReply {
             table_version: self.version.clone(),
-            answers: Bytes::from_owner(Held { bytes: answers, _reservation: reservation }),
+            answers: answers.into(),
             queue_us: queued.as_micros() as u64,
             answer_us: answering.as_micros() as u64,
         })
@@ -129,7 +129,7 @@ impl PrivateLookup for LookupService {
         mut request: Request<AnswerRequest>,
     ) -> Result<Response<AnswerReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        match self.answer_keys(request.into_inner(), reservation).await {
+        match self.answer_keys(request.into_inner(), reservation.as_deref()).await {
             Ok(reply) => Ok(Response::new(reply)),
             Err(refusal) => Err(refusal.to_status()),
         }

@@ -67,6 +67,9 @@ pub struct ServerSpec {
     /// How long TLS and HTTP/2 may take to shake hands, in milliseconds.
     #[serde(default = "default_handshake_ms_max")]
     pub handshake_ms_max: u64,
+    /// How often a quiet connection is pinged, and how long its answer may take, in milliseconds.
+    #[serde(default = "default_keep_alive_ms")]
+    pub keep_alive_ms: u64,
     /// How long a request may take, from its first byte to its answer, in milliseconds.
     #[serde(default = "default_request_ms_max")]
     pub request_ms_max: u64,
@@ -113,6 +116,7 @@ impl ServerSpec {
             connections_max: default_connections_max(),
             streams_per_connection_max: default_streams_per_connection_max(),
             handshake_ms_max: default_handshake_ms_max(),
+            keep_alive_ms: default_keep_alive_ms(),
             request_ms_max: default_request_ms_max(),
             drain_ms_max: default_drain_ms_max(),
             prgs: default_prgs(),
@@ -129,6 +133,7 @@ pub(crate) struct Settings {
     pub request_bytes_max: usize,
     pub connection_bytes_max: usize,
     pub handshake_max: Duration,
+    pub keep_alive: Duration,
     pub request_max: Duration,
     pub drain_max: Duration,
 }
@@ -149,6 +154,7 @@ impl Settings {
         within("streams_per_connection_max", streams, 1..=1 << 16)?;
         within_u64("window_us", spec.window_us.unwrap_or(0), 0..=60_000_000)?;
         within_u64("handshake_ms_max", spec.handshake_ms_max, 1..=600_000)?;
+        within_u64("keep_alive_ms", spec.keep_alive_ms, 1..=3_600_000)?;
         within_u64("request_ms_max", spec.request_ms_max, 1..=3_600_000)?;
         within_u64("drain_ms_max", spec.drain_ms_max, 0..=3_600_000)?;
 
@@ -175,6 +181,7 @@ impl Settings {
             request_bytes_max,
             connection_bytes_max: (spec.inflight_bytes_max / 4).max(whole),
             handshake_max: Duration::from_millis(spec.handshake_ms_max),
+            keep_alive: Duration::from_millis(spec.keep_alive_ms),
             request_max: Duration::from_millis(spec.request_ms_max),
             drain_max: Duration::from_millis(spec.drain_ms_max),
             spec,
@@ -259,6 +266,10 @@ fn default_streams_per_connection_max() -> u32 {
 
 fn default_handshake_ms_max() -> u64 {
     10_000
+}
+
+fn default_keep_alive_ms() -> u64 {
+    20_000
 }
 
 fn default_request_ms_max() -> u64 {

@@ -1,0 +1,393 @@
+//! The batch scheduler: a simulator over the queue's own code, then the real thread.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use hushtable_serve::observe::PassMetrics;
+use hushtable_serve::schedule::{
+    Answerer, Next, Pass, Queue, QueueLimits, Scheduler, SchedulerSpec, Unanswered,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// A simulated request: its number, how many queries it has, when it came.
+struct Sent {
+    queries: usize,
+    answered: usize,
+    arrived: Duration,
+    gone: bool,
+}
+
+/// What one simulated server and its clients do, by a clock that only the simulator moves.
+struct Simulation {
+    rng: ChaCha8Rng,
+    limits: QueueLimits,
+    queue: Queue<(u64, usize), u64>,
+    start: Instant,
+    now: Duration,
+    running: Option<(Duration, Pass<(u64, usize), u64>)>,
+    sent: HashMap<u64, Sent>,
+    refused: u64,
+    passes: Vec<usize>,
+    latencies: Vec<Duration>,
+}
+
+impl Simulation {
+    fn new(seed: u64, limits: QueueLimits) -> Self {
+        Self {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            limits,
+            queue: Queue::new(limits),
+            start: Instant::now(),
+            now: Duration::ZERO,
+            running: None,
+            sent: HashMap::new(),
+            refused: 0,
+            passes: Vec::new(),
+            latencies: Vec::new(),
+        }
+    }
+
+    /// A pass reads the table once and then works for each query.
+    fn pass_time(queries: usize) -> Duration {
+        Duration::from_micros(6000 + 100 * queries as u64)
+    }
+
+    fn arrive(&mut self, id: u64, queries: usize) {
+        let before = self.queue.queries();
+        let list = (0..queries).map(|i| (id, i)).collect();
+        match self.queue.push(list, id, self.start + self.now) {
+            Ok(_) => {
+                assert!(before == 0 || before + queries <= self.limits.queue_queries_max);
+                let arrived = self.now;
+                self.sent.insert(id, Sent { queries, answered: 0, arrived, gone: false });
+            }
+            Err((full, returned)) => {
+                assert_eq!((full.queries, returned), (before, id));
+                assert!(before + queries > self.limits.queue_queries_max);
+                self.refused += 1;
+            }
+        }
+    }
+
+    /// Lets the free worker take its next step; when it wants to be woken by itself.
+    fn step(&mut self) -> Option<Duration> {
+        assert!(self.running.is_none());
+        let sent = &self.sent;
+        match self.queue.next(self.start + self.now, |id| sent[id].gone) {
+            Next::Idle => None,
+            Next::Wait(until) => {
+                let until = until - self.start;
+                assert!(until > self.now && until <= self.now + self.limits.window);
+                Some(until)
+            }
+            Next::Pass(pass) => {
+                assert!((1..=self.limits.batch_queries_max).contains(&pass.queries.len()));
+                assert!(pass.queries.iter().all(|(id, _)| !sent[id].gone));
+                let end = self.now + Self::pass_time(pass.queries.len());
+                self.passes.push(pass.queries.len());
+                self.running = Some((end, pass));
+                None
+            }
+        }
+    }
+
+    fn finish_pass(&mut self) {
+        let (_, pass) = self.running.take().unwrap();
+        let mut queries = pass.queries.into_iter();
+        let shares = pass.shares.len();
+        for (i, (request, taken)) in pass.shares.into_iter().enumerate() {
+            let id = request.receiver;
+            let sent = self.sent.get_mut(&id).unwrap();
+            for _ in 0..taken {
+                // Each query once, and in order.
+                assert_eq!(queries.next(), Some((id, sent.answered)));
+                sent.answered += 1;
+            }
+            if request.is_taken() {
+                assert_eq!(sent.answered, sent.queries);
+                self.latencies.push(self.now - sent.arrived);
+                self.sent.remove(&id);
+            } else {
+                assert_eq!(i, shares - 1, "only a pass's last request goes on in the next");
+                self.queue.resume(request);
+            }
+        }
+        assert_eq!(queries.next(), None);
+    }
+
+    /// Runs `requests` that come `gap` apart on average.
+    fn run(&mut self, requests: u64, gap: Duration, queries_max: usize, leave: f64) {
+        let mut next_arrival = Duration::ZERO;
+        let mut id = 0;
+        loop {
+            let wake = if self.running.is_none() { self.step() } else { None };
+            let ends = self.running.as_ref().map(|(end, _)| *end);
+            let arrives = (id < requests).then_some(next_arrival);
+            let Some(event) = [ends, arrives, wake].into_iter().flatten().min() else { break };
+            assert!(event >= self.now, "time runs forward");
+            self.now = event;
+            if ends == Some(event) {
+                self.finish_pass();
+            } else if arrives == Some(event) {
+                let queries = self.rng.random_range(1..=queries_max);
+                self.arrive(id, queries);
+                if self.rng.random_bool(leave) {
+                    // Some client leaves, perhaps this one, perhaps in the middle of its pass.
+                    let leaver = self.rng.random_range(0..=id);
+                    if let Some(sent) = self.sent.get_mut(&leaver) {
+                        sent.gone = true;
+                    }
+                }
+                id += 1;
+                // Bursts: half of the requests come right after the one before.
+                let burst = self.rng.random_bool(0.5);
+                let mean = gap.as_nanos() as u64 * 2;
+                let wait = if burst { 0 } else { self.rng.random_range(0..=2 * mean) };
+                next_arrival += Duration::from_nanos(wait);
+            }
+        }
+        assert_eq!(self.queue.queries(), 0);
+        assert!(self.sent.values().all(|sent| sent.gone), "a request was forgotten");
+    }
+}
+
+const WINDOW: Duration = Duration::from_micros(6000);
+
+#[test]
+fn every_query_is_answered_once_and_in_order_whatever_comes() {
+    for seed in 0..400 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let limits = QueueLimits {
+            window: Duration::from_micros(rng.random_range(0..20_000)),
+            batch_queries_max: rng.random_range(1..200),
+            queue_queries_max: rng.random_range(1..400),
+        };
+        let mut simulation = Simulation::new(seed, limits);
+        let gap = Duration::from_micros(rng.random_range(1..20_000));
+        let queries_max = rng.random_range(1..100);
+        println!("seed {seed}: {limits:?}, {gap:?}, {queries_max}");
+        simulation.run(500, gap, queries_max, 0.1);
+    }
+}
+
+#[test]
+fn below_its_capacity_a_request_waits_a_window_and_two_passes_at_most() {
+    for seed in 0..50 {
+        let limits =
+            QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 1 << 14 };
+        let mut simulation = Simulation::new(seed, limits);
+        // About 2,000 queries a second, where a full pass makes 8,100.
+        simulation.run(5000, Duration::from_micros(1000), 3, 0.0);
+        let worst = *simulation.latencies.iter().max().unwrap();
+        let pass = Simulation::pass_time(*simulation.passes.iter().max().unwrap());
+        assert!(worst <= WINDOW + 2 * pass, "seed {seed}: {worst:?} against {pass:?}");
+        assert_eq!(simulation.refused, 0);
+    }
+}
+
+#[test]
+fn under_load_passes_are_full_and_follow_each_other() {
+    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let mut simulation = Simulation::new(1, limits);
+    // About four times what full passes answer.
+    simulation.run(100_000, Duration::from_micros(60), 3, 0.0);
+    assert!(simulation.refused > 0);
+    let busy: Duration = simulation.passes.iter().map(|&q| Simulation::pass_time(q)).sum();
+    assert!(busy.as_secs_f64() > 0.99 * simulation.now.as_secs_f64(), "{busy:?}");
+    let full = simulation.passes.iter().filter(|&&queries| queries == 256).count();
+    assert!(full as f64 > 0.98 * simulation.passes.len() as f64, "{full}");
+}
+
+#[test]
+fn a_lone_request_waits_for_one_window() {
+    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let mut simulation = Simulation::new(1, limits);
+    simulation.run(1, Duration::ZERO, 1, 0.0);
+    assert_eq!(simulation.latencies, [WINDOW + Simulation::pass_time(1)]);
+}
+
+#[test]
+fn a_request_larger_than_the_queue_gets_in_alone() {
+    let limits = QueueLimits { window: WINDOW, batch_queries_max: 4, queue_queries_max: 8 };
+    let mut simulation = Simulation::new(1, limits);
+    simulation.arrive(0, 100);
+    simulation.arrive(1, 1);
+    assert_eq!(simulation.refused, 1);
+    simulation.step();
+    assert_eq!(simulation.passes, [4]);
+}
+
+/// Answers each query with its own bytes; can be held, and told to fail.
+struct Echo {
+    gate: (Mutex<bool>, Condvar),
+    panics: AtomicBool,
+    fails: AtomicBool,
+    passes: AtomicUsize,
+    seen: Mutex<HashSet<u32>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("told to fail")]
+struct Told;
+
+impl Echo {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gate: (Mutex::new(true), Condvar::new()),
+            panics: AtomicBool::new(false),
+            fails: AtomicBool::new(false),
+            passes: AtomicUsize::new(0),
+            seen: Mutex::new(HashSet::new()),
+        })
+    }
+
+    fn hold(&self, hold: bool) {
+        *self.gate.0.lock().unwrap() = !hold;
+        self.gate.1.notify_all();
+    }
+}
+
+impl Answerer for Echo {
+    type Query = u32;
+    type Error = Told;
+
+    fn answer_bytes(&self) -> usize {
+        4
+    }
+
+    fn answer(&self, queries: &[u32], answers: &mut [u8]) -> Result<(), Told> {
+        self.passes.fetch_add(1, Ordering::SeqCst);
+        let open = self.gate.0.lock().unwrap();
+        drop(self.gate.1.wait_while(open, |open| !*open).unwrap());
+        self.seen.lock().unwrap().extend(queries);
+        assert!(!self.panics.load(Ordering::SeqCst), "told to panic");
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(Told);
+        }
+        for (query, answer) in queries.iter().zip(answers.chunks_exact_mut(4)) {
+            answer.copy_from_slice(&query.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+fn start(echo: &Arc<Echo>, limits: QueueLimits) -> Arc<Scheduler<Echo>> {
+    let pass = Duration::from_millis(1);
+    let spec = SchedulerSpec { limits, pass, metrics: PassMetrics::default() };
+    Arc::new(Scheduler::start(Arc::clone(echo), spec).unwrap())
+}
+
+fn limits(window_ms: u64) -> QueueLimits {
+    QueueLimits {
+        window: Duration::from_millis(window_ms),
+        batch_queries_max: 16,
+        queue_queries_max: 64,
+    }
+}
+
+fn bytes(queries: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    queries.into_iter().flat_map(u32::to_le_bytes).collect()
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    for _ in 0..4000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it never came true");
+}
+
+#[tokio::test]
+async fn requests_that_come_together_share_a_pass() {
+    let echo = Echo::new();
+    let scheduler = start(&echo, limits(200));
+    let answers = (0..4u32).map(|i| {
+        let scheduler = Arc::clone(&scheduler);
+        tokio::spawn(async move { scheduler.answer(vec![i, 100 + i]).await.unwrap() })
+    });
+    for (i, answer) in (0..).zip(answers.collect::<Vec<_>>()) {
+        assert_eq!(answer.await.unwrap().answers, bytes([i, 100 + i]));
+    }
+    assert_eq!(echo.passes.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_request_longer_than_a_pass_is_put_together_again() {
+    let echo = Echo::new();
+    let scheduler = start(&echo, limits(0));
+    let answered = scheduler.answer((0..50).collect()).await.unwrap();
+    assert_eq!(answered.answers, bytes(0..50));
+    assert_eq!(echo.passes.load(Ordering::SeqCst), 4);
+    assert!(scheduler.answer(vec![]).await.unwrap().answers.is_empty());
+}
+
+#[tokio::test]
+async fn a_full_queue_says_so_and_one_that_leaves_makes_room() {
+    let echo = Echo::new();
+    echo.hold(true);
+    let scheduler = start(&echo, limits(0));
+    let ask = |queries: std::ops::Range<u32>| {
+        let scheduler = Arc::clone(&scheduler);
+        tokio::spawn(async move { scheduler.answer(queries.collect()).await })
+    };
+    let running = ask(0..16);
+    until(|| echo.passes.load(Ordering::SeqCst) == 1).await;
+    let waiting = ask(100..164);
+    until(|| scheduler.queued() == 64).await;
+    let refused = scheduler.answer(vec![1]).await.unwrap_err();
+    let Unanswered::Busy { queries: 64, retry_after } = refused else { panic!("{refused:?}") };
+    assert!(retry_after >= Duration::from_millis(1));
+
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let next = ask(200..210);
+    until(|| scheduler.queued() == 10).await;
+    echo.hold(false);
+    assert_eq!(running.await.unwrap().unwrap().answers, bytes(0..16));
+    assert_eq!(next.await.unwrap().unwrap().answers, bytes(200..210));
+    let seen = echo.seen.lock().unwrap();
+    assert!(seen.contains(&205) && !seen.contains(&100), "the one that left was answered");
+}
+
+#[tokio::test]
+async fn a_pass_that_fails_or_panics_fails_its_requests_only() {
+    let echo = Echo::new();
+    let scheduler = start(&echo, limits(0));
+    echo.panics.store(true, Ordering::SeqCst);
+    // Longer than a pass: what is left of it is not tried.
+    let error = scheduler.answer((0..40).collect()).await.unwrap_err();
+    assert_eq!(error, Unanswered::Failed);
+    assert_eq!(scheduler.queued(), 0);
+    assert_eq!(echo.passes.load(Ordering::SeqCst), 1);
+    echo.panics.store(false, Ordering::SeqCst);
+    echo.fails.store(true, Ordering::SeqCst);
+    assert_eq!(scheduler.answer(vec![1]).await.unwrap_err(), Unanswered::Failed);
+    echo.fails.store(false, Ordering::SeqCst);
+    assert_eq!(scheduler.answer(vec![7]).await.unwrap().answers, bytes([7]));
+}
+
+#[tokio::test]
+async fn closing_answers_what_waits_and_refuses_the_rest() {
+    let echo = Echo::new();
+    echo.hold(true);
+    let scheduler = start(&echo, limits(0));
+    let ask = |i: u32| {
+        let scheduler = Arc::clone(&scheduler);
+        tokio::spawn(async move { scheduler.answer(vec![i]).await })
+    };
+    let running = ask(0);
+    until(|| echo.passes.load(Ordering::SeqCst) == 1).await;
+    let waiting = [running, ask(1), ask(2)];
+    until(|| scheduler.queued() == 2).await;
+    scheduler.close();
+    assert_eq!(scheduler.answer(vec![9]).await.unwrap_err(), Unanswered::Closed);
+    echo.hold(false);
+    for (i, answer) in (0..).zip(waiting) {
+        assert_eq!(answer.await.unwrap().unwrap().answers, bytes([i]));
+    }
+}
