@@ -7,10 +7,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # Rust sources and manifests: what the native module is made of.
-SOURCES := $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null)
+SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null))
 # A test run under a cap tests the kernels below the machine's best.
 CAPS := avx2 portable
 
+.NOTPARALLEL:
 .PHONY: help setup demo test test-rust test-caps test-python lint bench docs fuzz clean
 
 help: ## This list
@@ -19,7 +20,9 @@ help: ## This list
 setup: $(VENV)/.installed ## A virtual environment with hushtable built and installed in it
 
 $(VENV)/.tools: python/requirements-dev.txt
-	@command -v cargo >/dev/null || { echo "hushtable needs Rust 1.95 or later: https://rustup.rs" >&2; exit 1; }
+	@rust=$$(rustc --version 2>/dev/null | cut -d' ' -f2) || true; \
+	    [ "$$(printf '%s\n' 1.95 "$${rust:-0}" | sort -V | head -n 1)" = 1.95 ] \
+	    || { echo "hushtable needs Rust 1.95 or later, found $${rust:-none}: https://rustup.rs" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hushtable needs Python 3.11 or later; set PYTHON=" >&2; exit 1; }
 	rustup component add rustfmt clippy 2>/dev/null || true
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,7 +36,7 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 demo: setup ## Private recommendations, and nearest words, through two server processes
 	$(BIN)/python -m examples.movielens
 
-test: lint test-rust test-caps test-python ## Everything that CI runs
+test: lint test-rust test-caps docs test-python ## Everything that CI runs
 
 test-rust: setup
 	cargo test --workspace --exclude hushtable-python --quiet
@@ -50,14 +53,16 @@ test-python: setup
 lint: setup ## rustfmt, clippy, ruff, mypy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	$(BIN)/ruff check python examples bench
-	$(BIN)/ruff format --check python examples bench
+	$(BIN)/ruff check python examples bench docs README.md
+	$(BIN)/ruff format --check python examples bench docs README.md
 	$(BIN)/mypy
+	$(BIN)/mypy -p examples.movielens
 
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/readme.py
 
-docs: setup ## Runs the Python in README.md and docs/
+docs: setup ## Runs what README.md and docs/ show
 	$(BIN)/python docs/run.py
 
 fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
