@@ -32,8 +32,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
     }
     let spec: ServerSpec = serde_json::from_slice(&std::fs::read(path)?)?;
     Server::open(spec)?.run_blocking(|bound| {
-        let addrs =
-            serde_json::json!({ "addr": bound.addr, "metrics_addr": bound.metrics_addr });
+        let addrs = serde_json::json!({ "addr": bound.addr, "metrics_addr": bound.metrics_addr });
         let mut out = std::io::stdout();
         // Whoever started this process may not listen: that is no reason not to serve.
         let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());

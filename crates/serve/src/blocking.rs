@@ -36,8 +36,7 @@ impl Generation {
     fn own(&self) -> &Self {
         let mut generation = self;
         while generation.process != process::id() {
-            generation =
-                generation.next.get_or_init(|| Box::new(Self::new(OnceLock::new())));
+            generation = generation.next.get_or_init(|| Box::new(Self::new(OnceLock::new())));
         }
         generation
     }

@@ -71,8 +71,7 @@ impl LocalCa {
         usage: ExtendedKeyUsagePurpose,
     ) -> Result<CertificatePem, Error> {
         let failed = failed(names);
-        let mut params =
-            params(names, names.first().unwrap_or(&"hushtable")).map_err(&failed)?;
+        let mut params = params(names, names.first().unwrap_or(&"hushtable")).map_err(&failed)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;

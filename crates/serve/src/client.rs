@@ -224,9 +224,7 @@ impl LookupClient {
         loop {
             asked.sent_bytes += keys.iter().map(|key| key.len() as u64).sum::<u64>();
             let limit = self.call_max.min(deadline.saturating_duration_since(Instant::now()));
-            let error = match peer
-                .answer(version.clone(), keys.clone(), answer_bytes, limit)
-                .await
+            let error = match peer.answer(version.clone(), keys.clone(), answer_bytes, limit).await
             {
                 Ok(reply) => {
                     asked.version = version_from_wire(&reply.table_version)
@@ -304,10 +302,8 @@ fn is_version_change(error: &Error) -> bool {
     use hushtable_pir::Error as Pir;
     matches!(
         error,
-        Error::Refused {
-            refusal: Refusal::VersionSkew { .. } | Refusal::WrongDomain { .. },
-            ..
-        } | Error::Pir(Pir::VersionMismatch { .. } | Pir::VersionChanged { .. })
+        Error::Refused { refusal: Refusal::VersionSkew { .. } | Refusal::WrongDomain { .. }, .. }
+            | Error::Pir(Pir::VersionMismatch { .. } | Pir::VersionChanged { .. })
     )
 }
 

@@ -246,10 +246,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prompt<S> {
 /// Whether `accept` failed for the one connection only, which is gone.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
-    )
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 const PREFACE_BYTES: usize = 24;

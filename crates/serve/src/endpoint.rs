@@ -63,7 +63,8 @@ impl Peer {
     pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
         let url = &spec.url;
         let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
-        let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
+        let uri: Uri =
+            url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
         let host = uri.host().ok_or_else(|| bad("it has no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {

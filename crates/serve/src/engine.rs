@@ -28,16 +28,12 @@ pub(crate) fn load(spec: &ServerSpec, table: &Table) -> Result<Arc<dyn Backend>,
 
 /// Fetches a random row from `backend` as a client would, compares it with the table's bytes, and
 /// measures a pass.
-pub(crate) fn check(
-    side: Side,
-    table: &Table,
-    backend: Arc<dyn Backend>,
-) -> Result<Engine, Error> {
+pub(crate) fn check(side: Side, table: &Table, backend: Arc<dyn Backend>) -> Result<Engine, Error> {
     let row = random_u64()? % table.rows();
     let (request, pending) =
         dpf::Client::new(backend.shape(), table.version(), PrgKind::Aes128)?.query(&[row], 1)?;
-    let servers = Side::BOTH
-        .map(|side| dpf::Server::new(side, table.version(), Arc::clone(&backend)));
+    let servers =
+        Side::BOTH.map(|side| dpf::Server::new(side, table.version(), Arc::clone(&backend)));
     let mut answers = [vec![0; table.row_bytes()], vec![0; table.row_bytes()]];
     let mut scan = Duration::MAX;
     for ((server, keys), answer) in

@@ -119,7 +119,9 @@ pub enum Error {
         url: String,
     },
     /// A TLS server without a CA to check it by.
-    #[error("{url} is https, but no CA certificate was given to check it by: pass the CA's PEM file")]
+    #[error(
+        "{url} is https, but no CA certificate was given to check it by: pass the CA's PEM file"
+    )]
     NoCa {
         /// The URL.
         url: String,
@@ -141,7 +143,9 @@ pub enum Error {
         after: Duration,
     },
     /// The two addresses are the wrong way round.
-    #[error("left is {left}, but that server says it is right; right is {right}, which says it is left: swap the two addresses")]
+    #[error(
+        "left is {left}, but that server says it is right; right is {right}, which says it is left: swap the two addresses"
+    )]
     SidesSwapped {
         /// The URL given as left.
         left: String,
@@ -220,7 +224,9 @@ pub enum Error {
         message: String,
     },
     /// A reply that makes no sense.
-    #[error("{url} sent a reply that does not fit: {defect}. Are its version and this one's compatible?")]
+    #[error(
+        "{url} sent a reply that does not fit: {defect}. Are its version and this one's compatible?"
+    )]
     Reply {
         /// The server.
         url: String,

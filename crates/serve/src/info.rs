@@ -63,8 +63,8 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
     type Error = ReplyDefect;
 
     fn try_from(reply: wire::TableInfoReply) -> Result<Self, ReplyDefect> {
-        let shape = TableShape::new(reply.rows, reply.row_bytes as usize)
-            .map_err(ReplyDefect::Shape)?;
+        let shape =
+            TableShape::new(reply.rows, reply.row_bytes as usize).map_err(ReplyDefect::Shape)?;
         let dtype = dtype_from_wire(reply.dtype)?;
         let expected = row_bytes(dtype, reply.dim);
         if expected != Some(shape.row_bytes()) {

@@ -191,8 +191,7 @@ impl LoadClient {
     }
 
     fn is_right(&mut self, i: usize, reply: &AnswerReply) -> bool {
-        let right =
-            reply.table_version == self.version && reply.answers.len() == self.answer_bytes;
+        let right = reply.table_version == self.version && reply.answers.len() == self.answer_bytes;
         right && *self.requests[i].1.get_or_insert_with(|| reply.answers.clone()) == reply.answers
     }
 }
@@ -229,10 +228,7 @@ impl Tally {
 }
 
 /// A few requests of random rows, for the side of the server.
-fn make_requests(
-    info: &TableInfo,
-    keys: usize,
-) -> Result<Vec<(Vec<Bytes>, Option<Bytes>)>, Error> {
+fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<(Vec<Bytes>, Option<Bytes>)>, Error> {
     let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
     let mut requests = Vec::with_capacity(REQUESTS_A_CLIENT);
     for _ in 0..REQUESTS_A_CLIENT {
@@ -279,9 +275,7 @@ async fn check_sample(peer: &Peer, partner: &Peer, info: &TableInfo) -> Result<(
     }
     match fetched[0] == fetched[1] {
         true => Ok(()),
-        false => {
-            Err(Error::Reply { url: peer.url().into(), defect: ReplyDefect::Answers })
-        }
+        false => Err(Error::Reply { url: peer.url().into(), defect: ReplyDefect::Answers }),
     }
 }
 

@@ -58,7 +58,9 @@ pub enum Refusal {
         keys_max: usize,
     },
     /// Keys made for another version of the table.
-    #[error("the server holds table version {expected}, the keys are for {found}: fetch the table info again")]
+    #[error(
+        "the server holds table version {expected}, the keys are for {found}: fetch the table info again"
+    )]
     VersionSkew {
         /// The server's version.
         expected: Version,
@@ -66,7 +68,9 @@ pub enum Refusal {
         found: Version,
     },
     /// A key made for another number of rows.
-    #[error("key {key_index} is for a table of {found} rows, this one has {expected}: fetch the table info again")]
+    #[error(
+        "key {key_index} is for a table of {found} rows, this one has {expected}: fetch the table info again"
+    )]
     WrongDomain {
         /// Which key of the request, from 0.
         key_index: usize,
@@ -76,7 +80,9 @@ pub enum Refusal {
         found: u64,
     },
     /// A left key at the right server, or the other way round.
-    #[error("key {key_index} is a {found} key, this is the {expected} server: swap the two addresses")]
+    #[error(
+        "key {key_index} is a {found} key, this is the {expected} server: swap the two addresses"
+    )]
     WrongSide {
         /// Which key of the request, from 0.
         key_index: usize,
@@ -313,10 +319,10 @@ mod tests {
             defect,
             message: "why".into(),
         }));
-        all.extend(Limit::ALL.map(|limit| Refusal::Busy {
-            limit,
-            retry_after: Duration::from_micros(12_345),
-        }));
+        all.extend(
+            Limit::ALL
+                .map(|limit| Refusal::Busy { limit, retry_after: Duration::from_micros(12_345) }),
+        );
         for refusal in all {
             let status = refusal.to_status();
             assert_eq!(status.message(), refusal.to_string());

@@ -116,11 +116,10 @@ impl Server {
             1 => tokio::runtime::Builder::new_current_thread(),
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
-        let runtime = builder
-            .worker_threads(io_threads)
-            .enable_all()
-            .build()
-            .map_err(|source| Error::Io { what: "start the server's threads".into(), source })?;
+        let runtime =
+            builder.worker_threads(io_threads).enable_all().build().map_err(|source| {
+                Error::Io { what: "start the server's threads".into(), source }
+            })?;
         runtime.block_on(async {
             let bound = self.bind().await?;
             on_bound(&bound);

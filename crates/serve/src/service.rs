@@ -68,8 +68,7 @@ impl LookupService {
     }
 
     fn accept_key(&self, key_index: usize, bytes: &[u8]) -> Result<Key, Refusal> {
-        let key =
-            self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
+        let key = self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
         let params = key.params();
         let group = params.domain.group();
         if group != Group::Bits {
@@ -78,8 +77,7 @@ impl LookupService {
         }
         if !self.info.prgs.contains(&params.prg) {
             let accepted: Vec<_> = self.info.prgs.iter().map(|prg| prg.name()).collect();
-            let message =
-                format!("this server takes {}, not {}", accepted.join(", "), params.prg);
+            let message = format!("this server takes {}, not {}", accepted.join(", "), params.prg);
             return Err(Refusal::BadKey { key_index, defect: KeyDefect::Prg, message });
         }
         Ok(key)

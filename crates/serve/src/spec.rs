@@ -167,8 +167,7 @@ impl Settings {
         };
         within("keys_per_request_max", keys_per_request_max, 1..=spec.queue_keys_max)?;
         let domain = Domain::new(table.rows(), Group::Bits)?;
-        let key_bytes =
-            KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 }.key_bytes();
+        let key_bytes = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 }.key_bytes();
         // A key in protobuf has a tag and a length of at most three bytes before it.
         let request_bytes_max = keys_per_request_max * (key_bytes + 4) + 64;
         let whole = request_bytes_max + keys_per_request_max * row_bytes;

@@ -51,9 +51,7 @@ pub(crate) fn client_config(spec: &EndpointSpec) -> Result<Arc<ClientConfig>, Er
             let from = format!("the client certificate given for {}", spec.url);
             let certs = certificates(&identity.cert_pem, &from)?;
             let key = private_key(&identity.key_pem, &from)?;
-            builder
-                .with_client_auth_cert(certs, key)
-                .map_err(|error| unusable(&from, &error))?
+            builder.with_client_auth_cert(certs, key).map_err(|error| unusable(&from, &error))?
         }
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -69,7 +67,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 fn certificates(pem: &[u8], from: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let missing = |reason: String| Error::Pem { from: from.into(), expected: "certificate", reason };
+    let missing =
+        |reason: String| Error::Pem { from: from.into(), expected: "certificate", reason };
     let certs = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| missing(error.to_string()))?;

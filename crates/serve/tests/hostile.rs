@@ -365,8 +365,7 @@ async fn a_backend_that_panics_costs_one_pass() {
 fn a_backend_that_answers_wrong_never_serves() {
     let (server, _) = faulty(Duration::ZERO, false, true);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let result = runtime.block_on(async {
-        server.bind().await.unwrap().run(std::future::pending()).await
-    });
+    let result =
+        runtime.block_on(async { server.bind().await.unwrap().run(std::future::pending()).await });
     assert!(matches!(result, Err(Error::SelfCheck { .. })), "{result:?}");
 }

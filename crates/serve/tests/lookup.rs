@@ -40,10 +40,8 @@ async fn rows_come_back_as_they_are() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_generator_that_the_servers_take_works_and_others_are_named() {
     let all = PrgKind::ALL.map(|prg| prg.name().to_owned());
-    let servers = Pair::start_with(
-        || table(300, 3, 2),
-        |spec| ServerSpec { prgs: all.to_vec(), ..spec },
-    );
+    let servers =
+        Pair::start_with(|| table(300, 3, 2), |spec| ServerSpec { prgs: all.to_vec(), ..spec });
     let table = table(300, 3, 2);
     for prg in PrgKind::ALL {
         let spec = ClientSpec { prg, ..servers.client_spec() };
@@ -69,20 +67,15 @@ async fn lookups_go_through_tls() {
     let (left, right) = (servers.left.tls_url(), servers.right.tls_url());
     let good = ClientSpec::new(
         EndpointSpec::new(&left, ca.clone()),
-        EndpointSpec {
-            domain: Some("localhost".into()),
-            ..EndpointSpec::new(&right, ca.clone())
-        },
+        EndpointSpec { domain: Some("localhost".into()), ..EndpointSpec::new(&right, ca.clone()) },
     );
     let client = LookupClient::connect(&good).await.unwrap();
     assert_eq!(client.lookup(&[4999], 2).await.unwrap().rows, row(&table, 4999));
 
     // Another CA, another name, no CA, no TLS: each says what is wrong.
     let other = Certificates::new();
-    let stranger = ClientSpec {
-        left: EndpointSpec::new(&left, Some(other.ca_pem())),
-        ..good.clone()
-    };
+    let stranger =
+        ClientSpec { left: EndpointSpec::new(&left, Some(other.ca_pem())), ..good.clone() };
     let error = LookupClient::connect(&stranger).await.err().unwrap();
     assert!(matches!(&error, Error::Unavailable { url, .. } if *url == left), "{error:?}");
     assert!(error.to_string().contains("UnknownIssuer"), "{error}");
@@ -116,13 +109,10 @@ async fn a_server_that_wants_client_certificates_gets_them() {
     let certificates = Certificates::new();
     let mut tls = certificates.tls();
     tls.client_ca = Some(certificates.path("ca.pem"));
-    let servers = Pair::start_with(
-        || table(100, 2, 4),
-        |spec| ServerSpec { tls: Some(tls.clone()), ..spec },
-    );
+    let servers =
+        Pair::start_with(|| table(100, 2, 4), |spec| ServerSpec { tls: Some(tls.clone()), ..spec });
     let pem = certificates.ca.issue_client("phone").unwrap();
-    let identity =
-        Identity { cert_pem: pem.cert.into_bytes(), key_pem: pem.key.into_bytes() };
+    let identity = Identity { cert_pem: pem.cert.into_bytes(), key_pem: pem.key.into_bytes() };
     let endpoint = |url: String, identity: Option<Identity>| EndpointSpec {
         identity,
         ..EndpointSpec::new(url, Some(certificates.ca_pem()))
@@ -143,9 +133,7 @@ async fn a_server_that_wants_client_certificates_gets_them() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_do_not_fit_are_told_apart() {
     let servers = Pair::start(100, 4);
-    let other = Running::start(
-        Server::of_table(spec(Side::Right), table(100, 4, 99)).unwrap(),
-    );
+    let other = Running::start(Server::of_table(spec(Side::Right), table(100, 4, 99)).unwrap());
     let (left, right) = (servers.left.url(), servers.right.url());
     let connect = async |left: &str, right: &str| {
         let (left, right) = (EndpointSpec::new(left, None), EndpointSpec::new(right, None));

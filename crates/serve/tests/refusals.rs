@@ -117,8 +117,7 @@ async fn keys_for_elsewhere() {
     assert!(words.contains(&ours) && words.contains(&"07".repeat(32)), "{words}");
 
     for bytes in [0, 31, 33] {
-        let (code, reason, _) =
-            refusal(&server, vec![0; bytes].into(), good_keys(1)).await;
+        let (code, reason, _) = refusal(&server, vec![0; bytes].into(), good_keys(1)).await;
         assert_eq!((code, reason.as_str()), (Code::InvalidArgument, "BAD_VERSION"));
     }
 }
@@ -156,8 +155,7 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_retry() {
         drain_ms_max: 0,
         ..spec(Side::Left)
     };
-    let server =
-        Running::start(Server::of_table(limits, table(ROWS, 4, 1)).unwrap());
+    let server = Running::start(Server::of_table(limits, table(ROWS, 4, 1)).unwrap());
     let client = raw(&server).await;
     let request = AnswerRequest { table_version: version(), keys: good_keys(8) };
     let waiting = tokio::spawn({
@@ -205,8 +203,7 @@ async fn bytes_in_flight_are_bounded() {
         drain_ms_max: 0,
         ..spec(Side::Left)
     };
-    let server =
-        Running::start(Server::of_table(limits, table(ROWS, 4, 1)).unwrap());
+    let server = Running::start(Server::of_table(limits, table(ROWS, 4, 1)).unwrap());
     let mut requests = Vec::new();
     for _ in 0..40 {
         // A connection each, so that it is the server's limit that is met.

@@ -18,12 +18,12 @@ const SWAP_HALVES: i32 = 0b01_00_11_10;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 pub(super) fn expand(nodes: &[u128], correction: &[u128; 2], children: &mut [u128]) {
     let keys = ExpandKeys::new(correction);
-    let (chunks, nodes) = nodes.as_chunks::<{ 3 * LANES }>();
-    let (out_chunks, children) = children.split_at_mut(2 * 3 * LANES * chunks.len());
-    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 2 * 3 * LANES }>();
+    let (chunks, nodes) = nodes.as_chunks::<{ 4 * LANES }>();
+    let (out_chunks, children) = children.split_at_mut(2 * 4 * LANES * chunks.len());
+    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 2 * 4 * LANES }>();
     for (chunk, out) in chunks.iter().zip(out_chunks) {
         let (groups, _) = chunk.as_chunks::<LANES>();
-        let x = [load(&groups[0]), load(&groups[1]), load(&groups[2])];
+        let x = [load(&groups[0]), load(&groups[1]), load(&groups[2]), load(&groups[3])];
         let (out, _) = out.as_chunks_mut::<LANES>();
         for (out, pair) in out.chunks_exact_mut(2).zip(keys.hash(x)) {
             store(&mut out[0], pair[0]);

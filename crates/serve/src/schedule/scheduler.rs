@@ -87,8 +87,7 @@ impl<A: Answerer> Scheduler<A> {
     /// # Errors
     /// [`Error::Io`] where the system gives no thread.
     pub fn start(answerer: Arc<A>, spec: SchedulerSpec) -> Result<Self, Error> {
-        let state =
-            State { queue: Queue::new(spec.limits), pass: spec.pass, closed: false };
+        let state = State { queue: Queue::new(spec.limits), pass: spec.pass, closed: false };
         let shared =
             Arc::new(Shared { answerer, spec, state: Mutex::new(state), wake: Condvar::new() });
         let worker = Builder::new()
@@ -234,9 +233,8 @@ impl<A: Answerer> Shared<A> {
         answers.resize(count * answer_bytes, 0);
         // A backend that panics must not take the server with it. The answer buffer is overwritten
         // before it is read again, and a backend is required to stay usable behind `&self`.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            self.answerer.answer(&pass.queries, answers)
-        }));
+        let result =
+            catch_unwind(AssertUnwindSafe(|| self.answerer.answer(&pass.queries, answers)));
         let took = started.elapsed();
         self.spec.metrics.record(count, took);
         let ok = match result {

@@ -21,8 +21,7 @@ use tonic::transport::Channel;
 /// A table of pseudorandom numbers; `seed` decides its content, so its version.
 pub fn table(rows: u64, dim: usize, seed: u64) -> Table {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let values: Vec<f32> =
-        (0..rows as usize * dim).map(|_| rng.random_range(-1.0..1.0)).collect();
+    let values: Vec<f32> = (0..rows as usize * dim).map(|_| rng.random_range(-1.0..1.0)).collect();
     Table::from_weight("films", rows, dim, DType::F32, &values).unwrap()
 }
 
@@ -184,9 +183,8 @@ impl Pair {
         table: impl Fn() -> Table,
         change: impl Fn(ServerSpec) -> ServerSpec,
     ) -> Self {
-        let [left, right] = Side::BOTH.map(|side| {
-            Running::start(Server::of_table(change(spec(side)), table()).unwrap())
-        });
+        let [left, right] = Side::BOTH
+            .map(|side| Running::start(Server::of_table(change(spec(side)), table()).unwrap()));
         Self { left, right }
     }
 
