@@ -166,23 +166,12 @@ pub enum Error {
         side: Side,
     },
     /// The servers hold different tables.
-    #[error(
-        "{left} serves {left_table:?} version {left_version}, {right} serves {right_table:?} \
-         version {right_version}: serve the same bundle from both"
-    )]
+    #[error("{left}, {right}: serve the same bundle from both")]
     TablesDiffer {
-        /// The left URL.
-        left: String,
-        /// The left table's name.
-        left_table: String,
-        /// The left table's version.
-        left_version: Version,
-        /// The right URL.
-        right: String,
-        /// The right table's name.
-        right_table: String,
-        /// The right table's version.
-        right_version: Version,
+        /// What the left server holds.
+        left: Box<ServedTable>,
+        /// What the right server holds.
+        right: Box<ServedTable>,
     },
     /// The client's generator is not one that a server accepts.
     #[error("{url} accepts keys of {accepted:?}, not {prg}: choose one of those")]
@@ -233,6 +222,19 @@ pub enum Error {
         /// What does not fit.
         defect: ReplyDefect,
     },
+}
+
+/// Which table a server holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{url} serves {name:?} version {version}")]
+#[non_exhaustive]
+pub struct ServedTable {
+    /// The server.
+    pub url: String,
+    /// The table's name.
+    pub name: String,
+    /// The table's version.
+    pub version: Version,
 }
 
 /// What does not fit in a reply.

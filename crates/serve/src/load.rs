@@ -57,7 +57,7 @@ pub struct LoadReport {
     pub errors: u64,
     /// Requests that the server refused for being busy.
     pub rejected: u64,
-    /// Keys a pass, as the server's own times show: unknown (0) without requests.
+    /// What a request's passes took at the server on average, in milliseconds.
     pub answer_ms_mean: f64,
     /// The server's waiting window, in milliseconds.
     pub window_ms: f64,
@@ -138,11 +138,17 @@ impl LoadSpec {
 
 struct LoadClient {
     peer: Peer,
-    /// Requests to send in turn, each with its first answer.
-    requests: Vec<(Vec<Bytes>, Option<Bytes>)>,
+    /// Requests to send in turn.
+    requests: Vec<Prepared>,
     version: Bytes,
     answer_bytes: usize,
     tally: Tally,
+}
+
+struct Prepared {
+    keys: Vec<Bytes>,
+    /// What they were answered first, and must be again.
+    answers: Option<Bytes>,
 }
 
 #[derive(Default)]
@@ -163,7 +169,7 @@ impl LoadClient {
                 break;
             }
             let i = i % self.requests.len();
-            let keys = self.requests[i].0.clone();
+            let keys = self.requests[i].keys.clone();
             let result =
                 self.peer.answer(self.version.clone(), keys, self.answer_bytes, CALL_MAX).await;
             let now = Instant::now();
@@ -192,7 +198,9 @@ impl LoadClient {
 
     fn is_right(&mut self, i: usize, reply: &AnswerReply) -> bool {
         let right = reply.table_version == self.version && reply.answers.len() == self.answer_bytes;
-        right && *self.requests[i].1.get_or_insert_with(|| reply.answers.clone()) == reply.answers
+        right
+            && *self.requests[i].answers.get_or_insert_with(|| reply.answers.clone())
+                == reply.answers
     }
 }
 
@@ -228,7 +236,7 @@ impl Tally {
 }
 
 /// A few requests of random rows, for the side of the server.
-fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<(Vec<Bytes>, Option<Bytes>)>, Error> {
+fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<Prepared>, Error> {
     let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
     let mut requests = Vec::with_capacity(REQUESTS_A_CLIENT);
     for _ in 0..REQUESTS_A_CLIENT {
@@ -237,7 +245,8 @@ fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<(Vec<Bytes>, Optio
             Side::Left => request.left,
             Side::Right => request.right,
         };
-        requests.push((keys.into_iter().map(Bytes::from).collect(), None));
+        let keys = keys.into_iter().map(Bytes::from).collect();
+        requests.push(Prepared { keys, answers: None });
     }
     Ok(requests)
 }
