@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from dataclasses import dataclass
@@ -127,8 +128,9 @@ class _Base:
         self._info = TableInfo(*facts)
 
     def _shaped(self, rows: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        # The table may have changed under the lookup, even its dim.
-        if rows.size and rows.shape[1] != self._info.dim:
+        # The table may have changed under the lookup, even its dim. (Another thread may have
+        # closed the client meanwhile: then what is known stays.)
+        with contextlib.suppress(ConfigError):
             self._refresh_info()
         return rows.reshape(*shape, self._info.dim)
 

@@ -103,6 +103,7 @@ def test_a_table_that_changes_under_a_client(
             left.stop()
             left = start(other_bundle, "left", left.url)
             assert np.array_equal(client.lookup([1]), weight[[1]] + 1)
+            assert client.info == hushtable.Table.open(other_bundle).info
     finally:
         left.kill()
         right.kill()

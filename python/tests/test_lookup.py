@@ -134,6 +134,7 @@ def test_a_lookup_lets_other_threads_run(deployment: Deployment) -> None:
         assert ticks > 20
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_fork_leaves_both_processes_with_a_working_client(
     client: hushtable.Client, weight: np.ndarray
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated, NoReturn
 
@@ -10,7 +11,7 @@ import typer
 from .. import __version__
 from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
 from . import bench, certificates, doctor, lookup, serve, table
-from .output import fail, usage_hint
+from .output import fail, unfold, usage_hint
 
 __all__ = ["app", "main"]
 
@@ -27,6 +28,10 @@ serve.register(app)
 lookup.register(app)
 certificates.register(app)
 doctor.register(app)
+for group in (app, table.app, bench.app):
+    for command in group.registered_commands:
+        # typer keeps a docstring's own line breaks, which then break lines a second time.
+        command.help = unfold(inspect.getdoc(command.callback) or "")
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,6 +22,11 @@ def examples(*lines: str) -> str:
     return "[bold]Examples:[/bold]\n\n" + "\n\n".join(f"  $ {escape(line)}" for line in lines)
 
 
+def unfold(text: str) -> str:
+    """Paragraphs of one line each."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 def print_json(record: Mapping[str, Any]) -> None:
     """One line of JSON."""
     print(json.dumps(record), flush=True)
