@@ -11,7 +11,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
-use crate::error::ServedTable;
 use crate::info::version_from_wire;
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, TableInfo};
@@ -278,10 +277,12 @@ async fn open(
         (side, _) => return Err(Error::SameSide { left: left_url, right: right_url, side }),
     }
     if (l.version, l.shape, l.dim, l.dtype) != (r.version, r.shape, r.dim, r.dtype) {
-        let served = |url, info: TableInfo| {
-            Box::new(ServedTable { url, name: info.name, version: info.version })
-        };
-        return Err(Error::TablesDiffer { left: served(left_url, l), right: served(right_url, r) });
+        return Err(Error::TablesDiffer {
+            left: left_url,
+            left_version: l.version,
+            right: right_url,
+            right_version: r.version,
+        });
     }
     for (url, info) in [(left_url, &l), (right_url, &r)] {
         if !info.prgs.contains(&prg) {

@@ -166,12 +166,19 @@ pub enum Error {
         side: Side,
     },
     /// The servers hold different tables.
-    #[error("{left}, {right}: serve the same bundle from both")]
+    #[error(
+        "{left} serves table version {left_version}, {right} serves {right_version}: serve the \
+         same bundle from both"
+    )]
     TablesDiffer {
-        /// What the left server holds.
-        left: Box<ServedTable>,
-        /// What the right server holds.
-        right: Box<ServedTable>,
+        /// The left URL.
+        left: String,
+        /// The left table's version.
+        left_version: Version,
+        /// The right URL.
+        right: String,
+        /// The right table's version.
+        right_version: Version,
     },
     /// The client's generator is not one that a server accepts.
     #[error("{url} accepts keys of {accepted:?}, not {prg}: choose one of those")]
@@ -222,19 +229,6 @@ pub enum Error {
         /// What does not fit.
         defect: ReplyDefect,
     },
-}
-
-/// Which table a server holds.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{url} serves {name:?} version {version}")]
-#[non_exhaustive]
-pub struct ServedTable {
-    /// The server.
-    pub url: String,
-    /// The table's name.
-    pub name: String,
-    /// The table's version.
-    pub version: Version,
 }
 
 /// What does not fit in a reply.

@@ -31,7 +31,7 @@ pub mod wire;
 pub use blocking::BlockingClient;
 pub use client::{ClientSpec, Lookup, LookupClient, LookupStats};
 pub use endpoint::{EndpointSpec, Identity};
-pub use error::{Error, ReplyDefect, ServedTable};
+pub use error::{Error, ReplyDefect};
 pub use info::TableInfo;
 pub use refusal::{KeyDefect, Limit, Refusal};
 pub use server::{BoundServer, Server, raise_file_limit};

@@ -149,9 +149,11 @@ async fn servers_that_do_not_fit_are_told_apart() {
     assert_eq!((l, r, *side), (&left, &left, Side::Left));
 
     let error = connect(&left, &other.url()).await;
-    let Error::TablesDiffer { left: l, right: r } = &error else { panic!("{error:?}") };
-    assert_eq!((&l.url, l.version), (&left, table(100, 4, 1).version()));
-    assert_eq!((&r.url, r.version), (&other.url(), table(100, 4, 99).version()));
+    let Error::TablesDiffer { left: l, left_version, right: r, right_version } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!((l, *left_version), (&left, table(100, 4, 1).version()));
+    assert_eq!((r, *right_version), (&other.url(), table(100, 4, 99).version()));
 
     for url in ["localhost:4000", "ftp://127.0.0.1:1", "http://127.0.0.1:1/path", "", "http://"] {
         let error = connect(url, &right).await;

@@ -20,14 +20,17 @@ struct Sent {
     gone: bool,
 }
 
+/// A query: its request's number, and which of the request's it is.
+type Asked = (u64, usize);
+
 /// What one simulated server and its clients do, by a clock that only the simulator moves.
 struct Simulation {
     rng: ChaCha8Rng,
     limits: QueueLimits,
-    queue: Queue<(u64, usize), u64>,
+    queue: Queue<Asked, u64>,
     start: Instant,
     now: Duration,
-    running: Option<(Duration, Pass<(u64, usize), u64>)>,
+    running: Option<(Duration, Pass<Asked, u64>)>,
     sent: HashMap<u64, Sent>,
     refused: u64,
     passes: Vec<usize>,
