@@ -147,13 +147,16 @@ fn run(
     })
 }
 
+/// A certificate and its key.
+type PemPair = (String, String);
+
 /// A new local authority: its certificate, then certificate and key for a server of `names` and
 /// for a client, all PEM.
 #[pyfunction]
 pub(crate) fn make_certificates(
     py: Python<'_>,
     names: Vec<String>,
-) -> PyResult<(String, (String, String), (String, String))> {
+) -> PyResult<(String, PemPair, PemPair)> {
     let made = py.detach(|| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let ca = LocalCa::new()?;

@@ -139,7 +139,7 @@ pub(crate) fn verify_table(
 }
 
 fn parse_dtype(name: &str) -> Result<DType, Failure> {
-    name.parse().map_err(|error| Failure::config(error))
+    name.parse().map_err(Failure::config)
 }
 
 /// Calls a Python function with the progress, and keeps the first error that it raises.
