@@ -101,6 +101,7 @@ impl Simulation {
         let (_, pass) = self.running.take().unwrap();
         let mut queries = pass.queries.into_iter();
         let shares = pass.shares.len();
+        let mut finished = 0;
         for (i, (request, taken)) in pass.shares.into_iter().enumerate() {
             let id = request.receiver;
             let sent = self.sent.get_mut(&id).unwrap();
@@ -113,12 +114,39 @@ impl Simulation {
                 assert_eq!(sent.answered, sent.queries);
                 self.latencies.push(self.now - sent.arrived);
                 self.sent.remove(&id);
+                finished += 1;
             } else {
                 assert_eq!(i, shares - 1, "only a pass's last request goes on in the next");
                 self.queue.resume(request);
             }
         }
         assert_eq!(queries.next(), None);
+        self.queue.pass_ended(finished, self.start + self.now);
+    }
+
+    /// Runs `clients` that ask again `think` after each answer, until `end`.
+    fn run_closed(&mut self, clients: u64, think: impl Fn(u64) -> Duration, end: Duration) {
+        // When each client asks next.
+        let mut asks: HashMap<u64, Duration> = (0..clients).map(|id| (id, think(id))).collect();
+        while self.now < end {
+            let wake = if self.running.is_none() { self.step() } else { None };
+            let ends = self.running.as_ref().map(|(end, _)| *end);
+            let asker = asks.iter().map(|(&id, &at)| (at, id)).min();
+            let arrives = asker.map(|(at, _)| at);
+            let event = [ends, arrives, wake].into_iter().flatten().min().unwrap();
+            self.now = event.max(self.now);
+            if ends == Some(event) {
+                self.finish_pass();
+                for id in 0..clients {
+                    if !self.sent.contains_key(&id) && !asks.contains_key(&id) {
+                        asks.insert(id, self.now + think(id));
+                    }
+                }
+            } else if let Some((_, id)) = asker.filter(|(at, _)| *at == event) {
+                asks.remove(&id);
+                self.arrive(id, 1);
+            }
+        }
     }
 
     /// Runs `requests` that come `gap` apart on average.
@@ -202,6 +230,55 @@ fn under_load_passes_are_full_and_follow_each_other() {
     assert!(busy.as_secs_f64() > 0.99 * simulation.now.as_secs_f64(), "{busy:?}");
     let full = simulation.passes.iter().filter(|&&queries| queries == 256).count();
     assert!(full as f64 > 0.98 * simulation.passes.len() as f64, "{full}");
+}
+
+#[test]
+fn clients_that_ask_again_at_once_share_every_pass_and_leave_no_idle_window() {
+    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    // They begin all at once, or spread over several passes, which first makes groups of them.
+    for spread_us in [0, 700] {
+        let mut simulation = Simulation::new(1, limits);
+        let think = |id: u64| Duration::from_micros(200 + 20 * id);
+        let begun = std::cell::RefCell::new(HashSet::new());
+        let think = |id: u64| match begun.borrow_mut().insert(id) {
+            true => think(id) + Duration::from_micros(spread_us * id),
+            false => think(id),
+        };
+        simulation.run_closed(64, think, Duration::from_secs(2));
+        let late = &simulation.passes[simulation.passes.len() / 2..];
+        assert!(late.iter().all(|&queries| queries == 64), "{late:?}");
+        // The last client is back 1,460 microseconds after a pass: nothing else is waited for.
+        let cycle = Simulation::pass_time(64) + Duration::from_micros(200 + 20 * 63);
+        let worst = *simulation.latencies.last_chunk::<64>().unwrap().iter().max().unwrap();
+        assert!(worst <= cycle, "{worst:?} against {cycle:?}");
+    }
+}
+
+#[test]
+fn a_client_alone_that_asks_again_at_once_waits_for_nothing() {
+    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let mut simulation = Simulation::new(1, limits);
+    simulation.run_closed(1, |_| Duration::from_micros(50), Duration::from_millis(200));
+    let pass = Simulation::pass_time(1);
+    assert_eq!(simulation.latencies[0], WINDOW + pass);
+    assert!(simulation.latencies[1..].iter().all(|&latency| latency == pass));
+    assert!(simulation.latencies.len() > 20);
+}
+
+#[test]
+fn a_crowd_that_does_not_come_back_is_waited_for_no_longer_than_a_window() {
+    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let mut simulation = Simulation::new(1, limits);
+    // Of ten clients nine leave after their first request.
+    let begun = std::cell::RefCell::new(HashSet::new());
+    let think = |id: u64| match begun.borrow_mut().insert(id) || id == 0 {
+        true => Duration::from_micros(10),
+        false => Duration::from_secs(100),
+    };
+    simulation.run_closed(10, think, Duration::from_millis(200));
+    let pass = Simulation::pass_time(1);
+    assert_eq!(simulation.latencies[10], WINDOW + pass);
+    assert!(simulation.latencies[11..].iter().all(|&latency| latency == pass));
 }
 
 #[test]

@@ -10,8 +10,9 @@ use std::vec;
 /// When passes start and how much waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// A pass starts no later than this after the arrival of its oldest query, provided the last
-    /// pass is over.
+    /// A pass starts no later than this after its oldest request came or the last pass ended,
+    /// whichever is later. A request thus has its answer after a window and two passes at most,
+    /// unless more comes than passes can answer.
     pub window: Duration,
     /// Most queries in one pass; at least 1.
     pub batch_queries_max: usize,
@@ -25,6 +26,8 @@ pub struct Queue<Q, R> {
     waiting: VecDeque<Waiting<Q, R>>,
     /// Queries in `waiting`, and those still to come of a request that is in the current pass.
     queries: usize,
+    /// The last pass's end, and how many requests had been answered by it or waited then.
+    last_pass: Option<(Instant, usize)>,
 }
 
 /// A request with queries that no pass has taken yet.
@@ -85,7 +88,7 @@ pub enum Wake {
 impl<Q, R> Queue<Q, R> {
     /// An empty queue.
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, waiting: VecDeque::new(), queries: 0 }
+        Self { limits, waiting: VecDeque::new(), queries: 0, last_pass: None }
     }
 
     /// Queries that wait.
@@ -106,10 +109,29 @@ impl<Q, R> Queue<Q, R> {
         self.queries += queries.len();
         self.waiting.push_back(Waiting { queries: queries.into_iter(), arrived: now, receiver });
         let full = self.limits.batch_queries_max;
-        Ok(match before == 0 || (before < full && self.queries >= full) {
+        let fills = before < full && self.queries >= full;
+        let completes = self.crowd().is_some_and(|crowd| crowd == self.waiting.len());
+        Ok(match before == 0 || fills || completes {
             true => Wake::Worker,
             false => Wake::Nobody,
         })
+    }
+
+    /// How many requests make it pointless to wait for more: those of the last pass's clients,
+    /// answered or waiting. `None` where nothing came for so long that it says nothing.
+    ///
+    /// Clients that wait for one answer before they ask again (most do) come back together after a
+    /// pass. Without this, the server would idle for the rest of a window that nobody else is going
+    /// to use.
+    fn crowd(&self) -> Option<usize> {
+        let (ended, crowd) = self.last_pass?;
+        let oldest = self.waiting.front()?;
+        (oldest.arrived <= ended + self.limits.window).then_some(crowd)
+    }
+
+    /// Takes note that a pass is over which answered the last of `finished` requests.
+    pub fn pass_ended(&mut self, finished: usize, now: Instant) {
+        self.last_pass = Some((now, finished + self.waiting.len()));
     }
 
     /// Forgets every waiting request whose receiver is gone.
@@ -125,13 +147,15 @@ impl<Q, R> Queue<Q, R> {
 
     /// The next step of a free worker: requests whose receiver is gone are dropped unanswered.
     ///
-    /// A pass is due when it is full or its oldest request has waited for the window. A pass that
-    /// ran meanwhile counts as waiting, so under load one pass follows on the other.
+    /// A pass is due when it is full, when all have come that are likely to, or when its oldest
+    /// request has waited for the window with no pass running.
     pub fn next(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Next<Q, R> {
         self.purge(is_gone);
         let Some(oldest) = self.waiting.front() else { return Next::Idle };
-        let due = oldest.arrived + self.limits.window;
-        if self.queries < self.limits.batch_queries_max && now < due {
+        let since = self.last_pass.map_or(oldest.arrived, |(ended, _)| ended.max(oldest.arrived));
+        let due = since + self.limits.window;
+        let complete = self.crowd().is_some_and(|crowd| self.waiting.len() >= crowd);
+        if self.queries < self.limits.batch_queries_max && !complete && now < due {
             return Next::Wait(due);
         }
         let size = self.queries.min(self.limits.batch_queries_max);

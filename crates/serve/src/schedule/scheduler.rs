@@ -203,7 +203,9 @@ impl<A: Answerer> Shared<A> {
                 Next::Pass(pass) => {
                     self.spec.metrics.queued.set(state.queue.queries() as i64);
                     drop(state);
+                    let requests = pass.shares.len();
                     let unfinished = self.run(pass, now, &mut answers);
+                    let finished = requests - usize::from(unfinished.is_some());
                     let mut state = self.lock();
                     state.pass = (state.pass * 7 + now.elapsed()) / 8;
                     match unfinished {
@@ -214,6 +216,7 @@ impl<A: Answerer> Shared<A> {
                         }
                         None => {}
                     }
+                    state.queue.pass_ended(finished, Instant::now());
                     state
                 }
             };
