@@ -109,8 +109,10 @@ impl From<PirError> for Failure {
             PirError::TooManyIds { .. } => "TooManyIds",
             PirError::VersionMismatch { .. } | PirError::VersionChanged { .. } => "VersionMismatch",
             PirError::Side { .. } => "SwappedServers",
+            PirError::Threads { .. } => "ConfigError",
             PirError::Rows { .. }
             | PirError::RowBytes { .. }
+            | PirError::Table { .. }
             | PirError::TableBytes { .. }
             | PirError::Memory { .. } => "TableError",
             PirError::AnswerBytes { .. } => "ProtocolError",
