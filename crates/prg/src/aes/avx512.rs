@@ -1,9 +1,10 @@
-//! VAES: four blocks a register, eight registers in flight.
+//! VAES: four blocks a register.
 //!
-//! One `vaesenc zmm` a cycle with a latency of four (Zen 4) needs four in flight to be kept busy;
-//! eight leave room for loads, whitening and stores to overlap. The inner round keys stay in
-//! registers. A control bit becomes a mask register that selects the correction: no branch and no
-//! address depends on a node.
+//! One `vaesenc zmm` a cycle with a latency of four (Zen 4) needs four registers in flight. A
+//! conversion keeps eight. An expansion keeps four: with eight, its constants no longer fit beside
+//! them, and the spills cost more than the slack gains. Round keys stay in registers. A control
+//! bit becomes a mask register that selects the correction: no branch and no address depends on a
+//! node.
 
 use super::{ROUND_KEYS, sigma_of_tweak};
 use std::arch::asm;
@@ -18,12 +19,12 @@ const SWAP_HALVES: i32 = 0b01_00_11_10;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 pub(super) fn expand(nodes: &[u128], correction: &[u128; 2], children: &mut [u128]) {
     let keys = ExpandKeys::new(correction);
-    let (chunks, nodes) = nodes.as_chunks::<{ 4 * LANES }>();
-    let (out_chunks, children) = children.split_at_mut(2 * 4 * LANES * chunks.len());
-    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 2 * 4 * LANES }>();
+    let (chunks, nodes) = nodes.as_chunks::<{ 2 * LANES }>();
+    let (out_chunks, children) = children.split_at_mut(2 * 2 * LANES * chunks.len());
+    let (out_chunks, _) = out_chunks.as_chunks_mut::<{ 2 * 2 * LANES }>();
     for (chunk, out) in chunks.iter().zip(out_chunks) {
         let (groups, _) = chunk.as_chunks::<LANES>();
-        let x = [load(&groups[0]), load(&groups[1]), load(&groups[2]), load(&groups[3])];
+        let x = [load(&groups[0]), load(&groups[1])];
         let (out, _) = out.as_chunks_mut::<LANES>();
         for (out, pair) in out.chunks_exact_mut(2).zip(keys.hash(x)) {
             store(&mut out[0], pair[0]);
