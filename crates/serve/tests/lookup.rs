@@ -8,7 +8,8 @@ use common::{Certificates, Pair, Running, row, spec, table};
 use hushtable_pir::dpf::Side;
 use hushtable_prg::PrgKind;
 use hushtable_serve::{
-    BlockingClient, ClientSpec, EndpointSpec, Error, Identity, LookupClient, Server, ServerSpec,
+    BlockingClient, ClientSpec, EndpointSpec, Error, Identity, LookupClient, Refusal, Server,
+    ServerSpec,
 };
 use hushtable_table::{DType, Table, decode_rows};
 
@@ -241,4 +242,82 @@ async fn shapes_at_the_edges_are_served() {
         let expected = [row(&table(), table().rows() - 1), row(&table(), 0)].concat();
         assert_eq!(rows, expected);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_is_asked_again_until_the_lookup_is_out_of_time() {
+    let limits = |spec| ServerSpec {
+        window_us: Some(20_000),
+        queue_keys_max: 4,
+        keys_per_request_max: Some(4),
+        ..spec
+    };
+    let servers = Pair::start_with(|| table(100, 4, 1), limits);
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let client = std::sync::Arc::new(client);
+    let lookups: Vec<_> = (0..12u64)
+        .map(|id| {
+            let client = std::sync::Arc::clone(&client);
+            tokio::spawn(async move { client.lookup(&[id], 4).await.unwrap() })
+        })
+        .collect();
+    let mut retries = 0;
+    for (id, lookup) in (0..).zip(lookups) {
+        let lookup = lookup.await.unwrap();
+        assert_eq!(lookup.rows, row(&table(100, 4, 1), id));
+        retries += lookup.stats.retries;
+    }
+    assert!(retries > 0, "twelve lookups of four keys fit a queue of four?");
+
+    // A queue that never empties: the refusal comes back once there is no time for another try.
+    let stuck = |spec| ServerSpec { window_us: Some(60_000_000), drain_ms_max: 0, ..limits(spec) };
+    let servers = Pair::start_with(|| table(100, 4, 1), stuck);
+    let spec = ClientSpec {
+        call_max: Duration::from_millis(700),
+        lookup_max: Duration::from_millis(300),
+        ..servers.client_spec()
+    };
+    let patient = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let hurried = LookupClient::connect(&spec).await.unwrap();
+    let waiting = tokio::spawn(async move { patient.lookup(&[1], 4).await });
+    while servers.left.metric("hushtable_queue_keys").await < 4.0
+        || servers.right.metric("hushtable_queue_keys").await < 4.0
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let started = std::time::Instant::now();
+    let error = hurried.lookup(&[1], 4).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    let busy = matches!(&error, Error::Refused { refusal: Refusal::Busy { .. }, .. });
+    assert!(busy, "{error:?}");
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_too_long_is_not_waited_for() {
+    let slow = |spec| ServerSpec { window_us: Some(60_000_000), drain_ms_max: 0, ..spec };
+    let servers = Pair::start_with(|| table(100, 4, 1), slow);
+    let spec = ClientSpec { call_max: Duration::from_millis(200), ..servers.client_spec() };
+    let client = LookupClient::connect(&spec).await.unwrap();
+    let error = client.lookup(&[1], 1).await.unwrap_err();
+    let Error::Timeout { after, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*after, Duration::from_millis(200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_tells_those_who_watch_and_does_not_wait_for_them() {
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+    let mut server = Running::start(Server::of_table(spec(Side::Left), table(100, 4, 1)).unwrap());
+    let endpoint = tonic::transport::Endpoint::from_shared(server.url()).unwrap();
+    let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+    let request = HealthCheckRequest { service: "hushtable.v1.PrivateLookup".into() };
+    let mut watch = health.watch(request).await.unwrap().into_inner();
+    let (serving, not_serving) = (1, 2);
+    assert_eq!(watch.message().await.unwrap().unwrap().status, serving);
+    let started = std::time::Instant::now();
+    server.signal();
+    assert_eq!(watch.message().await.unwrap().unwrap().status, not_serving);
+    tokio::task::spawn_blocking(|| server.stop()).await.unwrap().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
