@@ -66,11 +66,11 @@ class Story:
             roles.add_column(column)
         for row in (
             (
-                "keep your history and never send it",
+                "keep your history, send none of it",
                 "holds the whole table",
                 "holds the same table",
             ),
-            ("make two keys for each row you want", "gets one key: noise", "gets the other: noise"),
+            ("make two keys for each row", "gets one key: noise", "gets the other: noise"),
             (
                 "XOR the two answers: your row",
                 "XORs the rows its key selects",
@@ -176,7 +176,7 @@ class Story:
         )
         keys = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         keys.add_column("looked up")
-        keys.add_column("for all alike", style="dim", no_wrap=True)
+        keys.add_column("same for all", style="dim", no_wrap=True)
         keys.add_column("the key begins", no_wrap=True)
         for name, key in (
             (_short(film), overheard.once),
