@@ -8,6 +8,7 @@ not, they take and return numpy arrays.
 
 from __future__ import annotations
 
+import abc
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -42,14 +43,15 @@ class RowSource(Protocol):
         ...
 
 
-class _NumpyModule:
+class _NumpyModule(abc.ABC):
     """What is left of ``torch.nn.Module`` without torch: a layer can be called."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
+    @abc.abstractmethod
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+        """What the layer computes."""
 
 
 if TYPE_CHECKING:
@@ -210,7 +212,7 @@ class PrivateEmbeddingBag(_Layer):
                 ``mode="sum"``.
 
         Raises:
-            NotImplementedError: ``per_sample_weights`` with another mode than sum.
+            ConfigError: ``per_sample_weights`` with another mode than sum.
             ValueError: shapes or offsets that do not fit.
             IdOutOfRange, TooManyIds, ServerError: as :meth:`PrivateEmbedding.forward`.
         """
@@ -219,7 +221,7 @@ class PrivateEmbeddingBag(_Layer):
         weights = None
         if per_sample_weights is not None:
             if self.mode != "sum":
-                raise NotImplementedError(
+                raise ConfigError(
                     f'per_sample_weights need mode="sum", this layer has mode={self.mode!r}'
                 )
             weights = _weight_array(per_sample_weights)

@@ -150,7 +150,7 @@ def test_bad_bags_are_refused(weight: np.ndarray, input: Any, offsets: Any, text
 
 def test_bad_arguments_are_refused(weight: np.ndarray) -> None:
     table = hushtable.Table.from_weight(weight)
-    with pytest.raises(NotImplementedError, match='mode="sum"'):
+    with pytest.raises(hushtable.ConfigError, match='mode="sum"'):
         PrivateEmbeddingBag(table)(np.array([[1]]), per_sample_weights=np.array([[1.0]]))
     with pytest.raises(ValueError, match="shape"):
         PrivateEmbeddingBag(table, mode="sum")(np.array([[1]]), per_sample_weights=np.array([1.0]))

@@ -22,3 +22,6 @@ pub use engine::{CpuEngine, EngineSpec};
 pub use error::Error;
 pub use kernel::floor;
 pub use shape::TableShape;
+
+// What a caller must name to make an engine, a client or a key.
+pub use hushtable_prg::{Platform, Prg, PrgKind};

@@ -4,8 +4,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Reply};
-use hushtable_prg::PrgKind;
 use hushtable_table::decode_rows;
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hushtable_pir::dpf::{self, Reply, Side};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec};
-use hushtable_prg::{Platform, PrgKind};
+use hushtable_pir::{Platform, PrgKind};
 use hushtable_table::Table;
 
 use crate::{Error, ServerSpec};

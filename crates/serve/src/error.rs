@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
-use hushtable_prg::PrgKind;
 use hushtable_table::Version;
 
 use crate::Refusal;

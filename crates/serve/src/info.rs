@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use hushtable_pir::PrgKind;
 use hushtable_pir::{TableShape, dpf::Side};
-use hushtable_prg::PrgKind;
 use hushtable_table::{DType, Version};
 
 use crate::{ReplyDefect, wire};

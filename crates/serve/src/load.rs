@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Reply, Side};
-use hushtable_prg::PrgKind;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

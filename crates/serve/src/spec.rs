@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
-use hushtable_prg::PrgKind;
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 

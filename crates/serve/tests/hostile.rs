@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{Certificates, Pair, Running, raw, row, spec, table};
 use h2::client::SendRequest;
+use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Key, Side};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape};
-use hushtable_prg::PrgKind;
 use hushtable_serve::wire::AnswerRequest;
 use hushtable_serve::{
     ClientSpec, EndpointSpec, Error, LookupClient, Server, ServerSpec, raise_file_limit,

@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Certificates, Pair, Running, row, spec, table};
+use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
-use hushtable_prg::PrgKind;
 use hushtable_serve::{
     BlockingClient, ClientSpec, EndpointSpec, Error, Identity, LookupClient, Refusal, Server,
     ServerSpec,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use common::{Pair, Running, raw, spec, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::dpf::{self, Domain, Group, KeyPair, Side};
-use hushtable_prg::{Platform, Prg, PrgKind};
+use hushtable_pir::{Platform, Prg, PrgKind};
 use hushtable_serve::wire::{AnswerRequest, TableInfoRequest};
 use hushtable_serve::{Server, ServerSpec};
 use hushtable_table::Version;
