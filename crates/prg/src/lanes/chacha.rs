@@ -1,6 +1,8 @@
 //! ChaCha with 128-bit keys (Bernstein, "ChaCha, a variant of Salsa20", 2008).
 
 use super::Core;
+use super::group::{Block32, each_block};
+use super::vector::Vector;
 
 /// "expand 16-byte k": Bernstein's constants for 128-bit keys.
 const TAU: [u32; 4] = [0x6170_7865, 0x3120_646e, 0x7962_2d36, 0x6b20_6574];
@@ -12,49 +14,35 @@ pub(crate) struct ChaCha<const ROUNDS: usize>;
 
 impl<const ROUNDS: usize> Core for ChaCha<ROUNDS> {
     #[inline(always)]
-    fn children<const N: usize>(seeds: &[u128; N]) -> [[u128; 2]; N] {
-        let block = block::<ROUNDS, N>(&state(seeds, 0));
-        std::array::from_fn(|lane| gather(&block, lane))
+    fn expand<V: Vector>(nodes: &[u128], correction: &[u128; 2], children: &mut [u128]) {
+        each_block::<Self, V, 2>(nodes, 0, correction, children);
     }
 
     #[inline(always)]
-    fn leaves<const N: usize>(seeds: &[u128; N]) -> [[u128; 4]; N] {
-        let block = block::<ROUNDS, N>(&state(seeds, 1));
-        std::array::from_fn(|lane| gather(&block, lane))
+    fn convert<V: Vector>(nodes: &[u128], correction: &[u128; 4], leaves: &mut [u128]) {
+        each_block::<Self, V, 4>(nodes, 1, correction, leaves);
     }
 }
 
-/// One lane's words as little-endian `u128`s.
-#[inline(always)]
-pub(super) fn gather<const N: usize, const W: usize>(
-    block: &[[u32; N]; 16],
-    lane: usize,
-) -> [u128; W] {
-    std::array::from_fn(|j| {
-        (0..4).fold(0, |word, k| word | u128::from(block[4 * j + k][lane]) << (32 * k))
-    })
+impl<const ROUNDS: usize> Block32 for ChaCha<ROUNDS> {
+    /// Constants, key, key again, 64-bit counter, 64-bit nonce.
+    #[inline(always)]
+    fn block<V: Vector>(seed: [V; 4], counter: u32) -> [V; 16] {
+        let mut state = [V::splat32(0); 16];
+        for (word, constant) in TAU.into_iter().enumerate() {
+            state[word] = V::splat32(constant);
+        }
+        state[4..8].copy_from_slice(&seed);
+        state[8..12].copy_from_slice(&seed);
+        state[12] = V::splat32(counter);
+        hash::<ROUNDS, V>(&state)
+    }
 }
 
-/// Word `word` of every seed.
+/// The ChaCha block function of any state.
 #[inline(always)]
-pub(super) fn seed_words<const N: usize>(seeds: &[u128; N], word: usize) -> [u32; N] {
-    std::array::from_fn(|lane| (seeds[lane] >> (32 * word)) as u32)
-}
-
-/// Constants, key, key again, 64-bit counter, 64-bit nonce.
-#[inline(always)]
-fn state<const N: usize>(seeds: &[u128; N], counter: u32) -> [[u32; N]; 16] {
-    std::array::from_fn(|word| match word {
-        0..4 => [TAU[word]; N],
-        4..12 => seed_words(seeds, word % 4),
-        12 => [counter; N],
-        _ => [0; N],
-    })
-}
-
-#[inline(always)]
-fn block<const ROUNDS: usize, const N: usize>(input: &[[u32; N]; 16]) -> [[u32; N]; 16] {
-    let mut x = *input;
+fn hash<const ROUNDS: usize, V: Vector>(state: &[V; 16]) -> [V; 16] {
+    let mut x = *state;
     for _ in 0..ROUNDS / 2 {
         quarter_round(&mut x, [0, 4, 8, 12]);
         quarter_round(&mut x, [1, 5, 9, 13]);
@@ -65,57 +53,47 @@ fn block<const ROUNDS: usize, const N: usize>(input: &[[u32; N]; 16]) -> [[u32; 
         quarter_round(&mut x, [2, 7, 8, 13]);
         quarter_round(&mut x, [3, 4, 9, 14]);
     }
-    for (x, input) in x.iter_mut().zip(input) {
-        for lane in 0..N {
-            x[lane] = x[lane].wrapping_add(input[lane]);
-        }
+    for (x, state) in x.iter_mut().zip(state) {
+        *x = x.add32(*state);
     }
     x
 }
 
 #[inline(always)]
-fn quarter_round<const N: usize>(x: &mut [[u32; N]; 16], [a, b, c, d]: [usize; 4]) {
-    add_xor_rotate(x, a, b, d, 16);
-    add_xor_rotate(x, c, d, b, 12);
-    add_xor_rotate(x, a, b, d, 8);
-    add_xor_rotate(x, c, d, b, 7);
-}
-
-/// a += b; d ^= a; d <<<= bits
-#[inline(always)]
-fn add_xor_rotate<const N: usize>(x: &mut [[u32; N]; 16], a: usize, b: usize, d: usize, bits: u32) {
-    for lane in 0..N {
-        x[a][lane] = x[a][lane].wrapping_add(x[b][lane]);
-        x[d][lane] = (x[d][lane] ^ x[a][lane]).rotate_left(bits);
-    }
+fn quarter_round<V: Vector>(x: &mut [V; 16], [a, b, c, d]: [usize; 4]) {
+    x[a] = x[a].add32(x[b]);
+    x[d] = x[d].xor(x[a]).rotate32::<16>();
+    x[c] = x[c].add32(x[d]);
+    x[b] = x[b].xor(x[c]).rotate32::<12>();
+    x[a] = x[a].add32(x[b]);
+    x[d] = x[d].xor(x[a]).rotate32::<8>();
+    x[c] = x[c].add32(x[d]);
+    x[b] = x[b].xor(x[c]).rotate32::<7>();
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::vector::Portable;
     use super::*;
-    use chacha20::cipher::{KeyIvInit, StreamCipher};
+    use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
     use proptest::prelude::*;
 
-    /// Block of one lane, as bytes.
-    fn bytes(block: [[u32; 1]; 16]) -> [u8; 64] {
+    /// The lowest word of every register, as bytes.
+    fn bytes(block: [Portable; 16]) -> [u8; 64] {
         let mut out = [0; 64];
-        for (out, [word]) in out.chunks_exact_mut(4).zip(block) {
-            out.copy_from_slice(&word.to_le_bytes());
+        for (out, word) in out.chunks_exact_mut(4).zip(block) {
+            out.copy_from_slice(&word.0[0].to_le_bytes());
         }
         out
     }
 
-    /// The same permutation under the 256-bit key layout of RFC 8439.
+    /// The same function under the 256-bit key layout of RFC 8439.
     fn rfc_8439<const ROUNDS: usize>(key: [u8; 32], counter: u32, nonce: [u8; 12]) -> [u8; 64] {
-        let word =
-            |bytes: &[u8], i: usize| [u32::from_le_bytes(bytes[4 * i..][..4].try_into().unwrap())];
-        const SIGMA: &[u8] = b"expand 32-byte k";
-        bytes(block::<ROUNDS, 1>(&std::array::from_fn(|i| match i {
-            0..4 => word(SIGMA, i),
-            4..12 => word(&key, i - 4),
-            12 => [counter],
-            _ => word(&nonce, i - 13),
-        })))
+        let input = [b"expand 32-byte k", &key[..], &counter.to_le_bytes(), &nonce].concat();
+        let state = std::array::from_fn(|i| {
+            Portable::splat32(u32::from_le_bytes(input[4 * i..][..4].try_into().unwrap()))
+        });
+        bytes(hash::<ROUNDS, Portable>(&state))
     }
 
     #[test]
@@ -129,20 +107,52 @@ mod tests {
         );
     }
 
+    #[test]
+    fn blocks_0_and_1_of_the_zero_key_of_128_bits() {
+        // draft-strombergson-chacha-test-vectors-01, TC1, 128-bit key.
+        let block = |rounds, counter| {
+            let seed = [Portable::splat32(0); 4];
+            hex::encode(bytes(match rounds {
+                12 => ChaCha::<12>::block(seed, counter),
+                _ => ChaCha::<20>::block(seed, counter),
+            }))
+        };
+        assert_eq!(
+            block(20, 0),
+            "89670952608364fd00b2f90936f031c8e756e15dba04b8493d00429259b20f46\
+             cc04f111246b6c2ce066be3bfb32d9aa0fddfbc12123d4b9e44f34dca05a103f"
+        );
+        assert_eq!(
+            block(20, 1),
+            "6cd135c2878c832b5896b134f6142a9d4d8d0d8f1026d20a0a81512cbce6e975\
+             8a7143d021978022a384141a80cea3062f41f67a752e66ad3411984c787e30ad"
+        );
+        assert_eq!(
+            block(12, 0),
+            "e1047ba9476bf8ff312c01b4345a7d8ca5792b0ad467313f1dc412b5fdce3241\
+             0dea8b68bd774c36a920f092a04d3f95274fbeff97bc8491fcef37f85970b450"
+        );
+        assert_eq!(
+            block(12, 1),
+            "1d43b61a8f7e19fceddef368ae6bfb11101bd9fd3e4d127de30db2db1b472e76\
+             426803a45e15b962751986ef1d9d50f598a5dcdc9fa529a28357991e784ea20f"
+        );
+    }
+
     proptest! {
         #[test]
         fn block_function_agrees_with_the_chacha20_crate(
-            key: [u8; 32], counter in 0u32..u32::MAX, nonce: [u8; 12],
+            key: [u8; 32], counter in 0..u32::MAX, nonce: [u8; 12],
         ) {
             let mut expected = [0; 64];
             let mut cipher = chacha20::ChaCha20::new(&key.into(), &nonce.into());
-            chacha20::cipher::StreamCipherSeek::seek(&mut cipher, 64 * u64::from(counter));
+            cipher.seek(64 * u64::from(counter));
             cipher.apply_keystream(&mut expected);
             prop_assert_eq!(rfc_8439::<20>(key, counter, nonce), expected);
 
             let mut expected = [0; 64];
             let mut cipher = chacha20::ChaCha12::new(&key.into(), &nonce.into());
-            chacha20::cipher::StreamCipherSeek::seek(&mut cipher, 64 * u64::from(counter));
+            cipher.seek(64 * u64::from(counter));
             cipher.apply_keystream(&mut expected);
             prop_assert_eq!(rfc_8439::<12>(key, counter, nonce), expected);
         }

@@ -1,6 +1,8 @@
 //! SHA-256 of the seed and a counter byte, over the `sha2` crate.
 
 use super::Core;
+use super::group::each_seed;
+use super::vector::Vector;
 use sha2::block_api::compress256;
 
 /// Children are SHA-256(seed ‖ 0); the leaf is SHA-256(seed ‖ 1) ‖ SHA-256(seed ‖ 2).
@@ -9,17 +11,15 @@ use sha2::block_api::compress256;
 pub(crate) struct Sha256;
 
 impl Core for Sha256 {
-    #[inline(always)]
-    fn children<const N: usize>(seeds: &[u128; N]) -> [[u128; 2]; N] {
-        seeds.map(|seed| digest(seed, 0))
+    fn expand<V: Vector>(nodes: &[u128], correction: &[u128; 2], children: &mut [u128]) {
+        each_seed(nodes, correction, children, |seed| digest(seed, 0));
     }
 
-    #[inline(always)]
-    fn leaves<const N: usize>(seeds: &[u128; N]) -> [[u128; 4]; N] {
-        seeds.map(|seed| {
+    fn convert<V: Vector>(nodes: &[u128], correction: &[u128; 4], leaves: &mut [u128]) {
+        each_seed(nodes, correction, leaves, |seed| {
             let ([a, b], [c, d]) = (digest(seed, 1), digest(seed, 2));
             [a, b, c, d]
-        })
+        });
     }
 }
 
@@ -50,3 +50,27 @@ const INITIAL: [u32; 8] = [
     0x1f83_d9ab,
     0x5be0_cd19,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sha2::Digest;
+
+    #[test]
+    fn the_crate_is_sha_256_as_fips_180_has_it() {
+        assert_eq!(
+            hex::encode(sha2::Sha256::digest(b"abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn one_compression_is_the_whole_hash(seed: u128, counter: u8) {
+            let expected = sha2::Sha256::digest([&seed.to_le_bytes()[..], &[counter]].concat());
+            let digest = digest(seed, counter).map(u128::to_le_bytes);
+            prop_assert_eq!(digest.as_flattened(), &expected[..]);
+        }
+    }
+}

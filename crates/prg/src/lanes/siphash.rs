@@ -1,74 +1,104 @@
 //! SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012).
 
 use super::Core;
+use super::group::{Word64, each_word};
+use super::vector::Vector;
 
-/// SipHash-2-4 keyed with the seed, on the one-byte messages 0 to 3 (children) and 4 to 11 (leaf).
+/// SipHash-2-4 keyed with the seed, on the one-byte messages 0 to 3 (children) and 4 to 11 (leaf);
+/// of each two, the first message makes the low half of a 128-bit word.
 pub(crate) struct SipHash24;
 
 impl Core for SipHash24 {
     #[inline(always)]
-    fn children<const N: usize>(seeds: &[u128; N]) -> [[u128; 2]; N] {
-        words(seeds, 0)
+    fn expand<V: Vector>(nodes: &[u128], correction: &[u128; 2], children: &mut [u128]) {
+        each_word::<Self, V, 2>(nodes, 0, correction, children);
     }
 
     #[inline(always)]
-    fn leaves<const N: usize>(seeds: &[u128; N]) -> [[u128; 4]; N] {
-        words(seeds, 4)
+    fn convert<V: Vector>(nodes: &[u128], correction: &[u128; 4], leaves: &mut [u128]) {
+        each_word::<Self, V, 4>(nodes, 4, correction, leaves);
     }
 }
 
-/// `W` 128-bit words a seed from the messages `first`, `first + 1`, …; the lower message is the
-/// lower half of its word.
-#[inline(always)]
-fn words<const N: usize, const W: usize>(seeds: &[u128; N], first: u8) -> [[u128; W]; N] {
-    let mut out = [[0; W]; N];
-    for j in 0..W {
-        let low = tags(seeds, first + 2 * j as u8);
-        let high = tags(seeds, first + 2 * j as u8 + 1);
-        for lane in 0..N {
-            out[lane][j] = u128::from(low[lane]) | u128::from(high[lane]) << 64;
-        }
-    }
-    out
-}
-
-/// SipHash-2-4 of the one-byte message `message` under every seed.
-#[inline(always)]
-fn tags<const N: usize>(seeds: &[u128; N], message: u8) -> [u64; N] {
-    // A message of under eight bytes is one word: its bytes, then its length in the top byte.
-    let word = 1 << 56 | u64::from(message);
-    let low = seeds.map(|seed| seed as u64);
-    let high = seeds.map(|seed| (seed >> 64) as u64);
-    let mut v = [
-        low.map(|k| k ^ 0x736f_6d65_7073_6575),
-        high.map(|k| k ^ 0x646f_7261_6e64_6f6d),
-        low.map(|k| k ^ 0x6c79_6765_6e65_7261),
-        high.map(|k| k ^ 0x7465_6462_7974_6573 ^ word),
-    ];
-    sip_round(&mut v);
-    sip_round(&mut v);
-    v[0] = v[0].map(|v0| v0 ^ word);
-    v[2] = v[2].map(|v2| v2 ^ 0xff);
-    for _ in 0..4 {
+impl Word64 for SipHash24 {
+    #[inline(always)]
+    fn word<V: Vector>([low, high]: [V; 2], message: u8) -> V {
+        // A message of under eight bytes is one word: its bytes, then its length in the top byte.
+        let word = V::splat64(1 << 56 | u64::from(message));
+        // "somepseudorandomlygeneratedbytes"
+        let mut v = [
+            low.xor(V::splat64(0x736f_6d65_7073_6575)),
+            high.xor(V::splat64(0x646f_7261_6e64_6f6d)),
+            low.xor(V::splat64(0x6c79_6765_6e65_7261)),
+            high.xor(V::splat64(0x7465_6462_7974_6573)),
+        ];
+        v[3] = v[3].xor(word);
         sip_round(&mut v);
+        sip_round(&mut v);
+        v[0] = v[0].xor(word);
+        v[2] = v[2].xor(V::splat64(0xff));
+        for _ in 0..4 {
+            sip_round(&mut v);
+        }
+        v[0].xor(v[1]).xor(v[2].xor(v[3]))
     }
-    std::array::from_fn(|lane| v[0][lane] ^ v[1][lane] ^ v[2][lane] ^ v[3][lane])
 }
 
 #[inline(always)]
-fn sip_round<const N: usize>(v: &mut [[u64; N]; 4]) {
-    for lane in 0..N {
-        let [mut v0, mut v1, mut v2, mut v3] = [v[0][lane], v[1][lane], v[2][lane], v[3][lane]];
-        v0 = v0.wrapping_add(v1);
-        v2 = v2.wrapping_add(v3);
-        v1 = v1.rotate_left(13) ^ v0;
-        v3 = v3.rotate_left(16) ^ v2;
-        v0 = v0.rotate_left(32);
-        v2 = v2.wrapping_add(v1);
-        v0 = v0.wrapping_add(v3);
-        v1 = v1.rotate_left(17) ^ v2;
-        v3 = v3.rotate_left(21) ^ v0;
-        v2 = v2.rotate_left(32);
-        [v[0][lane], v[1][lane], v[2][lane], v[3][lane]] = [v0, v1, v2, v3];
+fn sip_round<V: Vector>(v: &mut [V; 4]) {
+    v[0] = v[0].add64(v[1]);
+    v[2] = v[2].add64(v[3]);
+    v[1] = v[1].rotate64::<13>().xor(v[0]);
+    v[3] = v[3].rotate64::<16>().xor(v[2]);
+    v[0] = v[0].rotate64::<32>();
+    v[2] = v[2].add64(v[1]);
+    v[0] = v[0].add64(v[3]);
+    v[1] = v[1].rotate64::<17>().xor(v[2]);
+    v[3] = v[3].rotate64::<21>().xor(v[0]);
+    v[2] = v[2].rotate64::<32>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vector::Portable;
+    use super::*;
+    use proptest::prelude::*;
+    use siphasher::sip::SipHasher24;
+    use std::hash::Hasher;
+
+    fn tag(key: u128, message: u8) -> u64 {
+        let key = [key as u64, (key >> 64) as u64].map(Portable::splat64);
+        let mut word = 0;
+        SipHash24::word(key, message).store_lane(0, &mut word);
+        word as u64
+    }
+
+    fn tag_by_crate(key: u128, message: &[u8]) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&key.to_le_bytes());
+        hasher.write(message);
+        hasher.finish()
+    }
+
+    /// The key of the paper's appendix A.
+    const KEY: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
+
+    #[test]
+    fn the_authors_vector_of_one_byte() {
+        // vectors.h of the reference code, second line: the message 00.
+        assert_eq!(tag(KEY, 0).to_le_bytes(), [0xfd, 0x67, 0xdc, 0x93, 0xc5, 0x39, 0xf8, 0x74]);
+    }
+
+    #[test]
+    fn the_crate_is_the_papers_siphash() {
+        // Appendix A: the message 00 01 … 0e.
+        let message: Vec<u8> = (0..15).collect();
+        assert_eq!(tag_by_crate(KEY, &message), 0xa129_ca61_49be_45e5);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_siphasher_crate(key: u128, message: u8) {
+            prop_assert_eq!(tag(key, message), tag_by_crate(key, &[message]));
+        }
     }
 }
