@@ -39,7 +39,7 @@ demo: setup ## Private recommendations, and nearest words, through two server pr
 test: lint test-rust test-caps docs test-python ## Everything that CI runs
 
 test-rust: setup
-	cargo test --workspace --exclude hushtable-python --quiet
+	cargo test --workspace --exclude hushtable-python --quiet --no-fail-fast
 
 test-caps: setup
 	@for cap in $(CAPS); do \
