@@ -6,8 +6,8 @@
 //! > H(x) = π(σ(x)) ⊕ σ(x),
 //!
 //! MMO^σ of Guo, Katz, Wang and Yu, "Efficient and Secure Multiparty Computation from Fixed-Key
-//! Block Ciphers" (IEEE S&P 2020, ePrint 2019/074), section 7.2; proved correlation robust there
-//! with π an ideal permutation. The tweaks j = 0..=5 are 128-bit integers XORed to the seed:
+//! Block Ciphers" (IEEE S&P 2020, ePrint 2019/074), section 7.3: circular correlation robust with π
+//! an ideal permutation. The tweaks j = 0..=5 are 128-bit integers XORed to the seed:
 //! L(s) = H(s), R(s) = H(s ⊕ 1), C(s) = H(s ⊕ 2) ‖ H(s ⊕ 3) ‖ H(s ⊕ 4) ‖ H(s ⊕ 5).
 //!
 //! σ is linear, so σ(s ⊕ j) = σ(s) ⊕ σ(j) and σ(j) = j·2^64 for j below 2^64. Every SIMD backend
