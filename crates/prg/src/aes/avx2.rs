@@ -69,23 +69,31 @@ impl<const N: usize> Keys<N> {
     #[inline]
     #[target_feature(enable = "avx2,aes")]
     fn hash<const G: usize>(&self, nodes: &[u128; G]) -> [[__m128i; N]; G] {
-        let nodes: [_; G] = std::array::from_fn(|i| load(&nodes[i]));
-        let sigma = nodes.map(|node| sigma(node));
-        let mut state = sigma.map(|s| self.first.map(|key| _mm_xor_si128(s, key)));
-        for key in self.inner {
+        // Loops, not closures: a closure does not always inherit the target features, and is then
+        // called instead of inlined.
+        let mut sigmas = [_mm_setzero_si128(); G];
+        let mut state = [[_mm_setzero_si128(); N]; G];
+        for (g, state) in state.iter_mut().enumerate() {
+            sigmas[g] = sigma(load(&nodes[g]));
+            for (state, key) in state.iter_mut().zip(&self.first) {
+                *state = _mm_xor_si128(sigmas[g], *key);
+            }
+        }
+        for &key in &self.inner {
             for state in state.as_flattened_mut() {
                 *state = _mm_aesenc_si128(*state, key);
             }
             keep_abreast(state.as_flattened_mut());
         }
-        std::array::from_fn(|i| {
-            let control = control(nodes[i]);
-            std::array::from_fn(|j| {
-                let key = _mm_xor_si128(sigma[i], self.last[j]);
+        for (g, state) in state.iter_mut().enumerate() {
+            let control = control(load(&nodes[g]));
+            for (j, state) in state.iter_mut().enumerate() {
+                let key = _mm_xor_si128(sigmas[g], self.last[j]);
                 let key = _mm_xor_si128(key, _mm_and_si128(self.correction[j], control));
-                _mm_aesenclast_si128(state[i][j], key)
-            })
-        })
+                *state = _mm_aesenclast_si128(*state, key);
+            }
+        }
+        state
     }
 }
 

@@ -163,30 +163,35 @@ impl ConvertKeys {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
     fn hash<const G: usize>(&self, nodes: [&[u128; 4]; G]) -> [[__m512i; 4]; G] {
-        let sigma = nodes.map(|nodes| {
-            let sigma = sigma(load(nodes));
-            [
+        let mut sigmas = [[_mm512_setzero_si512(); 4]; G];
+        let mut state = sigmas;
+        for g in 0..G {
+            let sigma = sigma(load(nodes[g]));
+            sigmas[g] = [
                 _mm512_shuffle_i64x2::<0b00_00_00_00>(sigma, sigma),
                 _mm512_shuffle_i64x2::<0b01_01_01_01>(sigma, sigma),
                 _mm512_shuffle_i64x2::<0b10_10_10_10>(sigma, sigma),
                 _mm512_shuffle_i64x2::<0b11_11_11_11>(sigma, sigma),
-            ]
-        });
-        let mut state = sigma.map(|s| s.map(|s| _mm512_xor_si512(s, self.first)));
-        for key in self.inner {
+            ];
+            for i in 0..4 {
+                state[g][i] = _mm512_xor_si512(sigmas[g][i], self.first);
+            }
+        }
+        for &key in &self.inner {
             for state in state.as_flattened_mut() {
                 *state = _mm512_aesenc_epi128(*state, key);
             }
             keep_abreast(state.as_flattened_mut());
         }
-        std::array::from_fn(|g| {
-            std::array::from_fn(|i| {
+        for (g, state) in state.iter_mut().enumerate() {
+            for (i, state) in state.iter_mut().enumerate() {
                 let control = 0u8.wrapping_sub(nodes[g][i] as u8 & 1);
-                let key = _mm512_xor_si512(sigma[g][i], self.last);
+                let key = _mm512_xor_si512(sigmas[g][i], self.last);
                 let key = _mm512_mask_xor_epi64(key, control, key, self.correction);
-                _mm512_aesenclast_epi128(state[g][i], key)
-            })
-        })
+                *state = _mm512_aesenclast_epi128(*state, key);
+            }
+        }
+        state
     }
 }
 

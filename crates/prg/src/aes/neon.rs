@@ -70,23 +70,31 @@ impl<const N: usize> Keys<N> {
     #[inline]
     #[target_feature(enable = "neon,aes")]
     fn hash<const G: usize>(&self, nodes: &[u128; G]) -> [[uint8x16_t; N]; G] {
-        let nodes: [_; G] = std::array::from_fn(|i| load(&nodes[i]));
-        let sigma = nodes.map(|node| sigma(node));
-        let mut state = sigma.map(|s| self.first.map(|key| vaesmcq_u8(vaeseq_u8(s, key))));
-        let [inner @ .., ninth] = self.inner;
-        for key in inner {
+        // Loops, not closures: a closure does not always inherit the target features, and is then
+        // called instead of inlined.
+        let mut sigmas = [load(&0); G];
+        let mut state = [[load(&0); N]; G];
+        for (g, state) in state.iter_mut().enumerate() {
+            sigmas[g] = sigma(load(&nodes[g]));
+            for (state, key) in state.iter_mut().zip(&self.first) {
+                *state = vaesmcq_u8(vaeseq_u8(sigmas[g], *key));
+            }
+        }
+        let [inner @ .., ninth] = &self.inner;
+        for &key in inner {
             for state in state.as_flattened_mut() {
                 *state = vaesmcq_u8(vaeseq_u8(*state, key));
             }
         }
-        std::array::from_fn(|i| {
-            let control = control(nodes[i]);
-            std::array::from_fn(|j| {
-                let key = veorq_u8(sigma[i], self.last[j]);
+        for (g, state) in state.iter_mut().enumerate() {
+            let control = control(load(&nodes[g]));
+            for (j, state) in state.iter_mut().enumerate() {
+                let key = veorq_u8(sigmas[g], self.last[j]);
                 let key = veorq_u8(key, vandq_u8(self.correction[j], control));
-                veorq_u8(vaeseq_u8(state[i][j], ninth), key)
-            })
-        })
+                *state = veorq_u8(vaeseq_u8(*state, *ninth), key);
+            }
+        }
+        state
     }
 }
 
