@@ -1,12 +1,14 @@
-//! VAES: four blocks a register.
+//! VAES: four blocks a register, four registers in flight.
 //!
-//! One `vaesenc zmm` a cycle with a latency of four (Zen 4) needs four registers in flight. A
-//! conversion keeps eight. An expansion keeps four: with eight, its constants no longer fit beside
-//! them, and the spills cost more than the slack gains. Round keys stay in registers. A control
-//! bit becomes a mask register that selects the correction: no branch and no address depends on a
-//! node.
+//! One `vaesenc zmm` a cycle with a latency of four (Zen 4) needs no fewer. More leave no room for
+//! the round keys and constants in the 32 registers, and the spills cost more than the slack gains.
+//! The last nodes, fewer than a register holds, take the narrower path: they come alone only near
+//! the root of a tree, where a whole register would mostly wait.
+//!
+//! A control bit becomes a mask register that selects the correction: no branch and no address
+//! depends on a node.
 
-use super::{ROUND_KEYS, sigma_of_tweak};
+use super::{ROUND_KEYS, avx2, sigma_of_tweak};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
@@ -31,35 +33,29 @@ pub(super) fn expand(nodes: &[u128], correction: &[u128; 2], children: &mut [u12
             store(&mut out[1], pair[1]);
         }
     }
-    for (nodes, out) in nodes.chunks(LANES).zip(children.chunks_mut(2 * LANES)) {
-        let [[first, second]] = keys.hash([load_some(nodes)]);
-        let (low, high) = out.split_at_mut(out.len().min(LANES));
-        store_some(low, first);
-        store_some(high, second);
+    let (groups, rest) = nodes.as_chunks::<LANES>();
+    let (out_groups, out_rest) = children.split_at_mut(2 * LANES * groups.len());
+    let (out_groups, _) = out_groups.as_chunks_mut::<LANES>();
+    for (group, out) in groups.iter().zip(out_groups.chunks_exact_mut(2)) {
+        let [[first, second]] = keys.hash([load(group)]);
+        store(&mut out[0], first);
+        store(&mut out[1], second);
     }
+    avx2::expand(rest, correction, out_rest);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 pub(super) fn convert(nodes: &[u128], correction: &[u128; 4], leaves: &mut [u128]) {
     let keys = ConvertKeys::new(correction);
     let (leaves, _) = leaves.as_chunks_mut::<4>();
-    let (chunks, nodes) = nodes.as_chunks::<{ 2 * LANES }>();
-    let (out_chunks, leaves) = leaves.split_at_mut(2 * LANES * chunks.len());
-    for (chunk, out) in chunks.iter().zip(out_chunks.chunks_exact_mut(2 * LANES)) {
-        let (groups, _) = chunk.as_chunks::<LANES>();
-        let hashes = keys.hash::<2>([&groups[0], &groups[1]]);
-        for (out, leaf) in out.iter_mut().zip(hashes.as_flattened()) {
-            store(out, *leaf);
-        }
-    }
-    for (nodes, out) in nodes.chunks(LANES).zip(leaves.chunks_mut(LANES)) {
-        let mut group = [0; LANES];
-        group[..nodes.len()].copy_from_slice(nodes);
-        let [hashes] = keys.hash([&group]);
-        for (out, leaf) in out.iter_mut().zip(hashes) {
+    let (chunks, nodes) = nodes.as_chunks::<LANES>();
+    let (out_chunks, leaves) = leaves.split_at_mut(LANES * chunks.len());
+    for (chunk, out) in chunks.iter().zip(out_chunks.chunks_exact_mut(LANES)) {
+        for (out, leaf) in out.iter_mut().zip(keys.hash(chunk)) {
             store(out, leaf);
         }
     }
+    avx2::convert(nodes, correction, leaves.as_flattened_mut());
 }
 
 /// Everything of an expansion that does not depend on the nodes.
@@ -162,34 +158,29 @@ impl ConvertKeys {
     /// One leaf a register: the four hashes of one seed are its four lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
-    fn hash<const G: usize>(&self, nodes: [&[u128; 4]; G]) -> [[__m512i; 4]; G] {
-        let mut sigmas = [[_mm512_setzero_si512(); 4]; G];
+    fn hash(&self, nodes: &[u128; LANES]) -> [__m512i; LANES] {
+        let sigma = sigma(load(nodes));
+        let sigmas = [
+            _mm512_shuffle_i64x2::<0b00_00_00_00>(sigma, sigma),
+            _mm512_shuffle_i64x2::<0b01_01_01_01>(sigma, sigma),
+            _mm512_shuffle_i64x2::<0b10_10_10_10>(sigma, sigma),
+            _mm512_shuffle_i64x2::<0b11_11_11_11>(sigma, sigma),
+        ];
         let mut state = sigmas;
-        for g in 0..G {
-            let sigma = sigma(load(nodes[g]));
-            sigmas[g] = [
-                _mm512_shuffle_i64x2::<0b00_00_00_00>(sigma, sigma),
-                _mm512_shuffle_i64x2::<0b01_01_01_01>(sigma, sigma),
-                _mm512_shuffle_i64x2::<0b10_10_10_10>(sigma, sigma),
-                _mm512_shuffle_i64x2::<0b11_11_11_11>(sigma, sigma),
-            ];
-            for i in 0..4 {
-                state[g][i] = _mm512_xor_si512(sigmas[g][i], self.first);
-            }
+        for state in &mut state {
+            *state = _mm512_xor_si512(*state, self.first);
         }
         for &key in &self.inner {
-            for state in state.as_flattened_mut() {
+            for state in &mut state {
                 *state = _mm512_aesenc_epi128(*state, key);
             }
-            keep_abreast(state.as_flattened_mut());
+            keep_abreast(&mut state);
         }
-        for (g, state) in state.iter_mut().enumerate() {
-            for (i, state) in state.iter_mut().enumerate() {
-                let control = 0u8.wrapping_sub(nodes[g][i] as u8 & 1);
-                let key = _mm512_xor_si512(sigmas[g][i], self.last);
-                let key = _mm512_mask_xor_epi64(key, control, key, self.correction);
-                *state = _mm512_aesenclast_epi128(*state, key);
-            }
+        for (i, state) in state.iter_mut().enumerate() {
+            let control = 0u8.wrapping_sub(nodes[i] as u8 & 1);
+            let key = _mm512_xor_si512(sigmas[i], self.last);
+            let key = _mm512_mask_xor_epi64(key, control, key, self.correction);
+            *state = _mm512_aesenclast_epi128(*state, key);
         }
         state
     }
@@ -258,31 +249,6 @@ fn load(x: &[u128; 4]) -> __m512i {
 fn store(out: &mut [u128; 4], x: __m512i) {
     // SAFETY: the array is 64 writable bytes; the store needs no alignment.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) }
-}
-
-/// The mask of the 64-bit halves of the first `count` lanes.
-#[inline]
-fn lanes(count: usize) -> __mmask8 {
-    assert!(count <= LANES);
-    ((1u16 << (2 * count)) - 1) as __mmask8
-}
-
-/// At most four nodes; the lanes beyond them are zero.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
-fn load_some(x: &[u128]) -> __m512i {
-    // SAFETY: the mask covers the slice's 16 * len bytes and no more, and lanes that are masked
-    // off are not read.
-    unsafe { _mm512_maskz_loadu_epi64(lanes(x.len()), x.as_ptr().cast()) }
-}
-
-/// The first lanes of `x`, as many as `out` holds (at most four).
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
-fn store_some(out: &mut [u128], x: __m512i) {
-    // SAFETY: the mask covers the slice's 16 * len bytes and no more, and lanes that are masked
-    // off are not written.
-    unsafe { _mm512_mask_storeu_epi64(out.as_mut_ptr().cast(), lanes(out.len()), x) }
 }
 
 #[cfg(test)]
