@@ -1,10 +1,13 @@
 //! Branch-free selection.
 
+use std::hint::black_box;
+
 /// All ones if the node's control bit (bit 0) is set, else zero.
 ///
-/// Arithmetic, so that the AND with a correction word that follows stays data flow; see "Constant
-/// time" in the crate documentation.
+/// The optimiser must not know that the result is one of two values: it has turned the AND with a
+/// correction word that follows into a branch on the bit.
 #[inline(always)]
 pub(crate) fn mask(node: u128) -> u128 {
-    0u128.wrapping_sub(node & 1)
+    let mask = black_box(0u64.wrapping_sub(node as u64 & 1));
+    u128::from(mask) << 64 | u128::from(mask)
 }

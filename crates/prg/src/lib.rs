@@ -71,7 +71,8 @@
 //! Time and memory addresses depend on the number of nodes, never on a node or a correction word.
 //!
 //! - A control bit is turned to a mask by arithmetic (portable, AVX2, NEON) or moved to a mask
-//!   register (AVX-512), and the correction is ANDed with it or XORed under it.
+//!   register (AVX-512), and the correction is ANDed with it or XORed under it. In scalar code an
+//!   optimisation barrier keeps the compiler from making a branch of it.
 //! - AES on AVX2, AVX-512 and NEON is the processor's AES instruction, whose time is fixed. The
 //!   portable path is the `aes` crate: the same instructions where it finds them, and bit-sliced
 //!   code without tables elsewhere.
