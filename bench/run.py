@@ -37,7 +37,10 @@ def commands(quick: bool) -> list[list[str]]:
         dpf(rows, 256, threads=2),
         dpf(ROWS["2^16"], 256, "--isa", "avx2"),
         dpf(ROWS["2^16"], 256, "--isa", "portable"),
-        ["serve", "--clients", "64", "--rows", str(rows), "--row-bytes", "256"],
+        *(
+            ["serve", "--clients", "64", "--keys-per-request", keys, "--rows", str(rows)]
+            for keys in ("1", "4")
+        ),
     ]
 
 

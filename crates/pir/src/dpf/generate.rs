@@ -1,5 +1,7 @@
 //! Key generation, in time that does not depend on the index.
 
+use std::hint::black_box;
+
 use hushtable_prg::{Prg, Secret, fill_random};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::Zeroize;
@@ -89,7 +91,8 @@ fn descend(prg: Prg, nodes: &mut [u128; 2], go_right: Choice) -> [u128; 2] {
         u128::conditional_select(&left_r, &right_r, go_right),
     ];
     for (node, kept) in nodes.iter_mut().zip(kept) {
-        let mask = (*node & 1).wrapping_neg();
+        // Opaque to the compiler, which could otherwise branch on the bit.
+        let mask = black_box(*node & 1).wrapping_neg();
         *node = kept ^ (keep & mask);
     }
     children.zeroize();
@@ -106,7 +109,7 @@ fn leaf_correction(prg: Prg, domain: Domain, nodes: [u128; 2], index: u64) -> [u
     let offset = index % domain.group().rows_per_leaf();
     // 1 where right's control bit is set: then right, whose shares count negatively, applies the
     // correction, and it must be negated.
-    let negate = nodes[1] & 1;
+    let negate = black_box(nodes[1] & 1);
     let mut correction = [0u8; 64];
     match domain.group() {
         Group::Bits => {

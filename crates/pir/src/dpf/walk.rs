@@ -1,5 +1,7 @@
 //! Expanding a key a subtree at a time, depth first.
 
+use std::hint::black_box;
+
 use hushtable_prg::{Platform, Prg};
 use zeroize::Zeroize;
 
@@ -86,7 +88,8 @@ impl<'k> Walk<'k> {
     ) {
         let right = self.key.params().side.id() == 1;
         for (node, leaf) in nodes.iter().zip(leaves.chunks_exact_mut(4)) {
-            let mask = (node & 1).wrapping_neg();
+            // Opaque to the compiler, which could otherwise branch on the bit.
+            let mask = black_box(node & 1).wrapping_neg();
             for (share, correction) in leaf.iter_mut().zip(self.key.words().leaf) {
                 *share = add(*share, correction & mask, right);
             }
