@@ -29,7 +29,8 @@ def what(record: dict[str, Any]) -> str:
     if record["bench"] == "expand":
         return f"expand one key, {shape(params)}"
     if record["bench"] == "serve":
-        return f"through the whole stack: TLS, {params['clients']} clients, {shape(params)}"
+        load = f"{params['clients']} clients x {params['keys_per_request']} keys"
+        return f"through the whole stack: TLS, {load}, {shape(params)}"
     batch = "one query" if params["batch"] == 1 else f"batch of {params['batch']}"
     threads = f", {record['threads']} threads" if record["threads"] > 1 else ""
     return f"{batch}, {shape(params)}{threads}"
