@@ -25,7 +25,7 @@ Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_defaul
 
 @app.command(
     epilog=examples(
-        "hushtable table build items.npy bundles/items",
+        "mkdir -p bundles && hushtable table build items.npy bundles/items",
         "hushtable table build model.safetensors bundles/items --key item_embedding.weight",
         "hushtable table build model.pt bundles/items --dtype f16 --name items",
     )
