@@ -33,6 +33,7 @@ mod codec;
 mod dtype;
 mod error;
 mod header;
+pub mod layout;
 mod manifest;
 mod mapping;
 mod shape;

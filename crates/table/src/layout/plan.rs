@@ -1,0 +1,444 @@
+//! Which rows to ask for, so that as much of a bag as possible arrives.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::permutation::mix;
+use super::{DropRule, Layout, LayoutError, Part, PartName, Place, Trace};
+
+/// Plans inferences by one layout.
+///
+/// Its time and memory accesses depend on the ids: it runs at the client, and what it makes of
+/// them (always the same number of keys) is all that leaves.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    layout: Arc<Layout>,
+    /// Index in the map's hot ids.
+    hot_index: HashMap<u32, u32>,
+    /// By part (hot, full): the rows that have an id as a companion.
+    carriers: [HashMap<u32, Vec<u32>>; 2],
+}
+
+/// What one inference asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// For each key of the request the row of its bin to fetch, `None` where nothing is wanted.
+    pub offsets: Vec<Option<u32>>,
+    /// For each id of the bag where its row arrives, `None` where it was dropped.
+    pub found: Vec<Option<Found>>,
+    /// Distinct ids of the bag that were dropped.
+    pub dropped: usize,
+}
+
+/// Where a row arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "two numbers")]
+pub struct Found {
+    /// Which key's answer.
+    pub key: u32,
+    /// Which of the rows in it: 0 for the entry's own, then its companions.
+    pub entry_row: u32,
+}
+
+/// A part's row that a bin may be asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Row {
+    part: usize,
+    index: u64,
+}
+
+/// What is to be placed: one of several rows, each in any of its places.
+struct Item {
+    rows: Vec<Row>,
+    /// Bin (over all parts) and offset it has now.
+    placed: Option<(usize, u32, Row)>,
+}
+
+/// The bins of all parts, hot ones first, and what is placed in them.
+struct Board<'a> {
+    parts: Vec<&'a Part>,
+    /// First bin of each part.
+    starts: [usize; 2],
+    bins: Vec<Vec<usize>>,
+    /// Most items of each bin.
+    queries: Vec<usize>,
+    items: Vec<Item>,
+    /// The last search that reached a bin.
+    visited: Vec<u32>,
+    search: u32,
+}
+
+/// An item's move into a bin, and the one that must wait for it.
+#[derive(Clone, Copy)]
+struct Move {
+    item: usize,
+    row: Row,
+    bin: usize,
+    offset: u32,
+    before: Option<usize>,
+}
+
+/// A distinct id of a bag.
+struct Wanted {
+    id: u64,
+    /// Times the bag holds it, and where first.
+    count: u32,
+    first: usize,
+    /// Item and row of its entry.
+    covered: Option<(usize, u32)>,
+}
+
+impl Planner {
+    /// A planner for `layout`.
+    pub fn new(layout: Arc<Layout>) -> Self {
+        let map = layout.map();
+        let hot_index = (0..).zip(&map.hot_ids).map(|(index, &id)| (id, index)).collect();
+        let mut carriers = [HashMap::new(), HashMap::new()];
+        for part in layout.parts().filter(|part| part.spec().companions > 0) {
+            let carriers: &mut HashMap<u32, Vec<u32>> = &mut carriers[part_number(part)];
+            for index in 0..part.spec().rows {
+                let mut ids = layout.entry_ids(part, index);
+                let own = ids.next();
+                for id in ids.filter(|&id| Some(id) != own) {
+                    let rows = carriers.entry(id as u32).or_default();
+                    if rows.len() < CARRIERS_MAX {
+                        rows.push(index as u32);
+                    }
+                }
+            }
+        }
+        Self { layout, hot_index, carriers }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Plans the bag `ids`, which may repeat ids. `random` decides where the layout's rule is
+    /// [`DropRule::Random`]. The same bag, number and layout give the same plan.
+    ///
+    /// The number of ids served is the largest possible where there are no companions (a maximum
+    /// matching of ids and bins, found in the order of the rule, so that no id is dropped for one
+    /// that comes after it); companions are used greedily.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooManyIds`], [`LayoutError::IdRange`].
+    pub fn plan_vartime(&self, ids: &[u64], random: u64) -> Result<Plan, LayoutError> {
+        let layout = &*self.layout;
+        if ids.len() > layout.ids_max() {
+            return Err(LayoutError::TooManyIds { ids: ids.len(), ids_max: layout.ids_max() });
+        }
+        let rows = layout.rows();
+        if let Some(&id) = ids.iter().find(|&&id| id >= rows) {
+            return Err(LayoutError::IdRange { id, rows });
+        }
+        let (mut wanted, of_position) = self.wanted(ids, random);
+        let mut board = Board::new(layout);
+        self.place_carriers(&mut board, &mut wanted);
+        for i in 0..wanted.len() {
+            if wanted[i].covered.is_none() {
+                let rows = self.rows_of(wanted[i].id);
+                wanted[i].covered = board.place(rows).map(|item| (item, 0));
+            }
+        }
+        self.place_with_others(&mut board, &mut wanted);
+
+        let (offsets, keys) = board.keys(layout.keys());
+        let found = of_position
+            .iter()
+            .map(|&i| {
+                let (item, entry_row) = wanted[i].covered?;
+                Some(Found { key: keys[item]?, entry_row })
+            })
+            .collect();
+        let dropped = wanted.iter().filter(|wanted| wanted.covered.is_none()).count();
+        Ok(Plan { offsets, found, dropped })
+    }
+
+    /// The distinct ids in the order of the rule, and which of them each position holds.
+    fn wanted(&self, ids: &[u64], random: u64) -> (Vec<Wanted>, Vec<usize>) {
+        let mut numbers: HashMap<u64, usize> = HashMap::with_capacity(ids.len());
+        let mut wanted: Vec<Wanted> = Vec::with_capacity(ids.len());
+        let mut of_position = Vec::with_capacity(ids.len());
+        for (first, &id) in ids.iter().enumerate() {
+            let number = *numbers.entry(id).or_insert(wanted.len());
+            if number == wanted.len() {
+                wanted.push(Wanted { id, count: 0, first, covered: None });
+            }
+            wanted[number].count += 1;
+            of_position.push(number);
+        }
+        let mut order: Vec<usize> = (0..wanted.len()).collect();
+        match self.layout.spec().drop {
+            DropRule::Earliest => return (wanted, of_position),
+            DropRule::MostFrequent => order.sort_by_cached_key(|&i| {
+                let Wanted { id, count, first, .. } = wanted[i];
+                // Rows lie in a hot bin in the order of how much they are read.
+                let hot = self.hot_index.get(&(id as u32)).map_or(u32::MAX, |&index| {
+                    self.layout.hot().map_or(0, |hot| offset_of(hot, index))
+                });
+                (std::cmp::Reverse(count), hot, first)
+            }),
+            DropRule::Random => order.sort_by_cached_key(|&i| mix(random ^ mix(wanted[i].id))),
+        }
+        let mut rank = vec![0; wanted.len()];
+        order.iter().enumerate().for_each(|(place, &i)| rank[i] = place);
+        of_position.iter_mut().for_each(|i| *i = rank[*i]);
+        let mut by_rank: Vec<(usize, Wanted)> =
+            wanted.into_iter().enumerate().map(|(i, wanted)| (rank[i], wanted)).collect();
+        by_rank.sort_unstable_by_key(|(rank, _)| *rank);
+        (by_rank.into_iter().map(|(_, wanted)| wanted).collect(), of_position)
+    }
+
+    /// The rows that store `id` as their own, hot first.
+    fn rows_of(&self, id: u64) -> Vec<Row> {
+        let mut rows = Vec::with_capacity(2);
+        if let Some(&index) = self.hot_index.get(&(id as u32)) {
+            rows.push(Row { part: HOT, index: index.into() });
+        }
+        if self.layout.full().is_some() {
+            rows.push(Row { part: FULL, index: id });
+        }
+        rows
+    }
+
+    /// First, rows that bring several wanted ids at once, those that bring most first.
+    fn place_carriers(&self, board: &mut Board<'_>, wanted: &mut [Wanted]) {
+        if self.layout.parts().all(|part| part.spec().companions == 0) {
+            return;
+        }
+        let numbers: HashMap<u64, usize> =
+            wanted.iter().enumerate().map(|(i, wanted)| (wanted.id, i)).collect();
+        let gain = |row: Row, wanted: &[Wanted]| {
+            let brings = |id| numbers.get(&id).filter(|&&i| wanted[i].covered.is_none());
+            let mut ids: Vec<usize> =
+                self.entry_ids(row).filter_map(|id| brings(id).copied()).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids.len()
+        };
+        let mut heap: std::collections::BinaryHeap<(usize, std::cmp::Reverse<(usize, usize)>)> =
+            std::collections::BinaryHeap::new();
+        let candidates: Vec<(usize, Row)> = (0..wanted.len())
+            .flat_map(|i| self.rows_of(wanted[i].id).into_iter().map(move |row| (i, row)))
+            .filter(|(_, row)| self.part(*row).spec().companions > 0)
+            .collect();
+        for (number, &(i, row)) in candidates.iter().enumerate() {
+            heap.push((gain(row, wanted), std::cmp::Reverse((i, number))));
+        }
+        // Gains only fall as ids are covered: one that is still the largest when looked at again is
+        // the largest.
+        while let Some((before, std::cmp::Reverse((i, number)))) = heap.pop() {
+            let row = candidates[number].1;
+            let now = gain(row, wanted);
+            if now < 2 {
+                continue;
+            }
+            if now < before {
+                heap.push((now, std::cmp::Reverse((i, number))));
+                continue;
+            }
+            if let Some(item) = board.place(vec![row]) {
+                for (id, entry_row) in self.entry_ids(row).zip(0..) {
+                    if let Some(&i) = numbers.get(&id)
+                        && wanted[i].covered.is_none()
+                    {
+                        wanted[i].covered = Some((item, entry_row));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Last, ids without room of their own, as companions of rows whose bins have room.
+    fn place_with_others(&self, board: &mut Board<'_>, wanted: &mut [Wanted]) {
+        for i in 0..wanted.len() {
+            for part in [HOT, FULL] {
+                let Some(carriers) = self.carriers[part].get(&(wanted[i].id as u32)) else {
+                    continue;
+                };
+                if wanted[i].covered.is_some() {
+                    break;
+                }
+                let rows: Vec<Row> =
+                    carriers.iter().map(|&index| Row { part, index: index.into() }).collect();
+                if let Some(item) = board.place(rows) {
+                    // From here on it stays this row: in another, the id may stand elsewhere.
+                    wanted[i].covered = self.entry_row_of(board, item, wanted[i].id);
+                }
+            }
+        }
+    }
+
+    fn entry_row_of(&self, board: &mut Board<'_>, item: usize, id: u64) -> Option<(usize, u32)> {
+        let (_, _, row) = board.items[item].placed?;
+        board.items[item].rows = vec![row];
+        let entry_row = self.entry_ids(row).position(|found| found == id)?;
+        Some((item, entry_row as u32))
+    }
+
+    fn part(&self, row: Row) -> &Part {
+        let part = if row.part == HOT { self.layout.hot() } else { self.layout.full() };
+        part.expect("rows are made for parts that there are")
+    }
+
+    fn entry_ids(&self, row: Row) -> impl Iterator<Item = u64> + '_ {
+        self.layout.entry_ids(self.part(row), row.index)
+    }
+}
+
+impl<'a> Board<'a> {
+    fn new(layout: &'a Layout) -> Self {
+        let parts: Vec<&Part> = layout.parts().collect();
+        let mut starts = [0; 2];
+        let mut queries = Vec::new();
+        for part in &parts {
+            starts[part_number(part)] = queries.len();
+            queries.resize(queries.len() + part.bins(), part.queries());
+        }
+        let bin_count = queries.len();
+        Self {
+            parts,
+            starts,
+            bins: vec![Vec::new(); bin_count],
+            queries,
+            items: Vec::new(),
+            visited: vec![0; bin_count],
+            search: 0,
+        }
+    }
+
+    fn part(&self, number: usize) -> &'a Part {
+        self.parts.iter().find(|part| part_number(part) == number).expect("a row's part exists")
+    }
+
+    /// Places one of `rows`, moving others to their other places where need be.
+    fn place(&mut self, rows: Vec<Row>) -> Option<usize> {
+        let item = self.items.len();
+        self.items.push(Item { rows, placed: None });
+        if self.find_room(item) {
+            return Some(item);
+        }
+        self.items.pop();
+        None
+    }
+
+    /// Finds the shortest chain of moves that ends at a bin with room, breadth first (an augmenting
+    /// path of the matching of items and bins), and makes them.
+    fn find_room(&mut self, item: usize) -> bool {
+        self.search += 1;
+        let mut moves = Vec::new();
+        self.reach(item, None, &mut moves);
+        let mut next = 0;
+        while next < moves.len() {
+            let Move { bin, .. } = moves[next];
+            if self.bins[bin].len() < self.queries[bin] {
+                let mut step = Some(next);
+                while let Some(i) = step {
+                    self.put(moves[i]);
+                    step = moves[i].before;
+                }
+                return true;
+            }
+            for i in 0..self.bins[bin].len() {
+                let other = self.bins[bin][i];
+                if self.can_move(other) {
+                    self.reach(other, Some(next), &mut moves);
+                }
+            }
+            next += 1;
+        }
+        false
+    }
+
+    /// Adds the moves of `item` to bins that this search has not reached yet.
+    fn reach(&mut self, item: usize, before: Option<usize>, moves: &mut Vec<Move>) {
+        for &row in &self.items[item].rows {
+            for Place { bin, offset } in self.part(row.part).places(row.index) {
+                let bin = self.starts[row.part] + bin as usize;
+                if std::mem::replace(&mut self.visited[bin], self.search) != self.search {
+                    moves.push(Move { item, row, bin, offset, before });
+                }
+            }
+        }
+    }
+
+    /// Whether an item has more than the place it is in.
+    fn can_move(&self, item: usize) -> bool {
+        let rows = &self.items[item].rows;
+        rows.len() > 1 || rows.iter().any(|row| self.part(row.part).spec().hashes > 1)
+    }
+
+    fn put(&mut self, Move { item, row, bin, offset, .. }: Move) {
+        if let Some((old, _, _)) = self.items[item].placed {
+            self.bins[old].retain(|&other| other != item);
+        }
+        self.bins[bin].push(item);
+        self.items[item].placed = Some((bin, offset, row));
+    }
+
+    /// Each key's offset, and each item's key.
+    fn keys(&self, key_count: usize) -> (Vec<Option<u32>>, Vec<Option<u32>>) {
+        let mut offsets = vec![None; key_count];
+        let mut keys = vec![None; self.items.len()];
+        let (mut bin, mut key) = (0, 0);
+        for part in &self.parts {
+            for _ in 0..part.bins() {
+                for (slot, &item) in self.bins[bin].iter().enumerate() {
+                    offsets[key + slot] = self.items[item].placed.map(|(_, offset, _)| offset);
+                    keys[item] = Some((key + slot) as u32);
+                }
+                bin += 1;
+                key += part.queries();
+            }
+        }
+        (offsets, keys)
+    }
+}
+
+fn part_number(part: &Part) -> usize {
+    match part.name() {
+        PartName::Hot => HOT,
+        PartName::Full => FULL,
+    }
+}
+
+fn offset_of(part: &Part, index: u32) -> u32 {
+    part.places(index.into()).next().map_or(0, |place| place.offset)
+}
+
+const HOT: usize = 0;
+const FULL: usize = 1;
+/// Rows remembered that bring an id as a companion.
+const CARRIERS_MAX: usize = 16;
+
+/// Plans every bag of a trace, on as many threads as there are: for each id whether it was served.
+///
+/// # Errors
+/// As [`Planner::plan_vartime`], for the first bag at fault.
+pub fn simulate(planner: &Planner, trace: &Trace, seed: u64) -> Result<Vec<bool>, LayoutError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let bags_each = trace.bag_count().div_ceil(threads).max(1);
+    let plan_bags = |first: usize| -> Result<Vec<bool>, LayoutError> {
+        let mut kept = Vec::new();
+        for bag in first..(first + bags_each).min(trace.bag_count()) {
+            let ids: Vec<u64> = trace.bag(bag).iter().map(|&id| id.into()).collect();
+            let plan = planner.plan_vartime(&ids, mix(seed ^ bag as u64))?;
+            kept.extend(plan.found.iter().map(Option::is_some));
+        }
+        Ok(kept)
+    };
+    let parts: Vec<Result<Vec<bool>, LayoutError>> = std::thread::scope(|scope| {
+        let firsts = (0..trace.bag_count()).step_by(bags_each);
+        let threads: Vec<_> = firsts.map(|first| scope.spawn(move || plan_bags(first))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mut kept = Vec::with_capacity(trace.ids().len());
+    for part in parts {
+        kept.extend(part?);
+    }
+    Ok(kept)
+}
