@@ -4,10 +4,10 @@ use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use zerocopy::IntoBytes;
 
 use crate::dpf::{Group, Key, Walk};
-use crate::kernel::{BLOCK_ROWS, Kernel, LANES, Planes, UNIT_BYTES, UNIT_ROW_BYTES, transpose8};
+use crate::kernel::{BLOCK_ROWS, Kernel, Planes, UNIT_ROW_BYTES};
+use crate::pass::Pass;
 use crate::{Backend, Error, TableShape};
 
 /// How a [`CpuEngine`] runs.
@@ -41,12 +41,6 @@ pub struct CpuEngine {
     pool: ThreadPool,
 }
 
-/// Most blocks that a subtree covers: 65,536 rows. The narrow levels of a subtree leave most of a
-/// pipeline idle, so it is expanded this far at once; a batch of 256 then has 512 KiB of nodes.
-const SUBTREE_BLOCKS_MAX: usize = 128;
-/// Blocks whose shares are made at once from the nodes: a batch of 256 then has 128 KiB of operands
-/// (AVX-512), which with the nodes and sums all but stay in a second-level cache of 1 MiB.
-const SHARE_BLOCKS: usize = 8;
 /// Keys a pass by default: more gain little once the product outweighs reading the table.
 const BATCH_KEYS_MAX: usize = 256;
 
@@ -88,7 +82,7 @@ impl CpuEngine {
             .thread_name(|i| format!("hushtable-answer-{i}"))
             .build()
             .map_err(|error| Error::Threads { threads: spec.threads, reason: error.to_string() })?;
-        let planes = pool.install(|| Planes::new(shape, copy))?;
+        let planes = pool.install(|| Planes::new(shape, BLOCK_ROWS, copy))?;
         let batch_keys_max = match spec.batch_keys_max {
             0 => BATCH_KEYS_MAX,
             keys => keys,
@@ -115,16 +109,16 @@ impl CpuEngine {
     /// One pass over the table for keys of one group and generator.
     fn pass(&self, group: Group, prg: PrgKind, keys: &[&Key]) -> Vec<u8> {
         let prg = Prg::new(prg, self.platform);
-        let blocks = self.planes.block_count();
+        let blocks = 0..self.planes.block_count();
+        let pass = Pass::new(&self.planes, self.kernel, blocks, self.threads());
         // Whole subtrees a thread, so that no subtree is expanded twice.
-        let subtrees = blocks.div_ceil(self.subtree_blocks());
+        let subtrees = pass.subtree_count();
         let share = subtrees.div_ceil(self.threads()).max(1);
         let part = |first: usize| {
             let range = first..(first + share).min(subtrees);
-            match (group, keys) {
-                (Group::Bits, [key]) => self.scan(prg, key, range),
-                (Group::Bits, _) => self.multiply(prg, keys, range),
-                (Group::Z8 | Group::Z32, _) => self.sum_additive(prg, group, keys, range),
+            match group {
+                Group::Bits => pass.sums(prg, keys, range),
+                Group::Z8 | Group::Z32 => self.sum_additive(prg, group, keys, &pass, range),
             }
         };
         let add = |mut left: Vec<u8>, right: Vec<u8>| {
@@ -135,7 +129,7 @@ impl CpuEngine {
         let sums = self.pool.install(|| starts.into_par_iter().map(part).reduce_with(add));
         let sums = sums.unwrap_or_default();
         match group {
-            Group::Bits => self.answers_of_bits(&sums, keys.len()),
+            Group::Bits => pass.answers(&sums, keys.len()),
             Group::Z8 | Group::Z32 => {
                 let padded = self.planes.row_units() * UNIT_ROW_BYTES;
                 let row_bytes = self.planes.shape().row_bytes();
@@ -144,125 +138,13 @@ impl CpuEngine {
         }
     }
 
-    /// One key of bit shares: a masked XOR of the table.
-    fn scan(&self, prg: Prg, key: &Key, subtrees: std::ops::Range<usize>) -> Vec<u8> {
-        let mut walk = Walk::new(key, prg, self.subtree_blocks().ilog2());
-        let leaf_count = walk.leaves_per_subtree();
-        let mut leaves = vec![0u128; 4 * leaf_count];
-        let mut scratch = vec![0u128; 2 * leaf_count];
-        let mut sums = vec![0u8; self.planes.row_units() * UNIT_BYTES];
-        for subtree in subtrees {
-            walk.leaves(subtree as u64, &mut leaves, &mut scratch);
-            for (block, leaf) in self.blocks_of(subtree).zip(leaves.chunks_exact(4)) {
-                let shares = leaf_bytes(leaf);
-                for strip in self.planes.strips() {
-                    let tile = self.planes.tile(block, strip);
-                    let next = self.planes.after(block, strip, tile.len());
-                    let sums = &mut sums[strip.unit * UNIT_BYTES..][..strip.units * UNIT_BYTES];
-                    self.kernel.scan(tile, next, strip.units, shares, sums);
-                }
-            }
-        }
-        sums
-    }
-
-    /// A batch of bit shares: a GF(2) matrix product.
-    fn multiply(&self, prg: Prg, keys: &[&Key], subtrees: std::ops::Range<usize>) -> Vec<u8> {
-        let mut walks: Vec<Walk> =
-            keys.iter().map(|key| Walk::new(key, prg, self.subtree_blocks().ilog2())).collect();
-        let leaf_count = walks.first().map_or(1, Walk::leaves_per_subtree);
-        let query_groups = keys.len().div_ceil(LANES);
-        let operand_bytes = self.kernel.operand_bytes();
-        let share_count = leaf_count.min(SHARE_BLOCKS);
-        let mut seeds = vec![0u128; keys.len() * leaf_count];
-        let mut scratch = vec![0u128; leaf_count];
-        // One query group's shares; absent queries' stay zero.
-        let mut leaves = vec![0u128; LANES * 4 * share_count];
-        // Block by block, so that the product reads a block's operands in a row.
-        let mut operands = vec![0u8; share_count * query_groups * operand_bytes];
-        let mut sums = vec![0u8; query_groups * self.planes.row_units() * UNIT_BYTES];
-        for subtree in subtrees {
-            for (walk, seeds) in walks.iter_mut().zip(seeds.chunks_exact_mut(leaf_count)) {
-                walk.seeds(subtree as u64, seeds, &mut scratch);
-            }
-            let blocks = self.blocks_of(subtree);
-            for first in blocks.clone().step_by(share_count) {
-                let at = first - blocks.start;
-                for (query_group, walks) in walks.chunks(LANES).enumerate() {
-                    let lanes = leaves.chunks_exact_mut(4 * share_count);
-                    for (lane, (walk, leaves)) in walks.iter().zip(lanes).enumerate() {
-                        let start = (query_group * LANES + lane) * leaf_count + at;
-                        walk.convert(&seeds[start..start + share_count], leaves);
-                    }
-                    leaves[4 * share_count * walks.len()..].fill(0);
-                    for leaf in 0..share_count {
-                        let shares: [&[u8; 64]; LANES] = std::array::from_fn(|lane| {
-                            leaf_bytes(&leaves[4 * (lane * share_count + leaf)..][..4])
-                        });
-                        let operand = leaf * query_groups + query_group;
-                        let operand = &mut operands[operand * operand_bytes..][..operand_bytes];
-                        self.kernel.pack(&shares, operand);
-                    }
-                }
-                let operands = operands.chunks_exact(query_groups * operand_bytes);
-                for (block, operands) in (first..blocks.end).zip(operands) {
-                    for strip in self.planes.strips() {
-                        let tile = self.planes.tile(block, strip);
-                        let next = self.planes.after(block, strip, tile.len());
-                        let start = strip.unit * UNIT_BYTES * query_groups;
-                        let sums = &mut sums[start..][..strip.units * UNIT_BYTES * query_groups];
-                        self.kernel.multiply(tile, next, strip.units, operands, sums);
-                    }
-                }
-            }
-        }
-        sums
-    }
-
-    /// Blocks of a subtree, a power of two: fewer where a small table must feed every thread.
-    fn subtree_blocks(&self) -> usize {
-        let fair = (self.planes.block_count() / (2 * self.threads())).max(1);
-        (1 << fair.ilog2()).min(SUBTREE_BLOCKS_MAX)
-    }
-
-    /// Blocks under `subtree` that the table has.
-    fn blocks_of(&self, subtree: usize) -> std::ops::Range<usize> {
-        let first = subtree * self.subtree_blocks();
-        first..(first + self.subtree_blocks()).min(self.planes.block_count())
-    }
-
-    /// Sums as the kernels leave them (strip, query group, byte, bit; query in the bit number) to
-    /// answers, `row_bytes` a query.
-    fn answers_of_bits(&self, sums: &[u8], queries: usize) -> Vec<u8> {
-        let query_groups = queries.div_ceil(LANES);
-        let row_bytes = self.planes.shape().row_bytes();
-        let mut answers = vec![0; queries * row_bytes];
-        for strip in self.planes.strips() {
-            let start = strip.unit * UNIT_BYTES * query_groups;
-            let columns = strip.units * UNIT_ROW_BYTES;
-            for query_group in 0..query_groups {
-                let group_start = start + query_group * strip.units * UNIT_BYTES;
-                let lanes = LANES.min(queries - query_group * LANES);
-                let rows = &mut answers[query_group * LANES * row_bytes..][..lanes * row_bytes];
-                for column in 0..columns.min(row_bytes - strip.unit * UNIT_ROW_BYTES) {
-                    let mut bits = [0; 8];
-                    bits.copy_from_slice(&sums[group_start + 8 * column..][..8]);
-                    let bytes = transpose8(u64::from_le_bytes(bits)).to_le_bytes();
-                    for (row, byte) in rows.chunks_exact_mut(row_bytes).zip(bytes) {
-                        row[strip.unit * UNIT_ROW_BYTES + column] = byte;
-                    }
-                }
-            }
-        }
-        answers
-    }
-
     /// Additive shares: rows are put together again a strip of a block at a time and multiplied.
     fn sum_additive(
         &self,
         prg: Prg,
         group: Group,
         keys: &[&Key],
+        pass: &Pass<'_>,
         subtrees: std::ops::Range<usize>,
     ) -> Vec<u8> {
         let padded = self.planes.row_units() * UNIT_ROW_BYTES;
@@ -277,7 +159,7 @@ impl CpuEngine {
         let mut shares = vec![0u8; keys.len() * share_bytes];
         let mut tile_rows = vec![0u8; BLOCK_ROWS * 32];
         let mut sums = vec![0u8; keys.len() * padded];
-        for block in subtrees.flat_map(|subtree| self.blocks_of(subtree)) {
+        for block in subtrees.flat_map(|subtree| pass.blocks_of(subtree)) {
             for (walk, shares) in walks.iter_mut().zip(shares.chunks_exact_mut(share_bytes)) {
                 walk.leaves(block as u64, &mut leaves, &mut scratch);
                 for (share, word) in shares.chunks_exact_mut(16).zip(&leaves) {
@@ -351,14 +233,6 @@ impl Backend for CpuEngine {
             self.resident_bytes() as f64 / f64::from(1 << 20)
         )
     }
-}
-
-/// A leaf's 512 bits where they lie: copied words would stall the kernels' wide loads behind the
-/// narrow stores.
-fn leaf_bytes(leaf: &[u128]) -> &[u8; 64] {
-    const { assert!(cfg!(target_endian = "little"), "leaves are read as little-endian bytes") };
-    let (leaf, _) = leaf.as_bytes().as_chunks::<64>();
-    &leaf[0]
 }
 
 /// `sums[j] += shares[i] × rows[i][j]` in bytes.

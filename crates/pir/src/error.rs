@@ -56,6 +56,35 @@ pub enum Error {
         /// The caller's bound.
         max_ids: usize,
     },
+    /// A layout for another version of the table.
+    #[error(
+        "the layout is for table version {found}, but the table is version {expected}: make a \
+         layout for it with `hushtable tune`"
+    )]
+    LayoutTable {
+        /// The table's version.
+        expected: String,
+        /// The layout's.
+        found: String,
+    },
+    /// A plan for another layout.
+    #[error(
+        "the plan has {found} keys or rows where the layout has {expected}: plan by this layout"
+    )]
+    Plan {
+        /// The layout's.
+        expected: usize,
+        /// The plan's.
+        found: usize,
+    },
+    /// Fewer or more bytes than a layout's requests have.
+    #[error("a request by this layout has {expected} bytes, not {found}")]
+    RequestBytes {
+        /// What every request has.
+        expected: usize,
+        /// Bytes handed over.
+        found: usize,
+    },
     /// Fewer or more key bytes than the header's parameters make.
     #[error(
         "a key for {rows} rows has {expected} bytes, this one {found}: it was cut or altered on its way"

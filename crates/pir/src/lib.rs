@@ -9,10 +9,12 @@
 #![deny(unsafe_code)]
 
 mod backend;
+pub mod batch;
 pub mod dpf;
 mod engine;
 mod error;
 mod kernel;
+mod pass;
 mod shape;
 #[cfg(test)]
 mod timing;

@@ -118,8 +118,8 @@ impl Layout {
             false => Err(LayoutError::Range { part: "layout", field, value, min: 1, max }),
         };
         check("ids_max", spec.ids_max.into(), IDS_MAX)?;
-        // Ids in the map have 32 bits, the last of which a table of 2^32 rows uses too.
-        check("rows", rows, 1 << 32)?;
+        // Ids have 32 bits, and engines mark empty places by the last.
+        check("rows", rows, (1 << 32) - 1)?;
         check("row_bytes", row_bytes as u64, crate::ROW_BYTES_MAX as u64)?;
         let part = |name, spec: Option<PartSpec>, seed| {
             spec.map(|spec| Part::new(name, spec, rows, row_bytes, seed)).transpose()
@@ -198,7 +198,9 @@ impl Layout {
     /// Unless `index` is below the part's rows.
     pub fn entry_ids<'a>(&'a self, part: &Part, index: u64) -> impl Iterator<Item = u64> + 'a {
         let (own, companions) = match part.name() {
-            PartName::Hot => (u64::from(self.map.hot_ids[index as usize]), &self.map.hot_companions),
+            PartName::Hot => {
+                (u64::from(self.map.hot_ids[index as usize]), &self.map.hot_companions)
+            }
             PartName::Full => (index, &self.map.full_companions),
         };
         let count = part.spec().companions as usize;

@@ -88,29 +88,41 @@ impl Pending {
     /// [`Error::VersionMismatch`] or [`Error::VersionChanged`] where a server answered from another
     /// version of the table (the sum would be noise), [`Error::AnswerBytes`] for a wrong length.
     pub fn combine(&self, left: Reply<'_>, right: Reply<'_>) -> Result<Vec<u8>, Error> {
-        if left.version != right.version {
-            return Err(Error::VersionMismatch {
-                left: left.version.to_string(),
-                right: right.version.to_string(),
-            });
-        }
-        if left.version != self.version {
-            return Err(Error::VersionChanged {
-                side: Side::Left,
-                expected: self.version.to_string(),
-                found: left.version.to_string(),
-            });
-        }
         let expected = self.keys * self.shape.row_bytes();
-        for found in [left.answers.len(), right.answers.len()] {
-            if found != expected {
-                return Err(Error::AnswerBytes { expected, found });
-            }
-        }
-        let mut rows = left.answers[..self.ids * self.shape.row_bytes()].to_vec();
-        for (byte, share) in rows.iter_mut().zip(right.answers) {
-            *byte ^= share;
-        }
+        let mut rows = add_replies(self.version, expected, left, right)?;
+        rows.truncate(self.ids * self.shape.row_bytes());
         Ok(rows)
     }
+}
+
+/// The XOR of two replies, once their versions and lengths are what they should be.
+pub(crate) fn add_replies(
+    version: Version,
+    answer_bytes: usize,
+    left: Reply<'_>,
+    right: Reply<'_>,
+) -> Result<Vec<u8>, Error> {
+    if left.version != right.version {
+        return Err(Error::VersionMismatch {
+            left: left.version.to_string(),
+            right: right.version.to_string(),
+        });
+    }
+    if left.version != version {
+        return Err(Error::VersionChanged {
+            side: Side::Left,
+            expected: version.to_string(),
+            found: left.version.to_string(),
+        });
+    }
+    for found in [left.answers.len(), right.answers.len()] {
+        if found != answer_bytes {
+            return Err(Error::AnswerBytes { expected: answer_bytes, found });
+        }
+    }
+    let mut sum = left.answers.to_vec();
+    for (byte, share) in sum.iter_mut().zip(right.answers) {
+        *byte ^= share;
+    }
+    Ok(sum)
 }

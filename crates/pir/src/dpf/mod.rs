@@ -17,9 +17,11 @@ pub mod reference;
 mod server;
 mod walk;
 
+pub(crate) use client::add_replies;
 pub use client::{Client, Pending, Reply, Request};
 pub use generate::KeyPair;
 pub use group::{Domain, Group, Side};
+pub(crate) use key::Words;
 pub use key::{Key, KeyParams};
 pub use server::Server;
 pub(crate) use walk::Walk;

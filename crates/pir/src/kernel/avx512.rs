@@ -65,7 +65,8 @@ pub(super) fn multiply(tile: &[u8], next: &[u8], units: usize, operands: &[u8], 
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 fn multiply_units<const U: usize>(tile: &[u8], next: &[u8], operands: &[u8], sums: &mut [u8]) {
     let count = operands.len() / OPERAND_BYTES;
-    assert_eq!(tile.len(), BLOCK_GROUPS * U * UNIT_BYTES);
+    assert!(tile.len().is_multiple_of(2 * U * UNIT_BYTES));
+    assert!(tile.len() <= BLOCK_GROUPS * U * UNIT_BYTES);
     assert_eq!(operands.len(), count * OPERAND_BYTES);
     assert_eq!(sums.len(), count * U * UNIT_BYTES);
     let passes = count.div_ceil(4);
@@ -111,22 +112,24 @@ unsafe fn multiply_pass<const U: usize, const Q: usize>(
             *acc = unsafe { _mm512_loadu_si512(sum_at(q, u).cast()) };
         }
     }
-    let ahead_step = ahead.len().div_ceil(BLOCK_GROUPS / 2).next_multiple_of(64);
+    let steps = tile.len() / (2 * U * UNIT_BYTES);
+    let ahead_step = ahead.len().div_ceil(steps.max(1)).next_multiple_of(64);
     let (tile, matrices) = (tile.as_ptr(), operands.cast::<i64>());
-    for step in 0..BLOCK_GROUPS / 2 {
+    for step in 0..steps {
         let from = (step * ahead_step).min(ahead.len());
         for line in ahead[from..(from + ahead_step).min(ahead.len())].chunks(64) {
             _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
         }
         let group = 2 * step;
-        // SAFETY: `group + 1 < 64`, and the tile has 64 groups of `U` units (checked by the caller).
+        // SAFETY: `group + 1 < 2 × steps`, the number of groups of `U` units that the tile has.
         let planes = |g: usize, u: usize| unsafe {
             _mm512_loadu_si512(tile.add(((group + g) * U + u) * UNIT_BYTES).cast())
         };
         let even: [__m512i; U] = std::array::from_fn(|u| planes(0, u));
         let odd: [__m512i; U] = std::array::from_fn(|u| planes(1, u));
         for (q, acc) in acc.iter_mut().enumerate() {
-            // SAFETY: an operand is 64 matrices of 8 bytes.
+            // SAFETY: an operand is 64 matrices of 8 bytes, and a tile has at most 64 groups
+            // (checked by the caller).
             let (a, b) = unsafe {
                 let matrix = matrices.add(q * BLOCK_GROUPS + matrix_index(step));
                 (matrix.read_unaligned(), matrix.add(1).read_unaligned())

@@ -32,7 +32,7 @@ pub mod floor;
 pub(crate) use planes::Planes;
 pub(crate) use transpose::transpose8;
 
-/// Rows of a block: one leaf of bit shares.
+/// Rows of a block: one leaf of bit shares. Where bins are smaller, blocks are too.
 pub(crate) const BLOCK_ROWS: usize = 512;
 /// Groups of eight rows in a block.
 pub(crate) const BLOCK_GROUPS: usize = BLOCK_ROWS / 8;
@@ -44,6 +44,13 @@ pub(crate) const UNIT_BYTES: usize = 8 * UNIT_ROW_BYTES;
 pub(crate) const TILE_UNITS_MAX: usize = 4;
 /// Queries that share an operand.
 pub(crate) const LANES: usize = 8;
+
+fn check_tile(tile: &[u8], units: usize) {
+    assert!((1..=TILE_UNITS_MAX).contains(&units));
+    let group_bytes = units * UNIT_BYTES;
+    assert!(tile.len().is_multiple_of(2 * group_bytes));
+    assert!(tile.len() <= BLOCK_GROUPS * group_bytes);
+}
 
 /// One backend of the product.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +94,8 @@ impl Kernel {
 
     /// Adds `operands × tile` to `sums`.
     ///
-    /// `tile` is one block of one strip: 64 groups × `units` × 64 bytes. `operands` are the query
+    /// `tile` is one block of one strip: its groups (an even number, at most 64) × `units` × 64
+    /// bytes; a share's bits past the last group are not used. `operands` are the query
     /// groups' for that block; `sums` holds `units × 64` bytes for each of them, whose bit j is the
     /// sum for query j of the group. `next` is the tile that comes after, to be prefetched.
     pub(crate) fn multiply(
@@ -99,8 +107,7 @@ impl Kernel {
         sums: &mut [u8],
     ) {
         let query_groups = operands.len() / self.operand_bytes();
-        assert!((1..=TILE_UNITS_MAX).contains(&units));
-        assert_eq!(tile.len(), BLOCK_GROUPS * units * UNIT_BYTES);
+        check_tile(tile, units);
         assert_eq!(operands.len(), query_groups * self.operand_bytes());
         assert_eq!(sums.len(), query_groups * units * UNIT_BYTES);
         match self.0.tier() {
@@ -128,8 +135,7 @@ impl Kernel {
         shares: &[u8; 64],
         sums: &mut [u8],
     ) {
-        assert!((1..=TILE_UNITS_MAX).contains(&units));
-        assert_eq!(tile.len(), BLOCK_GROUPS * units * UNIT_BYTES);
+        check_tile(tile, units);
         assert_eq!(sums.len(), units * UNIT_BYTES);
         match self.0.tier() {
             #[cfg(target_arch = "x86_64")]

@@ -30,7 +30,8 @@ pub(super) fn pack(shares: &[&[u8; 64]; LANES], operand: &mut [u8]) {
 pub(super) fn multiply(tile: &[u8], next: &[u8], units: usize, operands: &[u8], sums: &mut [u8]) {
     let width = units * UNIT_BYTES;
     let count = operands.len() / OPERAND_BYTES;
-    assert_eq!(tile.len(), BLOCK_GROUPS * width);
+    let groups = tile.len() / width;
+    assert!(tile.len() == groups * width && groups <= BLOCK_GROUPS);
     assert_eq!(operands.len(), count * OPERAND_BYTES);
     assert_eq!(sums.len(), count * width);
     let _ = next;
@@ -42,13 +43,13 @@ pub(super) fn multiply(tile: &[u8], next: &[u8], units: usize, operands: &[u8], 
             let sums = sums[first * width + column..].as_mut_ptr();
             let tile = tile[column..].as_ptr();
             // SAFETY: by the lengths checked above, `step` operands lie behind `operands`, and 32
-            // bytes at `column` of each of 64 groups and of `step` sums behind the other two.
+            // bytes at `column` of each of `groups` groups and of `step` sums behind the other two.
             unsafe {
                 match step {
-                    1 => multiply_column::<1>(tile, width, operands, sums),
-                    2 => multiply_column::<2>(tile, width, operands, sums),
-                    3 => multiply_column::<3>(tile, width, operands, sums),
-                    _ => multiply_column::<4>(tile, width, operands, sums),
+                    1 => multiply_column::<1>(tile, groups, width, operands, sums),
+                    2 => multiply_column::<2>(tile, groups, width, operands, sums),
+                    3 => multiply_column::<3>(tile, groups, width, operands, sums),
+                    _ => multiply_column::<4>(tile, groups, width, operands, sums),
                 }
             }
         }
@@ -59,19 +60,20 @@ pub(super) fn multiply(tile: &[u8], next: &[u8], units: usize, operands: &[u8], 
 /// `Q` query groups over 32 bytes of each group of rows, the sums in `2 Q` registers.
 ///
 /// # Safety
-/// Behind `tile` lie 64 × `width` bytes less the column's offset, of which 32 are read every
+/// Behind `tile` lie `groups` × `width` bytes less the column's offset, of which 32 are read every
 /// `width`; behind `operands` `Q × OPERAND_BYTES`; `sums` is read and written likewise, `Q` times.
 #[inline]
 #[target_feature(enable = "neon")]
 unsafe fn multiply_column<const Q: usize>(
     tile: *const u8,
+    groups: usize,
     width: usize,
     operands: *const u8,
     sums: *mut u8,
 ) {
     let nibble = vdupq_n_u8(0x0F);
     let mut acc = [[vdupq_n_u8(0); 2]; Q];
-    for group in 0..BLOCK_GROUPS {
+    for group in 0..groups {
         // SAFETY: the caller's promise about `tile`.
         let planes: [uint8x16_t; 2] =
             std::array::from_fn(|i| unsafe { vld1q_u8(tile.add(group * width + 16 * i)) });

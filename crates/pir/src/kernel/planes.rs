@@ -3,17 +3,18 @@
 use memmap2::{Advice, MmapMut};
 use rayon::prelude::*;
 
-use super::{BLOCK_GROUPS, BLOCK_ROWS, TILE_UNITS_MAX, UNIT_BYTES, UNIT_ROW_BYTES, transpose8};
+use super::{BLOCK_ROWS, TILE_UNITS_MAX, UNIT_BYTES, UNIT_ROW_BYTES, transpose8};
 use crate::{Error, TableShape};
 
 /// A table, bit-transposed in groups of eight rows.
 ///
-/// Order, outermost first: block (512 rows), strip (up to 32 row bytes), group (8 rows), row byte,
+/// Order, outermost first: block (512 rows, or the rows of a small bin), strip (up to 32 row bytes), group (8 rows), row byte,
 /// bit position; bit r of a stored byte belongs to row r of its group. Rows are padded to a
-/// multiple of 8 bytes and the table to a multiple of 512 rows, with zeros, so a key's leaves past
+/// multiple of 8 bytes and the table to a multiple of a block, with zeros, so a key's leaves past
 /// the last row add nothing.
 pub(crate) struct Planes {
     shape: TableShape,
+    block_rows: usize,
     bytes: MmapMut,
 }
 
@@ -27,13 +28,16 @@ pub(crate) struct Strip {
 }
 
 impl Planes {
-    /// Transposes a table whose rows `copy(first, bytes)` writes, on the current rayon pool.
+    /// Transposes a table whose rows `copy(first, bytes)` writes, on the current rayon pool, into
+    /// blocks of `block_rows` (a multiple of 16, at most 512).
     pub(crate) fn new(
         shape: TableShape,
+        block_rows: usize,
         copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Sync,
     ) -> Result<Self, Error> {
-        let block_bytes = shape.row_bytes().div_ceil(UNIT_ROW_BYTES) * UNIT_BYTES * BLOCK_GROUPS;
-        let bytes = shape.rows().div_ceil(BLOCK_ROWS as u64) * block_bytes as u64;
+        assert!(block_rows.is_multiple_of(16) && (16..=BLOCK_ROWS).contains(&block_rows));
+        let block_bytes = shape.row_bytes().div_ceil(UNIT_ROW_BYTES) * UNIT_BYTES * block_rows / 8;
+        let bytes = shape.rows().div_ceil(block_rows as u64) * block_bytes as u64;
         let memory = Error::Memory { bytes };
         let mut map = usize::try_from(bytes)
             .ok()
@@ -43,10 +47,10 @@ impl Planes {
         #[cfg(target_os = "linux")]
         let _ = map.advise(Advice::HugePage);
         map.par_chunks_mut(block_bytes).enumerate().try_for_each_init(
-            || vec![0; BLOCK_ROWS * shape.row_bytes()],
+            || vec![0; block_rows * shape.row_bytes()],
             |rows, (block, planes)| {
-                let first = (block * BLOCK_ROWS) as u64;
-                let count = (shape.rows() - first).min(BLOCK_ROWS as u64) as usize;
+                let first = (block * block_rows) as u64;
+                let count = (shape.rows() - first).min(block_rows as u64) as usize;
                 let (present, absent) = rows.split_at_mut(count * shape.row_bytes());
                 copy(first, present)?;
                 absent.fill(0);
@@ -54,7 +58,7 @@ impl Planes {
                 Ok(())
             },
         )?;
-        Ok(Self { shape, bytes: map })
+        Ok(Self { shape, block_rows, bytes: map })
     }
 
     pub(crate) fn shape(&self) -> TableShape {
@@ -66,7 +70,7 @@ impl Planes {
     }
 
     pub(crate) fn block_count(&self) -> usize {
-        self.shape.rows().div_ceil(BLOCK_ROWS as u64) as usize
+        self.shape.rows().div_ceil(self.block_rows as u64) as usize
     }
 
     /// Units of a row: `ceil(row_bytes / 8)`.
@@ -82,20 +86,24 @@ impl Planes {
     /// The tile of `block` and `strip`.
     pub(crate) fn tile(&self, block: usize, strip: Strip) -> &[u8] {
         let start = self.tile_start(block, strip);
-        &self.bytes[start..start + strip.units * UNIT_BYTES * BLOCK_GROUPS]
+        &self.bytes[start..start + self.tile_bytes(strip)]
     }
 
     /// Up to `len` stored bytes after the tile of `block` and `strip`: what a scan reads next.
     pub(crate) fn after(&self, block: usize, strip: Strip, len: usize) -> &[u8] {
-        let start = self.tile_start(block, strip) + strip.units * UNIT_BYTES * BLOCK_GROUPS;
+        let start = self.tile_start(block, strip) + self.tile_bytes(strip);
         &self.bytes[start..self.bytes.len().min(start + len)]
     }
 
     fn tile_start(&self, block: usize, strip: Strip) -> usize {
-        (block * self.row_units() + strip.unit) * UNIT_BYTES * BLOCK_GROUPS
+        (block * self.row_units() + strip.unit) * UNIT_BYTES * self.block_rows / 8
     }
 
-    /// Writes the 512 rows' bytes of one strip, row by row, `units × 8` bytes each.
+    fn tile_bytes(&self, strip: Strip) -> usize {
+        strip.units * UNIT_BYTES * self.block_rows / 8
+    }
+
+    /// Writes the bytes of one strip of a block's rows, row by row, `units × 8` bytes each.
     pub(crate) fn rows_of_tile(&self, block: usize, strip: Strip, rows: &mut [u8]) {
         let width = strip.units * UNIT_ROW_BYTES;
         let tile = self.tile(block, strip);
@@ -117,10 +125,11 @@ pub(crate) fn strips(row_units: usize) -> impl Iterator<Item = Strip> {
 
 fn transpose_block(rows: &[u8], row_bytes: usize, planes: &mut [u8]) {
     let row_units = row_bytes.div_ceil(UNIT_ROW_BYTES);
+    let groups = rows.len() / row_bytes / 8;
     let mut rest = planes;
     for strip in strips(row_units) {
         let group_bytes = strip.units * UNIT_BYTES;
-        let (tile, after) = rest.split_at_mut(group_bytes * BLOCK_GROUPS);
+        let (tile, after) = rest.split_at_mut(group_bytes * groups);
         rest = after;
         for (group, planes) in tile.chunks_exact_mut(group_bytes).enumerate() {
             let rows = &rows[8 * group * row_bytes..][..8 * row_bytes];

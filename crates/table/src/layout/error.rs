@@ -83,7 +83,9 @@ pub enum LayoutError {
         reason: String,
     },
     /// A layout of a format that this software is too old for.
-    #[error("the layout has format version {found}, newer than the {newest} this software reads: upgrade hushtable")]
+    #[error(
+        "the layout has format version {found}, newer than the {newest} this software reads: upgrade hushtable"
+    )]
     FutureVersion {
         /// The file's.
         found: u64,

@@ -70,7 +70,8 @@ impl Layout {
             let reason = format!("its JSON has {} bytes, over {LAYOUT_JSON_BYTES_MAX}", json.len());
             return Err(LayoutError::Malformed { reason });
         }
-        let malformed = |error: serde_json::Error| LayoutError::Malformed { reason: error.to_string() };
+        let malformed =
+            |error: serde_json::Error| LayoutError::Malformed { reason: error.to_string() };
         let head: Head = serde_json::from_slice(json).map_err(malformed)?;
         if head.format != FORMAT || head.format_version == 0 {
             return Err(LayoutError::Malformed { reason: format!("its format is not {FORMAT}") });

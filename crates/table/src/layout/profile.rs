@@ -155,7 +155,8 @@ impl Profile {
                 scope.spawn(|| {
                     let mut together = Counter::new(self.rows);
                     loop {
-                        let first = next.fetch_add(PROGRESS_ROWS, std::sync::atomic::Ordering::Relaxed);
+                        let first =
+                            next.fetch_add(PROGRESS_ROWS, std::sync::atomic::Ordering::Relaxed);
                         if first >= missing.len() {
                             break;
                         }
@@ -197,8 +198,7 @@ impl Profile {
                 1 => self.spread(most_read, hot.bins as usize),
                 _ => most_read.to_vec(),
             };
-            map.hot_companions =
-                self.companions(&map.hot_ids, hot.companions as usize, &progress);
+            map.hot_companions = self.companions(&map.hot_ids, hot.companions as usize, &progress);
         }
         if let Some(full) = checked(spec.full) {
             let ids: Vec<u32> = match full.companions {

@@ -1,0 +1,293 @@
+//! The batch backend for processors.
+
+use hushtable_prg::{Platform, Prg, PrgKind};
+use hushtable_table::Table;
+use hushtable_table::layout::{Layout, Part};
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::{BatchBackend, BatchKeys, Geometry, PartGeometry};
+use crate::dpf::{Key, Side};
+use crate::kernel::{Kernel, Planes};
+use crate::pass::{Pass, leaf_bytes};
+use crate::{EngineSpec, Error, TableShape};
+
+/// A layout's bins in memory and the threads that answer requests from them.
+///
+/// A batch goes through the bins one after the other: every request's keys for a bin are one matrix
+/// product with its rows, so that a bin is read once for all of them.
+pub struct BatchEngine {
+    geometry: Geometry,
+    parts: Vec<Planes>,
+    kernel: Kernel,
+    platform: Platform,
+    pool: ThreadPool,
+    batch_requests_max: usize,
+}
+
+/// Keys of one product; more gain little.
+const PRODUCT_KEYS_MAX: usize = 256;
+/// Requests of a pass by default.
+const BATCH_REQUESTS_MAX: usize = 64;
+/// No row is stored here.
+const EMPTY: u32 = u32::MAX;
+
+/// A request's shares for a part of one-leaf bins, a key after the other.
+type Shares = Vec<[u8; 64]>;
+
+impl BatchEngine {
+    /// Loads the bins of `layout` with the rows of `table`.
+    ///
+    /// # Errors
+    /// [`Error::VersionChanged`] for another version of the table than the layout's,
+    /// [`Error::Table`] where it cannot be read, [`Error::Memory`], [`Error::Threads`].
+    pub fn from_table(table: &Table, layout: &Layout, spec: &EngineSpec) -> Result<Self, Error> {
+        if layout.table_version() != table.version() {
+            return Err(Error::LayoutTable {
+                expected: table.version().to_string(),
+                found: layout.table_version().to_string(),
+            });
+        }
+        let row_bytes = table.row_bytes();
+        Self::new(layout, spec, |id, row| {
+            debug_assert_eq!(row.len(), row_bytes);
+            table.copy_rows(id, row).map_err(|error| Error::Table { reason: error.to_string() })
+        })
+    }
+
+    /// Loads the bins of `layout` with rows that `copy(id, row)` writes.
+    ///
+    /// # Errors
+    /// As [`from_table`](Self::from_table), and those of `copy`.
+    pub fn new(
+        layout: &Layout,
+        spec: &EngineSpec,
+        copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
+    ) -> Result<Self, Error> {
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(spec.threads)
+            .thread_name(|i| format!("hushtable-batch-{i}"))
+            .build()
+            .map_err(|error| Error::Threads { threads: spec.threads, reason: error.to_string() })?;
+        let geometry = Geometry::new(layout);
+        let parts = layout
+            .parts()
+            .zip(geometry.parts())
+            .map(|(part, shape)| pool.install(|| load_part(layout, part, shape, &copy)))
+            .collect::<Result<_, _>>()?;
+        let batch_requests_max = match spec.batch_keys_max {
+            0 => BATCH_REQUESTS_MAX,
+            keys => keys,
+        };
+        let (kernel, platform) = (Kernel::new(spec.platform), spec.platform);
+        Ok(Self { geometry, parts, kernel, platform, pool, batch_requests_max })
+    }
+
+    /// Bytes that the stored bins occupy.
+    pub fn resident_bytes(&self) -> usize {
+        self.parts.iter().map(Planes::resident_bytes).sum()
+    }
+
+    /// Threads of the pool.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// The entries of each bin of a part: for every request its keys' in order.
+    fn answer_part(
+        &self,
+        number: usize,
+        starts: Start,
+        prg: Prg,
+        requests: &[&BatchKeys],
+    ) -> Vec<Vec<u8>> {
+        let part = &self.geometry.parts()[number];
+        let planes = &self.parts[number];
+        if part.leaf_count == 1 {
+            let shares: Vec<Shares> =
+                requests.par_iter().map(|request| shares_of(part, starts, prg, request)).collect();
+            let answer = |bin: usize| {
+                let pass = Pass::new(planes, self.kernel, bin..bin + 1, 1);
+                let keys = bin * part.queries..(bin + 1) * part.queries;
+                let shares: Shares =
+                    shares.iter().flat_map(|shares| &shares[keys.clone()]).copied().collect();
+                let product =
+                    |shares: &[[u8; 64]]| pass.answers(&pass.sums_of_shares(shares), shares.len());
+                shares.chunks(PRODUCT_KEYS_MAX).flat_map(product).collect()
+            };
+            return (0..part.bins).into_par_iter().map(answer).collect();
+        }
+        // Bins are shared out over the threads; where there are too few, their subtrees are.
+        let threads = self.threads();
+        let threads_a_bin = if part.bins < 2 * threads { threads } else { 1 };
+        let answer = |bin: usize| {
+            let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
+            let pass = Pass::new(planes, self.kernel, blocks, threads_a_bin);
+            let keys: Vec<Key> = requests
+                .iter()
+                .flat_map(|request| {
+                    (bin * part.queries..(bin + 1) * part.queries).map(|key| {
+                        let at = starts.byte + key * part.key_bytes(request.side());
+                        request.key(part, at, starts.key + key)
+                    })
+                })
+                .collect();
+            let product = |keys: &[Key]| {
+                let keys: Vec<&Key> = keys.iter().collect();
+                let subtrees = pass.subtree_count();
+                let share = subtrees.div_ceil(threads_a_bin);
+                let sums = (0..subtrees)
+                    .into_par_iter()
+                    .step_by(share)
+                    .map(|first| pass.sums(prg, &keys, first..(first + share).min(subtrees)))
+                    .reduce_with(|mut sums, others| {
+                        sums.iter_mut().zip(&others).for_each(|(sum, other)| *sum ^= other);
+                        sums
+                    });
+                pass.answers(&sums.unwrap_or_default(), keys.len())
+            };
+            keys.chunks(PRODUCT_KEYS_MAX).flat_map(product).collect()
+        };
+        (0..part.bins).into_par_iter().map(answer).collect()
+    }
+
+    /// One generator's requests.
+    fn answer_all(&self, prg: PrgKind, requests: &[&BatchKeys]) -> Vec<Vec<Vec<u8>>> {
+        let prg = Prg::new(prg, self.platform);
+        let mut starts = Start { byte: super::geometry::HEADER_BYTES, key: 0 };
+        let side = requests.first().map_or(Side::Left, |request| request.side());
+        let parts = self.geometry.parts().iter().enumerate();
+        parts
+            .map(|(number, part)| {
+                let answers = self.answer_part(number, starts, prg, requests);
+                starts.byte += part.keys() * part.key_bytes(side);
+                starts.key += part.keys();
+                answers
+            })
+            .collect()
+    }
+}
+
+/// Where a part's keys start in a request.
+#[derive(Clone, Copy)]
+struct Start {
+    byte: usize,
+    key: usize,
+}
+
+/// A request's shares for one-leaf bins: right has them in its request, left makes them.
+fn shares_of(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> Shares {
+    match request.side() {
+        Side::Left => {
+            let roots: Vec<u128> =
+                (start.key..start.key + part.keys()).map(|key| request.root(key)).collect();
+            let mut leaves = vec![0u128; 4 * roots.len()];
+            prg.convert(&roots, &[0; 4], &mut leaves);
+            leaves.chunks_exact(4).map(|leaf| *leaf_bytes(leaf)).collect()
+        }
+        Side::Right => {
+            let share_bytes = part.leaf_rows / 8;
+            let bytes = request.key_bytes(start.byte, part.keys() * share_bytes);
+            let share = |bytes: &[u8]| {
+                let mut share = [0; 64];
+                share[..share_bytes].copy_from_slice(bytes);
+                share
+            };
+            bytes.chunks_exact(share_bytes).map(share).collect()
+        }
+    }
+}
+
+/// Puts a part's rows and their companions where its keys look for them.
+fn load_part(
+    layout: &Layout,
+    part: &Part,
+    shape: &PartGeometry,
+    copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
+) -> Result<Planes, Error> {
+    let mut stored = vec![EMPTY; shape.bins * shape.bin_rows()];
+    for index in 0..part.spec().rows {
+        for place in part.places(index) {
+            stored[place.bin as usize * shape.bin_rows() + place.offset as usize] = index as u32;
+        }
+    }
+    let planes_shape = TableShape::new(stored.len() as u64, shape.entry_bytes)?;
+    Planes::new(planes_shape, shape.leaf_rows, |first, bytes| {
+        let rows = bytes.chunks_exact_mut(shape.entry_bytes);
+        for (entry, &index) in rows.zip(&stored[first as usize..]) {
+            if index == EMPTY {
+                entry.fill(0);
+                continue;
+            }
+            let ids = layout.entry_ids(part, index.into());
+            for (row, id) in entry.chunks_exact_mut(layout.row_bytes()).zip(ids) {
+                copy(id, row)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+impl BatchBackend for BatchEngine {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn answer(&self, requests: &[BatchKeys], answers: &mut [u8]) -> Result<(), Error> {
+        let answer_bytes = self.geometry.answer_bytes();
+        let expected = requests.len() * answer_bytes;
+        if answers.len() != expected {
+            return Err(Error::AnswerBytes { expected, found: answers.len() });
+        }
+        let kind = |request: &BatchKeys| (request.prg(), request.side());
+        for prg in PrgKind::ALL {
+            for side in Side::BOTH {
+                let numbers: Vec<usize> =
+                    (0..requests.len()).filter(|&i| kind(&requests[i]) == (prg, side)).collect();
+                if numbers.is_empty() {
+                    continue;
+                }
+                let chosen: Vec<&BatchKeys> = numbers.iter().map(|&i| &requests[i]).collect();
+                self.pool.install(|| {
+                    let parts = self.answer_all(prg, &chosen);
+                    answers.par_chunks_exact_mut(answer_bytes).enumerate().for_each(
+                        |(i, answer)| {
+                            let Ok(number) = numbers.binary_search(&i) else { return };
+                            self.gather(&parts, number, answer);
+                        },
+                    );
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn batch_requests_best(&self) -> usize {
+        self.batch_requests_max
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "cpu, {}, {} thread(s), {} bins, {:.1} MiB resident",
+            self.kernel.name(),
+            self.threads(),
+            self.geometry.parts().iter().map(|part| part.bins).sum::<usize>(),
+            self.resident_bytes() as f64 / f64::from(1 << 20)
+        )
+    }
+}
+
+impl BatchEngine {
+    /// Collects request `number`'s entries out of the bins' answers.
+    fn gather(&self, parts: &[Vec<Vec<u8>>], number: usize, answer: &mut [u8]) {
+        let mut rest = answer;
+        for (bins, part) in parts.iter().zip(self.geometry.parts()) {
+            let bin_bytes = part.queries * part.entry_bytes;
+            let (own, after) = rest.split_at_mut(part.bins * bin_bytes);
+            rest = after;
+            for (entries, bin) in own.chunks_exact_mut(bin_bytes).zip(bins) {
+                entries.copy_from_slice(&bin[number * bin_bytes..][..bin_bytes]);
+            }
+        }
+    }
+}
