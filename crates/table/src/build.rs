@@ -69,7 +69,7 @@ pub fn build(
         progress(first + count as u64, shape.rows());
     }
     let origin = spec.created_from.clone().unwrap_or_else(|| source.origin(tensor.name()));
-    writer.finish(&spec.name, &origin)
+    writer.finish(&spec.name, &origin, None)
 }
 
 /// Writes an opened or in-memory table as a bundle at `out`.
@@ -82,6 +82,7 @@ pub(crate) fn write_table(table: &Table, out: &Path) -> Result<(), Error> {
         table.copy_rows(first, &mut served)?;
         writer.push(&served)?;
     }
-    writer.finish(table.name(), table.manifest().created_from())?;
+    let layout = table.layout().map(|layout| &**layout);
+    writer.finish(table.name(), table.manifest().created_from(), layout)?;
     Ok(())
 }

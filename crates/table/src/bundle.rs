@@ -4,26 +4,32 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, RowsError};
 use crate::header;
+use crate::layout::{LAYOUT_JSON_BYTES_MAX, Layout};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::sums;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const ROWS: &str = "rows.safetensors";
 pub(crate) const SUMS: &str = "rows.sums";
+/// A bundle has both of these or neither.
+pub(crate) const LAYOUT: &str = "layout.json";
+pub(crate) const LAYOUT_MAP: &str = "layout.map";
 
 /// Every file of a bundle; a folder with any other is not one.
-pub(crate) const FILES: [&str; 3] = [MANIFEST, ROWS, SUMS];
+pub(crate) const FILES: [&str; 5] = [MANIFEST, ROWS, SUMS, LAYOUT, LAYOUT_MAP];
 
 /// The files of a bundle whose manifest, sizes and headers agree.
 pub(crate) struct Bundle {
     pub(crate) manifest: Manifest,
     pub(crate) rows: File,
     pub(crate) sums: File,
+    pub(crate) layout: Option<Arc<Layout>>,
 }
 
 impl Bundle {
@@ -66,7 +72,8 @@ impl Bundle {
         sums::check_sums(shape, &head, size)
             .map_err(|source| Error::Rows { path: path.join(SUMS), source })?;
 
-        Ok(Self { manifest, rows, sums })
+        let layout = read_layout(path, folder, &manifest)?;
+        Ok(Self { manifest, rows, sums, layout })
     }
 }
 
@@ -103,6 +110,31 @@ fn read_manifest(path: &Path, file: &File) -> Result<Manifest, Error> {
     // One byte past the limit is enough for the parser to say that there is too much.
     file.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Error::io("read", &path))?;
     Manifest::from_json(&bytes).map_err(|source| Error::Manifest { path, source })
+}
+
+/// The layout, if the bundle has one.
+fn read_layout(
+    path: &Path,
+    folder: &File,
+    manifest: &Manifest,
+) -> Result<Option<Arc<Layout>>, Error> {
+    let json_file = match open_file(path, folder, LAYOUT) {
+        Ok(file) => file,
+        Err(Error::MissingFile { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut json = Vec::new();
+    let limit = LAYOUT_JSON_BYTES_MAX + 1;
+    json_file.take(limit).read_to_end(&mut json).map_err(Error::io("read", path.join(LAYOUT)))?;
+    let mut map_file = open_file(path, folder, LAYOUT_MAP)?;
+    let mut map = Vec::new();
+    map_file.read_to_end(&mut map).map_err(Error::io("read", path.join(LAYOUT_MAP)))?;
+    let layout = Layout::from_files(&json, &map)
+        .and_then(|layout| {
+            layout.check_table(manifest.shape(), manifest.version()).map(|()| layout)
+        })
+        .map_err(|source| Error::Layout { path: path.join(LAYOUT), source })?;
+    Ok(Some(Arc::new(layout)))
 }
 
 /// The size of a file and its first `count` bytes (fewer if it is shorter).

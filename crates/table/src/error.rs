@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::layout::LayoutError;
 use crate::shape::{Shape, ShapeError};
 use crate::source::SourceError;
 
@@ -34,6 +35,14 @@ pub enum Error {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// The layout is damaged, or for another table.
+    #[error("{}: {source}", path.display())]
+    Layout {
+        /// The layout file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: LayoutError,
     },
     /// The manifest is damaged, or was written by something else.
     #[error("{}: {source}", path.display())]

@@ -20,6 +20,7 @@ use crate::shape::Shape;
 use crate::version::Version;
 
 pub use error::LayoutError;
+pub(crate) use file::LAYOUT_JSON_BYTES_MAX;
 pub use part::{LEAF_ROWS_MAX, Part, PartName, PartSpec, Place};
 pub use permutation::Permutation;
 pub use plan::{Found, Plan, Planner, simulate};
@@ -134,6 +135,19 @@ impl Layout {
         check_map(&map, hot.as_ref(), full.as_ref(), rows)?;
         let version = file::hash(&spec, &map, rows, row_bytes, table_version);
         Ok(Self { spec, map, table_version, rows, row_bytes, hot, full, version })
+    }
+
+    /// Checks that the layout is for the table of `shape` and `version`.
+    ///
+    /// # Errors
+    /// [`LayoutError::OtherTable`].
+    pub fn check_table(&self, shape: Shape, version: Version) -> Result<(), LayoutError> {
+        let same = self.table_version == version
+            && (self.rows, self.row_bytes) == (shape.rows(), shape.row_bytes());
+        match same {
+            true => Ok(()),
+            false => Err(LayoutError::OtherTable { expected: version, found: self.table_version }),
+        }
     }
 
     /// The spec it was made from.

@@ -1,12 +1,13 @@
 //! The table bundle: embedding rows, their manifest, and how to read, check and write them.
 //!
-//! A bundle is a folder of three files:
+//! A bundle is a folder of three files, or five:
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `manifest.json` | name, format version, shape, BLAKE3 of the content and of `rows.sums`, a checksum of itself |
 //! | `rows.safetensors` | tensor `weight`, and for `int8` a tensor `scale`; any safetensors reader opens it |
 //! | `rows.sums` | one CRC-32 a row, so that damage is pinned to a row |
+//! | `layout.json`, `layout.map` | where there is one, the [`layout`] by which many rows are read at once |
 //!
 //! [`build`] makes one from a safetensors, NumPy or torch file without holding the table in
 //! memory; [`Table::open`] maps one; [`verify`] reads every byte and names the damaged rows. A

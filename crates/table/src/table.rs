@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::build::write_table;
 use crate::bundle::Bundle;
@@ -9,6 +10,7 @@ use crate::codec::{count_nonfinite, encode_rows_from};
 use crate::dtype::DType;
 use crate::error::{CodecError, Error};
 use crate::header::{DATA_OFFSET, scales_bytes};
+use crate::layout::{Layout, LayoutError};
 use crate::manifest::{Manifest, ManifestSpec, check_name};
 use crate::mapping::Mapping;
 use crate::shape::Shape;
@@ -23,6 +25,7 @@ pub struct Table {
     manifest: Manifest,
     path: Option<PathBuf>,
     storage: Storage,
+    layout: Option<Arc<Layout>>,
 }
 
 enum Storage {
@@ -64,6 +67,7 @@ impl Table {
             manifest: bundle.manifest.clone(),
             path: Some(path.to_owned()),
             storage: Storage::Mapped(mapping),
+            layout: bundle.layout.clone(),
         })
     }
 
@@ -106,7 +110,7 @@ impl Table {
             nonfinite_count: count_nonfinite(dtype, dim, &served),
             created_from: "memory".to_owned(),
         });
-        Ok(Self { manifest, path: None, storage: Storage::Memory(served) })
+        Ok(Self { manifest, path: None, storage: Storage::Memory(served), layout: None })
     }
 
     /// Copies rows `first` .. `first` + n as served into `out`, which has n × [`row_bytes`] bytes.
@@ -153,6 +157,21 @@ impl Table {
     /// As [`build`](crate::build), without those of a source.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
         write_table(self, path)
+    }
+
+    /// The table with `layout` in place of the one it has.
+    ///
+    /// # Errors
+    /// [`LayoutError::OtherTable`] for a layout of another table.
+    pub fn with_layout(mut self, layout: Arc<Layout>) -> Result<Self, LayoutError> {
+        layout.check_table(self.shape(), self.version())?;
+        self.layout = Some(layout);
+        Ok(self)
+    }
+
+    /// How the table is served to inferences that read many rows, if that was decided.
+    pub fn layout(&self) -> Option<&Arc<Layout>> {
+        self.layout.as_ref()
     }
 
     /// The table's name.

@@ -10,6 +10,7 @@ use crate::codec::count_nonfinite;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::header::{DATA_OFFSET, encode_header, scales_bytes};
+use crate::layout::Layout;
 use crate::manifest::{Manifest, ManifestSpec, clip_created_from};
 use crate::shape::Shape;
 use crate::staging::Staging;
@@ -108,7 +109,12 @@ impl BundleWriter {
     }
 
     /// Flushes everything to the disk and puts the bundle in its place.
-    pub(crate) fn finish(self, name: &str, created_from: &str) -> Result<Manifest, Error> {
+    pub(crate) fn finish(
+        self,
+        name: &str,
+        created_from: &str,
+        layout: Option<&Layout>,
+    ) -> Result<Manifest, Error> {
         assert_eq!(
             self.scales_done + self.weights_done,
             self.shape.content_bytes(),
@@ -131,10 +137,16 @@ impl BundleWriter {
             Error::io("write", staging.file_path(bundle::SUMS))(error.into_error())
         })?;
         sync(bundle::SUMS, &sums)?;
-        let mut file = staging.create_file(bundle::MANIFEST)?;
-        file.write_all(manifest.to_json().as_bytes())
-            .map_err(Error::io("write", staging.file_path(bundle::MANIFEST)))?;
-        sync(bundle::MANIFEST, &file)?;
+        let write = |name: &str, bytes: &[u8]| {
+            let mut file = staging.create_file(name)?;
+            file.write_all(bytes).map_err(Error::io("write", staging.file_path(name)))?;
+            sync(name, &file)
+        };
+        if let Some(layout) = layout {
+            write(bundle::LAYOUT, layout.to_json().as_bytes())?;
+            write(bundle::LAYOUT_MAP, &layout.map_bytes())?;
+        }
+        write(bundle::MANIFEST, manifest.to_json().as_bytes())?;
         staging.commit()?;
         Ok(manifest)
     }
