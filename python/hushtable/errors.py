@@ -13,6 +13,9 @@ __all__ = [
     "Error",
     "IdOutOfRange",
     "KeyFormatError",
+    "LayoutError",
+    "LayoutMismatch",
+    "NoLayout",
     "ProtocolError",
     "ServerBusy",
     "ServerError",
@@ -70,6 +73,38 @@ class TooManyIds(Error, ValueError):
         super().__init__(message)
         self.ids = ids
         self.max_ids = max_ids
+
+
+class LayoutError(Error, ValueError):
+    """A layout that cannot be: out of limits, malformed, edited by hand, of a future format.
+
+    Attributes:
+        part: ``hot``, ``full`` or ``layout``, where one number is at fault; empty otherwise.
+        field: the number's name; empty otherwise.
+    """
+
+    def __init__(self, message: str, *, part: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.part = part
+        self.field = field
+
+
+class LayoutMismatch(LayoutError):
+    """A layout that was made for another version of the table.
+
+    Attributes:
+        expected: the table's version, in hex.
+        found: the version that the layout is for, in hex.
+    """
+
+    def __init__(self, message: str, *, expected: str = "", found: str = "") -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.found = found
+
+
+class NoLayout(LayoutError):
+    """A table, or its servers, without the layout that a bag of ids is asked by."""
 
 
 class ProtocolError(Error):

@@ -2,6 +2,7 @@
 
 use hushtable_pir::Error as PirError;
 use hushtable_serve::{Error as ServeError, Refusal};
+use hushtable_table::layout::LayoutError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -102,6 +103,31 @@ impl From<hushtable_table::Error> for Failure {
     }
 }
 
+impl From<LayoutError> for Failure {
+    fn from(error: LayoutError) -> Self {
+        let class = match &error {
+            LayoutError::IdRange { .. } => "IdOutOfRange",
+            LayoutError::TooManyIds { .. } => "TooManyIds",
+            LayoutError::OtherTable { .. } => "LayoutMismatch",
+            _ => "LayoutError",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            LayoutError::IdRange { id, rows } => failure.count("id", id).count("rows", rows),
+            LayoutError::TooManyIds { ids, ids_max } => {
+                failure.count("ids", ids as u64).count("max_ids", ids_max as u64)
+            }
+            LayoutError::OtherTable { expected, found } => {
+                failure.text("expected", expected).text("found", found)
+            }
+            LayoutError::Range { part, field, .. } => {
+                failure.text("part", part).text("field", field)
+            }
+            _ => failure,
+        }
+    }
+}
+
 impl From<PirError> for Failure {
     fn from(error: PirError) -> Self {
         let class = match &error {
@@ -115,8 +141,10 @@ impl From<PirError> for Failure {
             | PirError::Table { .. }
             | PirError::TableBytes { .. }
             | PirError::Memory { .. } => "TableError",
+            PirError::LayoutTable { .. } => "LayoutMismatch",
             PirError::AnswerBytes { .. } => "ProtocolError",
-            PirError::KeyBytes { .. }
+            PirError::RequestBytes { .. }
+            | PirError::KeyBytes { .. }
             | PirError::KeyHeader { .. }
             | PirError::KeyFormat { .. }
             | PirError::KeyPadding
@@ -134,6 +162,9 @@ impl From<PirError> for Failure {
             }
             PirError::VersionMismatch { left, right } => {
                 failure.text("left", left).text("right", right)
+            }
+            PirError::LayoutTable { expected, found } => {
+                failure.text("expected", expected).text("found", found)
             }
             _ => failure,
         }
