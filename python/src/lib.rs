@@ -8,6 +8,7 @@
 mod bench;
 mod client;
 mod errors;
+mod layout;
 mod logs;
 mod server;
 mod session;
@@ -24,6 +25,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::client::{NativeCall, NativeClient};
+    #[pymodule_export]
+    use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
     #[pymodule_export]

@@ -1,12 +1,14 @@
 //! Tables in the clear: build, open, read, verify.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hushtable_table::{BuildSpec, DType, Source, Table, decode_rows};
 use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
+use crate::layout::NativeLayout;
 
 /// `(name, rows, dim, dtype, row_bytes, version)`: the fields of `hushtable.TableInfo`.
 pub(crate) type Facts = (String, u64, usize, &'static str, usize, String);
@@ -60,6 +62,17 @@ impl NativeTable {
         values.into_pyarray(py).reshape([ids.len(), self.table.dim()])
     }
 
+    /// The table with another layout; saving it writes both.
+    fn with_layout(&self, layout: &NativeLayout) -> PyResult<Self> {
+        let table = self.table.clone().with_layout(Arc::clone(layout.layout()));
+        Ok(Self { table: table.map_err(Failure::from)? })
+    }
+
+    /// The layout, if the table has one.
+    fn layout(&self) -> Option<NativeLayout> {
+        self.table.layout().map(|layout| NativeLayout::new(Arc::clone(layout)))
+    }
+
     /// See `Facts`.
     fn facts(&self) -> Facts {
         let table = &self.table;
@@ -81,6 +94,10 @@ impl NativeTable {
 }
 
 impl NativeTable {
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
     fn decode(&self, ids: &[u64]) -> Result<Vec<f32>, Failure> {
         let (table, row_bytes) = (&self.table, self.table.row_bytes());
         if let Some(&id) = ids.iter().find(|&&id| id >= table.rows()) {

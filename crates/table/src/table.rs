@@ -21,10 +21,12 @@ use crate::version::{ContentHasher, Version};
 ///
 /// Rows are read as *served*: little-endian, row-major; an `int8` row is its f32 scale and then
 /// its bytes.
+#[derive(Clone)]
 pub struct Table {
     manifest: Manifest,
     path: Option<PathBuf>,
-    storage: Storage,
+    // Shared, so that a clone costs nothing.
+    storage: Arc<Storage>,
     layout: Option<Arc<Layout>>,
 }
 
@@ -66,7 +68,7 @@ impl Table {
         Ok(Self {
             manifest: bundle.manifest.clone(),
             path: Some(path.to_owned()),
-            storage: Storage::Mapped(mapping),
+            storage: Arc::new(Storage::Mapped(mapping)),
             layout: bundle.layout.clone(),
         })
     }
@@ -110,7 +112,7 @@ impl Table {
             nonfinite_count: count_nonfinite(dtype, dim, &served),
             created_from: "memory".to_owned(),
         });
-        Ok(Self { manifest, path: None, storage: Storage::Memory(served), layout: None })
+        Ok(Self { manifest, path: None, storage: Arc::new(Storage::Memory(served)), layout: None })
     }
 
     /// Copies rows `first` .. `first` + n as served into `out`, which has n × [`row_bytes`] bytes.
@@ -131,7 +133,7 @@ impl Table {
             return Err(Error::RowRange { first, count, rows });
         }
         let start = first as usize * row_bytes;
-        match &self.storage {
+        match &*self.storage {
             Storage::Memory(served) => out.copy_from_slice(&served[start..start + out.len()]),
             Storage::Mapped(file) if shape.dtype() == DType::Int8 => {
                 let (scales, codes) = file[DATA_OFFSET..].split_at(scales_bytes(shape) as usize);
@@ -221,7 +223,7 @@ impl Table {
 
     /// The bytes of `rows.safetensors`, if the table was opened.
     pub(crate) fn mapping(&self) -> Option<&Mapping> {
-        match &self.storage {
+        match &*self.storage {
             Storage::Mapped(mapping) => Some(mapping),
             Storage::Memory(_) => None,
         }

@@ -31,6 +31,13 @@ pub struct Plan {
     pub dropped: usize,
 }
 
+impl Plan {
+    /// A plan of `keys` keys that wants nothing.
+    pub fn empty(keys: usize) -> Self {
+        Self { offsets: vec![None; keys], found: Vec::new(), dropped: 0 }
+    }
+}
+
 /// Where a row arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "two numbers")]
