@@ -67,7 +67,8 @@ class _Level:
             grams = np.unique(grams, axis=0)[:, 1:]
         self._keys, self._counts = np.unique(self._key(grams), return_counts=True)
         once, twice = ((self._counts == times).sum() for times in (1, 2))
-        self._discount = once / (once + 2 * twice)
+        # Where all is frequent, as the words of made-up text are, something is to be left over.
+        self._discount = once / (once + 2 * twice) if once else 0.5
         starts = self._keys // class_count
         self._contexts, first = np.unique(starts, return_index=True)
         self._totals = np.add.reduceat(self._counts, first)

@@ -104,11 +104,13 @@ def load_wikitext(path: Path) -> tuple[Document, ...]:
     try:
         # Only \n ends a line: an article may hold any other character Python splits lines at.
         with path.open(encoding="utf-8", newline="\n") as file:
-            for line in map(str.rstrip, file, "\n"):
+            for line in file:
+                line = line.removesuffix("\n")
                 if after_blank and _TITLE.fullmatch(line):
                     if name:
                         documents.append(Document(name, tuple(tokens)))
-                    name, tokens = line[3:-3], []
+                        tokens = []
+                    name = line[3:-3]
                 tokens += [*line.split(), END_OF_LINE]
                 after_blank = not line.strip()
     except UnicodeDecodeError as error:

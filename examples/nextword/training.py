@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import count
 
 import jax
@@ -162,6 +162,7 @@ def learn(corpus: Corpus, recipe: Recipe) -> Iterator[Epoch]:
         )
 
 
+@cache  # one object for equal arguments, so that a step is compiled once
 def make_optimiser(recipe: Recipe, step_count: int) -> optax.GradientTransformation:
     """AdamW with a rate that rises for a tenth of the steps and falls to nothing."""
     rate = optax.cosine_onecycle_schedule(max(step_count, 2), recipe.rate, pct_start=0.1)

@@ -1,14 +1,23 @@
-"""The data loaders, on tiny files of the real formats, and fetching by the real pip.
+"""The data loaders, on tiny files of the real formats, and fetching by the real pip and npm.
 
-The wheels are made here and pip is pointed at the folder they are in, so no network is needed.
+The packages are made here. pip is pointed at the folder they are in and npm at a registry on
+loopback, so no network is needed.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
+import json
 import subprocess
 import sys
+import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -196,6 +205,112 @@ def test_no_package_says_what_to_do(tmp_path: Path, index: Path) -> None:
     index.mkdir()
     with pytest.raises(data.DownloadFailed, match="pip config list"):
         data.fetch(SOURCE, folder=tmp_path / "cache")
+
+
+def make_tarball(content: bytes = CONTENT) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        about = {"name": "tiny-fixture", "version": "1.0.0", "scripts": {"prepare": "exit 9"}}
+        for name, one in (("package.json", json.dumps(about).encode()), ("a.txt", content)):
+            info = tarfile.TarInfo(f"package/{name}")
+            info.size = len(one)
+            archive.addfile(info, io.BytesIO(one))
+    return packed.getvalue()
+
+
+TARBALL = make_tarball()
+NPM_SOURCE = Source(
+    name="tiny-npm",
+    title="A tiny fixture",
+    package="tiny-fixture",
+    version="1.0.0",
+    licence="CC0",
+    members=(Member("tiny-fixture-1.0.0.tgz", hashlib.sha256(TARBALL).hexdigest(), len(TARBALL)),),
+    registry="npm",
+)
+
+
+@pytest.fixture(params=["npm", "without npm"])
+def registry(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, bytes]]:
+    """Tarballs by path, on a server that npm takes for its registry."""
+    tarballs: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = tarballs.get(self.path)
+            if self.path == "/tiny-fixture" and tarballs:
+                ((path, tarball),) = tarballs.items()
+                dist = {
+                    "tarball": f"{url}{path}",
+                    "integrity": "sha512-"
+                    + base64.b64encode(hashlib.sha512(tarball).digest()).decode(),
+                }
+                version = {"name": "tiny-fixture", "version": "1.0.0", "dist": dist}
+                answer = json.dumps(
+                    {
+                        "name": "tiny-fixture",
+                        "dist-tags": {"latest": "1.0.0"},
+                        "versions": {"1.0.0": version},
+                    }
+                ).encode()
+            self.send_response(200 if answer else 404)
+            self.send_header("Content-Length", str(len(answer or b"")))
+            self.end_headers()
+            self.wfile.write(answer or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("NPM_CONFIG_REGISTRY", url)
+        monkeypatch.setenv("NPM_CONFIG_CACHE", str(tmp_path / "npm-cache"))
+        monkeypatch.setenv("NPM_CONFIG_FETCH_RETRIES", "0")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        if request.param == "without npm":
+            monkeypatch.setenv("PATH", str(tmp_path))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield tarballs
+        server.shutdown()
+        thread.join()
+
+
+def test_an_npm_package_is_kept_as_it_came_and_then_needs_no_registry(
+    tmp_path: Path, registry: dict[str, bytes]
+) -> None:
+    registry["/tiny-fixture/-/tiny-fixture-1.0.0.tgz"] = TARBALL
+    said: list[str] = []
+    home = data.fetch(NPM_SOURCE, folder=tmp_path / "cache", say=said.append)
+    assert (home / "tiny-fixture-1.0.0.tgz").read_bytes() == TARBALL
+    assert "tiny-fixture@1.0.0 (npm)" in said[0]
+    assert [path.name for path in home.parent.rglob("*")] == ["tiny-npm", "tiny-fixture-1.0.0.tgz"]
+    registry.clear()
+    assert data.fetch(NPM_SOURCE, folder=tmp_path / "cache") == home
+
+
+def test_another_tarball_is_refused_by_its_size_and_by_its_hash(
+    tmp_path: Path, registry: dict[str, bytes]
+) -> None:
+    registry["/tiny-fixture/-/tiny-fixture-1.0.0.tgz"] = make_tarball(bytes(1 << 22)) + bytes(9)
+    with pytest.raises(data.ArchiveError, match=f"{len(TARBALL):,} were expected"):
+        data.fetch(NPM_SOURCE, folder=tmp_path / "cache")
+    (member,) = NPM_SOURCE.members
+    expecting = replace(NPM_SOURCE, members=(replace(member, sha256="0" * 64),))
+    registry["/tiny-fixture/-/tiny-fixture-1.0.0.tgz"] = TARBALL
+    with pytest.raises(data.WrongHash) as caught:
+        data.fetch(expecting, folder=tmp_path / "other")
+    assert caught.value.found == member.sha256
+
+
+def test_no_npm_package_says_what_to_do(tmp_path: Path, registry: dict[str, bytes]) -> None:
+    with pytest.raises(data.DownloadFailed, match="npm config get registry") as caught:
+        data.fetch(NPM_SOURCE, folder=tmp_path / "cache")
+    assert "404" in str(caught.value)
+    assert not registry
 
 
 def test_the_command_lists_and_refuses_in_one_line(tmp_path: Path) -> None:
