@@ -14,6 +14,7 @@
 mod client;
 mod engine;
 mod geometry;
+pub mod reference;
 mod request;
 mod server;
 

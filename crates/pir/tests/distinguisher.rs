@@ -4,10 +4,14 @@
 //! one key alone shows the path. Any such flaw is linear in the key's bits, and the classifier here
 //! (naive Bayes over the bits of the view, trained on some keys and scored on others) finds it.
 
+use std::sync::Arc;
+
 use hushtable_pir::TableShape;
+use hushtable_pir::batch;
 use hushtable_pir::dpf::{Client, Domain, Group, Key, KeyPair, Side, reference};
 use hushtable_prg::{Platform, Prg, PrgKind};
-use hushtable_table::Version;
+use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec, Planner};
+use hushtable_table::{DType, Shape, Version};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -124,4 +128,62 @@ fn a_request_tells_nothing_of_the_number_of_ids_unless_dummies_are_skipped() {
     assert!(score < CHANCE_MAX, "padded requests differ: {score}");
     let score = accuracy(|class| if class { view(4, 4) } else { view(1, 1) });
     assert!(score > 0.99, "skipped dummies went unseen: {score}");
+}
+
+/// What a server sees of a bag: its whole request.
+fn batch_view(layout: &Arc<Layout>, side: Side) -> impl FnMut(&[u64]) -> Vec<u8> + use<> {
+    let planner = Planner::new(Arc::clone(layout));
+    let client = batch::Client::new(batch::Geometry::new(layout), PrgKind::Aes128);
+    move |ids| {
+        let plan = planner.plan_vartime(ids, 0).unwrap();
+        let (request, _) = client.query(&plan).unwrap();
+        match side {
+            Side::Left => request.left.clone(),
+            Side::Right => request.right.clone(),
+        }
+    }
+}
+
+#[test]
+fn a_bag_request_tells_nothing_of_the_bag() {
+    let full = |rows, bins| PartSpec { rows, bins, queries: 1, hashes: 1, companions: 0 };
+    // Bins of one leaf, and of several.
+    for (rows, hot_bins, bins) in [(2_000, 4, 8), (20_000, 1, 3)] {
+        let spec = LayoutSpec {
+            hot: Some(full(64, hot_bins)),
+            full: Some(full(rows, bins)),
+            ids_max: 64,
+            drop: DropRule::Earliest,
+            seed: [1; 32],
+        };
+        let map = LayoutMap { hot_ids: (0..64).collect(), ..LayoutMap::default() };
+        let shape = Shape::new(rows, 4, DType::F32).unwrap();
+        let layout = Layout::new(spec, map, shape, Version::from([0; 32])).unwrap();
+        let layout = Arc::new(layout);
+        for side in Side::BOTH {
+            let mut view = batch_view(&layout, side);
+            let (none, hot): (Vec<u64>, Vec<u64>) = (Vec::new(), (0..40).collect());
+            let score = accuracy(|class| view(if class { &hot } else { &none }));
+            assert!(score < CHANCE_MAX, "{side}: an empty bag and a hot one: {score}");
+            let score = accuracy(|class| view(&[if class { 7 } else { rows - 1 }]));
+            assert!(score < CHANCE_MAX, "{side}: two rows: {score}");
+        }
+        // A client that leaves out the keys of bins that it needs nothing of.
+        let mut view = batch_view(&layout, Side::Right);
+        let score = accuracy(|class| {
+            let mut bytes = view(&[1]);
+            if !class {
+                bytes.truncate(bytes.len() - 16);
+            }
+            bytes
+        });
+        assert!(score > 0.99, "left-out keys went unseen: {score}");
+        // A vector sent without the mask that left's seed makes.
+        let score = accuracy(|class| {
+            let mut bytes = vec![0; 64];
+            bytes[usize::from(class)] = 1;
+            bytes
+        });
+        assert!(score > 0.99, "a bare vector went unseen: {score}");
+    }
 }
