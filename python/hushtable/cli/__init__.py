@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
-from . import bench, certificates, doctor, lookup, serve, table
+from . import bench, bench_layout, certificates, doctor, lookup, serve, table, tune
 from .output import fail, unfold, usage_hint
 
 __all__ = ["app", "main"]
@@ -26,6 +26,8 @@ app.add_typer(table.app, name="table")
 app.add_typer(bench.app, name="bench")
 serve.register(app)
 lookup.register(app)
+tune.register(app)
+bench_layout.register(bench.app)
 certificates.register(app)
 doctor.register(app)
 for group in (app, table.app, bench.app):

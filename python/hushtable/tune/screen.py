@@ -1,0 +1,172 @@
+"""Costs and drops of layouts by arithmetic alone, to choose which are worth simulating.
+
+Costs are those of ``Layout.costs()`` to the byte (a test compares them). Drops are an estimate:
+distinct ids are taken to fall into bins at random, and what a hot bin has no room for to go to the
+full part. What the planner does is at least as good.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .costs import CostModel
+from .spec import LayoutSpec, PartSpec
+from .trace import IntArray, Trace
+
+__all__ = ["Screen", "layout_costs", "overflow"]
+
+FloatArray = npt.NDArray[np.float64]
+
+#: As in crates/table (part.rs) and crates/pir (batch/geometry.rs).
+_LEAF_ROWS_MAX = 512
+_LEAF_ROWS_STEP = 16
+_REQUEST_HEADER_BYTES = 20
+
+#: Bags that drops are estimated on.
+_BAGS_MAX = 256
+
+
+def layout_costs(spec: LayoutSpec, row_bytes: int) -> dict[str, int]:
+    """What ``Layout.costs()`` will say of ``spec``."""
+    parts = [_part_costs(part, row_bytes) for part in spec.parts]
+    total = {name: sum(part[name] for part in parts) for name in parts[0]}
+    up_left = _message_bytes(_REQUEST_HEADER_BYTES + total.pop("left_bytes"), 0)
+    up_right = _message_bytes(_REQUEST_HEADER_BYTES + total.pop("right_bytes"), 0)
+    down = _message_bytes(total.pop("answer_bytes"), 18)
+    map_rows = spec.hot.rows * (1 + spec.hot.companions) if spec.hot is not None else 0
+    map_rows += spec.full.rows * spec.full.companions if spec.full is not None else 0
+    return total | {
+        "up_left_bytes": up_left,
+        "up_right_bytes": up_right,
+        "down_bytes": down,
+        "comm_bytes": up_left + up_right + 2 * down,
+        "prf_calls": 2 * total["expanded_rows"],
+        "map_bytes": 4 * map_rows,
+    }
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _part_costs(part: PartSpec, row_bytes: int) -> dict[str, int]:
+    bin_rows = -(-part.rows // part.bins) * part.hashes
+    leaves = -(-bin_rows // _LEAF_ROWS_MAX)
+    leaf_rows = -(-bin_rows // leaves)
+    leaf_rows = -(-leaf_rows // _LEAF_ROWS_STEP) * _LEAF_ROWS_STEP
+    bin_rows = leaves * leaf_rows
+    depth = (leaves - 1).bit_length()
+    key_bytes = 16 * depth + -(-depth // 8) + leaf_rows // 8
+    entry_bytes = row_bytes * (1 + part.companions)
+    return {
+        "keys": part.keys,
+        "left_bytes": part.keys * key_bytes if depth else 0,
+        "right_bytes": part.keys * key_bytes,
+        "answer_bytes": part.keys * entry_bytes,
+        "expanded_rows": part.keys * bin_rows,
+        "prf_blocks": part.keys * (6 * leaves - 2) if leaves > 1 else 0,
+        "product_bytes": part.keys * bin_rows * entry_bytes,
+        "stored_bytes": part.bins * bin_rows * entry_bytes,
+    }
+
+
+def _message_bytes(payload_bytes: int, others: int) -> int:
+    varint = -(-max(payload_bytes, 1).bit_length() // 7)
+    return 5 + 34 + 1 + varint + payload_bytes + others
+
+
+@functools.lru_cache(maxsize=4096)
+def overflow(bins: int, queries: int, balls_max: int) -> FloatArray:
+    """Of n balls thrown into ``bins`` that hold ``queries`` each, how many find no room on average.
+
+    For n from 0 to ``balls_max``: float64 [balls_max + 1].
+    """
+    balls = np.arange(balls_max + 1, dtype=np.float64)
+    if queries >= balls_max:
+        return np.zeros_like(balls)
+    if bins == 1:
+        return np.maximum(balls - queries, 0)
+    logs = _log_factorials(balls_max)
+    log_hit, log_miss = -np.log(bins), np.log1p(-1 / bins)
+    # E (X - q)+ = E X - q + sum over k < q of (q - k) P(X = k)
+    excess = balls / bins - queries
+    for k in range(queries):
+        n = balls[k:]
+        log_chance = logs[k:] - logs[k] - logs[: len(n)] + k * log_hit + (n - k) * log_miss
+        excess[k:] += (queries - k) * np.exp(log_chance)
+    return np.maximum(bins * excess, 0)
+
+
+@functools.lru_cache(maxsize=4)
+def _log_factorials(count: int) -> FloatArray:
+    return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What is expected of a layout."""
+
+    spec: LayoutSpec
+    seconds: float
+    comm_bytes: int
+    drop: float
+
+
+class Screen:
+    """Estimates layouts of one table for one sample of bags.
+
+    Attributes:
+        distinct: distinct ids of each bag looked at, int64 [bags].
+    """
+
+    def __init__(
+        self, sample: Trace, ranked: npt.NDArray[np.uint32], row_bytes: int, model: CostModel
+    ) -> None:
+        self._row_bytes = row_bytes
+        self._model = model
+        count = min(sample.bag_count, _BAGS_MAX)
+        bags = np.linspace(0, sample.bag_count - 1, count).astype(np.int64)
+        few = sample.take(np.unique(bags))
+        ranks = np.empty(len(ranked), dtype=np.int64)
+        ranks[ranked] = np.arange(len(ranked))
+        # Each bag's distinct ids as ranks, in order: how many are hot is then a search.
+        bag_of = few.bag_of_access()
+        pairs = np.unique(np.stack((bag_of, ranks[few.ids]), axis=1), axis=0)
+        starts = np.searchsorted(pairs[:, 0], np.arange(few.bag_count + 1))
+        self._ranks = [pairs[a:b, 1] for a, b in itertools.pairwise(starts)]
+        self.distinct: IntArray = np.diff(starts).astype(np.int64)
+        self._balls_max = int(self.distinct.max())
+        self._hot: dict[int, IntArray] = {}
+
+    def hot_counts(self, rows: int) -> IntArray:
+        """Of each bag the distinct ids that are among the ``rows`` most read."""
+        if rows not in self._hot:
+            counts = [np.searchsorted(ranks, rows) for ranks in self._ranks]
+            self._hot[rows] = np.array(counts, dtype=np.int64)
+        return self._hot[rows]
+
+    def estimate(self, specs: Iterable[LayoutSpec]) -> list[Estimate]:
+        """What is expected of layouts without companions, each row stored once."""
+        return [self._estimate(spec) for spec in specs]
+
+    def _estimate(self, spec: LayoutSpec) -> Estimate:
+        costs = layout_costs(spec, self._row_bytes)
+        waiting = self.distinct.astype(np.float64)
+        if spec.hot is not None:
+            hot = self.hot_counts(spec.hot.rows)
+            waiting = waiting - hot + self._left_over(spec.hot, hot)
+        if spec.full is not None:
+            waiting = self._left_over(spec.full, waiting)
+        return Estimate(
+            spec,
+            self._model.batch_seconds(costs, spec),
+            costs["comm_bytes"],
+            float(waiting.sum() / self.distinct.sum()),
+        )
+
+    def _left_over(self, part: PartSpec, counts: IntArray | FloatArray) -> FloatArray:
+        table = overflow(part.bins, part.queries, self._balls_max)
+        return np.interp(counts, np.arange(len(table)), table)
