@@ -1,11 +1,12 @@
 //! The client without an asynchronous runtime, for callers such as Python.
 
 use std::process;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use hushtable_table::layout::Layout;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{ClientSpec, Error, Lookup, LookupClient, TableInfo};
+use crate::{Bag, ClientSpec, Error, Lookup, LookupClient, TableInfo};
 
 /// A [`LookupClient`] on a runtime of its own. Safe to use from many threads, and in a child after
 /// `fork`: the child gets a runtime and connections of its own.
@@ -68,6 +69,25 @@ impl BlockingClient {
     pub fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
         let live = self.live()?;
         live.runtime.block_on(live.client.lookup(ids, max_ids))
+    }
+
+    /// As [`LookupClient::layout`].
+    ///
+    /// # Errors
+    /// As [`LookupClient::layout`], and in a forked child at its first use as
+    /// [`connect`](Self::connect).
+    pub fn layout(&self) -> Result<Option<Arc<Layout>>, Error> {
+        self.live()?.client.layout()
+    }
+
+    /// As [`LookupClient::fetch_bag`].
+    ///
+    /// # Errors
+    /// As [`LookupClient::fetch_bag`], and in a forked child at its first use as
+    /// [`connect`](Self::connect).
+    pub fn fetch_bag(&self, ids: &[u64]) -> Result<Bag, Error> {
+        let live = self.live()?;
+        live.runtime.block_on(live.client.fetch_bag(ids))
     }
 
     fn live(&self) -> Result<&Live, Error> {

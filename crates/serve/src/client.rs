@@ -1,5 +1,7 @@
 //! Fetches rows from two servers, so that neither learns which.
 
+mod bag;
+
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -14,6 +16,9 @@ use crate::engine::random_u64;
 use crate::info::version_from_wire;
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, TableInfo};
+
+pub use bag::Bag;
+use bag::Bags;
 
 /// How a client reaches its servers.
 #[derive(Clone)]
@@ -33,10 +38,12 @@ pub struct ClientSpec {
     pub call_max: Duration,
     /// How long a lookup may take, retries included.
     pub lookup_max: Duration,
+    /// Most bytes of a layout to fetch; 0 for a client that fetches no bags.
+    pub layout_bytes_max: u64,
 }
 
 impl ClientSpec {
-    /// The defaults: AES-128 keys, 5 s to connect, 30 s a call, 60 s a lookup.
+    /// The defaults: AES-128 keys, 5 s to connect, 30 s a call, 60 s a lookup, layouts up to 1 GiB.
     pub fn new(left: EndpointSpec, right: EndpointSpec) -> Self {
         Self {
             left,
@@ -46,6 +53,7 @@ impl ClientSpec {
             connect_max: Duration::from_secs(5),
             call_max: Duration::from_secs(30),
             lookup_max: Duration::from_secs(60),
+            layout_bytes_max: 1 << 30,
         }
     }
 }
@@ -57,6 +65,7 @@ pub struct LookupClient {
     prg: PrgKind,
     call_max: Duration,
     lookup_max: Duration,
+    layout_bytes_max: u64,
     session: RwLock<Arc<Session>>,
 }
 
@@ -65,6 +74,7 @@ struct Session {
     info: TableInfo,
     keys_per_request_max: usize,
     client: dpf::Client,
+    bags: Bags,
 }
 
 /// What a lookup fetched.
@@ -102,32 +112,38 @@ impl Lookup {
     /// # Errors
     /// [`Error::Rows`] for bytes that are no numbers of the table's type.
     pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
-        let TableInfo { dtype, dim, shape, .. } = self.info;
-        let mut numbers = vec![0.0; self.rows.len() / shape.row_bytes() * dim];
-        decode_rows(dtype, dim, &self.rows, &mut numbers)
-            .map_err(|source| Error::Rows { source })?;
-        Ok(numbers)
+        decode(&self.info, &self.rows)
     }
 }
 
+fn decode(info: &TableInfo, rows: &[u8]) -> Result<Vec<f32>, Error> {
+    let &TableInfo { dtype, dim, shape, .. } = info;
+    let mut numbers = vec![0.0; rows.len() / shape.row_bytes() * dim];
+    decode_rows(dtype, dim, rows, &mut numbers).map_err(|source| Error::Rows { source })?;
+    Ok(numbers)
+}
+
 impl LookupClient {
-    /// Connects to both servers and checks that they are a left and a right one with one table.
+    /// Connects to both servers and checks that they are a left and a right one with one table. If
+    /// the table has a layout, it is fetched.
     ///
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
     /// reach; [`Error::SidesSwapped`], [`Error::SameSide`], [`Error::TablesDiffer`], [`Error::Prg`]
-    /// for servers that do not fit.
+    /// for servers that do not fit; [`Error::Reply`] for a layout that is not the one announced.
+    /// Servers with different layouts only fail [`fetch_bag`](Self::fetch_bag).
     pub async fn connect(spec: &ClientSpec) -> Result<Self, Error> {
         let left = Peer::new(&spec.left, spec.insecure, spec.connect_max)?;
         let right = Peer::new(&spec.right, spec.insecure, spec.connect_max)?;
-        let session = open(&left, &right, spec.prg, spec.call_max).await?;
+        let session = open(&left, &right, spec.prg, spec.call_max, spec.layout_bytes_max).await?;
         Ok(Self {
             left,
             right,
             prg: spec.prg,
             call_max: spec.call_max,
             lookup_max: spec.lookup_max,
+            layout_bytes_max: spec.layout_bytes_max,
             session: RwLock::new(Arc::new(session)),
         })
     }
@@ -154,8 +170,7 @@ impl LookupClient {
         let deadline = started + self.lookup_max;
         let mut lookup = match self.lookup_once(ids, max_ids, deadline).await {
             Err(error) if is_version_change(&error) => {
-                let session = open(&self.left, &self.right, self.prg, self.call_max).await?;
-                *self.session.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(session);
+                self.reopen().await?;
                 self.lookup_once(ids, max_ids, deadline).await?
             }
             other => other?,
@@ -174,6 +189,14 @@ impl LookupClient {
 
     fn session(&self) -> Arc<Session> {
         Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks again what the servers hold.
+    async fn reopen(&self) -> Result<(), Error> {
+        let Self { left, right, prg, call_max, layout_bytes_max, .. } = self;
+        let session = open(left, right, *prg, *call_max, *layout_bytes_max).await?;
+        *self.session.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(session);
+        Ok(())
     }
 
     async fn lookup_once(
@@ -215,34 +238,37 @@ impl LookupClient {
         let version = Bytes::copy_from_slice(session.info.version.as_bytes());
         let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
         let answer_bytes = keys.len() * session.info.shape.row_bytes();
-        let mut asked = Asked {
-            reply: AnswerReply::default(),
-            version: session.info.version,
-            sent_bytes: 0,
-            retries: 0,
-        };
+        let key_bytes = keys.iter().map(|key| key.len() as u64).sum::<u64>();
+        let ask = |limit| peer.answer(version.clone(), keys.clone(), answer_bytes, limit);
+        let (reply, retries) = self.until_answered(deadline, ask).await?;
+        let version = version_from_wire(&reply.table_version)
+            .map_err(|defect| Error::Reply { url: peer.url().into(), defect })?;
+        Ok(Asked { reply, version, sent_bytes: key_bytes * u64::from(retries + 1), retries })
+    }
+
+    /// Makes a call, each within the given limit, until it is answered, refused for good, or time
+    /// is up. How often it was made again comes with the reply.
+    async fn until_answered<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        deadline: Instant,
+        call: impl Fn(Duration) -> F,
+    ) -> Result<(T, u32), Error> {
+        let mut retries = 0;
         loop {
-            asked.sent_bytes += keys.iter().map(|key| key.len() as u64).sum::<u64>();
             let limit = self.call_max.min(deadline.saturating_duration_since(Instant::now()));
-            let error = match peer.answer(version.clone(), keys.clone(), answer_bytes, limit).await
-            {
-                Ok(reply) => {
-                    asked.version = version_from_wire(&reply.table_version)
-                        .map_err(|defect| Error::Reply { url: peer.url().into(), defect })?;
-                    asked.reply = reply;
-                    return Ok(asked);
-                }
+            let error = match call(limit).await {
+                Ok(reply) => return Ok((reply, retries)),
                 Err(error) => error,
             };
             let Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } = &error else {
                 return Err(error);
             };
-            let pause = jittered(*retry_after, asked.retries)?;
+            let pause = jittered(*retry_after, retries)?;
             if Instant::now() + pause >= deadline {
                 return Err(error);
             }
             sleep(pause).await;
-            asked.retries += 1;
+            retries += 1;
         }
     }
 }
@@ -267,6 +293,7 @@ async fn open(
     right: &Peer,
     prg: PrgKind,
     call_max: Duration,
+    layout_bytes_max: u64,
 ) -> Result<Session, Error> {
     use dpf::Side::{Left, Right};
     let (l, r) = tokio::try_join!(left.table_info(call_max), right.table_info(call_max))?;
@@ -289,7 +316,9 @@ async fn open(
             return Err(Error::Prg { url, prg, accepted: info.prgs.clone() });
         }
     }
+    let bags = Bags::open((left, &l), (right, &r), prg, call_max, layout_bytes_max).await?;
     Ok(Session {
+        bags,
         client: dpf::Client::new(l.shape, l.version, prg)?,
         keys_per_request_max: l.keys_per_request_max.min(r.keys_per_request_max),
         info: l,
@@ -300,8 +329,13 @@ fn is_version_change(error: &Error) -> bool {
     use hushtable_pir::Error as Pir;
     matches!(
         error,
-        Error::Refused { refusal: Refusal::VersionSkew { .. } | Refusal::WrongDomain { .. }, .. }
-            | Error::Pir(Pir::VersionMismatch { .. } | Pir::VersionChanged { .. })
+        Error::Refused {
+            refusal: Refusal::LayoutSkew { .. }
+                | Refusal::NoLayout
+                | Refusal::VersionSkew { .. }
+                | Refusal::WrongDomain { .. },
+            ..
+        } | Error::Pir(Pir::VersionMismatch { .. } | Pir::VersionChanged { .. })
     )
 }
 

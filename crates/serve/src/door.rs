@@ -84,7 +84,9 @@ impl hyper::service::Service<Request<Incoming>> for Door {
         // Clones of a few Arcs: `call` of a tonic service wants `&mut`, a connection's requests run
         // side by side.
         let reply: Self::Future = match method {
-            Method::Answer | Method::TableInfo => self.look_up(request),
+            Method::Answer | Method::AnswerBags | Method::Layout | Method::TableInfo => {
+                self.look_up(request)
+            }
             Method::Health => Box::pin(self.health.clone().call(request)),
             Method::Other => {
                 Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Uri;
+use hushtable_table::layout::Layout;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,8 +18,9 @@ use tonic::{Code, Status};
 
 use crate::refusal::MESSAGE_CHARS_MAX;
 use crate::wire::private_lookup_client::PrivateLookupClient;
-use crate::wire::{AnswerReply, AnswerRequest, TableInfoRequest};
-use crate::{Error, Refusal, TableInfo, tls};
+use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
+use crate::wire::{LayoutRequest, TableInfoRequest};
+use crate::{Error, LayoutInfo, Refusal, ReplyDefect, TableInfo, tls};
 
 /// How to reach one server.
 #[derive(Clone)]
@@ -119,6 +121,56 @@ impl Peer {
         self.reconnecting(|| self.answer_once(request.clone(), answer_bytes, limit)).await
     }
 
+    /// Sends an inference's keys; `answer_bytes` is what comes back if all is well.
+    pub async fn answer_bags(
+        &self,
+        version: Bytes,
+        keys: Bytes,
+        answer_bytes: usize,
+        limit: Duration,
+    ) -> Result<AnswerBagsReply, Error> {
+        let request = AnswerBagsRequest { layout_version: version, keys };
+        self.reconnecting(|| async {
+            let mut client = self.client(answer_bytes + REPLY_OVERHEAD_BYTES);
+            Ok(self.within(limit, client.answer_bags(request.clone())).await?.into_inner())
+        })
+        .await
+    }
+
+    /// Fetches the announced layout; `limit` is how long its next bytes may take. Memory is bounded
+    /// by what has come and what was announced.
+    pub async fn layout(&self, info: LayoutInfo, limit: Duration) -> Result<Layout, Error> {
+        let slowest = Duration::from_secs(info.bytes / LAYOUT_BYTES_PER_S_MIN);
+        let deadline = Instant::now() + limit + slowest;
+        let bad = |defect| Error::Reply { url: self.url.to_string(), defect };
+        let mut client = self.client(LAYOUT_MESSAGE_BYTES_MAX);
+        let chunks = self.within(limit, client.layout(LayoutRequest {})).await?;
+        let mut chunks = chunks.into_inner();
+        let mut bytes = Vec::new();
+        loop {
+            let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
+            let Some(chunk) = self.within(limit, chunks.message()).await? else { break };
+            bytes.extend_from_slice(&chunk.bytes);
+            if bytes.len() as u64 > info.bytes {
+                break;
+            }
+        }
+        let (expected, found) = (info.bytes, bytes.len() as u64);
+        if found != expected {
+            return Err(bad(ReplyDefect::LayoutBytes { expected, found }));
+        }
+        let layout = Layout::from_bytes(&bytes).map_err(|error| bad(ReplyDefect::Layout(error)))?;
+        let (expected, found) = (info.version, layout.version());
+        match found == expected {
+            true => Ok(layout),
+            false => Err(bad(ReplyDefect::LayoutVersion { expected, found })),
+        }
+    }
+
+    fn client(&self, reply_bytes_max: usize) -> PrivateLookupClient<Channel> {
+        PrivateLookupClient::new(self.channel.clone()).max_decoding_message_size(reply_bytes_max)
+    }
+
     /// Makes a call once more where it failed at once for want of a connection: the server may have
     /// been restarted since the last call, which shows only in the next one.
     async fn reconnecting<T, F: Future<Output = Result<T, Error>>>(
@@ -133,8 +185,7 @@ impl Peer {
     }
 
     async fn table_info_once(&self, limit: Duration) -> Result<TableInfo, Error> {
-        let mut client = PrivateLookupClient::new(self.channel.clone())
-            .max_decoding_message_size(INFO_BYTES_MAX);
+        let mut client = self.client(INFO_BYTES_MAX);
         let reply = self.within(limit, client.table_info(TableInfoRequest {})).await?;
         TableInfo::try_from(reply.into_inner())
             .map_err(|defect| Error::Reply { url: self.url.to_string(), defect })
@@ -146,8 +197,7 @@ impl Peer {
         answer_bytes: usize,
         limit: Duration,
     ) -> Result<AnswerReply, Error> {
-        let mut client = PrivateLookupClient::new(self.channel.clone())
-            .max_decoding_message_size(answer_bytes + REPLY_OVERHEAD_BYTES);
+        let mut client = self.client(answer_bytes + REPLY_OVERHEAD_BYTES);
         Ok(self.within(limit, client.answer(request)).await?.into_inner())
     }
 
@@ -218,6 +268,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 const INFO_BYTES_MAX: usize = 64 << 10;
 const REPLY_OVERHEAD_BYTES: usize = 1024;
+/// A chunk of a layout is at most 1 MiB.
+const LAYOUT_MESSAGE_BYTES_MAX: usize = (1 << 20) + 64;
+/// A server that sends a layout slower than this is given up.
+const LAYOUT_BYTES_PER_S_MIN: u64 = 64 << 10;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(20);

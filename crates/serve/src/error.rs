@@ -7,6 +7,7 @@ use std::time::Duration;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
 use hushtable_table::Version;
+use hushtable_table::layout::LayoutError;
 
 use crate::Refusal;
 
@@ -92,6 +93,16 @@ pub enum Error {
     /// The scheme's own errors: ids, keys, replies.
     #[error(transparent)]
     Pir(#[from] hushtable_pir::Error),
+    /// A batch backend that was made for another layout than the table's.
+    #[error(
+        "the backend answers by layout {found}, the table's is {expected}: make it from the layout given to it"
+    )]
+    BackendLayout {
+        /// The table's layout.
+        expected: Version,
+        /// The backend's.
+        found: Version,
+    },
     /// The engine does not answer what the table holds.
     #[error(
         "the self-check failed: row {row} came back different from the table's bytes. Run \
@@ -180,6 +191,49 @@ pub enum Error {
         /// The right table's version.
         right_version: Version,
     },
+    /// The servers' tables have different layouts, or only one has any.
+    #[error(
+        "{left} serves layout {}, {right} serves {}: serve the same bundle from both",
+        version_or_none(left_version),
+        version_or_none(right_version)
+    )]
+    LayoutsDiffer {
+        /// The left URL.
+        left: String,
+        /// The left table's layout.
+        left_version: Option<Version>,
+        /// The right URL.
+        right: String,
+        /// The right table's layout.
+        right_version: Option<Version>,
+    },
+    /// The servers' table has no layout.
+    #[error(
+        "the table that {left} and {right} serve has no layout, so a bag cannot be asked for at \
+         once: use `lookup`, or serve a bundle that `hushtable tune --apply` has made"
+    )]
+    NoLayout {
+        /// The left URL.
+        left: String,
+        /// The right URL.
+        right: String,
+    },
+    /// A layout larger than this client fetches.
+    #[error(
+        "the layout that {url} serves has {bytes} bytes, over the {bytes_max} that this client \
+         fetches: raise the limit (layout_bytes_max), or tune a layout with fewer companions"
+    )]
+    LayoutBytes {
+        /// The server.
+        url: String,
+        /// Its layout's bytes.
+        bytes: u64,
+        /// The client's bound.
+        bytes_max: u64,
+    },
+    /// A bag that a layout cannot answer: an id that is no row, too many ids.
+    #[error(transparent)]
+    Bag(#[from] LayoutError),
     /// The client's generator is not one that a server accepts.
     #[error("{url} accepts keys of {accepted:?}, not {prg}: choose one of those")]
     Prg {
@@ -252,6 +306,25 @@ pub enum ReplyDefect {
         /// The number received.
         found: i32,
     },
+    /// A layout that cannot be, or not one of this table.
+    #[error("{0}")]
+    Layout(LayoutError),
+    /// Fewer or more bytes of a layout than announced.
+    #[error("{found} bytes of a layout where {expected} were announced")]
+    LayoutBytes {
+        /// Bytes announced.
+        expected: u64,
+        /// Bytes received.
+        found: u64,
+    },
+    /// A layout that is not the one announced.
+    #[error("a layout that hashes to {found}, where {expected} was announced")]
+    LayoutVersion {
+        /// The version announced.
+        expected: Version,
+        /// What came.
+        found: Version,
+    },
     /// No keys allowed, or no message.
     #[error("it takes {keys_max} keys a request")]
     KeyLimit {
@@ -273,6 +346,9 @@ pub enum ReplyDefect {
     /// A shape that no table has.
     #[error("{0}")]
     Shape(hushtable_pir::Error),
+    /// A shape that no table bundle has.
+    #[error("{0}")]
+    TableShape(hushtable_table::ShapeError),
     /// A side that is neither left nor right.
     #[error("side {found} is unknown")]
     Side {
@@ -280,11 +356,15 @@ pub enum ReplyDefect {
         found: i32,
     },
     /// A version that is not 32 bytes.
-    #[error("a table version of {found} bytes, not 32")]
+    #[error("a version of {found} bytes, not 32")]
     VersionBytes {
         /// Bytes received.
         found: usize,
     },
+}
+
+fn version_or_none(version: &Option<Version>) -> String {
+    version.map_or_else(|| "none".to_owned(), |version| version.to_string())
 }
 
 fn prg_names() -> String {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hushtable_pir::PrgKind;
 use hushtable_pir::{TableShape, dpf::Side};
 use hushtable_table::{DType, Version};
@@ -34,6 +35,20 @@ pub struct TableInfo {
     pub window: Duration,
     /// The server's software.
     pub software: String,
+    /// The table's layout, if it has one.
+    pub layout: Option<LayoutInfo>,
+}
+
+/// What a server says about its table's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayoutInfo {
+    /// What it hashes to.
+    pub version: Version,
+    /// Bytes of it on the wire.
+    pub bytes: u64,
+    /// How long an inference may wait for others to share its pass.
+    pub window: Duration,
 }
 
 impl From<&TableInfo> for wire::TableInfoReply {
@@ -55,6 +70,14 @@ impl From<&TableInfo> for wire::TableInfoReply {
             prgs: info.prgs.iter().map(|prg| prg.id().into()).collect(),
             window_us: info.window.as_micros().try_into().unwrap_or(u64::MAX),
             software: info.software.clone(),
+            layout_version: match &info.layout {
+                Some(layout) => layout.version.as_bytes().to_vec().into(),
+                None => Bytes::new(),
+            },
+            layout_bytes: info.layout.map_or(0, |layout| layout.bytes),
+            bags_window_us: info
+                .layout
+                .map_or(0, |layout| layout.window.as_micros().try_into().unwrap_or(u64::MAX)),
         }
     }
 }
@@ -86,6 +109,14 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
             return Err(ReplyDefect::KeyLimit { keys_max: 0 });
         }
         let text = |text: String| text.chars().take(TEXT_CHARS_MAX).collect();
+        let layout = match reply.layout_version.is_empty() {
+            true => None,
+            false => Some(LayoutInfo {
+                version: version_from_wire(&reply.layout_version)?,
+                bytes: reply.layout_bytes,
+                window: Duration::from_micros(reply.bags_window_us),
+            }),
+        };
         // A newer server may take generators that this version does not know: those are of no use.
         let prgs = reply.prgs.iter().filter_map(|&id| PrgKind::from_id(id.try_into().ok()?).ok());
         Ok(Self {
@@ -100,6 +131,7 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
             window: Duration::from_micros(reply.window_us),
             name: text(reply.name),
             software: text(reply.software),
+            layout,
         })
     }
 }
@@ -154,12 +186,20 @@ mod tests {
             prgs: vec![PrgKind::Aes128, PrgKind::ChaCha20],
             window: Duration::from_micros(6100),
             software: "hushtable/0.1.0".into(),
+            layout: Some(LayoutInfo {
+                version: Version::from([8; 32]),
+                bytes: 12_345,
+                window: Duration::from_micros(250),
+            }),
         }
     }
 
     #[test]
     fn info_survives_the_wire() {
-        assert_eq!(TableInfo::try_from(wire::TableInfoReply::from(&info())), Ok(info()));
+        for layout in [info().layout, None] {
+            let info = TableInfo { layout, ..info() };
+            assert_eq!(TableInfo::try_from(wire::TableInfoReply::from(&info)), Ok(info));
+        }
     }
 
     #[test]
@@ -172,6 +212,8 @@ mod tests {
         assert_eq!(found, ReplyDefect::Side { found: 0 });
         let found = check(wire::TableInfoReply { version: vec![0; 31].into(), ..reply() });
         assert_eq!(found, ReplyDefect::VersionBytes { found: 31 });
+        let found = check(wire::TableInfoReply { layout_version: vec![0; 33].into(), ..reply() });
+        assert_eq!(found, ReplyDefect::VersionBytes { found: 33 });
         let found = check(wire::TableInfoReply { keys_per_request_max: 0, ..reply() });
         assert_eq!(found, ReplyDefect::KeyLimit { keys_max: 0 });
         let found = check(wire::TableInfoReply { rows: 1 << 40, ..reply() });

@@ -2,12 +2,14 @@
 //!
 //! [`Server`] puts a table behind `proto/hushtable/v1/lookup.proto`: TLS, a batch scheduler
 //! ([`schedule`]) in front of the kernel, metrics and health on a second port. [`LookupClient`]
-//! fetches rows from a left and a right server that do not collude, [`BlockingClient`] does so
+//! fetches rows from a left and a right server that do not collude, all rows of an inference at once
+//! ([`LookupClient::fetch_bag`]) where the table has a layout; [`BlockingClient`] does so
 //! without an asynchronous runtime. [`load`] measures a server.
 
 #![forbid(unsafe_code)]
 
 mod admin;
+mod bags;
 mod blocking;
 mod budget;
 pub mod certificate;
@@ -29,10 +31,10 @@ mod tls;
 pub mod wire;
 
 pub use blocking::BlockingClient;
-pub use client::{ClientSpec, Lookup, LookupClient, LookupStats};
+pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
 pub use endpoint::{EndpointSpec, Identity};
 pub use error::{Error, ReplyDefect};
-pub use info::TableInfo;
+pub use info::{LayoutInfo, TableInfo};
 pub use refusal::{KeyDefect, Limit, Refusal};
 pub use server::{BoundServer, Server, raise_file_limit};
 pub use spec::{ServerSpec, TlsSpec};

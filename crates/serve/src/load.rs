@@ -4,6 +4,12 @@
 //! last (a closed loop). Keys are made before the clock starts. Every answer's version and length
 //! are checked, and that the same keys get the same bytes; with the other server's URL, a sample is
 //! also combined and compared with a lookup of the same rows by an ordinary client.
+//!
+//! [`BagLoadSpec`] loads both servers of a table with a layout with whole inferences.
+
+mod bag;
+
+pub use bag::BagLoadSpec;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,11 +45,11 @@ pub struct LoadSpec {
     pub duration: Duration,
 }
 
-/// What a load measured.
+/// What a load measured. A query is one key, or under a [`BagLoadSpec`] one whole inference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LoadReport {
-    /// Keys answered a second.
+    /// Queries answered a second.
     pub queries_per_s: f64,
     /// Half the requests took no longer than this many milliseconds.
     pub p50_ms: f64,
@@ -83,11 +89,7 @@ impl LoadSpec {
     /// # Errors
     /// As [`run`](Self::run), and [`Error::Io`] where no runtime can be made.
     pub fn run_blocking(&self) -> Result<LoadReport, Error> {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|source| Error::Io { what: "start the load's runtime".into(), source })?
-            .block_on(self.run())
+        one_thread()?.block_on(self.run())
     }
 
     /// Runs the load.
@@ -125,15 +127,16 @@ impl LoadSpec {
                 Ok::<_, Error>(client.run(warmup, duration).await)
             });
         }
-        let mut tally = Tally::default();
-        while let Some(client) = clients.join_next().await {
-            match client {
-                Ok(client) => tally.add(client?),
-                Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-            }
-        }
-        Ok(tally.report(self.keys_per_request, &info, self.duration))
+        let tally = Tally::of_all(clients).await?;
+        Ok(tally.report(self.keys_per_request, info.window, self.duration))
     }
+}
+
+fn one_thread() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::Io { what: "start the load's runtime".into(), source })
 }
 
 struct LoadClient {
@@ -205,6 +208,17 @@ impl LoadClient {
 }
 
 impl Tally {
+    async fn of_all(mut clients: JoinSet<Result<Self, Error>>) -> Result<Self, Error> {
+        let mut tally = Self::default();
+        while let Some(client) = clients.join_next().await {
+            match client {
+                Ok(client) => tally.add(client?),
+                Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+            }
+        }
+        Ok(tally)
+    }
+
     fn add(&mut self, other: Self) {
         self.latencies_us.extend(other.latencies_us);
         self.answer_us += other.answer_us;
@@ -212,7 +226,7 @@ impl Tally {
         self.rejected += other.rejected;
     }
 
-    fn report(mut self, keys_per_request: usize, info: &TableInfo, took: Duration) -> LoadReport {
+    fn report(mut self, queries: usize, window: Duration, took: Duration) -> LoadReport {
         self.latencies_us.sort_unstable();
         let count = self.latencies_us.len();
         let at = |fraction: f64| {
@@ -221,7 +235,7 @@ impl Tally {
             f64::from(latency.unwrap_or(0)) / 1e3
         };
         LoadReport {
-            queries_per_s: (count * keys_per_request) as f64 / took.as_secs_f64(),
+            queries_per_s: (count * queries) as f64 / took.as_secs_f64(),
             p50_ms: at(0.5),
             p99_ms: at(0.99),
             max_ms: at(1.0),
@@ -229,7 +243,7 @@ impl Tally {
             errors: self.errors,
             rejected: self.rejected,
             answer_ms_mean: self.answer_us as f64 / 1e3 / count.max(1) as f64,
-            window_ms: info.window.as_secs_f64() * 1e3,
+            window_ms: window.as_secs_f64() * 1e3,
             elapsed_s: took.as_secs_f64(),
         }
     }

@@ -71,16 +71,23 @@ pub(crate) struct Metrics {
     inflight_bytes: Gauge,
     budget: Arc<Budget>,
     pub passes: PassMetrics,
+    /// Passes over a layout's bins.
+    pub bag_passes: PassMetrics,
     table_rows: Gauge<u64, AtomicU64>,
     table_bytes: Gauge<u64, AtomicU64>,
     scan_seconds: Gauge<f64, AtomicU64>,
+    layout_keys: Gauge<u64, AtomicU64>,
+    layout_bytes: Gauge<u64, AtomicU64>,
+    bag_scan_seconds: Gauge<f64, AtomicU64>,
 }
 
 /// The methods that are told apart; a path that is none of them counts as other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Method {
     Answer,
+    AnswerBags,
     Health,
+    Layout,
     Other,
     TableInfo,
 }
@@ -106,6 +113,8 @@ impl Method {
     pub fn of_path(path: &str) -> Self {
         match path {
             "/hushtable.v1.PrivateLookup/Answer" => Self::Answer,
+            "/hushtable.v1.PrivateLookup/AnswerBags" => Self::AnswerBags,
+            "/hushtable.v1.PrivateLookup/Layout" => Self::Layout,
             "/hushtable.v1.PrivateLookup/TableInfo" => Self::TableInfo,
             "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch" => Self::Health,
             _ => Self::Other,
@@ -115,7 +124,9 @@ impl Method {
     fn name(self) -> &'static str {
         match self {
             Self::Answer => "Answer",
+            Self::AnswerBags => "AnswerBags",
             Self::Health => "Health",
+            Self::Layout => "Layout",
             Self::Other => "other",
             Self::TableInfo => "TableInfo",
         }
@@ -134,9 +145,13 @@ impl Metrics {
             inflight_bytes: Gauge::default(),
             budget,
             passes: PassMetrics::default(),
+            bag_passes: PassMetrics::default(),
             table_rows: Gauge::default(),
             table_bytes: Gauge::default(),
             scan_seconds: Gauge::default(),
+            layout_keys: Gauge::default(),
+            layout_bytes: Gauge::default(),
+            bag_scan_seconds: Gauge::default(),
             registry: Registry::default(),
         };
         let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION"), side });
@@ -196,7 +211,43 @@ impl Metrics {
             Unit::Seconds,
             metrics.scan_seconds.clone(),
         );
+        metrics.register_bags(&mut registry);
         Arc::new(Self { registry, ..metrics })
+    }
+
+    fn register_bags(&self, r: &mut Registry) {
+        let passes = &self.bag_passes;
+        r.register("queue_bags", "Inferences that wait for a pass", passes.queued.clone());
+        r.register_with_unit(
+            "queue_bags",
+            "From an inference's arrival to the start of its pass",
+            Unit::Seconds,
+            passes.waited.clone(),
+        );
+        r.register("batch_bags", "Inferences that shared a pass", passes.keys.clone());
+        r.register_with_unit(
+            "answer_bags",
+            "What a pass over the layout's bins took",
+            Unit::Seconds,
+            passes.seconds.clone(),
+        );
+        let answered = passes.keys_answered.clone();
+        r.register("answered_bags", "Inferences that passes have answered", answered);
+        r.register("bag_passes", "Passes over the layout's bins", passes.passes.clone());
+        let keys = self.layout_keys.clone();
+        r.register("layout_keys", "Keys of an inference; 0 without a layout", keys);
+        r.register_with_unit(
+            "layout",
+            "Bytes of the entries in the layout's bins",
+            Unit::Bytes,
+            self.layout_bytes.clone(),
+        );
+        r.register_with_unit(
+            "scan_bags",
+            "What a pass for one inference took at the start",
+            Unit::Seconds,
+            self.bag_scan_seconds.clone(),
+        );
     }
 
     /// Counts a request that was answered, or given up by its client (`CANCELLED`).
@@ -210,6 +261,12 @@ impl Metrics {
         self.table_rows.set(rows);
         self.table_bytes.set(bytes);
         self.scan_seconds.set(scan.as_secs_f64());
+    }
+
+    pub fn describe_layout(&self, keys: u64, stored_bytes: u64, scan: Duration) {
+        self.layout_keys.set(keys);
+        self.layout_bytes.set(stored_bytes);
+        self.bag_scan_seconds.set(scan.as_secs_f64());
     }
 
     /// The Prometheus (OpenMetrics 1.0) text of all metrics.

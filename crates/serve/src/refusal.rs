@@ -19,6 +19,14 @@ pub enum Refusal {
     /// The backend failed; the server's log says how.
     #[error("the server could not answer: its log has the cause")]
     Backend,
+    /// The keys of an inference that do not parse, or of a kind that the server does not take.
+    #[error("the bag's keys are not usable ({defect}): {message}")]
+    BadBag {
+        /// What is wrong with them.
+        defect: KeyDefect,
+        /// The server's explanation.
+        message: String,
+    },
     /// A key that does not parse, or of a kind that the server does not take.
     #[error("key {key_index} is not usable ({defect}): {message}")]
     BadKey {
@@ -29,8 +37,8 @@ pub enum Refusal {
         /// The server's explanation.
         message: String,
     },
-    /// A table version that is not 32 bytes.
-    #[error("a table version has 32 bytes, this one {bytes}: send the version of the table info")]
+    /// A version of a table or layout that is not 32 bytes.
+    #[error("a version has 32 bytes, this one {bytes}: send the one of the table info")]
     BadVersion {
         /// Bytes received.
         bytes: usize,
@@ -46,6 +54,22 @@ pub enum Refusal {
     /// The server is shutting down.
     #[error("the server is shutting down: connect to another one, or retry after its restart")]
     Draining,
+    /// Keys made for another layout.
+    #[error(
+        "the server holds layout version {expected}, the keys are for {found}: fetch the table info again"
+    )]
+    LayoutSkew {
+        /// The server's version.
+        expected: Version,
+        /// The request's version.
+        found: Version,
+    },
+    /// The table has no layout.
+    #[error(
+        "the server's table has no layout: look rows up by `max_ids`, or serve a bundle that \
+         `hushtable tune --apply` has made"
+    )]
+    NoLayout,
     /// A request without keys.
     #[error("a request needs at least one key")]
     NoKeys,
@@ -119,6 +143,8 @@ pub enum Limit {
     ConnectionBytes,
     /// Bytes of requests and answers in flight.
     InflightBytes,
+    /// Inferences that wait.
+    QueueBags,
     /// Keys that wait.
     QueueKeys,
 }
@@ -126,6 +152,22 @@ pub enum Limit {
 impl KeyDefect {
     const ALL: [Self; 6] =
         [Self::Format, Self::Group, Self::Length, Self::Padding, Self::Prg, Self::Other];
+
+    fn of(error: &hushtable_pir::Error) -> Self {
+        use hushtable_pir::Error as Pir;
+        match error {
+            Pir::KeyBytes { .. } | Pir::KeyHeader { .. } | Pir::RequestBytes { .. } => Self::Length,
+            Pir::KeyFormat { .. } => Self::Format,
+            Pir::KeyPadding => Self::Padding,
+            Pir::UnknownGroup { .. } => Self::Group,
+            Pir::UnknownPrg { .. } => Self::Prg,
+            _ => Self::Other,
+        }
+    }
+
+    fn named(name: &str) -> Self {
+        Self::ALL.into_iter().find(|defect| defect.name() == name).unwrap_or(Self::Other)
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -140,12 +182,14 @@ impl KeyDefect {
 }
 
 impl Limit {
-    const ALL: [Self; 3] = [Self::ConnectionBytes, Self::InflightBytes, Self::QueueKeys];
+    const ALL: [Self; 4] =
+        [Self::ConnectionBytes, Self::InflightBytes, Self::QueueBags, Self::QueueKeys];
 
     fn name(self) -> &'static str {
         match self {
             Self::ConnectionBytes => "connection_bytes",
             Self::InflightBytes => "inflight_bytes",
+            Self::QueueBags => "queue_bags",
             Self::QueueKeys => "queue_keys",
         }
     }
@@ -167,25 +211,35 @@ impl Refusal {
     /// The refusal of key `key_index` for what the scheme found in it.
     pub(crate) fn of_key(key_index: usize, error: &hushtable_pir::Error) -> Self {
         use hushtable_pir::Error as Pir;
-        let defect = match *error {
-            Pir::Domain { expected, found } => {
-                return Self::WrongDomain { key_index, expected, found };
+        match *error {
+            Pir::Domain { expected, found } => Self::WrongDomain { key_index, expected, found },
+            Pir::Side { expected, found } => Self::WrongSide { key_index, expected, found },
+            _ => {
+                let (defect, message) = (KeyDefect::of(error), error.to_string());
+                Self::BadKey { key_index, defect, message }
             }
-            Pir::Side { expected, found } => return Self::WrongSide { key_index, expected, found },
-            Pir::KeyBytes { .. } | Pir::KeyHeader { .. } => KeyDefect::Length,
-            Pir::KeyFormat { .. } => KeyDefect::Format,
-            Pir::KeyPadding => KeyDefect::Padding,
-            Pir::UnknownGroup { .. } => KeyDefect::Group,
-            Pir::UnknownPrg { .. } => KeyDefect::Prg,
-            _ => KeyDefect::Other,
-        };
-        Self::BadKey { key_index, defect, message: error.to_string() }
+        }
+    }
+
+    /// The refusal of an inference's keys for what the scheme found in them.
+    pub(crate) fn of_bag(error: &hushtable_pir::Error) -> Self {
+        match *error {
+            hushtable_pir::Error::Side { expected, found } => {
+                Self::WrongSide { key_index: 0, expected, found }
+            }
+            _ => Self::BadBag { defect: KeyDefect::of(error), message: error.to_string() },
+        }
     }
 
     /// The gRPC status that carries this.
     pub(crate) fn to_status(&self) -> Status {
         let (code, reason, facts): (_, _, Vec<(&str, String)>) = match self {
             Self::Backend => (Code::Internal, "BACKEND", vec![]),
+            Self::BadBag { defect, message } => (
+                Code::InvalidArgument,
+                "BAD_BAG",
+                vec![("defect", defect.to_string()), ("message", message.clone())],
+            ),
             Self::BadKey { key_index, defect, message } => (
                 Code::InvalidArgument,
                 "BAD_KEY",
@@ -202,7 +256,13 @@ impl Refusal {
                 (Code::ResourceExhausted, "BUSY", vec![("limit", limit.to_string())])
             }
             Self::Draining => (Code::Unavailable, "DRAINING", vec![]),
+            Self::LayoutSkew { expected, found } => (
+                Code::FailedPrecondition,
+                "LAYOUT_SKEW",
+                vec![("expected", expected.to_string()), ("found", found.to_string())],
+            ),
             Self::NoKeys => (Code::InvalidArgument, "NO_KEYS", vec![]),
+            Self::NoLayout => (Code::FailedPrecondition, "NO_LAYOUT", vec![]),
             Self::TooManyKeys { keys, keys_max } => (
                 Code::InvalidArgument,
                 "TOO_MANY_KEYS",
@@ -250,12 +310,13 @@ impl Refusal {
         let count = |name: &str| fact(name)?.parse().ok();
         Some(match info.reason.as_str() {
             "BACKEND" => Self::Backend,
+            "BAD_BAG" => Self::BadBag {
+                defect: KeyDefect::named(fact("defect")?),
+                message: fact("message")?.chars().take(MESSAGE_CHARS_MAX).collect(),
+            },
             "BAD_KEY" => Self::BadKey {
                 key_index: count("key_index")?,
-                defect: KeyDefect::ALL
-                    .into_iter()
-                    .find(|defect| fact("defect").is_some_and(|name| name == defect.name()))
-                    .unwrap_or(KeyDefect::Other),
+                defect: KeyDefect::named(fact("defect")?),
                 message: fact("message")?.chars().take(MESSAGE_CHARS_MAX).collect(),
             },
             "BAD_VERSION" => Self::BadVersion { bytes: count("bytes")? },
@@ -266,7 +327,12 @@ impl Refusal {
                 retry_after: details.retry_info()?.retry_delay?,
             },
             "DRAINING" => Self::Draining,
+            "LAYOUT_SKEW" => Self::LayoutSkew {
+                expected: fact("expected")?.parse().ok()?,
+                found: fact("found")?.parse().ok()?,
+            },
             "NO_KEYS" => Self::NoKeys,
+            "NO_LAYOUT" => Self::NoLayout,
             "TOO_MANY_KEYS" => {
                 Self::TooManyKeys { keys: count("keys")?, keys_max: count("keys_max")? }
             }
@@ -308,12 +374,15 @@ mod tests {
             Refusal::Backend,
             Refusal::BadVersion { bytes: 31 },
             Refusal::Draining,
+            Refusal::LayoutSkew { expected: version(3), found: version(4) },
             Refusal::NoKeys,
+            Refusal::NoLayout,
             Refusal::TooManyKeys { keys: 1025, keys_max: 1024 },
             Refusal::VersionSkew { expected: version(1), found: version(2) },
             Refusal::WrongDomain { key_index: 3, expected: 1 << 32, found: 5 },
             Refusal::WrongSide { key_index: 0, expected: Side::Left, found: Side::Right },
         ];
+        all.extend(KeyDefect::ALL.map(|defect| Refusal::BadBag { defect, message: "why".into() }));
         all.extend(KeyDefect::ALL.map(|defect| Refusal::BadKey {
             key_index: 7,
             defect,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_pir::Backend;
+use hushtable_pir::batch::BatchBackend;
 use hushtable_table::Table;
+use hushtable_table::layout::Layout;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -15,16 +17,19 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::admin::{self, Phase};
+use crate::bags::Bags;
 use crate::budget::Budget;
 use crate::connection::{self, ConnectionRules};
 use crate::door::Door;
-use crate::engine::{self, Engine};
+use crate::engine::{self, Bins, Engine};
 use crate::observe::Metrics;
 use crate::schedule::{QueueLimits, Scheduler, SchedulerSpec};
 use crate::service::LookupService;
 use crate::spec::Settings;
 use crate::{Error, Limit, ServerSpec, TableInfo};
 
+type MakeBatchBackend =
+    Box<dyn FnOnce(&Table, &Layout) -> Result<Arc<dyn BatchBackend>, Error> + Send>;
 type MakeBackend = Box<dyn FnOnce(&Table) -> Result<Arc<dyn Backend>, Error> + Send>;
 
 /// A checked server that has not started yet.
@@ -32,6 +37,7 @@ pub struct Server {
     settings: Settings,
     table: Table,
     make_backend: MakeBackend,
+    make_batch_backend: MakeBatchBackend,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
@@ -65,9 +71,12 @@ impl Server {
     /// As [`open`](Self::open).
     pub fn of_table(spec: ServerSpec, table: Table) -> Result<Self, Error> {
         let engine_spec = spec.clone();
+        let batch_spec = spec.clone();
         let settings = Settings::check(spec, &table)?;
         let make_backend: MakeBackend = Box::new(move |table| engine::load(&engine_spec, table));
-        Ok(Self { settings, table, make_backend })
+        let make_batch_backend: MakeBatchBackend =
+            Box::new(move |table, layout| engine::load_batch(&batch_spec, table, layout));
+        Ok(Self { settings, table, make_backend, make_batch_backend })
     }
 
     /// Answers from what `make` loads, instead of from processors. It is called once, on a thread
@@ -77,6 +86,16 @@ impl Server {
         make: impl FnOnce(&Table) -> Result<Arc<dyn Backend>, Error> + Send + 'static,
     ) -> Self {
         self.make_backend = Box::new(make);
+        self
+    }
+
+    /// As [`with_backend`](Self::with_backend), for the bins of the table's layout. Not called where
+    /// the table has none.
+    pub fn with_batch_backend(
+        mut self,
+        make: impl FnOnce(&Table, &Layout) -> Result<Arc<dyn BatchBackend>, Error> + Send + 'static,
+    ) -> Self {
+        self.make_batch_backend = Box::new(make);
         self
     }
 
@@ -136,7 +155,7 @@ impl BoundServer {
     /// [`Error::Pir`] for a table that cannot be loaded, [`Error::SelfCheck`], [`Error::Io`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { server, listener, metrics_listener, phase, addr, metrics_addr } = self;
-        let Server { settings, table, make_backend } = server;
+        let Server { settings, table, make_backend, make_batch_backend } = server;
         let budget = Budget::new(Limit::InflightBytes, settings.spec.inflight_bytes_max, None);
         let metrics = Metrics::new(settings.spec.side.name(), Arc::clone(&budget));
         let admin = metrics_listener.map(|listener| {
@@ -149,9 +168,16 @@ impl BoundServer {
         let load = tokio::task::spawn_blocking(move || {
             let backend = make_backend(&table)?;
             let engine = engine::check(side, &table, backend)?;
-            Ok::<_, Error>((engine, table))
+            let bins = match table.layout() {
+                Some(layout) => {
+                    let backend = make_batch_backend(&table, layout)?;
+                    Some(engine::check_batch(side, &table, layout, backend)?)
+                }
+                None => None,
+            };
+            Ok::<_, Error>((engine, bins, table))
         });
-        let (Engine { server, scan }, table) = tokio::select! {
+        let (Engine { server, scan }, bins, table) = tokio::select! {
             loaded = load => match loaded {
                 Ok(loaded) => loaded?,
                 Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -183,6 +209,10 @@ impl BoundServer {
             batch_keys_max = limits.batch_queries_max,
             "serving"
         );
+        let bags = match (bins, table.layout()) {
+            (Some(bins), Some(layout)) => Some(start_bags(&settings, bins, layout, &metrics)?),
+            _ => None,
+        };
         let info = TableInfo {
             name: table.name().into(),
             version: table.version(),
@@ -195,10 +225,11 @@ impl BoundServer {
             prgs: settings.prgs.clone(),
             window,
             software: concat!("hushtable/", env!("CARGO_PKG_VERSION")).into(),
+            layout: bags.as_ref().map(Bags::info),
         };
         let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.passes.clone() };
         let scheduler = Scheduler::start(Arc::new(server.clone()), spec)?;
-        let service = LookupService::new(server, info, scheduler);
+        let service = LookupService::new(server, info, scheduler, bags);
 
         let health = HealthReporter::new();
         let door = Door::new(
@@ -277,6 +308,39 @@ impl BoundServer {
             }
         }
     }
+}
+
+/// Puts a layout's bins behind a scheduler with the same rules as the table's.
+fn start_bags(
+    settings: &Settings,
+    bins: Bins,
+    layout: &Layout,
+    metrics: &Metrics,
+) -> Result<Bags, Error> {
+    let Bins { server, scan } = bins;
+    let costs = server.backend().geometry().costs(layout);
+    metrics.describe_layout(costs.keys, costs.stored_bytes, scan);
+    let window = settings.spec.window_us.map_or(scan, Duration::from_micros);
+    let best = server.backend().batch_requests_best().max(1);
+    let limits = QueueLimits {
+        window,
+        batch_queries_max: settings.spec.batch_bags_max.unwrap_or(best),
+        queue_queries_max: settings.spec.queue_bags_max,
+    };
+    tracing::info!(
+        version = %layout.version(),
+        keys = costs.keys,
+        comm_bytes = costs.comm_bytes,
+        map_bytes = costs.map_bytes,
+        backend = server.backend().description(),
+        scan_us = scan.as_micros() as u64,
+        window_us = window.as_micros() as u64,
+        batch_bags_max = limits.batch_queries_max,
+        "serving bags by the table's layout"
+    );
+    let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.bag_passes.clone() };
+    let scheduler = Scheduler::start(Arc::new(server.clone()), spec)?;
+    Ok(Bags::new(server, layout, settings.prgs.clone(), window, scheduler))
 }
 
 /// Raises the number of files that this process may have open to what it is allowed at most.

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use hushtable_pir::dpf::{self, Group, Key};
 use tonic::{Request, Response, Status};
 
+use crate::bags::{Bags, LayoutStream};
 use crate::budget::Reservation;
 use crate::info::version_from_wire;
 use crate::schedule::{Answered, Scheduler, Unanswered};
 use crate::wire::private_lookup_server::PrivateLookup;
-use crate::wire::{AnswerReply, AnswerRequest, TableInfoReply, TableInfoRequest};
+use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
+use crate::wire::{LayoutRequest, TableInfoReply, TableInfoRequest};
 use crate::{KeyDefect, Refusal, TableInfo};
 
 pub(crate) struct LookupService {
@@ -21,6 +23,7 @@ pub(crate) struct LookupService {
     info_reply: TableInfoReply,
     version: Bytes,
     scheduler: Scheduler<dpf::Server>,
+    bags: Option<Bags>,
     draining: AtomicBool,
 }
 
@@ -29,11 +32,12 @@ impl LookupService {
         server: dpf::Server,
         info: TableInfo,
         scheduler: Scheduler<dpf::Server>,
+        bags: Option<Bags>,
     ) -> Arc<Self> {
         let version = Bytes::copy_from_slice(server.version().as_bytes());
         let info_reply = TableInfoReply::from(&info);
         let draining = AtomicBool::new(false);
-        Arc::new(Self { server, info, info_reply, version, scheduler, draining })
+        Arc::new(Self { server, info, info_reply, version, scheduler, bags, draining })
     }
 
     /// Refuses requests from now on.
@@ -45,6 +49,14 @@ impl LookupService {
     /// some.
     pub fn retry_after(&self) -> Duration {
         self.info.window.max(Duration::from_millis(1))
+    }
+
+    /// What answers bags, unless the server is about to stop or its table has no layout.
+    fn bags(&self) -> Result<&Bags, Refusal> {
+        match self.draining.load(Ordering::Relaxed) {
+            true => Err(Refusal::Draining),
+            false => self.bags.as_ref().ok_or(Refusal::NoLayout),
+        }
     }
 
     fn accept(&self, request: &AnswerRequest) -> Result<Vec<Key>, Refusal> {
@@ -115,6 +127,8 @@ impl LookupService {
 
 #[tonic::async_trait]
 impl PrivateLookup for LookupService {
+    type LayoutStream = LayoutStream;
+
     async fn table_info(
         &self,
         _request: Request<TableInfoRequest>,
@@ -131,5 +145,31 @@ impl PrivateLookup for LookupService {
             Ok(reply) => Ok(Response::new(reply)),
             Err(refusal) => Err(refusal.to_status()),
         }
+    }
+
+    async fn layout(
+        &self,
+        mut request: Request<LayoutRequest>,
+    ) -> Result<Response<LayoutStream>, Status> {
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        self.bags()
+            .and_then(|bags| bags.layout(reservation.as_deref(), self.retry_after()))
+            .map(Response::new)
+            .map_err(|refusal| refusal.to_status())
+    }
+
+    async fn answer_bags(
+        &self,
+        mut request: Request<AnswerBagsRequest>,
+    ) -> Result<Response<AnswerBagsReply>, Status> {
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        let answered = match self.bags() {
+            Ok(bags) => {
+                let retry_after = self.retry_after();
+                bags.answer(request.into_inner(), reservation.as_deref(), retry_after).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        answered.map(Response::new).map_err(|refusal| refusal.to_status())
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_pir::PrgKind;
+use hushtable_pir::batch::Geometry;
 use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, tls};
+use crate::{Error, bags, tls};
 
 /// How a server runs. Every field but `table` and `side` has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,13 @@ pub struct ServerSpec {
     /// Most keys that wait; beyond, requests are refused with a hint when to retry.
     #[serde(default = "default_queue_keys_max")]
     pub queue_keys_max: usize,
+    /// Most inferences in one pass over a layout's bins; the default is what the backend answers
+    /// best.
+    #[serde(default)]
+    pub batch_bags_max: Option<usize>,
+    /// Most inferences that wait; beyond, they are refused with a hint when to retry.
+    #[serde(default = "default_queue_bags_max")]
+    pub queue_bags_max: usize,
     /// Most bytes of requests and answers in memory. One connection may hold a quarter of it.
     #[serde(default = "default_inflight_bytes_max")]
     pub inflight_bytes_max: usize,
@@ -112,6 +120,8 @@ impl ServerSpec {
             batch_keys_max: None,
             keys_per_request_max: None,
             queue_keys_max: default_queue_keys_max(),
+            batch_bags_max: None,
+            queue_bags_max: default_queue_bags_max(),
             inflight_bytes_max: default_inflight_bytes_max(),
             connections_max: default_connections_max(),
             streams_per_connection_max: default_streams_per_connection_max(),
@@ -149,6 +159,8 @@ impl Settings {
         within("io_threads", spec.io_threads, 1..=64)?;
         within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
         within("queue_keys_max", spec.queue_keys_max, 1..=KEYS_MAX)?;
+        within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
+        within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
         within("connections_max", spec.connections_max, 1..=1 << 20)?;
         let streams = spec.streams_per_connection_max as usize;
         within("streams_per_connection_max", streams, 1..=1 << 16)?;
@@ -169,8 +181,14 @@ impl Settings {
         let domain = Domain::new(table.rows(), Group::Bits)?;
         let key_bytes = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 }.key_bytes();
         // A key in protobuf has a tag and a length of at most three bytes before it.
-        let request_bytes_max = keys_per_request_max * (key_bytes + 4) + 64;
-        let whole = request_bytes_max + keys_per_request_max * row_bytes;
+        let mut request_bytes_max = keys_per_request_max * (key_bytes + 4) + 64;
+        let mut whole = request_bytes_max + keys_per_request_max * row_bytes;
+        if let Some(layout) = table.layout() {
+            let geometry = Geometry::new(layout);
+            let bag_bytes = geometry.request_bytes(spec.side) + 64;
+            request_bytes_max = request_bytes_max.max(bag_bytes);
+            whole = whole.max(bag_bytes + bags::held_bytes(&geometry)).max(bags::STREAM_BYTES);
+        }
         within("inflight_bytes_max", spec.inflight_bytes_max, whole..=1 << 40)?;
 
         Ok(Self {
@@ -251,6 +269,10 @@ fn default_queue_keys_max() -> usize {
     1 << 14
 }
 
+fn default_queue_bags_max() -> usize {
+    1 << 10
+}
+
 fn default_inflight_bytes_max() -> usize {
     256 << 20
 }
@@ -284,5 +306,6 @@ fn default_prgs() -> Vec<String> {
 }
 
 const KEYS_MAX: usize = 1 << 20;
+const BAGS_MAX: usize = 1 << 16;
 const KEYS_PER_REQUEST_DEFAULT: usize = 1024;
 const ANSWER_BYTES_TYPICAL_MAX: usize = 8 << 20;

@@ -1,7 +1,8 @@
 //! The batch scheduler: requests that arrive within a waiting window share one pass over the table.
 //!
 //! [`queue`] decides, [`Scheduler`] runs passes on a thread of its own. Neither knows what a query
-//! is: [`Answerer`] is the seam, [`hushtable_pir::dpf::Server`] behind it the first use.
+//! is: [`Answerer`] is the seam. A query of [`hushtable_pir::dpf::Server`] is one key, a query of
+//! [`hushtable_pir::batch::Server`] all keys of one inference.
 
 pub mod queue;
 mod scheduler;
@@ -9,7 +10,7 @@ mod scheduler;
 pub use queue::{Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
 pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
 
-use hushtable_pir::dpf;
+use hushtable_pir::{batch, dpf};
 
 /// Answers batches of queries that were checked before.
 pub trait Answerer: Send + Sync + 'static {
@@ -38,5 +39,18 @@ impl Answerer for dpf::Server {
 
     fn answer(&self, keys: &[dpf::Key], answers: &mut [u8]) -> Result<(), Self::Error> {
         Self::answer(self, keys, answers)
+    }
+}
+
+impl Answerer for batch::Server {
+    type Query = batch::BatchKeys;
+    type Error = hushtable_pir::Error;
+
+    fn answer_bytes(&self) -> usize {
+        self.backend().geometry().answer_bytes()
+    }
+
+    fn answer(&self, bags: &[batch::BatchKeys], answers: &mut [u8]) -> Result<(), Self::Error> {
+        Self::answer(self, bags, answers)
     }
 }

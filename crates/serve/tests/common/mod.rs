@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::{ClientSpec, EndpointSpec, Error, Server, ServerSpec, TlsSpec};
+use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::{DType, Table};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -200,4 +201,38 @@ impl Pair {
 pub async fn raw(server: &Running) -> PrivateLookupClient<Channel> {
     let endpoint = tonic::transport::Endpoint::from_shared(server.url()).unwrap();
     PrivateLookupClient::new(endpoint.connect().await.unwrap())
+}
+
+/// A layout of a table with 1,000 rows or more: a hot part and a full one, the hot one with
+/// companions. `seed` decides its permutations, so its version.
+pub fn layout_spec(rows: u64, seed: u8) -> LayoutSpec {
+    let part = |rows, bins, queries, hashes, companions| {
+        Some(PartSpec { rows, bins, queries, hashes, companions })
+    };
+    LayoutSpec {
+        hot: part(40, 4, 2, 1, 1),
+        full: part(rows, 16, 1, 1, 0),
+        ids_max: 64,
+        drop: DropRule::MostFrequent,
+        seed: [seed; 32],
+    }
+}
+
+/// `table` with the layout that `spec` describes: the first rows are hot, each one's companion is
+/// the next.
+pub fn lay_out(table: Table, spec: LayoutSpec) -> Table {
+    let rows = table.rows();
+    let hot = spec.hot.map_or(0, |part| part.rows);
+    let companions = |part: Option<PartSpec>| -> Vec<u32> {
+        let (rows_of_part, count) = part.map_or((0, 0), |part| (part.rows, part.companions.into()));
+        let next = |id| (1..=count).map(move |step: u64| ((id + step) % rows) as u32);
+        (0..rows_of_part).flat_map(next).collect()
+    };
+    let map = LayoutMap {
+        hot_ids: (0..hot as u32).collect(),
+        hot_companions: companions(spec.hot),
+        full_companions: companions(spec.full),
+    };
+    let layout = Layout::new(spec, map, table.shape(), table.version()).unwrap();
+    table.with_layout(Arc::new(layout)).unwrap()
 }

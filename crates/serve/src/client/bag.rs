@@ -1,0 +1,218 @@
+//! Whole inferences: all rows of a bag of ids in one round trip to each server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_pir::PrgKind;
+use hushtable_pir::batch::{self, Geometry};
+use hushtable_pir::dpf::Reply;
+use hushtable_table::layout::{Layout, Plan, Planner};
+use hushtable_table::{Shape, Version};
+use tokio::time::Instant;
+
+use super::{LookupClient, LookupStats, decode, is_version_change};
+use crate::endpoint::Peer;
+use crate::engine::random_u64;
+use crate::info::version_from_wire;
+use crate::wire::AnswerBagsReply;
+use crate::{Error, ReplyDefect, TableInfo};
+
+/// What a session knows of the servers' layouts.
+pub(super) enum Bags {
+    /// Neither has one.
+    None,
+    /// They have different ones.
+    Differ { left: Option<Version>, right: Option<Version> },
+    /// It is larger than the client fetches.
+    TooLarge { bytes: u64, bytes_max: u64 },
+    /// Both have this one.
+    Ready(Box<Inference>),
+}
+
+/// What it takes to ask by a layout.
+pub(super) struct Inference {
+    planner: Planner,
+    client: batch::Client,
+}
+
+/// The rows of a bag of ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Bag {
+    /// `ids × row_bytes` bytes, in the ids' order: zero where an id was dropped.
+    pub rows: Vec<u8>,
+    /// For each id whether its row is there. The layout's rule decides which ids are dropped where
+    /// not all fit; the servers do not learn whether any was.
+    pub kept: Vec<bool>,
+    /// Distinct ids that were dropped.
+    pub dropped: usize,
+    /// What it cost.
+    pub stats: LookupStats,
+    info: TableInfo,
+}
+
+impl Bag {
+    /// The rows as `ids × dim` numbers, zero where an id was dropped.
+    ///
+    /// # Errors
+    /// [`Error::Rows`] for bytes that are no numbers of the table's type.
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        decode(&self.info, &self.rows)
+    }
+}
+
+impl Bags {
+    /// Fetches the layout that both servers announce, and checks that it is that one and of their
+    /// table.
+    pub async fn open(
+        (left, l): (&Peer, &TableInfo),
+        (_, r): (&Peer, &TableInfo),
+        prg: PrgKind,
+        call_max: Duration,
+        bytes_max: u64,
+    ) -> Result<Self, Error> {
+        let versions = [l, r].map(|info| info.layout.map(|layout| layout.version));
+        let info = match (versions, l.layout) {
+            ([None, None], _) => return Ok(Self::None),
+            ([Some(a), Some(b)], Some(info)) if a == b => info,
+            ([left, right], _) => return Ok(Self::Differ { left, right }),
+        };
+        if info.bytes > bytes_max {
+            return Ok(Self::TooLarge { bytes: info.bytes, bytes_max });
+        }
+        // Whichever server it comes from, it hashes to what both announced.
+        let layout = left.layout(info, call_max).await?;
+        Shape::new(l.shape.rows(), l.dim, l.dtype)
+            .map_err(ReplyDefect::TableShape)
+            .and_then(|shape| layout.check_table(shape, l.version).map_err(ReplyDefect::Layout))
+            .map_err(|defect| Error::Reply { url: left.url().into(), defect })?;
+        let client = batch::Client::new(Geometry::new(&layout), prg);
+        let planner = Planner::new(Arc::new(layout));
+        Ok(Self::Ready(Box::new(Inference { planner, client })))
+    }
+}
+
+impl LookupClient {
+    /// The layout by which bags are asked for; `None` where the servers' table has none.
+    ///
+    /// # Errors
+    /// [`Error::LayoutsDiffer`], [`Error::LayoutBytes`] for layouts that cannot be asked by.
+    pub fn layout(&self) -> Result<Option<Arc<Layout>>, Error> {
+        match self.inference(&self.session().bags) {
+            Ok(inference) => Ok(Some(Arc::clone(inference.planner.layout()))),
+            Err(Error::NoLayout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fetches the rows of a bag of ids by the table's layout, in one round trip to each server, at
+    /// the same time. What the servers see is the same for every bag: as many bytes each way, for an
+    /// empty bag as for one that drops ids. Ids may repeat.
+    ///
+    /// Busy servers and changed layouts are dealt with as by [`lookup`](Self::lookup).
+    ///
+    /// # Errors
+    /// [`Error::Bag`] for an id that is no row and more ids than the layout is made for;
+    /// [`Error::NoLayout`], [`Error::LayoutsDiffer`], [`Error::LayoutBytes`] where there is no
+    /// layout to ask by; [`Error::Refused`], [`Error::Unavailable`], [`Error::Timeout`],
+    /// [`Error::Reply`] for what servers do.
+    pub async fn fetch_bag(&self, ids: &[u64]) -> Result<Bag, Error> {
+        let started = Instant::now();
+        let deadline = started + self.lookup_max;
+        let mut bag = match self.fetch_bag_once(ids, deadline).await {
+            Err(error) if is_layout_change(&error) => {
+                self.reopen().await?;
+                self.fetch_bag_once(ids, deadline).await?
+            }
+            other => other?,
+        };
+        bag.stats.elapsed = started.elapsed();
+        Ok(bag)
+    }
+
+    async fn fetch_bag_once(&self, ids: &[u64], deadline: Instant) -> Result<Bag, Error> {
+        let session = self.session();
+        let Inference { planner, client } = self.inference(&session.bags)?;
+        let plan = planner.plan_vartime(ids, random_u64()?)?;
+        let (mut request, pending) = client.query(&plan)?;
+        let geometry = client.geometry();
+        let ask = |peer, keys: &mut Vec<u8>| {
+            self.ask_bag(peer, geometry, Bytes::from(std::mem::take(keys)), deadline)
+        };
+        let (left, right) = tokio::try_join!(
+            ask(&self.left, &mut request.left),
+            ask(&self.right, &mut request.right),
+        )?;
+        let entries = pending.combine(left.reply(), right.reply())?;
+        let rows = pending.rows(&plan, &entries, session.info.shape.row_bytes());
+        let us = |field: fn(&AnswerBagsReply) -> Option<u64>| {
+            Duration::from_micros(field(&left.reply).max(field(&right.reply)).unwrap_or(0))
+        };
+        let stats = LookupStats {
+            sent_bytes: left.sent_bytes + right.sent_bytes,
+            received_bytes: (left.reply.answers.len() + right.reply.answers.len()) as u64,
+            elapsed: Duration::ZERO,
+            queue: us(|reply| reply.queue_us),
+            answer: us(|reply| reply.answer_us),
+            retries: left.retries + right.retries,
+        };
+        let Plan { found, dropped, .. } = plan;
+        let kept = found.iter().map(Option::is_some).collect();
+        Ok(Bag { rows, kept, dropped, stats, info: session.info.clone() })
+    }
+
+    async fn ask_bag(
+        &self,
+        peer: &Peer,
+        geometry: &Geometry,
+        keys: Bytes,
+        deadline: Instant,
+    ) -> Result<AskedBag, Error> {
+        let version = Bytes::copy_from_slice(geometry.version().as_bytes());
+        let answer_bytes = geometry.answer_bytes();
+        let ask = |limit| peer.answer_bags(version.clone(), keys.clone(), answer_bytes, limit);
+        let (reply, retries) = self.until_answered(deadline, ask).await?;
+        let version = version_from_wire(&reply.layout_version)
+            .map_err(|defect| Error::Reply { url: peer.url().into(), defect })?;
+        let sent_bytes = keys.len() as u64 * u64::from(retries + 1);
+        Ok(AskedBag { reply, version, sent_bytes, retries })
+    }
+
+    /// What asks by the session's layout.
+    fn inference<'a>(&self, bags: &'a Bags) -> Result<&'a Inference, Error> {
+        let [left, right] = [&self.left, &self.right].map(|peer| peer.url().to_owned());
+        Err(match *bags {
+            Bags::Ready(ref inference) => return Ok(inference),
+            Bags::None => Error::NoLayout { left, right },
+            Bags::Differ { left: left_version, right: right_version } => {
+                Error::LayoutsDiffer { left, left_version, right, right_version }
+            }
+            Bags::TooLarge { bytes, bytes_max } => {
+                Error::LayoutBytes { url: left, bytes, bytes_max }
+            }
+        })
+    }
+}
+
+/// One server's part of an inference.
+struct AskedBag {
+    reply: AnswerBagsReply,
+    version: Version,
+    sent_bytes: u64,
+    retries: u32,
+}
+
+impl AskedBag {
+    fn reply(&self) -> Reply<'_> {
+        Reply { version: self.version, answers: &self.reply.answers }
+    }
+}
+
+/// Whether the servers' layout may be another one by now.
+fn is_layout_change(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoLayout { .. } | Error::LayoutsDiffer { .. } | Error::LayoutBytes { .. }
+    ) || is_version_change(error)
+}

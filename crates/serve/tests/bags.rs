@@ -1,0 +1,366 @@
+//! Whole inferences through two real servers.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
+use hushtable_pir::PrgKind;
+use hushtable_pir::batch::{Client, Geometry};
+use hushtable_pir::dpf::Side;
+use hushtable_serve::load::BagLoadSpec;
+use hushtable_serve::wire::{AnswerBagsRequest, LayoutRequest, TableInfoRequest};
+use hushtable_serve::{
+    Bag, BlockingClient, ClientSpec, EndpointSpec, Error, LookupClient, Server, ServerSpec,
+};
+use hushtable_table::layout::{LayoutError, LayoutSpec, PartSpec, Plan};
+use hushtable_table::{DType, Table};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+const ROWS: u64 = 1000;
+
+fn laid_out() -> Table {
+    lay_out(table(ROWS, 4, 1), layout_spec(ROWS, 1))
+}
+
+fn start() -> Pair {
+    Pair::start_with(laid_out, |spec| spec)
+}
+
+/// Kept rows are the table's, dropped ones zero; how many were kept.
+fn assert_rows(table: &Table, ids: &[u64], bag: &Bag) -> usize {
+    assert_eq!((bag.kept.len(), bag.rows.len()), (ids.len(), ids.len() * table.row_bytes()));
+    for ((&id, &kept), found) in ids.iter().zip(&bag.kept).zip(bag.rows.chunks(table.row_bytes())) {
+        let expected = if kept { row(table, id) } else { vec![0; table.row_bytes()] };
+        assert_eq!(found, expected, "row {id}, kept: {kept}");
+    }
+    bag.kept.iter().filter(|&&kept| kept).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bags_rows_come_back_and_every_bag_costs_the_same() {
+    let servers = start();
+    let table = laid_out();
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let layout = client.layout().unwrap().unwrap();
+    assert_eq!(layout.version(), table.layout().unwrap().version());
+
+    let geometry = Geometry::new(&layout);
+    let sent = Side::BOTH.map(|side| geometry.request_bytes(side) as u64).iter().sum::<u64>();
+    let received = 2 * geometry.answer_bytes() as u64;
+    let bags: [&[u64]; 6] = [
+        &[],
+        &[999],
+        &[7, 8, 7, 500, 39, 0],
+        &[5; 64],
+        &(0..64).collect::<Vec<_>>(),
+        &(900..964).collect::<Vec<_>>(),
+    ];
+    let mut dropped = 0;
+    for ids in bags {
+        let bag = client.fetch_bag(ids).await.unwrap();
+        let kept = assert_rows(&table, ids, &bag);
+        assert_eq!((bag.stats.sent_bytes, bag.stats.received_bytes), (sent, received));
+        assert_eq!(bag.dropped == 0, kept == ids.len());
+        dropped += bag.dropped;
+        if ids.len() <= 6 {
+            assert_eq!(bag.dropped, 0, "{ids:?}");
+        }
+    }
+    assert!(dropped > 0, "64 rows fit 24 keys?");
+
+    // Plain lookups go on beside bags.
+    assert_eq!(client.lookup(&[3], 1).await.unwrap().rows, row(&table, 3));
+    assert_eq!(servers.left.metric("hushtable_answered_bags_total").await, 6.0);
+    assert_eq!(servers.right.metric("hushtable_layout_keys").await, 24.0);
+    assert_eq!(servers.left.metric("hushtable_inflight_bytes").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bags_go_through_tls_with_every_generator_that_servers_take() {
+    let certificates = Certificates::new();
+    let change = |spec| ServerSpec {
+        tls: Some(certificates.tls()),
+        prgs: vec!["aes128".into(), "chacha20".into()],
+        ..spec
+    };
+    // Bins of several leaves, which take keys of distributed point functions.
+    let spec = LayoutSpec {
+        full: Some(PartSpec { rows: 5000, bins: 2, queries: 3, hashes: 2, companions: 0 }),
+        ..layout_spec(5000, 3)
+    };
+    let servers = Pair::start_with(|| lay_out(table(5000, 8, 3), spec.clone()), change);
+    let table = table(5000, 8, 3);
+    let endpoint =
+        |server: &Running| EndpointSpec::new(server.tls_url(), Some(certificates.ca_pem()));
+    for prg in [PrgKind::Aes128, PrgKind::ChaCha20] {
+        let spec = ClientSpec {
+            prg,
+            ..ClientSpec::new(endpoint(&servers.left), endpoint(&servers.right))
+        };
+        let client = LookupClient::connect(&spec).await.unwrap();
+        let ids = [4999, 1, 2, 2048, 4999];
+        let bag = client.fetch_bag(&ids).await.unwrap();
+        assert_eq!(assert_rows(&table, &ids, &bag), 5, "{prg}");
+    }
+}
+
+#[test]
+fn the_blocking_client_fetches_bags_of_all_number_types() {
+    for dtype in [DType::Int8, DType::F16, DType::Bf16] {
+        let values: Vec<f32> = (0..ROWS * 3).map(|i| (i % 89) as f32 - 40.0).collect();
+        let table = || {
+            let table = Table::from_weight("edge", ROWS, 3, dtype, &values).unwrap();
+            lay_out(table, layout_spec(ROWS, 9))
+        };
+        let servers = Pair::start_with(table, |spec| spec);
+        let client = BlockingClient::connect(servers.client_spec()).unwrap();
+        assert_eq!(client.layout().unwrap().unwrap().ids_max(), 64);
+        let ids: Vec<u64> = (0..64).map(|i| i * 15).collect();
+        let bag = client.fetch_bag(&ids).unwrap();
+        let kept = assert_rows(&table(), &ids, &bag);
+        assert!((1..64).contains(&kept), "{kept}");
+        for (numbers, &kept) in bag.to_f32().unwrap().chunks(3).zip(&bag.kept) {
+            assert!(kept || numbers == [0.0; 3]);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bag_that_cannot_be_is_refused_before_it_is_sent() {
+    let servers = start();
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let error = client.fetch_bag(&[0, ROWS]).await.unwrap_err();
+    let expected = LayoutError::IdRange { id: ROWS, rows: ROWS };
+    assert!(matches!(&error, Error::Bag(e) if *e == expected), "{error:?}");
+    let error = client.fetch_bag(&[0; 65]).await.unwrap_err();
+    let expected = LayoutError::TooManyIds { ids: 65, ids_max: 64 };
+    assert!(matches!(&error, Error::Bag(e) if *e == expected), "{error:?}");
+    assert_eq!(servers.left.metric("hushtable_answered_bags_total").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layouts_that_cannot_be_asked_by_spare_lookups() {
+    // None at all.
+    let plain = Pair::start(ROWS, 4);
+    let client = LookupClient::connect(&plain.client_spec()).await.unwrap();
+    assert!(client.layout().unwrap().is_none());
+    let error = client.fetch_bag(&[1]).await.unwrap_err();
+    assert!(matches!(error, Error::NoLayout { .. }), "{error:?}");
+
+    // Only one, or different ones.
+    let one = Running::start(Server::of_table(spec(Side::Left), laid_out()).unwrap());
+    let other = lay_out(table(ROWS, 4, 1), layout_spec(ROWS, 2));
+    let other_version = other.layout().unwrap().version();
+    let two = Running::start(Server::of_table(spec(Side::Right), other).unwrap());
+    for (right, version) in [(&plain.right, None), (&two, Some(other_version))] {
+        let spec = ClientSpec::new(
+            EndpointSpec::new(one.url(), None),
+            EndpointSpec::new(right.url(), None),
+        );
+        let client = LookupClient::connect(&spec).await.unwrap();
+        let error = client.fetch_bag(&[1]).await.unwrap_err();
+        let Error::LayoutsDiffer { left_version, right_version, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(*left_version, laid_out().layout().map(|layout| layout.version()));
+        assert_eq!(*right_version, version);
+        assert!(client.layout().is_err());
+        assert_eq!(client.lookup(&[1], 1).await.unwrap().rows, row(&table(ROWS, 4, 1), 1));
+    }
+
+    // One larger than this client fetches.
+    let servers = start();
+    let bytes = laid_out().layout().unwrap().to_bytes().len() as u64;
+    let small = ClientSpec { layout_bytes_max: bytes - 1, ..servers.client_spec() };
+    let client = LookupClient::connect(&small).await.unwrap();
+    let error = client.fetch_bag(&[1]).await.unwrap_err();
+    let Error::LayoutBytes { bytes: found, bytes_max, .. } = error else { panic!("{error:?}") };
+    assert_eq!((found, bytes_max), (bytes, bytes - 1));
+    assert_eq!(client.lookup(&[1], 1).await.unwrap().rows, row(&table(ROWS, 4, 1), 1));
+    let enough = ClientSpec { layout_bytes_max: bytes, ..servers.client_spec() };
+    LookupClient::connect(&enough).await.unwrap().fetch_bag(&[1]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_layout_is_fetched_once_both_servers_have_it() {
+    let Pair { left, right } = start();
+    let spec_of = |left: &Running, right: &Running| {
+        ClientSpec::new(EndpointSpec::new(left.url(), None), EndpointSpec::new(right.url(), None))
+    };
+    let client = LookupClient::connect(&spec_of(&left, &right)).await.unwrap();
+    let old = client.fetch_bag(&[1, 999]).await.unwrap();
+
+    // The same ports and table, another layout.
+    let new = || {
+        let spec = LayoutSpec { ids_max: 5, ..layout_spec(ROWS, 7) };
+        lay_out(table(ROWS, 4, 1), spec)
+    };
+    let restart = |server: Running, side, table| {
+        let addr = server.addr;
+        server.stop().unwrap();
+        Running::start(Server::of_table(ServerSpec { addr, ..spec(side) }, table).unwrap())
+    };
+    let left = restart(left, Side::Left, new());
+    let error = client.fetch_bag(&[1, 999]).await.unwrap_err();
+    assert!(matches!(error, Error::LayoutsDiffer { .. }), "{error:?}");
+    let right = restart(right, Side::Right, new());
+    assert_eq!(client.fetch_bag(&[1, 999]).await.unwrap().rows, old.rows);
+    assert_eq!(client.layout().unwrap().unwrap().ids_max(), 5);
+
+    // No layout any more, then one again.
+    let left = restart(left, Side::Left, table(ROWS, 4, 1));
+    let right = restart(right, Side::Right, table(ROWS, 4, 1));
+    let error = client.fetch_bag(&[1, 999]).await.unwrap_err();
+    assert!(matches!(error, Error::NoLayout { .. }), "{error:?}");
+    let _left = restart(left, Side::Left, laid_out());
+    let _right = restart(right, Side::Right, laid_out());
+    assert_eq!(client.fetch_bag(&[1, 999]).await.unwrap().rows, old.rows);
+}
+
+/// Keys of an empty bag for `laid_out`.
+fn keys(side: Side, prg: PrgKind) -> Vec<u8> {
+    let geometry = Geometry::new(laid_out().layout().unwrap());
+    let plan = Plan::empty(geometry.keys());
+    let (request, _) = Client::new(geometry, prg).query(&plan).unwrap();
+    match side {
+        Side::Left => request.left.clone(),
+        Side::Right => request.right.clone(),
+    }
+}
+
+async fn ask(
+    server: &Running,
+    version: &[u8],
+    keys: Vec<u8>,
+) -> Result<hushtable_serve::wire::AnswerBagsReply, Status> {
+    let layout_version = Bytes::copy_from_slice(version);
+    let request = AnswerBagsRequest { layout_version, keys: keys.into() };
+    Ok(raw(server).await.answer_bags(request).await?.into_inner())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_are_none_are_refused_for_what_they_are() {
+    let servers = start();
+    let version = *laid_out().layout().unwrap().version().as_bytes();
+    let good = |side| keys(side, PrgKind::Aes128);
+    for (server, side) in [(&servers.left, Side::Left), (&servers.right, Side::Right)] {
+        let reply = ask(server, &version, good(side)).await.unwrap();
+        assert_eq!(reply.layout_version, version.to_vec());
+        let geometry = Geometry::new(laid_out().layout().unwrap());
+        assert_eq!(reply.answers.len(), geometry.answer_bytes());
+        assert!(reply.queue_us.is_some() && reply.answer_us.is_some());
+    }
+    let right = || good(Side::Right);
+    let with = |at: usize, value: u8| {
+        let mut keys = right();
+        keys[at] = value;
+        keys
+    };
+    let mut longer = right();
+    longer.push(0);
+    let cases: [(&str, &[u8], Vec<u8>, Code, &str, &str); 12] = [
+        ("empty", &version, vec![], Code::InvalidArgument, "BAD_BAG", "length"),
+        ("short", &version, right()[1..].into(), Code::InvalidArgument, "BAD_BAG", "length"),
+        ("long", &version, longer, Code::InvalidArgument, "BAD_BAG", "length"),
+        ("format", &version, with(0, 2), Code::InvalidArgument, "BAD_BAG", "format"),
+        ("side", &version, with(1, 7), Code::InvalidArgument, "BAD_BAG", "other"),
+        ("left's", &version, with(1, 0), Code::FailedPrecondition, "WRONG_SIDE", ""),
+        ("prg", &version, with(2, 99), Code::InvalidArgument, "BAD_BAG", "prg"),
+        (
+            "dear prg",
+            &version,
+            keys(Side::Right, PrgKind::SipHash24),
+            Code::InvalidArgument,
+            "BAD_BAG",
+            "prg",
+        ),
+        ("reserved", &version, with(3, 1), Code::InvalidArgument, "BAD_BAG", "padding"),
+        ("version", &version[1..], right(), Code::InvalidArgument, "BAD_VERSION", ""),
+        ("no version", &[], right(), Code::InvalidArgument, "BAD_VERSION", ""),
+        ("other version", &[9; 32], right(), Code::FailedPrecondition, "LAYOUT_SKEW", ""),
+    ];
+    for (name, version, keys, code, reason, defect) in cases {
+        let status = ask(&servers.right, version, keys).await.unwrap_err();
+        let details = status.get_error_details();
+        let info = details.error_info().unwrap_or_else(|| panic!("{name}: {status:?}"));
+        assert_eq!((status.code(), info.reason.as_str()), (code, reason), "{name}: {status:?}");
+        let found = info.metadata.get("defect").map_or("", String::as_str);
+        assert_eq!(found, defect, "{name}: {status:?}");
+    }
+
+    // A server without a layout has none to give.
+    let plain = Running::start(Server::of_table(spec(Side::Right), table(ROWS, 4, 1)).unwrap());
+    let status = ask(&plain, &version, right()).await.unwrap_err();
+    assert_eq!(status.get_error_details().error_info().unwrap().reason, "NO_LAYOUT");
+    let status = raw(&plain).await.layout(LayoutRequest {}).await.unwrap_err();
+    assert_eq!(status.get_error_details().error_info().unwrap().reason, "NO_LAYOUT");
+    let info = raw(&plain).await.table_info(TableInfoRequest {}).await.unwrap().into_inner();
+    assert!(info.layout_version.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_layout_comes_in_chunks() {
+    // Companions of every row: 1.2 MB of map.
+    let rows = 30_000;
+    let spec = LayoutSpec {
+        hot: None,
+        full: Some(PartSpec { rows, bins: 50, queries: 1, hashes: 1, companions: 10 }),
+        ..layout_spec(rows, 4)
+    };
+    let table = lay_out(table(rows, 1, 5), spec);
+    let bytes = table.layout().unwrap().to_bytes();
+    let server = Running::start(Server::of_table(common::spec(Side::Left), table).unwrap());
+    let mut chunks = raw(&server).await.layout(LayoutRequest {}).await.unwrap().into_inner();
+    let mut found = Vec::new();
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        assert!((1..=1 << 20).contains(&chunk.bytes.len()));
+        found.extend_from_slice(&chunk.bytes);
+    }
+    assert!(found == bytes, "{} bytes where {} were expected", found.len(), bytes.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_servers_are_asked_again() {
+    let limits = |spec| ServerSpec {
+        window_us: Some(20_000),
+        queue_bags_max: 1,
+        batch_bags_max: Some(1),
+        ..spec
+    };
+    let servers = Pair::start_with(laid_out, limits);
+    let client = Arc::new(LookupClient::connect(&servers.client_spec()).await.unwrap());
+    let bags: Vec<_> = (0..8u64)
+        .map(|id| {
+            let client = Arc::clone(&client);
+            tokio::spawn(async move { client.fetch_bag(&[id]).await.unwrap() })
+        })
+        .collect();
+    let mut retries = 0;
+    for (id, bag) in (0..).zip(bags) {
+        let bag = bag.await.unwrap();
+        assert_eq!(bag.rows, row(&table(ROWS, 4, 1), id));
+        retries += bag.stats.retries;
+    }
+    assert!(retries > 0, "eight bags fit a queue of one?");
+}
+
+#[test]
+fn a_load_of_bags_is_answered_without_errors() {
+    let servers = start();
+    let spec = BagLoadSpec {
+        clients: 4,
+        warmup: Duration::ZERO,
+        duration: Duration::from_millis(500),
+        ..BagLoadSpec::new(
+            EndpointSpec::new(servers.left.url(), None),
+            EndpointSpec::new(servers.right.url(), None),
+        )
+    };
+    let report = spec.run_blocking().unwrap();
+    assert!(report.requests > 10, "{report:?}");
+    assert_eq!((report.errors, report.rejected), (0, 0), "{report:?}");
+}
