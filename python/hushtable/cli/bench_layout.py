@@ -15,8 +15,10 @@ def register(app: typer.Typer) -> None:
 
 
 def layout(
-    seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 0.1,
-    rounds: Annotated[int, typer.Option(help="Measurements of each layout; the best counts.")] = 5,
+    seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 0.05,
+    rounds_max: Annotated[
+        int, typer.Option(help="Measurements of a layout at most; fewer where they agree.")
+    ] = 16,
     json: Json = False,
 ) -> None:
     """Measure layouts on one thread, fit the model of their time, and keep it for `tune`.
@@ -28,11 +30,11 @@ def layout(
     from ..tune.costs import BATCH, calibrate, save_costs
 
     with progress_bar("measuring", shown=not json) as progress:
-        model, samples = calibrate(seconds=seconds, rounds=rounds, progress=progress)
+        model, samples = calibrate(seconds=seconds, rounds_max=rounds_max, progress=progress)
     path = save_costs(model)
     document = {
         "bench": "layout",
-        "params": {"batch": BATCH, "layouts": len(samples), "rounds": rounds},
+        "params": {"batch": BATCH, "layouts": len(samples), "rounds_max": rounds_max},
         "value": model.error_median,
         "unit": "relative error",
         "floor": None,
@@ -62,7 +64,7 @@ def layout(
     constants = model.to_dict()
     print_facts(
         {
-            "measured": f"{len(samples)} layouts on one thread, {rounds} rounds, {model.isa}",
+            "measured": f"{len(samples)} layouts on one thread, {model.isa}",
             "fits within": f"{model.error_median:.1%} (median), {model.error_max:.1%} (largest)",
             **{f"alone: {name}": _each(value) for name, value in constants["alone"].items()},
             **{f"batch: {name}": _each(value) for name, value in constants["batch"].items()},

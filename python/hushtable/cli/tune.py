@@ -56,8 +56,8 @@ def tune(
     quality: Annotated[
         str | None,
         typer.Option(
-            help="module:function or file.py:function, from a bool array over the held-out accesses, "
-            "which were served, to the quality of the model."
+            help="module:function or file.py:function: takes a bool array, which of the held-out "
+            "accesses were served, and returns the model's quality."
         ),
     ] = None,
     min_quality: Annotated[

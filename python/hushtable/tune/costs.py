@@ -8,11 +8,12 @@ batch it is read once for all keys, and the product with it is a matrix product.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import json
 import os
 import platform
-import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from .. import _native
 from ..errors import ConfigError
-from .spec import LayoutSpec, PartSpec, seed_text
+from .spec import LEAF_ROWS_MAX, LayoutSpec, PartSpec, seed_text
 
 __all__ = [
     "BATCH",
@@ -41,19 +42,25 @@ __all__ = [
 #: Inferences of a pass by which throughput is reckoned: the engine's own default.
 BATCH = 64
 
-#: What time is made of: a pass, each bin, each key, each block of the generator, each byte that a
-#: key multiplies with, each byte stored, each byte answered.
+#: What time is made of: a pass, each bin, each key, each key that is a tree, each block of the
+#: generator, each byte that a key multiplies with, each byte stored, each byte that no cache keeps,
+#: each byte answered.
 FEATURES = (
     "passes",
     "bins",
     "keys",
+    "tree_keys",
     "prf_blocks",
     "product_bytes",
     "stored_bytes",
+    "memory_bytes",
     "down_bytes",
 )
 
 _FORMAT = 1
+_CACHE_BYTES = 32 << 20
+#: Share by which a measurement may be over the model before it is taken again.
+_DOUBT = 0.12
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -85,7 +92,7 @@ class CostModel:
     Attributes:
         alone: seconds of each of :data:`FEATURES`, for one inference alone.
         batch: the same for each inference of a pass over :data:`BATCH`; of ``passes``, ``bins`` and
-            ``stored_bytes`` once for the pass.
+            stored and memory bytes once for the pass.
         error_median: median of the relative errors on the layouts that it was fitted to.
         error_max: the largest of them.
         cpu: the processor that it was measured on.
@@ -108,6 +115,13 @@ class CostModel:
     def batch_seconds(self, costs: Mapping[str, int], spec: LayoutSpec) -> float:
         """Seconds of a pass over :data:`BATCH` inferences."""
         return float(_features(costs, spec, BATCH) @ np.array(self.batch))
+
+    def errors(self, sample: Sample) -> tuple[float, float]:
+        """(alone, batch): by what share of the measured time the model's is over it."""
+        return (
+            self.alone_seconds(sample.costs, sample.spec) / sample.alone_seconds - 1,
+            self.batch_seconds(sample.costs, sample.spec) / sample.batch_seconds - 1,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -138,37 +152,72 @@ def _features(costs: Mapping[str, int], spec: LayoutSpec, batch: int) -> FloatAr
             1.0,
             sum(part.bins for part in spec.parts),
             batch * costs["keys"],
+            batch * sum(part.keys for part in spec.parts if part.bin_rows > LEAF_ROWS_MAX),
             batch * costs["prf_blocks"],
             batch * costs["product_bytes"],
             costs["stored_bytes"],
+            _memory_bytes(costs["stored_bytes"]),
             batch * costs["down_bytes"],
         ],
         dtype=np.float64,
     )
 
 
-def _fit(features: FloatArray, seconds: FloatArray) -> FloatArray:
-    """The non-negative constants with the least squares of relative errors.
+def _memory_bytes(stored_bytes: int) -> float:
+    """Of the stored bytes those that come from memory in every pass.
 
-    With few features the best set of those that are not zero is found by trying all.
+    A cache keeps nothing of rows that are read in turn and do not fit it; as it is shared, a table
+    of half its size begins to miss.
+    """
+    cache = cache_bytes()
+    return stored_bytes * min(max(2 * stored_bytes / cache - 1, 0.0), 1.0)
+
+
+@functools.cache
+def cache_bytes() -> int:
+    """Bytes of the last-level cache, as Linux tells; 32 MiB where it does not."""
+    found = [_CACHE_BYTES]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(path.read_text().strip().removesuffix("K")) << 10)
+    return max(found[1:], default=found[0])
+
+
+def _fit(features: FloatArray, seconds: FloatArray) -> FloatArray:
+    """The non-negative constants with the least sum of relative errors, all but the smallest.
+
+    With few features the best set of those that are not zero is found by trying all. Errors count
+    once, not squared: a measurement that another program spoiled then has little say.
     """
     scaled = features / seconds[:, None]
     size = np.linalg.norm(scaled, axis=0)
-    scaled = scaled / size
+    scaled = scaled / np.where(size > 0, size, 1.0)
+    weights = np.ones(len(seconds))
+    constants = np.zeros(features.shape[1])
+    for _ in range(6):
+        root = np.sqrt(weights)
+        constants = _least_squares(scaled * root[:, None], root)
+        weights = 1 / np.maximum(np.abs(scaled @ constants - 1), 0.03)
+    found: FloatArray = constants / np.where(size > 0, size, 1.0)
+    return found
+
+
+def _least_squares(features: FloatArray, target: FloatArray) -> FloatArray:
+    """The non-negative constants with the least squares of errors."""
     best, best_error = np.zeros(features.shape[1]), np.inf
     numbers = range(features.shape[1])
     for count in numbers:
         for chosen in itertools.combinations(numbers, count + 1):
-            found, *_ = np.linalg.lstsq(scaled[:, chosen], np.ones(len(seconds)), rcond=None)
+            columns = features[:, chosen]
+            found, *_ = np.linalg.lstsq(columns, target, rcond=None)
             if (found < 0).any():
                 continue
-            error = float(np.sum((scaled[:, chosen] @ found - 1) ** 2))
+            error = float(np.sum((columns @ found - target) ** 2))
             if error < best_error * (1 - 1e-9):
                 best_error = error
                 best = np.zeros(features.shape[1])
                 best[list(chosen)] = found
-    constants: FloatArray = best / size
-    return constants
+    return best
 
 
 def fit_costs(samples: Sequence[Sample]) -> CostModel:
@@ -203,68 +252,118 @@ def _spec(hot: PartSpec | None, full: PartSpec | None) -> LayoutSpec:
 
 
 #: (rows, row bytes, layout) of the layouts measured: bins of one leaf and of many, few and many
-#: keys, narrow and wide rows, tables that fit a second-level cache and tables that fit none.
+#: keys, narrow and wide rows, tables that fit a second-level cache and tables that fit none. Passes
+#: are short, most below 2 ms, so that even on a busy machine some run undisturbed.
+_K = 1 << 10
 SHAPES: tuple[tuple[int, int, LayoutSpec], ...] = (
-    (1 << 12, 64, _spec(None, PartSpec(1 << 12, 16))),
-    (1 << 12, 256, _spec(None, PartSpec(1 << 12, 128))),
-    (1 << 14, 128, _spec(None, PartSpec(1 << 14, 8, 4))),
-    (1 << 14, 128, _spec(None, PartSpec(1 << 14, 64, 2))),
-    (1 << 15, 64, _spec(None, PartSpec(1 << 15, 1024))),
-    (1 << 15, 256, _spec(None, PartSpec(1 << 15, 16, 3))),
-    (1 << 16, 128, _spec(PartSpec(1 << 10, 32), PartSpec(1 << 16, 32))),
-    (1 << 16, 64, _spec(PartSpec(1 << 12, 4, 8), PartSpec(1 << 16, 128))),
-    (1 << 16, 64, _spec(None, PartSpec(1 << 16, 256, companions=3))),
-    (1 << 17, 64, _spec(PartSpec(1 << 13, 64, companions=1), PartSpec(1 << 17, 48))),
-    (1 << 17, 128, _spec(None, PartSpec(1 << 17, 512))),
-    (1 << 17, 256, _spec(None, PartSpec(1 << 17, 4))),
-    (1 << 18, 64, _spec(None, PartSpec(1 << 18, 2, 4))),
-    (1 << 16, 64, _spec(None, PartSpec(1 << 16, 96, hashes=3))),
-    (1 << 13, 512, _spec(None, PartSpec(1 << 13, 64))),
-    (1 << 18, 128, _spec(None, PartSpec(1 << 18, 96))),
+    (4 * _K, 64, _spec(None, PartSpec(4 * _K, 8))),
+    (4 * _K, 64, _spec(None, PartSpec(4 * _K, 64))),
+    (4 * _K, 256, _spec(None, PartSpec(4 * _K, 16))),
+    (8 * _K, 128, _spec(None, PartSpec(8 * _K, 16, 2))),
+    (8 * _K, 512, _spec(None, PartSpec(8 * _K, 4))),
+    (16 * _K, 32, _spec(None, PartSpec(16 * _K, 128))),
+    (16 * _K, 128, _spec(None, PartSpec(16 * _K, 4, 4))),
+    (16 * _K, 1024, _spec(None, PartSpec(16 * _K, 2))),
+    (32 * _K, 128, _spec(None, PartSpec(32 * _K, 16))),
+    (32 * _K, 64, _spec(PartSpec(512, 8), PartSpec(32 * _K, 16))),
+    (64 * _K, 64, _spec(PartSpec(4 * _K, 2, 8), PartSpec(64 * _K, 32))),
+    (64 * _K, 64, _spec(None, PartSpec(64 * _K, 16, hashes=3))),
+    (64 * _K, 64, _spec(None, PartSpec(64 * _K, 16, companions=3))),
+    (128 * _K, 64, _spec(PartSpec(8 * _K, 8, companions=1), PartSpec(128 * _K, 16))),
+    (128 * _K, 128, _spec(None, PartSpec(128 * _K, 32))),
+    (128 * _K, 256, _spec(None, PartSpec(128 * _K, 2))),
+    (256 * _K, 64, _spec(None, PartSpec(256 * _K, 1, 2))),
+    (256 * _K, 256, _spec(None, PartSpec(256 * _K, 4))),
 )
 
 
 def calibrate(
-    *, seconds: float = 0.06, rounds: int = 3, progress: Callable[[int, int], None] | None = None
+    *,
+    seconds: float = 0.03,
+    rounds_max: int = 12,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[CostModel, list[Sample]]:
     """Measures this machine and fits the model to it; keeps nothing.
 
     Args:
         seconds: time of each measurement.
-        rounds: times that every layout is measured; of each the best is taken.
-        progress: called with (measurements done, measurements).
+        rounds_max: times that a layout is measured at most.
+        progress: called with (layouts done, layouts).
     """
-    samples = measure_specs(SHAPES, seconds=seconds, rounds=rounds, progress=progress)
-    return fit_costs(samples), samples
+    stopwatch = _Stopwatch(SHAPES, seconds)
+    stopwatch.settle(rounds_max, progress)
+    model = fit_costs(stopwatch.samples())
+    for _ in range(3):
+        doubtful = [
+            index
+            for index, sample in enumerate(stopwatch.samples())
+            if min(model.errors(sample)) < -_DOUBT
+        ]
+        if not doubtful:
+            break
+        # What took longer than all others suggest was most likely disturbed.
+        stopwatch.measure(doubtful, 4)
+        model = fit_costs(stopwatch.samples())
+    return model, stopwatch.samples()
 
 
 def measure_specs(
     shapes: Sequence[tuple[int, int, LayoutSpec]],
     *,
-    seconds: float,
-    rounds: int,
+    seconds: float = 0.03,
+    rounds_max: int = 12,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Sample]:
-    """Times layouts on one thread of this machine: (rows, row bytes, spec) each.
+    """Times layouts on one thread of this machine: (rows, row bytes, spec) each."""
+    stopwatch = _Stopwatch(shapes, seconds)
+    stopwatch.settle(rounds_max, progress)
+    return stopwatch.samples()
 
-    Rounds go over all layouts in turn, so that another program's busy moment does not fall on one
-    layout alone; of each layout's medians the least is taken.
-    """
-    layouts = [design_shape(*shape) for shape in shapes]
-    times: dict[tuple[int, int], list[float]] = {}
-    total, done = rounds * len(shapes), 0
-    for _ in range(rounds):
-        for index, layout in enumerate(layouts):
-            for batch in (1, BATCH):
-                found = layout.measure(batch, seconds, 1)
-                times.setdefault((index, batch), []).append(found)
-            done += 1
+
+class _Stopwatch:
+    """Measures layouts again and again: other programs only ever make a pass longer, so the
+    shortest median of each counts."""
+
+    def __init__(self, shapes: Sequence[tuple[int, int, LayoutSpec]], seconds: float) -> None:
+        self._shapes = shapes
+        self._seconds = seconds
+        self._layouts = [design_shape(*shape) for shape in shapes]
+        self._medians = [{1: list[float](), BATCH: list[float]()} for _ in shapes]
+
+    def settle(self, rounds_max: int, progress: Callable[[int, int], None] | None) -> None:
+        """Measures layouts in turn until the two shortest medians of each agree."""
+        for _ in range(rounds_max):
+            for layout, found in zip(self._layouts, self._medians, strict=True):
+                for batch, medians in found.items():
+                    if not _agree(medians):
+                        medians.append(layout.measure(batch, self._seconds, 1))
+            settled = sum(all(map(_agree, found.values())) for found in self._medians)
             if progress is not None:
-                progress(done, total)
-    return [
-        Sample(*shape, layout.costs(), min(times[index, 1]), min(times[index, BATCH]))
-        for index, (shape, layout) in enumerate(zip(shapes, layouts, strict=True))
-    ]
+                progress(settled, len(self._layouts))
+            if settled == len(self._layouts):
+                return
+
+    def measure(self, indices: Sequence[int], rounds: int) -> None:
+        """Measures some layouts anew."""
+        for _ in range(rounds):
+            for index in indices:
+                for batch, medians in self._medians[index].items():
+                    medians.append(self._layouts[index].measure(batch, self._seconds, 1))
+
+    def samples(self) -> list[Sample]:
+        """What was found so far."""
+        return [
+            Sample(*shape, layout.costs(), min(found[1]), min(found[BATCH]))
+            for shape, layout, found in zip(self._shapes, self._layouts, self._medians, strict=True)
+        ]
+
+
+def _agree(medians: Sequence[float]) -> bool:
+    """Whether there are four, of which the two shortest are within a few percent."""
+    if len(medians) < 4:
+        return False
+    first, second = sorted(medians)[:2]
+    return second <= 1.03 * first
 
 
 def design_shape(rows: int, row_bytes: int, spec: LayoutSpec) -> _native.Layout:
@@ -327,13 +426,3 @@ def _machine() -> tuple[str, str, str]:
         names = (line.partition(":") for line in cpuinfo.read_text().splitlines())
         model = next((text.strip() for key, _, text in names if key.strip() == "model name"), model)
     return model, _native.platforms()[0], _native.__version__
-
-
-def spread_error(model: CostModel, samples: Sequence[Sample]) -> tuple[float, float]:
-    """(median, largest) relative error of the model on ``samples``, alone and in batches."""
-    errors = []
-    for sample in samples:
-        alone = model.alone_seconds(sample.costs, sample.spec)
-        batch = model.batch_seconds(sample.costs, sample.spec)
-        errors += [alone / sample.alone_seconds - 1, batch / sample.batch_seconds - 1]
-    return statistics.median(map(abs, errors)), max(map(abs, errors))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .costs import CostModel
-from .spec import LayoutSpec, PartSpec
+from .spec import LEAF_ROWS_MAX, LayoutSpec, PartSpec
 from .trace import IntArray, Trace
 
 __all__ = ["Screen", "layout_costs", "overflow"]
@@ -24,7 +24,6 @@ __all__ = ["Screen", "layout_costs", "overflow"]
 FloatArray = npt.NDArray[np.float64]
 
 #: As in crates/table (part.rs) and crates/pir (batch/geometry.rs).
-_LEAF_ROWS_MAX = 512
 _LEAF_ROWS_STEP = 16
 _REQUEST_HEADER_BYTES = 20
 
@@ -53,9 +52,8 @@ def layout_costs(spec: LayoutSpec, row_bytes: int) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _part_costs(part: PartSpec, row_bytes: int) -> dict[str, int]:
-    bin_rows = -(-part.rows // part.bins) * part.hashes
-    leaves = -(-bin_rows // _LEAF_ROWS_MAX)
-    leaf_rows = -(-bin_rows // leaves)
+    leaves = -(-part.bin_rows // LEAF_ROWS_MAX)
+    leaf_rows = -(-part.bin_rows // leaves)
     leaf_rows = -(-leaf_rows // _LEAF_ROWS_STEP) * _LEAF_ROWS_STEP
     bin_rows = leaves * leaf_rows
     depth = (leaves - 1).bit_length()

@@ -8,7 +8,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["FAMILIES", "LayoutSpec", "PartSpec", "seed_text"]
+__all__ = ["FAMILIES", "LEAF_ROWS_MAX", "LayoutSpec", "PartSpec", "seed_text"]
+
+#: Rows that one block of a key's expansion covers at most, as in crates/table (part.rs).
+LEAF_ROWS_MAX = 512
 
 #: Families in the order in which they are listed and drawn.
 FAMILIES = (
@@ -45,6 +48,11 @@ class PartSpec:
     def keys(self) -> int:
         """Keys that every inference sends."""
         return self.bins * self.queries
+
+    @property
+    def bin_rows(self) -> int:
+        """Rows of a bin: over :data:`LEAF_ROWS_MAX`, its keys are trees."""
+        return -(-self.rows // self.bins) * self.hashes
 
     def describe(self) -> str:
         """A few words."""
