@@ -121,7 +121,13 @@ class App:
 
     @classmethod
     def of(cls, corpus: Corpus, recipe: Recipe, *, progress: Callable[[str], None]) -> App:
-        """The model of any corpus, from the cache where it is there."""
+        """The model of any corpus, from the cache where it is there.
+
+        Raises:
+            hushtable.data.DataError: too little text for one step of training, or for one window
+                to judge on.
+        """
+        _refuse_too_little(corpus, recipe)
         path = data.cache_folder() / "models" / f"next-word-{_fingerprint(corpus, recipe)}.npz"
         weights = _load_weights(path, start(corpus, recipe))
         if weights is None:
@@ -202,6 +208,19 @@ def _trace(ids: Ints) -> Trace:
     return Trace(
         ids=ids.ravel().astype(np.int64), offsets=np.arange(len(ids) + 1, dtype=np.int64) * WINDOW
     )
+
+
+def _refuse_too_little(corpus: Corpus, recipe: Recipe) -> None:
+    wanted = {"training": recipe.batch, "validation": 1, "test": 1}
+    for group, least in wanted.items():
+        # Training may begin up to a window later.
+        skip = WINDOW - 1 if group == "training" else 0
+        found = len(windows(getattr(corpus, group), skip=skip))
+        if found < least:
+            raise data.DataError(
+                f"the {group} documents have {found} windows of {WINDOW + 1} tokens, but {least}"
+                " are needed: give longer ones"
+            )
 
 
 def _fingerprint(corpus: Corpus, recipe: Recipe) -> str:

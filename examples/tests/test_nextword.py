@@ -6,6 +6,7 @@ import io
 import math
 import tarfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from examples.nextword import baseline, corpus, output, synthetic, text
+from examples.nextword.__main__ import describe, main, measure
 from examples.nextword.app import SMALL, App
 from examples.nextword.corpus import UNKNOWN, WINDOW
 from examples.nextword.model import Classes, Recipe, read, start
@@ -150,12 +152,12 @@ def test_the_output_is_one_distribution_and_the_loss_reads_it() -> None:
     assert edges == (10, 25, 40)
     layer = output.make_output(random.integers(0, 9, 40), edges, 6, random)
     vectors = jnp.asarray(random.normal(size=(70, 6)), jnp.float32)
-    probabilities = np.exp(output.log_probabilities(layer, vectors))
+    probabilities = np.exp(jax.jit(output.log_probabilities)(layer, vectors))
     assert probabilities.shape == (70, 40)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     classes = random.integers(0, 40, 70)
     targets = output.split_targets(classes, edges, output.group_sizes(classes, edges))
-    likelihood = output.log_likelihood(layer, vectors, targets)
+    likelihood = jax.jit(output.log_likelihood)(layer, vectors, targets)
     expected = np.log(probabilities[np.arange(70), classes]).sum()
     assert float(likelihood) == pytest.approx(expected, rel=1e-5)
 
@@ -163,7 +165,7 @@ def test_the_output_is_one_distribution_and_the_loss_reads_it() -> None:
 def test_without_evidence_the_output_says_how_frequent_a_word_is() -> None:
     counts = np.arange(50, 0, -1)
     layer = output.make_output(counts, (20, 50), 4, np.random.default_rng(0))
-    shares = np.exp(output.log_probabilities(layer, jnp.zeros((1, 4))))[0]
+    shares = np.exp(jax.jit(output.log_probabilities)(layer, jnp.zeros((1, 4))))[0]
     np.testing.assert_allclose(shares, (counts + 1) / (counts + 1).sum(), rtol=1e-5)
 
 
@@ -276,7 +278,7 @@ def test_perplexity_is_that_of_the_distributions(app: App) -> None:
     classes = Classes.of(app.corpus, app.recipe)
     rows = app.stored_as("f32").weight[cut[:, :-1]]
     vectors = read(app.device, jnp.asarray(rows))
-    logs = np.asarray(output.log_probabilities(app.device.output, vectors))
+    logs = np.asarray(jax.jit(output.log_probabilities)(app.device.output, vectors))
     following = classes.of_rows(cut[:, 1:].T.ravel())
     expected = np.exp(-logs[np.arange(len(following)), following].mean())
     assert app.stored_as("f32").quality("validation") == pytest.approx(expected, rel=1e-4)
@@ -317,6 +319,53 @@ def test_quality_refuses_other_shapes(app: App) -> None:
         app.quality("test", kept=np.ones(count - 1, bool))
     with pytest.raises(ValueError, match="expected \\[ids, dim\\]"):
         app.quality("test", rows=np.zeros((count, dim + 1), np.float32))
+
+
+def as_wikitext(documents: tuple[Document, ...]) -> str:
+    return "".join(f" = {one.name} = \n \n {' '.join(one.tokens)} \n \n" for one in documents)
+
+
+def test_wikitext_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUSHTABLE_DATA", str(tmp_path / "cache"))
+    made = synthetic.documents()
+    for name, part in zip(text.WIKITEXT_FILES, (made[:48], made[48:54], made[54:]), strict=True):
+        (tmp_path / name).write_text(as_wikitext(part))
+    app = App.load_wikitext(tmp_path, recipe=replace(SMALL, epochs=2))
+    assert "<eos>" in app.corpus.words
+    assert app.test.bag_count == sum((len(one) - 1) // WINDOW for one in app.corpus.test)
+    assert app.quality("test") < len(app.corpus.words)
+    # Two documents of training are under a batch.
+    (tmp_path / text.WIKITEXT_FILES[0]).write_text(as_wikitext(made[:2]))
+    with pytest.raises(DataError, match="training documents have 10 windows of 65 tokens, but 16"):
+        App.load_wikitext(tmp_path, recipe=SMALL)
+
+
+def test_the_command_says_in_one_line_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["nextword", "--wikitext", str(tmp_path)])
+    assert main() == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert "wiki.train.tokens" in printed.err
+
+
+def test_the_figures_are_those_of_the_model(app: App) -> None:
+    figures = measure(app, "test")
+    assert figures["perplexity"] == figures["random_drops"][0.0] == figures["dtypes"]["int8"]
+    assert figures["rarest_drops"][0.0] == figures["perplexity"]
+    ids = app.test.ids.tolist()
+    rarest = sorted(range(len(ids)), key=lambda place: (-ids[place], place))
+    kept = np.ones(len(ids), bool)
+    kept[rarest[: math.ceil(0.2 * len(ids))]] = False
+    assert figures["rarest_drops"][0.2] == app.quality("test", kept=kept)
+    facts = describe(app)
+    assert (facts["rows"], facts["dim"], facts["row_bytes"]) == (*app.weight.shape, 12)
+    counts = np.bincount(app.test.ids, minlength=len(app.weight))
+    tenth = sorted(counts.tolist(), reverse=True)[: len(counts) // 10]
+    assert facts["share_of_top_tenth"] == pytest.approx(sum(tenth) / len(app.test.ids))
+    assert facts["distinct_max"] == max(len(set(app.test.bag(bag))) for bag in range(5 * 6))
 
 
 def test_a_model_is_kept_and_trained_again_where_it_is_damaged(
