@@ -6,7 +6,9 @@ use hushtable_prg::Prg;
 use zerocopy::IntoBytes;
 
 use crate::dpf::{Key, Walk};
-use crate::kernel::{Kernel, LANES, Planes, UNIT_BYTES, UNIT_ROW_BYTES, transpose8};
+use crate::kernel::{
+    Kernel, LANES, Planes, UNIT_BYTES, UNIT_ROW_BYTES, transpose_bytes8, transpose8,
+};
 
 /// Most blocks that a subtree covers: 65,536 rows. The narrow levels of a subtree leave most of a
 /// pipeline idle, so it is expanded this far at once; a batch of 256 then has 512 KiB of nodes.
@@ -138,24 +140,32 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The sums of shares that need no expansion, over the pass's one block.
-    pub(crate) fn sums_of_shares(&self, shares: &[[u8; 64]]) -> Vec<u8> {
-        debug_assert_eq!(self.blocks.len(), 1);
-        let block = self.blocks.start;
-        let query_groups = shares.len().div_ceil(LANES);
+    /// The sums of shares that are expanded already: `shares(key, leaf)` for each of `keys` and each
+    /// block of the pass.
+    pub(crate) fn sums_of_shares<'s>(
+        &self,
+        keys: usize,
+        shares: impl Fn(usize, usize) -> &'s [u8; 64],
+    ) -> Vec<u8> {
+        let query_groups = keys.div_ceil(LANES);
         let mut sums = vec![0u8; query_groups * self.planes.row_units() * UNIT_BYTES];
-        if let [shares] = shares {
-            self.scan_block(block, shares, &mut sums);
-            return sums;
-        }
         let operand_bytes = self.kernel.operand_bytes();
         let mut operands = vec![0u8; query_groups * operand_bytes];
-        for (shares, operand) in shares.chunks(LANES).zip(operands.chunks_exact_mut(operand_bytes))
-        {
-            let lanes = std::array::from_fn(|lane| shares.get(lane).unwrap_or(&[0; 64]));
-            self.kernel.pack(&lanes, operand);
+        for (leaf, block) in self.blocks.clone().enumerate() {
+            if keys == 1 {
+                self.scan_block(block, shares(0, leaf), &mut sums);
+                continue;
+            }
+            let groups = (0..keys).step_by(LANES).zip(operands.chunks_exact_mut(operand_bytes));
+            for (first, operand) in groups {
+                let lanes = std::array::from_fn(|lane| match first + lane < keys {
+                    true => shares(first + lane, leaf),
+                    false => &[0; 64],
+                });
+                self.kernel.pack(&lanes, operand);
+            }
+            self.multiply_block(block, &operands, query_groups, &mut sums);
         }
-        self.multiply_block(block, &operands, query_groups, &mut sums);
         sums
     }
 
@@ -164,26 +174,45 @@ impl<'a> Pass<'a> {
     pub(crate) fn answers(&self, sums: &[u8], queries: usize) -> Vec<u8> {
         let query_groups = queries.div_ceil(LANES);
         let row_bytes = self.planes.shape().row_bytes();
+        if queries == 1 {
+            // Strips lie one after the other, and the query's bits are the lowest of each byte.
+            let columns = sums.as_chunks::<8>().0.iter().take(row_bytes);
+            return columns.map(|bits| low_bits(u64::from_le_bytes(*bits))).collect();
+        }
         let mut answers = vec![0; queries * row_bytes];
         for strip in self.planes.strips() {
             let start = strip.unit * UNIT_BYTES * query_groups;
-            let columns = strip.units * UNIT_ROW_BYTES;
             for query_group in 0..query_groups {
                 let group_start = start + query_group * strip.units * UNIT_BYTES;
                 let lanes = LANES.min(queries - query_group * LANES);
                 let rows = &mut answers[query_group * LANES * row_bytes..][..lanes * row_bytes];
-                for column in 0..columns.min(row_bytes - strip.unit * UNIT_ROW_BYTES) {
-                    let mut bits = [0; 8];
-                    bits.copy_from_slice(&sums[group_start + 8 * column..][..8]);
-                    let bytes = transpose8(u64::from_le_bytes(bits)).to_le_bytes();
-                    for (row, byte) in rows.chunks_exact_mut(row_bytes).zip(bytes) {
-                        row[strip.unit * UNIT_ROW_BYTES + column] = byte;
+                let sums = &sums[group_start..][..strip.units * UNIT_BYTES];
+                for (unit, sums) in sums.chunks_exact(UNIT_BYTES).enumerate() {
+                    let first = (strip.unit + unit) * UNIT_ROW_BYTES;
+                    let width = UNIT_ROW_BYTES.min(row_bytes - first);
+                    let lanes = transpose_unit(sums);
+                    for (row, bytes) in rows.chunks_exact_mut(row_bytes).zip(&lanes) {
+                        row[first..first + width].copy_from_slice(&bytes[..width]);
                     }
                 }
             }
         }
         answers
     }
+}
+
+/// The lowest bit of each byte.
+fn low_bits(x: u64) -> u8 {
+    ((x & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+}
+
+/// A unit's sums (column, bit; query in the bit number) as each query's eight bytes.
+fn transpose_unit(sums: &[u8]) -> [[u8; UNIT_ROW_BYTES]; LANES] {
+    let mut columns = [0; UNIT_ROW_BYTES];
+    for (column, bits) in columns.iter_mut().zip(sums.as_chunks::<8>().0) {
+        *column = transpose8(u64::from_le_bytes(*bits));
+    }
+    transpose_bytes8(columns).map(u64::to_le_bytes)
 }
 
 /// A leaf's 512 bits where they lie: copied words would stall the kernels' wide loads behind the

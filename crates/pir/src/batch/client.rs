@@ -9,6 +9,7 @@ use super::request::{FORMAT, roots};
 use super::{Geometry, PartGeometry};
 use crate::Error;
 use crate::dpf::{KeyPair, Reply, Side};
+use crate::pass::leaf_bytes;
 
 /// Makes the requests of inferences by one layout.
 pub struct Client {
@@ -106,8 +107,8 @@ impl Client {
         let mut leaves = Secret::new(vec![0u128; 4 * roots.len()]);
         self.prg.convert(roots, &[0; 4], leaves.expose_mut());
         for (row, leaf) in rows.zip(leaves.expose().chunks_exact(4)) {
-            let bytes = leaf.iter().flat_map(|word| word.to_le_bytes());
-            to.extend(bytes.zip(0u32..).take(part.leaf_rows / 8).map(|(byte, i)| {
+            let share = &leaf_bytes(leaf)[..part.leaf_rows / 8];
+            to.extend((0u32..).zip(share).map(|(i, byte)| {
                 let here = i.ct_eq(&(row / 8)).unwrap_u8();
                 byte ^ (here << (row % 8))
             }));
@@ -133,8 +134,7 @@ impl Client {
                 right_bits[i / 8] |= ((right & 1) as u8) << (i % 8);
             }
             request.left.extend(right_bits);
-            let leaf = words.leaf.iter().flat_map(|word| word.to_le_bytes());
-            request.left.extend(leaf.take(part.leaf_rows / 8));
+            request.left.extend_from_slice(&leaf_bytes(&words.leaf)[..part.leaf_rows / 8]);
             request.right.extend_from_slice(&request.left[start..]);
         }
         Ok(())

@@ -1,11 +1,15 @@
 //! The batch backend for processors.
 
+use std::hint::black_box;
+
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
 use hushtable_table::layout::{Layout, Part};
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use zerocopy::IntoBytes;
 
+use super::request::word;
 use super::{BatchBackend, BatchKeys, Geometry, PartGeometry};
 use crate::dpf::{Key, Side};
 use crate::kernel::{Kernel, Planes};
@@ -32,8 +36,9 @@ const BATCH_REQUESTS_MAX: usize = 64;
 /// No row is stored here.
 const EMPTY: u32 = u32::MAX;
 
-/// A request's shares for a part of one-leaf bins, a key after the other.
-type Shares = Vec<[u8; 64]>;
+/// Bins of up to so many leaves are expanded whole, all keys of a request together: 64 KiB of
+/// leaves for 64 keys. Larger ones are expanded as they are multiplied.
+const EXPANDED_LEAVES_MAX: usize = 16;
 
 impl BatchEngine {
     /// Loads the bins of `layout` with the rows of `table`.
@@ -103,19 +108,29 @@ impl BatchEngine {
     ) -> Vec<Vec<u8>> {
         let part = &self.geometry.parts()[number];
         let planes = &self.parts[number];
-        if part.leaf_count == 1 {
-            let shares: Vec<Shares> =
-                requests.par_iter().map(|request| shares_of(part, starts, prg, request)).collect();
+        if part.leaf_count <= EXPANDED_LEAVES_MAX {
+            let leaves: Vec<Vec<u128>> =
+                requests.par_iter().map(|request| leaves(part, starts, prg, request)).collect();
+            // Words of one key.
+            let stride = 4 * part.leaf_count;
             let answer = |bin: usize| {
-                let pass = Pass::new(planes, self.kernel, bin..bin + 1, 1);
-                let keys = bin * part.queries..(bin + 1) * part.queries;
-                let shares: Shares =
-                    shares.iter().flat_map(|shares| &shares[keys.clone()]).copied().collect();
-                let product =
-                    |shares: &[[u8; 64]]| pass.answers(&pass.sums_of_shares(shares), shares.len());
-                shares.chunks(PRODUCT_KEYS_MAX).flat_map(product).collect()
+                let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
+                let pass = Pass::new(planes, self.kernel, blocks, 1);
+                let count = requests.len() * part.queries;
+                let mut answers = Vec::with_capacity(count * part.entry_bytes);
+                for first in (0..count).step_by(PRODUCT_KEYS_MAX) {
+                    let keys = PRODUCT_KEYS_MAX.min(count - first);
+                    let sums = pass.sums_of_shares(keys, |i, leaf| {
+                        let (request, query) =
+                            ((first + i) / part.queries, (first + i) % part.queries);
+                        let key = bin * part.queries + query;
+                        leaf_bytes(&leaves[request][key * stride + 4 * leaf..][..4])
+                    });
+                    answers.extend(pass.answers(&sums, keys));
+                }
+                answers
             };
-            return (0..part.bins).into_par_iter().map(answer).collect();
+            return (0..part.bins).into_par_iter().with_min_len(8).map(answer).collect();
         }
         // Bins are shared out over the threads; where there are too few, their subtrees are.
         let threads = self.threads();
@@ -146,7 +161,9 @@ impl BatchEngine {
                     });
                 pass.answers(&sums.unwrap_or_default(), keys.len())
             };
-            keys.chunks(PRODUCT_KEYS_MAX).flat_map(product).collect()
+            let mut answers = Vec::with_capacity(keys.len() * part.entry_bytes);
+            keys.chunks(PRODUCT_KEYS_MAX).for_each(|keys| answers.extend(product(keys)));
+            answers
         };
         (0..part.bins).into_par_iter().map(answer).collect()
     }
@@ -175,27 +192,76 @@ struct Start {
     key: usize,
 }
 
-/// A request's shares for one-leaf bins: right has them in its request, left makes them.
-fn shares_of(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> Shares {
-    match request.side() {
-        Side::Left => {
-            let roots: Vec<u128> =
-                (start.key..start.key + part.keys()).map(|key| request.root(key)).collect();
-            let mut leaves = vec![0u128; 4 * roots.len()];
-            prg.convert(&roots, &[0; 4], &mut leaves);
-            leaves.chunks_exact(4).map(|leaf| *leaf_bytes(leaf)).collect()
+/// The leaves of all of a request's keys for a part, key after key: four words each, of which a bin
+/// uses its leaves' rows.
+///
+/// All keys go down a level together: their trees are too narrow to fill a pipeline one by one.
+fn leaves(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> Vec<u128> {
+    let keys = start.key..start.key + part.keys();
+    let key_bytes = part.key_bytes(request.side());
+    let bytes = request.key_bytes(start.byte, part.keys() * key_bytes);
+    let leaf_bytes = part.leaf_rows / 8;
+    let mut leaves = vec![0; 4 * part.leaf_count * part.keys()];
+    if part.leaf_count == 1 && request.side() == Side::Right {
+        // They were sent.
+        for (leaf, bytes) in leaves.chunks_exact_mut(4).zip(bytes.chunks_exact(leaf_bytes)) {
+            leaf.as_mut_bytes()[..leaf_bytes].copy_from_slice(bytes);
         }
-        Side::Right => {
-            let share_bytes = part.leaf_rows / 8;
-            let bytes = request.key_bytes(start.byte, part.keys() * share_bytes);
-            let share = |bytes: &[u8]| {
-                let mut share = [0; 64];
-                share[..share_bytes].copy_from_slice(bytes);
-                share
-            };
-            bytes.chunks_exact(share_bytes).map(share).collect()
+        return leaves;
+    }
+    let mut nodes: Vec<u128> = keys.map(|key| request.root(key)).collect();
+    if part.leaf_count == 1 {
+        prg.convert(&nodes, &[0; 4], &mut leaves);
+        return leaves;
+    }
+    let depth = part.depth();
+    let (side, right_bits_at) = (u128::from(request.side().id()), 16 * depth);
+    nodes.iter_mut().for_each(|node| *node |= side);
+    for level in 0..depth {
+        // Nodes past the last leaf are not expanded.
+        let (width, next) = (width(part, level), width(part, level + 1));
+        let mut children = vec![0; 2 * nodes.len()];
+        prg.expand(&nodes, &[0; 2], &mut children);
+        let keys = bytes.chunks_exact(key_bytes).zip(nodes.chunks_exact(width));
+        for ((key, nodes), children) in keys.zip(children.chunks_exact_mut(2 * width)) {
+            let left = word(&key[16 * level..]);
+            let right_bit = key[right_bits_at + level / 8] >> (level % 8) & 1;
+            let right = left & !1 | u128::from(right_bit);
+            for (node, children) in nodes.iter().zip(children.chunks_exact_mut(2)) {
+                // Opaque to the compiler, which could otherwise branch on the bit.
+                let mask = black_box(node & 1).wrapping_neg();
+                children[0] ^= left & mask;
+                children[1] ^= right & mask;
+            }
+        }
+        nodes = match next == 2 * width {
+            true => children,
+            false => {
+                let mut kept = Vec::with_capacity(next * part.keys());
+                let children = children.chunks_exact(2 * width);
+                children.for_each(|children| kept.extend_from_slice(&children[..next]));
+                kept
+            }
+        };
+    }
+    prg.convert(&nodes, &[0; 4], &mut leaves);
+    let corrections = bytes.chunks_exact(key_bytes).map(|key| &key[key_bytes - leaf_bytes..]);
+    let keys =
+        leaves.chunks_exact_mut(4 * part.leaf_count).zip(nodes.chunks_exact(part.leaf_count));
+    for ((leaves, nodes), bytes) in keys.zip(corrections) {
+        let mut correction = [0u128; 4];
+        correction.as_mut_bytes()[..leaf_bytes].copy_from_slice(bytes);
+        for (leaf, node) in leaves.chunks_exact_mut(4).zip(nodes) {
+            let mask = black_box(node & 1).wrapping_neg();
+            leaf.iter_mut().zip(correction).for_each(|(word, fix)| *word ^= fix & mask);
         }
     }
+    leaves
+}
+
+/// Nodes of a key's tree at `level` that have one of the bin's leaves below them.
+fn width(part: &PartGeometry, level: usize) -> usize {
+    part.leaf_count.div_ceil(1 << (part.depth() - level))
 }
 
 /// Puts a part's rows and their companions where its keys look for them.

@@ -131,8 +131,9 @@ pub(super) fn roots(seed: &[u8; 16], count: usize) -> Vec<u128> {
     roots
 }
 
-fn word(bytes: &[u8]) -> u128 {
+/// The little-endian word at the start of `bytes`.
+pub(super) fn word(bytes: &[u8]) -> u128 {
     let mut word = [0; 16];
-    word.copy_from_slice(bytes);
+    word.copy_from_slice(&bytes[..16]);
     u128::from_le_bytes(word)
 }

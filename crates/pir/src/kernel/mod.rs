@@ -30,7 +30,7 @@ mod check;
 pub mod floor;
 
 pub(crate) use planes::Planes;
-pub(crate) use transpose::transpose8;
+pub(crate) use transpose::{transpose_bytes8, transpose8};
 
 /// Rows of a block: one leaf of bit shares. Where bins are smaller, blocks are too.
 pub(crate) const BLOCK_ROWS: usize = 512;
