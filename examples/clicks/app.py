@@ -41,7 +41,7 @@ SMALL = Recipe(
     rate=2e-2,
     decay=0.05,
     averaging=0.8,
-    batch=64,
+    batch=32,
     epochs=8,
 )
 
@@ -58,29 +58,29 @@ class App(ClickApp):
     score: ClassVar[Score] = staticmethod(model.score)
 
     @classmethod
-    def load(cls, *, progress: Say = _silent, recipe: Recipe = model.RECIPE) -> Self:
+    def load(cls, *, progress: Say = _silent, recipe: Recipe | None = None) -> Self:
         """The model of MovieLens-1M: trained the first time, then out of the cache.
 
         Args:
             progress: called with a line for a person at each step.
-            recipe: how to train.
+            recipe: how to train; the published recipe if not given.
 
         Raises:
             hushtable.data.DataError: the ratings could not be fetched or read.
         """
         found = data.load_movielens(data.fetch("ml-1m", say=progress))
-        return cls.of(found, recipe, progress=progress)
+        return cls.of(found, recipe or model.RECIPE, progress=progress)
 
     @classmethod
     def load_20m(
-        cls, folder: Path, *, progress: Say = _silent, recipe: Recipe = model.RECIPE
+        cls, folder: Path, *, progress: Say = _silent, recipe: Recipe | None = None
     ) -> Self:
         """The model of MovieLens-20M, from ``ratings.csv`` and ``movies.csv`` in ``folder``.
 
         Raises:
             hushtable.data.DataError: a file is missing or has another format.
         """
-        return cls.of(ratings.load_movielens_20m(folder), recipe, progress=progress)
+        return cls.of(ratings.load_movielens_20m(folder), recipe or model.RECIPE, progress=progress)
 
     @classmethod
     def small(cls) -> Self:
@@ -101,7 +101,7 @@ class App(ClickApp):
             seen=len(lessons.seen),
             films=len(found.titles),
         )
-        task = (model.score, start, model.decays(start), lessons, Judge(groups.validation), recipe)
+        task = (model.score, start, model.decays, lessons, Judge(groups.validation), recipe)
         if cached:
             weights = train_once(cls.name, *task, say=progress)
         else:
@@ -109,7 +109,7 @@ class App(ClickApp):
         return cls(
             weight=write_out(weights.table, parts, lessons.seen),
             device=weights.device,
-            dtype="f16",
+            dtype="int8",
             train=groups.train.trace(),
             validation=groups.validation.trace(),
             test=groups.test.trace(),

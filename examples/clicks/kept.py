@@ -16,7 +16,7 @@ import numpy as np
 from hushtable import data
 
 from .judging import Judge
-from .training import Lessons, Recipe, Say, Weights, train
+from .training import Decays, Lessons, Recipe, Say, Weights, train
 
 #: Changes where the same recipe and data no longer give the same weights.
 _VERSION = 1
@@ -26,7 +26,7 @@ def train_once(
     name: str,
     score: Any,
     start: Weights,
-    decays: Weights,
+    decays: Decays,
     lessons: Lessons,
     validation: Judge,
     recipe: Recipe,

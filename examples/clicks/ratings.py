@@ -111,6 +111,8 @@ def _load_ratings(path: Path) -> np.ndarray[tuple[int], np.dtype[np.void]]:
                 )
     except UnicodeDecodeError as error:
         raise MalformedData(f"not UTF-8 text ({error.reason})", path=path) from error
+    except MalformedData:  # a ValueError too
+        raise
     except (ValueError, OverflowError) as error:
         raise _find_bad_line(path, error) from error
     except OSError as error:

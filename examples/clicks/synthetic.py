@@ -6,18 +6,30 @@ import numpy as np
 
 from hushtable.data import MovieLens
 
+from .pages import Numbers
 
-def ratings(*, users: int = 300, films: int = 40, seed: int = 7) -> MovieLens:
-    """Users who give four or five stars to the films of one half, two or three to the other's.
+USERS = 300
+FILMS = 60
+
+
+def people(*, users: int = USERS) -> Numbers:
+    """Features that tell nothing of a user's taste, int32 [users, 3]."""
+    number = np.arange(users) // 2
+    return np.stack([number % 7, 7 + number % 2, 9 + number % 21], axis=1).astype(np.int32)
+
+
+def ratings(*, users: int = USERS, films: int = FILMS, seed: int = 7) -> MovieLens:
+    """Users who rate the films of one half more often than the other's, and higher.
 
     One in ten ratings is of the other kind, so that no model can be perfect.
     """
     random = np.random.default_rng(seed)
     user, item, stars, time = [], [], [], []
     for number in range(users):
-        count = int(random.integers(15, 36))
-        chosen = random.permutation(films)[:count]
-        likes = (chosen % 2 == number % 2) ^ (random.random(count) < 0.1)
+        count = int(random.integers(15, 32))
+        own = np.arange(films) % 2 == number % 2
+        chosen = random.choice(films, count, replace=False, p=np.where(own, 9, 1) / (5 * films))
+        likes = own[chosen] ^ (random.random(count) < 0.1)
         user += [number] * count
         item += chosen.tolist()
         stars += (np.where(likes, 4, 2) + random.integers(0, 2, count)).tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -124,6 +124,10 @@ class Lessons:
         )
 
 
+#: Of weights, a tree like them: for each array, whether it decays.
+Decays = Callable[[Weights], Weights]
+
+
 class _State(NamedTuple):
     weights: Weights
     mean: Weights
@@ -133,7 +137,7 @@ class _State(NamedTuple):
 def train(
     score: Score,
     start: Weights,
-    decays: Weights,
+    decays: Decays,
     lessons: Lessons,
     validation: Judge,
     recipe: Recipe,
@@ -145,7 +149,7 @@ def train(
     Args:
         score: the model.
         start: where to begin.
-        decays: True for each of its arrays that decays.
+        decays: of ``start``, for each of its arrays whether it decays.
         lessons: what to learn from.
         validation: what says when to stop.
         recipe: how.
@@ -168,11 +172,10 @@ def train(
 
 
 def _learn(
-    score: Score, start: Weights, decays: Weights, lessons: Lessons, recipe: Recipe
+    score: Score, start: Weights, decays: Decays, lessons: Lessons, recipe: Recipe
 ) -> Iterator[tuple[Weights, float]]:
     """The running mean of the weights, and the mean loss, after each pass."""
-    optimiser = optax.adamw(recipe.rate, weight_decay=recipe.decay, mask=decays)
-    step = jax.jit(partial(_step, score, optimiser, recipe), donate_argnums=0)
+    optimiser, step = _compile(score, decays, recipe)
     # The step gives its state's memory back, so neither half may be `start` itself.
     state = _State(
         jax.tree.map(jnp.array, start), jax.tree.map(jnp.array, start), optimiser.init(start)
@@ -193,6 +196,13 @@ def _learn(
             state, loss = step(state, own, taken)
             losses.append(loss)
         yield jax.tree.map(np.asarray, state.mean), float(np.mean(losses))
+
+
+@cache
+def _compile(score: Score, decays: Decays, recipe: Recipe) -> tuple[Any, Any]:
+    """The optimiser, and its step, which is compiled once for all data of the same shapes."""
+    optimiser = optax.adamw(recipe.rate, weight_decay=recipe.decay, mask=decays)
+    return optimiser, jax.jit(partial(_step, score, optimiser, recipe), donate_argnums=0)
 
 
 def _step(

@@ -185,13 +185,13 @@ def test_rows_are_the_sums_of_their_parts() -> None:
     assert np.allclose(rows[8], summands.parts[1] + summands.parts[7])
     places = np.full(20, ABSENT)
     places[seen] = np.arange(3)
-    assert np.allclose(rows, add_up(summands, jnp.asarray(parts), jnp.asarray(places)), atol=1e-6)
+    assert np.allclose(rows, jax.jit(add_up)(summands, parts, places), atol=1e-6)
 
 
 def test_a_dropped_row_is_left_out_of_the_mean() -> None:
-    rows = jnp.asarray([[[1.0, 2.0], [3.0, 6.0], [100.0, 100.0]]] * 2)
-    kept_rows = jnp.asarray([[True, True, False], [False, False, False]])
-    assert masked_mean(rows, kept_rows).tolist() == [[2.0, 4.0], [0.0, 0.0]]
+    rows = np.array([[[1.0, 2.0], [3.0, 6.0], [100.0, 100.0]]] * 2)
+    kept_rows = np.array([[True, True, False], [False, False, False]])
+    assert jax.jit(masked_mean)(rows, kept_rows).tolist() == [[2.0, 4.0], [0.0, 0.0]]
 
 
 def test_the_model_learns_and_forgives_drops(app: App) -> None:
@@ -206,7 +206,7 @@ def test_the_model_learns_and_forgives_drops(app: App) -> None:
 
 def test_the_interface_is_what_the_harness_expects(app: App) -> None:
     assert (app.name, app.metric, app.higher_is_better) == ("clicks", "AUC", True)
-    assert app.weight.dtype == np.float32 and app.weight.shape == (40 * 5, SMALL.dim)
+    assert app.weight.dtype == np.float32 and app.weight.shape == (synthetic.FILMS * 5, SMALL.dim)
     for trace in (app.train, app.validation, app.test):
         assert isinstance(trace, Trace)
         trace.check(len(app.weight), ids_max=clicks.BAG_LENGTH)
@@ -227,12 +227,12 @@ def test_fetched_rows_count_as_the_tables_own(app: App) -> None:
 
 
 def test_how_a_table_is_stored_is_seen_in_what_is_scored(app: App) -> None:
-    coarse = app.stored_as("int8")
-    assert (app.row_bytes, coarse.row_bytes) == (2 * SMALL.dim, SMALL.dim + 4)
+    other = app.stored_as("f16")
+    assert (app.row_bytes, other.row_bytes) == (SMALL.dim + 4, 2 * SMALL.dim)
     ids = app.test.ids
-    expected = hushtable.Table.from_weight(app.weight, dtype="int8").rows(ids)
-    assert np.array_equal(coarse.stored.take(ids), expected)
-    assert abs(coarse.quality("test") - app.quality("test")) < 0.02
+    expected = hushtable.Table.from_weight(app.weight, dtype="f16").rows(ids)
+    assert np.array_equal(other.stored.take(ids), expected)
+    assert abs(other.quality("test") - app.quality("test")) < 0.02
 
 
 def test_arrays_of_another_shape_are_refused(app: App) -> None:
@@ -257,7 +257,7 @@ def test_many_inferences_are_scored_as_each_alone(app: App) -> None:
             candidates=np.maximum(many.candidates[number : number + 1], 0),
             features=np.zeros((1, 0), np.int32),
         )
-        alone = model.score(app.device, inputs, None)[0]
+        alone = jax.jit(model.score)(app.device, inputs, None)[0]
         assert np.allclose(scores[number], alone, atol=1e-5)
 
 
@@ -284,7 +284,10 @@ def test_weights_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_another_recipe_or_other_data_is_another_model() -> None:
     groups = Groups.of(synthetic.ratings(users=40))
-    lessons, judge = Lessons.of(groups.lessons, parts_of_items(40)), Judge(groups.validation)
+    lessons, judge = (
+        Lessons.of(groups.lessons, parts_of_items(synthetic.FILMS)),
+        Judge(groups.validation),
+    )
     digests = {
         kept.fingerprint(lessons, judge, SMALL),
         kept.fingerprint(lessons, judge, replace(SMALL, lookup_dropout=0.0)),
@@ -303,7 +306,8 @@ def test_the_command_trains_once_and_prints_figures(
     lines = zip(found.user, found.item, found.rating, found.time, strict=True)
     write_20m(
         tmp_path,
-        "movieId,title,genres\n" + "".join(f"{film},Film,Drama\n" for film in range(40)),
+        "movieId,title,genres\n"
+        + "".join(f"{film},Film,Drama\n" for film in range(synthetic.FILMS)),
         "userId,movieId,rating,timestamp\n"
         + "".join(f"{user},{film},{stars},{when}\n" for user, film, stars, when in lines),
     )
@@ -315,7 +319,7 @@ def test_the_command_trains_once_and_prints_figures(
         said.append(printed.err)
         figures = json.loads(printed.out)
     assert "training on" in said[0] and "from the cache" in said[1]
-    assert figures["table"]["rows"] == 200
+    assert figures["table"]["rows"] == synthetic.FILMS * 5
     assert figures["quality"]["random_drops"]["0.0"] == figures["quality"]["auc"]
     monkeypatch.setattr("sys.argv", ["clicks", "--movielens-20m", str(tmp_path / "none")])
     assert __main__.main() == 1
