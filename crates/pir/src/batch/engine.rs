@@ -1,6 +1,7 @@
 //! The batch backend for processors.
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
@@ -36,9 +37,10 @@ const BATCH_REQUESTS_MAX: usize = 64;
 /// No row is stored here.
 const EMPTY: u32 = u32::MAX;
 
-/// Bins of up to so many leaves are expanded whole, all keys of a request together: 64 KiB of
-/// leaves for 64 keys. Larger ones are expanded as they are multiplied.
+/// Bins of up to so many leaves are expanded whole, larger ones as they are multiplied.
 const EXPANDED_LEAVES_MAX: usize = 16;
+/// 256 KiB of leaves at once.
+const EXPANDED_WORDS_MAX: usize = 1 << 14;
 
 impl BatchEngine {
     /// Loads the bins of `layout` with the rows of `table`.
@@ -109,28 +111,7 @@ impl BatchEngine {
         let part = &self.geometry.parts()[number];
         let planes = &self.parts[number];
         if part.leaf_count <= EXPANDED_LEAVES_MAX {
-            let leaves: Vec<Vec<u128>> =
-                requests.par_iter().map(|request| leaves(part, starts, prg, request)).collect();
-            // Words of one key.
-            let stride = 4 * part.leaf_count;
-            let answer = |bin: usize| {
-                let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
-                let pass = Pass::new(planes, self.kernel, blocks, 1);
-                let count = requests.len() * part.queries;
-                let mut answers = Vec::with_capacity(count * part.entry_bytes);
-                for first in (0..count).step_by(PRODUCT_KEYS_MAX) {
-                    let keys = PRODUCT_KEYS_MAX.min(count - first);
-                    let sums = pass.sums_of_shares(keys, |i, leaf| {
-                        let (request, query) =
-                            ((first + i) / part.queries, (first + i) % part.queries);
-                        let key = bin * part.queries + query;
-                        leaf_bytes(&leaves[request][key * stride + 4 * leaf..][..4])
-                    });
-                    answers.extend(pass.answers(&sums, keys));
-                }
-                answers
-            };
-            return (0..part.bins).into_par_iter().with_min_len(8).map(answer).collect();
+            return self.answer_small_bins(part, planes, starts, prg, requests);
         }
         // Bins are shared out over the threads; where there are too few, their subtrees are.
         let threads = self.threads();
@@ -168,6 +149,50 @@ impl BatchEngine {
         (0..part.bins).into_par_iter().map(answer).collect()
     }
 
+    /// [`answer_part`](Self::answer_part) for bins whose keys are expanded whole, a few bins' keys of
+    /// all requests at a time, so that their leaves stay in cache until they are multiplied.
+    fn answer_small_bins(
+        &self,
+        part: &PartGeometry,
+        planes: &Planes,
+        starts: Start,
+        prg: Prg,
+        requests: &[&BatchKeys],
+    ) -> Vec<Vec<u8>> {
+        // Words of one key's leaves, and of one bin's.
+        let stride = 4 * part.leaf_count;
+        let bin_words = requests.len() * part.queries * stride;
+        let bins_at_once = (EXPANDED_WORDS_MAX / bin_words).clamp(1, part.bins);
+        let answer = |first_bin: usize| {
+            let bins = first_bin..(first_bin + bins_at_once).min(part.bins);
+            let keys = bins.start * part.queries..bins.end * part.queries;
+            let leaves: Vec<Vec<u128>> = requests
+                .iter()
+                .map(|request| leaves(part, starts, keys.clone(), prg, request))
+                .collect();
+            let answer_bin = |bin: usize| {
+                let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
+                let pass = Pass::new(planes, self.kernel, blocks, 1);
+                let count = requests.len() * part.queries;
+                let mut answers = Vec::with_capacity(count * part.entry_bytes);
+                for first in (0..count).step_by(PRODUCT_KEYS_MAX) {
+                    let keys = PRODUCT_KEYS_MAX.min(count - first);
+                    let sums = pass.sums_of_shares(keys, |i, leaf| {
+                        let (request, query) =
+                            ((first + i) / part.queries, (first + i) % part.queries);
+                        let key = (bin - first_bin) * part.queries + query;
+                        leaf_bytes(&leaves[request][key * stride + 4 * leaf..][..4])
+                    });
+                    answers.extend(pass.answers(&sums, keys));
+                }
+                answers
+            };
+            bins.map(answer_bin).collect::<Vec<_>>()
+        };
+        let firsts: Vec<usize> = (0..part.bins).step_by(bins_at_once).collect();
+        firsts.into_par_iter().flat_map_iter(answer).collect()
+    }
+
     /// One generator's requests.
     fn answer_all(&self, prg: PrgKind, requests: &[&BatchKeys]) -> Vec<Vec<Vec<u8>>> {
         let prg = Prg::new(prg, self.platform);
@@ -192,16 +217,21 @@ struct Start {
     key: usize,
 }
 
-/// The leaves of all of a request's keys for a part, key after key: four words each, of which a bin
-/// uses its leaves' rows.
+/// The leaves of a request's `keys` of a part, key after key: four words each, of which a bin uses
+/// its leaves' rows.
 ///
 /// All keys go down a level together: their trees are too narrow to fill a pipeline one by one.
-fn leaves(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> Vec<u128> {
-    let keys = start.key..start.key + part.keys();
+fn leaves(
+    part: &PartGeometry,
+    start: Start,
+    keys: Range<usize>,
+    prg: Prg,
+    request: &BatchKeys,
+) -> Vec<u128> {
     let key_bytes = part.key_bytes(request.side());
-    let bytes = request.key_bytes(start.byte, part.keys() * key_bytes);
+    let bytes = request.key_bytes(start.byte + keys.start * key_bytes, keys.len() * key_bytes);
     let leaf_bytes = part.leaf_rows / 8;
-    let mut leaves = vec![0; 4 * part.leaf_count * part.keys()];
+    let mut leaves = vec![0; 4 * part.leaf_count * keys.len()];
     if part.leaf_count == 1 && request.side() == Side::Right {
         // They were sent.
         for (leaf, bytes) in leaves.chunks_exact_mut(4).zip(bytes.chunks_exact(leaf_bytes)) {
@@ -209,7 +239,7 @@ fn leaves(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> V
         }
         return leaves;
     }
-    let mut nodes: Vec<u128> = keys.map(|key| request.root(key)).collect();
+    let mut nodes: Vec<u128> = keys.clone().map(|key| request.root(start.key + key)).collect();
     if part.leaf_count == 1 {
         prg.convert(&nodes, &[0; 4], &mut leaves);
         return leaves;
@@ -222,8 +252,8 @@ fn leaves(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> V
         let (width, next) = (width(part, level), width(part, level + 1));
         let mut children = vec![0; 2 * nodes.len()];
         prg.expand(&nodes, &[0; 2], &mut children);
-        let keys = bytes.chunks_exact(key_bytes).zip(nodes.chunks_exact(width));
-        for ((key, nodes), children) in keys.zip(children.chunks_exact_mut(2 * width)) {
+        let trees = bytes.chunks_exact(key_bytes).zip(nodes.chunks_exact(width));
+        for ((key, nodes), children) in trees.zip(children.chunks_exact_mut(2 * width)) {
             let left = word(&key[16 * level..]);
             let right_bit = key[right_bits_at + level / 8] >> (level % 8) & 1;
             let right = left & !1 | u128::from(right_bit);
@@ -237,7 +267,7 @@ fn leaves(part: &PartGeometry, start: Start, prg: Prg, request: &BatchKeys) -> V
         nodes = match next == 2 * width {
             true => children,
             false => {
-                let mut kept = Vec::with_capacity(next * part.keys());
+                let mut kept = Vec::with_capacity(next * keys.len());
                 let children = children.chunks_exact(2 * width);
                 children.for_each(|children| kept.extend_from_slice(&children[..next]));
                 kept
