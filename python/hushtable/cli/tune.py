@@ -109,7 +109,7 @@ def tune(
     from ..tune import Budgets, draw, read_trace, to_json, write_json
     from ..tune import tune as search
     from ..tune.plots import require_matplotlib
-    from ..tune.report import COLUMNS, front_rows
+    from ..tune.report import COLUMNS, family_rows, front_rows
 
     budgets = Budgets(max_comm_kb, max_latency_ms, max_drop, min_quality, lower_is_better)
     measure = _load_quality(quality) if quality else None
@@ -145,6 +145,8 @@ def tune(
         print_json({**to_json(result), "written": list(map(str, written)), "applied": applied})
         return
     print_table(COLUMNS, front_rows(result))
+    print("\nThe best of each family within the budgets:\n")
+    print_table(COLUMNS, family_rows(result))
     print()
     print_facts(_facts(result))
     if written:

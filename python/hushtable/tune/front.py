@@ -50,6 +50,11 @@ class Point:
         return self.costs["comm_bytes"] / 1e3
 
     @property
+    def prf_calls(self) -> int:
+        """The paper's count of computation: two for each row that a key expands over."""
+        return self.costs["prf_calls"]
+
+    @property
     def inferences_per_s(self) -> float:
         """Inferences a second of one core of each server, in passes of ``batch``."""
         return self.batch * 1e3 / self.batch_ms
@@ -156,15 +161,18 @@ def _loss(point: Point, lower_is_better: bool) -> float:
     return point.quality if lower_is_better else -point.quality
 
 
-def objectives(points: Sequence[Point], lower_is_better: bool = False) -> npt.NDArray[np.float64]:
-    """What is to be small, float64 [points, 3]: time, communication and loss of quality.
+def objectives(
+    points: Sequence[Point], lower_is_better: bool = False, *, count_prf: bool = False
+) -> npt.NDArray[np.float64]:
+    """What is to be small, float64 [points, 3]: computation, communication and loss of quality.
 
-    Where any point has a quality, points without one have the worst.
+    Computation is predicted time, or the paper's count of PRF calls. Where any point has a quality,
+    points without one have the worst.
     """
     asks = any(point.quality is not None for point in points)
     rows = [
         (
-            point.batch_ms / point.batch,
+            point.costs["prf_calls"] if count_prf else point.batch_ms / point.batch,
             point.comm_kb,
             np.inf if asks and point.quality is None else _loss(point, lower_is_better),
         )
@@ -189,12 +197,17 @@ def dominated(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return lost
 
 
-def pareto(points: Iterable[Point], lower_is_better: bool = False) -> list[Point]:
-    """Points that no other beats in time, communication and loss at once; fastest first."""
+def pareto(
+    points: Iterable[Point], lower_is_better: bool = False, *, count_prf: bool = False
+) -> list[Point]:
+    """Points that no other beats in computation, communication and loss at once.
+
+    Those with the least computation come first; it is time, or the paper's count of PRF calls.
+    """
     listed = list(points)
     if not listed:
         return []
-    values = objectives(listed, lower_is_better)
+    values = objectives(listed, lower_is_better, count_prf=count_prf)
     lost = dominated(values)
     front = [(tuple(values[i]), point) for i, point in enumerate(listed) if not lost[i]]
     return [point for _, point in sorted(front, key=lambda entry: entry[0])]

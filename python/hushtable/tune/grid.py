@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from .screen import Estimate, Screen
+from .screen import Screen
 from .spec import LayoutSpec, PartSpec
 from .trace import IntArray
 
-__all__ = ["Space", "spread_out"]
+__all__ = ["Space"]
 
 _KEYS_MAX = 65_536
 _COMPANIONS_MAX = 64
@@ -63,26 +62,14 @@ class Space:
         """Full parts for bags of which ``counts`` distinct ids are left for them."""
         return [PartSpec(self.rows, bins, queries) for bins, queries in _shapes(counts, self.rows)]
 
-    def plain(self, screen: Screen) -> list[LayoutSpec]:
-        """Partial batch retrieval alone."""
-        return [self.layout(None, full) for full in self.full_parts(screen.distinct)]
+    def hot_parts(self, screen: Screen, rows: int) -> list[PartSpec]:
+        """Hot parts of ``rows``."""
+        counts = np.maximum(screen.hot_counts(rows), 1)
+        return [PartSpec(rows, bins, queries) for bins, queries in _shapes(counts, rows)]
 
-    def hot(self, screen: Screen) -> Iterator[list[LayoutSpec]]:
-        """A hot and a full part; a list for each number of hot rows."""
-        for rows in self.hot_rows(screen):
-            counts = screen.hot_counts(rows)
-            fulls = self.full_parts(np.maximum(screen.distinct - counts, 1))
-            yield [
-                self.layout(PartSpec(rows, bins, queries), full)
-                for bins, queries in _shapes(np.maximum(counts, 1), rows)
-                for full in fulls
-            ]
-
-    def hot_only(self, screen: Screen) -> Iterator[LayoutSpec]:
-        """A hot part alone: ids that are not hot are always dropped."""
-        for rows in self.hot_rows(screen):
-            for bins, queries in _shapes(np.maximum(screen.hot_counts(rows), 1), rows):
-                yield self.layout(PartSpec(rows, bins, queries), None)
+    def cold_parts(self, screen: Screen, rows: int) -> list[PartSpec]:
+        """Full parts to stand beside a hot part of ``rows``."""
+        return self.full_parts(np.maximum(screen.distinct - screen.hot_counts(rows), 1))
 
     def hot_rows(self, screen: Screen) -> list[int]:
         """Numbers of hot rows: powers of two, from those that a bag meets to half the table."""
@@ -170,7 +157,7 @@ def _shapes(counts: IntArray, rows: int) -> Iterator[tuple[int, int]]:
     for queries in _QUERIES:
         if queries > most:
             break
-        # By quarters of an octave where it matters: room for one to four times the ids.
+        # By half octaves.
         least = max(0.35 * typical / queries, 1.0)
         last = min(24.0 * typical / queries, rows, _KEYS_MAX / queries)
         steps = math.ceil(2 * math.log2(max(last / least, 1.0)))
@@ -181,32 +168,3 @@ def _shapes(counts: IntArray, rows: int) -> Iterator[tuple[int, int]]:
 def _quantile(counts: IntArray, share: float) -> int:
     ordered = np.sort(counts)
     return int(ordered[min(math.ceil(share * len(ordered)), len(ordered)) - 1])
-
-
-def spread_out(values: npt.NDArray[np.float64], count: int) -> list[int]:
-    """Of rows of figures at most ``count``, spread over the ranges that the figures have.
-
-    First the row that is least in each figure, then again and again the one farthest from all
-    chosen; equals by number. [n, figures] to row numbers, ascending.
-    """
-    if len(values) <= count:
-        return list(range(len(values)))
-    low, high = values.min(axis=0), values.max(axis=0)
-    scaled = (values - low) / np.where(high > low, high - low, 1.0)
-    chosen = list(dict.fromkeys(int(i) for i in scaled.argmin(axis=0)))[:count]
-    distance = np.full(len(values), np.inf)
-    for i in chosen:
-        distance = np.minimum(distance, ((scaled - scaled[i]) ** 2).sum(axis=1))
-    while len(chosen) < count:
-        farthest = int(distance.argmax())
-        if distance[farthest] == 0:
-            break
-        chosen.append(farthest)
-        distance = np.minimum(distance, ((scaled - scaled[farthest]) ** 2).sum(axis=1))
-    return sorted(chosen)
-
-
-def log_figures(estimates: Sequence[Estimate]) -> npt.NDArray[np.float64]:
-    """Logarithms of time, communication and drop, [n, 3]: drops below 0.01 % count alike."""
-    rows = [(e.seconds, e.comm_bytes, max(e.drop, 1e-4)) for e in estimates]
-    return np.log(np.array(rows, dtype=np.float64).reshape(-1, 3))

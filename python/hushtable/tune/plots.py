@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .front import Point, dominated, families_of
+from .goals import prf_calls_limit
 from .run import TuneResult
 
 __all__ = ["Limits", "draw", "require_matplotlib"]
@@ -33,7 +34,6 @@ _OTHER = ("#777777", "*", ":")
 
 #: The paper's limits (§V-D), for figures whose limit is not among the budgets.
 _COMM_KB = 300.0
-_PRF_CALLS = 100_000
 _LATENCY_MS = 100.0
 
 
@@ -64,13 +64,9 @@ class Limits:
             sign = 1 if budgets.lower_is_better else -1
             within = clear + sign * 0.02 * abs(clear)  # the paper's 2 %
             loss = within if budgets.quality_limit is None else budgets.quality_limit
-        prf_calls = _PRF_CALLS
-        least = min(point.costs["prf_calls"] for point in result.points)
-        while prf_calls < 4 * least:  # as the paper does for its largest table
-            prf_calls *= 10
         return cls(
             comm_kb=budgets.comm_kb_max or _COMM_KB,
-            prf_calls=prf_calls,
+            prf_calls=prf_calls_limit(result.facts["table"]["rows"]),
             loss=loss,
             latency_ms=budgets.latency_ms_max or _LATENCY_MS,
         )
@@ -145,7 +141,7 @@ def _figures(result: TuneResult, limits: Limits) -> list[_Figure]:
     lower = result.budgets.lower_is_better
     if result.quality_clear is None:
         quality = _Axis("accesses dropped", lambda p: p.drop, is_share=True)
-        text = f"at most {limits.loss:.3g} of accesses dropped"
+        text = f"at most {100 * limits.loss:.3g} % of accesses dropped"
     else:
         better = "lower" if lower else "higher"
         quality = _Axis(
@@ -165,7 +161,7 @@ def _figures(result: TuneResult, limits: Limits) -> list[_Figure]:
     def within_comm(point: Point) -> bool:
         return point.comm_kb <= limits.comm_kb
 
-    work = _Axis("PRF calls an inference, one server", lambda p: p.costs["prf_calls"], is_log=True)
+    work = _Axis("PRF calls an inference, one server", lambda p: p.prf_calls, is_log=True)
     comm = _Axis("KB an inference, both servers, both ways", lambda p: p.comm_kb, is_log=True)
     rate = _Axis(
         "inferences/s a core", lambda p: p.inferences_per_s, is_log=True, more_is_better=True
@@ -180,7 +176,7 @@ def _figures(result: TuneResult, limits: Limits) -> list[_Figure]:
             f"Communication and quality\nat most {limits.prf_calls:,} PRF calls an inference",
             comm,
             quality,
-            lambda p: p.costs["prf_calls"] <= limits.prf_calls,
+            lambda p: p.prf_calls <= limits.prf_calls,
         ),
         _Figure(
             "communication-computation",
@@ -222,7 +218,7 @@ def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
     for axis, what in ((axes.xaxis, figure.x), (axes.yaxis, figure.y)):
         axis.set_label_text(what.name)
         if shown and what.is_log:
-            axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+            _log_scale(axis, [what.of(point) for point in shown])
         elif shown and what.is_share:
             _share_scale(axis, [what.of(point) for point in shown])
     axes.set_title(figure.title, fontsize=10)
@@ -230,6 +226,24 @@ def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
     axes.set_axisbelow(True)
     if shown or asks:
         axes.legend(fontsize=8, frameon=False)
+
+
+def _log_scale(axis: Any, values: Sequence[float]) -> None:
+    """Powers of ten, with plain numbers beside the ticks; over a short range at 2 and 5 too."""
+    ticker = importlib.import_module("matplotlib.ticker")
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    short = max(values) < 30 * min(values)
+    subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if max(values) < 4 * min(values) else (1.0, 2.0, 5.0)
+    axis.set_major_locator(ticker.LogLocator(subs=subs if short else (1.0,), numticks=12))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _short_number(value)))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _short_number(value: float) -> str:
+    for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
 
 
 def _share_scale(axis: Any, shares: Sequence[float]) -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .front import Point, pareto
+from .front import BudgetError, Point, choose, families_of
 from .run import TuneResult, _spread
 
-__all__ = ["COLUMNS", "front_rows", "to_json", "write_json"]
+__all__ = [
+    "COLUMNS",
+    "best_by_family",
+    "family_rows",
+    "front_rows",
+    "to_json",
+    "write_json",
+]
 
 FORMAT = "hushtable-tune"
 FORMAT_VERSION = 1
@@ -31,7 +38,7 @@ COLUMNS = (
 
 
 def to_json(result: TuneResult) -> dict[str, Any]:
-    """Everything that was found, for machines; see docs for the fields."""
+    """Everything that was found, for machines."""
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -40,6 +47,7 @@ def to_json(result: TuneResult) -> dict[str, Any]:
         "quality_clear": result.quality_clear,
         "cost_model": result.costs.to_dict(),
         "best": result.best.to_dict(),
+        "best_by_family": [point.to_dict() for point in best_by_family(result)],
         "front": [point.to_dict() for point in result.front],
         "points": [point.to_dict() for point in result.points],
     }
@@ -61,20 +69,29 @@ def front_rows(result: TuneResult, count_max: int = 24) -> list[list[str]]:
         for point in result.front
         if all(excess <= 1.0 for excess in budgets.excesses(point).values())
     ] or list(result.front)
-    shown = _spread(near, min(count_max / len(near), 1.0))
+    shown = _spread(near, count_max)
     if all(point.spec != result.best.spec for point in shown):
         shown.append(result.best)
     shown.sort(key=lambda point: (point.batch_ms, point.comm_kb))
     return [_row(point, point.spec == result.best.spec) for point in shown]
 
 
-def best_by_family(points: Sequence[Point], result: TuneResult) -> list[Point]:
-    """Of each family the fastest layout within the budgets; families without one are left out."""
-    found: dict[str, Point] = {}
-    for point in pareto(points, result.budgets.lower_is_better):
-        if result.budgets.meets(point):
-            found.setdefault(point.family, point)
-    return list(found.values())
+def best_by_family(result: TuneResult) -> list[Point]:
+    """Of each family the choice within the budgets; families without one are left out."""
+    found = []
+    for family in families_of(result.points):
+        with contextlib.suppress(BudgetError):
+            points = [point for point in result.points if point.family == family]
+            found.append(choose(points, result.budgets))
+    return found
+
+
+def family_rows(result: TuneResult) -> list[list[str]]:
+    """Lines of the table that compares families: each one's choice within the budgets.
+
+    The best of all is marked with ``*``; families that cannot meet the budgets have no line.
+    """
+    return [_row(point, point.spec == result.best.spec) for point in best_by_family(result)]
 
 
 def _row(point: Point, is_best: bool) -> list[str]:

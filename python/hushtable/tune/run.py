@@ -18,7 +18,8 @@ from ..errors import ConfigError
 from ..table import Table
 from .costs import CostModel, calibrate, load_costs, save_costs
 from .front import Budgets, Point, choose, families_of, pareto
-from .grid import Space, spread_out
+from .goals import Figures, Goal, goals_of, spread_out
+from .grid import Space
 from .screen import Screen
 from .search import Report, Search, Simulator, native_arrays
 from .spec import LayoutSpec, seed_text
@@ -156,9 +157,9 @@ def tune(
     simulator = Simulator(table._native, profile, model, seed)
     screen = Screen(sample, profile.ranked(rows), row_bytes, model)
     space = Space(rows, ids_max, drop_rule, seed_text(seed), _ROW_BYTES_MAX // row_bytes - 1)
-    search = Search(space, simulator, screen, sample, budgets, evaluations, report)
-    found = search.run()
-    judge = _Judge(simulator, held_out, quality, budgets, quality_evaluations, report)
+    goals = goals_of(budgets, rows)
+    found = Search(space, simulator, screen, sample, goals, evaluations, report).run()
+    judge = _Judge(simulator, held_out, quality, budgets, goals, quality_evaluations, report)
     points = judge.measure(found)
     lower = budgets.lower_is_better
     facts = {
@@ -190,8 +191,8 @@ def tune(
 class _Judge:
     """Measures what the search found on all held-out bags, and asks for quality."""
 
-    #: Layouts of each family that are measured.
-    FAMILY_POINTS = 16
+    #: Layouts of each family's front that are measured, besides the best.
+    FAMILY_POINTS = 12
 
     def __init__(
         self,
@@ -199,6 +200,7 @@ class _Judge:
         held_out: Trace,
         quality: Quality | None,
         budgets: Budgets,
+        goals: Sequence[Goal],
         quality_evaluations: int,
         report: Report,
     ) -> None:
@@ -206,6 +208,7 @@ class _Judge:
         self._held_out = held_out
         self._quality = quality
         self._budgets = budgets
+        self._goals = goals
         self._asks_left = quality_evaluations
         self._report = report
         self.quality_clear: float | None = None
@@ -219,10 +222,11 @@ class _Judge:
         ]
         asked: set[LayoutSpec] = set()
         if self._quality is not None:
-            share = min(self._asks_left * 0.75 / len(chosen), 1.0)
-            for family in families_of(chosen):
+            families = families_of(chosen)
+            each = max(3 * self._asks_left // (4 * len(families)), 1)
+            for family in families:
                 of_family = [point for point in chosen if point.family == family]
-                asked |= {point.spec for point in _spread(of_family, share)}
+                asked |= {point.spec for point in _spread(of_family, each)}
         points: dict[LayoutSpec, Point] = {}
         for done, point in enumerate(chosen):
             points[point.spec] = self._measure(point.spec, point.spec in asked)
@@ -246,23 +250,18 @@ class _Judge:
         return found
 
     def _shortlist(self, found: Sequence[Point], family: str) -> list[Point]:
-        """A family's front, thinned, with what the choice may fall on."""
+        """A family's best for each goal, and its front, thinned."""
         points = [point for point in found if point.family == family]
-        front = pareto(points)
-        budgets = replace(self._budgets, quality_limit=None)
+        figures = Figures.of(points)
+        chosen: list[Point] = []
+        for goal in self._goals:
+            chosen.append(points[int(goal.order(figures)[0])])
         # The sample's drop is not that of all bags: near ones on either side may be the choice.
-        reach = [budgets]
-        if budgets.drop_max is not None:
-            reach += [replace(budgets, drop_max=budgets.drop_max * share) for share in (0.95, 0.85)]
-        chosen = [
-            point
-            for limits in reach
-            for point in sorted(
-                (point for point in front if limits.meets(point)), key=lambda point: point.batch_ms
-            )[:3]
-        ]
-        nearest = min(front, key=lambda point: max(budgets.excesses(point).values(), default=0.0))
-        chosen += [nearest, *_spread(front, self.FAMILY_POINTS / len(front))]
+        first = self._goals[0]
+        for share in (1.0, 0.95, 0.85):
+            goal = replace(first, drop_max=first.drop_max * share)
+            chosen += [points[int(i)] for i in goal.order(figures)[:2]]
+        chosen += _spread(pareto(points), self.FAMILY_POINTS)
         return list({point.spec: point for point in chosen}.values())
 
     def _ask_near_the_limit(self, points: dict[LayoutSpec, Point]) -> None:
@@ -299,12 +298,9 @@ class _Judge:
         return min(hopeful, key=lambda point: (point.batch_ms, point.drop)).spec
 
 
-def _spread(front: Sequence[Point], share: float) -> list[Point]:
-    """A share of the points, spread over their figures."""
-    if not front:
-        return []
-    figures = np.log([(p.batch_ms, p.comm_kb, max(p.drop, 1e-4)) for p in front])
-    return [front[i] for i in spread_out(figures, max(math.ceil(share * len(front)), 1))]
+def _spread(points: Sequence[Point], count: int) -> list[Point]:
+    """At most ``count`` of the points, spread over their figures."""
+    return [points[i] for i in spread_out(Figures.of(points).logs(), count)]
 
 
 def _quiet(_what: str, _done: int, _total: int) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from .costs import CostModel
+from .goals import Figures
 from .spec import LEAF_ROWS_MAX, LayoutSpec, PartSpec
 from .trace import IntArray, Trace
 
@@ -103,16 +103,6 @@ def _log_factorials(count: int) -> FloatArray:
     return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What is expected of a layout."""
-
-    spec: LayoutSpec
-    seconds: float
-    comm_bytes: int
-    drop: float
-
-
 class Screen:
     """Estimates layouts of one table for one sample of bags.
 
@@ -146,24 +136,48 @@ class Screen:
             self._hot[rows] = np.array(counts, dtype=np.int64)
         return self._hot[rows]
 
-    def estimate(self, specs: Iterable[LayoutSpec]) -> list[Estimate]:
-        """What is expected of layouts without companions, each row stored once."""
-        return [self._estimate(spec) for spec in specs]
+    def figures(self, specs: Sequence[LayoutSpec], drop: FloatArray | None = None) -> Figures:
+        """Costs and estimated drops of ``specs``; with ``drop``, those drops."""
+        costs = [layout_costs(spec, self._row_bytes) for spec in specs]
+        if drop is None:
+            drop = np.array([self.drop(spec) for spec in specs])
+        pairs = list(zip(costs, specs, strict=True))
+        return Figures(
+            np.array([self._model.batch_seconds(*pair) * 1e3 for pair in pairs]),
+            np.array([self._model.alone_seconds(*pair) * 1e3 for pair in pairs]),
+            np.array([cost["comm_bytes"] / 1e3 for cost in costs]),
+            np.array([cost["prf_calls"] for cost in costs], dtype=np.float64),
+            drop,
+        )
 
-    def _estimate(self, spec: LayoutSpec) -> Estimate:
-        costs = layout_costs(spec, self._row_bytes)
+    def drop(self, spec: LayoutSpec) -> float:
+        """The estimated share of distinct ids dropped, as if there were neither companions nor
+        more than one place for a row."""
         waiting = self.distinct.astype(np.float64)
         if spec.hot is not None:
-            hot = self.hot_counts(spec.hot.rows)
-            waiting = waiting - hot + self._left_over(spec.hot, hot)
+            waiting = self._past_hot(spec.hot)
         if spec.full is not None:
             waiting = self._left_over(spec.full, waiting)
-        return Estimate(
-            spec,
-            self._model.batch_seconds(costs, spec),
-            costs["comm_bytes"],
-            float(waiting.sum() / self.distinct.sum()),
-        )
+        return float(waiting.sum() / self.distinct.sum())
+
+    def drops(self, hots: Sequence[PartSpec | None], fulls: Sequence[PartSpec]) -> FloatArray:
+        """:meth:`drop` of every pair of a hot and a full part, float64 [hots, fulls]."""
+        tables = np.stack([overflow(full.bins, full.queries, self._balls_max) for full in fulls])
+        found = np.empty((len(hots), len(fulls)))
+        for index, hot in enumerate(hots):
+            waiting = self._past_hot(hot) if hot is not None else self.distinct.astype(np.float64)
+            below = np.minimum(waiting.astype(np.int64), self._balls_max)
+            above = np.minimum(below + 1, self._balls_max)
+            rest = waiting - below
+            dropped = tables[:, below] * (1 - rest) + tables[:, above] * rest
+            found[index] = dropped.sum(axis=1) / self.distinct.sum()
+        return found
+
+    def _past_hot(self, hot: PartSpec) -> FloatArray:
+        """Of each bag the ids that are left for the full part."""
+        counts = self.hot_counts(hot.rows)
+        past: FloatArray = self.distinct - counts + self._left_over(hot, counts)
+        return past
 
     def _left_over(self, part: PartSpec, counts: IntArray | FloatArray) -> FloatArray:
         table = overflow(part.bins, part.queries, self._balls_max)

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from .. import _native
 from .costs import BATCH, CostModel
-from .front import Budgets, Point, dominated, families_of, pareto
-from .grid import Space, log_figures, spread_out
-from .screen import Estimate, Screen
-from .spec import LayoutSpec
+from .front import Point, dominated, families_of
+from .goals import Figures, Goal, interleave, spread_out
+from .grid import Space
+from .screen import Screen
+from .spec import LayoutSpec, PartSpec
 from .trace import Trace
 
 __all__ = ["Search", "Simulator"]
@@ -23,7 +24,9 @@ Report = Callable[[str, int, int], None]
 
 #: Shares of the evaluations that go to each family's first layouts; the rest refines.
 _FIRST = {"plain": 0.08, "hot": 0.16, "hot-only": 0.03, "collocated": 0.08, "hot+collocated": 0.16}
-_ROUNDS = 4
+_ROUNDS = 8
+#: How much faster a cuckoo code's drops fall with its bins than a plain part's.
+_CUCKOO_STEEPNESS = 4
 
 
 def native_arrays(trace: Trace) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
@@ -72,7 +75,7 @@ class Search:
         simulator: runs them.
         screen: estimates them.
         sample: the bags that they are simulated on.
-        budgets: where to look closely.
+        goals: what is looked for, most important first.
         evaluations: layouts simulated at most.
         report: told of progress.
     """
@@ -81,7 +84,7 @@ class Search:
     simulator: Simulator
     screen: Screen
     sample: Trace
-    budgets: Budgets
+    goals: Sequence[Goal]
     evaluations: int
     report: Report
     _points: dict[LayoutSpec, Point] = field(default_factory=dict)
@@ -92,7 +95,7 @@ class Search:
         self._simulate(self._first_companions())
         for round_number in range(_ROUNDS):
             left = self.evaluations - len(self._points)
-            self._simulate(self._steps(left // (_ROUNDS - round_number)))
+            self._simulate(self._steps(-(-left // (_ROUNDS - round_number))))
         return list(self._points.values())
 
     def _simulate(self, specs: Iterable[LayoutSpec]) -> None:
@@ -108,111 +111,114 @@ class Search:
 
     def _first_layouts(self) -> list[LayoutSpec]:
         """The most promising of a wide grid, by estimate."""
-        screen = self.screen
-        plain = screen.estimate(self.space.plain(screen))
-        hot: list[Estimate] = []
-        for specs in self.space.hot(screen):
-            hot += _front(self._within_reach(screen.estimate(specs)))
-        hot_only = screen.estimate(self.space.hot_only(screen))
+        space, screen = self.space, self.screen
+        plain = [space.layout(None, part) for part in space.full_parts(screen.distinct)]
+        hot: list[LayoutSpec] = []
+        hot_only: list[LayoutSpec] = []
+        for rows in space.hot_rows(screen):
+            hots, colds = space.hot_parts(screen, rows), space.cold_parts(screen, rows)
+            hot += self._most_promising_pairs(hots, colds)
+            hot_only += [space.layout(part, None) for part in hots]
         return [
-            *self._promising(plain, self._quota("plain")),
-            *self._promising(hot, self._quota("hot")),
-            *self._promising(hot_only, self._quota("hot-only")),
-            *self.space.cuckoo(screen),
+            *self._promising(plain, "plain"),
+            *self._promising(hot, "hot"),
+            *self._promising(hot_only, "hot-only"),
+            *space.cuckoo(screen),
         ]
 
-    def _within_reach(self, estimates: Sequence[Estimate]) -> list[Estimate]:
-        """Those not far over the budgets; of all that are, the nearest."""
-        limit = self.budgets.comm_kb_max
-        if limit is None:
-            return list(estimates)
-        near = [e for e in estimates if e.comm_bytes <= 2e3 * limit]
-        return near or sorted(estimates, key=lambda e: e.comm_bytes)[:16]
+    def _most_promising_pairs(
+        self, hots: Sequence[PartSpec], colds: Sequence[PartSpec]
+    ) -> list[LayoutSpec]:
+        """Of all pairs of parts those that are best for some goal, by estimate."""
+        drops = self.screen.drops(hots, colds)
+        hot = self.screen.figures([self.space.layout(part, None) for part in hots])
+        cold = self.screen.figures([self.space.layout(None, part) for part in colds])
+        # Costs are sums of the parts', but for a few bytes and what a cache keeps.
+        figures = Figures(
+            np.add.outer(hot.batch_ms, cold.batch_ms).ravel(),
+            np.add.outer(hot.latency_ms, cold.latency_ms).ravel(),
+            np.add.outer(hot.comm_kb, cold.comm_kb).ravel(),
+            np.add.outer(hot.prf_calls, cold.prf_calls).ravel(),
+            drops.ravel(),
+        )
+        chosen = {int(i) for goal in self.goals for i in goal.order(figures)[:2]}
+        return [
+            self.space.layout(hots[i // len(colds)], colds[i % len(colds)]) for i in sorted(chosen)
+        ]
 
-    def _promising(self, estimates: Sequence[Estimate], count: int) -> list[LayoutSpec]:
-        """The estimates' front: half of them where the budgets are, half anywhere."""
-        front = _front(self._within_reach(estimates))
-        near = [e for e in front if self._is_near(e.drop)]
-        close = [near[i] for i in spread_out(log_figures(near), count // 2)] if near else []
-        wide = [front[i] for i in spread_out(log_figures(front), count - len(close))]
-        return [estimate.spec for estimate in dict.fromkeys([*close, *wide])]
-
-    def _is_near(self, drop: float) -> bool:
-        limit = self.budgets.drop_max
-        return drop <= 0.1 if limit is None else drop <= 3 * limit + 0.005
+    def _promising(self, specs: Sequence[LayoutSpec], family: str) -> list[LayoutSpec]:
+        """As many as the family has to begin with: two in three by the goals, the rest spread."""
+        quota = self._quota(family)
+        figures = self.screen.figures(specs)
+        by_goals = interleave([int(i) for i in goal.order(figures)[:6]] for goal in self.goals)
+        chosen = by_goals[: -(-2 * quota // 3)]
+        front = np.flatnonzero(~dominated(figures.logs()))
+        spread = spread_out(figures.take(front).logs(), quota - len(chosen))
+        chosen += [int(front[i]) for i in spread]
+        return [specs[i] for i in chosen]
 
     def _first_companions(self) -> list[LayoutSpec]:
         """Companions for the best layouts that have none."""
         specs: list[LayoutSpec] = []
         for family, base in (("collocated", "plain"), ("hot+collocated", "hot")):
-            counts = (1, 3) if base == "hot" else (1, 2, 4)
             quota = self._quota(family)
-            variants = 3 * len(counts) * (3 if base == "hot" else 1)
-            best = self._best(base, max(quota // variants, 1))
-            found = [
-                spec for point in best for spec in self.space.with_companions(point.spec, counts)
+            variants = [
+                list(self.space.with_companions(point.spec, (1, 3)))
+                for point, _ in self._best(base)
             ]
-            specs += found[:quota]
-        for point in self._best("hot-only", 1):
+            # Every base's first variant, then every base's second.
+            for place in range(max(map(len, variants), default=0)):
+                specs += [found[place] for found in variants if place < len(found)][:quota]
+                quota -= min(quota, len(variants))
+        for point, _ in self._best("hot-only")[:1]:
             specs += list(self.space.with_companions(point.spec, (1,)))
         return specs
 
-    def _best(self, family: str, count: int) -> list[Point]:
-        """The points of a family that matter most: within or nearest to the budgets, and a front
-        around them."""
+    def _best(self, family: str) -> list[tuple[Point, Goal]]:
+        """A family's best for each goal; a layout once, with the first goal that it is best for."""
         points = [point for point in self._points.values() if point.family == family]
         if not points:
             return []
-        front = pareto(points)
-        near = [point for point in front if self._is_near(point.drop)] or front
-        figures = np.log([(p.batch_ms, p.comm_kb, max(p.drop, 1e-4)) for p in near])
-        first = sorted(points, key=self._rank)[: max(count // 2, 1)]
-        spread = [near[i] for i in spread_out(figures, count)]
-        # Specs are hashable; points, which hold dicts, are not.
-        return list({point.spec: point for point in [*first, *spread]}.values())[:count]
-
-    def _rank(self, point: Point) -> tuple[float, float]:
-        """Within the budgets by time; else by how far beyond them."""
-        excess = sum(self.budgets.excesses(point).values()) if self._has_limits() else point.drop
-        if excess in (0.0, float("inf")):
-            return (0.0, point.batch_ms if self.budgets.drop_max is not None else point.drop)
-        return (excess, point.batch_ms)
-
-    def _has_limits(self) -> bool:
-        return any(
-            limit is not None
-            for limit in (
-                self.budgets.comm_kb_max,
-                self.budgets.latency_ms_max,
-                self.budgets.drop_max,
-            )
-        )
+        figures = Figures.of(points)
+        found = [(points[int(goal.order(figures)[0])], goal) for goal in self.goals]
+        unique: dict[LayoutSpec, tuple[Point, Goal]] = {}
+        for point, goal in found:
+            unique.setdefault(point.spec, (point, goal))
+        return list(unique.values())
 
     def _steps(self, count: int) -> list[LayoutSpec]:
-        """Layouts beside the best ones, families in turn."""
+        """Layouts beside the best ones: of each family and goal in turn, the most promising."""
         queues: list[list[LayoutSpec]] = []
-        for family in families_of(self._points.values()):
-            queue: list[LayoutSpec] = []
-            for point in self._best(family, 6):
-                queue += [s for s in self.space.beside(point.spec) if s not in self._points]
-            queues.append(list(dict.fromkeys(queue)))
-        chosen: list[LayoutSpec] = []
+        for place in range(len(self.goals)):
+            for family in families_of(self._points.values()):
+                best = self._best(family)
+                if place < len(best):
+                    queues.append(self._beside(*best[place]))
+        chosen: dict[LayoutSpec, None] = {}
         for place in range(max(map(len, queues), default=0)):
-            chosen += [queue[place] for queue in queues if place < len(queue)]
-        return chosen[:count]
+            for queue in queues:
+                if place < len(queue):
+                    chosen[queue[place]] = None
+            if len(chosen) >= count:
+                break
+        return list(chosen)[:count]
 
+    def _beside(self, point: Point, goal: Goal) -> list[LayoutSpec]:
+        """Layouts one step from ``point``, the most promising for ``goal`` first."""
+        specs = [s for s in self.space.beside(point.spec) if s not in self._points]
+        if not specs:
+            return []
+        drops = np.array([self._expected_drop(point, spec) for spec in specs])
+        return [specs[i] for i in goal.order(self.screen.figures(specs, drops))]
 
-def _front(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Estimates that no other beats; of those alike within a few percent, the one that drops least.
-
-    Fastest first.
-    """
-    if not estimates:
-        return []
-    figures = log_figures(estimates)
-    cells = np.round(figures[:, :2] / np.log(1.08)).astype(np.int64)
-    order = np.lexsort((figures[:, 2], cells[:, 1], cells[:, 0]))
-    _, first = np.unique(cells[order], axis=0, return_index=True)
-    kept = order[first]
-    front = kept[~dominated(figures[kept])]
-    return [estimates[i] for i in front]
+    def _expected_drop(self, point: Point, spec: LayoutSpec) -> float:
+        """The measured drop of ``point``, by as much more or less as the estimates differ."""
+        least = 0.5 / max(point.accesses, 1)
+        before, after = self.screen.drop(point.spec), self.screen.drop(spec)
+        ratio = max(after, least) / max(before, least)
+        if any(part.hashes > 1 for part in spec.parts):
+            ratio **= _CUCKOO_STEEPNESS  # what does not fit one bin tries others
+        companions = sum(part.companions for part in spec.parts)
+        shared = sum(part.companions for part in point.spec.parts)
+        ratio *= (1 + shared) / (1 + companions)
+        return min(max(point.drop, least) * ratio, 1.0)

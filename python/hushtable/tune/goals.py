@@ -1,0 +1,141 @@
+"""What the search looks for: the least of one cost within limits of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .front import Budgets, Point
+
+__all__ = ["Figures", "Goal", "goals_of", "prf_calls_limit", "spread_out"]
+
+FloatArray = npt.NDArray[np.float64]
+
+#: Drops below this count alike.
+_DROP_MIN = 1e-4
+#: The drops at which trade-offs are followed, besides the budget's.
+_DROPS = (0.01, 0.03, 0.003, 0.1, 0.001, 0.3)
+_COMM_KB = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Costs and drops of layouts, each float64 [layouts]."""
+
+    batch_ms: FloatArray
+    latency_ms: FloatArray
+    comm_kb: FloatArray
+    prf_calls: FloatArray
+    drop: FloatArray
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> Figures:
+        """Those of measured layouts."""
+        rows = [(p.batch_ms, p.latency_ms, p.comm_kb, p.prf_calls, p.drop) for p in points]
+        return cls(*np.array(rows, dtype=np.float64).reshape(-1, 5).T)
+
+    def __len__(self) -> int:
+        return len(self.drop)
+
+    def take(self, which: npt.NDArray[np.intp]) -> Figures:
+        """Some of the layouts."""
+        columns = (self.batch_ms, self.latency_ms, self.comm_kb, self.prf_calls, self.drop)
+        return Figures(*(column[which] for column in columns))
+
+    def logs(self) -> FloatArray:
+        """Logarithms of time, communication, PRF calls and drop, float64 [layouts, 4]."""
+        drop = np.maximum(self.drop, _DROP_MIN)
+        columns = (self.batch_ms, self.comm_kb, self.prf_calls, drop)
+        logs: FloatArray = np.log(np.stack(columns, axis=1))
+        return logs
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The least of one cost within limits of the others.
+
+    Attributes:
+        cost: ``batch_ms``, ``prf_calls`` or ``comm_kb``.
+        drop_max: share of the accesses dropped at most.
+        comm_kb_max: communication at most.
+        prf_calls_max: PRF calls at most.
+        latency_ms_max: latency at most.
+    """
+
+    cost: str
+    drop_max: float
+    comm_kb_max: float = np.inf
+    prf_calls_max: float = np.inf
+    latency_ms_max: float = np.inf
+
+    def order(self, figures: Figures) -> npt.NDArray[np.intp]:
+        """Numbers of the layouts, best first: those within the limits by cost, then the nearest."""
+        least = max(self.drop_max, 1e-3)
+        excess = np.maximum((figures.drop - self.drop_max) / least, 0.0)
+        for name in ("comm_kb", "prf_calls", "latency_ms"):
+            excess += np.maximum(getattr(figures, name) / getattr(self, name + "_max") - 1, 0.0)
+        return np.lexsort((figures.drop, getattr(figures, self.cost), excess))
+
+
+def goals_of(budgets: Budgets, rows: int) -> list[Goal]:
+    """What matters under ``budgets`` for a table of ``rows``, most important first.
+
+    At the budget's drop and at several others: the least time, the fewest PRF calls within the
+    communication allowed, and the least communication within the PRF calls that the paper allows.
+    """
+    drops = list(_DROPS)
+    if budgets.drop_max is not None:
+        near = budgets.drop_max
+        drops = [near, *(d for d in drops if not near / 1.8 < d < 1.8 * near and d < 30 * near)]
+    comm = budgets.comm_kb_max or _COMM_KB
+    latency = budgets.latency_ms_max or np.inf
+    found = []
+    for drop in drops:
+        found += [
+            Goal("batch_ms", drop, comm_kb_max=comm, latency_ms_max=latency),
+            Goal("prf_calls", drop, comm_kb_max=comm, latency_ms_max=latency),
+            Goal("comm_kb", drop, prf_calls_max=prf_calls_limit(rows)),
+        ]
+    return found
+
+
+def prf_calls_limit(rows: int) -> int:
+    """The PRF calls that the paper allows an inference (§V-D), by tens for larger tables."""
+    limit = 100_000
+    while limit < 2.5 * rows:
+        limit *= 10
+    return limit
+
+
+def spread_out(values: FloatArray, count: int) -> list[int]:
+    """Of rows of figures at most ``count``, spread over the ranges that the figures have.
+
+    First the row that is least in each figure, then again and again the one farthest from all
+    chosen; equals by number. [n, figures] to row numbers, ascending.
+    """
+    if len(values) <= count:
+        return list(range(len(values)))
+    low, high = values.min(axis=0), values.max(axis=0)
+    scaled = (values - low) / np.where(high > low, high - low, 1.0)
+    chosen = list(dict.fromkeys(int(i) for i in scaled.argmin(axis=0)))[:count]
+    distance = np.full(len(values), np.inf)
+    for i in chosen:
+        distance = np.minimum(distance, ((scaled - scaled[i]) ** 2).sum(axis=1))
+    while len(chosen) < count:
+        farthest = int(distance.argmax())
+        if distance[farthest] == 0:
+            break
+        chosen.append(farthest)
+        distance = np.minimum(distance, ((scaled - scaled[farthest]) ** 2).sum(axis=1))
+    return sorted(chosen)
+
+
+def interleave(queues: Iterable[Sequence[int]]) -> list[int]:
+    """The first of each, then the second of each, and so on; each number once."""
+    listed = [list(queue) for queue in queues]
+    longest = max(map(len, listed), default=0)
+    found = (queue[place] for place in range(longest) for queue in listed if place < len(queue))
+    return list(dict.fromkeys(found))
