@@ -1,7 +1,10 @@
-//! `vectors/dpf.json`, which every implementation reads: key generation, parsing, shares.
+//! `vectors/dpf.json` and `vectors/batch.json`, which every implementation reads: key generation,
+//! parsing, shares; layouts, places, requests.
 
-use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, expand_leaves, reference};
+use hushtable_pir::batch::{BatchKeys, Client, Geometry};
+use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, Side, expand_leaves, reference};
 use hushtable_prg::{Platform, Prg, PrgKind};
+use hushtable_table::layout::{Layout, Plan};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -72,6 +75,54 @@ fn every_platform_reproduces_the_vectors() {
                 assert_eq!(&by_reference, shares);
                 assert_eq!(&expanded_shares(&parsed, platform, &vector.share_rows), shares);
             }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct BatchFile {
+    format: u32,
+    vectors: Vec<BatchVector>,
+}
+
+#[derive(Deserialize)]
+struct BatchVector {
+    prg: String,
+    layout: String,
+    layout_version: String,
+    first_and_last_places: Vec<[Vec<[u32; 2]>; 2]>,
+    offsets: Vec<Option<u32>>,
+    seeds: [String; 2],
+    left_request: String,
+    right_request: String,
+}
+
+#[test]
+fn layouts_and_requests_reproduce_the_vectors() {
+    let text = include_str!("../../../vectors/batch.json");
+    let file: BatchFile = serde_json::from_str(text).unwrap();
+    assert_eq!(file.format, 1);
+    assert!(file.vectors.len() >= 8);
+    for vector in &file.vectors {
+        let layout = Layout::from_bytes(&bytes(&vector.layout)).unwrap();
+        assert_eq!(layout.version().to_string(), vector.layout_version);
+        for (part, places) in layout.parts().zip(&vector.first_and_last_places) {
+            for (index, places) in [0, part.spec().rows - 1].into_iter().zip(places) {
+                let found: Vec<_> =
+                    part.places(index).map(|place| [place.bin, place.offset]).collect();
+                assert_eq!(&found, places);
+            }
+        }
+        let geometry = Geometry::new(&layout);
+        let mut plan = Plan::empty(geometry.keys());
+        plan.offsets.clone_from(&vector.offsets);
+        let seeds = [0, 1].map(|side| <[u8; 16]>::try_from(bytes(&vector.seeds[side])).unwrap());
+        let client = Client::new(geometry.clone(), vector.prg.parse().unwrap());
+        let (request, _) = client.query_from_seeds(&plan, &seeds).unwrap();
+        assert_eq!(request.left, bytes(&vector.left_request));
+        assert_eq!(request.right, bytes(&vector.right_request));
+        for (side, request) in [(Side::Left, &request.left), (Side::Right, &request.right)] {
+            assert!(BatchKeys::parse(&geometry, side, request.clone()).is_ok());
         }
     }
 }

@@ -144,11 +144,8 @@ impl Planner {
         let (mut wanted, of_position) = self.wanted(ids, random);
         let mut board = Board::new(layout);
         self.place_carriers(&mut board, &mut wanted);
-        for i in 0..wanted.len() {
-            if wanted[i].covered.is_none() {
-                let rows = self.rows_of(wanted[i].id);
-                wanted[i].covered = board.place(rows).map(|item| (item, 0));
-            }
+        for wanted in wanted.iter_mut().filter(|wanted| wanted.covered.is_none()) {
+            wanted.covered = board.place(self.rows_of(wanted.id)).map(|item| (item, 0));
         }
         self.place_with_others(&mut board, &mut wanted);
 
@@ -261,19 +258,17 @@ impl Planner {
 
     /// Last, ids without room of their own, as companions of rows whose bins have room.
     fn place_with_others(&self, board: &mut Board<'_>, wanted: &mut [Wanted]) {
-        for i in 0..wanted.len() {
+        for wanted in wanted.iter_mut().filter(|wanted| wanted.covered.is_none()) {
             for part in [HOT, FULL] {
-                let Some(carriers) = self.carriers[part].get(&(wanted[i].id as u32)) else {
+                let Some(carriers) = self.carriers[part].get(&(wanted.id as u32)) else {
                     continue;
                 };
-                if wanted[i].covered.is_some() {
-                    break;
-                }
                 let rows: Vec<Row> =
                     carriers.iter().map(|&index| Row { part, index: index.into() }).collect();
                 if let Some(item) = board.place(rows) {
                     // From here on it stays this row: in another, the id may stand elsewhere.
-                    wanted[i].covered = self.entry_row_of(board, item, wanted[i].id);
+                    wanted.covered = self.entry_row_of(board, item, wanted.id);
+                    break;
                 }
             }
         }
