@@ -78,7 +78,7 @@ class App(ClickApp):
         """The model of MovieLens-20M, from ``ratings.csv`` and ``movies.csv`` in ``folder``.
 
         Raises:
-            hushtable.data.DataError: a file is missing or has another format.
+            hushtable.data.DataError: a file is missing, has another format, or has too few users.
         """
         return cls.of(ratings.load_movielens_20m(folder), recipe or model.RECIPE, progress=progress)
 
@@ -93,6 +93,8 @@ class App(ClickApp):
     ) -> Self:
         """The model of any ratings; ``cached``: kept in, and taken from, the cache."""
         groups = Groups.of(found)
+        for group, pages in vars(groups).items():
+            pages.check(group)
         parts = parts_of_items(len(found.titles))
         lessons = Lessons.of(groups.lessons, parts)
         start = model.start(

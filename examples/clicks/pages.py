@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hushtable.data import DataError
 from hushtable.tune.trace import Trace
 
 Floats = npt.NDArray[np.float32]
@@ -49,6 +50,25 @@ class Pages:
         """bool [inferences, bag length], False where a bag has nothing."""
         present: Bools = self.bags != ABSENT
         return present
+
+    def check(self, name: str) -> None:
+        """Refuses what nothing can be learned from or judged on.
+
+        Args:
+            name: what the error calls these inferences.
+
+        Raises:
+            DataError: no ids, or not both clicked and other candidates.
+        """
+        shown = self.candidates != ABSENT
+        clicked = int(self.clicked.sum())
+        passed = int(shown.sum()) - clicked
+        if not (self.present.any() and clicked and passed):
+            raise DataError(
+                f"the {name} inferences are too few: {len(self):,} inferences read"
+                f" {int(self.present.sum()):,} ids and have {clicked:,} candidates that are clicked"
+                f" and {passed:,} that are not, expected some of each: use more users"
+            )
 
     @property
     def items(self) -> Numbers:
@@ -131,15 +151,24 @@ def cut_often(
 def cut_evenly(
     starts: Ints, users: Ints, *, before_min: int, cuts_max: int, seed: int
 ) -> tuple[Ints, Ints]:
-    """Cuts for judging: every user counts alike, with up to ``cuts_max`` cuts drawn at random.
+    """Cuts for judging: every user counts alike, with up to ``cuts_max`` cuts.
+
+    They are drawn from the later half of what she did, as who uses a model has a past.
+
+    Args:
+        starts: of :class:`Events`.
+        users: whom to cut.
+        before_min: events that a cut leaves before it at least.
+        cuts_max: of a user.
+        seed: draws the cuts.
 
     Returns:
         Users and cuts, int64 [cuts] each, as :func:`cut_often`.
     """
     random = np.random.default_rng(seed)
-    drawn = [
-        np.sort(random.permutation(np.arange(start + before_min, end))[:cuts_max])
-        for start, end in zip(starts[users], starts[users + 1], strict=True)
-    ]
+    drawn = []
+    for start, end in zip(starts[users], starts[users + 1], strict=True):
+        later = np.arange(max(start + before_min, (start + end) // 2), end)
+        drawn.append(np.sort(random.permutation(later)[:cuts_max]))
     whose = np.repeat(users, [len(one) for one in drawn])
     return whose, np.concatenate([*drawn, np.zeros(0, np.int64)]).astype(np.int64)

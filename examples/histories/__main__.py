@@ -24,6 +24,14 @@ def _load(chosen: argparse.Namespace, say: Callable[[str], None]) -> App:
     return App.load(recipe=recipe, progress=say)
 
 
+def _count(text: str) -> int:
+    """A number of at least one, from the command line."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
 def main() -> int:
     """Trains or loads, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m examples.histories", description=__doc__)
@@ -34,7 +42,7 @@ def main() -> int:
         help="raw_sample.csv, behavior_log.csv and user_profile.csv, not the stand-in",
     )
     parser.add_argument(
-        "--users", type=int, default=20_000, help="of Taobao's users at most (default 20,000)"
+        "--users", type=_count, default=20_000, help="of Taobao's users at most (default 20,000)"
     )
     parser.add_argument(
         "--lookup-dropout", type=share, metavar="SHARE", help="train with up to another share"

@@ -114,7 +114,7 @@ class App(ClickApp):
         """The model of Taobao's log, from its files in ``folder``.
 
         Raises:
-            hushtable.data.DataError: a file is missing or has another format.
+            hushtable.data.DataError: a file is missing, has another format, or has too few users.
         """
         shop = Shop.of_taobao(taobao.load_taobao(folder, users_max=users_max, say=progress))
         return cls.of(shop, recipe or model.RECIPE, progress=progress)
@@ -132,6 +132,8 @@ class App(ClickApp):
     ) -> Self:
         """The model of any shop; ``cached``: kept in, and taken from, the cache."""
         pages, stock = shop.journeys, shop.items
+        for group, some in vars(pages).items():
+            some.check(group)
         lessons = Lessons.of(pages.lessons, stock.parts)
         start = model.start(
             recipe,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,8 @@ _SAID_EVERY = 50_000_000
 #: Bounds, so that a user and a time fit in one 64-bit number.
 _TIME_MAX = 2**40
 _ID_MAX = 2**31
+#: Of what is no such file a line could be as long as the file.
+_LINE_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,10 @@ def _lines(
     """Line number and the fields of ``columns`` of each line under the header."""
     try:
         with path.open("rb") as file:
-            header = [name.strip() for name in _text(file.readline()).lstrip("\ufeff").split(",")]
+            header = [
+                name.strip()
+                for name in _text(file.readline(_LINE_BYTES_MAX)).lstrip("\ufeff").split(",")
+            ]
             try:
                 order = [
                     next(header.index(name) for name in names if name in header)
@@ -226,8 +232,14 @@ def _lines(
                     path=path,
                     line=1,
                 ) from None
-            for line, text in enumerate(file, start=2):
+            for line, text in enumerate(
+                iter(partial(file.readline, _LINE_BYTES_MAX), b""), start=2
+            ):
                 fields = text.rstrip(b"\r\n").split(b",")
+                if len(text) == _LINE_BYTES_MAX:
+                    raise MalformedData(
+                        f"a line of over {_LINE_BYTES_MAX} bytes", path=path, line=line
+                    )
                 if len(fields) != len(header):
                     raise MalformedData(
                         f"{len(fields)} fields, expected {len(header)}", path=path, line=line

@@ -109,7 +109,8 @@ def test_columns_may_have_the_names_of_other_copies(tmp_path: Path) -> None:
         (SAMPLE + "1,2,3,4,1\n", LOG, PROFILE, "raw_sample.csv:8: 5 fields, expected 6"),
         (SAMPLE + "1,-2,3,4,1,0\n", LOG, PROFILE, "raw_sample.csv:8: time_stamp is '-2'"),
         (SAMPLE + f"1,{2**40},3,4,1,0\n", LOG, PROFILE, "raw_sample.csv:8: time_stamp"),
-        (SAMPLE + f"1,{'9' * 5000},3,4,1,0\n", LOG, PROFILE, "raw_sample.csv:8: time_stamp"),
+        (SAMPLE + f"1,{'9' * 3000},3,4,1,0\n", LOG, PROFILE, "raw_sample.csv:8: time_stamp"),
+        (SAMPLE + "1" * 5000, LOG, PROFILE, "raw_sample.csv:8: a line of over 4096 bytes"),
         (SAMPLE.splitlines()[0] + "\n", LOG, PROFILE, "raw_sample.csv: no impressions"),
         (SAMPLE, LOG + "914836,9,look,1,2\n", PROFILE, "behavior_log.csv:8: btag 'look'"),
         (SAMPLE, LOG + "914836,9,pv,1,NULL\n", PROFILE, "behavior_log.csv:8: brand is 'NULL'"),
@@ -351,3 +352,7 @@ def test_the_command_learns_from_taobaos_log_once(
     monkeypatch.setattr("sys.argv", ["histories", "--taobao", str(tmp_path / "none")])
     assert __main__.main() == 1
     assert "cannot read" in capsys.readouterr().err
+    write_taobao(tmp_path)
+    monkeypatch.setattr("sys.argv", ["histories", "--taobao", str(tmp_path)])
+    assert __main__.main() == 1
+    assert "too few" in capsys.readouterr().err
