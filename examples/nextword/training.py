@@ -21,8 +21,8 @@ Floats = npt.NDArray[np.float32]
 #: Called with a line for a person to read.
 Say = Callable[[str], None]
 
-#: Windows that are judged at once.
-JUDGED_BATCH = 256
+#: Windows that are judged at once: more would not fit a core's cache and take longer.
+JUDGED_BATCH = 64
 #: Room for targets beyond the head, over what a batch has on average: a few batches in a thousand
 #: have more, and do not learn from the rest.
 _ROOM = 1.15
