@@ -9,6 +9,7 @@ them keys that alone say nothing about the rows it wants, and adds the two answe
         left="https://left.example:4000", right="https://right.example:4000", tls="ca.pem"
     ) as client:
         rows = client.lookup([3, 14, 159], max_ids=8)  # float32 [3, dim]
+        bag = client.lookup_bag(history)  # by the table's layout: bag.rows, bag.kept
 
 :class:`Table` builds and reads tables, :func:`serve` and :class:`ServerProcess` serve them,
 :mod:`hushtable.nn` has the layers that stand where a model has ``torch.nn.Embedding``.
@@ -20,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._native import __version__
-from ._types import Damage, LookupStats, TableInfo, VerifyReport
+from ._types import Bag, Damage, LayoutInfo, LookupStats, PartInfo, TableInfo, VerifyReport
 from .client import AsyncClient, Client, TlsConfig, connect, connect_async
 from .errors import (
     ConfigError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "Bag",
     "Certificates",
     "Client",
     "ConfigError",
@@ -66,9 +68,11 @@ __all__ = [
     "IdOutOfRange",
     "KeyFormatError",
     "LayoutError",
+    "LayoutInfo",
     "LayoutMismatch",
     "LookupStats",
     "NoLayout",
+    "PartInfo",
     "ProtocolError",
     "ServerBusy",
     "ServerError",

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,104 @@ class LookupStats:
     queue_seconds: float
     answer_seconds: float
     retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartInfo:
+    """One part of a layout.
+
+    Attributes:
+        name: ``hot`` (the rows read most) or ``full`` (all rows).
+        rows: rows that it covers.
+        bins: bins that they are cut into.
+        queries: rows that every inference asks each bin for.
+        hashes: bins that each row is stored in.
+        companions: other rows stored beside each row.
+    """
+
+    name: str
+    rows: int
+    bins: int
+    queries: int
+    hashes: int
+    companions: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutInfo:
+    """How a table answers whole inferences, and what each costs, whatever its ids are.
+
+    Attributes:
+        version: BLAKE3 of the layout, in hex: the two servers must agree on it.
+        ids_max: most ids of one bag.
+        drop: which ids go first where not all fit: ``most-frequent``, ``earliest`` or ``random``.
+        parts: the hot part, the full part, or both.
+        keys: keys to each server.
+        bytes_up: bytes of the two requests together.
+        bytes_down: bytes of the two replies together.
+        stored_bytes: bytes of rows that a server holds for the layout.
+        map_bytes: bytes that a client keeps to find rows by.
+    """
+
+    version: str
+    ids_max: int
+    drop: str
+    parts: tuple[PartInfo, ...]
+    keys: int
+    bytes_up: int
+    bytes_down: int
+    stored_bytes: int
+    map_bytes: int
+
+    @property
+    def comm_bytes(self) -> int:
+        """Bytes of all four messages of an inference."""
+        return self.bytes_up + self.bytes_down
+
+    @classmethod
+    def of_facts(
+        cls, text: str, keys: int, up: int, down: int, stored_bytes: int, map_bytes: int
+    ) -> Self:
+        """From ``layout.json`` and what the native module reckons."""
+        document = json.loads(text)
+        layout = document["layout"]
+        parts = tuple(
+            PartInfo(name, **layout[name]) for name in ("hot", "full") if layout.get(name)
+        )
+        return cls(
+            version=document["layout_version"],
+            ids_max=layout["ids_max"],
+            drop=layout["drop"],
+            parts=parts,
+            keys=keys,
+            bytes_up=up,
+            bytes_down=down,
+            stored_bytes=stored_bytes,
+            map_bytes=map_bytes,
+        )
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Self:
+        """From :func:`dataclasses.asdict`, maybe by way of JSON."""
+        parts = tuple(PartInfo(**part) for part in record["parts"])
+        return cls(**{**record, "parts": parts})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bag:
+    """The rows of a bag of ids, as a layout answered it.
+
+    Attributes:
+        rows: float32 ``[*, dim]`` in the shape ``[*]`` of the ids; zero where an id was dropped.
+        kept: bool ``[*]``: which ids' rows are there.
+        dropped: distinct ids that were dropped.
+        stats: what it cost; the same bytes for every bag.
+    """
+
+    rows: npt.NDArray[np.float32]
+    kept: npt.NDArray[np.bool_]
+    dropped: int
+    stats: LookupStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,31 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from . import _native
 from ._bags import FloatArray
 from ._ids import Ids, default_max_ids, flatten_ids
-from ._types import LookupStats, TableInfo
+from ._types import Bag, LayoutInfo, LookupStats, TableInfo
 from .errors import ConfigError
 
+#: What a layout may take by default: one with the ids of 2^28 rows.
+MAX_LAYOUT_BYTES = 1 << 30
+
 __all__ = ["AsyncClient", "Client", "TlsConfig", "connect", "connect_async"]
+
+_Result = TypeVar("_Result")
+_Done = Callable[[_Result | None, BaseException | None], None]
+_Costs = tuple[int, int, float, float, float, int]
+_LookupResult = tuple[FloatArray, _Costs]
+_BagResult = tuple[FloatArray, npt.NDArray[np.bool_], int, _Costs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,7 @@ def connect(
     connect_timeout: float = 5.0,
     prg: str = "aes128",
     insecure: bool = False,
+    max_layout_bytes: int = MAX_LAYOUT_BYTES,
 ) -> Client:
     """Connects to a left and a right server and checks that they hold the same table.
 
@@ -69,6 +83,8 @@ def connect(
         connect_timeout: seconds that one connection may take.
         prg: the generator that keys use; servers accept aes128, chacha20 and chacha12 by default.
         insecure: allow ``http://`` to other machines, where something else encrypts the way.
+        max_layout_bytes: the largest layout to fetch. Where the table has one, it is fetched now,
+            for :meth:`Client.lookup_bag`; 0 for a client that makes plain lookups only.
 
     Raises:
         ConfigError: a URL, file or option that cannot work.
@@ -77,7 +93,7 @@ def connect(
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
     """
     return Client(
-        _connect(left, right, tls, timeout, connect_timeout, prg, insecure),
+        _connect(left, right, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes),
         left=left,
         right=right,
         max_ids=max_ids,
@@ -94,10 +110,11 @@ async def connect_async(
     connect_timeout: float = 5.0,
     prg: str = "aes128",
     insecure: bool = False,
+    max_layout_bytes: int = MAX_LAYOUT_BYTES,
 ) -> AsyncClient:
     """:func:`connect` for asyncio; arguments and errors are the same."""
     native = await asyncio.to_thread(
-        _connect, left, right, tls, timeout, connect_timeout, prg, insecure
+        _connect, left, right, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes
     )
     return AsyncClient(native, left=left, right=right, max_ids=max_ids)
 
@@ -111,6 +128,7 @@ class _Base:
         self._native = native
         self._left, self._right = left, right
         self._max_ids = _check_max_ids(max_ids)
+        self._layout: LayoutInfo | None = None
         self._refresh_info()
 
     @property
@@ -123,6 +141,19 @@ class _Base:
         """The largest ``max_ids`` that both servers take in one lookup."""
         return self._keys_per_request_max
 
+    @property
+    def layout(self) -> LayoutInfo | None:
+        """The layout that :meth:`lookup_bag` asks by, as of the last one; None without.
+
+        Raises:
+            VersionMismatch: the servers have different layouts.
+            LayoutError: the layout is larger than ``max_layout_bytes``.
+        """
+        with contextlib.suppress(ConfigError):  # closed: what was known stays
+            facts = self._native.layout()
+            self._layout = None if facts is None else LayoutInfo.of_facts(*facts)
+        return self._layout
+
     def _refresh_info(self) -> None:
         facts, self._keys_per_request_max = self._native.facts()
         self._info = TableInfo(*facts)
@@ -133,6 +164,12 @@ class _Base:
         with contextlib.suppress(ConfigError):
             self._refresh_info()
         return rows.reshape(*shape, self._info.dim)
+
+    def _bag(self, result: _BagResult, shape: tuple[int, ...]) -> Bag:
+        rows, kept, dropped, costs = result
+        layout = self.layout
+        stats = LookupStats(kept.size, 0 if layout is None else layout.keys, *costs)
+        return Bag(self._shaped(rows, shape), kept.reshape(shape), dropped, stats)
 
     def close(self) -> None:
         """Closes the connections. Lookups that are under way finish; new ones are refused."""
@@ -203,6 +240,33 @@ class Client(_Base):
         self._of_thread.stats = stats
         return self._shaped(rows, shape), stats
 
+    def lookup_bag(self, ids: Ids) -> Bag:
+        """Fetches the rows of a whole inference by the table's layout.
+
+        One call is one round trip to each server, at the same time. The layout fixes what is sent:
+        :attr:`layout`'s ``keys`` keys, whatever the ids are and however many. A server sees that an
+        inference was made and nothing else.
+
+        What that leaves no room for is dropped, by the layout's rule: its row comes back as zeros
+        and ``kept`` says so. The servers do not learn whether anything was dropped.
+
+        Args:
+            ids: integers of any shape ``[*]``, at most the layout's ``ids_max``; may repeat.
+
+        Raises:
+            TypeError: ids that are not integers.
+            IdOutOfRange: an id that is no row; nothing was sent.
+            TooManyIds: more ids than the layout is made for; nothing was sent.
+            NoLayout: the servers' table has no layout.
+            VersionMismatch: the servers have different layouts.
+            ServerBusy: a server stayed busy until the timeout.
+            ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
+        """
+        flat, shape = flatten_ids(ids)
+        bag = self._bag(self._native.lookup_bag(flat), shape)
+        self._of_thread.stats = bag.stats
+        return bag
+
     @property
     def last_stats(self) -> LookupStats | None:
         """What this thread's last lookup cost; None before the first."""
@@ -236,28 +300,21 @@ class AsyncClient(_Base):
         """As :meth:`Client.lookup_with_stats`."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[FloatArray, Any]] = loop.create_future()
 
-        def deliver(rows: FloatArray | None, costs: Any, error: BaseException | None) -> None:
-            if future.done():  # cancelled meanwhile
-                return
-            if error is not None or rows is None:
-                future.set_exception(error or RuntimeError("a lookup ended without a result"))
-            else:
-                future.set_result((rows, costs))
+        def start(done: _Done[_LookupResult]) -> _native.Call:
+            return self._native.start_lookup(flat, bound, done)
 
-        def done(rows: FloatArray | None, costs: Any, error: BaseException | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(deliver, rows, costs, error)
-
-        call = self._native.start_lookup(flat, bound, done)
-        try:
-            rows, costs = await future
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
+        rows, costs = await _awaited(start)
         return self._shaped(rows, shape), LookupStats(flat.size, bound, *costs)
+
+    async def lookup_bag(self, ids: Ids) -> Bag:
+        """As :meth:`Client.lookup_bag`."""
+        flat, shape = flatten_ids(ids)
+
+        def start(done: _Done[_BagResult]) -> _native.Call:
+            return self._native.start_bag(flat, done)
+
+        return self._bag(await _awaited(start), shape)
 
     async def __aenter__(self) -> Self:
         return self
@@ -271,6 +328,31 @@ class AsyncClient(_Base):
         self.close()
 
 
+async def _awaited(start: Callable[[_Done[_Result]], _native.Call]) -> _Result:
+    """The result of a native call; cancelled, the call is given up."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def deliver(result: _Result | None, error: BaseException | None) -> None:
+        if future.done():  # cancelled meanwhile
+            return
+        if error is not None or result is None:
+            future.set_exception(error or RuntimeError("a lookup ended without a result"))
+        else:
+            future.set_result(result)
+
+    def done(result: _Result | None, error: BaseException | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    call = start(done)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        call.cancel()
+        raise
+
+
 def _connect(
     left: str,
     right: str,
@@ -279,7 +361,10 @@ def _connect(
     connect_timeout: float,
     prg: str,
     insecure: bool,
+    max_layout_bytes: int,
 ) -> _native.Client:
+    if max_layout_bytes < 0:
+        raise ConfigError(f"max_layout_bytes must be at least 0, not {max_layout_bytes}")
     if tls is not None and not isinstance(tls, TlsConfig):
         tls = TlsConfig(ca=tls)
     certificate = None
@@ -295,6 +380,7 @@ def _connect(
         insecure=insecure,
         connect_seconds=connect_timeout,
         seconds=timeout,
+        layout_bytes_max=max_layout_bytes,
     )
 
 

@@ -4,6 +4,9 @@
 ``torch.nn.Embedding`` and ``torch.nn.EmbeddingBag``. Where torch is installed they are
 ``torch.nn.Module`` and return tensors (without gradient: the rows live on the servers); where it is
 not, they take and return numpy arrays.
+
+By default each call looks up ``max_ids`` rows. With ``use_layout=True`` it is one inference by the
+table's layout: far cheaper for many rows, at the price that some may be dropped.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import numpy.typing as npt
 
 from ._bags import FloatArray, IntArray, Mode, bag_bounds, check_mode, reduce_bags
 from ._ids import Ids, default_max_ids, flatten_ids
-from ._types import TableInfo
-from .errors import ConfigError, TooManyIds
+from ._types import Bag, LayoutInfo, TableInfo
+from .errors import ConfigError, NoLayout, TooManyIds
 
 try:
     import torch
@@ -26,7 +29,7 @@ except ImportError:
 else:
     _HAS_TORCH = True
 
-__all__ = ["PrivateEmbedding", "PrivateEmbeddingBag", "RowSource"]
+__all__ = ["BagSource", "PrivateEmbedding", "PrivateEmbeddingBag", "RowSource"]
 
 
 @runtime_checkable
@@ -40,6 +43,20 @@ class RowSource(Protocol):
 
     def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
         """The rows ``ids``."""
+        ...
+
+
+@runtime_checkable
+class BagSource(RowSource, Protocol):
+    """A source with a layout, for layers with ``use_layout=True``."""
+
+    @property
+    def layout(self) -> LayoutInfo | None:
+        """How whole inferences are answered."""
+        ...
+
+    def lookup_bag(self, ids: Ids) -> Bag:
+        """The rows of a whole inference, those that fit."""
         ...
 
 
@@ -68,10 +85,18 @@ class _Layer(_Module):
     embedding_dim: int
     padding_idx: int | None
     max_ids: int | None
+    use_layout: bool
+    #: Which elements of the last input had their rows, bool in its shape; None before the first
+    #: call. All are True without ``use_layout``, and padding always is.
+    last_kept: npt.NDArray[np.bool_] | None
 
-    def __init__(self, source: RowSource, padding_idx: int | None, max_ids: int | None) -> None:
+    def __init__(
+        self, source: RowSource, padding_idx: int | None, max_ids: int | None, use_layout: bool
+    ) -> None:
         super().__init__()
         info = source.info
+        if use_layout:
+            _check_layout(source, max_ids)
         if padding_idx is not None:
             if not -info.rows <= padding_idx < info.rows:
                 raise ConfigError(
@@ -85,6 +110,8 @@ class _Layer(_Module):
         self.embedding_dim = info.dim
         self.padding_idx = padding_idx
         self.max_ids = max_ids
+        self.use_layout = use_layout
+        self.last_kept = None
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
@@ -93,10 +120,33 @@ class _Layer(_Module):
             text += f", padding_idx={self.padding_idx}"
         if self.max_ids is not None:
             text += f", max_ids={self.max_ids}"
-        return text
+        return text + (", use_layout=True" if self.use_layout else "")
 
-    def _fetch(self, ids: npt.NDArray[np.uint64]) -> FloatArray:
-        """The rows of flat ids, zero for padding, in one round trip of distinct rows."""
+    def _fetch(
+        self, ids: npt.NDArray[np.uint64], shape: tuple[int, ...]
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """The rows of flat ids, zero for padding and what was dropped, and which were not dropped.
+
+        One round trip.
+        """
+        if self.use_layout:
+            rows, kept = self._fetch_bag(ids)
+        else:
+            rows, kept = self._fetch_distinct(ids), np.ones(ids.shape, dtype=np.bool_)
+        self.last_kept = kept.reshape(shape)
+        return rows, kept
+
+    def _fetch_bag(self, ids: npt.NDArray[np.uint64]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """By the source's layout. Repeats go along: they decide what is dropped."""
+        rows = np.zeros((ids.size, self.embedding_dim), dtype=np.float32)
+        kept = np.ones(ids.shape, dtype=np.bool_)
+        wanted = np.full(ids.shape, True) if self.padding_idx is None else ids != self.padding_idx
+        bag = cast(BagSource, self.source).lookup_bag(ids[wanted])
+        rows[wanted], kept[wanted] = bag.rows, bag.kept
+        return rows, kept
+
+    def _fetch_distinct(self, ids: npt.NDArray[np.uint64]) -> FloatArray:
+        """Padded to ``max_ids`` distinct rows."""
         # Padding and repeats are dropped only after the padded size is fixed: it then depends on
         # the input's shape, which the model's author chose, and not on what the user did.
         bound = default_max_ids(ids.size) if self.max_ids is None else self.max_ids
@@ -139,6 +189,15 @@ class PrivateEmbedding(_Layer):
         padding_idx: the id that stands for "nothing": its row is not fetched and comes back as
             zeros, as in a freshly made ``torch.nn.Embedding``. May be negative, as there.
         max_ids: most *distinct* ids in one call, padding aside.
+        use_layout: ask by the table's layout. A call is then one inference: it sends what the
+            layout fixes, whatever the input and its shape are, of at most the layout's ``ids_max``
+            elements, padding aside. Rows that do not fit are dropped: they come back as zeros,
+            and ``last_kept`` says which. Tell the model by training it with such rows dropped, or
+            tune the layout until few enough are (``hushtable tune``).
+
+    Attributes:
+        last_kept: bool in the shape of the last input: False where a row was dropped. Padding
+            counts as kept.
 
     Example:
         >>> layer = PrivateEmbedding(client, padding_idx=0, max_ids=64)  # doctest: +SKIP
@@ -151,19 +210,22 @@ class PrivateEmbedding(_Layer):
         source: RowSource,
         padding_idx: int | None = None,
         max_ids: int | None = None,
+        use_layout: bool = False,
     ) -> None:
-        super().__init__(source, padding_idx, max_ids)
+        super().__init__(source, padding_idx, max_ids, use_layout)
 
     def forward(self, input: Ids) -> Any:
         """The rows of ``input`` (integers of any shape ``[*]``): float32 ``[*, dim]``.
 
         Raises:
             IdOutOfRange: an id that is no row of the table; nothing was sent.
-            TooManyIds: more distinct ids than ``max_ids``; nothing was sent.
+            TooManyIds: more distinct ids than ``max_ids``, more ids than the layout is made for;
+                nothing was sent.
             ServerError: a server did not answer.
         """
         ids, shape = flatten_ids(input)
-        return self._output(self._fetch(ids).reshape(*shape, self.embedding_dim), input)
+        rows, _ = self._fetch(ids, shape)
+        return self._output(rows.reshape(*shape, self.embedding_dim), input)
 
 
 class PrivateEmbeddingBag(_Layer):
@@ -178,6 +240,13 @@ class PrivateEmbeddingBag(_Layer):
         padding_idx: the id left out of every reduction (and of the mean's count).
         include_last_offset: ``offsets`` ends with the length of the input, as in CSR.
         max_ids: most *distinct* ids in one call, padding aside.
+        use_layout: ask by the table's layout, as for :class:`PrivateEmbedding`: all bags of a call
+            together are one inference. Rows that do not fit are left out of every reduction (and
+            of the mean's count), as if their ids were not in the bag.
+
+    Attributes:
+        last_kept: bool in the shape of the last input: False where a row was left out for want of
+            room. Padding counts as kept.
     """
 
     mode: Mode
@@ -190,9 +259,10 @@ class PrivateEmbeddingBag(_Layer):
         padding_idx: int | None = None,
         include_last_offset: bool = False,
         max_ids: int | None = None,
+        use_layout: bool = False,
     ) -> None:
         check_mode(mode)
-        super().__init__(source, padding_idx, max_ids)
+        super().__init__(source, padding_idx, max_ids, use_layout)
         self.mode = mode
         self.include_last_offset = include_last_offset
 
@@ -230,9 +300,23 @@ class PrivateEmbeddingBag(_Layer):
                     f"per_sample_weights must have the input's shape {shape}, not {weights.shape}"
                 )
             weights = weights.reshape(-1)
-        kept = None if self.padding_idx is None else ids != self.padding_idx
-        bags = reduce_bags(self._fetch(ids), bounds, self.mode, kept=kept, weights=weights)
+        rows, kept = self._fetch(ids, shape)
+        if self.padding_idx is not None:
+            kept = kept & (ids != self.padding_idx)
+        bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=weights)
         return self._output(bags, input)
+
+
+def _check_layout(source: RowSource, max_ids: int | None) -> None:
+    if max_ids is not None:
+        raise ConfigError("with use_layout the layout fixes what is sent: leave max_ids out")
+    if not isinstance(source, BagSource):
+        raise ConfigError(f"a {type(source).__name__} has no layout: leave use_layout out")
+    if source.layout is None:
+        raise NoLayout(
+            f"table {source.info.name!r} has no layout: leave use_layout out, or serve a bundle "
+            "that `hushtable tune --apply` has made"
+        )
 
 
 def _offset_array(offsets: Any | None) -> IntArray | None:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from . import _native, errors
+from ._types import LayoutInfo
 from .errors import ConfigError, Error, ServerUnavailable
 
 __all__ = [
@@ -79,6 +80,7 @@ class Serving:
         version: its version, in hex.
         url: where lookups are answered.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
+        layout: how whole inferences are answered, and what one costs; None without a layout.
     """
 
     side: str
@@ -86,6 +88,7 @@ class Serving:
     version: str
     url: str
     metrics_url: str | None
+    layout: LayoutInfo | None = None
 
 
 def make_certificates(
@@ -162,6 +165,7 @@ def serve(
         version=version,
         url=f"{scheme}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
+        layout=None if server.layout is None else LayoutInfo.of_facts(*server.layout),
     )
     parent = os.environ.get(_PARENT)
     with _stopped_by_signals(server):
@@ -341,7 +345,7 @@ class ServerProcess:
                 for line in stream:
                     record = _parse(line) if is_output else None
                     if record is not None and record.get("event") == "ready":
-                        ready.append(Serving(**{k: record[k] for k in Serving.__slots__}))
+                        ready.append(_serving(record))
                     elif record is not None and "error" in record:
                         self._error = _revive(record["error"])
                     else:
@@ -420,6 +424,12 @@ class ServerProcess:
     def __repr__(self) -> str:
         state = "not started" if self._serving is None else str(asdict(self._serving))
         return f"ServerProcess({state})"
+
+
+def _serving(record: Mapping[str, Any]) -> Serving:
+    """What a child printed as JSON when it was ready."""
+    layout = record["layout"] and LayoutInfo.of_record(record["layout"])
+    return Serving(**{**{name: record[name] for name in Serving.__slots__}, "layout": layout})
 
 
 def _revive(record: Mapping[str, Any]) -> Error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from . import _native
 from ._bags import FloatArray
 from ._ids import Ids, flatten_ids
-from ._types import Damage, TableInfo, VerifyReport
-from .errors import ConfigError
+from ._types import Bag, Damage, LayoutInfo, LookupStats, TableInfo, VerifyReport
+from .errors import ConfigError, NoLayout
 
 __all__ = ["Progress", "Table", "build_table", "verify_table"]
 
@@ -100,6 +101,44 @@ class Table:
         """
         del max_ids
         return self.rows(ids)
+
+    @property
+    def layout(self) -> LayoutInfo | None:
+        """How the table answers whole inferences; None without a layout."""
+        native = self._native.layout()
+        if native is None:
+            return None
+        costs = native.costs()
+        up = costs["up_left_bytes"] + costs["up_right_bytes"]
+        return LayoutInfo.of_facts(
+            native.to_json(),
+            costs["keys"],
+            up,
+            2 * costs["down_bytes"],
+            costs["stored_bytes"],
+            costs["map_bytes"],
+        )
+
+    def lookup_bag(self, ids: Ids) -> Bag:
+        """What :meth:`hushtable.Client.lookup_bag` gives, in the clear: nothing is hidden.
+
+        The same ids are dropped as there (where the layout drops at random: as many).
+
+        Raises:
+            NoLayout: the table has no layout.
+            IdOutOfRange, TooManyIds: as there.
+        """
+        native = self._native.layout()
+        if native is None:
+            raise NoLayout(f"table {self._info.name!r} has no layout: look rows up by rows()")
+        flat, shape = flatten_ids(ids)
+        rows = self._native.rows(flat)  # refuses ids that are no rows
+        offsets = np.array([0, flat.size], dtype=np.uint64)
+        kept = native.simulate(flat.astype(np.uint32), offsets, secrets.randbits(64))
+        rows[~kept] = 0.0
+        stats = LookupStats(flat.size, native.costs()["keys"], 0, 0, 0.0, 0.0, 0.0, 0)
+        dropped = np.unique(flat[~kept]).size
+        return Bag(rows.reshape(*shape, self._info.dim), kept.reshape(shape), dropped, stats)
 
     def __len__(self) -> int:
         return self._info.rows

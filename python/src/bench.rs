@@ -8,7 +8,7 @@ use hushtable_pir::dpf::{Domain, Group, KeyPair, expand_leaves};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape, floor};
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_serve::EndpointSpec;
-use hushtable_serve::load::LoadSpec;
+use hushtable_serve::load::{BagLoadSpec, LoadReport, LoadSpec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -197,6 +197,34 @@ pub(crate) fn load_server<'py>(
         ..LoadSpec::new(endpoint(url))
     };
     let report = py.detach(|| spec.run_blocking()).map_err(Failure::from)?;
+    report_fields(py, &report)
+}
+
+/// Loads both servers with whole inferences from this thread; fields as of `load_server`.
+#[pyfunction]
+#[pyo3(signature = (left, right, *, ca, clients, warmup, seconds))]
+pub(crate) fn load_bags<'py>(
+    py: Python<'py>,
+    left: String,
+    right: String,
+    ca: Option<PathBuf>,
+    clients: usize,
+    warmup: f64,
+    seconds: f64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let ca_pem = ca.map(std::fs::read).transpose()?;
+    let endpoint = |url| EndpointSpec::new(url, ca_pem.clone());
+    let spec = BagLoadSpec {
+        clients,
+        warmup: Duration::try_from_secs_f64(warmup).map_err(Failure::config)?,
+        duration: Duration::try_from_secs_f64(seconds).map_err(Failure::config)?,
+        ..BagLoadSpec::new(endpoint(left), endpoint(right))
+    };
+    let report = py.detach(|| spec.run_blocking()).map_err(Failure::from)?;
+    report_fields(py, &report)
+}
+
+fn report_fields<'py>(py: Python<'py>, report: &LoadReport) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     fields.set_item("queries_per_s", report.queries_per_s)?;
     fields.set_item("p50_ms", report.p50_ms)?;

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hushtable_serve::{ClientSpec, EndpointSpec, Identity, Lookup};
-use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1};
+use hushtable_pir::batch::Geometry;
+use hushtable_serve::{Bag, ClientSpec, EndpointSpec, Identity, Lookup, LookupStats};
+use hushtable_table::layout::Layout;
+use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use tokio::task::AbortHandle;
 
@@ -16,6 +18,11 @@ use crate::table::Facts;
 /// `(bytes_up, bytes_down, seconds, queue_seconds, answer_seconds, retries)`.
 type Costs = (u64, u64, f64, f64, f64, u32);
 type Rows<'py> = Bound<'py, PyArray2<f32>>;
+/// `(rows, kept, dropped, costs)`.
+type BagResult<'py> = (Rows<'py>, Bound<'py, PyArray1<bool>>, usize, Costs);
+/// `(layout.json, keys, bytes_up, bytes_down, stored_bytes, map_bytes)`: what
+/// `hushtable.LayoutInfo` is made of. Bytes of messages are of both servers together.
+pub(crate) type LayoutFacts = (String, u64, u64, u64, u64, u64);
 
 /// A client of two servers, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "Client")]
@@ -46,7 +53,7 @@ impl NativeClient {
     /// certificates are for, where that is not their URL's host.
     #[staticmethod]
     #[pyo3(signature = (left, right, *, ca, certificate, names, prg, insecure, connect_seconds,
-                        seconds))]
+                        seconds, layout_bytes_max))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn connect(
         py: Python<'_>,
@@ -59,6 +66,7 @@ impl NativeClient {
         insecure: bool,
         connect_seconds: f64,
         seconds: f64,
+        layout_bytes_max: u64,
     ) -> PyResult<Self> {
         let ca_pem = ca.as_deref().map(read_file).transpose()?;
         let identity = match certificate {
@@ -79,6 +87,7 @@ impl NativeClient {
             connect_max: duration("connect_timeout", connect_seconds)?,
             call_max: lookup_max,
             lookup_max,
+            layout_bytes_max,
             ..ClientSpec::new(endpoint(left, names.0), endpoint(right, names.1))
         };
         let session = py.detach(|| Session::connect(&spec))?;
@@ -93,13 +102,13 @@ impl NativeClient {
         max_ids: usize,
     ) -> PyResult<(Rows<'py>, Costs)> {
         let ids = ids.as_slice()?;
-        let lookup = self.session(py)?.lookup(py, ids, max_ids)?;
-        let values = py.detach(|| lookup.to_f32()).map_err(Failure::from)?;
-        Ok((into_rows(py, values, ids.len())?, costs(&lookup)))
+        let session = self.session(py)?;
+        let lookup = session.run(py, session.client().lookup(ids, max_ids))?;
+        lookup_result(py, &lookup, ids.len())
     }
 
-    /// Starts a lookup; `done(rows, costs, error)` is called on another thread when it is over,
-    /// with None for what there is not.
+    /// Starts a lookup; `done(result, error)` is called on another thread when it is over, with
+    /// what `lookup` returns or the error.
     fn start_lookup(
         &self,
         py: Python<'_>,
@@ -109,34 +118,59 @@ impl NativeClient {
     ) -> PyResult<NativeCall> {
         let ids = ids.as_slice()?.to_vec();
         let session = self.session(py)?;
-        let (runtime, client) = session.live();
-        let client = Arc::clone(client);
-        let task = runtime.spawn(async move {
-            let found = match client.lookup(&ids, max_ids).await {
-                Ok(lookup) => lookup.to_f32().map(|values| (values, costs(&lookup))),
-                Err(error) => Err(error),
-            };
-            // An interpreter that is shutting down waits for no lookup.
-            Python::try_attach(|py| {
-                let result = found
-                    .map_err(Failure::from)
-                    .map_err(PyErr::from)
-                    .and_then(|(values, costs)| Ok((into_rows(py, values, ids.len())?, costs)));
-                let called = match result {
-                    Ok((rows, costs)) => done.call1(py, (rows, costs, py.None())),
-                    Err(error) => done.call1(py, (py.None(), py.None(), error)),
-                };
-                if let Err(error) = called {
-                    error.write_unraisable(py, None);
-                }
-            });
-        });
-        Ok(NativeCall { task: task.abort_handle() })
+        let client = Arc::clone(session.client());
+        let call = async move {
+            let lookup = client.lookup(&ids, max_ids).await;
+            move |py: Python<'_>| {
+                let result = lookup_result(py, &lookup.map_err(Failure::from)?, ids.len())?;
+                Ok(result.into_pyobject(py)?.into_any().unbind())
+            }
+        };
+        Ok(start(&session, call, done))
+    }
+
+    /// The rows of a bag [ids, dim], which of them are there [ids], how many distinct ids were
+    /// dropped, and what it cost.
+    fn lookup_bag<'py>(
+        &self,
+        py: Python<'py>,
+        ids: PyReadonlyArray1<'py, u64>,
+    ) -> PyResult<BagResult<'py>> {
+        let ids = ids.as_slice()?;
+        let session = self.session(py)?;
+        let bag = session.run(py, session.client().fetch_bag(ids))?;
+        bag_result(py, bag)
+    }
+
+    /// As `start_lookup`, for `lookup_bag`.
+    fn start_bag(
+        &self,
+        py: Python<'_>,
+        ids: PyReadonlyArray1<'_, u64>,
+        done: Py<PyAny>,
+    ) -> PyResult<NativeCall> {
+        let ids = ids.as_slice()?.to_vec();
+        let session = self.session(py)?;
+        let client = Arc::clone(session.client());
+        let call = async move {
+            let bag = client.fetch_bag(&ids).await;
+            move |py: Python<'_>| {
+                let result = bag_result(py, bag.map_err(Failure::from)?)?;
+                Ok(result.into_pyobject(py)?.into_any().unbind())
+            }
+        };
+        Ok(start(&session, call, done))
+    }
+
+    /// The layout that bags are asked by; see `LayoutFacts`.
+    fn layout(&self, py: Python<'_>) -> PyResult<Option<LayoutFacts>> {
+        let layout = self.session(py)?.client().layout().map_err(Failure::from)?;
+        Ok(layout.map(|layout| layout_facts(&layout)))
     }
 
     /// The table at both servers, and the most keys that one lookup may have.
     fn facts(&self, py: Python<'_>) -> PyResult<(Facts, usize)> {
-        let info = self.session(py)?.live().1.info();
+        let info = self.session(py)?.client().info();
         let facts = (
             info.name,
             info.shape.rows(),
@@ -180,8 +214,45 @@ fn into_rows(py: Python<'_>, values: Vec<f32>, count: usize) -> PyResult<Rows<'_
     values.into_pyarray(py).reshape([count, dim])
 }
 
-fn costs(lookup: &Lookup) -> Costs {
-    let stats = &lookup.stats;
+fn lookup_result<'py>(
+    py: Python<'py>,
+    lookup: &Lookup,
+    count: usize,
+) -> PyResult<(Rows<'py>, Costs)> {
+    let values = py.detach(|| lookup.to_f32()).map_err(Failure::from)?;
+    Ok((into_rows(py, values, count)?, costs(&lookup.stats)))
+}
+
+fn bag_result(py: Python<'_>, bag: Bag) -> PyResult<BagResult<'_>> {
+    let values = py.detach(|| bag.to_f32()).map_err(Failure::from)?;
+    let rows = into_rows(py, values, bag.kept.len())?;
+    Ok((rows, bag.kept.into_pyarray(py), bag.dropped, costs(&bag.stats)))
+}
+
+/// Makes a call on the session's thread. What it ends with is turned into Python's objects once the
+/// interpreter is at hand, and given to `done(result, error)`.
+fn start<F, R>(session: &Session, call: F, done: Py<PyAny>) -> NativeCall
+where
+    F: Future<Output = R> + Send + 'static,
+    R: FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
+{
+    let task = session.spawn(async move {
+        let result = call.await;
+        // An interpreter that is shutting down waits for no lookup.
+        Python::try_attach(|py| {
+            let called = match result(py) {
+                Ok(result) => done.call1(py, (result, py.None())),
+                Err(error) => done.call1(py, (py.None(), error)),
+            };
+            if let Err(error) = called {
+                error.write_unraisable(py, None);
+            }
+        });
+    });
+    NativeCall { task }
+}
+
+fn costs(stats: &LookupStats) -> Costs {
     (
         stats.sent_bytes,
         stats.received_bytes,
@@ -190,6 +261,13 @@ fn costs(lookup: &Lookup) -> Costs {
         stats.answer.as_secs_f64(),
         stats.retries,
     )
+}
+
+pub(crate) fn layout_facts(layout: &Layout) -> LayoutFacts {
+    let costs = Geometry::new(layout).costs(layout);
+    let up = costs.up_left_bytes + costs.up_right_bytes;
+    let down = 2 * costs.down_bytes;
+    (layout.to_json(), costs.keys, up, down, costs.stored_bytes, costs.map_bytes)
 }
 
 fn read_file(path: &std::path::Path) -> Result<Vec<u8>, Failure> {

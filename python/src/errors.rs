@@ -99,7 +99,14 @@ impl From<Failure> for PyErr {
 
 impl From<hushtable_table::Error> for Failure {
     fn from(error: hushtable_table::Error) -> Self {
-        Self::new("TableError", error)
+        // The bundle's error names the file, the layout's the class and its facts.
+        let text = error.to_string();
+        match error {
+            hushtable_table::Error::Layout { source, .. } => {
+                Self { message: text, ..source.into() }
+            }
+            _ => Self::new("TableError", text),
+        }
     }
 }
 
@@ -174,7 +181,7 @@ impl From<PirError> for Failure {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let class = match &error {
-            ServeError::Pir(_) | ServeError::Table { .. } => "",
+            ServeError::Pir(_) | ServeError::Table { .. } | ServeError::Bag(_) => "",
             ServeError::Refused { refusal, .. } => refusal_class(refusal),
             ServeError::Exposed { .. }
             | ServeError::Setting { .. }
@@ -187,7 +194,9 @@ impl From<ServeError> for Failure {
             | ServeError::Certificate { .. }
             | ServeError::Prg { .. } => "ConfigError",
             ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
-            ServeError::TablesDiffer { .. } => "VersionMismatch",
+            ServeError::TablesDiffer { .. } | ServeError::LayoutsDiffer { .. } => "VersionMismatch",
+            ServeError::NoLayout { .. } => "NoLayout",
+            ServeError::LayoutBytes { .. } => "LayoutError",
             ServeError::MaxIds { .. } => "TooManyIds",
             ServeError::Unavailable { url, reason } if is_tls_failure(url, reason) => "TlsError",
             ServeError::Unavailable { .. } => "ServerUnavailable",
@@ -205,12 +214,18 @@ impl From<ServeError> for Failure {
                 Self::new(class, format!("{url} closed the connection ({reason}): {text}"))
             }
             ServeError::Pir(error) => error.into(),
-            ServeError::Table { source, .. } => Self::new("TableError", source),
+            ServeError::Bag(error) => error.into(),
+            ServeError::Table { source, .. } => source.into(),
             ServeError::MaxIds { max_ids, keys_max } => {
                 failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
             }
             ServeError::TablesDiffer { left_version, right_version, .. } => {
                 failure.text("left", left_version).text("right", right_version)
+            }
+            ServeError::LayoutsDiffer { versions, .. } => {
+                let [left, right] =
+                    versions.map(|version| version.map_or_else(String::new, |v| v.to_string()));
+                failure.text("left", left).text("right", right)
             }
             ServeError::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } => {
                 failure.seconds("retry_after", retry_after.as_secs_f64())
@@ -227,7 +242,11 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Busy { .. } => "ServerBusy",
         Refusal::Draining => "ServerUnavailable",
-        Refusal::BadKey { .. } | Refusal::WrongDomain { .. } => "KeyFormatError",
+        Refusal::BadBag { .. } | Refusal::BadKey { .. } | Refusal::WrongDomain { .. } => {
+            "KeyFormatError"
+        }
+        Refusal::LayoutSkew { .. } => "VersionMismatch",
+        Refusal::NoLayout => "NoLayout",
         Refusal::WrongSide { .. } => "SwappedServers",
         Refusal::VersionSkew { .. } => "VersionMismatch",
         Refusal::TooManyKeys { .. } => "TooManyIds",

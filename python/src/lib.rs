@@ -20,7 +20,7 @@ use pyo3::pymodule;
 mod _native {
     #[pymodule_export]
     use super::bench::{
-        NativeBench, expand_seconds, instruction_ns, load_server, platforms, prg_names,
+        NativeBench, expand_seconds, instruction_ns, load_bags, load_server, platforms, prg_names,
         read_gb_per_s,
     };
     #[pymodule_export]

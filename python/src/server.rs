@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
+use crate::client::{LayoutFacts, layout_facts};
 use crate::errors::Failure;
 
 /// A server on threads of its own.
@@ -20,6 +21,7 @@ pub(crate) struct NativeServer {
     addr: SocketAddr,
     metrics_addr: Option<SocketAddr>,
     table: (String, String),
+    layout: Option<LayoutFacts>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     events: Mutex<Receiver<Event>>,
 }
@@ -59,6 +61,12 @@ impl NativeServer {
         self.table.clone()
     }
 
+    /// The table's layout; see `LayoutFacts`.
+    #[getter]
+    fn layout(&self) -> Option<LayoutFacts> {
+        self.layout.clone()
+    }
+
     /// Waits up to `seconds` for news: "ready", "stopped", or None.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<&'static str>> {
         let limit = Duration::try_from_secs_f64(seconds).map_err(Failure::config)?;
@@ -90,6 +98,7 @@ impl NativeServer {
         raise_file_limit();
         let table = hushtable_table::Table::open(&spec.table)?;
         let facts = (table.name().to_owned(), table.version().to_string());
+        let layout = table.layout().map(|layout| layout_facts(layout));
         let io_threads = spec.io_threads;
         let server = Server::of_table(spec, table)?;
         let (stop, stopped) = oneshot::channel();
@@ -108,6 +117,7 @@ impl NativeServer {
                 addr,
                 metrics_addr,
                 table: facts,
+                layout,
                 stop: Mutex::new(Some(stop)),
                 events: Mutex::new(events),
             }),

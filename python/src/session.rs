@@ -4,9 +4,10 @@ use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hushtable_serve::{ClientSpec, Lookup, LookupClient};
+use hushtable_serve::{ClientSpec, Error, LookupClient};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::errors::Failure;
@@ -38,21 +39,33 @@ impl Session {
         self.process == process::id()
     }
 
-    pub(crate) fn live(&self) -> (&Runtime, &Arc<LookupClient>) {
+    pub(crate) fn client(&self) -> &Arc<LookupClient> {
+        &self.live().1
+    }
+
+    fn live(&self) -> &(Runtime, Arc<LookupClient>) {
         match &self.live {
-            Some((runtime, client)) => (runtime, client),
+            Some(live) => live,
             None => unreachable!("a session is emptied when it is dropped"),
         }
     }
 
-    /// Looks `ids` up on the calling thread, which turns to the interpreter's signals now and then.
-    pub(crate) fn lookup(&self, py: Python<'_>, ids: &[u64], max_ids: usize) -> PyResult<Lookup> {
-        let (runtime, client) = self.live();
-        let mut lookup = Box::pin(client.lookup(ids, max_ids));
+    /// Makes a call on the session's thread.
+    pub(crate) fn spawn(&self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.live().0.spawn(call).abort_handle()
+    }
+
+    /// Makes a call on the calling thread, which turns to the interpreter's signals now and then.
+    pub(crate) fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl Future<Output = Result<T, Error>> + Send,
+    ) -> PyResult<T> {
+        let runtime = &self.live().0;
+        let mut call = Box::pin(call);
         loop {
-            let turn = py.detach(|| {
-                runtime.block_on(async { timeout(SIGNALS_EVERY, lookup.as_mut()).await })
-            });
+            let turn = py
+                .detach(|| runtime.block_on(async { timeout(SIGNALS_EVERY, call.as_mut()).await }));
             match turn {
                 Ok(result) => return Ok(result.map_err(Failure::from)?),
                 Err(_) => py.check_signals()?,

@@ -76,6 +76,7 @@ def test_json_lines(bundle: Path) -> None:
             "version": hushtable.Table.open(bundle).info.version,
             "url": ready["url"],
             "metrics_url": ready["metrics_url"],
+            "layout": None,
         }
         assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
         server.terminate()

@@ -194,18 +194,16 @@ pub enum Error {
     /// The servers' tables have different layouts, or only one has any.
     #[error(
         "{left} serves layout {}, {right} serves {}: serve the same bundle from both",
-        version_or_none(left_version),
-        version_or_none(right_version)
+        version_or_none(&versions[0]),
+        version_or_none(&versions[1])
     )]
     LayoutsDiffer {
         /// The left URL.
         left: String,
-        /// The left table's layout.
-        left_version: Option<Version>,
         /// The right URL.
         right: String,
-        /// The right table's layout.
-        right_version: Option<Version>,
+        /// The layouts' versions: left's, right's.
+        versions: Box<[Option<Version>; 2]>,
     },
     /// The servers' table has no layout.
     #[error(

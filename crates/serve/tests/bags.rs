@@ -163,11 +163,9 @@ async fn layouts_that_cannot_be_asked_by_spare_lookups() {
         );
         let client = LookupClient::connect(&spec).await.unwrap();
         let error = client.fetch_bag(&[1]).await.unwrap_err();
-        let Error::LayoutsDiffer { left_version, right_version, .. } = &error else {
-            panic!("{error:?}")
-        };
-        assert_eq!(*left_version, laid_out().layout().map(|layout| layout.version()));
-        assert_eq!(*right_version, version);
+        let Error::LayoutsDiffer { versions, .. } = &error else { panic!("{error:?}") };
+        let left = laid_out().layout().map(|layout| layout.version());
+        assert_eq!(**versions, [left, version]);
         assert!(client.layout().is_err());
         assert_eq!(client.lookup(&[1], 1).await.unwrap().rows, row(&table(ROWS, 4, 1), 1));
     }
@@ -262,7 +260,8 @@ async fn requests_that_are_none_are_refused_for_what_they_are() {
     };
     let mut longer = right();
     longer.push(0);
-    let cases: [(&str, &[u8], Vec<u8>, Code, &str, &str); 12] = [
+    type Case<'a> = (&'a str, &'a [u8], Vec<u8>, Code, &'a str, &'a str);
+    let cases: [Case<'_>; 12] = [
         ("empty", &version, vec![], Code::InvalidArgument, "BAD_BAG", "length"),
         ("short", &version, right()[1..].into(), Code::InvalidArgument, "BAD_BAG", "length"),
         ("long", &version, longer, Code::InvalidArgument, "BAD_BAG", "length"),

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..client import TlsConfig, connect
+from ..client import MAX_LAYOUT_BYTES, TlsConfig, connect
 from ..errors import ConfigError
 from .output import Json, examples, print_json
 
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "hushtable lookup 3 14 159 --left https://a:4000 --right https://b:4000 --ca ca.pem",
             "hushtable lookup - --max-ids 64 --out rows.npy < ids.txt",
+            "hushtable lookup 3 14 159 --bag",
         )
     )(lookup)
 
@@ -55,6 +56,14 @@ def lookup(
             envvar="HUSHTABLE_MAX_IDS",
         ),
     ] = None,
+    bag: Annotated[
+        bool,
+        typer.Option(
+            "--bag",
+            help="Ask by the table's layout: what is sent is the same for all bags of ids. Ids "
+            "that do not fit are dropped, and named.",
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option(help="Seconds the lookup may take.", envvar="HUSHTABLE_TIMEOUT")
     ] = 30.0,
@@ -74,11 +83,26 @@ def lookup(
     wanted = _parse(sys.stdin.read().split() if ids == ["-"] else ids)
     if (certificate or key) and ca is None:
         raise ConfigError("a client certificate is for https: give --ca too")
+    if bag and max_ids is not None:
+        raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
     tls = TlsConfig(ca, certificate, key) if ca else None
     with connect(
-        left, right, tls=tls, max_ids=max_ids, timeout=timeout, prg=prg, insecure=insecure
+        left,
+        right,
+        tls=tls,
+        max_ids=max_ids,
+        timeout=timeout,
+        prg=prg,
+        insecure=insecure,
+        # A layout that is not asked by need not be fetched.
+        max_layout_bytes=MAX_LAYOUT_BYTES if bag else 0,
     ) as client:
-        rows, stats = client.lookup_with_stats(wanted)
+        if bag:
+            found = client.lookup_bag(wanted)
+            rows, kept, stats = found.rows, found.kept, found.stats
+        else:
+            rows, stats = client.lookup_with_stats(wanted)
+            kept = np.ones(wanted.shape, dtype=np.bool_)
         info = client.info
     if out is not None:
         np.save(out, rows)
@@ -88,6 +112,8 @@ def lookup(
             "ids": wanted.tolist(),
             "stats": dataclasses.asdict(stats),
         }
+        if bag:
+            record["kept"] = kept.tolist()
         if out is None:
             # JSON has no NaN: where a row holds one, it says null.
             values = rows.astype(object)
@@ -99,15 +125,23 @@ def lookup(
         return
     if out is None:
         with np.printoptions(precision=4, suppress=True, threshold=16, edgeitems=4, linewidth=120):
-            for id_, row in zip(wanted.tolist(), rows, strict=True):
-                print(f"{id_}\t{row}")
+            for id_, row, is_kept in zip(wanted.tolist(), rows, kept, strict=True):
+                print(f"{id_}\t{row if is_kept else 'dropped'}")
     else:
         print(f"{len(rows)} rows x {info.dim} written to {out}")
+    if not kept.all():
+        dropped = np.unique(wanted[~kept])
+        print(f"# dropped for want of room: {_clipped(dropped.tolist())}", file=sys.stderr)
     print(
         f"# {stats.keys} keys a server, {stats.bytes_up:,} B up, {stats.bytes_down:,} B down, "
         f"{stats.seconds * 1e3:.1f} ms",
         file=sys.stderr,
     )
+
+
+def _clipped(ids: list[int], most: int = 16) -> str:
+    text = ", ".join(str(id_) for id_ in ids[:most])
+    return text if len(ids) <= most else f"{text} and {len(ids) - most} more"
 
 
 def _parse(words: list[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

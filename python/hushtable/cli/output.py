@@ -14,6 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
+from .._types import LayoutInfo
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -25,6 +27,19 @@ def examples(*lines: str) -> str:
 def unfold(text: str) -> str:
     """Paragraphs of one line each."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def describe_layout(layout: LayoutInfo) -> str:
+    """One line: which layout, and what an inference by it costs."""
+    parts = ", ".join(
+        f"{part.name} {part.rows:,} rows in {part.bins:,} bins x {part.queries}"
+        for part in layout.parts
+    )
+    return (
+        f"version {layout.version[:16]} ({parts}): an inference of up to {layout.ids_max:,} ids "
+        f"is {layout.keys:,} keys, {layout.bytes_up:,} B up, {layout.bytes_down:,} B down; "
+        f"clients keep {layout.map_bytes:,} B"
+    )
 
 
 def print_json(record: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from .. import _native
 from ..errors import ConfigError
 from ..server import ServerTls, Serving
 from ..server import serve as run_server
-from .output import Json, examples, print_json
+from .output import Json, describe_layout, examples, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -97,6 +97,14 @@ def serve(
     queue_keys_max: Annotated[
         int | None, _option("Most keys that wait; beyond, BUSY. Default: 16384.", "queue_keys_max")
     ] = None,
+    batch_bags_max: Annotated[
+        int | None,
+        _option("Most inferences in a pass. Default: what the engine does best.", "batch_bags_max"),
+    ] = None,
+    queue_bags_max: Annotated[
+        int | None,
+        _option("Most inferences that wait; beyond, BUSY. Default: 1024.", "queue_bags_max"),
+    ] = None,
     inflight_bytes_max: Annotated[
         int | None,
         _option(
@@ -138,8 +146,9 @@ def serve(
 ) -> None:
     """Serve a bundle as the left or the right server, until SIGTERM or Ctrl-C.
 
-    Once ready, one line on standard output says side, table, version and URL. Every option may also
-    come from the environment, as HUSHTABLE_ and its name: HUSHTABLE_QUEUE_KEYS_MAX=4096.
+    Once ready, one line on standard output says side, table, version and URL; another, where the
+    table has a layout, what one inference by it costs. Every option may also come from the
+    environment, as HUSHTABLE_ and its name: HUSHTABLE_QUEUE_KEYS_MAX=4096.
     """
     given = {
         "table": bundle and str(bundle),
@@ -153,6 +162,8 @@ def serve(
         "batch_keys_max": batch_keys_max,
         "keys_per_request_max": keys_per_request_max,
         "queue_keys_max": queue_keys_max,
+        "batch_bags_max": batch_bags_max,
+        "queue_bags_max": queue_bags_max,
         "inflight_bytes_max": inflight_bytes_max,
         "connections_max": connections_max,
         "streams_per_connection_max": streams_per_connection_max,
@@ -184,6 +195,8 @@ def serve(
             f"version {serving.version[:16]} at {serving.url}{metrics}",
             flush=True,
         )
+        if serving.layout is not None:
+            print(f"layout {describe_layout(serving.layout)}", flush=True)
 
     run_server(bundle_path, chosen_side, tls=_tls(tls), on_ready=on_ready, **settings)
     if json:

@@ -14,7 +14,15 @@ from typing import Annotated
 import typer
 
 from ..table import Table, build_table, verify_table
-from .output import Json, examples, print_facts, print_json, progress_bar
+from .output import (
+    Json,
+    describe_layout,
+    examples,
+    print_facts,
+    print_json,
+    print_table,
+    progress_bar,
+)
 
 app = typer.Typer(
     help="Build, describe and check table bundles.", no_args_is_help=True, rich_markup_mode="rich"
@@ -81,12 +89,21 @@ def _killable() -> Iterator[None]:
     )
 )
 def info(bundle: Bundle, json: Json = False) -> None:
-    """Print a bundle's name, shape and version."""
-    facts = _facts(bundle)
+    """Print a bundle's name, shape and version, and its layout's costs if it has one."""
+    facts, layout = _facts(bundle), Table.open(bundle).layout
     if json:
-        print_json(facts)
-    else:
-        print_facts(facts)
+        print_json({**facts, "layout": None if layout is None else dataclasses.asdict(layout)})
+        return
+    print_facts({**facts, "layout": "none" if layout is None else layout.version})
+    if layout is not None:
+        print_table(
+            ["part", "rows", "bins", "queries", "hashes", "companions"],
+            [
+                [part.name, *(f"{number:,}" for number in dataclasses.astuple(part)[1:])]
+                for part in layout.parts
+            ],
+        )
+        print(f"layout {describe_layout(layout)}")
 
 
 @app.command(

@@ -23,7 +23,7 @@ pub(super) enum Bags {
     /// Neither has one.
     None,
     /// They have different ones.
-    Differ { left: Option<Version>, right: Option<Version> },
+    Differ([Option<Version>; 2]),
     /// It is larger than the client fetches.
     TooLarge { bytes: u64, bytes_max: u64 },
     /// Both have this one.
@@ -76,7 +76,7 @@ impl Bags {
         let info = match (versions, l.layout) {
             ([None, None], _) => return Ok(Self::None),
             ([Some(a), Some(b)], Some(info)) if a == b => info,
-            ([left, right], _) => return Ok(Self::Differ { left, right }),
+            (versions, _) => return Ok(Self::Differ(versions)),
         };
         if info.bytes > bytes_max {
             return Ok(Self::TooLarge { bytes: info.bytes, bytes_max });
@@ -185,8 +185,8 @@ impl LookupClient {
         Err(match *bags {
             Bags::Ready(ref inference) => return Ok(inference),
             Bags::None => Error::NoLayout { left, right },
-            Bags::Differ { left: left_version, right: right_version } => {
-                Error::LayoutsDiffer { left, left_version, right, right_version }
+            Bags::Differ(versions) => {
+                Error::LayoutsDiffer { left, right, versions: Box::new(versions) }
             }
             Bags::TooLarge { bytes, bytes_max } => {
                 Error::LayoutBytes { url: left, bytes, bytes_max }
