@@ -1,6 +1,6 @@
 //! What a trace says about a table: which rows are hot, and which are read together.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use super::permutation::mix;
@@ -72,8 +72,11 @@ pub struct Profile {
 /// Bags of one row that are looked at for what is read with it: a sample of this size leaves the
 /// order of the most frequent companions of a very hot row all but unchanged.
 const BAGS_MAX: usize = 4_096;
-/// The same where rows are spread over bins, which is done for many layouts.
+/// The same where rows are spread over bins, which is done for many layouts: and no more reads of
+/// bags in all than this.
 const SPREAD_BAGS_MAX: usize = 256;
+const SPREAD_READS_MAX: usize = 1 << 24;
+const NOWHERE: u32 = u32::MAX;
 const KEPT_COMPANIONS: usize = 16;
 /// Progress is told at every so many rows.
 const PROGRESS_ROWS: usize = 4_096;
@@ -216,29 +219,44 @@ impl Profile {
     pub fn spread(&self, ids: &[u32], bins: usize) -> Vec<u32> {
         let bins = bins.clamp(1, ids.len().max(1));
         let bin_rows = ids.len().div_ceil(bins);
+        let ids_a_bag = self.trace.ids.len().div_ceil(self.trace.bag_count()).max(1);
+        let bags_max = (SPREAD_READS_MAX / ids_a_bag / ids.len().max(1)).clamp(8, SPREAD_BAGS_MAX);
         let mut members: Vec<Vec<u32>> = vec![Vec::new(); bins];
         let mut reads = vec![0u64; bins];
-        let mut bin_of: HashMap<u32, u32> = HashMap::with_capacity(ids.len());
-        let mut meets = vec![0u64; bins];
+        let mut bin_of = vec![NOWHERE; self.rows as usize];
+        let mut meets = vec![0u32; bins];
+        let mut met: Vec<usize> = Vec::new();
         // Bins are cut off a list in order, so that only the last ones may be short.
         let capacity = |bin: usize| (ids.len() - (bin * bin_rows).min(ids.len())).min(bin_rows);
+        let mut with_room: BTreeSet<(u64, usize, usize)> =
+            (0..bins).filter(|&bin| capacity(bin) > 0).map(|bin| (0, 0, bin)).collect();
         for &id in ids {
-            meets.fill(0);
-            for bag in self.bags_of(id, SPREAD_BAGS_MAX) {
-                for other in self.trace.bag(bag as usize) {
-                    if let Some(&bin) = bin_of.get(other) {
-                        meets[bin as usize] += 1;
+            met.drain(..).for_each(|bin| meets[bin] = 0);
+            for bag in self.bags_of(id, bags_max) {
+                for &other in self.trace.bag(bag as usize) {
+                    let bin = bin_of[other as usize];
+                    if bin != NOWHERE {
+                        let meets = &mut meets[bin as usize];
+                        if *meets == 0 {
+                            met.push(bin as usize);
+                        }
+                        *meets += 1;
                     }
                 }
             }
-            let room = (0..bins).filter(|&bin| members[bin].len() < capacity(bin));
-            let Some(bin) = room.min_by_key(|&bin| (meets[bin], reads[bin], members[bin].len()))
-            else {
-                break;
-            };
+            // Few bins are met: the first of the least read is most often one that is not.
+            let unmet = with_room.iter().find(|(_, _, bin)| meets[*bin] == 0);
+            let fewest =
+                || with_room.iter().min_by_key(|&&(reads, len, bin)| (meets[bin], reads, len));
+            let Some(&place) = unmet.or_else(fewest) else { break };
+            with_room.remove(&place);
+            let bin = place.2;
             members[bin].push(id);
             reads[bin] += u64::from(self.counts[id as usize]);
-            bin_of.insert(id, bin as u32);
+            bin_of[id as usize] = bin as u32;
+            if members[bin].len() < capacity(bin) {
+                with_room.insert((reads[bin], members[bin].len(), bin));
+            }
         }
         members.concat()
     }
