@@ -40,10 +40,16 @@ class Figures:
     def __len__(self) -> int:
         return len(self.drop)
 
+    @classmethod
+    def join(cls, figures: Sequence[Figures]) -> Figures:
+        """Those of all, one after the other."""
+        return cls(
+            *(np.concatenate(columns) for columns in zip(*map(_columns, figures), strict=True))
+        )
+
     def take(self, which: npt.NDArray[np.intp]) -> Figures:
         """Some of the layouts."""
-        columns = (self.batch_ms, self.latency_ms, self.comm_kb, self.prf_calls, self.drop)
-        return Figures(*(column[which] for column in columns))
+        return Figures(*(column[which] for column in _columns(self)))
 
     def logs(self) -> FloatArray:
         """Logarithms of time, communication, PRF calls and drop, float64 [layouts, 4]."""
@@ -51,6 +57,16 @@ class Figures:
         columns = (self.batch_ms, self.comm_kb, self.prf_calls, drop)
         logs: FloatArray = np.log(np.stack(columns, axis=1))
         return logs
+
+
+def _columns(figures: Figures) -> tuple[FloatArray, ...]:
+    return (
+        figures.batch_ms,
+        figures.latency_ms,
+        figures.comm_kb,
+        figures.prf_calls,
+        figures.drop,
+    )
 
 
 @dataclass(frozen=True, slots=True)

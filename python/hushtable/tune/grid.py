@@ -48,15 +48,13 @@ class Space:
         return (
             bool(spec.parts)
             and spec.keys <= _KEYS_MAX
-            and all(
-                1 <= part.bins <= part.rows <= self.rows
-                and 1 <= part.queries <= 4096
-                and 1 <= part.hashes <= 3
-                and 0 <= part.companions <= self.companions_max
-                for part in spec.parts
-            )
-            and (spec.hot is None or spec.hot.rows < self.rows or spec.full is None)
+            and all(map(self._holds, spec.parts))
+            and (spec.hot is None or spec.hot.rows <= self.hot_rows_max(spec.full is None))
         )
+
+    def hot_rows_max(self, is_alone: bool) -> int:
+        """Most hot rows: with a full part all but one, alone half of them."""
+        return max(self.rows // 2 if is_alone else self.rows - 1, 1)
 
     def full_parts(self, counts: IntArray) -> list[PartSpec]:
         """Full parts for bags of which ``counts`` distinct ids are left for them."""
@@ -103,47 +101,56 @@ class Space:
                         _collocated(hot, count, share), _collocated(full, count, share)
                     )
 
-    def beside(self, spec: LayoutSpec) -> Iterator[LayoutSpec]:
-        """Layouts one step from ``spec``: the bins, queries, rows or companions of one part.
+    def around(self, spec: LayoutSpec) -> tuple[list[PartSpec | None], list[PartSpec | None]]:
+        """Hot and full parts like those of ``spec``, itself among them: any pair is a layout."""
+        hots: list[PartSpec | None] = [None]
+        if spec.hot is not None:
+            most = self.hot_rows_max(spec.full is None)
+            sizes = {min(round(spec.hot.rows * share), most) for share in _ROWS_BESIDE}
+            hots = [
+                part
+                for rows in sorted(sizes)
+                for part in _part_around(replace(spec.hot, rows=max(rows, 1)))
+                if self._holds(part)
+            ]
+        fulls: list[PartSpec | None] = [None]
+        if spec.full is not None:
+            fulls = [part for part in _part_around(spec.full) if self._holds(part)]
+        return hots, fulls
 
-        Both parts' bins are also moved at once, one up and one down.
-        """
-        hot, full = spec.hot, spec.full
-        found = []
-        if full is not None:
-            found += [self.layout(hot, part) for part in _part_beside(full)]
-        if hot is not None:
-            found += [self.layout(part, full) for part in _part_beside(hot)]
-            for rows in (round(hot.rows / 1.4), round(hot.rows * 1.4)):
-                if rows < self.rows:
-                    found.append(self.layout(replace(hot, rows=rows), full))
-        if hot is not None and full is not None:
-            for share in (0.8, 1.25):
-                found.append(self.layout(_scaled(hot, share), _scaled(full, 1 / share)))
-                found.append(self.layout(_scaled(hot, share), _scaled(full, share)))
-        yield from (other for other in found if other != spec and self.fits(other))
+    def _holds(self, part: PartSpec) -> bool:
+        return (
+            1 <= part.bins <= part.rows <= self.rows
+            and 1 <= part.queries <= 4096
+            and 1 <= part.hashes <= 3
+            and 0 <= part.companions <= self.companions_max
+        )
 
 
-def _part_beside(part: PartSpec) -> Iterator[PartSpec]:
-    for share in (0.7, 0.88, 1.14, 1.4):
-        yield _scaled(part, share)
-    if part.hashes == 1:
-        for queries in (part.queries - 1, part.queries + 1):
-            if queries:
-                yield replace(part, queries=queries)
-        if part.queries > 1:  # as many keys in more bins cost less work
-            yield replace(_scaled(part, 1.6), queries=part.queries // 2)
+_ROWS_BESIDE = (0.4, 0.7, 0.85, 1.0, 1.2, 1.5, 2.5)
+_BINS_BESIDE = (0.45, 0.65, 0.8, 0.9, 1.0, 1.12, 1.3, 1.6, 2.2)
+
+
+def _part_around(part: PartSpec) -> list[PartSpec]:
+    """Parts with somewhat other bins, queries and companions."""
+    queries = {part.queries, part.queries + 1, max(part.queries - 1, 1)}
+    if part.hashes > 1:
+        queries = {part.queries}
+    companions = {part.companions}
     if part.companions:
-        for companions in (part.companions - 1, part.companions + 1, part.companions * 2):
-            if companions:
-                yield replace(part, companions=companions)
-
-
-def _scaled(part: PartSpec, share: float) -> PartSpec:
-    bins = max(round(part.bins * share), part.bins + (1 if share > 1 else -1), 1)
-    if share < 1:
-        bins = max(min(round(part.bins * share), part.bins - 1), 1)
-    return replace(part, bins=min(bins, part.rows))
+        companions |= {part.companions + 1, max(part.companions - 1, 1)}
+    found = []
+    for count in sorted(queries):
+        # Other queries go with as many keys.
+        bins = {round(part.keys / count * share) for share in _BINS_BESIDE}
+        bins |= {part.bins - 1, part.bins + 1} if count == part.queries else set()
+        found += [
+            replace(part, bins=min(bin_count, part.rows), queries=count, companions=others)
+            for bin_count in sorted(bins)
+            if bin_count > 0
+            for others in sorted(companions)
+        ]
+    return found
 
 
 def _collocated(part: PartSpec, companions: int, share: float) -> PartSpec:

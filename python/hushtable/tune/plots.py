@@ -4,6 +4,7 @@ Retrieval for On-Device Machine Learning Inference", for one table and trace."""
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ _OTHER = ("#777777", "*", ":")
 #: The paper's limits (§V-D), for figures whose limit is not among the budgets.
 _COMM_KB = 300.0
 _LATENCY_MS = 100.0
+_DROP_SHOWN_MAX = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ def _figures(result: TuneResult, limits: Limits) -> list[_Figure]:
 def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
     asks = result.quality_clear is not None and figure.y.name.startswith("model")
     shown = [p for p in result.points if figure.shows(p) and not (asks and p.quality is None)]
+    # What drops most accesses is of no use, and would take up half of the figure.
+    shown = [p for p in shown if p.drop <= _DROP_SHOWN_MAX] or shown
     for family in families_of(shown):
         colour, marker, line = _STYLES.get(family, _OTHER)
         points = _line([p for p in shown if p.family == family], figure)
@@ -229,14 +233,19 @@ def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
 
 
 def _log_scale(axis: Any, values: Sequence[float]) -> None:
-    """Powers of ten, with plain numbers beside the ticks; over a short range at 2 and 5 too."""
+    """Evenly by powers of ten, with plain numbers at the ticks: the more, the shorter the range."""
     ticker = importlib.import_module("matplotlib.ticker")
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    short = max(values) < 30 * min(values)
-    subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if max(values) < 4 * min(values) else (1.0, 2.0, 5.0)
-    axis.set_major_locator(ticker.LogLocator(subs=subs if short else (1.0,), numticks=12))
+    low, high = min(values) / 1.15, max(values) * 1.15
+    steps: tuple[float, ...] = (1.0,)
+    if high < 200 * low:
+        steps = (1.0, 2.0, 5.0) if high > 6 * low else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    axis.set_major_locator(ticker.FixedLocator([tick for tick in ticks if low <= tick <= high]))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _short_number(value)))
-    axis.set_minor_formatter(ticker.NullFormatter())
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.axes.set(**{f"{axis.axis_name}lim": (low, high)})
 
 
 def _short_number(value: float) -> str:

@@ -1,8 +1,8 @@
 """Costs and drops of layouts by arithmetic alone, to choose which are worth simulating.
 
 Costs are those of ``Layout.costs()`` to the byte (a test compares them). Drops are an estimate:
-distinct ids are taken to fall into bins at random, and what a hot bin has no room for to go to the
-full part. What the planner does is at least as good.
+distinct ids are taken to fall into bins at random, and the planner's choice
+among the ids of a full hot bin to be about as good as it can be.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ FloatArray = npt.NDArray[np.float64]
 _LEAF_ROWS_STEP = 16
 _REQUEST_HEADER_BYTES = 20
 
+#: Places that a hot id without room may be thought to choose from: fits what the planner does.
+_CHOICES = 4
 #: Bags that drops are estimated on.
-_BAGS_MAX = 256
+_BAGS_MAX = 128
 
 
 def layout_costs(spec: LayoutSpec, row_bytes: int) -> dict[str, int]:
@@ -98,6 +100,19 @@ def overflow(bins: int, queries: int, balls_max: int) -> FloatArray:
     return np.maximum(bins * excess, 0)
 
 
+def _left_over(part: PartSpec, balls_max: int) -> FloatArray:
+    """:func:`overflow` of a part; of one whose rows are stored twice or more, a guess."""
+    if part.hashes == 1:
+        return overflow(part.bins, part.queries, balls_max)
+    # Hardly any are lost until the bins are nearly full (for three hashes at 92 % of them), then
+    # all that are more.
+    room = (0.92 if part.hashes > 2 else 0.7) * part.keys
+    soft = 0.3 * np.sqrt(part.keys) + 0.1
+    over = (np.arange(balls_max + 1) - room) / soft
+    found: FloatArray = soft * np.logaddexp(0, over)
+    return found
+
+
 @functools.lru_cache(maxsize=4)
 def _log_factorials(count: int) -> FloatArray:
     return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, count + 1)))))
@@ -127,6 +142,8 @@ class Screen:
         self._ranks = [pairs[a:b, 1] for a, b in itertools.pairwise(starts)]
         self.distinct: IntArray = np.diff(starts).astype(np.int64)
         self._balls_max = int(self.distinct.max())
+        # Where the most frequent go first, those that are dropped mostly stand once in their bag.
+        self._accesses = len(few.ids)
         self._hot: dict[int, IntArray] = {}
 
     def hot_counts(self, rows: int) -> IntArray:
@@ -151,34 +168,31 @@ class Screen:
         )
 
     def drop(self, spec: LayoutSpec) -> float:
-        """The estimated share of distinct ids dropped, as if there were neither companions nor
-        more than one place for a row."""
-        waiting = self.distinct.astype(np.float64)
-        if spec.hot is not None:
-            waiting = self._past_hot(spec.hot)
-        if spec.full is not None:
-            waiting = self._left_over(spec.full, waiting)
-        return float(waiting.sum() / self.distinct.sum())
+        """The estimated share of accesses dropped, as if there were no companions."""
+        return float(self.drops([spec.hot], [spec.full])[0, 0])
 
-    def drops(self, hots: Sequence[PartSpec | None], fulls: Sequence[PartSpec]) -> FloatArray:
+    def drops(
+        self, hots: Sequence[PartSpec | None], fulls: Sequence[PartSpec | None]
+    ) -> FloatArray:
         """:meth:`drop` of every pair of a hot and a full part, float64 [hots, fulls]."""
-        tables = np.stack([overflow(full.bins, full.queries, self._balls_max) for full in fulls])
+        # Without a full part all that reaches it is dropped.
+        everything = np.arange(self._balls_max + 1, dtype=np.float64)
+        tables = np.stack(
+            [everything if full is None else _left_over(full, self._balls_max) for full in fulls]
+        )
+        room = np.array([[0 if full is None else full.keys] for full in fulls], dtype=np.float64)
         found = np.empty((len(hots), len(fulls)))
         for index, hot in enumerate(hots):
-            waiting = self._past_hot(hot) if hot is not None else self.distinct.astype(np.float64)
-            below = np.minimum(waiting.astype(np.int64), self._balls_max)
-            above = np.minimum(below + 1, self._balls_max)
-            rest = waiting - below
-            dropped = tables[:, below] * (1 - rest) + tables[:, above] * rest
-            found[index] = dropped.sum(axis=1) / self.distinct.sum()
+            cold, past = self.distinct, np.zeros(len(self.distinct))
+            if hot is not None:
+                counts = self.hot_counts(hot.rows)
+                cold = cold - counts
+                past = _left_over(hot, self._balls_max)[counts]
+            dropped = tables[:, cold]
+            placed = cold - dropped
+            # Of the hot ids of a bin that is too full, any may go to the full part, and which does
+            # is chosen by where there is room: hardly any fails until the full part is.
+            taken = np.minimum((placed + past / 2) / np.maximum(room, 1), 1.0)
+            dropped = dropped + np.maximum(past - (room - placed), past * taken**_CHOICES)
+            found[index] = dropped.sum(axis=1) / self._accesses
         return found
-
-    def _past_hot(self, hot: PartSpec) -> FloatArray:
-        """Of each bag the ids that are left for the full part."""
-        counts = self.hot_counts(hot.rows)
-        past: FloatArray = self.distinct - counts + self._left_over(hot, counts)
-        return past
-
-    def _left_over(self, part: PartSpec, counts: IntArray | FloatArray) -> FloatArray:
-        table = overflow(part.bins, part.queries, self._balls_max)
-        return np.interp(counts, np.arange(len(table)), table)

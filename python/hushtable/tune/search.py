@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,24 @@ from .goals import Figures, Goal, interleave, spread_out
 from .grid import Space
 from .screen import Screen
 from .spec import LayoutSpec, PartSpec
+from .surrogate import Surrogate
 from .trace import Trace
+
+FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["Search", "Simulator"]
 
 #: Called with what is being done, how much of it is, and how much there is.
 Report = Callable[[str, int, int], None]
 
+#: Hot parts, full parts, the figures of their pairs, and the estimated drops [hots, fulls].
+_Pairs = tuple[list[PartSpec | None], list[PartSpec | None], Figures, FloatArray]
+
 #: Shares of the evaluations that go to each family's first layouts; the rest refines.
 _FIRST = {"plain": 0.08, "hot": 0.16, "hot-only": 0.03, "collocated": 0.08, "hot+collocated": 0.16}
-_ROUNDS = 8
-#: How much faster a cuckoo code's drops fall with its bins than a plain part's.
-_CUCKOO_STEEPNESS = 4
+_ROUNDS = 12
+#: Goals at the budget's drop, which get half of the search.
+_FIRST_GOALS = 3
 
 
 def native_arrays(trace: Trace) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
@@ -88,6 +94,9 @@ class Search:
     evaluations: int
     report: Report
     _points: dict[LayoutSpec, Point] = field(default_factory=dict)
+    _surrogate: Surrogate = field(default_factory=Surrogate)
+    _around: dict[LayoutSpec, _Pairs] = field(default_factory=dict)
+    _parts: dict[LayoutSpec, Figures] = field(default_factory=dict)
 
     def run(self) -> list[Point]:
         """Every layout simulated, in the order in which they were."""
@@ -95,7 +104,7 @@ class Search:
         self._simulate(self._first_companions())
         for round_number in range(_ROUNDS):
             left = self.evaluations - len(self._points)
-            self._simulate(self._steps(-(-left // (_ROUNDS - round_number))))
+            self._simulate(self._steps(round_number, -(-left // (_ROUNDS - round_number))))
         return list(self._points.values())
 
     def _simulate(self, specs: Iterable[LayoutSpec]) -> None:
@@ -104,6 +113,7 @@ class Search:
                 return
             if spec not in self._points and self.space.fits(spec):
                 self._points[spec], _ = self.simulator.run(spec, self.sample)
+                self._surrogate.learn(self._points[spec], self.screen.drop(spec))
                 self.report("searching", len(self._points), self.evaluations)
 
     def _quota(self, family: str) -> int:
@@ -130,17 +140,7 @@ class Search:
         self, hots: Sequence[PartSpec], colds: Sequence[PartSpec]
     ) -> list[LayoutSpec]:
         """Of all pairs of parts those that are best for some goal, by estimate."""
-        drops = self.screen.drops(hots, colds)
-        hot = self.screen.figures([self.space.layout(part, None) for part in hots])
-        cold = self.screen.figures([self.space.layout(None, part) for part in colds])
-        # Costs are sums of the parts', but for a few bytes and what a cache keeps.
-        figures = Figures(
-            np.add.outer(hot.batch_ms, cold.batch_ms).ravel(),
-            np.add.outer(hot.latency_ms, cold.latency_ms).ravel(),
-            np.add.outer(hot.comm_kb, cold.comm_kb).ravel(),
-            np.add.outer(hot.prf_calls, cold.prf_calls).ravel(),
-            drops.ravel(),
-        )
+        figures, _ = self._pairs(hots, colds)
         chosen = {int(i) for goal in self.goals for i in goal.order(figures)[:2]}
         return [
             self.space.layout(hots[i // len(colds)], colds[i % len(colds)]) for i in sorted(chosen)
@@ -186,39 +186,69 @@ class Search:
             unique.setdefault(point.spec, (point, goal))
         return list(unique.values())
 
-    def _steps(self, count: int) -> list[LayoutSpec]:
-        """Layouts beside the best ones: of each family and goal in turn, the most promising."""
-        queues: list[list[LayoutSpec]] = []
-        for place in range(len(self.goals)):
-            for family in families_of(self._points.values()):
-                best = self._best(family)
-                if place < len(best):
-                    queues.append(self._beside(*best[place]))
+    def _steps(self, round_number: int, count: int) -> list[LayoutSpec]:
+        """Layouts around the best ones, the most promising of each family and goal.
+
+        Every other round looks at the goals that matter most alone, the rest at the others in turn.
+        """
+        first, others = self.goals[:_FIRST_GOALS], self.goals[_FIRST_GOALS:]
+        turn = len(others) * (round_number // 2) // max(_ROUNDS // 2, 1)
+        goals = [*others[turn:], *others[:turn]] if round_number % 2 and others else first
+        families = families_of(self._points.values())
         chosen: dict[LayoutSpec, None] = {}
-        for place in range(max(map(len, queues), default=0)):
-            for queue in queues:
-                if place < len(queue):
-                    chosen[queue[place]] = None
-            if len(chosen) >= count:
+        while len(chosen) < count:
+            before = len(chosen)
+            for goal in goals:
+                for family in families:
+                    spec = self._step(family, goal, chosen)
+                    if spec is not None and len(chosen) < count:
+                        chosen[spec] = None
+            if len(chosen) == before:
                 break
-        return list(chosen)[:count]
+        return list(chosen)
 
-    def _beside(self, point: Point, goal: Goal) -> list[LayoutSpec]:
-        """Layouts one step from ``point``, the most promising for ``goal`` first."""
-        specs = [s for s in self.space.beside(point.spec) if s not in self._points]
-        if not specs:
-            return []
-        drops = np.array([self._expected_drop(point, spec) for spec in specs])
-        return [specs[i] for i in goal.order(self.screen.figures(specs, drops))]
+    def _step(self, family: str, goal: Goal, taken: Mapping[LayoutSpec, None]) -> LayoutSpec | None:
+        """Of the layouts around a family's best for ``goal``, what should be better by most."""
+        points = [point for point in self._points.values() if point.family == family]
+        best = points[int(goal.order(Figures.of(points))[0])]
+        hots, fulls, figures, drops = self._neighbourhood(best.spec)
+        expected = self._surrogate.correct(family, hots, fulls, drops, len(self.sample.ids))
+        for i in goal.order(replace(figures, drop=expected.ravel())):
+            spec = self.space.layout(hots[i // len(fulls)], fulls[i % len(fulls)])
+            if spec not in taken and spec not in self._points and self.space.fits(spec):
+                return spec
+        return None
 
-    def _expected_drop(self, point: Point, spec: LayoutSpec) -> float:
-        """The measured drop of ``point``, by as much more or less as the estimates differ."""
-        least = 0.5 / max(point.accesses, 1)
-        before, after = self.screen.drop(point.spec), self.screen.drop(spec)
-        ratio = max(after, least) / max(before, least)
-        if any(part.hashes > 1 for part in spec.parts):
-            ratio **= _CUCKOO_STEEPNESS  # what does not fit one bin tries others
-        companions = sum(part.companions for part in spec.parts)
-        shared = sum(part.companions for part in point.spec.parts)
-        ratio *= (1 + shared) / (1 + companions)
-        return min(max(point.drop, least) * ratio, 1.0)
+    def _neighbourhood(self, spec: LayoutSpec) -> _Pairs:
+        """The parts of layouts around ``spec``, their figures, and the estimated drops."""
+        if spec not in self._around:
+            hots, fulls = self.space.around(spec)
+            self._around[spec] = (hots, fulls, *self._pairs(hots, fulls))
+        return self._around[spec]
+
+    def _pairs(
+        self, hots: Sequence[PartSpec | None], fulls: Sequence[PartSpec | None]
+    ) -> tuple[Figures, FloatArray]:
+        """Figures of all pairs, hot parts first, and their estimated drops [hots, fulls]."""
+        drops = self.screen.drops(hots, fulls)
+        hot, full = self._part_figures(hots, True), self._part_figures(fulls, False)
+        # Costs are sums of the parts', but for a few bytes and what a cache keeps.
+        figures = Figures(
+            np.add.outer(hot.batch_ms, full.batch_ms).ravel(),
+            np.add.outer(hot.latency_ms, full.latency_ms).ravel(),
+            np.add.outer(hot.comm_kb, full.comm_kb).ravel(),
+            np.add.outer(hot.prf_calls, full.prf_calls).ravel(),
+            drops.ravel(),
+        )
+        return figures, drops
+
+    def _part_figures(self, parts: Sequence[PartSpec | None], are_hot: bool) -> Figures:
+        if list(parts) == [None]:
+            return Figures(*np.zeros((5, 1)))
+        figures = []
+        for part in parts:
+            spec = self.space.layout(*((part, None) if are_hot else (None, part)))
+            if spec not in self._parts:
+                self._parts[spec] = self.screen.figures([spec], np.zeros(1))
+            figures.append(self._parts[spec])
+        return Figures.join(figures)
