@@ -79,6 +79,7 @@ def test_table_build_info_verify(tmp_path: Path) -> None:
         "created_from": info["created_from"],
         "nonfinite_count": 0,
         "path": str(out),
+        "layout": None,
     }
     report = run_json("table", "verify", out)
     assert report == {"rows": 500, "ok": True, "damage_count": 0, "damaged": []}

@@ -16,6 +16,7 @@ from .._floors import Floor, answer_floor, expand_floor
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
+from ._bench_bags import DEFAULT_LAYOUT, bench_bags
 from .output import Json, examples, note, print_facts, print_json, print_table
 
 app = typer.Typer(
@@ -231,6 +232,8 @@ def prg(
     epilog=examples(
         "hushtable bench serve --clients 64",
         "hushtable bench serve --rows 65536 --seconds 3 --json",
+        "hushtable bench serve --bags --bundle bundles/items",
+        "hushtable bench serve --bags --rows 50000 --row-bytes 128",
     )
 )
 def serve(
@@ -238,6 +241,17 @@ def serve(
     keys_per_request: Annotated[int, typer.Option(help="Keys in each request.")] = 1,
     rows: Rows = 1 << 20,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row: a multiple of 4.")] = 256,
+    bags: Annotated[
+        bool, typer.Option("--bags", help="Load both servers with whole inferences.")
+    ] = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(help="With --bags: a table with a layout, instead of random rows."),
+    ] = None,
+    layout: Annotated[
+        str, typer.Option(help="With --bags: the parts of the random table's layout, as JSON.")
+    ] = DEFAULT_LAYOUT,
+    tls: Annotated[bool, typer.Option(help="Encrypt what goes over the wire.")] = True,
     seconds: Annotated[float, typer.Option(help="How long to load the server.")] = 10.0,
     warmup: Annotated[float, typer.Option(help="Seconds before the clock starts.")] = 2.0,
     json: Json = False,
@@ -247,7 +261,17 @@ def serve(
     The floor is the engine's own rate on one thread, measured in the same run on the same core:
     for passes as large as it likes, and in the detail also for passes of what these clients can
     have open at a time.
+
+    With --bags, both servers are loaded with whole inferences by a layout: left and right have a
+    core each, which they share with the clients. The floor is the engine's rate without clients
+    and network.
     """
+    if bags:
+        record = bench_bags(bundle, rows, row_bytes, layout, clients, tls, warmup, seconds)
+        _show(record, json)
+        return
+    if bundle is not None or layout != DEFAULT_LAYOUT or not tls:
+        raise ConfigError("--bundle, --layout and --no-tls are for whole inferences: give --bags")
     if row_bytes % 4 or row_bytes < 4:
         raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4: rows are f32")
     usable = sorted(os.sched_getaffinity(0))
