@@ -71,11 +71,11 @@ pub struct Profile {
 
 /// Bags of one row that are looked at for what is read with it: a sample of this size leaves the
 /// order of the most frequent companions of a very hot row all but unchanged.
-const BAGS_MAX: usize = 4_096;
+const BAGS_MAX: usize = 1_024;
 /// The same where rows are spread over bins, which is done for many layouts: and no more reads of
 /// bags in all than this.
 const SPREAD_BAGS_MAX: usize = 256;
-const SPREAD_READS_MAX: usize = 1 << 24;
+const SPREAD_READS_MAX: usize = 1 << 23;
 const NOWHERE: u32 = u32::MAX;
 const KEPT_COMPANIONS: usize = 16;
 /// Progress is told at every so many rows.
@@ -138,7 +138,7 @@ impl Profile {
     /// For each of `ids` its `count` (at most 16) most frequent companions: the rows that most bags
     /// hold together with it, itself where there are fewer. `progress` is told rows done and rows.
     ///
-    /// Counting is exact up to 4,096 bags a row; of more, that many are sampled evenly.
+    /// Counting is exact up to 1,024 bags a row; of more, that many are sampled evenly.
     pub fn companions(
         &self,
         ids: &[u32],
@@ -220,7 +220,7 @@ impl Profile {
         let bins = bins.clamp(1, ids.len().max(1));
         let bin_rows = ids.len().div_ceil(bins);
         let ids_a_bag = self.trace.ids.len().div_ceil(self.trace.bag_count()).max(1);
-        let bags_max = (SPREAD_READS_MAX / ids_a_bag / ids.len().max(1)).clamp(8, SPREAD_BAGS_MAX);
+        let bags_max = (SPREAD_READS_MAX / ids_a_bag / ids.len().max(1)).clamp(2, SPREAD_BAGS_MAX);
         let mut members: Vec<Vec<u32>> = vec![Vec::new(); bins];
         let mut reads = vec![0u64; bins];
         let mut bin_of = vec![NOWHERE; self.rows as usize];
