@@ -45,7 +45,7 @@ class Recipe:
             drawn anew between nothing and this.
         hidden_dropout: share of the hidden numbers dropped while learning.
         rate: Adam's step.
-        decay: of the embeddings, as a multiple of the step (AdamW).
+        decay: of what decays, as a multiple of the step (AdamW).
         averaging: weight of the past in the running mean of the weights, which is what is kept.
         batch: inferences in a step.
         epochs: passes over the training inferences at most.
@@ -59,10 +59,10 @@ class Recipe:
     hidden_dropout: float = 0.2
     rate: float = 2e-3
     decay: float = 1.0
-    averaging: float = 0.995
+    averaging: float = 0.998
     batch: int = 256
     epochs: int = 24
-    patience: int = 3
+    patience: int = 4
     seed: int = 1
 
 
