@@ -154,7 +154,7 @@ def _throughput(
         tried += comparison.best(
             lambda p: p.batch_ms / p.batch + 0.002 * p.comm_kb, families, count=THROUGHPUT_TRIES
         )
-        for point in dict.fromkeys(tried):
+        for point in {point.spec: point for point in tried}.values():
             served = serve(
                 app, comparison.table, comparison.result.layout(point), bags=50, seconds=seconds
             )
