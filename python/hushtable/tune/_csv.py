@@ -102,7 +102,7 @@ def _read_bags(path: Path) -> Trace:
                 _find_bad_token(path, number, bags)
             lengths.extend(len(bag) for bag in bags if bag)
             number += len(chunk)
-    if not ids:
+    if not lengths:
         raise TraceError(f"{path} is empty: it has no bags")
     return Trace(np.concatenate(ids), np.concatenate(([0], np.cumsum(lengths))), source=str(path))
 

@@ -273,7 +273,7 @@ SHAPES: tuple[tuple[int, int, LayoutSpec], ...] = (
     (128 * _K, 128, _spec(None, PartSpec(128 * _K, 32))),
     (128 * _K, 256, _spec(None, PartSpec(128 * _K, 2))),
     (256 * _K, 64, _spec(None, PartSpec(256 * _K, 1, 2))),
-    (256 * _K, 256, _spec(None, PartSpec(256 * _K, 4))),
+    (192 * _K, 256, _spec(None, PartSpec(192 * _K, 4))),
 )
 
 
@@ -302,7 +302,7 @@ def calibrate(
         if not doubtful:
             break
         # What took longer than all others suggest was most likely disturbed.
-        stopwatch.measure(doubtful, 4)
+        stopwatch.measure(doubtful, rounds_max // 3)
         model = fit_costs(stopwatch.samples())
     return model, stopwatch.samples()
 

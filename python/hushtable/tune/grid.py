@@ -133,7 +133,9 @@ _BINS_BESIDE = (0.45, 0.65, 0.8, 0.9, 1.0, 1.12, 1.3, 1.6, 2.2)
 
 def _part_around(part: PartSpec) -> list[PartSpec]:
     """Parts with somewhat other bins, queries and companions."""
-    queries = {part.queries, part.queries + 1, max(part.queries - 1, 1)}
+    queries = {part.queries - 1, part.queries, part.queries + 1}
+    queries |= {round(part.queries * share) for share in (0.5, 0.7, 1.5, 2.0)}
+    queries.discard(0)
     if part.hashes > 1:
         queries = {part.queries}
     companions = {part.companions}
