@@ -63,7 +63,9 @@ def measure(
     """Everything about one application, as JSON; the trade-offs are drawn into ``plots``."""
     started = time.perf_counter()
     comparison = Comparison(app)
-    say(f"searched {len(comparison.result.points)} layouts in {time.perf_counter() - started:.0f} s")
+    say(
+        f"searched {len(comparison.result.points)} layouts in {time.perf_counter() - started:.0f} s"
+    )
     document: dict[str, Any] = {
         "application": app.name,
         "metric": app.metric,

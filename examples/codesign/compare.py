@@ -220,9 +220,17 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     designed = [family for family in comparison.families() if family != PLAIN]
     calls = PRF_CALLS_MAX.get(comparison.app.name, 100_000)
 
-    def ask(what: str, limit: str, cost: Callable[[Point], float], **limits: float) -> Ratio:
+    def ask(
+        what: str,
+        limit: str,
+        cost: Callable[[Point], float],
+        comm_kb_max: float = COMM_KB_MAX,
+        prf_calls_max: float = float("inf"),
+    ) -> Ratio:
         def one(families: Sequence[str], label: str) -> Choice | None:
-            found = comparison.best(cost, families, **limits)
+            found = comparison.best(
+                cost, families, comm_kb_max=comm_kb_max, prf_calls_max=prf_calls_max
+            )
             return comparison.choice(f"{what}, {label}", found[0]) if found else None
 
         return Ratio(what, limit, cost, one([PLAIN], "plain"), one(designed, "co-design"))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from examples.movielens.servers import start_pair
 
 import hushtable
-from examples.movielens.servers import start_pair
 from hushtable import _native
 from hushtable.tune.trace import Trace
 
@@ -102,9 +102,7 @@ def _first(trace: Trace, bags: int) -> Trace:
     return Trace(trace.ids[: trace.offsets[bags]], trace.offsets[: bags + 1])
 
 
-def _run(
-    client: hushtable.Client, trace: Trace
-) -> tuple[Bools, Floats, list[float], int, int]:
+def _run(client: hushtable.Client, trace: Trace) -> tuple[Bools, Floats, list[float], int, int]:
     kept, rows, times = [], [], []
     sent = received = 0
     for start, end in zip(trace.offsets[:-1], trace.offsets[1:], strict=True):
