@@ -16,7 +16,47 @@ pub struct Planner {
     /// Index in the map's hot ids.
     hot_index: HashMap<u32, u32>,
     /// By part (hot, full): the rows that have an id as a companion.
-    carriers: [HashMap<u32, Vec<u32>>; 2],
+    carriers: [Carriers; 2],
+}
+
+/// For each id the rows that have it as a companion: those of id i are
+/// `rows[starts[i]..starts[i + 1]]`.
+#[derive(Clone, Debug, Default)]
+struct Carriers {
+    starts: Vec<u64>,
+    rows: Vec<u32>,
+}
+
+impl Carriers {
+    fn new(layout: &Layout, part: &Part) -> Self {
+        // Pairs of an id and a row that brings it, in the order of the rows.
+        let pairs = || {
+            (0..part.spec().rows).flat_map(move |index| {
+                let mut ids = layout.entry_ids(part, index);
+                let own = ids.next();
+                ids.filter(move |&id| Some(id) != own).map(move |id| (id as usize, index as u32))
+            })
+        };
+        let mut starts = vec![0; layout.rows() as usize + 2];
+        pairs().for_each(|(id, _)| starts[id + 2] += 1);
+        for i in 2..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let mut rows = vec![0; starts.last().map_or(0, |&count| count as usize)];
+        for (id, row) in pairs() {
+            rows[starts[id + 1] as usize] = row;
+            starts[id + 1] += 1;
+        }
+        Self { starts, rows }
+    }
+
+    /// Some of the rows that bring `id`, at most [`CARRIERS_MAX`].
+    fn of(&self, id: u64) -> &[u32] {
+        let Some(&[start, end]) = self.starts.get(id as usize..id as usize + 2) else {
+            return &[];
+        };
+        &self.rows[start as usize..(end as usize).min(start as usize + CARRIERS_MAX)]
+    }
 }
 
 /// What one inference asks for.
@@ -101,19 +141,9 @@ impl Planner {
     pub fn new(layout: Arc<Layout>) -> Self {
         let map = layout.map();
         let hot_index = (0..).zip(&map.hot_ids).map(|(index, &id)| (id, index)).collect();
-        let mut carriers = [HashMap::new(), HashMap::new()];
+        let mut carriers = [Carriers::default(), Carriers::default()];
         for part in layout.parts().filter(|part| part.spec().companions > 0) {
-            let carriers: &mut HashMap<u32, Vec<u32>> = &mut carriers[part_number(part)];
-            for index in 0..part.spec().rows {
-                let mut ids = layout.entry_ids(part, index);
-                let own = ids.next();
-                for id in ids.filter(|&id| Some(id) != own) {
-                    let rows = carriers.entry(id as u32).or_default();
-                    if rows.len() < CARRIERS_MAX {
-                        rows.push(index as u32);
-                    }
-                }
-            }
+            carriers[part_number(part)] = Carriers::new(&layout, part);
         }
         Self { layout, hot_index, carriers }
     }
@@ -260,11 +290,9 @@ impl Planner {
     fn place_with_others(&self, board: &mut Board<'_>, wanted: &mut [Wanted]) {
         for wanted in wanted.iter_mut().filter(|wanted| wanted.covered.is_none()) {
             for part in [HOT, FULL] {
-                let Some(carriers) = self.carriers[part].get(&(wanted.id as u32)) else {
-                    continue;
-                };
+                let carriers = self.carriers[part].of(wanted.id).iter();
                 let rows: Vec<Row> =
-                    carriers.iter().map(|&index| Row { part, index: index.into() }).collect();
+                    carriers.map(|&index| Row { part, index: index.into() }).collect();
                 if let Some(item) = board.place(rows) {
                     // From here on it stays this row: in another, the id may stand elsewhere.
                     wanted.covered = self.entry_row_of(board, item, wanted.id);
@@ -413,7 +441,7 @@ fn offset_of(part: &Part, index: u32) -> u32 {
 
 const HOT: usize = 0;
 const FULL: usize = 1;
-/// Rows remembered that bring an id as a companion.
+/// Rows tried that bring an id as a companion.
 const CARRIERS_MAX: usize = 16;
 
 /// Plans every bag of a trace, on as many threads as there are: for each id whether it was served.

@@ -149,8 +149,12 @@ impl Profile {
         if count == 0 {
             return Vec::new();
         }
-        let known = |id: &u32| self.kept().contains_key(id);
-        let missing: Vec<u32> = ids.iter().copied().filter(|id| !known(id)).collect();
+        let is_read = |id: u32| self.counts[id as usize] > 0;
+        let missing: Vec<u32> = {
+            let kept = self.kept();
+            let ids = ids.iter().copied();
+            ids.filter(|&id| is_read(id) && !kept.contains_key(&id)).collect()
+        };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let next = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -173,12 +177,15 @@ impl Profile {
             }
         });
         let kept = self.kept();
-        let list = |id: &u32| {
-            let found = kept.get(id).map_or(&[][..], Vec::as_slice);
-            let own = std::iter::repeat(*id);
-            found.iter().copied().chain(own).take(count).collect::<Vec<_>>()
-        };
-        ids.iter().flat_map(list).collect()
+        let mut lists = Vec::with_capacity(ids.len() * count);
+        for &id in ids {
+            let found = match is_read(id) {
+                true => kept.get(&id).map_or(&[][..], Vec::as_slice),
+                false => &[],
+            };
+            lists.extend(found.iter().copied().chain(std::iter::repeat(id)).take(count));
+        }
+        lists
     }
 
     /// The layout of `spec` with the map that this trace suggests: the rows most read are hot, rows
