@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hushtable import Table
-from hushtable.tune import CostModel, costs, save_costs, stored_costs
+from hushtable.tune import CostModel, costs, measure, save_costs, stored_costs
 from hushtable.tune.costs import FEATURES
 
 ROWS = 800
@@ -96,7 +96,7 @@ def test_quality_comes_from_a_file(work: Path) -> None:
     [
         ((), "give at least one budget"),
         (("--max-drop", "2"), "drop_max is 2, but must be a share"),
-        (("--max-comm-kb", "0.01"), "--max-comm-kb 0.01 binds"),
+        (("--max-comm-kb", "0.01"), "--max-comm-kb 0.01, which binds"),
         (("--max-drop", "0.1", "--ids-max", "5"), "bag 0 of trace.npz has 12 ids, over ids_max, 5"),
         (("--max-drop", "0.1", "--quality", "measure"), "must be module:function"),
         (("--max-drop", "0.1", "--quality", "no.py:f"), "there is no file no.py"),
@@ -159,7 +159,7 @@ def test_bench_layout_keeps_what_it_measured(work: Path, tmp_path: Path) -> None
     models = json.loads(kept.read_text())["models"]
     assert list(models.values()) == [record["detail"]["model"]]
     assert set(record["detail"]["model"]["batch"]) == set(FEATURES)
-    assert len(record["detail"]["samples"]) == len(costs.SHAPES)
+    assert len(record["detail"]["samples"]) == len(measure.SHAPES)
 
 
 @pytest.mark.parametrize("command", ["tune", "bench layout"])

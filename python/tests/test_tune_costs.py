@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hushtable import ConfigError
-from hushtable.tune import CostModel, LayoutSpec, PartSpec, costs, load_costs, save_costs
+from hushtable.tune import CostModel, LayoutSpec, PartSpec, costs, load_costs, measure, save_costs
 from hushtable.tune.screen import Screen, layout_costs, overflow
 from hushtable.tune.spec import seed_text
 from hushtable.tune.trace import Trace
@@ -40,7 +40,7 @@ def random_specs(count: int, rows: int) -> Iterator[LayoutSpec]:
 def test_costs_are_those_of_the_engine() -> None:
     for rows, row_bytes in ((5000, 64), (70_001, 12)):
         for spec in random_specs(40, rows):
-            native = costs.design_shape(rows, row_bytes, spec).costs()
+            native = measure.design_shape(rows, row_bytes, spec).costs()
             assert layout_costs(spec, row_bytes) == native, spec.describe()
 
 
@@ -87,7 +87,7 @@ def test_the_fit_finds_the_constants_through_spoiled_measurements() -> None:
     truth = CostModel(CONSTANTS, CONSTANTS[::-1], 0, 0, "", "", "")
     random = np.random.default_rng(3)
     samples = []
-    for rows, row_bytes, spec in costs.SHAPES:
+    for rows, row_bytes, spec in measure.SHAPES:
         counted = layout_costs(spec, row_bytes)
         noise = 1 + 0.01 * random.random(2)
         samples.append(
@@ -126,9 +126,9 @@ UNSEEN = [
 def test_predicted_times_are_near_measured_ones() -> None:
     # Others may use this machine: what counts is whether it can be met, not each time.
     for _ in range(3):
-        model, samples = costs.calibrate(seconds=0.02, rounds_max=8)
-        assert len(samples) == len(costs.SHAPES)
-        measured = costs.measure_specs(UNSEEN, seconds=0.02, rounds_max=8)
+        model, samples = measure.calibrate(seconds=0.02, rounds_max=8)
+        assert len(samples) == len(measure.SHAPES)
+        measured = measure.measure_specs(UNSEEN, seconds=0.02, rounds_max=8)
         errors = np.abs([model.errors(sample) for sample in measured])
         if np.median(errors, axis=0).max() <= 0.15:
             break

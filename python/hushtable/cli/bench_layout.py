@@ -27,7 +27,8 @@ def layout(
     this machine's at rest only if nothing else runs on it meanwhile.
     """
     # Numbers and fitting: more than other commands need.
-    from ..tune.costs import BATCH, calibrate, save_costs
+    from ..tune.costs import BATCH, save_costs
+    from ..tune.measure import calibrate
 
     with progress_bar("measuring", shown=not json) as progress:
         model, samples = calibrate(seconds=seconds, rounds_max=rounds_max, progress=progress)

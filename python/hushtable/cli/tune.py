@@ -17,7 +17,7 @@ from .output import Json, examples, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     from ..tune import TuneResult
-    from ..tune.run import Quality
+    from ..tune.judge import Quality
 
 
 def register(app: typer.Typer) -> None:
@@ -94,7 +94,10 @@ def tune(
         typer.Option(help="Which ids go first: most-frequent, earliest or random."),
     ] = "most-frequent",
     seed: Annotated[int, typer.Option(help="Of samples and permutations.", min=0)] = 0,
-    evaluations: Annotated[int, typer.Option(help="Layouts simulated at most.")] = 400,
+    evaluations: Annotated[
+        int | None,
+        typer.Option(help="Layouts simulated at most; 400 by default, of large tables 240."),
+    ] = None,
     sample_bags: Annotated[int, typer.Option(help="Bags that each is simulated on.")] = 1000,
     json: Json = False,
 ) -> None:

@@ -18,11 +18,13 @@ communication, more queries and companions computation, and too few of them drop
 
 from __future__ import annotations
 
-from .costs import CostModel, calibrate, load_costs, save_costs, stored_costs
+from .costs import CostModel, load_costs, save_costs, stored_costs
 from .front import BudgetError, Budgets, Point, choose, pareto
+from .judge import Quality
+from .measure import calibrate
 from .plots import Limits, draw
 from .report import to_json, write_json
-from .run import Quality, TuneResult, tune
+from .run import TuneResult, tune
 from .spec import LayoutSpec, PartSpec
 from .trace import Trace, TraceError, read_trace
 

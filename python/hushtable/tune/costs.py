@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,15 @@ import numpy.typing as npt
 
 from .. import _native
 from ..errors import ConfigError
-from .spec import LEAF_ROWS_MAX, LayoutSpec, PartSpec, seed_text
+from .spec import LEAF_ROWS_MAX, LayoutSpec
 
 __all__ = [
     "BATCH",
     "FEATURES",
     "CostModel",
     "Sample",
-    "calibrate",
+    "fit_costs",
     "load_costs",
-    "measure_specs",
     "save_costs",
     "stored_costs",
 ]
@@ -59,8 +58,6 @@ FEATURES = (
 
 _FORMAT = 1
 _CACHE_BYTES = 32 << 20
-#: Share by which a measurement may be over the model before it is taken again.
-_DOUBT = 0.12
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -245,134 +242,6 @@ def fit_costs(samples: Sequence[Sample]) -> CostModel:
         isa=isa,
         version=version,
     )
-
-
-def _spec(hot: PartSpec | None, full: PartSpec | None) -> LayoutSpec:
-    return LayoutSpec(hot, full, ids_max=1024, drop="most-frequent", seed=seed_text(0))
-
-
-#: (rows, row bytes, layout) of the layouts measured: bins of one leaf and of many, few and many
-#: keys, narrow and wide rows, tables that fit a second-level cache and tables that fit none. Passes
-#: are short, most below 2 ms, so that even on a busy machine some run undisturbed.
-_K = 1 << 10
-SHAPES: tuple[tuple[int, int, LayoutSpec], ...] = (
-    (4 * _K, 64, _spec(None, PartSpec(4 * _K, 8))),
-    (4 * _K, 64, _spec(None, PartSpec(4 * _K, 64))),
-    (4 * _K, 256, _spec(None, PartSpec(4 * _K, 16))),
-    (8 * _K, 128, _spec(None, PartSpec(8 * _K, 16, 2))),
-    (8 * _K, 512, _spec(None, PartSpec(8 * _K, 4))),
-    (16 * _K, 32, _spec(None, PartSpec(16 * _K, 128))),
-    (16 * _K, 128, _spec(None, PartSpec(16 * _K, 4, 4))),
-    (16 * _K, 1024, _spec(None, PartSpec(16 * _K, 2))),
-    (32 * _K, 128, _spec(None, PartSpec(32 * _K, 16))),
-    (32 * _K, 64, _spec(PartSpec(512, 8), PartSpec(32 * _K, 16))),
-    (64 * _K, 64, _spec(PartSpec(4 * _K, 2, 8), PartSpec(64 * _K, 32))),
-    (64 * _K, 64, _spec(None, PartSpec(64 * _K, 16, hashes=3))),
-    (64 * _K, 64, _spec(None, PartSpec(64 * _K, 16, companions=3))),
-    (128 * _K, 64, _spec(PartSpec(8 * _K, 8, companions=1), PartSpec(128 * _K, 16))),
-    (128 * _K, 128, _spec(None, PartSpec(128 * _K, 32))),
-    (128 * _K, 256, _spec(None, PartSpec(128 * _K, 2))),
-    (256 * _K, 64, _spec(None, PartSpec(256 * _K, 1, 2))),
-    (192 * _K, 256, _spec(None, PartSpec(192 * _K, 4))),
-)
-
-
-def calibrate(
-    *,
-    seconds: float = 0.03,
-    rounds_max: int = 12,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[CostModel, list[Sample]]:
-    """Measures this machine and fits the model to it; keeps nothing.
-
-    Args:
-        seconds: time of each measurement.
-        rounds_max: times that a layout is measured at most.
-        progress: called with (layouts done, layouts).
-    """
-    stopwatch = _Stopwatch(SHAPES, seconds)
-    stopwatch.settle(rounds_max, progress)
-    model = fit_costs(stopwatch.samples())
-    for _ in range(3):
-        doubtful = [
-            index
-            for index, sample in enumerate(stopwatch.samples())
-            if min(model.errors(sample)) < -_DOUBT
-        ]
-        if not doubtful:
-            break
-        # What took longer than all others suggest was most likely disturbed.
-        stopwatch.measure(doubtful, rounds_max // 3)
-        model = fit_costs(stopwatch.samples())
-    return model, stopwatch.samples()
-
-
-def measure_specs(
-    shapes: Sequence[tuple[int, int, LayoutSpec]],
-    *,
-    seconds: float = 0.03,
-    rounds_max: int = 12,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Sample]:
-    """Times layouts on one thread of this machine: (rows, row bytes, spec) each."""
-    stopwatch = _Stopwatch(shapes, seconds)
-    stopwatch.settle(rounds_max, progress)
-    return stopwatch.samples()
-
-
-class _Stopwatch:
-    """Measures layouts again and again: other programs only ever make a pass longer, so the
-    shortest median of each counts."""
-
-    def __init__(self, shapes: Sequence[tuple[int, int, LayoutSpec]], seconds: float) -> None:
-        self._shapes = shapes
-        self._seconds = seconds
-        self._layouts = [design_shape(*shape) for shape in shapes]
-        self._medians = [{1: list[float](), BATCH: list[float]()} for _ in shapes]
-
-    def settle(self, rounds_max: int, progress: Callable[[int, int], None] | None) -> None:
-        """Measures layouts in turn until the two shortest medians of each agree."""
-        for _ in range(rounds_max):
-            for layout, found in zip(self._layouts, self._medians, strict=True):
-                for batch, medians in found.items():
-                    if not _agree(medians):
-                        medians.append(layout.measure(batch, self._seconds, 1))
-            settled = sum(all(map(_agree, found.values())) for found in self._medians)
-            if progress is not None:
-                progress(settled, len(self._layouts))
-            if settled == len(self._layouts):
-                return
-
-    def measure(self, indices: Sequence[int], rounds: int) -> None:
-        """Measures some layouts anew."""
-        for _ in range(rounds):
-            for index in indices:
-                for batch, medians in self._medians[index].items():
-                    medians.append(self._layouts[index].measure(batch, self._seconds, 1))
-
-    def samples(self) -> list[Sample]:
-        """What was found so far."""
-        return [
-            Sample(*shape, layout.costs(), min(found[1]), min(found[BATCH]))
-            for shape, layout, found in zip(self._shapes, self._layouts, self._medians, strict=True)
-        ]
-
-
-def _agree(medians: Sequence[float]) -> bool:
-    """Whether there are four, of which the two shortest are within a few percent."""
-    if len(medians) < 4:
-        return False
-    first, second = sorted(medians)[:2]
-    return second <= 1.03 * first
-
-
-def design_shape(rows: int, row_bytes: int, spec: LayoutSpec) -> _native.Layout:
-    """A layout of a table of zeros that has this shape: for its costs and to be measured."""
-    table = _native.Table.from_weight(
-        "costs", np.zeros((rows, row_bytes // 4), dtype=np.float32), "f32"
-    )
-    profile = _native.Profile(np.zeros(1, dtype=np.uint32), np.array([0, 1], dtype=np.uint64), rows)
-    return profile.design(table, spec.to_json())
 
 
 def stored_costs() -> Path:

@@ -251,7 +251,9 @@ def _unmet(points: Sequence[Point], budgets: Budgets) -> BudgetError:
         for name in names
         if any(not any(v for k, v in excess.items() if k != name) for excess in excesses)
     )
-    if binding:
+    if len(names) == 1:
+        first = f"no layout meets {_budget_text(names[0], budgets)}, which binds alone"
+    elif binding:
         what = " or ".join(_budget_text(name, budgets) for name in binding)
         raised = f"{what} binds: without it" if len(binding) == 1 else f"{what} binds: without one"
         first = f"no layout meets all budgets; {raised}, layouts meet the others"

@@ -102,10 +102,11 @@ def goals_of(budgets: Budgets, rows: int) -> list[Goal]:
     At the budget's drop and at several others: the least time, the fewest PRF calls within the
     communication allowed, and the least communication within the PRF calls that the paper allows.
     """
-    drops = list(_DROPS)
-    if budgets.drop_max is not None:
-        near = budgets.drop_max
-        drops = [near, *(d for d in drops if not near / 1.8 < d < 1.8 * near and d < 30 * near)]
+    near = _DROPS[0] if budgets.drop_max is None else max(budgets.drop_max, _DROP_MIN)
+    others = sorted(
+        (d for d in _DROPS if abs(np.log(d / near)) > 0.6), key=lambda d: abs(np.log(d / near))
+    )
+    drops = [near if budgets.drop_max is None else budgets.drop_max, *others[:3]]
     comm = budgets.comm_kb_max or _COMM_KB
     latency = budgets.latency_ms_max or np.inf
     found = []

@@ -53,8 +53,8 @@ class Space:
         )
 
     def hot_rows_max(self, is_alone: bool) -> int:
-        """Most hot rows: with a full part all but one, alone half of them."""
-        return max(self.rows // 2 if is_alone else self.rows - 1, 1)
+        """Most hot rows: with a full part half of the table, alone a quarter."""
+        return max(self.rows // (4 if is_alone else 2), 1)
 
     def full_parts(self, counts: IntArray) -> list[PartSpec]:
         """Full parts for bags of which ``counts`` distinct ids are left for them."""
@@ -70,10 +70,10 @@ class Space:
         return self.full_parts(np.maximum(screen.distinct - screen.hot_counts(rows), 1))
 
     def hot_rows(self, screen: Screen) -> list[int]:
-        """Numbers of hot rows: powers of two, from those that a bag meets to half the table."""
+        """Numbers of hot rows: powers of two, from those that a bag meets to a quarter of all."""
         least = max(int(np.median(screen.distinct)), 8)
         sizes = (1 << power for power in range(least.bit_length(), 32))
-        return [size for size in sizes if size < self.rows]
+        return [size for size in sizes if size <= self.hot_rows_max(is_alone=True)]
 
     def cuckoo(self, screen: Screen) -> Iterator[LayoutSpec]:
         """Each row in three bins, without and with a hot part."""

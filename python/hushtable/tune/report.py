@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .front import BudgetError, Point, choose, families_of
-from .run import TuneResult, _spread
+from .judge import spread_points
+from .run import TuneResult
 
 __all__ = [
     "COLUMNS",
@@ -69,7 +70,7 @@ def front_rows(result: TuneResult, count_max: int = 24) -> list[list[str]]:
         for point in result.front
         if all(excess <= 1.0 for excess in budgets.excesses(point).values())
     ] or list(result.front)
-    shown = _spread(near, count_max)
+    shown = spread_points(near, count_max)
     if all(point.spec != result.best.spec for point in shown):
         shown.append(result.best)
     shown.sort(key=lambda point: (point.batch_ms, point.comm_kb))

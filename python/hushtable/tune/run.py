@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,18 @@ import numpy.typing as npt
 from .. import _native
 from ..errors import ConfigError
 from ..table import Table
-from .costs import CostModel, calibrate, load_costs, save_costs
-from .front import Budgets, Point, choose, families_of, pareto
-from .goals import Figures, Goal, goals_of, spread_out
+from .costs import CostModel, load_costs, save_costs
+from .front import Budgets, Point, choose, pareto
+from .goals import goals_of
 from .grid import Space
+from .judge import Judge, Quality
+from .measure import calibrate
 from .screen import Screen
 from .search import Report, Search, Simulator, native_arrays
-from .spec import LayoutSpec, seed_text
+from .spec import seed_text
 from .trace import Trace
 
 __all__ = ["Quality", "TuneResult", "tune"]
-
-#: What a model makes of the accesses that were served: bool [accesses of the held-out bags] to a
-#: figure.
-Quality = Callable[[npt.NDArray[np.bool_]], float]
 
 _IDS_MAX = 65_536
 _ROW_BYTES_MAX = 1 << 20
@@ -95,7 +92,7 @@ def tune(
     shuffle: bool = False,
     ids_max: int | None = None,
     drop_rule: str = "most-frequent",
-    evaluations: int = 400,
+    evaluations: int | None = None,
     sample_bags: int = 1000,
     quality_evaluations: int = 40,
     costs: CostModel | None = None,
@@ -119,7 +116,8 @@ def tune(
         shuffle: whether bags are shuffled before they are divided.
         ids_max: most ids that one inference may ask for; the longest bag by default.
         drop_rule: ``most-frequent``, ``earliest`` or ``random``.
-        evaluations: layouts that the search simulates at most.
+        evaluations: layouts that the search simulates at most; 400 by default, 240 for tables of
+            over 200,000 rows, where each takes longer.
         sample_bags: held-out bags that it simulates each of them on.
         quality_evaluations: calls of ``quality`` at most.
         costs: the model of time; by default what ``hushtable bench layout`` kept for this machine,
@@ -132,9 +130,11 @@ def tune(
         BudgetError: no layout meets the budgets.
     """
     report = progress or _quiet
-    _check_options(budgets, quality, drop_rule, evaluations, sample_bags, quality_evaluations)
     started = time.perf_counter()
     rows, row_bytes = table.info.rows, table.info.row_bytes
+    if evaluations is None:
+        evaluations = 400 if rows <= 200_000 else 240
+    _check_options(budgets, quality, drop_rule, evaluations, sample_bags, quality_evaluations)
     # Before anything is divided, so that errors name the bags of the trace as it was given.
     ids_max = _bag_limit(trace, held_out, ids_max)
     for bags in (trace, held_out):
@@ -157,10 +157,13 @@ def tune(
     simulator = Simulator(table._native, profile, model, seed)
     screen = Screen(sample, profile.ranked(rows), row_bytes, model)
     space = Space(rows, ids_max, drop_rule, seed_text(seed), _ROW_BYTES_MAX // row_bytes - 1)
+    judge = Judge(simulator, held_out, quality, budgets, quality_evaluations, report)
     goals = goals_of(budgets, rows)
-    found = Search(space, simulator, screen, sample, goals, evaluations, report).run()
-    judge = _Judge(simulator, held_out, quality, budgets, goals, quality_evaluations, report)
-    points = judge.measure(found)
+    search = Search(space, simulator, screen, sample, goals, evaluations, report)
+    if budgets.quality_limit is not None and budgets.drop_max is None:
+        search.refocus = lambda first: goals_of(judge.allow_drops(first), rows)
+    found = search.run()
+    points = judge.measure(found, search.goals)
     lower = budgets.lower_is_better
     facts = {
         "table": {
@@ -186,121 +189,6 @@ def tune(
         _table=table,
         _simulator=simulator,
     )
-
-
-class _Judge:
-    """Measures what the search found on all held-out bags, and asks for quality."""
-
-    #: Layouts of each family's front that are measured, besides the best.
-    FAMILY_POINTS = 12
-
-    def __init__(
-        self,
-        simulator: Simulator,
-        held_out: Trace,
-        quality: Quality | None,
-        budgets: Budgets,
-        goals: Sequence[Goal],
-        quality_evaluations: int,
-        report: Report,
-    ) -> None:
-        self._simulator = simulator
-        self._held_out = held_out
-        self._quality = quality
-        self._budgets = budgets
-        self._goals = goals
-        self._asks_left = quality_evaluations
-        self._report = report
-        self.quality_clear: float | None = None
-        if quality is not None:
-            self.quality_clear = self._ask(np.ones(len(held_out.ids), dtype=bool))
-
-    def measure(self, found: Sequence[Point]) -> list[Point]:
-        """The promising ones of ``found``, measured."""
-        chosen = [
-            point for family in families_of(found) for point in self._shortlist(found, family)
-        ]
-        asked: set[LayoutSpec] = set()
-        if self._quality is not None:
-            families = families_of(chosen)
-            each = max(3 * self._asks_left // (4 * len(families)), 1)
-            for family in families:
-                of_family = [point for point in chosen if point.family == family]
-                asked |= {point.spec for point in _spread(of_family, each)}
-        points: dict[LayoutSpec, Point] = {}
-        for done, point in enumerate(chosen):
-            points[point.spec] = self._measure(point.spec, point.spec in asked)
-            self._report("measuring", done + 1, len(chosen))
-        if self._quality is not None:
-            self._ask_near_the_limit(points)
-        return list(points.values())
-
-    def _measure(self, spec: LayoutSpec, asks: bool) -> Point:
-        point, kept = self._simulator.run(spec, self._held_out)
-        if asks and self._asks_left > 0:
-            point = replace(point, quality=self._ask(kept))
-        return point
-
-    def _ask(self, kept: npt.NDArray[np.bool_]) -> float:
-        assert self._quality is not None
-        self._asks_left -= 1
-        found = float(self._quality(kept))
-        if not math.isfinite(found):
-            raise ConfigError(f"the quality measure returned {found}, but must return a number")
-        return found
-
-    def _shortlist(self, found: Sequence[Point], family: str) -> list[Point]:
-        """A family's best for each goal, and its front, thinned."""
-        points = [point for point in found if point.family == family]
-        figures = Figures.of(points)
-        chosen: list[Point] = []
-        for goal in self._goals:
-            chosen.append(points[int(goal.order(figures)[0])])
-        # The sample's drop is not that of all bags: near ones on either side may be the choice.
-        first = self._goals[0]
-        for share in (1.0, 0.95, 0.85):
-            goal = replace(first, drop_max=first.drop_max * share)
-            chosen += [points[int(i)] for i in goal.order(figures)[:2]]
-        chosen += _spread(pareto(points), self.FAMILY_POINTS)
-        return list({point.spec: point for point in chosen}.values())
-
-    def _ask_near_the_limit(self, points: dict[LayoutSpec, Point]) -> None:
-        """Asks more where the choice will fall: the fastest that may still meet the limit."""
-        while self._asks_left > 0:
-            spec = self._next_to_ask(list(points.values()))
-            if spec is None:
-                return
-            points[spec] = self._measure(spec, asks=True)
-
-    def _next_to_ask(self, points: Sequence[Point]) -> LayoutSpec | None:
-        budgets = self._budgets
-        others = replace(budgets, quality_limit=None)
-        asked = [point for point in points if point.quality is not None]
-        best = min(
-            (point.batch_ms for point in asked if budgets.meets(point)), default=float("inf")
-        )
-        if budgets.quality_limit is None:
-            best = min((point.drop for point in asked if budgets.meets(point)), default=1.0)
-        # Quality falls with drops: no layout that drops more than one that was too bad is better.
-        too_bad = min(
-            (p.drop for p in asked if others.meets(p) and not budgets.meets(p)), default=1.0
-        )
-        hopeful = [
-            point
-            for point in points
-            if point.quality is None
-            and others.meets(point)
-            and point.drop < too_bad
-            and (point.batch_ms if budgets.quality_limit is not None else point.drop) < best
-        ]
-        if not hopeful:
-            return None
-        return min(hopeful, key=lambda point: (point.batch_ms, point.drop)).spec
-
-
-def _spread(points: Sequence[Point], count: int) -> list[Point]:
-    """At most ``count`` of the points, spread over their figures."""
-    return [points[i] for i in spread_out(Figures.of(points).logs(), count)]
 
 
 def _quiet(_what: str, _done: int, _total: int) -> None:

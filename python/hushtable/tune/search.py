@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._floors import cores
 from .costs import BATCH, CostModel
 from .front import Point, dominated, families_of
 from .goals import Figures, Goal, interleave, spread_out
@@ -71,6 +74,24 @@ class Simulator:
         )
         return point, kept
 
+    def run_all(
+        self, specs: Iterable[LayoutSpec], bags: Trace
+    ) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
+        """:meth:`run` of each, in order; as many at a time as there are processors."""
+        workers = cores()
+        waiting: deque[Future[tuple[Point, npt.NDArray[np.bool_]]]] = deque()
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                for spec in specs:
+                    waiting.append(pool.submit(self.run, spec, bags))
+                    if len(waiting) > workers:  # not all at once: each result has a flag an access
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
 
 @dataclass
 class Search:
@@ -82,6 +103,7 @@ class Search:
         screen: estimates them.
         sample: the bags that they are simulated on.
         goals: what is looked for, most important first.
+        refocus: given the first layouts simulated, what is looked for from then on.
         evaluations: layouts simulated at most.
         report: told of progress.
     """
@@ -93,6 +115,7 @@ class Search:
     goals: Sequence[Goal]
     evaluations: int
     report: Report
+    refocus: Callable[[Sequence[Point]], Sequence[Goal]] | None = None
     _points: dict[LayoutSpec, Point] = field(default_factory=dict)
     _surrogate: Surrogate = field(default_factory=Surrogate)
     _around: dict[LayoutSpec, _Pairs] = field(default_factory=dict)
@@ -101,6 +124,8 @@ class Search:
     def run(self) -> list[Point]:
         """Every layout simulated, in the order in which they were."""
         self._simulate(self._first_layouts())
+        if self.refocus is not None:
+            self.goals = self.refocus(list(self._points.values()))
         self._simulate(self._first_companions())
         for round_number in range(_ROUNDS):
             left = self.evaluations - len(self._points)
@@ -108,13 +133,12 @@ class Search:
         return list(self._points.values())
 
     def _simulate(self, specs: Iterable[LayoutSpec]) -> None:
-        for spec in dict.fromkeys(specs):
-            if len(self._points) >= self.evaluations:
-                return
-            if spec not in self._points and self.space.fits(spec):
-                self._points[spec], _ = self.simulator.run(spec, self.sample)
-                self._surrogate.learn(self._points[spec], self.screen.drop(spec))
-                self.report("searching", len(self._points), self.evaluations)
+        new = [s for s in dict.fromkeys(specs) if s not in self._points and self.space.fits(s)]
+        new = new[: self.evaluations - len(self._points)]
+        for point, _ in self.simulator.run_all(new, self.sample):
+            self._points[point.spec] = point
+            self._surrogate.learn(point, self.screen.drop(point.spec))
+            self.report("searching", len(self._points), self.evaluations)
 
     def _quota(self, family: str) -> int:
         return max(round(_FIRST[family] * self.evaluations), 4)
