@@ -68,7 +68,7 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     """Rewrites README.md."""
-    results = sorted((ROOT / "bench" / "results").glob("*.json"))
+    results = sorted((ROOT / "bench" / "results").glob("cpu-*.json"))
     if len(sys.argv) > 1:
         results = [Path(sys.argv[1])]
     if not results:

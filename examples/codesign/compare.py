@@ -134,7 +134,7 @@ class Comparison:
         prf_calls_max: float = float("inf"),
         count: int = 1,
     ) -> list[Point]:
-        """The ``count`` least costly layouts of ``families`` within the limits that keep quality."""
+        """The ``count`` least costly of ``families`` within the limits that keep quality."""
         wanted = set(families)
         points = [
             point
