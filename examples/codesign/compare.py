@@ -17,6 +17,7 @@ import numpy.typing as npt
 import hushtable
 from hushtable.tune import Budgets, TuneResult, tune
 from hushtable.tune.front import Point
+from hushtable.tune.goals import prf_calls_limit
 from hushtable.tune.trace import Trace
 
 Bools = npt.NDArray[np.bool_]
@@ -24,10 +25,9 @@ Floats = npt.NDArray[np.float32]
 Split = Literal["validation", "test"]
 Say = Callable[[str], None]
 
-#: The paper's limits (§V-D): kilobytes and milliseconds of an inference, PRF calls of one server.
+#: The paper's limits (§V-D) of an inference.
 COMM_KB_MAX = 300.0
 LATENCY_MS_MAX = 100.0
-PRF_CALLS_MAX = {"next-word": 100_000, "clicks": 100_000, "histories": 5_000_000}
 #: How much worse than in the clear a model may get.
 TOLERANCE = 0.005
 #: Families of the tuner that are plain partial batch retrieval; all others are co-designs.
@@ -218,7 +218,7 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     """The paper's three comparisons: computation and time at a communication limit, communication
     at a limit of PRF calls."""
     designed = [family for family in comparison.families() if family != PLAIN]
-    calls = PRF_CALLS_MAX.get(comparison.app.name, 100_000)
+    calls = prf_calls_limit(comparison.table.info.rows)
 
     def ask(
         what: str,
