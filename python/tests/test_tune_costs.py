@@ -137,11 +137,27 @@ def test_predicted_times_are_near_measured_ones() -> None:
     assert CostModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
 
 
+def test_what_messages_cost_is_predicted_too() -> None:
+    # An engine that takes no time: it takes little beside the messages.
+    model = CostModel((0.0,) * 9, (0.0,) * 9, 0, 0, "", "", "")
+    for _ in range(3):
+        found = measure.measure_wire(model, seconds=0.6)
+        each, byte = found.wire
+        sent, seconds = measure._measure_messages(model, 0.6, 2048, 512, 64)
+        error = (each + byte * sent) / seconds - 1
+        if abs(error) < 0.25:
+            break
+    else:
+        pytest.fail(f"predicted times of messages are off by {error:.0%}")
+    assert 1e-6 < each < 1e-2
+    assert CostModel.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
 def test_models_are_kept_by_machine_and_version(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "costs.json"
     assert load_costs(path) is None
     machine = costs._machine()
-    model = CostModel(CONSTANTS, CONSTANTS, 0.01, 0.1, *machine)
+    model = CostModel(CONSTANTS, CONSTANTS, 0.01, 0.1, *machine, (3e-5, 1e-9))
     other = replace(model, cpu="another processor")
     save_costs(other, path)
     assert load_costs(path) is None
@@ -154,7 +170,7 @@ def test_models_are_kept_by_machine_and_version(tmp_path: Path) -> None:
     for damage in (
         "",
         "[]",
-        '{"format": 1, "models": []}',
+        '{"format": 2, "models": []}',
         path.read_text().replace("1e-05", '""'),
     ):
         path.write_text(damage)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, examples, print_facts, print_json, progress_bar
+from .output import Json, examples, note, print_facts, print_json, progress_bar
 
 
 def register(app: typer.Typer) -> None:
@@ -28,10 +28,12 @@ def layout(
     """
     # Numbers and fitting: more than other commands need.
     from ..tune.costs import BATCH, save_costs
-    from ..tune.measure import calibrate
+    from ..tune.measure import calibrate, measure_wire
 
     with progress_bar("measuring", shown=not json) as progress:
         model, samples = calibrate(seconds=seconds, rounds_max=rounds_max, progress=progress)
+    note("measuring two servers' messages")
+    model = measure_wire(model, seconds=20 * seconds)
     path = save_costs(model)
     document = {
         "bench": "layout",
@@ -69,6 +71,7 @@ def layout(
             "fits within": f"{model.error_median:.1%} (median), {model.error_max:.1%} (largest)",
             **{f"alone: {name}": _each(value) for name, value in constants["alone"].items()},
             **{f"batch: {name}": _each(value) for name, value in constants["batch"].items()},
+            **{f"server: {name}": _each(value) for name, value in constants["wire"].items()},
             "kept in": path,
         }
     )

@@ -56,7 +56,8 @@ FEATURES = (
     "down_bytes",
 )
 
-_FORMAT = 1
+_FORMAT = 2
+_WIRE = ("requests", "bytes")
 _CACHE_BYTES = 32 << 20
 FloatArray = npt.NDArray[np.float64]
 
@@ -95,6 +96,8 @@ class CostModel:
         cpu: the processor that it was measured on.
         isa: the instruction set that was used.
         version: of this package.
+        wire: seconds that a server takes for one inference's messages (TLS, gRPC, copies), and for
+            each of their bytes.
     """
 
     alone: tuple[float, ...]
@@ -104,13 +107,19 @@ class CostModel:
     cpu: str
     isa: str
     version: str
+    wire: tuple[float, float] = (0.0, 0.0)
+
+    def wire_seconds(self, costs: Mapping[str, int]) -> float:
+        """Seconds of the right server, which has the longer requests, for an inference's
+        messages."""
+        return self.wire[0] + self.wire[1] * (costs["up_right_bytes"] + costs["down_bytes"])
 
     def alone_seconds(self, costs: Mapping[str, int], spec: LayoutSpec) -> float:
-        """Seconds of one inference alone."""
+        """Seconds of the engine for one inference alone."""
         return float(_features(costs, spec, 1) @ np.array(self.alone))
 
     def batch_seconds(self, costs: Mapping[str, int], spec: LayoutSpec) -> float:
-        """Seconds of a pass over :data:`BATCH` inferences."""
+        """Seconds of the engine for a pass over :data:`BATCH` inferences."""
         return float(_features(costs, spec, BATCH) @ np.array(self.batch))
 
     def errors(self, sample: Sample) -> tuple[float, float]:
@@ -125,6 +134,7 @@ class CostModel:
         document = asdict(self)
         for name in ("alone", "batch"):
             document[name] = dict(zip(FEATURES, document[name], strict=True))
+        document["wire"] = dict(zip(_WIRE, self.wire, strict=True))
         return document
 
     @classmethod
@@ -135,8 +145,8 @@ class CostModel:
             KeyError, TypeError, ValueError: it is something else.
         """
         fields = dict(document)
-        for name in ("alone", "batch"):
-            values = tuple(float(fields[name][feature]) for feature in FEATURES)
+        for name, features in (("alone", FEATURES), ("batch", FEATURES), ("wire", _WIRE)):
+            values = tuple(float(fields[name][feature]) for feature in features)
             if not all(0 <= value < float("inf") for value in values):
                 raise ValueError(f"{name} has a negative or infinite figure")
             fields[name] = values

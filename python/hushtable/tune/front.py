@@ -22,12 +22,15 @@ class Point:
     Attributes:
         spec: the layout.
         costs: the figures of ``Layout.costs()``; bytes and keys are of one inference.
-        latency_ms: predicted time of one server for one inference alone, on one thread.
-        batch_ms: predicted time of one server for ``batch`` inferences at once, on one thread.
+        latency_ms: predicted time of one server for one inference alone, on one thread: engine
+            and messages.
+        batch_ms: predicted time of one server's engine for ``batch`` inferences at once, on one
+            thread.
         batch: inferences of such a pass.
         drop: share of the accesses that were not served.
         accesses: accesses that ``drop`` was measured on.
         quality: what the caller's measure says of it; None where it was not asked.
+        wire_ms: predicted time of one server for the messages of one inference.
     """
 
     spec: LayoutSpec
@@ -38,6 +41,7 @@ class Point:
     drop: float
     accesses: int
     quality: float | None = None
+    wire_ms: float = 0.0
 
     @property
     def family(self) -> str:
@@ -55,9 +59,15 @@ class Point:
         return self.costs["prf_calls"]
 
     @property
+    def server_ms(self) -> float:
+        """Predicted time of one core of one server for one of many inferences: its share of a pass
+        of ``batch``, and its messages."""
+        return self.batch_ms / self.batch + self.wire_ms
+
+    @property
     def inferences_per_s(self) -> float:
-        """Inferences a second of one core of each server, in passes of ``batch``."""
-        return self.batch * 1e3 / self.batch_ms
+        """Inferences a second of one core of each server."""
+        return 1e3 / self.server_ms
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -69,6 +79,7 @@ class Point:
             "latency_ms": self.latency_ms,
             "batch": self.batch,
             "batch_ms": self.batch_ms,
+            "wire_ms": self.wire_ms,
             "drop": self.drop,
             "accesses": self.accesses,
             "quality": self.quality,
@@ -172,7 +183,7 @@ def objectives(
     asks = any(point.quality is not None for point in points)
     rows = [
         (
-            point.costs["prf_calls"] if count_prf else point.batch_ms / point.batch,
+            point.costs["prf_calls"] if count_prf else point.server_ms,
             point.comm_kb,
             np.inf if asks and point.quality is None else _loss(point, lower_is_better),
         )

@@ -120,7 +120,7 @@ class Judge:
         others = replace(budgets, quality_limit=None)
         asked = [point for point in points if point.quality is not None]
         best = min(
-            (point.batch_ms for point in asked if budgets.meets(point)), default=float("inf")
+            (point.server_ms for point in asked if budgets.meets(point)), default=float("inf")
         )
         if budgets.quality_limit is None:
             best = min((point.drop for point in asked if budgets.meets(point)), default=1.0)
@@ -134,11 +134,11 @@ class Judge:
             if point.quality is None
             and others.meets(point)
             and point.drop < too_bad
-            and (point.batch_ms if budgets.quality_limit is not None else point.drop) < best
+            and (point.server_ms if budgets.quality_limit is not None else point.drop) < best
         ]
         if not hopeful:
             return None
-        return min(hopeful, key=lambda point: (point.batch_ms, point.drop)).spec
+        return min(hopeful, key=lambda point: (point.server_ms, point.drop)).spec
 
 
 def _shortlist(points: Sequence[Point], goals: Sequence[Goal]) -> list[Point]:

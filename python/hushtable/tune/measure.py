@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from .. import _native
+from ..errors import Error
+from ..server import ServerProcess, make_certificates
 from .costs import BATCH, CostModel, Sample, fit_costs
 from .spec import LayoutSpec, PartSpec, seed_text
 
-__all__ = ["SHAPES", "calibrate", "design_shape", "measure_specs"]
+__all__ = ["SHAPES", "calibrate", "design_shape", "measure_specs", "measure_wire"]
 
 #: Share by which a measurement may be over the model before it is taken again.
 _DOUBT = 0.12
+#: Clients that load two servers while messages are measured.
+_CLIENTS = 32
+#: Layouts whose messages are measured: few bytes, and many in rows so wide that the engine has
+#: little to do: (rows, row bytes, bins).
+_WIRE_SHAPES = ((1024, 64, 16), (1024, 2048, 32))
 
 
 def _spec(hot: PartSpec | None, full: PartSpec | None) -> LayoutSpec:
@@ -137,8 +148,61 @@ def _agree(medians: Sequence[float]) -> bool:
 
 def design_shape(rows: int, row_bytes: int, spec: LayoutSpec) -> _native.Layout:
     """A layout of a table of zeros that has this shape: for its costs and to be measured."""
-    table = _native.Table.from_weight(
-        "costs", np.zeros((rows, row_bytes // 4), dtype=np.float32), "f32"
-    )
-    profile = _native.Profile(np.zeros(1, dtype=np.uint32), np.array([0, 1], dtype=np.uint64), rows)
-    return profile.design(table, spec.to_json())
+    return _design(rows, row_bytes, spec)[1]
+
+
+def _design(rows: int, row_bytes: int, spec: LayoutSpec) -> tuple[_native.Table, _native.Layout]:
+    weight = np.zeros((rows, row_bytes // 4), dtype=np.float32)
+    table = _native.Table.from_weight("costs", weight, "f32")
+    trace = np.zeros(1, dtype=np.uint32), np.array([0, 1], dtype=np.uint64)
+    return table, _native.Profile(*trace, rows).design(table, spec.to_json())
+
+
+def measure_wire(model: CostModel, *, seconds: float = 1.5) -> CostModel:
+    """``model`` with what messages cost a server, measured at two real ones over TLS on loopback.
+
+    What counts is the processor time of the right server, less what its engine takes; both servers
+    and the load may share cores.
+
+    Raises:
+        Error: the servers did not start, or refused inferences.
+    """
+    found = [_measure_messages(model, seconds, *shape) for shape in _WIRE_SHAPES]
+    (few_bytes, few_seconds), (many_bytes, many_seconds) = found
+    each = max((many_seconds - few_seconds) / (many_bytes - few_bytes), 0.0)
+    return replace(model, wire=(max(few_seconds - each * few_bytes, 0.0), each))
+
+
+def _measure_messages(
+    model: CostModel, seconds: float, rows: int, row_bytes: int, bins: int
+) -> tuple[int, float]:
+    """(bytes, seconds) of the right server's messages for one inference."""
+    spec = _spec(None, PartSpec(rows, bins))
+    table, layout = _design(rows, row_bytes, spec)
+    costs = layout.costs()
+    with tempfile.TemporaryDirectory(prefix="hushtable-wire-") as folder:
+        bundle = Path(folder, "bundle")
+        table.with_layout(layout).save(bundle)
+        tls = make_certificates(Path(folder, "certificates"))
+        with (
+            ServerProcess(bundle, "left", tls=tls.server, threads=1) as left,
+            ServerProcess(bundle, "right", tls=tls.server, threads=1) as right,
+        ):
+            warmup = seconds / 4
+            before = _process_seconds(right.process.pid)
+            load = _native.load_bags(
+                left.url, right.url, ca=tls.ca, clients=_CLIENTS, warmup=warmup, seconds=seconds
+            )
+            spent = _process_seconds(right.process.pid) - before
+    if load["errors"] or not load["requests"]:
+        raise Error(f"{load['errors']} of {load['requests']} inferences failed: see the log")
+    # Warm-up included at both: what one inference takes.
+    each = spent * seconds / (warmup + seconds) / load["requests"]
+    engine = model.batch_seconds(costs, spec) / BATCH
+    return costs["up_right_bytes"] + costs["down_bytes"], max(each - engine, 0.0)
+
+
+def _process_seconds(pid: int) -> float:
+    # After the name, which may hold anything: fields 14 and 15 are user and system time (proc(5)).
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -73,7 +73,7 @@ def front_rows(result: TuneResult, count_max: int = 24) -> list[list[str]]:
     shown = spread_points(near, count_max)
     if all(point.spec != result.best.spec for point in shown):
         shown.append(result.best)
-    shown.sort(key=lambda point: (point.batch_ms, point.comm_kb))
+    shown.sort(key=lambda point: (point.server_ms, point.comm_kb))
     return [_row(point, point.spec == result.best.spec) for point in shown]
 
 

@@ -20,7 +20,7 @@ from .front import Budgets, Point, choose, pareto
 from .goals import goals_of
 from .grid import Space
 from .judge import Judge, Quality
-from .measure import calibrate
+from .measure import calibrate, measure_wire
 from .screen import Screen
 from .search import Report, Search, Simulator, native_arrays
 from .spec import seed_text
@@ -147,6 +147,7 @@ def tune(
     model = costs or load_costs()
     if model is None:
         model, _ = calibrate(progress=lambda done, total: report("calibrating", done, total))
+        model = measure_wire(model)
         with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
             save_costs(model)
     report("profiling", 0, 1)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from .costs import CostModel
+from .costs import BATCH, CostModel
 from .goals import Figures
 from .spec import LEAF_ROWS_MAX, LayoutSpec, PartSpec
 from .trace import IntArray, Trace
@@ -158,10 +158,13 @@ class Screen:
         costs = [layout_costs(spec, self._row_bytes) for spec in specs]
         if drop is None:
             drop = np.array([self.drop(spec) for spec in specs])
-        pairs = list(zip(costs, specs, strict=True))
+        model, pairs = self._model, list(zip(costs, specs, strict=True))
+        wire_ms = np.array([model.wire_seconds(cost) * 1e3 for cost in costs])
+        batch_ms = np.array([model.batch_seconds(*pair) * 1e3 for pair in pairs])
         return Figures(
-            np.array([self._model.batch_seconds(*pair) * 1e3 for pair in pairs]),
-            np.array([self._model.alone_seconds(*pair) * 1e3 for pair in pairs]),
+            batch_ms / BATCH + wire_ms,
+            batch_ms,
+            np.array([model.alone_seconds(*pair) * 1e3 for pair in pairs]) + wire_ms,
             np.array([cost["comm_bytes"] / 1e3 for cost in costs]),
             np.array([cost["prf_calls"] for cost in costs], dtype=np.float64),
             drop,

@@ -35,7 +35,7 @@ _Pairs = tuple[list[PartSpec | None], list[PartSpec | None], Figures, FloatArray
 _FIRST = {"plain": 0.08, "hot": 0.16, "hot-only": 0.03, "collocated": 0.08, "hot+collocated": 0.16}
 _ROUNDS = 12
 #: Goals at the budget's drop, which get half of the search.
-_FIRST_GOALS = 3
+_FIRST_GOALS = 4
 
 
 def native_arrays(trace: Trace) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
@@ -63,14 +63,16 @@ class Simulator:
         layout = self.design(spec)
         costs = layout.costs()
         kept = layout.simulate(*native_arrays(bags), seed=self._seed)
+        wire_ms = self._model.wire_seconds(costs) * 1e3
         point = Point(
             spec=spec,
             costs=costs,
-            latency_ms=self._model.alone_seconds(costs, spec) * 1e3,
+            latency_ms=self._model.alone_seconds(costs, spec) * 1e3 + wire_ms,
             batch_ms=self._model.batch_seconds(costs, spec) * 1e3,
             batch=BATCH,
             drop=1.0 - float(np.count_nonzero(kept)) / max(len(kept), 1),
             accesses=len(kept),
+            wire_ms=wire_ms,
         )
         return point, kept
 
@@ -258,6 +260,7 @@ class Search:
         hot, full = self._part_figures(hots, True), self._part_figures(fulls, False)
         # Costs are sums of the parts', but for a few bytes and what a cache keeps.
         figures = Figures(
+            np.add.outer(hot.server_ms, full.server_ms).ravel(),
             np.add.outer(hot.batch_ms, full.batch_ms).ravel(),
             np.add.outer(hot.latency_ms, full.latency_ms).ravel(),
             np.add.outer(hot.comm_kb, full.comm_kb).ravel(),
@@ -268,7 +271,7 @@ class Search:
 
     def _part_figures(self, parts: Sequence[PartSpec | None], are_hot: bool) -> Figures:
         if list(parts) == [None]:
-            return Figures(*np.zeros((5, 1)))
+            return Figures(*np.zeros((6, 1)))
         figures = []
         for part in parts:
             spec = self.space.layout(*((part, None) if are_hot else (None, part)))
