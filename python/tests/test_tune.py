@@ -254,7 +254,6 @@ def test_the_report_says_what_a_reader_wants_first(result: TuneResult) -> None:
 
 
 def test_plots_have_a_line_for_each_family(result: TuneResult, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="plots need the extra `plot`")
     written = draw(result, tmp_path / "plots")
     names = {path.name for path in written}
     for name in ("computation-quality", "communication-quality", "communication-computation"):
