@@ -86,9 +86,9 @@ class _Layer(_Module):
     padding_idx: int | None
     max_ids: int | None
     use_layout: bool
-    #: Which elements of the last input had their rows, bool in its shape; None before the first
+    #: Bool in the shape of the last input: which elements had their rows; None before the first
     #: call. All are True without ``use_layout``, and padding always is.
-    last_kept: npt.NDArray[np.bool_] | None
+    last_kept: Any
 
     def __init__(
         self, source: RowSource, padding_idx: int | None, max_ids: int | None, use_layout: bool
@@ -123,7 +123,7 @@ class _Layer(_Module):
         return text + (", use_layout=True" if self.use_layout else "")
 
     def _fetch(
-        self, ids: npt.NDArray[np.uint64], shape: tuple[int, ...]
+        self, ids: npt.NDArray[np.uint64], shape: tuple[int, ...], like: Any
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """The rows of flat ids, zero for padding and what was dropped, and which were not dropped.
 
@@ -133,7 +133,7 @@ class _Layer(_Module):
             rows, kept = self._fetch_bag(ids)
         else:
             rows, kept = self._fetch_distinct(ids), np.ones(ids.shape, dtype=np.bool_)
-        self.last_kept = kept.reshape(shape)
+        self.last_kept = self._output(kept.reshape(shape), like)
         return rows, kept
 
     def _fetch_bag(self, ids: npt.NDArray[np.uint64]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -167,7 +167,7 @@ class _Layer(_Module):
         rows[~is_padding] = self.source.lookup(wanted[~is_padding], max_ids=bound)
         return rows[position.reshape(-1)]
 
-    def _output(self, rows: FloatArray, like: Any) -> Any:
+    def _output(self, rows: npt.NDArray[Any], like: Any) -> Any:
         if not _HAS_TORCH:
             return rows
         tensor = torch.from_numpy(np.ascontiguousarray(rows))
@@ -224,7 +224,7 @@ class PrivateEmbedding(_Layer):
             ServerError: a server did not answer.
         """
         ids, shape = flatten_ids(input)
-        rows, _ = self._fetch(ids, shape)
+        rows, _ = self._fetch(ids, shape, input)
         return self._output(rows.reshape(*shape, self.embedding_dim), input)
 
 
@@ -300,7 +300,7 @@ class PrivateEmbeddingBag(_Layer):
                     f"per_sample_weights must have the input's shape {shape}, not {weights.shape}"
                 )
             weights = weights.reshape(-1)
-        rows, kept = self._fetch(ids, shape)
+        rows, kept = self._fetch(ids, shape, input)
         if self.padding_idx is not None:
             kept = kept & (ids != self.padding_idx)
         bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=weights)

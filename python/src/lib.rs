@@ -16,6 +16,11 @@ mod table;
 
 use pyo3::pymodule;
 
+/// A server allocates and frees megabytes a pass: the system's allocator hands those pages back and
+/// faults them in again each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]

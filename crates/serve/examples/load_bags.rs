@@ -9,6 +9,10 @@ use std::time::Duration;
 use hushtable_serve::EndpointSpec;
 use hushtable_serve::load::BagLoadSpec;
 
+// As the Python package's module has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let [left, right, ca, clients, seconds] = args.as_slice() else {

@@ -12,6 +12,10 @@ use std::process::ExitCode;
 
 use hushtable_serve::{Server, ServerSpec};
 
+// As the Python package's module has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,

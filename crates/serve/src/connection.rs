@@ -18,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::Limit;
 use crate::budget::Budget;
 use crate::door::Door;
+use crate::gather::{Gather, Outlet};
 use crate::observe::Metrics;
 
 /// What holds for every connection.
@@ -114,10 +115,13 @@ impl Connection {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
         let handshake_max = self.rules.handshake_max;
+        let (stream, outlet) = Gather::new(stream);
         match self.rules.tls.clone() {
-            None => self.serve_http2(Prompt::new(stream, handshake_max)).await,
+            None => self.serve_http2(Prompt::new(stream, handshake_max), outlet).await,
             Some(tls) => match timeout(handshake_max, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.serve_http2(Prompt::new(stream, handshake_max)).await,
+                Ok(Ok(stream)) => {
+                    self.serve_http2(Prompt::new(stream, handshake_max), outlet).await;
+                }
                 Ok(Err(error)) => {
                     self.metrics.handshakes_failed.inc();
                     tracing::debug!(%error, "a TLS handshake failed");
@@ -130,19 +134,28 @@ impl Connection {
         }
     }
 
-    async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin>(mut self, stream: Prompt<S>) {
+    async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin>(
+        mut self,
+        stream: Prompt<S>,
+        outlet: Outlet<TcpStream>,
+    ) {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
+            // No client of gRPC reads it, and its size in HPACK changes with the time.
+            .auto_date_header(false)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
             .max_concurrent_streams(self.rules.streams_max)
             .max_header_list_size(HEADER_BYTES_MAX)
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(self.rules.keep_alive)
             .keep_alive_timeout(self.rules.keep_alive);
-        let serving = builder.serve_connection(TokioIo::new(stream), self.door);
-        let mut serving = std::pin::pin!(serving);
+        let connection = builder.serve_connection(TokioIo::new(stream), self.door);
+        outlet.start();
+        let connection = std::pin::pin!(connection);
+        let mut serving = Turns { connection, outlet, ended: None };
         let stuck_max = self.rules.stuck_max;
         let mut checks = interval_at(Instant::now() + stuck_max, stuck_max);
         let (mut held, mut ended) = (false, 0);
@@ -157,7 +170,7 @@ impl Connection {
                 }
                 _ = self.drain.wait_for(|drain| *drain), if !draining => {
                     draining = true;
-                    serving.as_mut().graceful_shutdown();
+                    serving.connection.as_mut().graceful_shutdown();
                     checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
                     (held, ended) = (self.budget.open() > 0, self.budget.ended());
                 }
@@ -175,6 +188,38 @@ impl Connection {
                     (held, ended) = (self.budget.open() > 0, self.budget.ended());
                 }
             }
+        }
+    }
+}
+
+/// A connection that sends what it wrote at the end of each turn.
+struct Turns<'a, C: Future> {
+    connection: Pin<&'a mut C>,
+    outlet: Outlet<TcpStream>,
+    ended: Option<C::Output>,
+}
+
+impl<E, C: Future<Output = Result<(), E>>> Future for Turns<'_, C>
+where
+    E: std::error::Error + Send + Sync + Unpin + 'static,
+{
+    type Output = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if this.ended.is_none()
+            && let Poll::Ready(end) = this.connection.as_mut().poll(cx)
+        {
+            this.ended = Some(end);
+        }
+        let drained = this.outlet.poll_drain(cx)?;
+        match this.ended.take() {
+            Some(Ok(())) if drained.is_pending() => {
+                this.ended = Some(Ok(()));
+                Poll::Pending
+            }
+            Some(end) => Poll::Ready(end.map_err(Into::into)),
+            None => Poll::Pending,
         }
     }
 }
@@ -257,5 +302,7 @@ const DRAIN_IDLE_MAX: Duration = Duration::from_millis(500);
 /// from HTTP/2, so a connection holds at most this much beside its budget.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// The largest frame that a client may send: a request of many keys needs few.
+const FRAME_BYTES_MAX: u32 = 256 << 10;
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 const HEADER_BYTES_MAX: u32 = 16 << 10;

@@ -89,6 +89,7 @@ impl Peer {
             .connect_timeout(connect_max)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
             .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
@@ -274,4 +275,6 @@ const LAYOUT_MESSAGE_BYTES_MAX: usize = (1 << 20) + 64;
 const LAYOUT_BYTES_PER_S_MIN: u64 = 64 << 10;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// A reply should be one frame.
+const FRAME_BYTES_MAX: u32 = 1 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(20);

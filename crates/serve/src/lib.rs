@@ -19,6 +19,7 @@ mod door;
 mod endpoint;
 mod engine;
 mod error;
+mod gather;
 mod info;
 pub mod load;
 pub mod observe;

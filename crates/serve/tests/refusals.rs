@@ -180,14 +180,14 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_retry() {
     // A client that leaves makes room: its keys are never computed.
     waiting.abort();
     let _ = waiting.await;
-    let again = tokio::spawn({
-        let (mut client, request) = (client.clone(), request.clone());
-        async move { client.answer(request).await }
-    });
     let refused = r#"hushtable_requests_total{method="Answer",code="CANCELLED"}"#;
     while !server.page("/metrics").await.1.contains(refused) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    let again = tokio::spawn({
+        let (mut client, request) = (client.clone(), request.clone());
+        async move { client.answer(request).await }
+    });
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     assert!(!again.is_finished(), "{:?}", again.await);
     assert_eq!(server.metric("hushtable_answered_keys_total").await, 0.0);

@@ -5,6 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::{Answerer, Next, Pass, Queue, QueueLimits, Waiting, Wake};
@@ -65,7 +68,12 @@ struct Shared<A: Answerer> {
     spec: SchedulerSpec,
     state: Mutex<State<A::Query>>,
     wake: Condvar,
+    courier: Option<UnboundedSender<Vec<Delivery>>>,
 }
+
+type Answer = Result<Answered, Unanswered>;
+/// An answer and who waits for it.
+type Delivery = (oneshot::Sender<Answer>, Answer);
 
 struct State<Q> {
     queue: Queue<Q, Receiver>,
@@ -78,18 +86,28 @@ struct State<Q> {
 struct Receiver {
     answers: Vec<u8>,
     answering: Duration,
-    sender: oneshot::Sender<Result<Answered, Unanswered>>,
+    sender: oneshot::Sender<Answer>,
 }
 
 impl<A: Answerer> Scheduler<A> {
-    /// Starts the worker thread.
+    /// Starts the worker thread. Called within a runtime, it also starts a task there that hands
+    /// out the answers of each pass: a runtime is woken once for all of them, not once for each.
     ///
     /// # Errors
     /// [`Error::Io`] where the system gives no thread.
     pub fn start(answerer: Arc<A>, spec: SchedulerSpec) -> Result<Self, Error> {
         let state = State { queue: Queue::new(spec.limits), pass: spec.pass, closed: false };
-        let shared =
-            Arc::new(Shared { answerer, spec, state: Mutex::new(state), wake: Condvar::new() });
+        let (state, wake) = (Mutex::new(state), Condvar::new());
+        let courier = Handle::try_current().ok().map(|runtime| {
+            let (courier, mut passes) = unbounded_channel();
+            runtime.spawn(async move {
+                while let Some(deliveries) = passes.recv().await {
+                    deliver(deliveries);
+                }
+            });
+            courier
+        });
+        let shared = Arc::new(Shared { answerer, spec, state, wake, courier });
         let worker = Builder::new()
             .name("hushtable-pass".into())
             .spawn({
@@ -204,7 +222,9 @@ impl<A: Answerer> Shared<A> {
                     self.spec.metrics.queued.set(state.queue.queries() as i64);
                     drop(state);
                     let requests = pass.shares.len();
-                    let unfinished = self.run(pass, now, &mut answers);
+                    let mut deliveries = Vec::with_capacity(requests);
+                    let unfinished = self.run(pass, now, &mut answers, &mut deliveries);
+                    self.hand_over(deliveries);
                     let finished = requests - usize::from(unfinished.is_some());
                     let mut state = self.lock();
                     state.pass = (state.pass * 7 + now.elapsed()) / 8;
@@ -212,7 +232,7 @@ impl<A: Answerer> Shared<A> {
                         Some(Unfinished::Resume(request)) => state.queue.resume(request),
                         Some(Unfinished::Abandon(request)) => {
                             let receiver = state.queue.abandon(request);
-                            receiver.fail();
+                            deliver(vec![receiver.failed()]);
                         }
                         None => {}
                     }
@@ -223,12 +243,25 @@ impl<A: Answerer> Shared<A> {
         }
     }
 
+    /// Sends answers on their way, by the courier where there is one.
+    fn hand_over(&self, deliveries: Vec<Delivery>) {
+        let undelivered = match &self.courier {
+            // A courier that is gone went with its runtime.
+            Some(courier) => courier.send(deliveries).err().map(|SendError(back)| back),
+            None => Some(deliveries),
+        };
+        if let Some(deliveries) = undelivered {
+            deliver(deliveries);
+        }
+    }
+
     /// Runs one pass and sends what it finished. Only a pass's last request can be left unfinished.
     fn run(
         &self,
         pass: Pass<A::Query, Receiver>,
         started: Instant,
         answers: &mut Vec<u8>,
+        deliveries: &mut Vec<Delivery>,
     ) -> Option<Unfinished<A::Query>> {
         let answer_bytes = self.answerer.answer_bytes();
         let count = pass.queries.len();
@@ -258,7 +291,7 @@ impl<A: Answerer> Shared<A> {
             let (own, others) = rest.split_at(taken * answer_bytes);
             rest = others;
             if !ok {
-                unfinished = request.finish_failed().map(Unfinished::Abandon);
+                unfinished = request.finish_failed(deliveries).map(Unfinished::Abandon);
                 continue;
             }
             request.receiver.answers.extend_from_slice(own);
@@ -266,7 +299,7 @@ impl<A: Answerer> Shared<A> {
             if request.is_taken() {
                 let queued = started.saturating_duration_since(request.arrived());
                 self.spec.metrics.waited.observe(queued.as_secs_f64());
-                request.receiver.send(queued);
+                deliveries.push(request.receiver.done(queued));
             } else {
                 unfinished = Some(Unfinished::Resume(request));
             }
@@ -282,9 +315,9 @@ enum Unfinished<Q> {
 
 impl<Q> Waiting<Q, Receiver> {
     /// Fails a request whose queries are all taken; hands back one with queries still counted.
-    fn finish_failed(self) -> Option<Self> {
+    fn finish_failed(self, deliveries: &mut Vec<Delivery>) -> Option<Self> {
         if self.is_taken() {
-            self.receiver.fail();
+            deliveries.push(self.receiver.failed());
             None
         } else {
             Some(self)
@@ -293,14 +326,20 @@ impl<Q> Waiting<Q, Receiver> {
 }
 
 impl Receiver {
-    fn send(self, queued: Duration) {
+    fn done(self, queued: Duration) -> Delivery {
         let Self { answers, answering, sender } = self;
-        // The client may have gone while the pass ran: its answers go with it.
-        let _ = sender.send(Ok(Answered { answers, queued, answering }));
+        (sender, Ok(Answered { answers, queued, answering }))
     }
 
-    fn fail(self) {
-        let _ = self.sender.send(Err(Unanswered::Failed));
+    fn failed(self) -> Delivery {
+        (self.sender, Err(Unanswered::Failed))
+    }
+}
+
+fn deliver(deliveries: Vec<Delivery>) {
+    for (sender, answer) in deliveries {
+        // The client may have gone while the pass ran: its answers go with it.
+        let _ = sender.send(answer);
     }
 }
 
