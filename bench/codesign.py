@@ -73,7 +73,7 @@ def family_table(document: dict[str, Any]) -> list[str]:
     """The cheapest layout of each family that keeps quality."""
     metric = document["metric"]
     lines = [
-        f"| cheapest layout that keeps {metric} | {metric} | dropped | KB | server, µs | alone, ms"
+        f"| cheapest layout that keeps {metric} | {metric} | dropped | KB | engine, us | alone, ms"
         " | whole/s |",
         "|---|--:|--:|--:|--:|--:|--:|",
         f"| in the clear | {document['quality_clear']['test']:.4g} | | | | | |",
@@ -130,7 +130,7 @@ def saving(ratio: dict[str, Any]) -> str:
 def recs_table(found: dict[str, Any]) -> list[str]:
     """Drop rates on the access trace."""
     lines = [
-        "| family | least dropped within 300 KB | KB | under 1 % with the least KB | server, µs |",
+        "| family | least dropped within 300 KB | KB | under 1 % with the least KB | engine, us |",
         "|---|--:|--:|--:|--:|",
     ]
     for family, points in found["families"].items():

@@ -237,7 +237,7 @@ def ratios(comparison: Comparison) -> list[Ratio]:
 
     wide = float("inf")
     return [
-        ask("server time", f"{COMM_KB_MAX:.0f} KB", batch_ms),
+        ask("engine time", f"{COMM_KB_MAX:.0f} KB", batch_ms),
         ask("PRF calls", f"{COMM_KB_MAX:.0f} KB", prf_calls),
         ask(
             "communication",
