@@ -131,7 +131,7 @@ def prf_calls_limit(rows: int) -> int:
     It allows 100,000 for tables of 27,000 to 33,278 rows and 5,000,000 for one of 846,811: three to
     six a row. A key over the whole table counts two a row.
     """
-    return 4 * rows
+    return 5 * rows
 
 
 def spread_out(values: FloatArray, count: int) -> list[int]:
