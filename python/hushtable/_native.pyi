@@ -36,7 +36,7 @@ _Costs = tuple[int, int, float, float, float, int]
 _Rows = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.uint64]
 _LayoutFacts = tuple[str, int, int, int, int, int]
-_BagResult = tuple[_Rows, npt.NDArray[np.bool_], int, _Costs]
+_BagResult = tuple[_Rows, npt.NDArray[np.bool_], int, int, _Costs]
 
 class Table:
     @staticmethod

@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 _Done = Callable[[_Result | None, BaseException | None], None]
 _Costs = tuple[int, int, float, float, float, int]
 _LookupResult = tuple[FloatArray, _Costs]
-_BagResult = tuple[FloatArray, npt.NDArray[np.bool_], int, _Costs]
+_BagResult = tuple[FloatArray, npt.NDArray[np.bool_], int, int, _Costs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,8 @@ class _Base:
         return rows.reshape(*shape, self._info.dim)
 
     def _bag(self, result: _BagResult, shape: tuple[int, ...]) -> Bag:
-        rows, kept, dropped, costs = result
-        layout = self.layout
-        stats = LookupStats(kept.size, 0 if layout is None else layout.keys, *costs)
+        rows, kept, dropped, keys, costs = result
+        stats = LookupStats(kept.size, keys, *costs)
         return Bag(self._shaped(rows, shape), kept.reshape(shape), dropped, stats)
 
     def close(self) -> None:

@@ -18,8 +18,8 @@ use crate::table::Facts;
 /// `(bytes_up, bytes_down, seconds, queue_seconds, answer_seconds, retries)`.
 type Costs = (u64, u64, f64, f64, f64, u32);
 type Rows<'py> = Bound<'py, PyArray2<f32>>;
-/// `(rows, kept, dropped, costs)`.
-type BagResult<'py> = (Rows<'py>, Bound<'py, PyArray1<bool>>, usize, Costs);
+/// `(rows, kept, dropped, keys, costs)`.
+type BagResult<'py> = (Rows<'py>, Bound<'py, PyArray1<bool>>, usize, usize, Costs);
 /// `(layout.json, keys, bytes_up, bytes_down, stored_bytes, map_bytes)`: what
 /// `hushtable.LayoutInfo` is made of. Bytes of messages are of both servers together.
 pub(crate) type LayoutFacts = (String, u64, u64, u64, u64, u64);
@@ -130,7 +130,7 @@ impl NativeClient {
     }
 
     /// The rows of a bag [ids, dim], which of them are there [ids], how many distinct ids were
-    /// dropped, and what it cost.
+    /// dropped, how many keys each server got, and what it cost.
     fn lookup_bag<'py>(
         &self,
         py: Python<'py>,
@@ -226,7 +226,7 @@ fn lookup_result<'py>(
 fn bag_result(py: Python<'_>, bag: Bag) -> PyResult<BagResult<'_>> {
     let values = py.detach(|| bag.to_f32()).map_err(Failure::from)?;
     let rows = into_rows(py, values, bag.kept.len())?;
-    Ok((rows, bag.kept.into_pyarray(py), bag.dropped, costs(&bag.stats)))
+    Ok((rows, bag.kept.into_pyarray(py), bag.dropped, bag.keys, costs(&bag.stats)))
 }
 
 /// Makes a call on the session's thread. What it ends with is turned into Python's objects once the

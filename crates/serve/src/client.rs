@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Reply};
 use hushtable_table::decode_rows;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::endpoint::Peer;
@@ -67,6 +68,7 @@ pub struct LookupClient {
     lookup_max: Duration,
     layout_bytes_max: u64,
     session: RwLock<Arc<Session>>,
+    reopening: Mutex<()>,
 }
 
 /// One version of the table, as both servers announced it.
@@ -145,6 +147,7 @@ impl LookupClient {
             lookup_max: spec.lookup_max,
             layout_bytes_max: spec.layout_bytes_max,
             session: RwLock::new(Arc::new(session)),
+            reopening: Mutex::new(()),
         })
     }
 
@@ -168,10 +171,11 @@ impl LookupClient {
     pub async fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
         let started = Instant::now();
         let deadline = started + self.lookup_max;
-        let mut lookup = match self.lookup_once(ids, max_ids, deadline).await {
+        let session = self.session();
+        let mut lookup = match self.lookup_once(&session, ids, max_ids, deadline).await {
             Err(error) if is_version_change(&error) => {
-                self.reopen().await?;
-                self.lookup_once(ids, max_ids, deadline).await?
+                let session = self.reopen(&session).await?;
+                self.lookup_once(&session, ids, max_ids, deadline).await?
             }
             other => other?,
         };
@@ -191,29 +195,35 @@ impl LookupClient {
         Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks again what the servers hold.
-    async fn reopen(&self) -> Result<(), Error> {
+    /// Asks again what the servers hold, unless another call has done so since `stale`: where many
+    /// find the table changed at once, one fetches its layout.
+    async fn reopen(&self, stale: &Arc<Session>) -> Result<Arc<Session>, Error> {
+        let _turn = self.reopening.lock().await;
+        let current = self.session();
+        if !Arc::ptr_eq(&current, stale) {
+            return Ok(current);
+        }
         let Self { left, right, prg, call_max, layout_bytes_max, .. } = self;
-        let session = open(left, right, *prg, *call_max, *layout_bytes_max).await?;
-        *self.session.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(session);
-        Ok(())
+        let session = Arc::new(open(left, right, *prg, *call_max, *layout_bytes_max).await?);
+        *self.session.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&session);
+        Ok(session)
     }
 
     async fn lookup_once(
         &self,
+        session: &Session,
         ids: &[u64],
         max_ids: usize,
         deadline: Instant,
     ) -> Result<Lookup, Error> {
-        let session = self.session();
         let keys_max = session.keys_per_request_max;
         if !(1..=keys_max).contains(&max_ids) && ids.len() <= max_ids {
             return Err(Error::MaxIds { max_ids, keys_max });
         }
         let (request, pending) = session.client.query(ids, max_ids)?;
         let (left, right) = tokio::try_join!(
-            self.ask(&self.left, &session, request.left, deadline),
-            self.ask(&self.right, &session, request.right, deadline),
+            self.ask(&self.left, session, request.left, deadline),
+            self.ask(&self.right, session, request.right, deadline),
         )?;
         let rows = pending.combine(left.reply(), right.reply())?;
         let stats = LookupStats {
@@ -241,8 +251,8 @@ impl LookupClient {
         let key_bytes = keys.iter().map(|key| key.len() as u64).sum::<u64>();
         let ask = |limit| peer.answer(version.clone(), keys.clone(), answer_bytes, limit);
         let (reply, retries) = self.until_answered(deadline, ask).await?;
-        let version = version_from_wire(&reply.table_version)
-            .map_err(|defect| Error::Reply { url: peer.url().into(), defect })?;
+        let version =
+            version_from_wire(&reply.table_version).map_err(|defect| peer.reply_error(defect))?;
         Ok(Asked { reply, version, sent_bytes: key_bytes * u64::from(retries + 1), retries })
     }
 

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Uri;
-use hushtable_table::layout::Layout;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -138,34 +137,30 @@ impl Peer {
         .await
     }
 
-    /// Fetches the announced layout; `limit` is how long its next bytes may take. Memory is bounded
-    /// by what has come and what was announced.
-    pub async fn layout(&self, info: LayoutInfo, limit: Duration) -> Result<Layout, Error> {
+    /// Fetches the bytes of the announced layout; `limit` is how long the next of them may take.
+    /// Memory is bounded by what has come and what was announced.
+    pub async fn layout(&self, info: LayoutInfo, limit: Duration) -> Result<Vec<u8>, Error> {
         let slowest = Duration::from_secs(info.bytes / LAYOUT_BYTES_PER_S_MIN);
         let deadline = Instant::now() + limit + slowest;
-        let bad = |defect| Error::Reply { url: self.url.to_string(), defect };
         let mut client = self.client(LAYOUT_MESSAGE_BYTES_MAX);
         let chunks = self.within(limit, client.layout(LayoutRequest {})).await?;
         let mut chunks = chunks.into_inner();
         let mut bytes = Vec::new();
-        loop {
+        while bytes.len() as u64 <= info.bytes {
             let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
             let Some(chunk) = self.within(limit, chunks.message()).await? else { break };
             bytes.extend_from_slice(&chunk.bytes);
-            if bytes.len() as u64 > info.bytes {
-                break;
-            }
         }
         let (expected, found) = (info.bytes, bytes.len() as u64);
-        if found != expected {
-            return Err(bad(ReplyDefect::LayoutBytes { expected, found }));
-        }
-        let layout = Layout::from_bytes(&bytes).map_err(|error| bad(ReplyDefect::Layout(error)))?;
-        let (expected, found) = (info.version, layout.version());
         match found == expected {
-            true => Ok(layout),
-            false => Err(bad(ReplyDefect::LayoutVersion { expected, found })),
+            true => Ok(bytes),
+            false => Err(self.reply_error(ReplyDefect::LayoutBytes { expected, found })),
         }
+    }
+
+    /// The error of a reply that does not fit.
+    pub fn reply_error(&self, defect: ReplyDefect) -> Error {
+        Error::Reply { url: self.url.to_string(), defect }
     }
 
     fn client(&self, reply_bytes_max: usize) -> PrivateLookupClient<Channel> {
@@ -188,8 +183,7 @@ impl Peer {
     async fn table_info_once(&self, limit: Duration) -> Result<TableInfo, Error> {
         let mut client = self.client(INFO_BYTES_MAX);
         let reply = self.within(limit, client.table_info(TableInfoRequest {})).await?;
-        TableInfo::try_from(reply.into_inner())
-            .map_err(|defect| Error::Reply { url: self.url.to_string(), defect })
+        TableInfo::try_from(reply.into_inner()).map_err(|defect| self.reply_error(defect))
     }
 
     async fn answer_once(

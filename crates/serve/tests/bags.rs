@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
-use hushtable_pir::PrgKind;
-use hushtable_pir::batch::{Client, Geometry};
+use hushtable_pir::batch::{BatchBackend, BatchEngine, BatchKeys, Client, Geometry};
 use hushtable_pir::dpf::Side;
+use hushtable_pir::{EngineSpec, PrgKind};
 use hushtable_serve::load::BagLoadSpec;
 use hushtable_serve::wire::{AnswerBagsRequest, LayoutRequest, TableInfoRequest};
 use hushtable_serve::{
-    Bag, BlockingClient, ClientSpec, EndpointSpec, Error, LookupClient, Server, ServerSpec,
+    Bag, BlockingClient, ClientSpec, EndpointSpec, Error, LookupClient, Refusal, Server, ServerSpec,
 };
-use hushtable_table::layout::{LayoutError, LayoutSpec, PartSpec, Plan};
+use hushtable_table::layout::{Layout, LayoutError, LayoutSpec, PartSpec, Plan};
 use hushtable_table::{DType, Table};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -206,8 +206,20 @@ async fn a_new_layout_is_fetched_once_both_servers_have_it() {
     let error = client.fetch_bag(&[1, 999]).await.unwrap_err();
     assert!(matches!(error, Error::LayoutsDiffer { .. }), "{error:?}");
     let right = restart(right, Side::Right, new());
-    assert_eq!(client.fetch_bag(&[1, 999]).await.unwrap().rows, old.rows);
+    let client = Arc::new(client);
+    let bags: Vec<_> = (0..10)
+        .map(|_| {
+            let client = Arc::clone(&client);
+            tokio::spawn(async move { client.fetch_bag(&[1, 999]).await })
+        })
+        .collect();
+    for bag in bags {
+        assert_eq!(bag.await.unwrap().unwrap().rows, old.rows);
+    }
     assert_eq!(client.layout().unwrap().unwrap().ids_max(), 5);
+    // However many bags found it changed.
+    let fetched = r#"hushtable_requests_total{method="Layout",code="OK"}"#;
+    assert_eq!(left.metric(fetched).await, 1.0);
 
     // No layout any more, then one again.
     let left = restart(left, Side::Left, table(ROWS, 4, 1));
@@ -362,4 +374,91 @@ fn a_load_of_bags_is_answered_without_errors() {
     let report = spec.run_blocking().unwrap();
     assert!(report.requests > 10, "{report:?}");
     assert_eq!((report.errors, report.rejected), (0, 0), "{report:?}");
+}
+
+/// The real engine, which flips a bit of left's answers if told to.
+struct Faulty {
+    engine: BatchEngine,
+    flips: bool,
+}
+
+impl BatchBackend for Faulty {
+    fn geometry(&self) -> &Geometry {
+        self.engine.geometry()
+    }
+
+    fn answer(
+        &self,
+        requests: &[BatchKeys],
+        answers: &mut [u8],
+    ) -> Result<(), hushtable_pir::Error> {
+        self.engine.answer(requests, answers)?;
+        if self.flips && requests[0].side() == Side::Left {
+            answers.iter_mut().for_each(|byte| *byte ^= 1);
+        }
+        Ok(())
+    }
+
+    fn batch_requests_best(&self) -> usize {
+        self.engine.batch_requests_best()
+    }
+
+    fn description(&self) -> String {
+        self.engine.description()
+    }
+}
+
+fn faulty(flips: bool, other: Option<Layout>) -> Server {
+    let server = Server::of_table(spec(Side::Left), laid_out()).unwrap();
+    server.with_batch_backend(move |table, layout| {
+        let layout = other.as_ref().unwrap_or(layout);
+        let spec = EngineSpec { threads: 1, ..EngineSpec::default() };
+        let engine = BatchEngine::from_table(table, layout, &spec)?;
+        Ok(Arc::new(Faulty { engine, flips }))
+    })
+}
+
+#[test]
+fn a_backend_of_bags_is_checked_before_it_serves() {
+    let run = |server: Server| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let bound = server.bind().await.unwrap();
+            let ready = bound.ready();
+            bound.run(ready).await
+        })
+    };
+    run(faulty(false, None)).unwrap();
+    let error = run(faulty(true, None)).unwrap_err();
+    assert!(matches!(error, Error::SelfCheck { .. }), "{error:?}");
+    let other = lay_out(table(ROWS, 4, 1), layout_spec(ROWS, 2)).layout().unwrap().as_ref().clone();
+    let versions = (laid_out().layout().unwrap().version(), other.version());
+    let error = run(faulty(false, Some(other))).unwrap_err();
+    let Error::BackendLayout { expected, found } = error else { panic!("{error:?}") };
+    assert_eq!((expected, found), versions);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_answers_the_bags_that_came_before() {
+    let slow = |spec| ServerSpec { window_us: Some(400_000), ..spec };
+    let mut servers = Pair::start_with(laid_out, slow);
+    let client = Arc::new(LookupClient::connect(&servers.client_spec()).await.unwrap());
+    let waiting = tokio::spawn({
+        let client = Arc::clone(&client);
+        async move { client.fetch_bag(&[3]).await }
+    });
+    for server in [&servers.left, &servers.right] {
+        while server.metric("hushtable_queue_bags").await < 1.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    servers.left.signal();
+    servers.right.signal();
+    assert_eq!(waiting.await.unwrap().unwrap().rows, row(&table(ROWS, 4, 1), 3));
+    let error = client.fetch_bag(&[3]).await.unwrap_err();
+    let gone = matches!(
+        &error,
+        Error::Unavailable { .. } | Error::Refused { refusal: Refusal::Draining, .. }
+    );
+    assert!(gone, "{error:?}");
 }

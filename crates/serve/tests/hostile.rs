@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Certificates, Pair, Running, raw, row, spec, table};
+use common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
 use h2::client::SendRequest;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Key, Side};
@@ -16,6 +16,7 @@ use hushtable_serve::wire::AnswerRequest;
 use hushtable_serve::{
     ClientSpec, EndpointSpec, Error, LookupClient, Server, ServerSpec, raise_file_limit,
 };
+use hushtable_table::layout::{LayoutSpec, PartSpec};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -61,7 +62,11 @@ async fn http2(server: &Running, window_bytes: u32) -> SendRequest<Bytes> {
 }
 
 fn post(server: &Running) -> http::Request<()> {
-    http::Request::post(format!("{}/hushtable.v1.PrivateLookup/Answer", server.url()))
+    post_to(server, "Answer")
+}
+
+fn post_to(server: &Running, method: &str) -> http::Request<()> {
+    http::Request::post(format!("{}/hushtable.v1.PrivateLookup/{method}", server.url()))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())
@@ -144,6 +149,47 @@ async fn a_connection_that_does_not_read_its_answers_is_closed() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_well(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layouts_that_nobody_reads_are_bounded_and_end() {
+    const STREAMS: usize = 24;
+    let rows = 40_000;
+    let layout = LayoutSpec {
+        hot: None,
+        full: Some(PartSpec { rows, bins: 100, queries: 1, hashes: 1, companions: 16 }),
+        ..layout_spec(rows, 1)
+    };
+    let table = lay_out(table(rows, 1, 1), layout);
+    let limits =
+        ServerSpec { inflight_bytes_max: 16 << 20, request_ms_max: 400, ..spec(Side::Left) };
+    let server = Running::start(Server::of_table(limits, table).unwrap());
+    // A window of nothing: no byte of a layout of 2.5 MB may be sent.
+    let mut client = http2(&server, 0).await;
+    let (mut streams, mut busy) = (Vec::new(), 0);
+    for _ in 0..STREAMS {
+        client = client.ready().await.unwrap();
+        let (reply, mut body) = client.send_request(post_to(&server, "Layout"), false).unwrap();
+        body.send_data(prefix(0), true).unwrap();
+        let reply = reply.await.unwrap();
+        match reply.headers().get("grpc-status") {
+            Some(status) => {
+                assert_eq!(Code::from_bytes(status.as_bytes()), Code::ResourceExhausted);
+                busy += 1;
+            }
+            None => streams.push(reply.into_body()),
+        }
+    }
+    assert!(busy > 0 && !streams.is_empty(), "{busy} of {STREAMS} layouts refused");
+    assert!(server.metric("hushtable_inflight_bytes").await <= f64::from(16 << 20));
+    // The connection is closed in the end, and all is given back.
+    for mut stream in streams {
+        let ended = tokio::time::timeout(Duration::from_secs(20), stream.data()).await.unwrap();
+        assert!(matches!(ended, None | Some(Err(_))), "{ended:?}");
+    }
+    while server.metric("hushtable_inflight_bytes").await > 0.0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,15 +8,15 @@ use hushtable_pir::PrgKind;
 use hushtable_pir::batch::{self, Geometry};
 use hushtable_pir::dpf::Reply;
 use hushtable_table::layout::{Layout, Plan, Planner};
-use hushtable_table::{Shape, Version};
+use hushtable_table::{Shape, ShapeError, Version};
 use tokio::time::Instant;
 
-use super::{LookupClient, LookupStats, decode, is_version_change};
+use super::{LookupClient, LookupStats, Session, decode, is_version_change};
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
 use crate::info::version_from_wire;
 use crate::wire::AnswerBagsReply;
-use crate::{Error, ReplyDefect, TableInfo};
+use crate::{Error, LayoutInfo, ReplyDefect, TableInfo};
 
 /// What a session knows of the servers' layouts.
 pub(super) enum Bags {
@@ -47,6 +47,8 @@ pub struct Bag {
     pub kept: Vec<bool>,
     /// Distinct ids that were dropped.
     pub dropped: usize,
+    /// Keys sent to each server.
+    pub keys: usize,
     /// What it cost.
     pub stats: LookupStats,
     info: TableInfo,
@@ -81,15 +83,34 @@ impl Bags {
         if info.bytes > bytes_max {
             return Ok(Self::TooLarge { bytes: info.bytes, bytes_max });
         }
-        // Whichever server it comes from, it hashes to what both announced.
-        let layout = left.layout(info, call_max).await?;
-        Shape::new(l.shape.rows(), l.dim, l.dtype)
-            .map_err(ReplyDefect::TableShape)
-            .and_then(|shape| layout.check_table(shape, l.version).map_err(ReplyDefect::Layout))
-            .map_err(|defect| Error::Reply { url: left.url().into(), defect })?;
+        let bytes = left.layout(info, call_max).await?;
+        let table = (l.version, Shape::new(l.shape.rows(), l.dim, l.dtype));
+        // To hash a large layout and to note who carries whom takes seconds.
+        let made = tokio::task::spawn_blocking(move || Inference::make(&bytes, info, table, prg));
+        match made.await {
+            Ok(made) => Ok(Self::Ready(Box::new(made.map_err(|defect| left.reply_error(defect))?))),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+}
+
+impl Inference {
+    /// Reads a layout. Whichever server it comes from, it hashes to what both announced.
+    fn make(
+        bytes: &[u8],
+        info: LayoutInfo,
+        (version, shape): (Version, Result<Shape, ShapeError>),
+        prg: PrgKind,
+    ) -> Result<Self, ReplyDefect> {
+        let layout = Layout::from_bytes(bytes).map_err(ReplyDefect::Layout)?;
+        let (expected, found) = (info.version, layout.version());
+        if found != expected {
+            return Err(ReplyDefect::LayoutVersion { expected, found });
+        }
+        let shape = shape.map_err(ReplyDefect::TableShape)?;
+        layout.check_table(shape, version).map_err(ReplyDefect::Layout)?;
         let client = batch::Client::new(Geometry::new(&layout), prg);
-        let planner = Planner::new(Arc::new(layout));
-        Ok(Self::Ready(Box::new(Inference { planner, client })))
+        Ok(Self { planner: Planner::new(Arc::new(layout)), client })
     }
 }
 
@@ -120,10 +141,11 @@ impl LookupClient {
     pub async fn fetch_bag(&self, ids: &[u64]) -> Result<Bag, Error> {
         let started = Instant::now();
         let deadline = started + self.lookup_max;
-        let mut bag = match self.fetch_bag_once(ids, deadline).await {
+        let session = self.session();
+        let mut bag = match self.fetch_bag_once(&session, ids, deadline).await {
             Err(error) if is_layout_change(&error) => {
-                self.reopen().await?;
-                self.fetch_bag_once(ids, deadline).await?
+                let session = self.reopen(&session).await?;
+                self.fetch_bag_once(&session, ids, deadline).await?
             }
             other => other?,
         };
@@ -131,8 +153,12 @@ impl LookupClient {
         Ok(bag)
     }
 
-    async fn fetch_bag_once(&self, ids: &[u64], deadline: Instant) -> Result<Bag, Error> {
-        let session = self.session();
+    async fn fetch_bag_once(
+        &self,
+        session: &Session,
+        ids: &[u64],
+        deadline: Instant,
+    ) -> Result<Bag, Error> {
         let Inference { planner, client } = self.inference(&session.bags)?;
         let plan = planner.plan_vartime(ids, random_u64()?)?;
         let (mut request, pending) = client.query(&plan)?;
@@ -159,7 +185,8 @@ impl LookupClient {
         };
         let Plan { found, dropped, .. } = plan;
         let kept = found.iter().map(Option::is_some).collect();
-        Ok(Bag { rows, kept, dropped, stats, info: session.info.clone() })
+        let keys = geometry.keys();
+        Ok(Bag { rows, kept, dropped, keys, stats, info: session.info.clone() })
     }
 
     async fn ask_bag(
@@ -173,8 +200,8 @@ impl LookupClient {
         let answer_bytes = geometry.answer_bytes();
         let ask = |limit| peer.answer_bags(version.clone(), keys.clone(), answer_bytes, limit);
         let (reply, retries) = self.until_answered(deadline, ask).await?;
-        let version = version_from_wire(&reply.layout_version)
-            .map_err(|defect| Error::Reply { url: peer.url().into(), defect })?;
+        let version =
+            version_from_wire(&reply.layout_version).map_err(|defect| peer.reply_error(defect))?;
         let sent_bytes = keys.len() as u64 * u64::from(retries + 1);
         Ok(AskedBag { reply, version, sent_bytes, retries })
     }
