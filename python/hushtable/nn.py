@@ -170,7 +170,7 @@ class _Layer(_Module):
     def _output(self, rows: npt.NDArray[Any], like: Any) -> Any:
         if not _HAS_TORCH:
             return rows
-        tensor = torch.from_numpy(np.ascontiguousarray(rows))
+        tensor = torch.from_numpy(np.asarray(rows, order="C"))
         return tensor.to(like.device) if isinstance(like, torch.Tensor) else tensor
 
 
