@@ -321,7 +321,7 @@ except KeyboardInterrupt:
 """
     with (
         hushtable.ServerProcess(
-            deployment.bundle, "left", tls=files.server, threads=1, window_us=4_000_000
+            deployment.bundle, "left", tls=files.server, threads=1, window_us=20_000_000
         ) as left,
         subprocess.Popen(
             [sys.executable, "-c", code, left.url], stdout=subprocess.PIPE, text=True
