@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-import zipfile
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
+from examples.weights import read_weights, write_weights
 
 from hushtable import data
 
@@ -59,25 +55,3 @@ def fingerprint(lessons: Lessons, validation: Judge, recipe: Recipe) -> str:
             digest.update(array.tobytes())
     digest.update(lessons.parts[lessons.seen].tobytes())
     return digest.hexdigest()[:16]
-
-
-def write_weights(path: Path, weights: Weights) -> None:
-    """Keeps ``weights`` at ``path``; whoever reads meanwhile sees all of them or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, *map(np.asarray, jax.tree.leaves(weights)))
-    Path(file.name).replace(path)
-
-
-def read_weights(path: Path, like: Weights) -> Weights | None:
-    """The weights at ``path``; None where there are none of the shapes of ``like``."""
-    leaves, tree = jax.tree.flatten(like)
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = [file[f"arr_{place}"] for place in range(len(leaves))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    if [one.shape for one in found] != [leaf.shape for leaf in leaves]:
-        return None
-    weights: Weights = jax.tree.unflatten(tree, found)
-    return weights

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import jax
 import numpy as np
 import numpy.typing as npt
+from examples.weights import read_weights, write_weights
 
 import hushtable
 from hushtable import data
@@ -129,14 +127,14 @@ class App:
         """
         _refuse_too_little(corpus, recipe)
         path = data.cache_folder() / "models" / f"next-word-{_fingerprint(corpus, recipe)}.npz"
-        weights = _load_weights(path, start(corpus, recipe))
+        weights = read_weights(path, start(corpus, recipe))
         if weights is None:
             progress(
                 f"training on {sum(map(len, corpus.training)):,} tokens,"
                 f" {len(corpus.words):,} rows of {recipe.dim}"
             )
             weights = train(corpus, recipe, say=progress)
-            _save_weights(path, weights)
+            write_weights(path, weights)
             progress(f"  kept in {path}")
         else:
             progress(f"trained model, from the cache: {path}")
@@ -231,25 +229,3 @@ def _fingerprint(corpus: Corpus, recipe: Recipe) -> str:
         for document in group:
             digest.update(document.tobytes())
     return digest.hexdigest()[:16]
-
-
-def _save_weights(path: Path, weights: Weights) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place and then renamed: whoever reads meanwhile sees all of it or nothing.
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-        np.savez(file, *map(np.asarray, jax.tree.leaves(weights)))
-    Path(file.name).replace(path)
-
-
-def _load_weights(path: Path, like: Weights) -> Weights | None:
-    """The weights at ``path``; None where there are none of the shapes of ``like``."""
-    leaves, tree = jax.tree.flatten(like)
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            kept = [file[f"arr_{place}"] for place in range(len(leaves))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    if [leaf.shape for leaf in kept] != [leaf.shape for leaf in leaves]:
-        return None
-    weights: Weights = jax.tree.unflatten(tree, kept)
-    return weights

@@ -18,6 +18,7 @@ from examples.clicks.pages import ABSENT, Events, Pages, cut_evenly, cut_often, 
 from examples.clicks.scoring import Inputs, masked_mean
 from examples.clicks.table import Summands, add_up, write_out
 from examples.clicks.training import Lessons
+from examples.weights import read_weights, write_weights
 
 import hushtable
 from hushtable.data import DataError, MalformedData
@@ -271,15 +272,15 @@ def test_dropping_the_rarest_takes_ids_that_training_reads_least(app: App) -> No
 def test_weights_come_back_as_they_were(tmp_path: Path) -> None:
     start = model.start(SMALL, parts=9, seen=3, films=4)
     path = tmp_path / "models" / "one.npz"
-    assert kept.read_weights(path, start) is None
-    kept.write_weights(path, start)
-    again = kept.read_weights(path, start)
+    assert read_weights(path, start) is None
+    write_weights(path, start)
+    again = read_weights(path, start)
     assert again is not None and again.device.layers[1].weight.shape == (16, 8)
     for one, other in zip(jax.tree.leaves(start), jax.tree.leaves(again), strict=True):
         assert np.array_equal(one, other)
-    assert kept.read_weights(path, model.start(SMALL, parts=8, seen=3, films=4)) is None
+    assert read_weights(path, model.start(SMALL, parts=8, seen=3, films=4)) is None
     path.write_bytes(path.read_bytes()[:-100])
-    assert kept.read_weights(path, start) is None
+    assert read_weights(path, start) is None
 
 
 def test_another_recipe_or_other_data_is_another_model() -> None:
