@@ -1,0 +1,57 @@
+//! Numbers that start on a cache line.
+
+use std::ops::{Deref, DerefMut};
+
+use zeroize::Zeroize;
+
+/// A fixed number of `u64`, zero at first, aligned to 64 bytes: a vector load never crosses a line.
+pub struct Buffer {
+    /// The numbers, with room before them to reach the next line.
+    values: Vec<u64>,
+    start: usize,
+    length: usize,
+}
+
+impl Buffer {
+    /// `length` zeros.
+    pub fn zeroed(length: usize) -> Self {
+        let values = vec![0u64; length + LINE - 1];
+        // An offset that no pointer needs more of; a platform that cannot tell gets 0: correct, slow.
+        let start = values.as_ptr().align_offset(LINE * size_of::<u64>()).min(LINE - 1);
+        Self { values, start, length }
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeroed(self.length);
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u64] {
+        &self.values[self.start..self.start + self.length]
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        &mut self.values[self.start..self.start + self.length]
+    }
+}
+
+impl Zeroize for Buffer {
+    fn zeroize(&mut self) {
+        self.values.zeroize();
+        // The vector is empty now; its length was what `start` and `length` lean on.
+        (self.start, self.length) = (0, 0);
+    }
+}
+
+const LINE: usize = 8;

@@ -1,0 +1,124 @@
+//! The specification of every kernel, in plain Rust.
+
+use crate::crt::Crt;
+use crate::gadget::Gadget;
+use crate::{Modulus, NttTable};
+
+/// Coefficients to evaluations, in place: Cooley and Tukey's butterflies, natural to bit-reversed
+/// order (Harvey, "Faster arithmetic for number-theoretic transforms", 2014).
+pub fn forward(table: &NttTable, values: &mut [u64]) {
+    let modulus = table.modulus();
+    let mut length = table.degree();
+    let mut groups = 1;
+    while groups < table.degree() {
+        length /= 2;
+        for (group, block) in values.chunks_exact_mut(2 * length).enumerate() {
+            let (w, w_shoup) = (table.roots[groups + group], table.roots_shoup[groups + group]);
+            let (low, high) = block.split_at_mut(length);
+            for (x, y) in low.iter_mut().zip(high) {
+                let product = modulus.mul_shoup(*y, w, w_shoup);
+                (*x, *y) = (modulus.add(*x, product), modulus.sub(*x, product));
+            }
+        }
+        groups *= 2;
+    }
+}
+
+/// Evaluations to coefficients, in place: Gentleman and Sande's butterflies, then 1 / N.
+pub fn inverse(table: &NttTable, values: &mut [u64]) {
+    let modulus = table.modulus();
+    let mut length = 1;
+    let mut groups = table.degree() / 2;
+    while groups > 0 {
+        for (group, block) in values.chunks_exact_mut(2 * length).enumerate() {
+            let w = table.inverse_roots[groups + group];
+            let w_shoup = table.inverse_roots_shoup[groups + group];
+            let (low, high) = block.split_at_mut(length);
+            for (x, y) in low.iter_mut().zip(high) {
+                let difference = modulus.sub(*x, *y);
+                (*x, *y) = (modulus.add(*x, *y), modulus.mul_shoup(difference, w, w_shoup));
+            }
+        }
+        length *= 2;
+        groups /= 2;
+    }
+    for value in values {
+        *value = modulus.mul_shoup(*value, table.degree_inverse, table.degree_inverse_shoup);
+    }
+}
+
+/// x += y.
+pub fn add_assign(modulus: Modulus, x: &mut [u64], y: &[u64]) {
+    for (x, &y) in x.iter_mut().zip(y) {
+        *x = modulus.add(*x, y);
+    }
+}
+
+/// x −= y.
+pub fn sub_assign(modulus: Modulus, x: &mut [u64], y: &[u64]) {
+    for (x, &y) in x.iter_mut().zip(y) {
+        *x = modulus.sub(*x, y);
+    }
+}
+
+/// x = −x.
+pub fn neg_assign(modulus: Modulus, x: &mut [u64]) {
+    for x in x {
+        *x = modulus.neg(*x);
+    }
+}
+
+/// x *= y, element by element.
+pub fn mul_assign(modulus: Modulus, x: &mut [u64], y: &[u64]) {
+    for (x, &y) in x.iter_mut().zip(y) {
+        *x = modulus.mul(*x, y);
+    }
+}
+
+/// x *= w for one number w.
+pub fn scale_assign(modulus: Modulus, x: &mut [u64], w: u64, w_shoup: u64) {
+    for x in x {
+        *x = modulus.mul_shoup(*x, w, w_shoup);
+    }
+}
+
+/// `out` = the sum over j of xs[j] · ys[j], element by element; at most [`TERMS_MAX`] terms.
+///
+/// [`TERMS_MAX`]: super::TERMS_MAX
+pub fn inner_product(modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [u64]) {
+    for (index, out) in out.iter_mut().enumerate() {
+        let products = xs.iter().zip(ys).map(|(x, y)| u128::from(x[index]) * u128::from(y[index]));
+        *out = modulus.reduce_u128(products.sum());
+    }
+}
+
+/// out[i] = values[indices[i]].
+pub fn permute(values: &[u64], indices: &[u32], out: &mut [u64]) {
+    for (out, &index) in out.iter_mut().zip(indices) {
+        *out = values[index as usize];
+    }
+}
+
+/// (sum, difference) = (x + y, (x − y) · w), element by element: one step of a query's expansion.
+pub fn split(modulus: Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
+    for ((x, y), &w) in x.iter_mut().zip(y).zip(w) {
+        let difference = modulus.sub(*x, *y);
+        (*x, *y) = (modulus.add(*x, *y), modulus.mul(difference, w));
+    }
+}
+
+/// The signed digits of the numbers that `values` holds the residues of; see
+/// [`Kernel::decompose`](super::Kernel::decompose).
+pub fn decompose(gadget: Gadget, crt: &Crt, values: &[u64], out: &mut [u64]) {
+    let limbs = crt.limbs();
+    let degree = values.len() / limbs;
+    for index in 0..degree {
+        let x = crt.compose_signed(|limb| values[limb * degree + index]);
+        for digit in 0..gadget.digits() {
+            let d = gadget.digit(x, digit);
+            for (limb, modulus) in crt.moduli().iter().enumerate() {
+                out[(digit * limbs + limb) * degree + index] = modulus.from_signed_vartime(d);
+            }
+        }
+    }
+}
