@@ -1,0 +1,93 @@
+//! Ciphertexts and the secret that opens them.
+
+use hushtable_ring::{Coefficients, Evaluations, NoiseSource, Poly, Ring, Secret};
+
+use crate::{Error, Parameters};
+
+/// (mask a, body b) with b + a · s = message + noise.
+///
+/// In evaluations, over the ring modulo Q or, once limbs were dropped, modulo q.
+#[derive(Clone, Debug)]
+pub struct Ciphertext {
+    /// a.
+    pub mask: Poly<Evaluations>,
+    /// b.
+    pub body: Poly<Evaluations>,
+}
+
+impl Ciphertext {
+    /// The ciphertext (0, 0) of 0.
+    pub fn zero(ring: &Ring) -> Self {
+        Self { mask: ring.zero(), body: ring.zero() }
+    }
+
+    /// The two polynomials, mask first.
+    pub fn polys(&self) -> [&Poly<Evaluations>; 2] {
+        [&self.mask, &self.body]
+    }
+
+    /// self += other.
+    pub fn add_assign(&mut self, ring: &Ring, other: &Self) {
+        ring.add_assign(&mut self.mask, &other.mask);
+        ring.add_assign(&mut self.body, &other.body);
+    }
+
+    /// self −= other.
+    pub fn sub_assign(&mut self, ring: &Ring, other: &Self) {
+        ring.sub_assign(&mut self.mask, &other.mask);
+        ring.sub_assign(&mut self.body, &other.body);
+    }
+}
+
+/// A ternary secret, in evaluations modulo Q.
+pub struct SecretKey {
+    secret: Secret<Poly<Evaluations>>,
+}
+
+impl SecretKey {
+    /// A fresh secret.
+    ///
+    /// # Errors
+    /// [`Error::Entropy`].
+    pub fn generate(params: &Parameters) -> Result<Self, Error> {
+        Ok(Self::draw(params, &mut NoiseSource::from_os()?))
+    }
+
+    /// The secret that `source` gives.
+    pub fn draw(params: &Parameters, source: &mut NoiseSource) -> Self {
+        let ring = params.ring();
+        Self { secret: Secret::new(ring.forward(source.ternary(ring))) }
+    }
+
+    /// s, modulo Q; its first limbs are s modulo q.
+    pub(crate) fn poly(&self) -> &Poly<Evaluations> {
+        self.secret.expose()
+    }
+
+    /// b + a · s over `ring`, Q's or a prefix of it.
+    pub fn phase(&self, ring: &Ring, ciphertext: &Ciphertext) -> Poly<Coefficients> {
+        let mut phase = ciphertext.mask.clone();
+        ring.mul_assign(&mut phase, self.poly());
+        ring.add_assign(&mut phase, &ciphertext.body);
+        ring.inverse(phase)
+    }
+
+    /// A fresh encryption, modulo Q: mask uniform from `seed` (its polynomial number `index`), body
+    /// e − a · s + `message`.
+    pub fn encrypt(
+        &self,
+        ring: &Ring,
+        seed: &[u8; 32],
+        index: u64,
+        message: &Poly<Evaluations>,
+        source: &mut NoiseSource,
+    ) -> Ciphertext {
+        let mask = ring.uniform(seed, index);
+        let mut body = ring.forward(source.gaussian(ring));
+        ring.add_assign(&mut body, message);
+        let mut product = mask.clone();
+        ring.mul_assign(&mut product, self.poly());
+        ring.sub_assign(&mut body, &product);
+        Ciphertext { mask, body }
+    }
+}

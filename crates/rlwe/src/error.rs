@@ -1,0 +1,74 @@
+//! What parameters and ciphertexts cannot be.
+
+use hushtable_ring::EntropyError;
+
+/// Why parameters or bytes were refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Packed polynomials of another length.
+    #[error("{what}: {found} bytes, expected {expected}")]
+    Bytes {
+        /// What was being read.
+        what: &'static str,
+        /// Bytes there should be.
+        expected: usize,
+        /// Bytes there are.
+        found: usize,
+    },
+    /// The operating system gave no randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+    /// How many limbs are left for answers.
+    #[error("{answer_limbs} of {limbs} limbs for answers: 1 to all of them are possible")]
+    AnswerLimbs {
+        /// Limbs asked for.
+        answer_limbs: usize,
+        /// Limbs there are.
+        limbs: usize,
+    },
+    /// The plaintext modulus.
+    #[error("plaintexts of {plain_bits} bits a coefficient: 1 to 32 are possible, and less than the modulus")]
+    PlainBits {
+        /// Bits asked for.
+        plain_bits: u32,
+    },
+    /// The bits of a response's coefficients.
+    #[error(
+        "responses of {mask_bits} and {body_bits} bits a coefficient: {} to 50 are possible",
+        plain_bits + 1
+    )]
+    ResponseBits {
+        /// Bits of the mask's coefficients.
+        mask_bits: u32,
+        /// Bits of the body's coefficients.
+        body_bits: u32,
+        /// Bits of a plaintext's.
+        plain_bits: u32,
+    },
+    /// A packed number at or above its modulus.
+    #[error("{what}: a number at or above its modulus: the bytes are damaged, or of other parameters")]
+    Residue {
+        /// What was being read.
+        what: &'static str,
+    },
+    /// The ring.
+    #[error(transparent)]
+    Ring(#[from] hushtable_ring::Error),
+    /// Less than 128 bits of security under a name that does not say so.
+    #[error(
+        "the set {name:?} has log2 Q = {modulus_log2:.2} at N = {degree}; 128 bits of security with a \
+         ternary secret allow {modulus_log2_max} (Security Guidelines for Implementing Homomorphic \
+         Encryption, 2024): take smaller primes, or a name that ends in _paper or _test"
+    )]
+    Security {
+        /// The set's name.
+        name: String,
+        /// N.
+        degree: usize,
+        /// log2 of the largest published modulus.
+        modulus_log2: f64,
+        /// The most the table allows; 0 where it has no entry.
+        modulus_log2_max: f64,
+    },
+}
