@@ -16,6 +16,7 @@ use hushtable_prg::{Platform, Tier};
 
 mod planes;
 mod portable;
+pub(crate) mod rowsel;
 mod transpose;
 
 #[cfg(target_arch = "x86_64")]
