@@ -14,6 +14,7 @@ pub mod dpf;
 mod engine;
 mod error;
 mod kernel;
+pub mod onion;
 mod pass;
 mod shape;
 #[cfg(test)]

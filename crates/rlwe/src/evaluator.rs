@@ -128,9 +128,9 @@ impl Evaluator {
 
     /// zero += bit · (one − zero): `zero` where the selector holds 0, `one` where it holds 1
     /// (one game of a ColTor; Kim et al., "IVE", section II-C).
-    pub fn select(&mut self, bit: &Selector, zero: &mut Ciphertext, one: &Ciphertext) {
+    pub fn select(&mut self, bit: &Selector, zero: &mut Ciphertext, one: Ciphertext) {
         let ring = self.params.answer_ring().clone();
-        let mut difference = one.clone();
+        let mut difference = one;
         difference.sub_assign(&ring, zero);
         let product = self.external_product(bit, difference);
         zero.add_assign(&ring, &product);

@@ -15,7 +15,7 @@ pub trait Scheme {
     fn split(&mut self, level: u32, node: &mut Self::Ciphertext) -> Self::Ciphertext;
 
     /// Leaves `zero` or puts `one` there, as `bit` says.
-    fn select(&mut self, bit: &Self::Selector, zero: &mut Self::Ciphertext, one: &Self::Ciphertext);
+    fn select(&mut self, bit: &Self::Selector, zero: &mut Self::Ciphertext, one: Self::Ciphertext);
 }
 
 /// The real scheme, with one client's keys.
@@ -37,7 +37,7 @@ impl Scheme for Encrypted<'_> {
         self.evaluator.split(&self.levels[level], &self.keys[level], node)
     }
 
-    fn select(&mut self, bit: &Selector, zero: &mut Ciphertext, one: &Ciphertext) {
+    fn select(&mut self, bit: &Selector, zero: &mut Ciphertext, one: Ciphertext) {
         self.evaluator.select(bit, zero, one);
     }
 }
@@ -76,9 +76,9 @@ impl Scheme for NoOp {
         ring.inverse(shifted)
     }
 
-    fn select(&mut self, bit: &bool, zero: &mut Self::Ciphertext, one: &Self::Ciphertext) {
+    fn select(&mut self, bit: &bool, zero: &mut Self::Ciphertext, one: Self::Ciphertext) {
         if *bit {
-            *zero = one.clone();
+            *zero = one;
         }
     }
 }

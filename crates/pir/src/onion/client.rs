@@ -1,0 +1,136 @@
+//! The client's half: ids to queries, responses to rows.
+
+use hushtable_rlwe::ring::NoiseSource;
+use hushtable_rlwe::{Error as RlweError, SecretKey, response};
+use hushtable_table::Version;
+
+use super::query::{Query, is_equal};
+use super::{Error, EvaluationKeys, Geometry, KeyId};
+
+/// A client of one version of one table, with its secret.
+pub struct Client {
+    geometry: Geometry,
+    version: Version,
+    secret: SecretKey,
+    keys: Vec<u8>,
+    key_id: KeyId,
+}
+
+/// A lookup that was sent: what is needed to read its responses.
+pub struct Pending {
+    /// Where in its item each row is.
+    within: Vec<usize>,
+    queries: usize,
+}
+
+impl Client {
+    /// Draws a secret and makes its keys.
+    ///
+    /// # Errors
+    /// [`Error::Entropy`].
+    pub fn new(geometry: Geometry, version: Version) -> Result<Self, Error> {
+        let mut source = NoiseSource::from_os().map_err(|_| Error::Entropy)?;
+        Ok(Self::draw(geometry, version, &mut source))
+    }
+
+    /// The client that `source` gives, for known answers.
+    pub(crate) fn draw(geometry: Geometry, version: Version, source: &mut NoiseSource) -> Self {
+        let secret = SecretKey::draw(geometry.params(), source);
+        let keys = EvaluationKeys::generate(&geometry, &secret, source);
+        Self { key_id: KeyId::of(&keys), keys, secret, geometry, version }
+    }
+
+    /// The table's geometry.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What the server knows the keys by.
+    pub fn key_id(&self) -> KeyId {
+        self.key_id
+    }
+
+    /// What is uploaded once: [`Geometry::key_bytes`] bytes.
+    pub fn keys(&self) -> &[u8] {
+        &self.keys
+    }
+
+    /// The secret, for whoever measures noise.
+    #[doc(hidden)]
+    pub fn secret(&self) -> &SecretKey {
+        &self.secret
+    }
+
+    /// Makes queries for the rows `ids`, padded to `max_ids` queries, so that the server learns
+    /// `max_ids` and not how many ids there were.
+    ///
+    /// # Errors
+    /// [`Error::IdRange`], [`Error::TooManyIds`], [`Error::Entropy`].
+    pub fn query(&self, ids: &[u64], max_ids: usize) -> Result<(Vec<Vec<u8>>, Pending), Error> {
+        if ids.len() > max_ids {
+            return Err(Error::TooManyIds { ids: ids.len(), max_ids });
+        }
+        let rows = self.geometry.shape().rows();
+        if let Some(&id) = ids.iter().find(|&&id| id >= rows) {
+            return Err(Error::IdRange { id, rows });
+        }
+        let mut source = NoiseSource::from_os().map_err(|_| Error::Entropy)?;
+        // A dummy asks for row 0: encryptions of equal and of different places look alike.
+        let places = ids.iter().copied().chain(std::iter::repeat(0)).take(max_ids);
+        let make = |id| Query::make(&self.geometry, &self.secret, self.geometry.place(id), &mut source);
+        let queries = places.map(make).collect();
+        let within = ids.iter().map(|&id| self.geometry.place(id).within).collect();
+        Ok((queries, Pending { within, queries: max_ids }))
+    }
+
+    /// Decodes the responses to all queries, from table `version`, to ids × row_bytes bytes.
+    ///
+    /// # Errors
+    /// [`Error::VersionChanged`], [`Error::ResponseBytes`].
+    pub fn decode(
+        &self,
+        pending: &Pending,
+        version: Version,
+        responses: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        if version != self.version {
+            let (expected, found) = (self.version.to_string(), version.to_string());
+            return Err(Error::VersionChanged { expected, found });
+        }
+        let response_bytes = self.geometry.response_bytes();
+        let expected = pending.queries * response_bytes;
+        if responses.len() != expected {
+            return Err(Error::ResponseBytes { expected, found: responses.len() });
+        }
+        let row_bytes = self.geometry.shape().row_bytes();
+        let mut rows = Vec::with_capacity(pending.within.len() * row_bytes);
+        for (&within, bytes) in pending.within.iter().zip(responses.chunks_exact(response_bytes)) {
+            let item = self.open(bytes)?;
+            let first = rows.len();
+            rows.resize(first + row_bytes, 0);
+            // Every row is read, so that no address depends on which one was wanted.
+            for (index, row) in item.chunks_exact(row_bytes).enumerate() {
+                let mask = is_equal(index as u64, within as u64) as u8;
+                rows[first..].iter_mut().zip(row).for_each(|(out, byte)| *out |= byte & mask);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// All bytes of the item that one response holds.
+    fn open(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        let params = self.geometry.params();
+        let (bits, chunk_bytes) = (params.plain_bits(), response::response_bytes(params));
+        let mut item = Vec::new();
+        for chunk in bytes.chunks_exact(chunk_bytes) {
+            let numbers = response::open(params, &self.secret, chunk).map_err(|error| match error {
+                RlweError::Bytes { expected, found, .. } => Error::ResponseBytes { expected, found },
+                _ => Error::Entropy,
+            })?;
+            for number in numbers {
+                item.extend_from_slice(&number.to_le_bytes()[..bits as usize / 8]);
+            }
+        }
+        Ok(item)
+    }
+}

@@ -1,0 +1,473 @@
+//! The engine for processors: ExpandQuery, RowSel, ColTor.
+
+use std::time::{Duration, Instant};
+
+use hushtable_prg::Platform;
+use hushtable_rlwe::ring::Buffer;
+use hushtable_rlwe::scheme::Encrypted;
+use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Substitution, response};
+use hushtable_table::Version;
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::geometry::{BLOCK_COLUMNS, Block};
+use super::payload::Payload;
+use super::tree::{self, Alone, Node, Schedule, Subtree, Tournament};
+use super::{Asked, Error, Geometry, OnionBackend};
+use crate::kernel::rowsel::{
+    CHUNK, CHUNK_VECTORS, GROUP_COLUMNS, LANES, Packing, RowSelect, SLACK_BYTES, Task,
+};
+
+/// How an [`Engine`] runs.
+#[derive(Clone, Copy, Debug)]
+pub struct OnionSpec {
+    /// Threads; 0 for one a core.
+    pub threads: usize,
+    /// The instructions that may be used.
+    pub platform: Platform,
+    /// Queries that share a pass; 0 for the engine's own choice.
+    pub batch_queries_max: usize,
+    /// Order of ExpandQuery's steps.
+    pub expand: Schedule,
+    /// Order of ColTor's.
+    pub tournament: Schedule,
+    /// Whether the table is copied to memory of huge pages instead of being read from its file:
+    /// faster by what page walks cost, at the price of memory that cannot be given back.
+    pub load: bool,
+}
+
+impl OnionSpec {
+    /// All cores, the machine's best instructions, and the schedules that measured fastest.
+    pub fn new() -> Self {
+        Self {
+            threads: 0,
+            platform: Platform::detect(),
+            batch_queries_max: 0,
+            expand: Schedule::DepthFirst,
+            tournament: Schedule::Hierarchical { depth: 4 },
+            load: false,
+        }
+    }
+}
+
+impl Default for OnionSpec {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where the time of a pass went.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stages {
+    /// ExpandQuery, with the conversion of the selectors.
+    pub expand: Duration,
+    /// RowSel.
+    pub row_select: Duration,
+    /// ColTor, with the responses' compression.
+    pub tournament: Duration,
+}
+
+/// A prepared table, or a shard of one, and the threads that answer from it.
+pub struct Engine {
+    geometry: Geometry,
+    version: Version,
+    payload: Payload,
+    /// The blocks that are answered here: all, or a shard's.
+    blocks: Vec<Block>,
+    row_select: RowSelect,
+    spec: OnionSpec,
+    batch_queries_max: usize,
+    levels: Vec<Substitution>,
+    pool: ThreadPool,
+}
+
+/// A query, expanded.
+pub(crate) struct Expanded {
+    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    rows: Buffer,
+    /// One for each game.
+    selectors: Vec<Selector>,
+}
+
+impl Engine {
+    /// An engine over `blocks` of a prepared table.
+    pub(crate) fn new(
+        geometry: Geometry,
+        version: Version,
+        payload: Payload,
+        blocks: Vec<Block>,
+        spec: &OnionSpec,
+    ) -> Result<Self, Error> {
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(spec.threads)
+            .thread_name(|index| format!("hushtable-onion-{index}"))
+            .build()
+            .map_err(|error| Error::Threads { message: error.to_string() })?;
+        let levels =
+            (0..geometry.levels()).map(|level| Substitution::of_level(geometry.params(), level));
+        let batch_queries_max = match spec.batch_queries_max {
+            0 => BATCH_QUERIES,
+            queries => queries,
+        };
+        Ok(Self {
+            levels: levels.collect(),
+            row_select: RowSelect::new(spec.platform),
+            spec: *spec,
+            geometry,
+            version,
+            payload,
+            blocks,
+            batch_queries_max,
+            pool,
+        })
+    }
+
+    fn params(&self) -> &Parameters {
+        self.geometry.params()
+    }
+
+    /// Threads that answer.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Bytes of the prepared table that this engine reads in a pass.
+    pub fn resident_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.bytes as u64).sum()
+    }
+
+    /// How long one pass over the table takes: what a request may wait for company (Kim et al.,
+    /// "IVE", section V). Measured with a query that selects nothing, the table once in memory.
+    pub fn scan(&self) -> Duration {
+        let ring = self.params().answer_ring();
+        let zero = Expanded {
+            rows: Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows()),
+            selectors: Vec::new(),
+        };
+        let pass = || {
+            let started = Instant::now();
+            self.pool.install(|| {
+                for block in &self.blocks {
+                    self.select_rows(block, &[&zero]);
+                }
+            });
+            started.elapsed()
+        };
+        // The first pass may read the file from disk.
+        pass();
+        pass()
+    }
+
+    /// Answers as [`OnionBackend::answer`] does, and says where the time went.
+    ///
+    /// # Errors
+    /// [`Error::ResponseBytes`].
+    pub fn answer_timed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
+        let expected = queries.len() * self.geometry.response_bytes();
+        if out.len() != expected {
+            return Err(Error::ResponseBytes { expected, found: out.len() });
+        }
+        let mut stages = Stages::default();
+        self.pool.install(|| {
+            let started = Instant::now();
+            let expanded = self.expand(queries);
+            stages.expand = started.elapsed();
+            let winners = self.play(&expanded, &mut stages);
+            let started = Instant::now();
+            let bytes = self.geometry.response_bytes();
+            out.par_chunks_exact_mut(bytes).zip(&expanded).zip(winners).for_each(
+                |((out, expanded), winners)| self.respond(expanded, winners, out),
+            );
+            stages.tournament += started.elapsed();
+        });
+        Ok(stages)
+    }
+
+    /// Expands queries, one a thread, or one on all threads.
+    pub(crate) fn expand(&self, queries: &[Asked]) -> Vec<Expanded> {
+        queries.par_iter().map(|asked| self.expand_one(asked)).collect()
+    }
+
+    fn expand_one(&self, asked: &Asked) -> Expanded {
+        let params = self.params();
+        let keys = asked.keys();
+        let (rows, leaves) = (self.geometry.rows(), self.geometry.leaves());
+        let used = rows + self.geometry.selector_leaves();
+        let root = Node { residue: 0, ciphertext: asked.query().ciphertext(params) };
+        let levels = self.geometry.levels();
+        // A few subtrees a thread: the first levels are split here, the rest side by side.
+        let wide = match rayon::current_num_threads() {
+            1 => 0,
+            threads => ((4 * threads).ilog2()).min(levels),
+        };
+        let mut roots = Vec::with_capacity(1 << wide);
+        let mut evaluator = Evaluator::new(params);
+        let mut scheme =
+            Encrypted { evaluator: &mut evaluator, levels: &self.levels, keys: keys.levels() };
+        let breadth = Schedule::BreadthFirst;
+        tree::expand(&mut scheme, breadth, vec![root], (0, wide), used, &mut |_, node| {
+            roots.push(node);
+        });
+        let subtrees = roots.into_par_iter().map_init(
+            || Evaluator::new(params),
+            |evaluator, root| {
+                let mut done = Vec::new();
+                let mut scheme =
+                    Encrypted { evaluator, levels: &self.levels, keys: keys.levels() };
+                let mut finish = |scheme: &mut Encrypted<'_>, node: Node<Ciphertext>| {
+                    done.push(finish_leaf(scheme, asked, rows, node));
+                };
+                let range = (wide, levels);
+                tree::expand(&mut scheme, self.spec.expand, vec![root], range, used, &mut finish);
+                done
+            },
+        );
+        let mut ready: Vec<Option<Leaf>> = (0..leaves).map(|_| None).collect();
+        for leaf in subtrees.collect::<Vec<_>>().into_iter().flatten() {
+            let index = leaf.index;
+            ready[index] = Some(leaf);
+        }
+        let digits = params.selector().digits();
+        let selectors = ready[rows..used].chunks_mut(digits).map(|leaves| {
+            let (masks, bodies) = leaves
+                .iter_mut()
+                .filter_map(Option::take)
+                .filter_map(|leaf| Some((leaf.times_secret?, leaf.ciphertext)))
+                .unzip();
+            Selector::new(masks, bodies)
+        });
+        let selectors = selectors.collect();
+        Expanded { rows: self.interleave(&ready[..rows]), selectors }
+    }
+
+    /// Leaves in the order in which RowSel reads them.
+    fn interleave(&self, leaves: &[Option<Leaf>]) -> Buffer {
+        let ring = self.params().answer_ring();
+        let (degree, rows) = (ring.degree(), leaves.len());
+        let mut out = Buffer::zeroed(ring.limbs() * degree * 2 * rows);
+        let chunk = CHUNK * 2 * rows;
+        out.par_chunks_exact_mut(chunk).enumerate().for_each(|(index, out)| {
+            let (limb, first) = (index * CHUNK / degree, index * CHUNK % degree);
+            for (row, leaf) in leaves.iter().enumerate() {
+                let Some(leaf) = leaf else { continue };
+                for (side, poly) in leaf.ciphertext.polys().into_iter().enumerate() {
+                    let from = &poly.limb(limb)[first..first + CHUNK];
+                    for (vector, from) in from.chunks_exact(LANES).enumerate() {
+                        let at = ((vector * rows + row) * 2 + side) * LANES;
+                        out[at..at + LANES].copy_from_slice(from);
+                    }
+                }
+            }
+        });
+        out
+    }
+
+    /// RowSel and the tournaments of all blocks: for each query, each chunk's subtrees.
+    pub(crate) fn play(&self, expanded: &[Expanded], stages: &mut Stages) -> Vec<Vec<Vec<Won>>> {
+        let fresh = || Tournament::new(self.spec.tournament, self.geometry.games());
+        let chunks = self.geometry.chunks();
+        let mut tournaments: Vec<Vec<Tournament<Ciphertext>>> =
+            expanded.iter().map(|_| (0..chunks).map(|_| fresh()).collect()).collect();
+        let clients: Vec<&Expanded> = expanded.iter().collect();
+        for block in &self.blocks {
+            let started = Instant::now();
+            let sums = self.select_rows(block, &clients);
+            stages.row_select += started.elapsed();
+            let started = Instant::now();
+            self.play_block(block, &sums, expanded, &mut tournaments);
+            stages.tournament += started.elapsed();
+        }
+        let started = Instant::now();
+        let finish = |(tournaments, expanded): (Vec<Tournament<Ciphertext>>, &Expanded)| {
+            let mut evaluator = Evaluator::new(self.params());
+            let mut scheme = self.scheme(&mut evaluator);
+            let finish = |tournament: Tournament<Ciphertext>| {
+                tournament.finish(&mut scheme, &expanded.selectors)
+            };
+            tournaments.into_iter().map(finish).collect()
+        };
+        let won = tournaments.into_par_iter().zip(expanded).map(finish).collect();
+        stages.tournament += started.elapsed();
+        won
+    }
+
+    /// A scheme for selections alone: no keys are needed any more.
+    fn scheme<'a>(&'a self, evaluator: &'a mut Evaluator) -> Encrypted<'a> {
+        Encrypted { evaluator, levels: &self.levels, keys: &[] }
+    }
+
+    /// The sums of a block: limb, chunk of coefficients, client, column, (mask, body), coefficient.
+    fn select_rows(&self, block: &Block, clients: &[&Expanded]) -> Buffer {
+        let ring = self.params().answer_ring();
+        let (degree, rows) = (ring.degree(), self.geometry.rows());
+        let sums = clients.len() * block.groups * GROUP_COLUMNS * 2 * CHUNK;
+        let mut out = Buffer::zeroed(ring.limbs() * degree / CHUNK * sums);
+        let table = &self.payload.bytes()[block.offset..];
+        out.par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
+            let first = block.group_offset(index * CHUNK_VECTORS, 0);
+            let end = block.group_offset((index + 1) * CHUNK_VECTORS, 0) + SLACK_BYTES;
+            let numbers = CHUNK * 2 * rows;
+            let queries: Vec<&[u64]> = clients
+                .iter()
+                .map(|client| &client.rows[index * numbers..(index + 1) * numbers])
+                .collect();
+            let modulus = ring.modulus(index * CHUNK / degree);
+            let task = Task {
+                modulus,
+                packing: Packing::of(ring.modulus(0)),
+                rows,
+                groups: block.groups,
+                table: &table[first..end],
+                queries: &queries,
+            };
+            self.row_select.multiply(&task, out);
+        });
+        out
+    }
+
+    /// Plays a block's columns, or hands them on where the schedule waits for more.
+    fn play_block(
+        &self,
+        block: &Block,
+        sums: &Buffer,
+        expanded: &[Expanded],
+        tournaments: &mut [Vec<Tournament<Ciphertext>>],
+    ) {
+        let clients = expanded.len();
+        let width = match self.spec.tournament {
+            Schedule::Hierarchical { depth } => (1 << depth.min(6)).min(BLOCK_COLUMNS),
+            _ => BLOCK_COLUMNS,
+        };
+        let games = self.geometry.games();
+        tournaments.par_iter_mut().zip(expanded).enumerate().for_each(
+            |(client, (tournaments, expanded))| {
+                let bits = &expanded.selectors;
+                // Subtrees side by side: where clients are fewer than threads, both have work.
+                let starts: Vec<usize> = (0..block.columns).step_by(width).collect();
+                let subtrees: Vec<Vec<Won>> = starts
+                    .into_par_iter()
+                    .map_init(
+                        || Evaluator::new(self.params()),
+                        |evaluator, start| {
+                            let mut scheme = self.scheme(evaluator);
+                            let end = (start + width).min(block.columns);
+                            let column = |column: usize| Subtree {
+                                level: 0,
+                                index: block.first + column as u64,
+                                ciphertext: self.column(block, sums, clients, client, column),
+                            };
+                            if !matches!(self.spec.tournament, Schedule::Hierarchical { .. }) {
+                                return (start..end).map(column).collect();
+                            }
+                            let mut own = Tournament::new(Schedule::DepthFirst, games);
+                            for index in start..end {
+                                own.push(&mut scheme, bits, column(index));
+                            }
+                            own.finish(&mut scheme, bits)
+                        },
+                    )
+                    .collect();
+                let mut evaluator = Evaluator::new(self.params());
+                let mut scheme = self.scheme(&mut evaluator);
+                for subtree in subtrees.into_iter().flatten() {
+                    tournaments[block.chunk].push(&mut scheme, bits, subtree);
+                }
+            },
+        );
+    }
+
+    /// One column's ciphertext out of a block's sums.
+    fn column(
+        &self,
+        block: &Block,
+        sums: &Buffer,
+        clients: usize,
+        client: usize,
+        column: usize,
+    ) -> Ciphertext {
+        let ring = self.params().answer_ring();
+        let columns = block.groups * GROUP_COLUMNS;
+        let mut out = Ciphertext::zero(ring);
+        for (side, poly) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
+            for (index, to) in poly.values_mut().chunks_exact_mut(CHUNK).enumerate() {
+                let at = ((index * clients + client) * columns + column) * 2 + side;
+                to.copy_from_slice(&sums[at * CHUNK..(at + 1) * CHUNK]);
+            }
+        }
+        out
+    }
+
+    /// Joins each chunk's subtrees and writes the response.
+    pub(crate) fn respond(&self, expanded: &Expanded, won: Vec<Vec<Won>>, out: &mut [u8]) {
+        let params = self.params();
+        let mut evaluator = Evaluator::new(params);
+        let mut scheme = self.scheme(&mut evaluator);
+        let mut bytes = Vec::with_capacity(out.len());
+        for subtrees in won {
+            let bits = &expanded.selectors;
+            let level = bits.len() as u32;
+            let winners = tree::join(&mut scheme, bits, subtrees, level, Alone::Advances);
+            for winner in winners {
+                response::compress(params, &winner.ciphertext, &mut bytes);
+            }
+        }
+        out.copy_from_slice(&bytes);
+    }
+}
+
+/// A subtree that was won.
+pub(crate) type Won = Subtree<Ciphertext>;
+
+/// A finished leaf, modulo q.
+struct Leaf {
+    index: usize,
+    ciphertext: Ciphertext,
+    /// Of a selector's leaf: the same times the secret.
+    times_secret: Option<Ciphertext>,
+}
+
+fn finish_leaf(
+    scheme: &mut Encrypted<'_>,
+    asked: &Asked,
+    rows: usize,
+    node: Node<Ciphertext>,
+) -> Leaf {
+    let evaluator = &mut *scheme.evaluator;
+    let times_secret = (node.residue >= rows).then(|| {
+        let product = evaluator.times_secret(asked.keys().square(), &node.ciphertext);
+        evaluator.drop_limbs(&product)
+    });
+    let ciphertext = evaluator.drop_limbs(&node.ciphertext);
+    Leaf { index: node.residue, ciphertext, times_secret }
+}
+
+impl OnionBackend for Engine {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn answer(&self, queries: &[Asked], responses: &mut [u8]) -> Result<(), Error> {
+        self.answer_timed(queries, responses).map(drop)
+    }
+
+    fn batch_queries_best(&self) -> usize {
+        self.batch_queries_max
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{} threads, {}, {:?}, {} MiB of prepared table",
+            self.threads(),
+            self.geometry.set().name(),
+            self.row_select,
+            self.resident_bytes() >> 20
+        )
+    }
+}
+
+/// Beyond this a pass gains little: the table's reading is shared by enough.
+const BATCH_QUERIES: usize = 16;

@@ -1,0 +1,152 @@
+//! A client's evaluation keys.
+
+use std::fmt;
+
+use hushtable_rlwe::ring::{NoiseSource, Poly};
+use hushtable_rlwe::{Parameters, SecretKey, Substitution, SwitchKey};
+
+use super::geometry::HEADER_BYTES;
+use super::{Error, Geometry, ParameterSet};
+
+/// BLAKE3 of a client's key bytes: what the keys are known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId([u8; 32]);
+
+impl KeyId {
+    /// The id of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<[u8; 32]> for KeyId {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for KeyId {
+    /// 64 hexadecimal digits, lower case.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A client's evaluation keys as a server holds them, checked: one key for each level of the
+/// expansion, and one from s² to s.
+pub struct EvaluationKeys {
+    set: ParameterSet,
+    levels: Vec<SwitchKey>,
+    square: SwitchKey,
+    memory_bytes: usize,
+}
+
+impl EvaluationKeys {
+    /// Makes the keys of `secret` for tables of this geometry, on the wire: format, set, levels, a
+    /// zero byte, the seed of all masks, then the bodies.
+    pub(crate) fn generate(
+        geometry: &Geometry,
+        secret: &SecretKey,
+        source: &mut NoiseSource,
+    ) -> Vec<u8> {
+        let (params, seed) = (geometry.params(), source.seed());
+        let mut bytes = Vec::with_capacity(geometry.key_bytes());
+        bytes.extend([FORMAT, geometry.set().id(), geometry.levels() as u8, 0]);
+        bytes.extend(seed);
+        let digits = params.key_switch().digits() as u64;
+        for level in 0..geometry.levels() {
+            let map = Substitution::of_level(params, level);
+            let first = digits * u64::from(level);
+            SwitchKey::of_automorphism(params, secret, map.map(), &seed, first, source)
+                .pack(params, &mut bytes);
+        }
+        let first = digits * u64::from(geometry.levels());
+        SwitchKey::of_square(params, secret, &seed, first, source).pack(params, &mut bytes);
+        bytes
+    }
+
+    /// Reads keys for tables of this geometry.
+    ///
+    /// # Errors
+    /// [`Error::KeyParameters`] for another set or depth, [`Error::KeyBytes`], [`Error::Residue`].
+    pub fn parse(geometry: &Geometry, bytes: &[u8]) -> Result<Self, Error> {
+        let expected = geometry.key_bytes();
+        if bytes.len() < HEADER_BYTES {
+            return Err(Error::KeyBytes { expected, found: bytes.len() });
+        }
+        let (header, mut bodies) = bytes.split_at(HEADER_BYTES);
+        let wanted = [FORMAT, geometry.set().id(), geometry.levels() as u8, 0];
+        if header[..4] != wanted {
+            let name = |set: Option<ParameterSet>| set.map_or("an unknown set", |set| set.name());
+            let found = match header[0] == FORMAT {
+                true => format!("{} at depth {}", name(ParameterSet::from_id(header[1])), header[2]),
+                false => format!("format {}", header[0]),
+            };
+            let expected = format!("{} at depth {}", geometry.set().name(), geometry.levels());
+            return Err(Error::KeyParameters { expected, found });
+        }
+        if bytes.len() != expected {
+            return Err(Error::KeyBytes { expected, found: bytes.len() });
+        }
+        let seed = header[4..].try_into().expect("32 bytes");
+        let params: &Parameters = geometry.params();
+        let digits = params.key_switch().digits() as u64;
+        let mut key = |index: u32| {
+            SwitchKey::unpack(params, &seed, digits * u64::from(index), &mut bodies)
+                .map_err(Error::of_keys)
+        };
+        let levels = (0..geometry.levels()).map(&mut key).collect::<Result<Vec<_>, _>>()?;
+        let square = key(geometry.levels())?;
+        let polys = 2 * digits as usize * (levels.len() + 1);
+        let memory_bytes = polys * params.ring().limbs() * params.degree() * size_of::<u64>();
+        Ok(Self { set: geometry.set(), levels, square, memory_bytes })
+    }
+
+    /// Holds the keys against a geometry.
+    ///
+    /// # Errors
+    /// [`Error::KeyParameters`] for another set or depth.
+    pub(crate) fn check(&self, geometry: &Geometry) -> Result<(), Error> {
+        if self.set == geometry.set() && self.levels.len() == geometry.levels() as usize {
+            return Ok(());
+        }
+        Err(Error::KeyParameters {
+            expected: format!("{} at depth {}", geometry.set().name(), geometry.levels()),
+            found: format!("{} at depth {}", self.set.name(), self.levels.len()),
+        })
+    }
+
+    /// The parameter set they are for.
+    pub fn set(&self) -> ParameterSet {
+        self.set
+    }
+
+    /// Bytes they take in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    pub(crate) fn levels(&self) -> &[SwitchKey] {
+        &self.levels
+    }
+
+    pub(crate) fn square(&self) -> &SwitchKey {
+        &self.square
+    }
+}
+
+impl fmt::Debug for EvaluationKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EvaluationKeys({}, {} levels)", self.set.name(), self.levels.len())
+    }
+}
+
+/// A polynomial of evaluations, as queries carry one.
+pub(crate) type Evaluated = Poly<hushtable_rlwe::ring::Evaluations>;
+
+const FORMAT: u8 = 1;

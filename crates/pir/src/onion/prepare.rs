@@ -1,0 +1,334 @@
+//! A table's rows as evaluations, in the order in which RowSel reads them.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hushtable_rlwe::ring::{Coefficients, Poly};
+use hushtable_table::prepared::{Prepared, PreparedSpec, PreparedWriter};
+use hushtable_table::{Table, Version};
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
+
+use super::engine::{Engine, OnionSpec};
+use super::geometry::Block;
+use super::payload::Payload;
+use super::{Error, Geometry, ParameterSet};
+use crate::TableShape;
+use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing};
+
+/// What was prepared.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The prepared file's own version.
+    pub version: Version,
+    /// Bytes of its payload.
+    pub payload_bytes: u64,
+    /// Units of work that an earlier run had done.
+    pub resumed_units: u32,
+    /// All units of work.
+    pub units: u32,
+}
+
+/// Called with the table's bytes that are prepared and all of them, from several threads; `false`
+/// stops, and the next run goes on from there.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) -> bool + Sync);
+
+/// Makes the prepared file of `table` at `path`, or goes on making it.
+///
+/// # Errors
+/// [`Error::Prepared`], [`Error::Table`], [`Error::RowBytes`], [`Error::Stopped`].
+pub fn prepare(
+    table: &Table,
+    path: &Path,
+    set: ParameterSet,
+    spec: &OnionSpec,
+    progress: Progress<'_>,
+) -> Result<Summary, Error> {
+    let geometry = geometry(table, set)?;
+    let writer = PreparedWriter::open(path, &file_spec(table, &geometry))?;
+    let units = units(&geometry);
+    let resumed_units = writer.done();
+    let bytes = AtomicU64::new(0);
+    let report = |unit: &Unit| {
+        let own = unit.table_bytes(&geometry);
+        let done = bytes.fetch_add(own, Ordering::Relaxed) + own;
+        match progress(done, geometry.shape().table_bytes()) {
+            true => Ok(()),
+            false => Err(Error::Stopped),
+        }
+    };
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(spec.threads)
+        .build()
+        .map_err(|error| Error::Threads { message: error.to_string() })?;
+    let outcome = pool.install(|| {
+        units.par_iter().enumerate().try_for_each_init(
+            || Workspace::new(&geometry),
+            |workspace, (index, unit)| {
+                if !writer.is_done(index as u32) {
+                    unit.encode(&geometry, workspace, &mut |first, rows| {
+                        table.copy_rows(first, rows).map_err(Error::Table)
+                    })?;
+                    for (vector, bytes) in workspace.vectors(unit) {
+                        let at = unit.block.offset + unit.block.group_offset(vector, unit.group);
+                        writer.write_at(at as u64, bytes)?;
+                    }
+                    writer.finish_block(index as u32, *blake3::hash(&workspace.out).as_bytes())?;
+                }
+                report(unit)
+            },
+        )
+    });
+    if let Err(error) = outcome {
+        // What is done stays done.
+        writer.sync()?;
+        return Err(error);
+    }
+    let prepared = writer.finish()?;
+    Ok(Summary {
+        version: prepared.version(),
+        payload_bytes: prepared.payload().len() as u64,
+        resumed_units,
+        units: units.len() as u32,
+    })
+}
+
+impl Engine {
+    /// Opens the file at `path`, which [`prepare`] made of this very table.
+    ///
+    /// # Errors
+    /// [`Error::Prepared`], which says what is wrong with the file: missing, of another version of
+    /// the table, of other parameters, damaged.
+    pub fn open(
+        path: &Path,
+        table: &Table,
+        set: ParameterSet,
+        spec: &OnionSpec,
+    ) -> Result<Self, Error> {
+        let geometry = geometry(table, set)?;
+        let prepared = Prepared::open(path, &file_spec(table, &geometry))?;
+        let payload = match spec.load {
+            true => Payload::Memory(prepared.load()?),
+            false => {
+                prepared.advise_will_need();
+                Payload::File(prepared)
+            }
+        };
+        let blocks = geometry.blocks();
+        Self::new(geometry, table.version(), payload, blocks, spec)
+    }
+
+    /// Prepares `table` in memory.
+    ///
+    /// # Errors
+    /// As [`prepare`], files apart.
+    pub fn from_table(table: &Table, set: ParameterSet, spec: &OnionSpec) -> Result<Self, Error> {
+        let geometry = geometry(table, set)?;
+        Self::from_rows(geometry, table.version(), spec, &|first, rows| {
+            table.copy_rows(first, rows).map_err(Error::Table)
+        })
+    }
+
+    /// Prepares in memory the table whose rows `copy(first, bytes)` writes.
+    ///
+    /// # Errors
+    /// What `copy` fails with; [`Error::Threads`].
+    pub fn from_rows(
+        geometry: Geometry,
+        version: Version,
+        spec: &OnionSpec,
+        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+    ) -> Result<Self, Error> {
+        let blocks = geometry.blocks();
+        Self::from_blocks(geometry, version, blocks, spec, copy)
+    }
+
+    /// Prepares some blocks of it.
+    pub(crate) fn from_blocks(
+        geometry: Geometry,
+        version: Version,
+        mut blocks: Vec<Block>,
+        spec: &OnionSpec,
+        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+    ) -> Result<Self, Error> {
+        let mut end = 0;
+        for block in &mut blocks {
+            block.offset = end;
+            end += block.bytes;
+        }
+        let mut payload = vec![0; end + crate::kernel::rowsel::SLACK_BYTES];
+        let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
+        for units in units.chunks(2 * rayon::current_num_threads()) {
+            let encode = |unit: &Unit| {
+                let mut workspace = Workspace::new(&geometry);
+                unit.encode(&geometry, &mut workspace, &mut |first, rows| copy(first, rows))?;
+                Ok(workspace)
+            };
+            let done = units.par_iter().map(encode).collect::<Result<Vec<_>, Error>>()?;
+            for (unit, workspace) in units.iter().zip(&done) {
+                for (vector, bytes) in workspace.vectors(unit) {
+                    let at = unit.block.offset + unit.block.group_offset(vector, unit.group);
+                    payload[at..at + bytes.len()].copy_from_slice(bytes);
+                }
+            }
+        }
+        Self::new(geometry, version, Payload::Made(payload), blocks, spec)
+    }
+}
+
+fn geometry(table: &Table, set: ParameterSet) -> Result<Geometry, Error> {
+    let row_bytes = table.row_bytes();
+    let shape = TableShape::new(table.rows(), row_bytes);
+    Geometry::new(set, shape.map_err(|_| Error::RowBytes { row_bytes })?)
+}
+
+fn file_spec(table: &Table, geometry: &Geometry) -> PreparedSpec {
+    PreparedSpec {
+        kind: format!("onion/{}", geometry.set().name()),
+        format: FORMAT,
+        table_version: table.version(),
+        meta: geometry.to_bytes(),
+        payload_bytes: geometry.prepared_bytes(),
+        blocks: units(geometry).len() as u32,
+    }
+}
+
+fn units(geometry: &Geometry) -> Vec<Unit> {
+    geometry.blocks().iter().flat_map(Unit::of).collect()
+}
+
+/// A unit of work: one group of columns.
+#[derive(Clone, Copy)]
+struct Unit {
+    block: Block,
+    group: usize,
+}
+
+/// Room for one unit.
+struct Workspace {
+    rows: Vec<u8>,
+    polys: Vec<Poly<Coefficients>>,
+    /// Limb and vector, row, column: packed.
+    out: Vec<u8>,
+}
+
+impl Workspace {
+    fn new(geometry: &Geometry) -> Self {
+        let ring = geometry.params().answer_ring();
+        let polys = (0..TILE_ROWS * GROUP_COLUMNS).map(|_| ring.zero()).collect();
+        Self { rows: Vec::new(), polys, out: Vec::new() }
+    }
+
+    /// The unit's bytes for each limb and vector.
+    fn vectors(&self, unit: &Unit) -> impl Iterator<Item = (usize, &[u8])> {
+        self.out.chunks_exact(unit.block.group_bytes).enumerate()
+    }
+}
+
+impl Unit {
+    fn of(block: &Block) -> impl Iterator<Item = Self> + use<> {
+        let block = *block;
+        (0..block.groups).map(move |group| Self { block, group })
+    }
+
+    /// Bytes of the table that this unit holds, for progress.
+    fn table_bytes(&self, geometry: &Geometry) -> u64 {
+        let rows = geometry.shape().rows();
+        let rows_per_column = (geometry.rows() * geometry.rows_per_item()) as u64;
+        let first = self.block.first + (self.group * GROUP_COLUMNS) as u64;
+        let column = |column: u64| (column * rows_per_column).min(rows);
+        let count = column(first + GROUP_COLUMNS as u64) - column(first);
+        count * geometry.shape().row_bytes() as u64 / geometry.chunks() as u64
+    }
+
+    /// Reads the unit's rows by `copy(first, bytes)` and leaves its bytes in the workspace.
+    fn encode(
+        &self,
+        geometry: &Geometry,
+        workspace: &mut Workspace,
+        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let ring = geometry.params().answer_ring();
+        let packing = Packing::of(ring.modulus(0));
+        let vectors = ring.limbs() * ring.degree() / LANES;
+        let vector_bytes = packing.vector_bytes();
+        workspace.out.clear();
+        workspace.out.resize(vectors * self.block.group_bytes, 0);
+        let matrix_rows = geometry.rows();
+        for first in (0..matrix_rows).step_by(TILE_ROWS) {
+            let tile = TILE_ROWS.min(matrix_rows - first);
+            for column in 0..GROUP_COLUMNS {
+                let at = self.block.first + (self.group * GROUP_COLUMNS + column) as u64;
+                let item = at * matrix_rows as u64 + first as u64;
+                self.read(geometry, item, tile, &mut workspace.rows, copy)?;
+                let item_bytes = workspace.rows.len() / tile;
+                for (row, bytes) in workspace.rows.chunks_exact(item_bytes.max(1)).enumerate() {
+                    let poly = &mut workspace.polys[row * GROUP_COLUMNS + column];
+                    self.transform(geometry, bytes, poly);
+                }
+            }
+            for vector in 0..vectors {
+                let start = vector * self.block.group_bytes;
+                let out = &mut workspace.out[start + first * GROUP_COLUMNS * vector_bytes..];
+                let polys = &workspace.polys[..tile * GROUP_COLUMNS];
+                for (out, poly) in out.chunks_exact_mut(vector_bytes).zip(polys) {
+                    let lanes = &poly.values()[vector * LANES..(vector + 1) * LANES];
+                    packing.pack(lanes.try_into().expect("eight lanes"), out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of `count` items from `item` on, zeros past the table's end.
+    fn read(
+        &self,
+        geometry: &Geometry,
+        item: u64,
+        count: usize,
+        rows: &mut Vec<u8>,
+        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (row_bytes, per_item) = (geometry.shape().row_bytes(), geometry.rows_per_item());
+        let first = item * per_item as u64;
+        let present = geometry.shape().rows().saturating_sub(first);
+        let present = present.min((count * per_item) as u64) as usize;
+        rows.clear();
+        rows.resize(count * per_item * row_bytes, 0);
+        if present > 0 {
+            copy(first, &mut rows[..present * row_bytes])?;
+        }
+        Ok(())
+    }
+
+    /// One chunk of an item as evaluations: little-endian numbers of `plain_bits` bits, centred.
+    fn transform(&self, geometry: &Geometry, item: &[u8], poly: &mut Poly<Coefficients>) {
+        let params = geometry.params();
+        let ring = params.answer_ring();
+        let bits = params.plain_bits();
+        let plaintext_bytes = geometry.plaintext_bytes();
+        let start = (self.block.chunk * plaintext_bytes).min(item.len());
+        let bytes = &item[start..(start + plaintext_bytes).min(item.len())];
+        for (limb, modulus) in ring.moduli().enumerate() {
+            let values = poly.limb_mut(limb);
+            values.fill(0);
+            for (value, number) in values.iter_mut().zip(bytes.chunks(bits as usize / 8)) {
+                let mut word = [0; 8];
+                word[..number.len()].copy_from_slice(number);
+                let number = i64::from_le_bytes(word);
+                let centred = number - ((number >> (bits - 1)) << bits);
+                *value = match bits < modulus.bits() {
+                    true => modulus.from_signed(centred),
+                    false => modulus.from_signed_vartime(centred),
+                };
+            }
+            ring.kernel().forward(ring.table(limb), values);
+        }
+    }
+}
+
+/// Rows whose transforms are kept until they are packed side by side.
+const TILE_ROWS: usize = 8;
+/// The payload's own format.
+const FORMAT: u32 = 1;

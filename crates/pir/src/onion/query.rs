@@ -1,0 +1,123 @@
+//! One query: both dimensions in one ciphertext.
+
+use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
+use hushtable_rlwe::pack::{pack_poly, unpack_poly};
+use hushtable_rlwe::{Ciphertext, Parameters, SecretKey};
+
+use super::geometry::{HEADER_BYTES, Place};
+use super::keys::Evaluated;
+use super::{Error, Geometry};
+
+/// A query that was read from the wire.
+#[derive(Clone)]
+pub struct Query {
+    seed: Seed,
+    /// The body modulo q.
+    body: Evaluated,
+}
+
+impl Query {
+    /// Asks for the item at `place`, on the wire: format, set, levels, a zero byte, the mask's seed,
+    /// and the body, rounded to the answer's limbs.
+    ///
+    /// Coefficient m is what leaf m of the expansion will hold, divided by 2^levels: Δ at the wanted
+    /// row, and for each selector that is set its digits' weights. Time does not depend on the place.
+    pub(crate) fn make(
+        geometry: &Geometry,
+        secret: &SecretKey,
+        place: Place,
+        source: &mut NoiseSource,
+    ) -> Vec<u8> {
+        let params: &Parameters = geometry.params();
+        let ring = params.ring();
+        let mut message: Poly<Coefficients> = ring.zero();
+        let delta = params.delta();
+        let delta = params.query_residues(|limb| delta[limb], geometry.levels());
+        for row in 0..geometry.rows() {
+            add_masked(ring, &mut message, row, &delta, is_equal(row as u64, place.row as u64));
+        }
+        let gadget = params.selector();
+        let mut leaf = geometry.rows();
+        for game in 0..geometry.games() {
+            let bit = u64::MAX * ((place.column >> game) & 1);
+            for digit in 0..gadget.digits() {
+                let weight = 1u128 << gadget.weight_bits(digit);
+                let weight = params.query_residues(
+                    |limb| params.answer_ring().modulus(limb).reduce_u128(weight),
+                    geometry.levels(),
+                );
+                add_masked(ring, &mut message, leaf, &weight, bit);
+                leaf += 1;
+            }
+        }
+        let seed = source.seed();
+        let Ciphertext { mut body, .. } =
+            secret.encrypt(ring, &seed, 0, &ring.forward(message), source);
+        let mut ring = ring.clone();
+        while ring.limbs() > params.answer_ring().limbs() {
+            body = ring.drop_last_limb(&body);
+            ring = ring.prefix(ring.limbs() - 1).expect("answers keep a limb");
+        }
+        let mut bytes = Vec::with_capacity(geometry.query_bytes());
+        bytes.extend([FORMAT, geometry.set().id(), geometry.levels() as u8, 0]);
+        bytes.extend(seed);
+        pack_poly(&ring, &body, &mut bytes);
+        bytes
+    }
+
+    /// Reads a query for tables of this geometry.
+    ///
+    /// # Errors
+    /// [`Error::QueryBytes`] for another length, set or depth; [`Error::Residue`].
+    pub fn parse(geometry: &Geometry, bytes: &[u8]) -> Result<Self, Error> {
+        let expected = geometry.query_bytes();
+        let refuse = Err(Error::QueryBytes { expected, found: bytes.len() });
+        if bytes.len() != expected {
+            return refuse;
+        }
+        let (header, mut body) = bytes.split_at(HEADER_BYTES);
+        if header[..4] != [FORMAT, geometry.set().id(), geometry.levels() as u8, 0] {
+            return refuse;
+        }
+        let seed = header[4..].try_into().expect("32 bytes");
+        let ring = geometry.params().answer_ring();
+        let body = unpack_poly("query", ring, &mut body).map_err(Error::of_query)?;
+        Ok(Self { seed, body })
+    }
+
+    /// The ciphertext modulo Q: the body times the dropped limbs, which are zero in it then.
+    pub(crate) fn ciphertext(&self, params: &Parameters) -> Ciphertext {
+        let ring = params.ring();
+        let mut out = Ciphertext { mask: ring.uniform(&self.seed, 0), body: ring.zero() };
+        let scale = params.query_residues(|_| 1, 0);
+        for (limb, &scale) in scale.iter().enumerate().take(params.answer_ring().limbs()) {
+            let to = out.body.limb_mut(limb);
+            to.copy_from_slice(self.body.limb(limb));
+            ring.kernel().scale_assign(ring.modulus(limb), to, scale);
+        }
+        out
+    }
+}
+
+/// Adds `residues & mask` to one coefficient.
+fn add_masked(
+    ring: &Ring,
+    message: &mut Poly<Coefficients>,
+    index: usize,
+    residues: &[u64],
+    mask: u64,
+) {
+    for (limb, modulus) in ring.moduli().enumerate() {
+        let value = &mut message.limb_mut(limb)[index];
+        *value = modulus.add(*value, residues[limb] & mask);
+    }
+}
+
+/// All ones where x = y, zero elsewhere, without a branch.
+pub(crate) fn is_equal(x: u64, y: u64) -> u64 {
+    let difference = x ^ y;
+    let is_different = (difference | difference.wrapping_neg()) >> 63;
+    std::hint::black_box(is_different).wrapping_sub(1)
+}
+
+const FORMAT: u8 = 1;
