@@ -20,6 +20,9 @@ pub struct NttTable {
     /// 1 / N.
     pub(crate) degree_inverse: u64,
     pub(crate) degree_inverse_shoup: u64,
+    /// The inverse transform's last root over N.
+    pub(crate) last_inverse_root: u64,
+    pub(crate) last_inverse_root_shoup: u64,
 }
 
 impl NttTable {
@@ -48,6 +51,7 @@ impl NttTable {
         let shoup = |values: &[u64]| values.iter().map(|&w| modulus.shoup(w)).collect::<Vec<_>>();
         let (roots, inverse_roots) = (powers(psi), powers(modulus.inv(psi)));
         let degree_inverse = modulus.inv(degree as u64 % modulus.value());
+        let last_inverse_root = modulus.mul(inverse_roots[1], degree_inverse);
         Ok(Self {
             modulus,
             degree,
@@ -58,6 +62,8 @@ impl NttTable {
             inverse_roots,
             degree_inverse,
             degree_inverse_shoup: modulus.shoup(degree_inverse),
+            last_inverse_root,
+            last_inverse_root_shoup: modulus.shoup(last_inverse_root),
         })
     }
 

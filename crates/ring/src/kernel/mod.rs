@@ -2,9 +2,19 @@
 //!
 //! [`portable`] is the specification; every other file computes the same numbers.
 
+#![allow(unsafe_code, reason = "SIMD intrinsics")]
+
 mod portable;
 
-use hushtable_prg::Platform;
+#[cfg(test)]
+mod check;
+
+#[cfg(target_arch = "x86_64")]
+mod lanes_avx512;
+#[cfg(target_arch = "x86_64")]
+mod ntt_avx512;
+
+use hushtable_prg::{Platform, Tier};
 
 use crate::crt::Crt;
 use crate::gadget::Gadget;
@@ -15,32 +25,59 @@ pub const TERMS_MAX: usize = 256;
 
 /// The kernels of one machine: carried as a value, so that what it names was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kernel {
-    platform: Platform,
+pub struct Kernel(Isa);
+
+/// Instructions that [`Kernel::new`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Isa {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Ifma,
 }
 
 impl Kernel {
     /// The best kernels that `platform` and the machine under it allow.
     pub fn new(platform: Platform) -> Self {
-        Self { platform }
+        match platform.tier() {
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512 if is_x86_feature_detected!("avx512ifma") => Self(Isa::Avx512Ifma),
+            _ => Self(Isa::Portable),
+        }
     }
 
     /// The instructions that are used: `portable`, `neon`, `avx2` or `avx512ifma`.
     pub fn isa(self) -> &'static str {
-        let _ = self.platform;
-        "portable"
+        match self.0 {
+            Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Ifma => "avx512ifma",
+        }
     }
 
     /// Coefficients to evaluations, in place; all values below the modulus before and after.
     pub fn forward(self, table: &NttTable, values: &mut [u64]) {
         assert_eq!(values.len(), table.degree(), "one limb at a time");
-        portable::forward(table, values);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if values.len() >= ntt_avx512::LEAF => unsafe {
+                ntt_avx512::forward(table, values);
+            },
+            _ => portable::forward(table, values),
+        }
     }
 
     /// Evaluations to coefficients, in place.
     pub fn inverse(self, table: &NttTable, values: &mut [u64]) {
         assert_eq!(values.len(), table.degree(), "one limb at a time");
-        portable::inverse(table, values);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if values.len() >= ntt_avx512::LEAF => unsafe {
+                ntt_avx512::inverse(table, values);
+            },
+            _ => portable::inverse(table, values),
+        }
     }
 
     /// x += y.

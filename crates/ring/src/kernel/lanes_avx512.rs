@@ -1,0 +1,122 @@
+//! Arithmetic modulo one prime in the eight lanes of an AVX-512 register, by IFMA's 52-bit products.
+
+use std::arch::x86_64::*;
+
+use crate::Modulus;
+
+/// The constants of one modulus in all lanes.
+///
+/// `WIDE` moduli have 51 bits: lazily reduced values are below 2q. Others have at most 50, and
+/// values in forward butterflies are below 4q, in inverse ones below 2q.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes<const WIDE: bool> {
+    pub q: __m512i,
+    two_q: __m512i,
+    /// 2^52 − q: what adds −q · x in the low 52 bits of a sum.
+    minus_q: __m512i,
+    mask: __m512i,
+}
+
+impl<const WIDE: bool> Lanes<WIDE> {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn new(modulus: Modulus) -> Self {
+        let q = modulus.value() as i64;
+        Self {
+            q: _mm512_set1_epi64(q),
+            two_q: _mm512_set1_epi64(2 * q),
+            minus_q: _mm512_set1_epi64((1 << 52) - q),
+            mask: _mm512_set1_epi64((1 << 52) - 1),
+        }
+    }
+
+    /// x − bound where x is at least that; x is below 2^63.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn minus_once(x: __m512i, bound: __m512i) -> __m512i {
+        _mm512_min_epu64(x, _mm512_sub_epi64(x, bound))
+    }
+
+    /// x · w below 2q, for x below 2^52.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn times_lazy(self, x: __m512i, (w, shoup): (__m512i, __m512i)) -> __m512i {
+        let zero = _mm512_setzero_si512();
+        let quotient = _mm512_madd52hi_epu64(zero, x, shoup);
+        let product = _mm512_madd52lo_epu64(zero, x, w);
+        _mm512_and_si512(_mm512_madd52lo_epu64(product, quotient, self.minus_q), self.mask)
+    }
+
+    /// x · w, for x below 2^52.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub fn times(self, x: __m512i, w: (__m512i, __m512i)) -> __m512i {
+        Self::minus_once(self.times_lazy(x, w), self.q)
+    }
+
+    /// (x + y · w, x − y · w).
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub fn forward(self, x: __m512i, y: __m512i, w: (__m512i, __m512i)) -> (__m512i, __m512i) {
+        if WIDE {
+            let x = Self::minus_once(x, self.q);
+            let product = self.times(y, w);
+            let minus = _mm512_sub_epi64(_mm512_add_epi64(x, self.q), product);
+            return (_mm512_add_epi64(x, product), minus);
+        }
+        let x = Self::minus_once(x, self.two_q);
+        let quotient = _mm512_madd52hi_epu64(_mm512_setzero_si512(), y, w.1);
+        // The sum is below 4q, so the low 52 bits tell it.
+        let plus = _mm512_madd52lo_epu64(x, y, w.0);
+        let plus = _mm512_madd52lo_epu64(plus, quotient, self.minus_q);
+        let plus = _mm512_and_si512(plus, self.mask);
+        let twice = _mm512_add_epi64(_mm512_add_epi64(x, x), self.two_q);
+        (plus, _mm512_sub_epi64(twice, plus))
+    }
+
+    /// What [`forward`](Self::forward) leaves, in 0..q.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn reduce(self, x: __m512i) -> __m512i {
+        if WIDE {
+            return Self::minus_once(x, self.q);
+        }
+        Self::minus_once(Self::minus_once(x, self.two_q), self.q)
+    }
+
+    /// (x + y, (x − y) · w): all below 2q.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub fn inverse(self, x: __m512i, y: __m512i, w: (__m512i, __m512i)) -> (__m512i, __m512i) {
+        let bound = self.two_q;
+        if WIDE {
+            // Differences must stay below 2q < 2^52, so terms below q.
+            let (sum, difference) = self.sum_and_difference(x, y);
+            return (Self::minus_once(sum, self.q), self.times(difference, w));
+        }
+        let sum = Self::minus_once(_mm512_add_epi64(x, y), bound);
+        let difference = _mm512_sub_epi64(_mm512_add_epi64(x, bound), y);
+        (sum, self.times_lazy(difference, w))
+    }
+
+    /// x + y and x − y for a product: below 4q, of `WIDE` moduli below 2q.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn sum_and_difference(self, x: __m512i, y: __m512i) -> (__m512i, __m512i) {
+        let bound = if WIDE { self.q } else { self.two_q };
+        (_mm512_add_epi64(x, y), _mm512_sub_epi64(_mm512_add_epi64(x, bound), y))
+    }
+
+    /// ((x + y) · w0, (x − y) · w1), in 0..q.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    pub fn inverse_last(
+        self,
+        x: __m512i,
+        y: __m512i,
+        w: [(__m512i, __m512i); 2],
+    ) -> (__m512i, __m512i) {
+        let (sum, difference) = self.sum_and_difference(x, y);
+        (self.times(sum, w[0]), self.times(difference, w[1]))
+    }
+}
