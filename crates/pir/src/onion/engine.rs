@@ -1,5 +1,6 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hushtable_prg::Platform;
@@ -78,6 +79,8 @@ pub struct Engine {
     spec: OnionSpec,
     batch_queries_max: usize,
     levels: Vec<Substitution>,
+    /// Buffers of passes that are over.
+    sums: Mutex<Vec<Buffer>>,
     pool: ThreadPool,
 }
 
@@ -118,6 +121,7 @@ impl Engine {
             payload,
             blocks,
             batch_queries_max,
+            sums: Mutex::default(),
             pool,
         })
     }
@@ -144,11 +148,12 @@ impl Engine {
             rows: Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows()),
             selectors: Vec::new(),
         };
-        let pass = || {
+        let mut sums = self.take_sums();
+        let mut pass = || {
             let started = Instant::now();
             self.pool.install(|| {
                 for block in &self.blocks {
-                    self.select_rows(block, &[&zero]);
+                    self.select_rows(block, &[&zero], &mut sums);
                 }
             });
             started.elapsed()
@@ -269,14 +274,16 @@ impl Engine {
         let mut tournaments: Vec<Vec<Tournament<Ciphertext>>> =
             expanded.iter().map(|_| (0..chunks).map(|_| fresh()).collect()).collect();
         let clients: Vec<&Expanded> = expanded.iter().collect();
+        let mut sums = self.take_sums();
         for block in &self.blocks {
             let started = Instant::now();
-            let sums = self.select_rows(block, &clients);
+            self.select_rows(block, &clients, &mut sums);
             stages.row_select += started.elapsed();
             let started = Instant::now();
             self.play_block(block, &sums, expanded, &mut tournaments);
             stages.tournament += started.elapsed();
         }
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner).push(sums);
         let started = Instant::now();
         let finish = |(tournaments, expanded): (Vec<Tournament<Ciphertext>>, &Expanded)| {
             let mut evaluator = Evaluator::new(self.params());
@@ -297,13 +304,16 @@ impl Engine {
     }
 
     /// The sums of a block: limb, chunk of coefficients, client, column, (mask, body), coefficient.
-    fn select_rows(&self, block: &Block, clients: &[&Expanded]) -> Buffer {
+    fn select_rows(&self, block: &Block, clients: &[&Expanded], out: &mut Buffer) {
         let ring = self.params().answer_ring();
         let (degree, rows) = (ring.degree(), self.geometry.rows());
         let sums = clients.len() * block.groups * GROUP_COLUMNS * 2 * CHUNK;
-        let mut out = Buffer::zeroed(ring.limbs() * degree / CHUNK * sums);
+        let needed = ring.limbs() * degree / CHUNK * sums;
+        if out.len() < needed {
+            *out = Buffer::zeroed(needed);
+        }
         let table = &self.payload.bytes()[block.offset..];
-        out.par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
+        out[..needed].par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
             let first = block.group_offset(index * CHUNK_VECTORS, 0);
             let end = block.group_offset((index + 1) * CHUNK_VECTORS, 0) + SLACK_BYTES;
             let numbers = CHUNK * 2 * rows;
@@ -322,7 +332,13 @@ impl Engine {
             };
             self.row_select.multiply(&task, out);
         });
-        out
+    }
+
+    /// Room for a block's sums: kept between passes, as the system's zeroing of fresh pages costs
+    /// as much as the sums themselves.
+    fn take_sums(&self) -> Buffer {
+        let mut kept = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.pop().unwrap_or_else(|| Buffer::zeroed(0))
     }
 
     /// Plays a block's columns, or hands them on where the schedule waits for more.

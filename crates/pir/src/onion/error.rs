@@ -40,6 +40,12 @@ pub enum Error {
         /// What the keys say.
         found: String,
     },
+    /// No memory for the prepared table.
+    #[error("no memory for a prepared table of {bytes} bytes: serve it from a prepared file")]
+    Memory {
+        /// Bytes that were asked for.
+        bytes: u64,
+    },
     /// The prepared file.
     #[error(transparent)]
     Prepared(#[from] PreparedError),

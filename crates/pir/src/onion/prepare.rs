@@ -11,10 +11,10 @@ use rayon::prelude::*;
 
 use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
-use super::payload::Payload;
+use super::payload::{Payload, zeros};
 use super::{Error, Geometry, ParameterSet};
 use crate::TableShape;
-use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing};
+use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
 
 /// What was prepared.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ impl Engine {
             block.offset = end;
             end += block.bytes;
         }
-        let mut payload = vec![0; end + crate::kernel::rowsel::SLACK_BYTES];
+        let mut payload = zeros(end + SLACK_BYTES)?;
         let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
