@@ -32,7 +32,7 @@ pub(crate) struct Staging {
 impl Staging {
     /// Makes the hidden folder for a bundle at `out`, and removes what killed builds left.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
-        let target = resolve(out)?;
+        let target = resolve(out).map_err(Error::io("follow the link", out))?;
         check_replaceable(&target)?;
         let name = target.file_name().ok_or_else(|| Error::Unnamed { path: out.to_owned() })?;
         let (parent, mut prefix) = (parent_of(&target), OsString::from("."));
@@ -57,9 +57,10 @@ impl Staging {
 
     /// Puts the folder in its place. Its files must have been synchronised.
     pub(crate) fn commit(self) -> Result<(), Error> {
-        sync_folder(&self.path)?;
+        let sync = |path: &Path| sync_folder(path).map_err(Error::io("synchronise", path));
+        sync(&self.path)?;
         self.swap()?;
-        sync_folder(parent_of(&self.target))
+        sync(parent_of(&self.target))
         // Dropping self removes the old bundle, which now has the hidden name.
     }
 
@@ -112,17 +113,16 @@ fn is_in_the_way(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists)
 }
 
-/// Follows a symbolic link, so that the bundle behind it is replaced and not the link.
-fn resolve(out: &Path) -> Result<PathBuf, Error> {
+/// Follows a symbolic link, so that what is behind it is replaced and not the link.
+pub(crate) fn resolve(out: &Path) -> io::Result<PathBuf> {
     match fs::symlink_metadata(out) {
-        Ok(metadata) if metadata.is_symlink() => {
-            fs::canonicalize(out).map_err(Error::io("follow the link", out))
-        }
+        Ok(metadata) if metadata.is_symlink() => fs::canonicalize(out),
         _ => Ok(out.to_owned()),
     }
 }
 
-fn parent_of(target: &Path) -> &Path {
+/// The folder that `target` stands in.
+pub(crate) fn parent_of(target: &Path) -> &Path {
     match target.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -185,8 +185,8 @@ fn make_locked_folder(parent: &Path, prefix: &OsStr) -> Result<(PathBuf, File), 
     Err(Error::io("create a folder in", parent)(error))
 }
 
-/// Whether `path` still names the folder that `handle` has open.
-fn still_names(path: &Path, handle: &File) -> bool {
+/// Whether `path` still names the file or folder that `handle` has open.
+pub(crate) fn still_names(path: &Path, handle: &File) -> bool {
     match (fs::symlink_metadata(path), handle.metadata()) {
         (Ok(now), Ok(then)) => (now.dev(), now.ino()) == (then.dev(), then.ino()),
         _ => false,
@@ -222,8 +222,9 @@ fn remove_folder(path: &Path) {
     }
 }
 
-fn sync_folder(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(Error::io("synchronise", path))
+/// Brings the names in a folder to the disk.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path).and_then(|folder| folder.sync_all())
 }
 
 #[cfg(test)]
