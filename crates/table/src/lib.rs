@@ -13,6 +13,8 @@
 //! memory; [`Table::open`] maps one; [`verify`] reads every byte and names the damaged rows. A
 //! build is atomic: killed at any point, the bundle that stood before still stands.
 //!
+//! What an engine derives from a table once, and then only maps, is a [`prepared`] file.
+//!
 //! ```
 //! use hushtable_table::{DType, Table, decode_rows};
 //!
@@ -37,6 +39,7 @@ mod header;
 pub mod layout;
 mod manifest;
 mod mapping;
+pub mod prepared;
 mod shape;
 mod source;
 mod staging;

@@ -15,12 +15,13 @@ pub(crate) struct Mapping(Mmap);
 impl Mapping {
     /// Maps all of `file`.
     pub(crate) fn new(file: &File) -> io::Result<Self> {
-        // SAFETY: the map is read-only, and nothing of ours ever writes to a bundle in place: a
-        // build writes new files aside and swaps the folder, so a mapped file keeps its bytes
-        // until the last map of it goes. What is left is another program that writes to or
-        // truncates the file in spite of that. We only ever copy plain bytes out of the map, for
-        // which every bit pattern is valid, and `Table::open` says what such a program causes
-        // (wrong bytes, which the version and `verify` catch, or SIGBUS).
+        // SAFETY: the map is read-only, and nothing of ours ever writes to a bundle or a finished
+        // prepared file in place: a build writes new files aside and swaps the names, so a mapped
+        // file keeps its bytes until the last map of it goes. (`Prepared::open` looks whether a
+        // file is finished before it maps it.) What is left is another program that writes to or
+        // truncates the file in spite of that. We only ever read plain bytes out of the map, for
+        // which every bit pattern is valid, and `Table::open` and `Prepared::open` say what such
+        // a program causes (wrong bytes, which the versions catch, or SIGBUS).
         unsafe { MmapOptions::new().map_copy_read_only(file) }.map(Self)
     }
 
@@ -28,6 +29,12 @@ impl Mapping {
     pub(crate) fn advise_sequential(&self) {
         // Only a hint: a kernel that refuses it reads no less correctly.
         let _ = self.0.advise(memmap2::Advice::Sequential);
+    }
+
+    /// Tells the kernel to read the file ahead of its use.
+    pub(crate) fn advise_will_need(&self) {
+        // Only a hint, as above.
+        let _ = self.0.advise(memmap2::Advice::WillNeed);
     }
 }
 
