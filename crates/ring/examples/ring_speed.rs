@@ -14,7 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut seen = Vec::new();
     for platform in Platform::available().into_iter().rev() {
         let kernel = Kernel::new(platform);
-        if seen.contains(&kernel.isa()) || only.as_deref().is_some_and(|only| only != kernel.isa()) {
+        if seen.contains(&kernel.isa()) || only.as_deref().is_some_and(|only| only != kernel.isa())
+        {
             continue;
         }
         seen.push(kernel.isa());
@@ -30,15 +31,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn report(kernel: Kernel, op: &str, bits: u32, degree: usize, value_us: f64) {
     let isa = kernel.isa();
     let params = json!({ "op": op, "degree": degree, "modulus_bits": bits });
-    println!("{}", json!({ "bench": "ring", "params": params, "value": (value_us * 1e3).round() / 1e3, "unit": "us", "threads": 1, "isa": isa }));
+    println!(
+        "{}",
+        json!({ "bench": "ring", "params": params, "value": (value_us * 1e3).round() / 1e3, "unit": "us", "threads": 1, "isa": isa })
+    );
 }
 
 fn transforms(kernel: Kernel, bits: u32, degree: usize) -> Result<(), Box<dyn std::error::Error>> {
     let prime = ntt_primes(bits, degree, 1)[0];
     let table = NttTable::new(Modulus::new(prime)?, degree)?;
     let mut values = aligned(degree, prime);
-    report(kernel, "forward", bits, degree, best_us(|| kernel.forward(&table, black_box(&mut values))));
-    report(kernel, "inverse", bits, degree, best_us(|| kernel.inverse(&table, black_box(&mut values))));
+    report(
+        kernel,
+        "forward",
+        bits,
+        degree,
+        best_us(|| kernel.forward(&table, black_box(&mut values))),
+    );
+    report(
+        kernel,
+        "inverse",
+        bits,
+        degree,
+        best_us(|| kernel.inverse(&table, black_box(&mut values))),
+    );
     Ok(())
 }
 

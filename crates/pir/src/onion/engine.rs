@@ -1,5 +1,6 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,7 @@ pub struct Engine {
     payload: Payload,
     /// The blocks that are answered here: all, or a shard's.
     blocks: Vec<Block>,
+    columns: Range<u64>,
     row_select: RowSelect,
     spec: OnionSpec,
     batch_queries_max: usize,
@@ -90,6 +92,18 @@ pub(crate) struct Expanded {
     rows: Buffer,
     /// One for each game.
     selectors: Vec<Selector>,
+}
+
+impl Expanded {
+    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    pub(crate) fn rows(&self) -> &[u64] {
+        &self.rows
+    }
+
+    /// One for each game.
+    pub(crate) fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
 }
 
 impl Engine {
@@ -116,6 +130,7 @@ impl Engine {
             levels: levels.collect(),
             row_select: RowSelect::new(spec.platform),
             spec: *spec,
+            columns: 0..geometry.columns(),
             geometry,
             version,
             payload,
@@ -128,6 +143,22 @@ impl Engine {
 
     fn params(&self) -> &Parameters {
         self.geometry.params()
+    }
+
+    /// The columns that are answered here.
+    pub(crate) fn columns(&self) -> Range<u64> {
+        self.columns.clone()
+    }
+
+    /// The same engine for `columns` only, which lie between blocks.
+    pub(crate) fn covering(mut self, columns: Range<u64>) -> Self {
+        self.blocks.retain(|block| columns.contains(&block.first));
+        self.columns = columns;
+        self
+    }
+
+    pub(crate) fn install<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        self.pool.install(run)
     }
 
     /// Threads that answer.
@@ -180,9 +211,10 @@ impl Engine {
             let winners = self.play(&expanded, &mut stages);
             let started = Instant::now();
             let bytes = self.geometry.response_bytes();
-            out.par_chunks_exact_mut(bytes).zip(&expanded).zip(winners).for_each(
-                |((out, expanded), winners)| self.respond(expanded, winners, out),
-            );
+            out.par_chunks_exact_mut(bytes)
+                .zip(&expanded)
+                .zip(winners)
+                .for_each(|((out, expanded), winners)| self.respond(expanded, winners, out));
             stages.tournament += started.elapsed();
         });
         Ok(stages)
@@ -217,8 +249,7 @@ impl Engine {
             || Evaluator::new(params),
             |evaluator, root| {
                 let mut done = Vec::new();
-                let mut scheme =
-                    Encrypted { evaluator, levels: &self.levels, keys: keys.levels() };
+                let mut scheme = Encrypted { evaluator, levels: &self.levels, keys: keys.levels() };
                 let mut finish = |scheme: &mut Encrypted<'_>, node: Node<Ciphertext>| {
                     done.push(finish_leaf(scheme, asked, rows, node));
                 };
@@ -332,6 +363,14 @@ impl Engine {
             };
             self.row_select.multiply(&task, out);
         });
+    }
+
+    /// The columns of the first block for the first query, before any game.
+    pub(crate) fn column_sums(&self, expanded: &[Expanded]) -> Vec<Ciphertext> {
+        let block = &self.blocks[0];
+        let mut sums = self.take_sums();
+        self.install(|| self.select_rows(block, &[&expanded[0]], &mut sums));
+        (0..block.columns).map(|column| self.column(block, &sums, 1, 0, column)).collect()
     }
 
     /// Room for a block's sums: kept between passes, as the system's zeroing of fresh pages costs

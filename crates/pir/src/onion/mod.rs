@@ -22,7 +22,9 @@ mod params;
 mod payload;
 mod prepare;
 mod query;
+mod sampling;
 mod server;
+mod shard;
 pub mod traffic;
 pub mod tree;
 
@@ -34,5 +36,7 @@ pub use keys::{EvaluationKeys, KeyId};
 pub use params::ParameterSet;
 pub use prepare::{Progress, Summary, prepare};
 pub use query::Query;
+pub use sampling::{Samples, sample_noise};
 pub use server::{Asked, OnionBackend, Server};
+pub use shard::{Expansions, Partial};
 pub use tree::Schedule;

@@ -220,8 +220,7 @@ mod tests {
             .map(|depth| {
                 let breadth = ratio(of(Schedule::HierarchicalBreadth { depth }, sizes));
                 let depth_first = ratio(of(Schedule::Hierarchical { depth }, sizes));
-                let overlapped =
-                    ratio(of(Schedule::Hierarchical { depth }, sizes.overlapped()));
+                let overlapped = ratio(of(Schedule::Hierarchical { depth }, sizes.overlapped()));
                 (depth, breadth, depth_first, overlapped)
             })
             .collect()

@@ -115,9 +115,21 @@ pub(super) fn forward(table: &NttTable, values: &mut [u64]) {
     // have a root for each of its nodes.
     unsafe {
         if is_wide(table.modulus()) {
-            forward_block::<true>(Lanes::new(table.modulus()), roots, values.as_mut_ptr(), values.len(), 1);
+            forward_block::<true>(
+                Lanes::new(table.modulus()),
+                roots,
+                values.as_mut_ptr(),
+                values.len(),
+                1,
+            );
         } else {
-            forward_block::<false>(Lanes::new(table.modulus()), roots, values.as_mut_ptr(), values.len(), 1);
+            forward_block::<false>(
+                Lanes::new(table.modulus()),
+                roots,
+                values.as_mut_ptr(),
+                values.len(),
+                1,
+            );
         }
     }
 }
@@ -293,9 +305,8 @@ unsafe fn inverse_root<const WIDE: bool>(
     values: &mut [u64],
     table: &NttTable,
 ) {
-    let pair = |(w, shoup): (u64, u64)| {
-        (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64))
-    };
+    let pair =
+        |(w, shoup): (u64, u64)| (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64));
     let last = [
         pair((table.degree_inverse, table.degree_inverse_shoup)),
         pair((table.last_inverse_root, table.last_inverse_root_shoup)),
@@ -327,7 +338,13 @@ unsafe fn inverse_block<const WIDE: bool>(
         for index in 0..parts {
             let values = values.add(index * part);
             if part == LEAF {
-                inverse_leaf(lanes, roots, values, parts * k + index, if parts == 1 { last } else { None });
+                inverse_leaf(
+                    lanes,
+                    roots,
+                    values,
+                    parts * k + index,
+                    if parts == 1 { last } else { None },
+                );
             } else {
                 inverse_block(lanes, roots, values, part, parts * k + index, None);
             }
