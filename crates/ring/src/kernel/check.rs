@@ -27,13 +27,16 @@ fn transforms_agree_with_the_specification() {
     let mut rng = ChaCha12Rng::seed_from_u64(1);
     for platform in Platform::available() {
         let kernel = Kernel::new(platform);
-        for (bits, log) in BITS.into_iter().flat_map(|bits| (3..=13).chain([17]).map(move |log| (bits, log))) {
+        for (bits, log) in
+            BITS.into_iter().flat_map(|bits| (3..=13).chain([17]).map(move |log| (bits, log)))
+        {
             let degree = 1 << log;
             let Some(&prime) = ntt_primes(bits, degree, 1).first() else { continue };
             let modulus = Modulus::new(prime).unwrap();
             let table = NttTable::new(modulus, degree).unwrap();
             let top = modulus.value() - 1;
-            for values in [residues(&mut rng, modulus, degree), vec![0; degree], vec![top; degree]] {
+            for values in [residues(&mut rng, modulus, degree), vec![0; degree], vec![top; degree]]
+            {
                 let (mut found, mut expected) = (values.clone(), values.clone());
                 kernel.forward(&table, &mut found);
                 portable::forward(&table, &mut expected);
