@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{
-    Asked, Client, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionSpec, ParameterSet, Partial,
-    Schedule, Server,
+    Asked, Client, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionSpec, ParameterSet,
+    Partial, Schedule, Server,
 };
-use hushtable_rlwe::noise::measure;
 use hushtable_table::Version;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -181,8 +180,11 @@ fn a_shard_that_is_missing_doubled_or_of_another_version_is_an_error() {
     let mut combine = |parts| shards[0].combine(&expansions, parts, &mut out);
     let ends = part(1).columns();
     let error = combine(vec![part(0), part(2)]).unwrap_err();
-    assert!(matches!(&error, Error::ShardColumns { expected, found: Some(found) }
-        if expected.start == ends.start && found.start == ends.end), "{error}");
+    assert!(
+        matches!(&error, Error::ShardColumns { expected, found: Some(found) }
+        if expected.start == ends.start && found.start == ends.end),
+        "{error}"
+    );
     let error = combine(vec![part(0), part(1)]).unwrap_err();
     assert!(matches!(error, Error::ShardColumns { found: None, .. }), "{error}");
     let error = combine(vec![part(0), part(1), part(1), part(2)]).unwrap_err();
@@ -285,10 +287,8 @@ fn padding_is_answered_and_dropped() {
 fn clients_with_different_keys_share_a_pass() {
     let world = World::new(ParameterSet::N256Test, 2000, 64, &OnionSpec::new());
     let ids = [1999, 0, 77, 1024, 5];
-    let others: Vec<Client> = ids
-        .iter()
-        .map(|_| Client::new(world.geometry.clone(), VERSION.into()).unwrap())
-        .collect();
+    let others: Vec<Client> =
+        ids.iter().map(|_| Client::new(world.geometry.clone(), VERSION.into()).unwrap()).collect();
     let mut asked = Vec::new();
     let mut pendings = Vec::new();
     for (client, &id) in others.iter().zip(&ids) {
@@ -314,7 +314,6 @@ fn noise_is_what_was_predicted() {
     let geometry = Geometry::new(ParameterSet::N4096128, shape).unwrap();
     let prediction = geometry.prediction();
     let samples = hushtable_pir::onion::sample_noise(&geometry, 12, 5).unwrap();
-    let _ = measure;
     let mean = |variances: &[f64]| variances.iter().sum::<f64>() / variances.len() as f64;
     let leaf = mean(&samples.leaves) / prediction.leaf;
     assert!((0.8..1.2).contains(&leaf), "{leaf}");

@@ -11,6 +11,8 @@ use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let only = std::env::args().nth(1);
+    let logs = std::env::args().nth(3).map_or(Ok(12), |text| text.parse())?
+        ..=std::env::args().nth(2).map_or(Ok(16), |text| text.parse())?;
     let mut seen = Vec::new();
     for platform in Platform::available().into_iter().rev() {
         let kernel = Kernel::new(platform);
@@ -20,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         seen.push(kernel.isa());
         for bits in [50, 51] {
-            for log in 12..=16 {
+            for log in logs.clone() {
                 transforms(kernel, bits, 1 << log)?;
             }
         }

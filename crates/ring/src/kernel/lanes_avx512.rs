@@ -54,24 +54,56 @@ impl<const WIDE: bool> Lanes<WIDE> {
         Self::minus_once(self.times_lazy(x, w), self.q)
     }
 
-    /// (x + y · w, x − y · w).
+    /// Butterflies (x + y · w, x − y · w), step by step side by side: each waits for its products.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn forward(self, x: __m512i, y: __m512i, w: (__m512i, __m512i)) -> (__m512i, __m512i) {
-        if WIDE {
-            let x = Self::minus_once(x, self.q);
-            let product = self.times(y, w);
-            let minus = _mm512_sub_epi64(_mm512_add_epi64(x, self.q), product);
-            return (_mm512_add_epi64(x, product), minus);
+    pub fn forward<const COUNT: usize>(
+        self,
+        x: &mut [__m512i; COUNT],
+        y: &mut [__m512i; COUNT],
+        w: &[(__m512i, __m512i); COUNT],
+    ) {
+        let zero = _mm512_setzero_si512();
+        let mut quotient = [zero; COUNT];
+        for i in 0..COUNT {
+            quotient[i] = _mm512_madd52hi_epu64(zero, y[i], w[i].1);
         }
-        let x = Self::minus_once(x, self.two_q);
-        let quotient = _mm512_madd52hi_epu64(_mm512_setzero_si512(), y, w.1);
-        // The sum is below 4q, so the low 52 bits tell it.
-        let plus = _mm512_madd52lo_epu64(x, y, w.0);
-        let plus = _mm512_madd52lo_epu64(plus, quotient, self.minus_q);
-        let plus = _mm512_and_si512(plus, self.mask);
-        let twice = _mm512_add_epi64(_mm512_add_epi64(x, x), self.two_q);
-        (plus, _mm512_sub_epi64(twice, plus))
+        if WIDE {
+            for i in 0..COUNT {
+                y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
+            }
+            for i in 0..COUNT {
+                x[i] = Self::minus_once(x[i], self.q);
+            }
+            for i in 0..COUNT {
+                y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
+            }
+            for i in 0..COUNT {
+                y[i] = Self::minus_once(_mm512_and_si512(y[i], self.mask), self.q);
+            }
+            for i in 0..COUNT {
+                let minus = _mm512_sub_epi64(_mm512_add_epi64(x[i], self.q), y[i]);
+                (x[i], y[i]) = (_mm512_add_epi64(x[i], y[i]), minus);
+            }
+            return;
+        }
+        for i in 0..COUNT {
+            x[i] = Self::minus_once(x[i], self.two_q);
+        }
+        for i in 0..COUNT {
+            // The sum is below 4q, so the low 52 bits tell it.
+            y[i] = _mm512_madd52lo_epu64(x[i], y[i], w[i].0);
+        }
+        for i in 0..COUNT {
+            x[i] = _mm512_add_epi64(_mm512_add_epi64(x[i], x[i]), self.two_q);
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
+        }
+        for i in 0..COUNT {
+            let plus = _mm512_and_si512(y[i], self.mask);
+            (x[i], y[i]) = (plus, _mm512_sub_epi64(x[i], plus));
+        }
     }
 
     /// What [`forward`](Self::forward) leaves, in 0..q.
@@ -84,19 +116,38 @@ impl<const WIDE: bool> Lanes<WIDE> {
         Self::minus_once(Self::minus_once(x, self.two_q), self.q)
     }
 
-    /// (x + y, (x − y) · w): all below 2q.
+    /// Butterflies (x + y, (x − y) · w), step by step side by side; all below 2q, `WIDE` ones' below q.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn inverse(self, x: __m512i, y: __m512i, w: (__m512i, __m512i)) -> (__m512i, __m512i) {
-        let bound = self.two_q;
-        if WIDE {
-            // Differences must stay below 2q < 2^52, so terms below q.
-            let (sum, difference) = self.sum_and_difference(x, y);
-            return (Self::minus_once(sum, self.q), self.times(difference, w));
+    pub fn inverse<const COUNT: usize>(
+        self,
+        x: &mut [__m512i; COUNT],
+        y: &mut [__m512i; COUNT],
+        w: &[(__m512i, __m512i); COUNT],
+    ) {
+        let zero = _mm512_setzero_si512();
+        let mut quotient = [zero; COUNT];
+        for i in 0..COUNT {
+            (x[i], y[i]) = self.sum_and_difference(x[i], y[i]);
         }
-        let sum = Self::minus_once(_mm512_add_epi64(x, y), bound);
-        let difference = _mm512_sub_epi64(_mm512_add_epi64(x, bound), y);
-        (sum, self.times_lazy(difference, w))
+        for i in 0..COUNT {
+            quotient[i] = _mm512_madd52hi_epu64(zero, y[i], w[i].1);
+        }
+        for i in 0..COUNT {
+            x[i] = Self::minus_once(x[i], if WIDE { self.q } else { self.two_q });
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_and_si512(y[i], self.mask);
+            if WIDE {
+                y[i] = Self::minus_once(y[i], self.q);
+            }
+        }
     }
 
     /// x + y and x − y for a product: below 4q, of `WIDE` moduli below 2q.
@@ -114,7 +165,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
         self,
         x: __m512i,
         y: __m512i,
-        w: [(__m512i, __m512i); 2],
+        w: &[(__m512i, __m512i); 2],
     ) -> (__m512i, __m512i) {
         let (sum, difference) = self.sum_and_difference(x, y);
         (self.times(sum, w[0]), self.times(difference, w[1]))
