@@ -208,6 +208,8 @@ impl<C> Tournament<C> {
             }
             let mut entries = std::mem::take(&mut self.done);
             entries.append(&mut open);
+            // A shard may start within a subtree: what it left open comes first then.
+            entries.sort_by_key(|entry| entry.index << entry.level);
             if self.depth >= self.levels {
                 return entries;
             }
