@@ -200,21 +200,31 @@ impl Ring {
     /// # Panics
     /// If there is only one limb.
     pub fn drop_last_limb(&self, poly: &Poly<Evaluations>) -> Poly<Evaluations> {
+        let mut rest = poly.clone();
+        let mut out = poly.truncated(self.limbs() - 1);
+        self.drop_last_limb_into(&mut rest, &mut out);
+        out
+    }
+
+    /// As [`drop_last_limb`](Self::drop_last_limb), into `out` (one limb less); `poly` is used up.
+    ///
+    /// # Panics
+    /// If there is only one limb.
+    pub fn drop_last_limb_into(&self, poly: &mut Poly<Evaluations>, out: &mut Poly<Evaluations>) {
         let last = self.limbs() - 1;
         assert!(last > 0, "a ring keeps at least one limb");
-        let (degree, dropped) = (self.degree(), self.modulus(last));
-        let mut rest = Poly::<Coefficients>::zeroed(1, degree);
-        rest.limb_mut(0).copy_from_slice(poly.limb(last));
-        self.kernel.inverse(&self.tables[last], rest.limb_mut(0));
-        let mut out = poly.truncated(last);
-        let mut centred = Poly::<Coefficients>::zeroed(1, degree);
-        for (limb, table) in self.tables[..last].iter().enumerate() {
+        let dropped = self.modulus(last);
+        self.kernel.inverse(&self.tables[last], poly.limb_mut(last));
+        let (kept, rest) = poly.values_mut().split_at_mut(last * self.degree());
+        let limbs = kept.chunks_exact(self.degree()).zip(&self.tables[..last]).enumerate();
+        for (limb, (kept, table)) in limbs {
             let modulus = table.modulus();
-            self.kernel.recentre(dropped, modulus, rest.limb(0), centred.limb_mut(0));
-            self.kernel.forward(table, centred.limb_mut(0));
-            self.kernel.sub_assign(modulus, out.limb_mut(limb), centred.limb(0));
-            self.kernel.scale_assign(modulus, out.limb_mut(limb), self.last_inverses[limb]);
+            let out = out.limb_mut(limb);
+            // (x − centred rest) / q_last, as (centred rest − x) · (−1 / q_last).
+            self.kernel.recentre(dropped, modulus, rest, out);
+            self.kernel.forward(table, out);
+            self.kernel.sub_assign(modulus, out, kept);
+            self.kernel.scale_assign(modulus, out, modulus.neg(self.last_inverses[limb]));
         }
-        out
     }
 }

@@ -1,12 +1,13 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hushtable_prg::Platform;
 use hushtable_rlwe::ring::Buffer;
 use hushtable_rlwe::scheme::Encrypted;
-use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Substitution, response};
+use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Spare, Substitution, response};
 use hushtable_table::Version;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -86,6 +87,7 @@ pub struct Engine {
     sums: Pool<Buffer>,
     expanded_rows: Pool<Buffer>,
     evaluators: Pool<Evaluator>,
+    spare: Arc<Spare>,
     pool: ThreadPool,
 }
 
@@ -142,6 +144,7 @@ impl Engine {
             sums: Pool::default(),
             expanded_rows: Pool::default(),
             evaluators: Pool::default(),
+            spare: Arc::default(),
             pool,
         })
     }
@@ -280,7 +283,11 @@ impl Engine {
             Selector::new(masks, bodies)
         });
         let selectors = selectors.collect();
-        Expanded { rows: self.interleave(&ready[..rows]), selectors }
+        let interleaved = self.interleave(&ready[..rows]);
+        for leaf in ready.into_iter().take(rows).flatten() {
+            self.spare.give(leaf.ciphertext);
+        }
+        Expanded { rows: interleaved, selectors }
     }
 
     /// Leaves in the order in which RowSel reads them.
@@ -383,7 +390,7 @@ impl Engine {
 
     /// An evaluator, which goes back when it is dropped.
     fn evaluator(&self) -> Lent<Evaluator> {
-        self.evaluators.take(|| Evaluator::new(self.params()))
+        self.evaluators.take(|| Evaluator::sharing(self.params(), Arc::clone(&self.spare)))
     }
 
     /// Plays a block's columns, or hands them on where the schedule waits for more.
@@ -448,7 +455,7 @@ impl Engine {
     ) -> Ciphertext {
         let ring = self.params().answer_ring();
         let columns = block.groups * GROUP_COLUMNS;
-        let mut out = Ciphertext::zero(ring);
+        let mut out = self.spare.take(ring);
         for (side, poly) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
             for (index, to) in poly.values_mut().chunks_exact_mut(CHUNK).enumerate() {
                 let at = ((index * clients + client) * columns + column) * 2 + side;
@@ -470,6 +477,7 @@ impl Engine {
             let winners = tree::join(&mut scheme, bits, subtrees, level, Alone::Advances);
             for winner in winners {
                 response::compress(params, &winner.ciphertext, &mut bytes);
+                self.spare.give(winner.ciphertext);
             }
         }
         out.copy_from_slice(&bytes);
@@ -496,9 +504,9 @@ fn finish_leaf(
     let evaluator = &mut *scheme.evaluator;
     let times_secret = (node.residue >= rows).then(|| {
         let product = evaluator.times_secret(asked.keys().square(), &node.ciphertext);
-        evaluator.drop_limbs(&product)
+        evaluator.drop_limbs(product)
     });
-    let ciphertext = evaluator.drop_limbs(&node.ciphertext);
+    let ciphertext = evaluator.drop_limbs(node.ciphertext);
     Leaf { index: node.residue, ciphertext, times_secret }
 }
 
