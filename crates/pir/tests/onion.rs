@@ -2,31 +2,34 @@
 
 use std::sync::Arc;
 
-use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Schedule, Server};
-use hushtable_pir::{Platform, TableShape};
+use hushtable_pir::TableShape;
+use hushtable_pir::onion::{
+    Asked, Client, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionSpec, ParameterSet,
+    Partial, Schedule, Server,
+};
 use hushtable_table::Version;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
 const VERSION: [u8; 32] = [7; 32];
 
-/// A table of bytes that differ from row to row.
+/// A table of bytes that differ from row to row, the largest and smallest coefficients among them.
 fn bytes(shape: TableShape) -> Vec<u8> {
     let mut random = ChaCha20Rng::seed_from_u64(shape.rows() ^ shape.row_bytes() as u64);
     let mut bytes = vec![0; shape.table_bytes() as usize];
     random.fill(&mut bytes[..]);
-    // The extremes of a plaintext's coefficients, where noise is largest.
-    let rows = bytes.len() / 8;
-    bytes[..rows].fill(0xff);
-    bytes[rows..2 * rows].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0, 0x80]));
+    let part = bytes.len() / 8;
+    bytes[..part].fill(0xff);
+    bytes[part..2 * part].chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(&[0, 0x80]));
     bytes
 }
 
 struct World {
     table: Vec<u8>,
-    shape: TableShape,
+    geometry: Geometry,
     client: Client,
     server: Server,
+    keys: Arc<EvaluationKeys>,
 }
 
 impl World {
@@ -36,41 +39,49 @@ impl World {
     }
 
     fn with(geometry: Geometry, spec: &OnionSpec) -> Self {
-        let shape = geometry.shape();
-        let table = bytes(shape);
-        let version = Version::from(VERSION);
-        let copy = |first: u64, out: &mut [u8]| {
-            let first = first as usize * shape.row_bytes();
-            out.copy_from_slice(&table[first..first + out.len()]);
-            Ok(())
-        };
-        let engine = Engine::from_rows(geometry.clone(), version, spec, &copy).unwrap();
-        let server = Server::new(Arc::new(engine));
-        let client = Client::new(geometry, version).unwrap();
-        Self { table, shape, client, server }
+        let table = bytes(geometry.shape());
+        let engine = with_rows(&table, &geometry, |copy| {
+            Engine::from_rows(geometry.clone(), VERSION.into(), spec, copy)
+        });
+        let server = Server::new(Arc::new(engine.unwrap()));
+        let client = Client::new(geometry.clone(), VERSION.into()).unwrap();
+        let keys = Arc::new(server.accept_keys(client.keys()).unwrap());
+        Self { table, geometry, client, server, keys }
     }
 
     fn row(&self, id: u64) -> &[u8] {
-        let row_bytes = self.shape.row_bytes();
+        let row_bytes = self.geometry.shape().row_bytes();
         &self.table[id as usize * row_bytes..][..row_bytes]
     }
 
-    fn fetch(&self, ids: &[u64]) -> Vec<u8> {
-        let keys = Arc::new(self.server.accept_keys(self.client.keys()).unwrap());
+    /// Asks for `ids`, answers by `answer`, and compares.
+    fn check_by(&self, ids: &[u64], answer: impl FnOnce(&[Asked], &mut [u8])) {
         let (queries, pending) = self.client.query(ids, ids.len()).unwrap();
-        let asked: Vec<_> =
-            queries.iter().map(|query| self.server.accept(&keys, query).unwrap()).collect();
-        let mut responses = vec![0; ids.len() * self.client.geometry().response_bytes()];
-        self.server.answer(&asked, &mut responses).unwrap();
-        self.client.decode(&pending, VERSION.into(), &responses).unwrap()
+        let accept = |query: &Vec<u8>| self.server.accept(&self.keys, query).unwrap();
+        let asked: Vec<_> = queries.iter().map(accept).collect();
+        let mut responses = vec![0; ids.len() * self.geometry.response_bytes()];
+        answer(&asked, &mut responses);
+        let rows = self.client.decode(&pending, VERSION.into(), &responses).unwrap();
+        let row_bytes = self.geometry.shape().row_bytes();
+        for (&id, row) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
+            assert!(row == self.row(id), "row {id} of {:?}", self.geometry.shape());
+        }
     }
 
     fn check(&self, ids: &[u64]) {
-        let rows = self.fetch(ids);
-        for (&id, row) in ids.iter().zip(rows.chunks_exact(self.shape.row_bytes())) {
-            assert_eq!(row, self.row(id), "row {id} of {:?}", self.shape);
-        }
+        self.check_by(ids, |asked, responses| self.server.answer(asked, responses).unwrap());
     }
+}
+
+type Copy<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync);
+
+fn with_rows<T>(table: &[u8], geometry: &Geometry, run: impl FnOnce(Copy<'_>) -> T) -> T {
+    let row_bytes = geometry.shape().row_bytes();
+    run(&|first, out| {
+        let first = first as usize * row_bytes;
+        out.copy_from_slice(&table[first..first + out.len()]);
+        Ok(())
+    })
 }
 
 #[test]
@@ -83,9 +94,235 @@ fn every_row_of_small_tables_is_found() {
 }
 
 #[test]
-fn the_offered_sets_find_rows() {
-    for set in ParameterSet::ALL {
-        let world = World::new(set, 20_000, 256, &OnionSpec::new());
-        world.check(&[0, 19_999, 7_777]);
+fn the_offered_sets_find_every_item_of_a_table() {
+    // Some columns, the last one not full, and every item asked for once.
+    for (set, rows) in [(ParameterSet::N4096128, 600), (ParameterSet::IvePaper, 150)] {
+        let world = World::new(set, rows, 4096, &OnionSpec::new());
+        let ids: Vec<u64> = (0..rows).collect();
+        ids.chunks(16).for_each(|ids| world.check(ids));
     }
+}
+
+#[test]
+fn random_rows_of_a_larger_table_are_found() {
+    // The nightly 10,000 rows are bench/onion_rows; here a part of them.
+    let rows = 1 << 19;
+    let world = World::new(ParameterSet::N4096128, rows, 64, &OnionSpec::new());
+    let mut random = ChaCha20Rng::seed_from_u64(1);
+    let ids: Vec<u64> = (0..96).map(|_| random.random_range(0..rows)).collect();
+    ids.chunks(32).for_each(|ids| world.check(ids));
+}
+
+#[test]
+fn every_schedule_and_number_of_threads_answers_alike() {
+    let schedules = [
+        Schedule::BreadthFirst,
+        Schedule::DepthFirst,
+        Schedule::Hierarchical { depth: 1 },
+        Schedule::Hierarchical { depth: 3 },
+        Schedule::HierarchicalBreadth { depth: 2 },
+        Schedule::Hierarchical { depth: 40 },
+    ];
+    let shape = TableShape::new(9000, 64).unwrap();
+    for levels in [5, 6] {
+        let geometry = Geometry::with_levels(ParameterSet::N256Test, shape, levels).unwrap();
+        assert!(geometry.columns() > 16 && !geometry.columns().is_power_of_two());
+        for (expand, threads) in schedules.into_iter().zip([1, 2, 3, 1, 4, 2]) {
+            for tournament in schedules {
+                let spec = OnionSpec { expand, tournament, threads, ..OnionSpec::new() };
+                World::with(geometry.clone(), &spec).check(&[0, 8_999, 3_333, 517]);
+            }
+        }
+    }
+}
+
+#[test]
+fn shards_answer_as_the_whole_does() {
+    let spec = OnionSpec { threads: 2, ..OnionSpec::new() };
+    let world = World::new(ParameterSet::N256Test, 9000, 64, &spec);
+    let geometry = &world.geometry;
+    for count in [1, 2, 3, 8] {
+        let shard = |index| {
+            with_rows(&world.table, geometry, |copy| {
+                let of = (index, count);
+                Engine::shard_from_rows(geometry.clone(), VERSION.into(), of, &spec, copy)
+            })
+        };
+        let shards: Vec<Engine> = (0..count).map(|index| shard(index).unwrap()).collect();
+        world.check_by(&[0, 8_999, 4_567, 1], |asked, responses| {
+            let expansions = shards[0].expansions(asked);
+            let mut parts: Vec<Partial> =
+                shards.iter().map(|shard| shard.partial(&expansions)).collect();
+            parts.reverse();
+            shards[0].combine(&expansions, parts, responses).unwrap();
+        });
+        assert!(matches!(shard(count), Err(Error::Shard { .. })));
+    }
+}
+
+#[test]
+fn a_shard_that_is_missing_doubled_or_of_another_version_is_an_error() {
+    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
+    let world = World::new(ParameterSet::N256Test, 9000, 64, &spec);
+    let shard = |index, version: [u8; 32]| {
+        with_rows(&world.table, &world.geometry, |copy| {
+            let geometry = world.geometry.clone();
+            Engine::shard_from_rows(geometry, Version::from(version), (index, 3), &spec, copy)
+        })
+        .unwrap()
+    };
+    let shards = [0, 1, 2].map(|index| shard(index, VERSION));
+    let (queries, _) = world.client.query(&[5], 1).unwrap();
+    let asked = [world.server.accept(&world.keys, &queries[0]).unwrap()];
+    let expansions = shards[0].expansions(&asked);
+    let mut out = vec![0; world.geometry.response_bytes()];
+    let part = |index: usize| shards[index].partial(&expansions);
+    let mut combine = |parts| shards[0].combine(&expansions, parts, &mut out);
+    let ends = part(1).columns();
+    let error = combine(vec![part(0), part(2)]).unwrap_err();
+    assert!(
+        matches!(&error, Error::ShardColumns { expected, found: Some(found) }
+        if expected.start == ends.start && found.start == ends.end),
+        "{error}"
+    );
+    let error = combine(vec![part(0), part(1)]).unwrap_err();
+    assert!(matches!(error, Error::ShardColumns { found: None, .. }), "{error}");
+    let error = combine(vec![part(0), part(1), part(1), part(2)]).unwrap_err();
+    assert!(matches!(error, Error::ShardColumns { .. }), "{error}");
+    let other = shard(2, [8; 32]).partial(&expansions);
+    let error = combine(vec![part(0), part(1), other]).unwrap_err();
+    assert!(matches!(error, Error::ShardVersion { .. }), "{error}");
+    combine(vec![part(2), part(0), part(1)]).unwrap();
+}
+
+#[test]
+fn the_offered_sets_fail_less_often_than_once_in_2_to_the_40() {
+    for set in ParameterSet::ALL {
+        for (rows, row_bytes) in [(1, 16), (1 << 20, 256), (1 << 22, 256), (1 << 27, 64)] {
+            let geometry = Geometry::new(set, TableShape::new(rows, row_bytes).unwrap()).unwrap();
+            let failure = geometry.prediction().failure_log2();
+            assert!(failure <= Geometry::FAILURE_LOG2_MAX, "{} {rows} {failure}", set.name());
+            assert!(geometry.columns() <= 1 << geometry.games());
+            assert_eq!(Geometry::from_bytes(&geometry.to_bytes()).unwrap(), geometry);
+        }
+    }
+}
+
+#[test]
+fn sizes_of_the_default_set_are_within_their_bars() {
+    let shape = TableShape::new(1 << 22, 256).unwrap();
+    let geometry = Geometry::new(ParameterSet::N4096128, shape).unwrap();
+    assert!(geometry.key_bytes() <= 1_250_000, "{}", geometry.key_bytes());
+    assert!(geometry.query_bytes() <= 33_000, "{}", geometry.query_bytes());
+    assert!(geometry.response_bytes() <= 29_000, "{}", geometry.response_bytes());
+    let ratio = geometry.prepared_bytes() as f64 / shape.table_bytes() as f64;
+    assert!(ratio < 3.5, "{ratio}");
+}
+
+#[test]
+fn what_is_no_key_or_query_of_this_table_is_refused() {
+    let world = World::new(ParameterSet::N256Test, 100, 64, &OnionSpec::new());
+    let (server, client) = (&world.server, &world.client);
+    assert_eq!(client.key_id(), KeyId::of(client.keys()));
+    let keys = client.keys();
+    let accept = |bytes: &[u8]| server.accept_keys(bytes).unwrap_err();
+    assert!(matches!(accept(&[]), Error::KeyBytes { found: 0, .. }));
+    assert!(matches!(accept(&keys[..keys.len() - 1]), Error::KeyBytes { .. }));
+    assert!(matches!(accept(&[keys, &[0]].concat()), Error::KeyBytes { .. }));
+    for byte in 0..4 {
+        let mut other = keys.to_vec();
+        other[byte] ^= 1;
+        assert!(matches!(accept(&other), Error::KeyParameters { .. }), "{byte}");
+    }
+    let mut large = keys.to_vec();
+    large[36..].fill(0xff);
+    assert!(matches!(accept(&large), Error::Residue { what: "keys" }));
+
+    let (queries, pending) = client.query(&[3], 1).unwrap();
+    let query = &queries[0];
+    let accept = |bytes: &[u8]| server.accept(&world.keys, bytes).map(drop).unwrap_err();
+    assert!(matches!(accept(&[]), Error::QueryBytes { found: 0, .. }));
+    assert!(matches!(accept(&query[1..]), Error::QueryBytes { .. }));
+    let mut other = query.clone();
+    other[2] += 1;
+    assert!(matches!(accept(&other), Error::QueryBytes { .. }));
+    let mut large = query.clone();
+    large[36..].fill(0xff);
+    assert!(matches!(accept(&large), Error::Residue { what: "query" }));
+
+    let deeper = World::new(ParameterSet::N256Test, 100_000, 64, &OnionSpec::new());
+    assert!(deeper.geometry.levels() > world.geometry.levels());
+    let error = deeper.server.accept(&world.keys, query).map(drop).unwrap_err();
+    assert!(matches!(error, Error::KeyParameters { .. }), "{error}");
+
+    assert!(matches!(client.query(&[100], 1), Err(Error::IdRange { id: 100, rows: 100 })));
+    assert!(matches!(client.query(&[1, 2], 1), Err(Error::TooManyIds { ids: 2, max_ids: 1 })));
+    let error = client.decode(&pending, Version::from([1; 32]), &[]).unwrap_err();
+    assert!(matches!(error, Error::VersionChanged { .. }));
+    let error = client.decode(&pending, VERSION.into(), &[0; 5]).unwrap_err();
+    assert!(matches!(error, Error::ResponseBytes { found: 5, .. }));
+    let shape = TableShape::new(10, (32 << 10) + 1).unwrap();
+    let error = Geometry::new(ParameterSet::N4096128, shape).unwrap_err();
+    assert!(matches!(error, Error::RowBytes { row_bytes: 32_769 }));
+    for bytes in [&[][..], &[0; 16], &[1; 16], &[0; 17]] {
+        assert!(matches!(Geometry::from_bytes(bytes), Err(Error::Geometry { .. })));
+    }
+}
+
+#[test]
+fn padding_is_answered_and_dropped() {
+    let world = World::new(ParameterSet::N256Test, 50, 32, &OnionSpec::new());
+    let (queries, pending) = world.client.query(&[49], 4).unwrap();
+    assert_eq!(queries.len(), 4);
+    let accept = |query: &Vec<u8>| world.server.accept(&world.keys, query).unwrap();
+    let asked: Vec<_> = queries.iter().map(accept).collect();
+    let mut responses = vec![0; 4 * world.geometry.response_bytes()];
+    world.server.answer(&asked, &mut responses).unwrap();
+    assert_eq!(world.client.decode(&pending, VERSION.into(), &responses).unwrap(), world.row(49));
+    let error = world.server.answer(&asked, &mut responses[1..]).unwrap_err();
+    assert!(matches!(error, Error::ResponseBytes { .. }));
+}
+
+#[test]
+fn clients_with_different_keys_share_a_pass() {
+    let world = World::new(ParameterSet::N256Test, 2000, 64, &OnionSpec::new());
+    let ids = [1999, 0, 77, 1024, 5];
+    let others: Vec<Client> =
+        ids.iter().map(|_| Client::new(world.geometry.clone(), VERSION.into()).unwrap()).collect();
+    let mut asked = Vec::new();
+    let mut pendings = Vec::new();
+    for (client, &id) in others.iter().zip(&ids) {
+        let keys = Arc::new(world.server.accept_keys(client.keys()).unwrap());
+        let (queries, pending) = client.query(&[id], 1).unwrap();
+        asked.push(world.server.accept(&keys, &queries[0]).unwrap());
+        pendings.push(pending);
+    }
+    let response_bytes = world.geometry.response_bytes();
+    let mut responses = vec![0; ids.len() * response_bytes];
+    world.server.answer(&asked, &mut responses).unwrap();
+    for (((client, pending), &id), response) in
+        others.iter().zip(&pendings).zip(&ids).zip(responses.chunks_exact(response_bytes))
+    {
+        assert_eq!(client.decode(pending, VERSION.into(), response).unwrap(), world.row(id));
+    }
+}
+
+/// Noise of the stages, sampled over many queries, against its prediction.
+#[test]
+fn noise_is_what_was_predicted() {
+    let shape = TableShape::new(1 << 14, 256).unwrap();
+    let geometry = Geometry::new(ParameterSet::N4096128, shape).unwrap();
+    let prediction = geometry.prediction();
+    let samples = hushtable_pir::onion::sample_noise(&geometry, 12, 5).unwrap();
+    let mean = |variances: &[f64]| variances.iter().sum::<f64>() / variances.len() as f64;
+    let leaf = mean(&samples.leaves) / prediction.leaf;
+    assert!((0.8..1.2).contains(&leaf), "{leaf}");
+    // The prediction is for the worst table: random ones have a third of its energy.
+    let rows = mean(&samples.row_selects) / (prediction.row_select / 3.0);
+    assert!((0.7..1.3).contains(&rows), "{rows}");
+    let all = mean(&samples.answers) / (prediction.row_select / 3.0 + prediction.select);
+    assert!((0.5..1.3).contains(&all), "{all}");
+    // And no sample comes near to what flips a coefficient.
+    let largest = samples.largest.iter().copied().fold(0.0, f64::max);
+    assert!(largest.log2() < prediction.deviation_log2() + prediction.budget_bits() - 0.5);
 }

@@ -11,15 +11,18 @@ use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let only = std::env::args().nth(1);
+    let logs = std::env::args().nth(3).map_or(Ok(12), |text| text.parse())?
+        ..=std::env::args().nth(2).map_or(Ok(16), |text| text.parse())?;
     let mut seen = Vec::new();
     for platform in Platform::available().into_iter().rev() {
         let kernel = Kernel::new(platform);
-        if seen.contains(&kernel.isa()) || only.as_deref().is_some_and(|only| only != kernel.isa()) {
+        if seen.contains(&kernel.isa()) || only.as_deref().is_some_and(|only| only != kernel.isa())
+        {
             continue;
         }
         seen.push(kernel.isa());
         for bits in [50, 51] {
-            for log in 12..=16 {
+            for log in logs.clone() {
                 transforms(kernel, bits, 1 << log)?;
             }
         }
@@ -30,15 +33,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn report(kernel: Kernel, op: &str, bits: u32, degree: usize, value_us: f64) {
     let isa = kernel.isa();
     let params = json!({ "op": op, "degree": degree, "modulus_bits": bits });
-    println!("{}", json!({ "bench": "ring", "params": params, "value": (value_us * 1e3).round() / 1e3, "unit": "us", "threads": 1, "isa": isa }));
+    println!(
+        "{}",
+        json!({ "bench": "ring", "params": params, "value": (value_us * 1e3).round() / 1e3, "unit": "us", "threads": 1, "isa": isa })
+    );
 }
 
 fn transforms(kernel: Kernel, bits: u32, degree: usize) -> Result<(), Box<dyn std::error::Error>> {
     let prime = ntt_primes(bits, degree, 1)[0];
     let table = NttTable::new(Modulus::new(prime)?, degree)?;
     let mut values = aligned(degree, prime);
-    report(kernel, "forward", bits, degree, best_us(|| kernel.forward(&table, black_box(&mut values))));
-    report(kernel, "inverse", bits, degree, best_us(|| kernel.inverse(&table, black_box(&mut values))));
+    report(
+        kernel,
+        "forward",
+        bits,
+        degree,
+        best_us(|| kernel.forward(&table, black_box(&mut values))),
+    );
+    report(
+        kernel,
+        "inverse",
+        bits,
+        degree,
+        best_us(|| kernel.inverse(&table, black_box(&mut values))),
+    );
     Ok(())
 }
 

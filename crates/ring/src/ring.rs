@@ -15,6 +15,8 @@ use crate::{Coefficients, Error, Evaluations, Form, Gadget, Modulus, NttTable, P
 pub struct Ring {
     tables: Vec<Arc<NttTable>>,
     crt: Arc<Crt>,
+    /// 1 / q_last modulo each other limb.
+    last_inverses: Arc<[u64]>,
     kernel: Kernel,
 }
 
@@ -44,7 +46,10 @@ impl Ring {
 
     fn of(tables: Vec<Arc<NttTable>>, kernel: Kernel) -> Self {
         let moduli: Vec<_> = tables.iter().map(|table| table.modulus()).collect();
-        Self { crt: Arc::new(Crt::new(&moduli)), tables, kernel }
+        let (last, rest) = moduli.split_last().expect("a ring has a limb");
+        let last_inverses =
+            rest.iter().map(|modulus| modulus.inv(last.value() % modulus.value())).collect();
+        Self { crt: Arc::new(Crt::new(&moduli)), tables, last_inverses, kernel }
     }
 
     /// The ring of the first `limbs` moduli.
@@ -205,13 +210,10 @@ impl Ring {
         let mut centred = Poly::<Coefficients>::zeroed(1, degree);
         for (limb, table) in self.tables[..last].iter().enumerate() {
             let modulus = table.modulus();
-            for (to, &from) in centred.limb_mut(0).iter_mut().zip(rest.limb(0)) {
-                *to = modulus.from_signed_vartime(dropped.to_signed(from));
-            }
+            self.kernel.recentre(dropped, modulus, rest.limb(0), centred.limb_mut(0));
             self.kernel.forward(table, centred.limb_mut(0));
             self.kernel.sub_assign(modulus, out.limb_mut(limb), centred.limb(0));
-            let inverse = modulus.inv(dropped.value() % modulus.value());
-            self.kernel.scale_assign(modulus, out.limb_mut(limb), inverse);
+            self.kernel.scale_assign(modulus, out.limb_mut(limb), self.last_inverses[limb]);
         }
         out
     }

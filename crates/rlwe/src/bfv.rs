@@ -10,7 +10,11 @@ use crate::{Ciphertext, Error, Parameters, SecretKey};
 ///
 /// # Errors
 /// [`Error::Entropy`].
-pub fn encrypt(params: &Parameters, secret: &SecretKey, plain: &[u64]) -> Result<Ciphertext, Error> {
+pub fn encrypt(
+    params: &Parameters,
+    secret: &SecretKey,
+    plain: &[u64],
+) -> Result<Ciphertext, Error> {
     let mut source = NoiseSource::from_os()?;
     let (ring, seed, delta) = (params.ring(), source.seed(), params.delta());
     let scale = params.query_residues(|limb| delta[limb], 0);

@@ -28,7 +28,9 @@ pub enum Error {
         limbs: usize,
     },
     /// The plaintext modulus.
-    #[error("plaintexts of {plain_bits} bits a coefficient: 1 to 32 are possible, and less than the modulus")]
+    #[error(
+        "plaintexts of {plain_bits} bits a coefficient: 1 to 32 are possible, and less than the modulus"
+    )]
     PlainBits {
         /// Bits asked for.
         plain_bits: u32,
@@ -47,7 +49,9 @@ pub enum Error {
         plain_bits: u32,
     },
     /// A packed number at or above its modulus.
-    #[error("{what}: a number at or above its modulus: the bytes are damaged, or of other parameters")]
+    #[error(
+        "{what}: a number at or above its modulus: the bytes are damaged, or of other parameters"
+    )]
     Residue {
         /// What was being read.
         what: &'static str,

@@ -168,9 +168,9 @@ impl Parameters {
     pub fn query_residues(&self, value: impl Fn(usize) -> u64, halvings: u32) -> Vec<u64> {
         let dropped: Vec<_> = self.ring.moduli().skip(self.spec.answer_limbs).collect();
         let residue = |(limb, modulus): (usize, hushtable_ring::Modulus)| {
-            let scale = dropped.iter().fold(1, |scale, dropped| {
-                modulus.mul(scale, dropped.value() % modulus.value())
-            });
+            let scale = dropped
+                .iter()
+                .fold(1, |scale, dropped| modulus.mul(scale, dropped.value() % modulus.value()));
             let half = modulus.inv(2);
             // Beyond the answer's limbs the scale is zero, whatever the value is.
             let value = if limb < self.spec.answer_limbs { value(limb) } else { 0 };

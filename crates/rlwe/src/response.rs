@@ -20,10 +20,8 @@ pub fn response_bytes(params: &Parameters) -> usize {
 pub fn compress(params: &Parameters, ciphertext: &Ciphertext, out: &mut Vec<u8>) {
     let (ring, spec) = (params.answer_ring(), params.spec());
     let product = ring.crt().product().expect("checked with the gadget");
-    let sides = [
-        (&ciphertext.mask, spec.response_mask_bits),
-        (&ciphertext.body, spec.response_body_bits),
-    ];
+    let sides =
+        [(&ciphertext.mask, spec.response_mask_bits), (&ciphertext.body, spec.response_body_bits)];
     for (poly, bits) in sides {
         let poly = ring.inverse(poly.clone());
         let read = |index: usize| {

@@ -77,7 +77,8 @@ impl Client {
         let mut source = NoiseSource::from_os().map_err(|_| Error::Entropy)?;
         // A dummy asks for row 0: encryptions of equal and of different places look alike.
         let places = ids.iter().copied().chain(std::iter::repeat(0)).take(max_ids);
-        let make = |id| Query::make(&self.geometry, &self.secret, self.geometry.place(id), &mut source);
+        let make =
+            |id| Query::make(&self.geometry, &self.secret, self.geometry.place(id), &mut source);
         let queries = places.map(make).collect();
         let within = ids.iter().map(|&id| self.geometry.place(id).within).collect();
         Ok((queries, Pending { within, queries: max_ids }))
@@ -123,10 +124,13 @@ impl Client {
         let (bits, chunk_bytes) = (params.plain_bits(), response::response_bytes(params));
         let mut item = Vec::new();
         for chunk in bytes.chunks_exact(chunk_bytes) {
-            let numbers = response::open(params, &self.secret, chunk).map_err(|error| match error {
-                RlweError::Bytes { expected, found, .. } => Error::ResponseBytes { expected, found },
-                _ => Error::Entropy,
-            })?;
+            let numbers =
+                response::open(params, &self.secret, chunk).map_err(|error| match error {
+                    RlweError::Bytes { expected, found, .. } => {
+                        Error::ResponseBytes { expected, found }
+                    }
+                    _ => Error::Entropy,
+                })?;
             for number in numbers {
                 item.extend_from_slice(&number.to_le_bytes()[..bits as usize / 8]);
             }

@@ -1,5 +1,6 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use hushtable_prg::Platform;
@@ -12,6 +13,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::geometry::{BLOCK_COLUMNS, Block};
 use super::payload::Payload;
+use super::pool::{Lent, Pool};
 use super::tree::{self, Alone, Node, Schedule, Subtree, Tournament};
 use super::{Asked, Error, Geometry, OnionBackend};
 use crate::kernel::rowsel::{
@@ -74,19 +76,37 @@ pub struct Engine {
     payload: Payload,
     /// The blocks that are answered here: all, or a shard's.
     blocks: Vec<Block>,
+    columns: Range<u64>,
     row_select: RowSelect,
     spec: OnionSpec,
     batch_queries_max: usize,
     levels: Vec<Substitution>,
+    /// Kept between passes: the system's zeroing of fresh pages costs as much as what is computed
+    /// in them.
+    sums: Pool<Buffer>,
+    expanded_rows: Pool<Buffer>,
+    evaluators: Pool<Evaluator>,
     pool: ThreadPool,
 }
 
 /// A query, expanded.
 pub(crate) struct Expanded {
     /// D0 leaves: limb, vector, row, (mask, body), lane.
-    rows: Buffer,
+    rows: Lent<Buffer>,
     /// One for each game.
     selectors: Vec<Selector>,
+}
+
+impl Expanded {
+    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    pub(crate) fn rows(&self) -> &[u64] {
+        &self.rows
+    }
+
+    /// One for each game.
+    pub(crate) fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
 }
 
 impl Engine {
@@ -113,17 +133,37 @@ impl Engine {
             levels: levels.collect(),
             row_select: RowSelect::new(spec.platform),
             spec: *spec,
+            columns: 0..geometry.columns(),
             geometry,
             version,
             payload,
             blocks,
             batch_queries_max,
+            sums: Pool::default(),
+            expanded_rows: Pool::default(),
+            evaluators: Pool::default(),
             pool,
         })
     }
 
     fn params(&self) -> &Parameters {
         self.geometry.params()
+    }
+
+    /// The columns that are answered here.
+    pub(crate) fn columns(&self) -> Range<u64> {
+        self.columns.clone()
+    }
+
+    /// The same engine for `columns` only, which lie between blocks.
+    pub(crate) fn covering(mut self, columns: Range<u64>) -> Self {
+        self.blocks.retain(|block| columns.contains(&block.first));
+        self.columns = columns;
+        self
+    }
+
+    pub(crate) fn install<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        self.pool.install(run)
     }
 
     /// Threads that answer.
@@ -141,14 +181,17 @@ impl Engine {
     pub fn scan(&self) -> Duration {
         let ring = self.params().answer_ring();
         let zero = Expanded {
-            rows: Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows()),
+            rows: self.expanded_rows.take(|| {
+                Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())
+            }),
             selectors: Vec::new(),
         };
-        let pass = || {
+        let mut sums = self.sums.take(|| Buffer::zeroed(0));
+        let mut pass = || {
             let started = Instant::now();
             self.pool.install(|| {
                 for block in &self.blocks {
-                    self.select_rows(block, &[&zero]);
+                    self.select_rows(block, &[&zero], &mut sums);
                 }
             });
             started.elapsed()
@@ -175,9 +218,10 @@ impl Engine {
             let winners = self.play(&expanded, &mut stages);
             let started = Instant::now();
             let bytes = self.geometry.response_bytes();
-            out.par_chunks_exact_mut(bytes).zip(&expanded).zip(winners).for_each(
-                |((out, expanded), winners)| self.respond(expanded, winners, out),
-            );
+            out.par_chunks_exact_mut(bytes)
+                .zip(&expanded)
+                .zip(winners)
+                .for_each(|((out, expanded), winners)| self.respond(expanded, winners, out));
             stages.tournament += started.elapsed();
         });
         Ok(stages)
@@ -201,7 +245,7 @@ impl Engine {
             threads => ((4 * threads).ilog2()).min(levels),
         };
         let mut roots = Vec::with_capacity(1 << wide);
-        let mut evaluator = Evaluator::new(params);
+        let mut evaluator = self.evaluator();
         let mut scheme =
             Encrypted { evaluator: &mut evaluator, levels: &self.levels, keys: keys.levels() };
         let breadth = Schedule::BreadthFirst;
@@ -209,11 +253,10 @@ impl Engine {
             roots.push(node);
         });
         let subtrees = roots.into_par_iter().map_init(
-            || Evaluator::new(params),
+            || self.evaluator(),
             |evaluator, root| {
                 let mut done = Vec::new();
-                let mut scheme =
-                    Encrypted { evaluator, levels: &self.levels, keys: keys.levels() };
+                let mut scheme = Encrypted { evaluator, levels: &self.levels, keys: keys.levels() };
                 let mut finish = |scheme: &mut Encrypted<'_>, node: Node<Ciphertext>| {
                     done.push(finish_leaf(scheme, asked, rows, node));
                 };
@@ -241,10 +284,11 @@ impl Engine {
     }
 
     /// Leaves in the order in which RowSel reads them.
-    fn interleave(&self, leaves: &[Option<Leaf>]) -> Buffer {
+    fn interleave(&self, leaves: &[Option<Leaf>]) -> Lent<Buffer> {
         let ring = self.params().answer_ring();
         let (degree, rows) = (ring.degree(), leaves.len());
-        let mut out = Buffer::zeroed(ring.limbs() * degree * 2 * rows);
+        let mut out =
+            self.expanded_rows.take(|| Buffer::zeroed(ring.limbs() * degree * 2 * rows));
         let chunk = CHUNK * 2 * rows;
         out.par_chunks_exact_mut(chunk).enumerate().for_each(|(index, out)| {
             let (limb, first) = (index * CHUNK / degree, index * CHUNK % degree);
@@ -269,17 +313,19 @@ impl Engine {
         let mut tournaments: Vec<Vec<Tournament<Ciphertext>>> =
             expanded.iter().map(|_| (0..chunks).map(|_| fresh()).collect()).collect();
         let clients: Vec<&Expanded> = expanded.iter().collect();
+        let mut sums = self.sums.take(|| Buffer::zeroed(0));
         for block in &self.blocks {
             let started = Instant::now();
-            let sums = self.select_rows(block, &clients);
+            self.select_rows(block, &clients, &mut sums);
             stages.row_select += started.elapsed();
             let started = Instant::now();
             self.play_block(block, &sums, expanded, &mut tournaments);
             stages.tournament += started.elapsed();
         }
+        drop(sums);
         let started = Instant::now();
         let finish = |(tournaments, expanded): (Vec<Tournament<Ciphertext>>, &Expanded)| {
-            let mut evaluator = Evaluator::new(self.params());
+            let mut evaluator = self.evaluator();
             let mut scheme = self.scheme(&mut evaluator);
             let finish = |tournament: Tournament<Ciphertext>| {
                 tournament.finish(&mut scheme, &expanded.selectors)
@@ -297,13 +343,16 @@ impl Engine {
     }
 
     /// The sums of a block: limb, chunk of coefficients, client, column, (mask, body), coefficient.
-    fn select_rows(&self, block: &Block, clients: &[&Expanded]) -> Buffer {
+    fn select_rows(&self, block: &Block, clients: &[&Expanded], out: &mut Buffer) {
         let ring = self.params().answer_ring();
         let (degree, rows) = (ring.degree(), self.geometry.rows());
         let sums = clients.len() * block.groups * GROUP_COLUMNS * 2 * CHUNK;
-        let mut out = Buffer::zeroed(ring.limbs() * degree / CHUNK * sums);
+        let needed = ring.limbs() * degree / CHUNK * sums;
+        if out.len() < needed {
+            *out = Buffer::zeroed(needed);
+        }
         let table = &self.payload.bytes()[block.offset..];
-        out.par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
+        out[..needed].par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
             let first = block.group_offset(index * CHUNK_VECTORS, 0);
             let end = block.group_offset((index + 1) * CHUNK_VECTORS, 0) + SLACK_BYTES;
             let numbers = CHUNK * 2 * rows;
@@ -322,7 +371,19 @@ impl Engine {
             };
             self.row_select.multiply(&task, out);
         });
-        out
+    }
+
+    /// The columns of the first block for the first query, before any game.
+    pub(crate) fn column_sums(&self, expanded: &[Expanded]) -> Vec<Ciphertext> {
+        let block = &self.blocks[0];
+        let mut sums = self.sums.take(|| Buffer::zeroed(0));
+        self.install(|| self.select_rows(block, &[&expanded[0]], &mut sums));
+        (0..block.columns).map(|column| self.column(block, &sums, 1, 0, column)).collect()
+    }
+
+    /// An evaluator, which goes back when it is dropped.
+    fn evaluator(&self) -> Lent<Evaluator> {
+        self.evaluators.take(|| Evaluator::new(self.params()))
     }
 
     /// Plays a block's columns, or hands them on where the schedule waits for more.
@@ -347,7 +408,7 @@ impl Engine {
                 let subtrees: Vec<Vec<Won>> = starts
                     .into_par_iter()
                     .map_init(
-                        || Evaluator::new(self.params()),
+                        || self.evaluator(),
                         |evaluator, start| {
                             let mut scheme = self.scheme(evaluator);
                             let end = (start + width).min(block.columns);
@@ -367,7 +428,7 @@ impl Engine {
                         },
                     )
                     .collect();
-                let mut evaluator = Evaluator::new(self.params());
+                let mut evaluator = self.evaluator();
                 let mut scheme = self.scheme(&mut evaluator);
                 for subtree in subtrees.into_iter().flatten() {
                     tournaments[block.chunk].push(&mut scheme, bits, subtree);
@@ -400,7 +461,7 @@ impl Engine {
     /// Joins each chunk's subtrees and writes the response.
     pub(crate) fn respond(&self, expanded: &Expanded, won: Vec<Vec<Won>>, out: &mut [u8]) {
         let params = self.params();
-        let mut evaluator = Evaluator::new(params);
+        let mut evaluator = self.evaluator();
         let mut scheme = self.scheme(&mut evaluator);
         let mut bytes = Vec::with_capacity(out.len());
         for subtrees in won {

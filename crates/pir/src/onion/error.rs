@@ -40,6 +40,12 @@ pub enum Error {
         /// What the keys say.
         found: String,
     },
+    /// No memory for the prepared table.
+    #[error("no memory for a prepared table of {bytes} bytes: serve it from a prepared file")]
+    Memory {
+        /// Bytes that were asked for.
+        bytes: u64,
+    },
     /// The prepared file.
     #[error(transparent)]
     Prepared(#[from] PreparedError),
@@ -66,7 +72,9 @@ pub enum Error {
         found: usize,
     },
     /// A row that is too long.
-    #[error("rows of {row_bytes} bytes: single-server lookup takes up to 32,768; split them over ids")]
+    #[error(
+        "rows of {row_bytes} bytes: single-server lookup takes up to 32,768; split them over ids"
+    )]
     RowBytes {
         /// Bytes of a row.
         row_bytes: usize,
@@ -76,6 +84,14 @@ pub enum Error {
     Rows {
         /// Rows of the table.
         rows: u64,
+    },
+    /// A shard that a split does not have.
+    #[error("shard {index} of {count}: shards are numbered from 0 to one less than their count")]
+    Shard {
+        /// The shard.
+        index: u32,
+        /// Shards of the split.
+        count: u32,
     },
     /// A shard's answers are missing, doubled, or of another version.
     #[error(

@@ -231,22 +231,23 @@ impl Geometry {
 
     /// The prepared table's layout.
     pub(crate) fn blocks(&self) -> Vec<Block> {
-        let ring = self.params.answer_ring();
-        let packing = Packing::of(ring.modulus(0));
-        let mut blocks = Vec::new();
-        let mut offset = 0;
-        for chunk in 0..self.chunks() {
-            for first in (0..self.columns()).step_by(BLOCK_COLUMNS) {
-                let columns = (self.columns() - first).min(BLOCK_COLUMNS as u64) as usize;
-                let groups = columns.div_ceil(GROUP_COLUMNS);
-                let group_bytes = self.rows() * GROUP_COLUMNS * packing.vector_bytes();
-                let vectors = ring.limbs() * self.params.degree() / LANES;
-                let bytes = vectors * groups * group_bytes;
-                blocks.push(Block { chunk, first, columns, groups, group_bytes, offset, bytes });
-                offset += bytes;
-            }
+        let mut blocks = self.blocks_of(0..self.columns());
+        let mut end = 0;
+        for block in &mut blocks {
+            block.offset = end;
+            end += block.bytes;
         }
         blocks
+    }
+
+    /// A block of `columns` columns from `first` on, at the start of its payload.
+    pub(crate) fn block(&self, chunk: usize, first: u64, columns: usize) -> Block {
+        let ring = self.params.answer_ring();
+        let packing = Packing::of(ring.modulus(0));
+        let groups = columns.div_ceil(GROUP_COLUMNS);
+        let group_bytes = self.rows() * GROUP_COLUMNS * packing.vector_bytes();
+        let bytes = ring.limbs() * self.params.degree() / LANES * groups * group_bytes;
+        Block { chunk, first, columns, groups, group_bytes, offset: 0, bytes }
     }
 
     /// Bytes of the prepared table, with room for kernels to read past its end.

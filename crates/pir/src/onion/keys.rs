@@ -84,7 +84,9 @@ impl EvaluationKeys {
         if header[..4] != wanted {
             let name = |set: Option<ParameterSet>| set.map_or("an unknown set", |set| set.name());
             let found = match header[0] == FORMAT {
-                true => format!("{} at depth {}", name(ParameterSet::from_id(header[1])), header[2]),
+                true => {
+                    format!("{} at depth {}", name(ParameterSet::from_id(header[1])), header[2])
+                }
                 false => format!("format {}", header[0]),
             };
             let expected = format!("{} at depth {}", geometry.set().name(), geometry.levels());

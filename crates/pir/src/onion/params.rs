@@ -61,6 +61,8 @@ impl ParameterSet {
     }
 
     fn parameters_on(self, spec: ParameterSpec, platform: Platform) -> Arc<Parameters> {
-        Arc::new(Parameters::new(spec, platform).expect("the named sets are valid: tests hold them"))
+        Arc::new(
+            Parameters::new(spec, platform).expect("the named sets are valid: tests hold them"),
+        )
     }
 }

@@ -11,10 +11,10 @@ use rayon::prelude::*;
 
 use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
-use super::payload::Payload;
+use super::payload::{Payload, zeros};
 use super::{Error, Geometry, ParameterSet};
 use crate::TableShape;
-use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing};
+use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
 
 /// What was prepared.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ impl Engine {
             block.offset = end;
             end += block.bytes;
         }
-        let mut payload = vec![0; end + crate::kernel::rowsel::SLACK_BYTES];
+        let mut payload = zeros(end + SLACK_BYTES)?;
         let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
@@ -310,22 +310,36 @@ impl Unit {
         let plaintext_bytes = geometry.plaintext_bytes();
         let start = (self.block.chunk * plaintext_bytes).min(item.len());
         let bytes = &item[start..(start + plaintext_bytes).min(item.len())];
+        let number_bytes = bits as usize / 8;
         for (limb, modulus) in ring.moduli().enumerate() {
             let values = poly.limb_mut(limb);
-            values.fill(0);
-            for (value, number) in values.iter_mut().zip(bytes.chunks(bits as usize / 8)) {
-                let mut word = [0; 8];
-                word[..number.len()].copy_from_slice(number);
-                let number = i64::from_le_bytes(word);
+            let whole = bytes.chunks_exact(number_bytes);
+            values[bytes.len() / number_bytes..].fill(0);
+            let last = whole.remainder();
+            let centre = |number: i64| {
                 let centred = number - ((number >> (bits - 1)) << bits);
-                *value = match bits < modulus.bits() {
+                match bits < modulus.bits() {
                     true => modulus.from_signed(centred),
                     false => modulus.from_signed_vartime(centred),
-                };
+                }
+            };
+            for (value, number) in values.iter_mut().zip(whole) {
+                *value = centre(match *number {
+                    [a, b] => u16::from_le_bytes([a, b]).into(),
+                    [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+                    _ => little_endian(number),
+                });
+            }
+            if !last.is_empty() {
+                values[bytes.len() / number_bytes] = centre(little_endian(last));
             }
             ring.kernel().forward(ring.table(limb), values);
         }
     }
+}
+
+fn little_endian(bytes: &[u8]) -> i64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | i64::from(byte))
 }
 
 /// Rows whose transforms are kept until they are packed side by side.

@@ -1,7 +1,7 @@
 //! One query: both dimensions in one ciphertext.
 
-use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
 use hushtable_rlwe::pack::{pack_poly, unpack_poly};
+use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
 use hushtable_rlwe::{Ciphertext, Parameters, SecretKey};
 
 use super::geometry::{HEADER_BYTES, Place};

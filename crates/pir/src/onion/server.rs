@@ -15,6 +15,10 @@ pub struct Asked {
 }
 
 impl Asked {
+    pub(crate) fn new(keys: Arc<EvaluationKeys>, query: Query) -> Self {
+        Self { keys, query }
+    }
+
     pub(crate) fn keys(&self) -> &EvaluationKeys {
         &self.keys
     }

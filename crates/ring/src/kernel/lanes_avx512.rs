@@ -4,6 +4,9 @@ use std::arch::x86_64::*;
 
 use crate::Modulus;
 
+/// A factor below q, beside floor(factor · 2^52 / q).
+pub(super) type Factor = (__m512i, __m512i);
+
 /// The constants of one modulus in all lanes.
 ///
 /// `WIDE` moduli have 51 bits: lazily reduced values are below 2q. Others have at most 50, and
@@ -37,10 +40,26 @@ impl<const WIDE: bool> Lanes<WIDE> {
         _mm512_min_epu64(x, _mm512_sub_epi64(x, bound))
     }
 
+    /// x + y, for x and y below q.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn add(self, x: __m512i, y: __m512i) -> __m512i {
+        Self::minus_once(_mm512_add_epi64(x, y), self.q)
+    }
+
+    /// x − y, for x and y below q.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn sub(self, x: __m512i, y: __m512i) -> __m512i {
+        // A negative difference is a huge number: the lesser is the residue.
+        let difference = _mm512_sub_epi64(x, y);
+        _mm512_min_epu64(difference, _mm512_add_epi64(difference, self.q))
+    }
+
     /// x · w below 2q, for x below 2^52.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn times_lazy(self, x: __m512i, (w, shoup): (__m512i, __m512i)) -> __m512i {
+    fn times_lazy(self, x: __m512i, (w, shoup): Factor) -> __m512i {
         let zero = _mm512_setzero_si512();
         let quotient = _mm512_madd52hi_epu64(zero, x, shoup);
         let product = _mm512_madd52lo_epu64(zero, x, w);
@@ -50,28 +69,57 @@ impl<const WIDE: bool> Lanes<WIDE> {
     /// x · w, for x below 2^52.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn times(self, x: __m512i, w: (__m512i, __m512i)) -> __m512i {
+    pub fn times(self, x: __m512i, w: Factor) -> __m512i {
         Self::minus_once(self.times_lazy(x, w), self.q)
     }
 
-    /// (x + y · w, x − y · w).
+    /// Butterflies (x + y · w, x − y · w), step by step side by side: each waits for its products.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn forward(self, x: __m512i, y: __m512i, w: (__m512i, __m512i)) -> (__m512i, __m512i) {
-        if WIDE {
-            let x = Self::minus_once(x, self.q);
-            let product = self.times(y, w);
-            let minus = _mm512_sub_epi64(_mm512_add_epi64(x, self.q), product);
-            return (_mm512_add_epi64(x, product), minus);
+    pub fn forward<const COUNT: usize>(
+        self,
+        x: &mut [__m512i; COUNT],
+        y: &mut [__m512i; COUNT],
+        w: &[Factor; COUNT],
+    ) {
+        let zero = _mm512_setzero_si512();
+        let mut quotient = [zero; COUNT];
+        for i in 0..COUNT {
+            quotient[i] = _mm512_madd52hi_epu64(zero, y[i], w[i].1);
         }
-        let x = Self::minus_once(x, self.two_q);
-        let quotient = _mm512_madd52hi_epu64(_mm512_setzero_si512(), y, w.1);
-        // The sum is below 4q, so the low 52 bits tell it.
-        let plus = _mm512_madd52lo_epu64(x, y, w.0);
-        let plus = _mm512_madd52lo_epu64(plus, quotient, self.minus_q);
-        let plus = _mm512_and_si512(plus, self.mask);
-        let twice = _mm512_add_epi64(_mm512_add_epi64(x, x), self.two_q);
-        (plus, _mm512_sub_epi64(twice, plus))
+        if WIDE {
+            for i in 0..COUNT {
+                y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
+            }
+            for i in 0..COUNT {
+                x[i] = Self::minus_once(x[i], self.q);
+            }
+            for i in 0..COUNT {
+                y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
+            }
+            for i in 0..COUNT {
+                y[i] = Self::minus_once(_mm512_and_si512(y[i], self.mask), self.q);
+            }
+            for i in 0..COUNT {
+                let minus = _mm512_sub_epi64(_mm512_add_epi64(x[i], self.q), y[i]);
+                (x[i], y[i]) = (_mm512_add_epi64(x[i], y[i]), minus);
+            }
+            return;
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
+        }
+        for i in 0..COUNT {
+            x[i] = Self::minus_once(x[i], self.two_q);
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
+        }
+        for i in 0..COUNT {
+            let product = _mm512_and_si512(y[i], self.mask);
+            y[i] = _mm512_sub_epi64(_mm512_add_epi64(x[i], self.two_q), product);
+            x[i] = _mm512_add_epi64(x[i], product);
+        }
     }
 
     /// What [`forward`](Self::forward) leaves, in 0..q.
@@ -84,19 +132,38 @@ impl<const WIDE: bool> Lanes<WIDE> {
         Self::minus_once(Self::minus_once(x, self.two_q), self.q)
     }
 
-    /// (x + y, (x − y) · w): all below 2q.
+    /// Butterflies (x + y, (x − y) · w), step by step side by side; all below 2q, `WIDE` ones' below q.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn inverse(self, x: __m512i, y: __m512i, w: (__m512i, __m512i)) -> (__m512i, __m512i) {
-        let bound = self.two_q;
-        if WIDE {
-            // Differences must stay below 2q < 2^52, so terms below q.
-            let (sum, difference) = self.sum_and_difference(x, y);
-            return (Self::minus_once(sum, self.q), self.times(difference, w));
+    pub fn inverse<const COUNT: usize>(
+        self,
+        x: &mut [__m512i; COUNT],
+        y: &mut [__m512i; COUNT],
+        w: &[Factor; COUNT],
+    ) {
+        let zero = _mm512_setzero_si512();
+        let mut quotient = [zero; COUNT];
+        for i in 0..COUNT {
+            (x[i], y[i]) = self.sum_and_difference(x[i], y[i]);
         }
-        let sum = Self::minus_once(_mm512_add_epi64(x, y), bound);
-        let difference = _mm512_sub_epi64(_mm512_add_epi64(x, bound), y);
-        (sum, self.times_lazy(difference, w))
+        for i in 0..COUNT {
+            quotient[i] = _mm512_madd52hi_epu64(zero, y[i], w[i].1);
+        }
+        for i in 0..COUNT {
+            x[i] = Self::minus_once(x[i], if WIDE { self.q } else { self.two_q });
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
+        }
+        for i in 0..COUNT {
+            y[i] = _mm512_and_si512(y[i], self.mask);
+            if WIDE {
+                y[i] = Self::minus_once(y[i], self.q);
+            }
+        }
     }
 
     /// x + y and x − y for a product: below 4q, of `WIDE` moduli below 2q.
@@ -110,12 +177,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
     /// ((x + y) · w0, (x − y) · w1), in 0..q.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn inverse_last(
-        self,
-        x: __m512i,
-        y: __m512i,
-        w: [(__m512i, __m512i); 2],
-    ) -> (__m512i, __m512i) {
+    pub fn inverse_last(self, x: __m512i, y: __m512i, w: &[Factor; 2]) -> (__m512i, __m512i) {
         let (sum, difference) = self.sum_and_difference(x, y);
         (self.times(sum, w[0]), self.times(difference, w[1]))
     }

@@ -10,7 +10,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes_avx512::Lanes;
+use super::lanes_avx512::{Factor, Lanes};
 use crate::{Modulus, NttTable};
 
 /// Elements that are transformed in registers: the least degree there is a kernel for.
@@ -23,9 +23,6 @@ struct Roots {
     shoup: *const u64,
 }
 
-/// A root beside its quotient.
-type Root = (__m512i, __m512i);
-
 impl Roots {
     /// Root `k` in all lanes.
     ///
@@ -33,7 +30,7 @@ impl Roots {
     /// `k` is below the length of the table.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn one(self, k: usize) -> Root {
+    unsafe fn one(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -43,13 +40,30 @@ impl Roots {
         }
     }
 
+    /// The roots of node `k` and of the nodes below it, `PARTS` − 1 in all, numbered as if k were 1.
+    ///
+    /// # Safety
+    /// They are in the table.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    unsafe fn tree<const PARTS: usize>(self, k: usize) -> [Factor; 8] {
+        let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 8];
+        for (layer, i) in [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)] {
+            if layer < PARTS {
+                // SAFETY: as the caller promises.
+                w[layer + i] = unsafe { self.one(layer * k + i) };
+            }
+        }
+        w
+    }
+
     /// Roots `k` to `k + 1`, four times over.
     ///
     /// # Safety
     /// `k + 2` is at most the length of the table; likewise below with 4 and 8.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
-    unsafe fn two(self, k: usize) -> Root {
+    unsafe fn two(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -62,7 +76,7 @@ impl Roots {
     /// Roots `k` to `k + 3`, twice over.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn four(self, k: usize) -> Root {
+    unsafe fn four(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -75,7 +89,7 @@ impl Roots {
     /// Roots `k` to `k + 7`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn eight(self, k: usize) -> Root {
+    unsafe fn eight(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -115,9 +129,21 @@ pub(super) fn forward(table: &NttTable, values: &mut [u64]) {
     // have a root for each of its nodes.
     unsafe {
         if is_wide(table.modulus()) {
-            forward_block::<true>(Lanes::new(table.modulus()), roots, values.as_mut_ptr(), values.len(), 1);
+            forward_block::<true>(
+                Lanes::new(table.modulus()),
+                roots,
+                values.as_mut_ptr(),
+                values.len(),
+                1,
+            );
         } else {
-            forward_block::<false>(Lanes::new(table.modulus()), roots, values.as_mut_ptr(), values.len(), 1);
+            forward_block::<false>(
+                Lanes::new(table.modulus()),
+                roots,
+                values.as_mut_ptr(),
+                values.len(),
+                1,
+            );
         }
     }
 }
@@ -125,6 +151,14 @@ pub(super) fn forward(table: &NttTable, values: &mut [u64]) {
 /// Whether a modulus leaves one spare bit only.
 fn is_wide(modulus: Modulus) -> bool {
     modulus.bits() > 50
+}
+
+/// How many parts one pass cuts a block into: so many layers first as leave a multiple of three.
+fn parts_of(length: usize) -> usize {
+    match (length / LEAF).trailing_zeros() {
+        0 => 1,
+        layers => 2 << ((layers - 1) % 3),
+    }
 }
 
 /// The block of `length` elements at `values`, node `k`.
@@ -139,16 +173,12 @@ unsafe fn forward_block<const WIDE: bool>(
     length: usize,
     k: usize,
 ) {
-    // As many layers first as leave a multiple of three.
-    let parts = match (length / LEAF).trailing_zeros() {
-        0 => 1,
-        layers => 2usize << ((layers - 1) % 3),
-    };
+    let parts = parts_of(length);
     let part = length / parts;
     // SAFETY: the parts are blocks inside this one.
     unsafe {
         match parts {
-            1 => return forward_leaf(lanes, roots, values, k),
+            1 => {}
             2 => forward_pass::<WIDE, 2>(lanes, roots, values, part, k),
             4 => forward_pass::<WIDE, 4>(lanes, roots, values, part, k),
             _ => forward_pass::<WIDE, 8>(lanes, roots, values, part, k),
@@ -177,15 +207,8 @@ unsafe fn forward_pass<const WIDE: bool, const PARTS: usize>(
     part: usize,
     k: usize,
 ) {
-    let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 8];
-    let mut layer = 1;
-    while layer < PARTS {
-        for i in 0..layer {
-            // SAFETY: a node below k.
-            w[layer + i] = unsafe { roots.one(layer * k + i) };
-        }
-        layer *= 2;
-    }
+    // SAFETY: nodes below k.
+    let w = unsafe { roots.tree::<PARTS>(k) };
     for offset in (0..part).step_by(8) {
         let mut v = [_mm512_setzero_si512(); PARTS];
         for (i, v) in v.iter_mut().enumerate() {
@@ -206,18 +229,31 @@ unsafe fn forward_pass<const WIDE: bool, const PARTS: usize>(
 fn butterflies<const WIDE: bool, const PARTS: usize>(
     lanes: Lanes<WIDE>,
     v: &mut [__m512i; PARTS],
-    w: &[Root; 8],
+    w: &[Factor; 8],
 ) {
-    let mut distance = PARTS / 2;
-    let mut layer = 1;
-    while distance > 0 {
-        for group in 0..layer {
-            for i in 2 * distance * group..2 * distance * group + distance {
-                (v[i], v[i + distance]) = lanes.forward(v[i], v[i + distance], w[layer + group]);
-            }
+    if PARTS == 8 {
+        let ([mut a, mut b], [mut c, mut d]);
+        (a, b) = ([v[0], v[1], v[2], v[3]], [v[4], v[5], v[6], v[7]]);
+        lanes.forward(&mut a, &mut b, &[w[1]; 4]);
+        (c, d) = ([a[0], a[1], b[0], b[1]], [a[2], a[3], b[2], b[3]]);
+        lanes.forward(&mut c, &mut d, &[w[2], w[2], w[3], w[3]]);
+        (a, b) = ([c[0], d[0], c[2], d[2]], [c[1], d[1], c[3], d[3]]);
+        lanes.forward(&mut a, &mut b, &[w[4], w[5], w[6], w[7]]);
+        for i in 0..4 {
+            (v[2 * i], v[2 * i + 1]) = (a[i], b[i]);
         }
-        distance /= 2;
-        layer *= 2;
+    } else if PARTS == 4 {
+        let (mut a, mut b) = ([v[0], v[1]], [v[2], v[3]]);
+        lanes.forward(&mut a, &mut b, &[w[1]; 2]);
+        let (mut c, mut d) = ([a[0], b[0]], [a[1], b[1]]);
+        lanes.forward(&mut c, &mut d, &[w[2], w[3]]);
+        for i in 0..2 {
+            (v[2 * i], v[2 * i + 1]) = (c[i], d[i]);
+        }
+    } else {
+        let (mut a, mut b) = ([v[0]], [v[1]]);
+        lanes.forward(&mut a, &mut b, &[w[1]]);
+        (v[0], v[1]) = (a[0], b[0]);
     }
 }
 
@@ -238,28 +274,34 @@ unsafe fn forward_leaf<const WIDE: bool>(
         // SAFETY: the leaf has 64 elements.
         *v = unsafe { _mm512_loadu_si512(values.add(8 * i).cast()) };
     }
-    let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 8];
-    for (layer, i) in [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)] {
-        // SAFETY: a node below k.
-        w[layer + i] = unsafe { roots.one(layer * k + i) };
-    }
+    // SAFETY: nodes below k.
+    let w = unsafe { roots.tree::<8>(k) };
     butterflies(lanes, &mut v, &w);
-    for i in [0, 2, 4, 6] {
-        let node = 8 * k + i;
-        // SAFETY: nodes below k.
-        let w = unsafe { [roots.two(node), roots.four(2 * node), roots.eight(4 * node)] };
-        // Lanes a0 b0 a1 b1 ... and a4 b4 a5 b5 ...; then a0 a4 b0 b4 a1 a5 ... and a2 a6 ...; then
-        // a0 a2 a4 a6 b0 ... and a1 a3 ...: each time the roots' order repeats.
-        let (mut x, mut y) = (v[i], v[i + 1]);
-        for w in w {
-            (x, y) = shuffle(x, y);
-            (x, y) = lanes.forward(x, y, w);
+    // Pairs of vectors. Their lanes a0 b0 a1 b1 ... and a4 b4 a5 b5 ...; then a0 a4 b0 b4 a1 a5 ...
+    // and a2 a6 ...; then a0 a2 a4 a6 b0 ... and a1 a3 ...: each time the roots' order repeats.
+    let (mut x, mut y) = ([v[0], v[2], v[4], v[6]], [v[1], v[3], v[5], v[7]]);
+    for layer in 0..3 {
+        let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 4];
+        for i in 0..4 {
+            (x[i], y[i]) = shuffle(x[i], y[i]);
+            let node = 8 * k + 2 * i;
+            // SAFETY: nodes below k.
+            w[i] = unsafe {
+                match layer {
+                    0 => roots.two(node),
+                    1 => roots.four(2 * node),
+                    _ => roots.eight(4 * node),
+                }
+            };
         }
-        (x, y) = shuffle(lanes.reduce(x), lanes.reduce(y));
+        lanes.forward(&mut x, &mut y, &w);
+    }
+    for i in 0..4 {
+        let (x, y) = shuffle(lanes.reduce(x[i]), lanes.reduce(y[i]));
         // SAFETY: the leaf has 64 elements.
         unsafe {
-            _mm512_storeu_si512(values.add(8 * i).cast(), x);
-            _mm512_storeu_si512(values.add(8 * i + 8).cast(), y);
+            _mm512_storeu_si512(values.add(16 * i).cast(), x);
+            _mm512_storeu_si512(values.add(16 * i + 8).cast(), y);
         }
     }
 }
@@ -293,53 +335,49 @@ unsafe fn inverse_root<const WIDE: bool>(
     values: &mut [u64],
     table: &NttTable,
 ) {
-    let pair = |(w, shoup): (u64, u64)| {
-        (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64))
-    };
     let last = [
-        pair((table.degree_inverse, table.degree_inverse_shoup)),
-        pair((table.last_inverse_root, table.last_inverse_root_shoup)),
+        (table.degree_inverse, table.degree_inverse_shoup),
+        (table.last_inverse_root, table.last_inverse_root_shoup),
     ];
+    let last =
+        last.map(|(w, shoup)| (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64)));
+    let length = values.len();
     // SAFETY: the caller's.
-    unsafe { inverse_block(lanes, roots, values.as_mut_ptr(), values.len(), 1, Some(last)) };
+    unsafe { inverse_block::<WIDE, true>(lanes, roots, values.as_mut_ptr(), length, 1, last) };
 }
 
-/// The block of `length` elements at `values`, node `k`; `last` is there for the root.
+/// The block of `length` elements at `values`, node `k`; `LAST` for the whole.
 ///
 /// # Safety
 /// As for [`forward_block`].
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
-unsafe fn inverse_block<const WIDE: bool>(
+unsafe fn inverse_block<const WIDE: bool, const LAST: bool>(
     lanes: Lanes<WIDE>,
     roots: Roots,
     values: *mut u64,
     length: usize,
     k: usize,
-    last: Option<[Root; 2]>,
+    last: [Factor; 2],
 ) {
-    let parts = match (length / LEAF).trailing_zeros() {
-        0 => 1,
-        layers => 2usize << ((layers - 1) % 3),
-    };
+    let parts = parts_of(length);
     let part = length / parts;
     // SAFETY: the parts are blocks inside this one.
     unsafe {
+        if parts == 1 {
+            return inverse_leaf::<WIDE, LAST>(lanes, roots, values, k, last);
+        }
         for index in 0..parts {
             let values = values.add(index * part);
             if part == LEAF {
-                inverse_leaf(lanes, roots, values, parts * k + index, if parts == 1 { last } else { None });
+                inverse_leaf::<WIDE, false>(lanes, roots, values, parts * k + index, last);
             } else {
-                inverse_block(lanes, roots, values, part, parts * k + index, None);
+                inverse_block::<WIDE, false>(lanes, roots, values, part, parts * k + index, last);
             }
         }
-        match (parts, last) {
-            (1, _) => {}
-            (2, None) => inverse_pass::<WIDE, 2, false>(lanes, roots, values, part, k, None),
-            (4, None) => inverse_pass::<WIDE, 4, false>(lanes, roots, values, part, k, None),
-            (_, None) => inverse_pass::<WIDE, 8, false>(lanes, roots, values, part, k, None),
-            (2, _) => inverse_pass::<WIDE, 2, true>(lanes, roots, values, part, k, last),
-            (4, _) => inverse_pass::<WIDE, 4, true>(lanes, roots, values, part, k, last),
-            _ => inverse_pass::<WIDE, 8, true>(lanes, roots, values, part, k, last),
+        match parts {
+            2 => inverse_pass::<WIDE, 2, LAST>(lanes, roots, values, part, k, last),
+            4 => inverse_pass::<WIDE, 4, LAST>(lanes, roots, values, part, k, last),
+            _ => inverse_pass::<WIDE, 8, LAST>(lanes, roots, values, part, k, last),
         }
     }
 }
@@ -356,25 +394,17 @@ unsafe fn inverse_pass<const WIDE: bool, const PARTS: usize, const LAST: bool>(
     values: *mut u64,
     part: usize,
     k: usize,
-    last: Option<[Root; 2]>,
+    last: [Factor; 2],
 ) {
-    let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 8];
-    let mut layer = 1;
-    while layer < PARTS {
-        for i in 0..layer {
-            // SAFETY: a node below k.
-            w[layer + i] = unsafe { roots.one(layer * k + i) };
-        }
-        layer *= 2;
-    }
-    let last = if LAST { last } else { None };
+    // SAFETY: nodes below k.
+    let w = unsafe { roots.tree::<PARTS>(k) };
     for offset in (0..part).step_by(8) {
         let mut v = [_mm512_setzero_si512(); PARTS];
         for (i, v) in v.iter_mut().enumerate() {
             // SAFETY: inside part i.
             *v = unsafe { _mm512_loadu_si512(values.add(i * part + offset).cast()) };
         }
-        inverse_butterflies(lanes, &mut v, &w, last);
+        inverse_butterflies::<WIDE, PARTS, LAST>(lanes, &mut v, &w, &last);
         for (i, v) in v.iter().enumerate() {
             // SAFETY: inside part i.
             unsafe { _mm512_storeu_si512(values.add(i * part + offset).cast(), *v) };
@@ -382,29 +412,51 @@ unsafe fn inverse_pass<const WIDE: bool, const PARTS: usize, const LAST: bool>(
     }
 }
 
-/// log2 `PARTS` layers over whole vectors, the last of the transform reduced to 0..q.
+/// log2 `PARTS` layers over whole vectors; with `LAST` the last is the transform's, reduced to 0..q.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
-fn inverse_butterflies<const WIDE: bool, const PARTS: usize>(
+fn inverse_butterflies<const WIDE: bool, const PARTS: usize, const LAST: bool>(
     lanes: Lanes<WIDE>,
     v: &mut [__m512i; PARTS],
-    w: &[Root; 8],
-    last: Option<[Root; 2]>,
+    w: &[Factor; 8],
+    last: &[Factor; 2],
 ) {
-    let mut distance = 1;
-    let mut layer = PARTS / 2;
-    while layer > 0 {
-        for group in 0..layer {
-            for i in 2 * distance * group..2 * distance * group + distance {
-                let (x, y) = (v[i], v[i + distance]);
-                (v[i], v[i + distance]) = match last {
-                    Some(last) if layer == 1 => lanes.inverse_last(x, y, last),
-                    _ => lanes.inverse(x, y, w[layer + group]),
-                };
-            }
+    let end = |x: &mut __m512i, y: &mut __m512i| (*x, *y) = lanes.inverse_last(*x, *y, last);
+    if PARTS == 8 {
+        let ([mut a, mut b], [mut c, mut d]);
+        (a, b) = ([v[0], v[2], v[4], v[6]], [v[1], v[3], v[5], v[7]]);
+        lanes.inverse(&mut a, &mut b, &[w[4], w[5], w[6], w[7]]);
+        (c, d) = ([a[0], b[0], a[2], b[2]], [a[1], b[1], a[3], b[3]]);
+        lanes.inverse(&mut c, &mut d, &[w[2], w[2], w[3], w[3]]);
+        (a, b) = ([c[0], c[1], d[0], d[1]], [c[2], c[3], d[2], d[3]]);
+        if LAST {
+            a.iter_mut().zip(&mut b).for_each(|(x, y)| end(x, y));
+        } else {
+            lanes.inverse(&mut a, &mut b, &[w[1]; 4]);
         }
-        distance *= 2;
-        layer /= 2;
+        for i in 0..4 {
+            (v[i], v[i + 4]) = (a[i], b[i]);
+        }
+    } else if PARTS == 4 {
+        let (mut a, mut b) = ([v[0], v[2]], [v[1], v[3]]);
+        lanes.inverse(&mut a, &mut b, &[w[2], w[3]]);
+        let (mut c, mut d) = ([a[0], b[0]], [a[1], b[1]]);
+        if LAST {
+            c.iter_mut().zip(&mut d).for_each(|(x, y)| end(x, y));
+        } else {
+            lanes.inverse(&mut c, &mut d, &[w[1]; 2]);
+        }
+        for i in 0..2 {
+            (v[i], v[i + 2]) = (c[i], d[i]);
+        }
+    } else {
+        let (mut a, mut b) = ([v[0]], [v[1]]);
+        if LAST {
+            end(&mut a[0], &mut b[0]);
+        } else {
+            lanes.inverse(&mut a, &mut b, &[w[1]]);
+        }
+        (v[0], v[1]) = (a[0], b[0]);
     }
 }
 
@@ -414,37 +466,45 @@ fn inverse_butterflies<const WIDE: bool, const PARTS: usize>(
 /// As for [`forward_block`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
-unsafe fn inverse_leaf<const WIDE: bool>(
+unsafe fn inverse_leaf<const WIDE: bool, const LAST: bool>(
     lanes: Lanes<WIDE>,
     roots: Roots,
     values: *mut u64,
     k: usize,
-    last: Option<[Root; 2]>,
+    last: [Factor; 2],
 ) {
-    let mut v = [_mm512_setzero_si512(); 8];
-    for i in [0, 2, 4, 6] {
-        let node = 8 * k + i;
-        // SAFETY: nodes below k, and the leaf has 64 elements.
-        let (w, mut x, mut y) = unsafe {
-            (
-                [roots.eight(4 * node), roots.four(2 * node), roots.two(node)],
-                _mm512_loadu_si512(values.add(8 * i).cast()),
-                _mm512_loadu_si512(values.add(8 * i + 8).cast()),
-            )
-        };
-        // The forward leaf's orders backwards.
-        for w in w {
-            (x, y) = unshuffle(x, y);
-            (x, y) = lanes.inverse(x, y, w);
+    let (mut x, mut y) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+    for i in 0..4 {
+        // SAFETY: the leaf has 64 elements.
+        unsafe {
+            x[i] = _mm512_loadu_si512(values.add(16 * i).cast());
+            y[i] = _mm512_loadu_si512(values.add(16 * i + 8).cast());
         }
-        (v[i], v[i + 1]) = unshuffle(x, y);
     }
-    let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 8];
-    for (layer, i) in [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)] {
-        // SAFETY: a node below k.
-        w[layer + i] = unsafe { roots.one(layer * k + i) };
+    // The forward leaf's orders backwards.
+    for layer in 0..3 {
+        let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 4];
+        for i in 0..4 {
+            (x[i], y[i]) = unshuffle(x[i], y[i]);
+            let node = 8 * k + 2 * i;
+            // SAFETY: nodes below k.
+            w[i] = unsafe {
+                match layer {
+                    0 => roots.eight(4 * node),
+                    1 => roots.four(2 * node),
+                    _ => roots.two(node),
+                }
+            };
+        }
+        lanes.inverse(&mut x, &mut y, &w);
     }
-    inverse_butterflies(lanes, &mut v, &w, last);
+    let mut v = [_mm512_setzero_si512(); 8];
+    for i in 0..4 {
+        (v[2 * i], v[2 * i + 1]) = unshuffle(x[i], y[i]);
+    }
+    // SAFETY: nodes below k.
+    let w = unsafe { roots.tree::<8>(k) };
+    inverse_butterflies::<WIDE, 8, LAST>(lanes, &mut v, &w, &last);
     for (i, v) in v.iter().enumerate() {
         // SAFETY: the leaf has 64 elements.
         unsafe { _mm512_storeu_si512(values.add(8 * i).cast(), *v) };

@@ -102,6 +102,7 @@ impl Journal {
     /// Makes every later [`append`](Self::append) fail, as a broken disk would.
     #[cfg(test)]
     pub(super) fn refuse_writes(&mut self) {
+        self.file.unlock().unwrap();
         self.file = File::open(&self.path).unwrap();
     }
 
@@ -116,6 +117,14 @@ impl Journal {
         write().map_err(PreparedError::io("write", &self.path))?;
         self.end += records.len() as u64;
         Ok(())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Closing it is not enough: a process that was forked meanwhile, by this program to run
+        // another say, has the lock as well until it starts that one.
+        let _ = self.file.unlock();
     }
 }
 
@@ -199,6 +208,18 @@ mod tests {
         let done: Vec<_> = (0..10).filter(|&block| blocks.is_done(block)).collect();
         assert!(done.iter().all(|&block| blocks.hashes()[block as usize] == [block as u8; 32]));
         Some(done)
+    }
+
+    #[test]
+    fn a_lock_goes_though_a_forked_process_has_the_file_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.journal");
+        let journal = Journal::lock(&path, &path).unwrap();
+        let inherited = journal.file.try_clone().unwrap();
+        assert!(matches!(Journal::lock(&path, &path), Err(PreparedError::Locked { .. })));
+        drop(journal);
+        Journal::lock(&path, &path).unwrap();
+        drop(inherited);
     }
 
     #[test]

@@ -72,11 +72,12 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
             *query = task.queries[client + index].as_ptr().add(vector * task.query_vector());
         }
         for _ in 0..task.rows {
-            // A page of four KiB ahead: the hardware's own prefetch ends at a page's end.
-            if first == 0 {
+            // Far ahead: the hardware's own prefetch ends at each page of four KiB.
+            if first == 0 && client == 0 {
                 _mm_prefetch::<_MM_HINT_T1>(table.wrapping_add(PREFETCH_BYTES).cast());
                 _mm_prefetch::<_MM_HINT_T1>(table.wrapping_add(PREFETCH_BYTES + 64).cast());
                 _mm_prefetch::<_MM_HINT_T1>(table.wrapping_add(PREFETCH_BYTES + 128).cast());
+                _mm_prefetch::<_MM_HINT_T1>(table.wrapping_add(PREFETCH_BYTES + 192).cast());
             }
             let mut numbers = [_mm512_setzero_si512(); COLUMNS];
             for (column, number) in numbers.iter_mut().enumerate() {
@@ -211,4 +212,4 @@ impl Reduction {
 }
 
 /// How far ahead of its use the table is fetched.
-const PREFETCH_BYTES: usize = 4096;
+const PREFETCH_BYTES: usize = 8192;

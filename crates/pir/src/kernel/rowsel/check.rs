@@ -38,8 +38,7 @@ fn check(backend: RowSelect) {
                 })
                 .collect();
             let queries: Vec<&[u64]> = queries.iter().map(Vec::as_slice).collect();
-            let task =
-                Task { modulus, packing, rows, groups, table: &table, queries: &queries };
+            let task = Task { modulus, packing, rows, groups, table: &table, queries: &queries };
             let mut expected = vec![0; task.out_len()];
             RowSelect::Portable.multiply(&task, &mut expected);
             let mut found = vec![1; task.out_len()];
