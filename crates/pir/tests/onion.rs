@@ -129,7 +129,8 @@ fn every_schedule_and_number_of_threads_answers_alike() {
         assert!(geometry.columns() > 16 && !geometry.columns().is_power_of_two());
         for (expand, threads) in schedules.into_iter().zip([1, 2, 3, 1, 4, 2]) {
             for tournament in schedules {
-                let spec = OnionSpec { expand, tournament, threads, ..OnionSpec::new() };
+                let overlap = tournament == Schedule::DepthFirst;
+                let spec = OnionSpec { expand, tournament, overlap, threads, ..OnionSpec::new() };
                 World::with(geometry.clone(), &spec).check(&[0, 8_999, 3_333, 517]);
             }
         }
