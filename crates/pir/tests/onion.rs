@@ -123,14 +123,14 @@ fn every_schedule_and_number_of_threads_answers_alike() {
         Schedule::HierarchicalBreadth { depth: 2 },
         Schedule::Hierarchical { depth: 40 },
     ];
-    let shape = TableShape::new(7000, 64).unwrap();
+    let shape = TableShape::new(9000, 64).unwrap();
     for levels in [5, 6] {
         let geometry = Geometry::with_levels(ParameterSet::N256Test, shape, levels).unwrap();
         assert!(geometry.columns() > 16 && !geometry.columns().is_power_of_two());
         for (expand, threads) in schedules.into_iter().zip([1, 2, 3, 1, 4, 2]) {
             for tournament in schedules {
                 let spec = OnionSpec { expand, tournament, threads, ..OnionSpec::new() };
-                World::with(geometry.clone(), &spec).check(&[0, 6_999, 3_333, 517]);
+                World::with(geometry.clone(), &spec).check(&[0, 8_999, 3_333, 517]);
             }
         }
     }

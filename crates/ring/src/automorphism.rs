@@ -36,10 +36,20 @@ impl Ring {
     /// `poly`(X^r).
     pub fn automorphism(&self, map: &Automorphism, poly: &Poly<Evaluations>) -> Poly<Evaluations> {
         let mut out = self.zero();
+        self.automorphism_into(map, poly, &mut out);
+        out
+    }
+
+    /// `out` = `poly`(X^r), over room that is there already.
+    pub fn automorphism_into(
+        &self,
+        map: &Automorphism,
+        poly: &Poly<Evaluations>,
+        out: &mut Poly<Evaluations>,
+    ) {
         for limb in 0..self.limbs() {
             self.kernel().permute(poly.limb(limb), &map.indices, out.limb_mut(limb));
         }
-        out
     }
 
     /// `poly`(X^r).

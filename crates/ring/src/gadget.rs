@@ -18,7 +18,8 @@ pub struct GadgetSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gadget {
     spec: GadgetSpec,
-    /// 2^(dropped − 1) + Σ z/2 · 2^(dropped + j · base): makes every digit non-negative.
+    /// 2^(dropped − 1) + Σ z/2 · 2^(dropped + j · base) over all digits but the last: makes them
+    /// non-negative, and leaves the rest to the last.
     offset: u128,
 }
 
@@ -34,12 +35,12 @@ impl Gadget {
             return refused;
         }
         let covered = digits as u32 * base_bits + dropped_bits;
-        // The first digit must have something to hold, and the offset must fit beside the value.
+        // The last digit must have something to hold.
         if covered < modulus_bits || covered - base_bits >= modulus_bits || modulus_bits > 110 {
             return refused;
         }
         let half = |bits: u32| (1u128 << bits) >> 1;
-        let digits = 0..digits as u32;
+        let digits = 0..digits as u32 - 1;
         let offset = half(dropped_bits)
             + digits.map(|j| half(base_bits) << (dropped_bits + j * base_bits)).sum::<u128>();
         Ok(Self { spec, offset })
@@ -72,10 +73,11 @@ impl Gadget {
     /// Digit `index` of `x`, a number of −Q/2..Q/2; in constant time.
     #[inline(always)]
     pub fn digit(self, x: i128, index: usize) -> i64 {
-        let shifted = (x.wrapping_add(self.offset as i128) >> self.weight_bits(index)) as u64;
-        // The last digit keeps all bits above: rounding up may carry into one bit more.
-        let is_last = index + 1 == self.spec.digits;
-        let mask = if is_last { u64::MAX } else { (1 << self.spec.base_bits) - 1 };
-        (shifted & mask) as i64 - (1i64 << (self.spec.base_bits - 1))
+        let shifted = x.wrapping_add(self.offset as i128) >> self.weight_bits(index);
+        if index + 1 == self.spec.digits {
+            return shifted as i64;
+        }
+        let digit = shifted as u64 & ((1 << self.spec.base_bits) - 1);
+        digit as i64 - (1i64 << (self.spec.base_bits - 1))
     }
 }

@@ -15,6 +15,8 @@ use crate::{Coefficients, Error, Evaluations, Form, Gadget, Modulus, NttTable, P
 pub struct Ring {
     tables: Vec<Arc<NttTable>>,
     crt: Arc<Crt>,
+    /// 1 / q_last modulo each other limb.
+    last_inverses: Arc<[u64]>,
     kernel: Kernel,
 }
 
@@ -44,7 +46,10 @@ impl Ring {
 
     fn of(tables: Vec<Arc<NttTable>>, kernel: Kernel) -> Self {
         let moduli: Vec<_> = tables.iter().map(|table| table.modulus()).collect();
-        Self { crt: Arc::new(Crt::new(&moduli)), tables, kernel }
+        let (last, rest) = moduli.split_last().expect("a ring has a limb");
+        let last_inverses =
+            rest.iter().map(|modulus| modulus.inv(last.value() % modulus.value())).collect();
+        Self { crt: Arc::new(Crt::new(&moduli)), tables, last_inverses, kernel }
     }
 
     /// The ring of the first `limbs` moduli.
@@ -195,24 +200,31 @@ impl Ring {
     /// # Panics
     /// If there is only one limb.
     pub fn drop_last_limb(&self, poly: &Poly<Evaluations>) -> Poly<Evaluations> {
+        let mut rest = poly.clone();
+        let mut out = poly.truncated(self.limbs() - 1);
+        self.drop_last_limb_into(&mut rest, &mut out);
+        out
+    }
+
+    /// As [`drop_last_limb`](Self::drop_last_limb), into `out` (one limb less); `poly` is used up.
+    ///
+    /// # Panics
+    /// If there is only one limb.
+    pub fn drop_last_limb_into(&self, poly: &mut Poly<Evaluations>, out: &mut Poly<Evaluations>) {
         let last = self.limbs() - 1;
         assert!(last > 0, "a ring keeps at least one limb");
-        let (degree, dropped) = (self.degree(), self.modulus(last));
-        let mut rest = Poly::<Coefficients>::zeroed(1, degree);
-        rest.limb_mut(0).copy_from_slice(poly.limb(last));
-        self.kernel.inverse(&self.tables[last], rest.limb_mut(0));
-        let mut out = poly.truncated(last);
-        let mut centred = Poly::<Coefficients>::zeroed(1, degree);
-        for (limb, table) in self.tables[..last].iter().enumerate() {
+        let dropped = self.modulus(last);
+        self.kernel.inverse(&self.tables[last], poly.limb_mut(last));
+        let (kept, rest) = poly.values_mut().split_at_mut(last * self.degree());
+        let limbs = kept.chunks_exact(self.degree()).zip(&self.tables[..last]).enumerate();
+        for (limb, (kept, table)) in limbs {
             let modulus = table.modulus();
-            for (to, &from) in centred.limb_mut(0).iter_mut().zip(rest.limb(0)) {
-                *to = modulus.from_signed_vartime(dropped.to_signed(from));
-            }
-            self.kernel.forward(table, centred.limb_mut(0));
-            self.kernel.sub_assign(modulus, out.limb_mut(limb), centred.limb(0));
-            let inverse = modulus.inv(dropped.value() % modulus.value());
-            self.kernel.scale_assign(modulus, out.limb_mut(limb), inverse);
+            let out = out.limb_mut(limb);
+            // (x − centred rest) / q_last, as (centred rest − x) · (−1 / q_last).
+            self.kernel.recentre(dropped, modulus, rest, out);
+            self.kernel.forward(table, out);
+            self.kernel.sub_assign(modulus, out, kept);
+            self.kernel.scale_assign(modulus, out, modulus.neg(self.last_inverses[limb]));
         }
-        out
     }
 }

@@ -1,5 +1,7 @@
 //! What a server computes on ciphertexts: substitution, external product, modulus switching.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use hushtable_ring::{Automorphism, Buffer, Evaluations, Gadget, Poly, Ring};
 
 use crate::{Ciphertext, Parameters, SwitchKey};
@@ -50,19 +52,57 @@ impl Substitution {
     }
 }
 
-/// Computes over one parameter set; holds room for intermediate digits, so one a thread.
+/// Ciphertexts that are used up and wait to be written over: what evaluators of one engine share.
+///
+/// Fresh memory costs as much as a third of what is computed in it.
+#[derive(Debug, Default)]
+pub struct Spare {
+    /// By limbs, less one.
+    lists: Mutex<Vec<Vec<Ciphertext>>>,
+}
+
+impl Spare {
+    /// A ciphertext over `ring` of any content.
+    pub fn take(&self, ring: &Ring) -> Ciphertext {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = lists.get_mut(ring.limbs() - 1).and_then(Vec::pop);
+        drop(lists);
+        spare.unwrap_or_else(|| Ciphertext::zero(ring))
+    }
+
+    /// Takes a ciphertext that nobody needs any more.
+    pub fn give(&self, ciphertext: Ciphertext) {
+        let limbs = ciphertext.body.limbs();
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        if lists.len() < limbs {
+            lists.resize_with(limbs, Vec::new);
+        }
+        lists[limbs - 1].push(ciphertext);
+    }
+}
+
+/// Computes over one parameter set; holds room for intermediate results, so one a thread.
 pub struct Evaluator {
     params: Parameters,
     digits: Buffer,
+    /// Room for one polynomial modulo Q.
+    scratch: Poly<Evaluations>,
+    spare: Arc<Spare>,
 }
 
 impl Evaluator {
     /// An evaluator of `params`.
     pub fn new(params: &Parameters) -> Self {
+        Self::sharing(params, Arc::default())
+    }
+
+    /// An evaluator that shares used ciphertexts with others of the same parameters.
+    pub fn sharing(params: &Parameters, spare: Arc<Spare>) -> Self {
         let room = |gadget: Gadget, ring: &Ring| gadget.digits() * ring.limbs() * ring.degree();
         let digits = room(params.key_switch(), params.ring())
             .max(2 * room(params.selector(), params.answer_ring()));
-        Self { params: params.clone(), digits: Buffer::zeroed(digits) }
+        let (params, scratch) = (params.clone(), params.ring().zero());
+        Self { params, digits: Buffer::zeroed(digits), scratch, spare }
     }
 
     /// The parameters.
@@ -70,13 +110,18 @@ impl Evaluator {
         &self.params
     }
 
-    /// Turns a mask under the secret that `key` is from into a ciphertext under the one it is to.
-    pub fn switch(&mut self, key: &SwitchKey, mask: &Poly<Evaluations>) -> Ciphertext {
+    /// Takes a ciphertext that nobody needs any more.
+    pub fn give(&self, ciphertext: Ciphertext) {
+        self.spare.give(ciphertext);
+    }
+
+    /// Turns the mask in `scratch`, under the secret that `key` is from, into a ciphertext under the
+    /// one it is to.
+    fn switch_scratch(&mut self, key: &SwitchKey) -> Ciphertext {
         let (ring, gadget) = (self.params.ring(), self.params.key_switch());
-        let (limbs, degree) = (ring.limbs(), ring.degree());
-        let digits = &mut self.digits[..gadget.digits() * limbs * degree];
-        ring.decompose(gadget, &ring.inverse(mask.clone()), digits);
-        let mut out = Ciphertext::zero(ring);
+        let digits = &mut self.digits[..gadget.digits() * ring.limbs() * ring.degree()];
+        decompose(ring, gadget, &mut self.scratch, digits);
+        let mut out = self.spare.take(ring);
         inner_products(ring, &self.digits, key.rows(), &mut out);
         out
     }
@@ -90,10 +135,11 @@ impl Evaluator {
         key: &SwitchKey,
         node: &mut Ciphertext,
     ) -> Ciphertext {
-        let ring = self.params.ring().clone();
-        let mask = ring.automorphism(&level.map, &node.mask);
-        let mut odd = self.switch(key, &mask);
-        ring.add_assign(&mut odd.body, &ring.automorphism(&level.map, &node.body));
+        self.params.ring().automorphism_into(&level.map, &node.mask, &mut self.scratch);
+        let mut odd = self.switch_scratch(key);
+        let ring = self.params.ring();
+        ring.automorphism_into(&level.map, &node.body, &mut self.scratch);
+        ring.add_assign(&mut odd.body, &self.scratch);
         let kernel = ring.kernel();
         for (limb, modulus) in ring.moduli().enumerate() {
             for (even, odd) in [(&mut node.mask, &mut odd.mask), (&mut node.body, &mut odd.body)] {
@@ -106,46 +152,58 @@ impl Evaluator {
 
     /// A ciphertext of μ · s from one of μ, with the key from s² to s: (b, 0) + switch(a).
     pub fn times_secret(&mut self, square: &SwitchKey, ciphertext: &Ciphertext) -> Ciphertext {
-        let mut out = self.switch(square, &ciphertext.mask);
+        self.scratch.values_mut().copy_from_slice(ciphertext.mask.values());
+        let mut out = self.switch_scratch(square);
         self.params.ring().add_assign(&mut out.mask, &ciphertext.body);
         out
     }
 
     /// The ciphertext modulo q, from one modulo Q: drops the limbs that answers do not keep.
-    pub fn drop_limbs(&mut self, ciphertext: &Ciphertext) -> Ciphertext {
+    pub fn drop_limbs(&mut self, mut ciphertext: Ciphertext) -> Ciphertext {
         let keep = self.params.answer_ring().limbs();
-        let drop = |poly: &Poly<Evaluations>| {
-            let mut ring = self.params.ring().clone();
-            let mut poly = poly.clone();
-            while ring.limbs() > keep {
-                poly = ring.drop_last_limb(&poly);
-                ring = ring.prefix(ring.limbs() - 1).expect("at least one limb is kept");
-            }
-            poly
-        };
-        Ciphertext { mask: drop(&ciphertext.mask), body: drop(&ciphertext.body) }
+        let mut ring = self.params.ring().clone();
+        while ring.limbs() > keep {
+            let below = ring.prefix(ring.limbs() - 1).expect("at least one limb is kept");
+            let mut out = self.spare.take(&below);
+            ring.drop_last_limb_into(&mut ciphertext.mask, &mut out.mask);
+            ring.drop_last_limb_into(&mut ciphertext.body, &mut out.body);
+            self.spare.give(std::mem::replace(&mut ciphertext, out));
+            ring = below;
+        }
+        ciphertext
     }
 
     /// zero += bit · (one − zero): `zero` where the selector holds 0, `one` where it holds 1
     /// (one game of a ColTor; Kim et al., "IVE", section II-C).
-    pub fn select(&mut self, bit: &Selector, zero: &mut Ciphertext, one: Ciphertext) {
-        let ring = self.params.answer_ring().clone();
-        let mut difference = one;
-        difference.sub_assign(&ring, zero);
-        let product = self.external_product(bit, difference);
-        zero.add_assign(&ring, &product);
+    pub fn select(&mut self, bit: &Selector, zero: &mut Ciphertext, mut one: Ciphertext) {
+        one.sub_assign(self.params.answer_ring(), zero);
+        let product = self.external_product(bit, one);
+        zero.add_assign(self.params.answer_ring(), &product);
+        self.give(product);
     }
 
     /// bit ⊡ ciphertext, modulo q.
-    pub fn external_product(&mut self, bit: &Selector, ciphertext: Ciphertext) -> Ciphertext {
+    pub fn external_product(&mut self, bit: &Selector, mut ciphertext: Ciphertext) -> Ciphertext {
         let (ring, gadget) = (self.params.answer_ring(), self.params.selector());
         let half = gadget.digits() * ring.limbs() * ring.degree();
         let (of_mask, of_body) = self.digits[..2 * half].split_at_mut(half);
-        ring.decompose(gadget, &ring.inverse(ciphertext.mask), of_mask);
-        ring.decompose(gadget, &ring.inverse(ciphertext.body), of_body);
-        let mut out = Ciphertext::zero(ring);
-        inner_products(ring, &self.digits, bit.rows(), &mut out);
-        out
+        decompose(ring, gadget, &mut ciphertext.mask, of_mask);
+        decompose(ring, gadget, &mut ciphertext.body, of_body);
+        // Its digits are all that is needed of it: the product takes its place.
+        inner_products(ring, &self.digits, bit.rows(), &mut ciphertext);
+        ciphertext
+    }
+}
+
+/// The digits of `poly`, in evaluations; `poly` is used up.
+fn decompose(ring: &Ring, gadget: Gadget, poly: &mut Poly<Evaluations>, digits: &mut [u64]) {
+    let (kernel, limbs) = (ring.kernel(), ring.limbs());
+    for limb in 0..limbs {
+        kernel.inverse(ring.table(limb), poly.limb_mut(limb));
+    }
+    kernel.decompose(gadget, ring.crt(), poly.values(), digits);
+    for (index, digit) in digits.chunks_exact_mut(ring.degree()).enumerate() {
+        kernel.forward(ring.table(index % limbs), digit);
     }
 }
 

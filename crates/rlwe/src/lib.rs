@@ -21,7 +21,7 @@ mod switch;
 
 pub use ciphertext::{Ciphertext, SecretKey};
 pub use error::Error;
-pub use evaluator::{Evaluator, Selector, Substitution};
+pub use evaluator::{Evaluator, Selector, Spare, Substitution};
 pub use params::{ParameterSpec, Parameters, modulus_log2_max};
 pub use switch::SwitchKey;
 

@@ -1,19 +1,20 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hushtable_prg::Platform;
 use hushtable_rlwe::ring::Buffer;
 use hushtable_rlwe::scheme::Encrypted;
-use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Substitution, response};
+use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Spare, Substitution, response};
 use hushtable_table::Version;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::geometry::{BLOCK_COLUMNS, Block};
 use super::payload::Payload;
+use super::pool::{Lent, Pool};
 use super::tree::{self, Alone, Node, Schedule, Subtree, Tournament};
 use super::{Asked, Error, Geometry, OnionBackend};
 use crate::kernel::rowsel::{
@@ -81,15 +82,19 @@ pub struct Engine {
     spec: OnionSpec,
     batch_queries_max: usize,
     levels: Vec<Substitution>,
-    /// Buffers of passes that are over.
-    sums: Mutex<Vec<Buffer>>,
+    /// Kept between passes: the system's zeroing of fresh pages costs as much as what is computed
+    /// in them.
+    sums: Pool<Buffer>,
+    expanded_rows: Pool<Buffer>,
+    evaluators: Pool<Evaluator>,
+    spare: Arc<Spare>,
     pool: ThreadPool,
 }
 
 /// A query, expanded.
 pub(crate) struct Expanded {
     /// D0 leaves: limb, vector, row, (mask, body), lane.
-    rows: Buffer,
+    rows: Lent<Buffer>,
     /// One for each game.
     selectors: Vec<Selector>,
 }
@@ -136,7 +141,10 @@ impl Engine {
             payload,
             blocks,
             batch_queries_max,
-            sums: Mutex::default(),
+            sums: Pool::default(),
+            expanded_rows: Pool::default(),
+            evaluators: Pool::default(),
+            spare: Arc::default(),
             pool,
         })
     }
@@ -176,10 +184,12 @@ impl Engine {
     pub fn scan(&self) -> Duration {
         let ring = self.params().answer_ring();
         let zero = Expanded {
-            rows: Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows()),
+            rows: self.expanded_rows.take(|| {
+                Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())
+            }),
             selectors: Vec::new(),
         };
-        let mut sums = self.take_sums();
+        let mut sums = self.sums.take(|| Buffer::zeroed(0));
         let mut pass = || {
             let started = Instant::now();
             self.pool.install(|| {
@@ -238,7 +248,7 @@ impl Engine {
             threads => ((4 * threads).ilog2()).min(levels),
         };
         let mut roots = Vec::with_capacity(1 << wide);
-        let mut evaluator = Evaluator::new(params);
+        let mut evaluator = self.evaluator();
         let mut scheme =
             Encrypted { evaluator: &mut evaluator, levels: &self.levels, keys: keys.levels() };
         let breadth = Schedule::BreadthFirst;
@@ -246,7 +256,7 @@ impl Engine {
             roots.push(node);
         });
         let subtrees = roots.into_par_iter().map_init(
-            || Evaluator::new(params),
+            || self.evaluator(),
             |evaluator, root| {
                 let mut done = Vec::new();
                 let mut scheme = Encrypted { evaluator, levels: &self.levels, keys: keys.levels() };
@@ -273,14 +283,19 @@ impl Engine {
             Selector::new(masks, bodies)
         });
         let selectors = selectors.collect();
-        Expanded { rows: self.interleave(&ready[..rows]), selectors }
+        let interleaved = self.interleave(&ready[..rows]);
+        for leaf in ready.into_iter().take(rows).flatten() {
+            self.spare.give(leaf.ciphertext);
+        }
+        Expanded { rows: interleaved, selectors }
     }
 
     /// Leaves in the order in which RowSel reads them.
-    fn interleave(&self, leaves: &[Option<Leaf>]) -> Buffer {
+    fn interleave(&self, leaves: &[Option<Leaf>]) -> Lent<Buffer> {
         let ring = self.params().answer_ring();
         let (degree, rows) = (ring.degree(), leaves.len());
-        let mut out = Buffer::zeroed(ring.limbs() * degree * 2 * rows);
+        let mut out =
+            self.expanded_rows.take(|| Buffer::zeroed(ring.limbs() * degree * 2 * rows));
         let chunk = CHUNK * 2 * rows;
         out.par_chunks_exact_mut(chunk).enumerate().for_each(|(index, out)| {
             let (limb, first) = (index * CHUNK / degree, index * CHUNK % degree);
@@ -305,7 +320,7 @@ impl Engine {
         let mut tournaments: Vec<Vec<Tournament<Ciphertext>>> =
             expanded.iter().map(|_| (0..chunks).map(|_| fresh()).collect()).collect();
         let clients: Vec<&Expanded> = expanded.iter().collect();
-        let mut sums = self.take_sums();
+        let mut sums = self.sums.take(|| Buffer::zeroed(0));
         for block in &self.blocks {
             let started = Instant::now();
             self.select_rows(block, &clients, &mut sums);
@@ -314,10 +329,10 @@ impl Engine {
             self.play_block(block, &sums, expanded, &mut tournaments);
             stages.tournament += started.elapsed();
         }
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner).push(sums);
+        drop(sums);
         let started = Instant::now();
         let finish = |(tournaments, expanded): (Vec<Tournament<Ciphertext>>, &Expanded)| {
-            let mut evaluator = Evaluator::new(self.params());
+            let mut evaluator = self.evaluator();
             let mut scheme = self.scheme(&mut evaluator);
             let finish = |tournament: Tournament<Ciphertext>| {
                 tournament.finish(&mut scheme, &expanded.selectors)
@@ -368,16 +383,14 @@ impl Engine {
     /// The columns of the first block for the first query, before any game.
     pub(crate) fn column_sums(&self, expanded: &[Expanded]) -> Vec<Ciphertext> {
         let block = &self.blocks[0];
-        let mut sums = self.take_sums();
+        let mut sums = self.sums.take(|| Buffer::zeroed(0));
         self.install(|| self.select_rows(block, &[&expanded[0]], &mut sums));
         (0..block.columns).map(|column| self.column(block, &sums, 1, 0, column)).collect()
     }
 
-    /// Room for a block's sums: kept between passes, as the system's zeroing of fresh pages costs
-    /// as much as the sums themselves.
-    fn take_sums(&self) -> Buffer {
-        let mut kept = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.pop().unwrap_or_else(|| Buffer::zeroed(0))
+    /// An evaluator, which goes back when it is dropped.
+    fn evaluator(&self) -> Lent<Evaluator> {
+        self.evaluators.take(|| Evaluator::sharing(self.params(), Arc::clone(&self.spare)))
     }
 
     /// Plays a block's columns, or hands them on where the schedule waits for more.
@@ -402,7 +415,7 @@ impl Engine {
                 let subtrees: Vec<Vec<Won>> = starts
                     .into_par_iter()
                     .map_init(
-                        || Evaluator::new(self.params()),
+                        || self.evaluator(),
                         |evaluator, start| {
                             let mut scheme = self.scheme(evaluator);
                             let end = (start + width).min(block.columns);
@@ -422,7 +435,7 @@ impl Engine {
                         },
                     )
                     .collect();
-                let mut evaluator = Evaluator::new(self.params());
+                let mut evaluator = self.evaluator();
                 let mut scheme = self.scheme(&mut evaluator);
                 for subtree in subtrees.into_iter().flatten() {
                     tournaments[block.chunk].push(&mut scheme, bits, subtree);
@@ -442,7 +455,7 @@ impl Engine {
     ) -> Ciphertext {
         let ring = self.params().answer_ring();
         let columns = block.groups * GROUP_COLUMNS;
-        let mut out = Ciphertext::zero(ring);
+        let mut out = self.spare.take(ring);
         for (side, poly) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
             for (index, to) in poly.values_mut().chunks_exact_mut(CHUNK).enumerate() {
                 let at = ((index * clients + client) * columns + column) * 2 + side;
@@ -455,7 +468,7 @@ impl Engine {
     /// Joins each chunk's subtrees and writes the response.
     pub(crate) fn respond(&self, expanded: &Expanded, won: Vec<Vec<Won>>, out: &mut [u8]) {
         let params = self.params();
-        let mut evaluator = Evaluator::new(params);
+        let mut evaluator = self.evaluator();
         let mut scheme = self.scheme(&mut evaluator);
         let mut bytes = Vec::with_capacity(out.len());
         for subtrees in won {
@@ -464,6 +477,7 @@ impl Engine {
             let winners = tree::join(&mut scheme, bits, subtrees, level, Alone::Advances);
             for winner in winners {
                 response::compress(params, &winner.ciphertext, &mut bytes);
+                self.spare.give(winner.ciphertext);
             }
         }
         out.copy_from_slice(&bytes);
@@ -490,9 +504,9 @@ fn finish_leaf(
     let evaluator = &mut *scheme.evaluator;
     let times_secret = (node.residue >= rows).then(|| {
         let product = evaluator.times_secret(asked.keys().square(), &node.ciphertext);
-        evaluator.drop_limbs(&product)
+        evaluator.drop_limbs(product)
     });
-    let ciphertext = evaluator.drop_limbs(&node.ciphertext);
+    let ciphertext = evaluator.drop_limbs(node.ciphertext);
     Leaf { index: node.residue, ciphertext, times_secret }
 }
 

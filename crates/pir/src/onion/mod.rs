@@ -20,6 +20,7 @@ mod geometry;
 mod keys;
 mod params;
 mod payload;
+mod pool;
 mod prepare;
 mod query;
 mod sampling;

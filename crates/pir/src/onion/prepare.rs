@@ -310,22 +310,36 @@ impl Unit {
         let plaintext_bytes = geometry.plaintext_bytes();
         let start = (self.block.chunk * plaintext_bytes).min(item.len());
         let bytes = &item[start..(start + plaintext_bytes).min(item.len())];
+        let number_bytes = bits as usize / 8;
         for (limb, modulus) in ring.moduli().enumerate() {
             let values = poly.limb_mut(limb);
-            values.fill(0);
-            for (value, number) in values.iter_mut().zip(bytes.chunks(bits as usize / 8)) {
-                let mut word = [0; 8];
-                word[..number.len()].copy_from_slice(number);
-                let number = i64::from_le_bytes(word);
+            let whole = bytes.chunks_exact(number_bytes);
+            values[bytes.len() / number_bytes..].fill(0);
+            let last = whole.remainder();
+            let centre = |number: i64| {
                 let centred = number - ((number >> (bits - 1)) << bits);
-                *value = match bits < modulus.bits() {
+                match bits < modulus.bits() {
                     true => modulus.from_signed(centred),
                     false => modulus.from_signed_vartime(centred),
-                };
+                }
+            };
+            for (value, number) in values.iter_mut().zip(whole) {
+                *value = centre(match *number {
+                    [a, b] => u16::from_le_bytes([a, b]).into(),
+                    [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+                    _ => little_endian(number),
+                });
+            }
+            if !last.is_empty() {
+                values[bytes.len() / number_bytes] = centre(little_endian(last));
             }
             ring.kernel().forward(ring.table(limb), values);
         }
     }
+}
+
+fn little_endian(bytes: &[u8]) -> i64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | i64::from(byte))
 }
 
 /// Rows whose transforms are kept until they are packed side by side.

@@ -208,6 +208,8 @@ impl<C> Tournament<C> {
             }
             let mut entries = std::mem::take(&mut self.done);
             entries.append(&mut open);
+            // A shard may start within a subtree: what it left open comes first then.
+            entries.sort_by_key(|entry| entry.index << entry.level);
             if self.depth >= self.levels {
                 return entries;
             }
@@ -272,4 +274,101 @@ pub fn join<S: Scheme>(
         entries = next;
     }
     entries
+}
+
+#[cfg(test)]
+mod tests {
+    use hushtable_prg::Platform;
+    use hushtable_rlwe::ring::{Coefficients, Poly, Ring, ntt_primes};
+    use hushtable_rlwe::scheme::NoOp;
+
+    use super::*;
+
+    const SCHEDULES: [Schedule; 7] = [
+        Schedule::BreadthFirst,
+        Schedule::DepthFirst,
+        Schedule::Hierarchical { depth: 1 },
+        Schedule::Hierarchical { depth: 2 },
+        Schedule::Hierarchical { depth: 3 },
+        Schedule::HierarchicalBreadth { depth: 2 },
+        Schedule::HierarchicalBreadth { depth: 9 },
+    ];
+
+    fn noop() -> NoOp {
+        NoOp::new(Ring::new(32, &ntt_primes(40, 32, 1), Platform::PORTABLE).unwrap())
+    }
+
+    fn constant(scheme: &NoOp, value: i64) -> Poly<Coefficients> {
+        scheme.ring().from_signed_vartime(&[value])
+    }
+
+    #[test]
+    fn every_leaf_holds_its_coefficient() {
+        let mut scheme = noop();
+        for schedule in SCHEDULES {
+            for (levels, leaves) in [(0, 1), (1, 2), (3, 5), (4, 16), (5, 17), (5, 32)] {
+                let values: Vec<i64> = (0..leaves as i64).map(|index| 3 * index + 1).collect();
+                let ciphertext = scheme.ring().from_signed_vartime(&values);
+                let mut found = vec![None; leaves];
+                let root = vec![Node { residue: 0, ciphertext }];
+                expand(&mut scheme, schedule, root, (0, levels), leaves, &mut |_, node| {
+                    assert!(found[node.residue].replace(node.ciphertext).is_none());
+                });
+                for (found, value) in found.into_iter().zip(values) {
+                    let expected = constant(&scheme, value << levels);
+                    assert_eq!(found.unwrap().values(), expected.values(), "{schedule:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_column_can_win() {
+        let mut scheme = noop();
+        for schedule in SCHEDULES {
+            for columns in [1u64, 2, 3, 5, 8, 11, 16] {
+                let games = columns.next_power_of_two().trailing_zeros();
+                for wanted in 0..columns {
+                    let bits: Vec<bool> = (0..games).map(|bit| wanted >> bit & 1 == 1).collect();
+                    let mut tournament = Tournament::new(schedule, games);
+                    for index in 0..columns {
+                        let ciphertext = constant(&scheme, index as i64);
+                        let entry = Subtree { level: 0, index, ciphertext };
+                        tournament.push(&mut scheme, &bits, entry);
+                    }
+                    let won = tournament.finish(&mut scheme, &bits);
+                    let won = join(&mut scheme, &bits, won, games, Alone::Advances);
+                    assert_eq!(won.len(), 1, "{schedule:?} {columns}");
+                    let expected = constant(&scheme, wanted as i64);
+                    assert_eq!(won[0].ciphertext.values(), expected.values());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_cut_anywhere_are_joined() {
+        let mut scheme = noop();
+        let (columns, games) = (13u64, 4);
+        for schedule in SCHEDULES {
+            for cut in 0..=columns {
+                let wanted = 7 * cut % columns;
+                let bits: Vec<bool> = (0..games).map(|bit| wanted >> bit & 1 == 1).collect();
+                let mut won = Vec::new();
+                for part in [0..cut, cut..columns] {
+                    let mut tournament = Tournament::new(schedule, games);
+                    for index in part {
+                        let ciphertext = constant(&scheme, index as i64);
+                        let entry = Subtree { level: 0, index, ciphertext };
+                        tournament.push(&mut scheme, &bits, entry);
+                    }
+                    won.extend(tournament.finish(&mut scheme, &bits));
+                }
+                let won = join(&mut scheme, &bits, won, games, Alone::Advances);
+                let expected = constant(&scheme, wanted as i64);
+                assert_eq!(won.len(), 1, "{schedule:?} {cut}");
+                assert_eq!(won[0].ciphertext.values(), expected.values(), "{schedule:?} {cut}");
+            }
+        }
+    }
 }

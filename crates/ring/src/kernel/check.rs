@@ -5,46 +5,259 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
 use super::*;
-use crate::ntt_primes;
+use crate::{GadgetSpec, ntt_primes};
 
 /// Moduli around every threshold between paths.
-const BITS: [u32; 6] = [27, 28, 30, 49, 50, 51];
+const BITS: [u32; 8] = [5, 17, 27, 28, 30, 49, 50, 51];
 
-/// Random residues, the extremes among them.
+/// What stands around a backend's output, and must stay.
+const GUARD: u64 = 0x5a5a_a5a5_5a5a_a5a5;
+
+/// Random residues, the extremes among them: or those alone, for every seventh call.
 fn residues(rng: &mut ChaCha12Rng, modulus: Modulus, length: usize) -> Vec<u64> {
     let top = modulus.value() - 1;
+    let kind = rng.random_range(0..7u32);
     (0..length)
-        .map(|_| match rng.random_range(0..6u32) {
-            0 => 0,
-            1 => top,
+        .map(|_| match (kind, rng.random_range(0..6u32)) {
+            (0, _) => top,
+            (1, draw) => top * u64::from(draw % 2),
+            (_, 0) => 0,
+            (_, 1) => top,
+            (_, 2) => modulus.value() / 2,
+            (_, 3) => modulus.value() / 2 + 1,
             _ => rng.random_range(0..=top),
         })
         .collect()
 }
 
+/// Every modulus of [`BITS`] with an NTT of `degree`.
+fn moduli(degree: usize) -> impl Iterator<Item = Modulus> {
+    let first = move |bits| ntt_primes(bits, degree, 1).first().copied();
+    BITS.into_iter().filter_map(first).map(|prime| Modulus::new(prime).unwrap())
+}
+
+/// Every backend that this machine can run, whatever the cap, each once.
+fn kernels() -> Vec<Kernel> {
+    let mut kernels: Vec<_> = Platform::available().into_iter().map(Kernel::new).collect();
+    kernels.dedup();
+    kernels
+}
+
+/// Runs `kernel` on a copy of `values` between guards, `specification` on another, and compares.
+fn compare(
+    name: &str,
+    values: &[u64],
+    kernel: impl FnOnce(&mut [u64]),
+    specification: impl FnOnce(&mut [u64]),
+) {
+    let mut expected = values.to_vec();
+    specification(&mut expected);
+    let mut found = vec![GUARD; values.len() + 16];
+    found[8..][..values.len()].copy_from_slice(values);
+    kernel(&mut found[8..][..values.len()]);
+    assert!(found[8..][..values.len()] == expected, "{name}");
+    assert_eq!(found[..8], [GUARD; 8], "{name}: written before the output");
+    assert_eq!(found[8 + values.len()..], [GUARD; 8], "{name}: written behind the output");
+}
+
 #[test]
 fn transforms_agree_with_the_specification() {
     let mut rng = ChaCha12Rng::seed_from_u64(1);
-    for platform in Platform::available() {
-        let kernel = Kernel::new(platform);
-        for (bits, log) in
-            BITS.into_iter().flat_map(|bits| (3..=13).chain([17]).map(move |log| (bits, log)))
-        {
-            let degree = 1 << log;
-            let Some(&prime) = ntt_primes(bits, degree, 1).first() else { continue };
-            let modulus = Modulus::new(prime).unwrap();
-            let table = NttTable::new(modulus, degree).unwrap();
-            let top = modulus.value() - 1;
-            for values in [residues(&mut rng, modulus, degree), vec![0; degree], vec![top; degree]]
-            {
-                let (mut found, mut expected) = (values.clone(), values.clone());
-                kernel.forward(&table, &mut found);
-                portable::forward(&table, &mut expected);
-                assert!(found == expected, "{} forward {bits} bits {degree}", kernel.isa());
-                let (mut found, mut expected) = (values.clone(), values);
-                kernel.inverse(&table, &mut found);
-                portable::inverse(&table, &mut expected);
-                assert!(found == expected, "{} inverse {bits} bits {degree}", kernel.isa());
+    for kernel in kernels() {
+        for degree in (3..=13).chain([17]).map(|log| 1 << log) {
+            for modulus in moduli(degree) {
+                let name = format!("{} N = {degree} q = {}", kernel.isa(), modulus.value());
+                let table = NttTable::new(modulus, degree).unwrap();
+                for _ in 0..if degree > 4096 { 2 } else { 6 } {
+                    let values = residues(&mut rng, modulus, degree);
+                    compare(
+                        &format!("forward {name}"),
+                        &values,
+                        |x| kernel.forward(&table, x),
+                        |x| portable::forward(&table, x),
+                    );
+                    compare(
+                        &format!("inverse {name}"),
+                        &values,
+                        |x| kernel.inverse(&table, x),
+                        |x| portable::inverse(&table, x),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_and_products_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(2);
+    for kernel in kernels() {
+        // Small odd moduli too: an element by itself needs no root.
+        let odd = [3, 5, 9, (1 << 50) + 1, (1 << 51) - 1].map(|value| Modulus::new(value).unwrap());
+        for modulus in moduli(8).chain(odd) {
+            // Lengths that are no multiple of a vector are the specification's.
+            for length in [8, 12, 16, 40, 64, 264] {
+                let name = format!("{} {length} of q = {}", kernel.isa(), modulus.value());
+                let [x, y, w] = [(); 3].map(|()| residues(&mut rng, modulus, length));
+                compare(
+                    &format!("add {name}"),
+                    &x,
+                    |x| kernel.add_assign(modulus, x, &y),
+                    |x| portable::add_assign(modulus, x, &y),
+                );
+                compare(
+                    &format!("sub {name}"),
+                    &x,
+                    |x| kernel.sub_assign(modulus, x, &y),
+                    |x| portable::sub_assign(modulus, x, &y),
+                );
+                compare(
+                    &format!("neg {name}"),
+                    &x,
+                    |x| kernel.neg_assign(modulus, x),
+                    |x| portable::neg_assign(modulus, x),
+                );
+                compare(
+                    &format!("mul {name}"),
+                    &x,
+                    |x| kernel.mul_assign(modulus, x, &y),
+                    |x| portable::mul_assign(modulus, x, &y),
+                );
+                compare(
+                    &format!("scale {name}"),
+                    &x,
+                    |x| kernel.scale_assign(modulus, x, w[0]),
+                    |x| portable::scale_assign(modulus, x, w[0], modulus.shoup(w[0])),
+                );
+                let (mut differences, mut expected) = (y.clone(), y.clone());
+                compare(
+                    &format!("split {name}"),
+                    &x,
+                    |x| kernel.split(modulus, x, &mut differences, &w),
+                    |x| portable::split(modulus, x, &mut expected, &w),
+                );
+                assert!(differences == expected, "split {name}");
+                for from in moduli(8) {
+                    let values = residues(&mut rng, from, length);
+                    compare(
+                        &format!("recentre {name} from {}", from.value()),
+                        &vec![0; length],
+                        |out| kernel.recentre(from, modulus, &values, out),
+                        |out| portable::recentre(from, modulus, &values, out),
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn slices(of: &[Vec<u64>]) -> Vec<&[u64]> {
+    of.iter().map(|values| &values[..]).collect()
+}
+
+#[test]
+fn inner_products_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(3);
+    for kernel in kernels() {
+        for modulus in moduli(8).chain([Modulus::new(3).unwrap(), Modulus::new(33).unwrap()]) {
+            for (terms, length) in [(1, 8), (2, 24), (5, 40), (16, 72), (17, 20), (TERMS_MAX, 56)] {
+                let draw = |rng: &mut _| residues(rng, modulus, length);
+                let xs: Vec<_> = (0..terms).map(|_| draw(&mut rng)).collect();
+                let ys: Vec<_> = (0..terms).map(|_| draw(&mut rng)).collect();
+                let all_top = vec![modulus.value() - 1; length];
+                let tops = vec![all_top.as_slice(); terms];
+                for (xs, ys) in [(slices(&xs), slices(&ys)), (tops.clone(), tops)] {
+                    compare(
+                        &format!("{} {terms} terms of q = {}", kernel.isa(), modulus.value()),
+                        &vec![0; length],
+                        |out| kernel.inner_product(modulus, &xs, &ys, out),
+                        |out| portable::inner_product(modulus, &xs, &ys, out),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn permutations_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(4);
+    for kernel in kernels() {
+        for length in [8usize, 12, 64, 1024] {
+            let values: Vec<u64> = (0..length).map(|_| rng.random()).collect();
+            let any: Vec<_> = (0..length).map(|_| rng.random_range(0..length as u32)).collect();
+            // Eight outputs out of eight inputs side by side, as automorphisms have them.
+            let blocks = length as u32 / 8;
+            let near: Vec<_> = (0..length as u32)
+                .map(|i| (i / 8 * 3 + 1) % blocks.max(1) * 8 + (i * 5 + 3) % 8)
+                .collect();
+            for indices in [any, near] {
+                compare(
+                    &format!("{} permute {length}", kernel.isa()),
+                    &vec![0; length],
+                    |out| kernel.permute(&values, &indices, out),
+                    |out| portable::permute(&values, &indices, out),
+                );
+            }
+        }
+        for wrong in [64, 71, u32::MAX] {
+            let mut indices = [0; 64];
+            indices[13] = wrong;
+            let outcome = std::panic::catch_unwind(|| {
+                kernel.permute(&[0; 64], &indices, &mut [0; 64]);
+            });
+            assert!(outcome.is_err(), "{} read out of bounds at {wrong}", kernel.isa());
+        }
+    }
+}
+
+#[test]
+fn digits_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(5);
+    let sets: [&[u32]; 10] = [
+        &[27],
+        &[50],
+        &[51],
+        &[50, 50],
+        &[51, 49],
+        &[28, 51],
+        &[51, 28],
+        &[27, 27, 27],
+        &[28, 27, 27, 26],
+        &[12, 12, 12, 12, 12, 12, 12, 12, 11],
+    ];
+    for kernel in kernels() {
+        for bits in sets {
+            let mut primes: Vec<u64> = Vec::new();
+            for &bits in bits {
+                let next = ntt_primes(bits, 16, 16).into_iter().find(|p| !primes.contains(p));
+                primes.push(next.unwrap());
+            }
+            let moduli: Vec<_> = primes.iter().map(|&prime| Modulus::new(prime).unwrap()).collect();
+            let crt = Crt::new(&moduli);
+            let product = crt.product().unwrap();
+            let modulus_bits = u128::BITS - product.leading_zeros();
+            for (base_bits, dropped_bits) in [(2, 0), (5, 3), (11, 20), (18, 0), (26, 7), (50, 0)] {
+                let digits = (modulus_bits.saturating_sub(dropped_bits)).div_ceil(base_bits);
+                let spec = GadgetSpec { digits: digits as usize, base_bits, dropped_bits };
+                let Ok(gadget) = Gadget::new(spec, modulus_bits) else { continue };
+                for degree in [8, 16, 36] {
+                    let edges = [0, 1, product / 2, product / 2 + 1, product - 1];
+                    let mut values = Vec::new();
+                    for &modulus in &moduli {
+                        let mut limb = residues(&mut rng, modulus, degree);
+                        for (value, edge) in limb.iter_mut().zip(edges) {
+                            *value = (edge % u128::from(modulus.value())) as u64;
+                        }
+                        values.extend(limb);
+                    }
+                    compare(
+                        &format!("{} {spec:?} of {primes:?}", kernel.isa()),
+                        &vec![0; values.len() * gadget.digits()],
+                        |out| kernel.decompose(gadget, &crt, &values, out),
+                        |out| portable::decompose(gadget, &crt, &values, out),
+                    );
+                }
             }
         }
     }

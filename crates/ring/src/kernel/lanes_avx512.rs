@@ -4,6 +4,9 @@ use std::arch::x86_64::*;
 
 use crate::Modulus;
 
+/// A factor below q, beside floor(factor · 2^52 / q).
+pub(super) type Factor = (__m512i, __m512i);
+
 /// The constants of one modulus in all lanes.
 ///
 /// `WIDE` moduli have 51 bits: lazily reduced values are below 2q. Others have at most 50, and
@@ -37,10 +40,26 @@ impl<const WIDE: bool> Lanes<WIDE> {
         _mm512_min_epu64(x, _mm512_sub_epi64(x, bound))
     }
 
+    /// x + y, for x and y below q.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn add(self, x: __m512i, y: __m512i) -> __m512i {
+        Self::minus_once(_mm512_add_epi64(x, y), self.q)
+    }
+
+    /// x − y, for x and y below q.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn sub(self, x: __m512i, y: __m512i) -> __m512i {
+        // A negative difference is a huge number: the lesser is the residue.
+        let difference = _mm512_sub_epi64(x, y);
+        _mm512_min_epu64(difference, _mm512_add_epi64(difference, self.q))
+    }
+
     /// x · w below 2q, for x below 2^52.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn times_lazy(self, x: __m512i, (w, shoup): (__m512i, __m512i)) -> __m512i {
+    fn times_lazy(self, x: __m512i, (w, shoup): Factor) -> __m512i {
         let zero = _mm512_setzero_si512();
         let quotient = _mm512_madd52hi_epu64(zero, x, shoup);
         let product = _mm512_madd52lo_epu64(zero, x, w);
@@ -50,7 +69,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
     /// x · w, for x below 2^52.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn times(self, x: __m512i, w: (__m512i, __m512i)) -> __m512i {
+    pub fn times(self, x: __m512i, w: Factor) -> __m512i {
         Self::minus_once(self.times_lazy(x, w), self.q)
     }
 
@@ -61,7 +80,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
         self,
         x: &mut [__m512i; COUNT],
         y: &mut [__m512i; COUNT],
-        w: &[(__m512i, __m512i); COUNT],
+        w: &[Factor; COUNT],
     ) {
         let zero = _mm512_setzero_si512();
         let mut quotient = [zero; COUNT];
@@ -88,21 +107,18 @@ impl<const WIDE: bool> Lanes<WIDE> {
             return;
         }
         for i in 0..COUNT {
+            y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
+        }
+        for i in 0..COUNT {
             x[i] = Self::minus_once(x[i], self.two_q);
-        }
-        for i in 0..COUNT {
-            // The sum is below 4q, so the low 52 bits tell it.
-            y[i] = _mm512_madd52lo_epu64(x[i], y[i], w[i].0);
-        }
-        for i in 0..COUNT {
-            x[i] = _mm512_add_epi64(_mm512_add_epi64(x[i], x[i]), self.two_q);
         }
         for i in 0..COUNT {
             y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
         }
         for i in 0..COUNT {
-            let plus = _mm512_and_si512(y[i], self.mask);
-            (x[i], y[i]) = (plus, _mm512_sub_epi64(x[i], plus));
+            let product = _mm512_and_si512(y[i], self.mask);
+            y[i] = _mm512_sub_epi64(_mm512_add_epi64(x[i], self.two_q), product);
+            x[i] = _mm512_add_epi64(x[i], product);
         }
     }
 
@@ -123,7 +139,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
         self,
         x: &mut [__m512i; COUNT],
         y: &mut [__m512i; COUNT],
-        w: &[(__m512i, __m512i); COUNT],
+        w: &[Factor; COUNT],
     ) {
         let zero = _mm512_setzero_si512();
         let mut quotient = [zero; COUNT];
@@ -161,12 +177,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
     /// ((x + y) · w0, (x − y) · w1), in 0..q.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn inverse_last(
-        self,
-        x: __m512i,
-        y: __m512i,
-        w: &[(__m512i, __m512i); 2],
-    ) -> (__m512i, __m512i) {
+    pub fn inverse_last(self, x: __m512i, y: __m512i, w: &[Factor; 2]) -> (__m512i, __m512i) {
         let (sum, difference) = self.sum_and_difference(x, y);
         (self.times(sum, w[0]), self.times(difference, w[1]))
     }

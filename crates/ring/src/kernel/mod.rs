@@ -1,24 +1,37 @@
 //! Kernels over slices of residues, on every instruction set.
 //!
-//! [`portable`] is the specification; every other file computes the same numbers.
+//! [`portable`] is the specification; every other file computes the same numbers, and `check` holds
+//! it to that. `avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
+//! `neon` doubles (`float`), beside plain integers where the compiler's vectors do (`scalar`).
 
 #![allow(unsafe_code, reason = "SIMD intrinsics")]
 
 mod portable;
 
-#[cfg(test)]
-mod check;
-
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
+mod float;
+mod garner;
 #[cfg(target_arch = "x86_64")]
 mod lanes_avx512;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod ntt_avx512;
+mod scalar;
+
+#[cfg(test)]
+mod check;
 
 use hushtable_prg::{Platform, Tier};
 
 use crate::crt::Crt;
 use crate::gadget::Gadget;
 use crate::{Modulus, NttTable};
+use garner::Garner;
 
 /// Most terms of one [`Kernel::inner_product`].
 pub const TERMS_MAX: usize = 256;
@@ -31,6 +44,12 @@ pub struct Kernel(Isa);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Isa {
     Portable,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Neon,
+    /// With FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// F, DQ and IFMA.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma,
 }
@@ -38,17 +57,33 @@ enum Isa {
 impl Kernel {
     /// The best kernels that `platform` and the machine under it allow.
     pub fn new(platform: Platform) -> Self {
-        match platform.tier() {
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx512 if is_x86_feature_detected!("avx512ifma") => Self(Isa::Avx512Ifma),
-            _ => Self(Isa::Portable),
+        #[cfg(target_arch = "x86_64")]
+        {
+            let is_wide = is_x86_feature_detected!("avx512ifma");
+            if platform.tier() == Tier::Avx512 && is_wide {
+                return Self(Isa::Avx512Ifma);
+            }
+            let is_avx2 = matches!(platform.tier(), Tier::Avx2 | Tier::Avx512);
+            if is_avx2 && is_x86_feature_detected!("fma") {
+                return Self(Isa::Avx2);
+            }
         }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if platform.tier() == Tier::Neon {
+            return Self(Isa::Neon);
+        }
+        let _ = platform;
+        Self(Isa::Portable)
     }
 
     /// The instructions that are used: `portable`, `neon`, `avx2` or `avx512ifma`.
     pub fn isa(self) -> &'static str {
         match self.0 {
             Isa::Portable => "portable",
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => "neon",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Ifma => "avx512ifma",
         }
@@ -63,6 +98,11 @@ impl Kernel {
             Isa::Avx512Ifma if values.len() >= ntt_avx512::LEAF => unsafe {
                 ntt_avx512::forward(table, values);
             },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::forward(table, values) },
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => neon::forward(table, values),
             _ => portable::forward(table, values),
         }
     }
@@ -76,6 +116,11 @@ impl Kernel {
             Isa::Avx512Ifma if values.len() >= ntt_avx512::LEAF => unsafe {
                 ntt_avx512::inverse(table, values);
             },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::inverse(table, values) },
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => neon::inverse(table, values),
             _ => portable::inverse(table, values),
         }
     }
@@ -83,56 +128,153 @@ impl Kernel {
     /// x += y.
     pub fn add_assign(self, modulus: Modulus, x: &mut [u64], y: &[u64]) {
         assert_eq!(x.len(), y.len());
-        portable::add_assign(modulus, x, y);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(x) => unsafe { avx512::add_assign(modulus, x, y) },
+            _ => portable::add_assign(modulus, x, y),
+        }
     }
 
     /// x −= y.
     pub fn sub_assign(self, modulus: Modulus, x: &mut [u64], y: &[u64]) {
         assert_eq!(x.len(), y.len());
-        portable::sub_assign(modulus, x, y);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(x) => unsafe { avx512::sub_assign(modulus, x, y) },
+            _ => portable::sub_assign(modulus, x, y),
+        }
     }
 
     /// x = −x.
     pub fn neg_assign(self, modulus: Modulus, x: &mut [u64]) {
-        portable::neg_assign(modulus, x);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(x) => unsafe { avx512::neg_assign(modulus, x) },
+            _ => portable::neg_assign(modulus, x),
+        }
     }
 
     /// x *= y, element by element.
     pub fn mul_assign(self, modulus: Modulus, x: &mut [u64], y: &[u64]) {
         assert_eq!(x.len(), y.len());
-        portable::mul_assign(modulus, x, y);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(x) => unsafe { avx512::mul_assign(modulus, x, y) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::mul_assign(modulus, x, y) },
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => neon::mul_assign(modulus, x, y),
+            _ => portable::mul_assign(modulus, x, y),
+        }
     }
 
     /// x *= w for one number w below the modulus.
     pub fn scale_assign(self, modulus: Modulus, x: &mut [u64], w: u64) {
-        portable::scale_assign(modulus, x, w, modulus.shoup(w));
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(x) => unsafe { avx512::scale_assign(modulus, x, w) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::scale_assign(modulus, x, w) },
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => neon::scale_assign(modulus, x, w),
+            _ => portable::scale_assign(modulus, x, w, modulus.shoup(w)),
+        }
     }
 
     /// `out` = Σ xs[j] · ys[j], element by element, for 1 to [`TERMS_MAX`] terms.
     pub fn inner_product(self, modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [u64]) {
         assert!(xs.len() == ys.len() && (1..=TERMS_MAX).contains(&xs.len()));
         assert!(xs.iter().chain(ys).all(|values| values.len() == out.len()));
-        portable::inner_product(modulus, xs, ys, out);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(out) && modulus.bits() >= SUM_BITS_MIN => unsafe {
+                avx512::inner_product(modulus, xs, ys, out);
+            },
+            Isa::Portable => portable::inner_product(modulus, xs, ys, out),
+            _ if modulus.bits() >= SUM_BITS_MIN => scalar::inner_product(modulus, xs, ys, out),
+            _ => portable::inner_product(modulus, xs, ys, out),
+        }
     }
 
     /// out[i] = values[indices[i]]; indices are public.
+    ///
+    /// # Panics
+    /// If an index is out of range.
     pub fn permute(self, values: &[u64], indices: &[u32], out: &mut [u64]) {
         assert!(values.len() == out.len() && indices.len() == out.len());
-        portable::permute(values, indices, out);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(out) => unsafe { avx512::permute(values, indices, out) },
+            _ => portable::permute(values, indices, out),
+        }
     }
 
     /// (x, y) = (x + y, (x − y) · w), element by element.
     pub fn split(self, modulus: Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
         assert!(x.len() == y.len() && x.len() == w.len());
-        portable::split(modulus, x, y, w);
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(x) => unsafe { avx512::split(modulus, x, y, w) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::split(modulus, x, y, w) },
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => neon::split(modulus, x, y, w),
+            _ => portable::split(modulus, x, y, w),
+        }
+    }
+
+    /// Residues modulo `to` of what `values` are modulo `from`, taken from −from / 2 to from / 2.
+    pub fn recentre(self, from: Modulus, to: Modulus, values: &[u64], out: &mut [u64]) {
+        assert_eq!(values.len(), out.len());
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(out) => unsafe { avx512::recentre(from, to, values, out) },
+            _ => portable::recentre(from, to, values, out),
+        }
     }
 
     /// The signed digits of the numbers whose residues `values` holds (limb by limb, coefficients):
     /// digit j's residue ℓ lands in `out[(j * limbs + ℓ) * degree..]`.
+    ///
+    /// # Panics
+    /// If Q has more than 110 bits.
     pub fn decompose(self, gadget: Gadget, crt: &Crt, values: &[u64], out: &mut [u64]) {
         let limbs = crt.limbs();
         assert!(values.len().is_multiple_of(limbs));
         assert_eq!(out.len(), values.len() * gadget.digits());
-        portable::decompose(gadget, crt, values, out);
+        let garner = match self.0 {
+            Isa::Portable => None,
+            _ => Garner::new(gadget, crt),
+        };
+        match (self.0, garner) {
+            (_, None) => portable::decompose(gadget, crt, values, out),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512Ifma, Some(garner)) if whole(&values[..values.len() / limbs]) => {
+                // SAFETY: the flags were detected when the kernel was made.
+                unsafe { avx512::decompose(gadget, crt, &garner, values, out) }
+            }
+            (_, Some(garner)) => scalar::decompose(gadget, crt, &garner, values, out),
+        }
     }
 }
+
+/// Whether `values` are whole vectors of AVX-512.
+#[cfg(target_arch = "x86_64")]
+fn whole(values: &[u64]) -> bool {
+    values.len().is_multiple_of(avx512::LANES)
+}
+
+/// Below, the estimate of a quotient would see no bits.
+const SUM_BITS_MIN: u32 = 5;

@@ -10,7 +10,7 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes_avx512::Lanes;
+use super::lanes_avx512::{Factor, Lanes};
 use crate::{Modulus, NttTable};
 
 /// Elements that are transformed in registers: the least degree there is a kernel for.
@@ -23,9 +23,6 @@ struct Roots {
     shoup: *const u64,
 }
 
-/// A root beside its quotient.
-type Root = (__m512i, __m512i);
-
 impl Roots {
     /// Root `k` in all lanes.
     ///
@@ -33,7 +30,7 @@ impl Roots {
     /// `k` is below the length of the table.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn one(self, k: usize) -> Root {
+    unsafe fn one(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -49,7 +46,7 @@ impl Roots {
     /// They are in the table.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn tree<const PARTS: usize>(self, k: usize) -> [Root; 8] {
+    unsafe fn tree<const PARTS: usize>(self, k: usize) -> [Factor; 8] {
         let mut w = [(_mm512_setzero_si512(), _mm512_setzero_si512()); 8];
         for (layer, i) in [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)] {
             if layer < PARTS {
@@ -66,7 +63,7 @@ impl Roots {
     /// `k + 2` is at most the length of the table; likewise below with 4 and 8.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma,avx512dq")]
-    unsafe fn two(self, k: usize) -> Root {
+    unsafe fn two(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -79,7 +76,7 @@ impl Roots {
     /// Roots `k` to `k + 3`, twice over.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn four(self, k: usize) -> Root {
+    unsafe fn four(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -92,7 +89,7 @@ impl Roots {
     /// Roots `k` to `k + 7`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    unsafe fn eight(self, k: usize) -> Root {
+    unsafe fn eight(self, k: usize) -> Factor {
         // SAFETY: as the caller promises.
         unsafe {
             (
@@ -232,7 +229,7 @@ unsafe fn forward_pass<const WIDE: bool, const PARTS: usize>(
 fn butterflies<const WIDE: bool, const PARTS: usize>(
     lanes: Lanes<WIDE>,
     v: &mut [__m512i; PARTS],
-    w: &[Root; 8],
+    w: &[Factor; 8],
 ) {
     if PARTS == 8 {
         let ([mut a, mut b], [mut c, mut d]);
@@ -360,7 +357,7 @@ unsafe fn inverse_block<const WIDE: bool, const LAST: bool>(
     values: *mut u64,
     length: usize,
     k: usize,
-    last: [Root; 2],
+    last: [Factor; 2],
 ) {
     let parts = parts_of(length);
     let part = length / parts;
@@ -397,7 +394,7 @@ unsafe fn inverse_pass<const WIDE: bool, const PARTS: usize, const LAST: bool>(
     values: *mut u64,
     part: usize,
     k: usize,
-    last: [Root; 2],
+    last: [Factor; 2],
 ) {
     // SAFETY: nodes below k.
     let w = unsafe { roots.tree::<PARTS>(k) };
@@ -421,8 +418,8 @@ unsafe fn inverse_pass<const WIDE: bool, const PARTS: usize, const LAST: bool>(
 fn inverse_butterflies<const WIDE: bool, const PARTS: usize, const LAST: bool>(
     lanes: Lanes<WIDE>,
     v: &mut [__m512i; PARTS],
-    w: &[Root; 8],
-    last: &[Root; 2],
+    w: &[Factor; 8],
+    last: &[Factor; 2],
 ) {
     let end = |x: &mut __m512i, y: &mut __m512i| (*x, *y) = lanes.inverse_last(*x, *y, last);
     if PARTS == 8 {
@@ -474,7 +471,7 @@ unsafe fn inverse_leaf<const WIDE: bool, const LAST: bool>(
     roots: Roots,
     values: *mut u64,
     k: usize,
-    last: [Root; 2],
+    last: [Factor; 2],
 ) {
     let (mut x, mut y) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
     for i in 0..4 {

@@ -122,3 +122,10 @@ pub fn decompose(gadget: Gadget, crt: &Crt, values: &[u64], out: &mut [u64]) {
         }
     }
 }
+
+/// Residues modulo `to` of what `values` are modulo `from`, taken from −from / 2 to from / 2.
+pub fn recentre(from: Modulus, to: Modulus, values: &[u64], out: &mut [u64]) {
+    for (out, &value) in out.iter_mut().zip(values) {
+        *out = to.from_signed_vartime(from.to_signed(value));
+    }
+}

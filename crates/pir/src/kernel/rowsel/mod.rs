@@ -66,10 +66,20 @@ impl Packing {
                 }
             }
             Self::Wide => {
-                for (bytes, pair) in out.chunks_exact_mut(13).zip(values.chunks_exact(2)) {
-                    let both = u128::from(pair[0]) | u128::from(pair[1]) << 52;
-                    bytes.copy_from_slice(&both.to_le_bytes()[..13]);
+                let &[a, b, c, d, e, f, g, h] = values;
+                let words = [
+                    a | b << 52,
+                    b >> 12 | c << 40,
+                    c >> 24 | d << 28,
+                    d >> 36 | e << 16,
+                    e >> 48 | f << 4 | g << 56,
+                    g >> 8 | h << 44,
+                ];
+                let (head, tail) = out.split_at_mut(48);
+                for (bytes, word) in head.chunks_exact_mut(8).zip(words) {
+                    bytes.copy_from_slice(&word.to_le_bytes());
                 }
+                tail.copy_from_slice(&((h >> 20) as u32).to_le_bytes());
             }
         }
     }
