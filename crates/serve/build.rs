@@ -4,9 +4,9 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    let lookup = proto.join("hushtable/v1/lookup.proto");
+    let services = ["lookup", "onion"].map(|name| proto.join(format!("hushtable/v1/{name}.proto")));
     println!("cargo:rerun-if-changed={}", proto.display());
-    let descriptors = protox::compile([&lookup], [&proto])?;
+    let descriptors = protox::compile(&services, [&proto])?;
     tonic_prost_build::configure()
         // Keys and answers stay slices of the buffers they came in.
         .bytes(".hushtable.v1")

@@ -66,7 +66,9 @@ impl Gadget {
         self.spec.dropped_bits + index as u32 * self.spec.base_bits
     }
 
-    pub(crate) fn offset(self) -> u128 {
+    /// What is added to a number before its digits are cut: all but the last are then non-negative,
+    /// half a base above what they stand for.
+    pub fn offset(self) -> u128 {
         self.offset
     }
 

@@ -22,7 +22,6 @@ pub struct NttTable {
     pub(crate) degree_inverse_shoup: u64,
     /// The inverse transform's last root over N.
     pub(crate) last_inverse_root: u64,
-    pub(crate) last_inverse_root_shoup: u64,
 }
 
 impl NttTable {
@@ -63,7 +62,6 @@ impl NttTable {
             degree_inverse,
             degree_inverse_shoup: modulus.shoup(degree_inverse),
             last_inverse_root,
-            last_inverse_root_shoup: modulus.shoup(last_inverse_root),
         })
     }
 

@@ -9,9 +9,10 @@ use hushtable_table::layout::Layout;
 use tonic::Status;
 use tonic::codegen::tokio_stream;
 
+use crate::admission::Admission;
 use crate::budget::Reservation;
 use crate::info::{LayoutInfo, version_from_wire};
-use crate::schedule::{Answered, Scheduler, Unanswered};
+use crate::schedule::{Answered, Scheduler};
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, LayoutChunk};
 use crate::{KeyDefect, Limit, Refusal};
 
@@ -57,11 +58,9 @@ impl Bags {
     pub fn layout(
         &self,
         reservation: Option<&Reservation>,
-        retry_after: Duration,
+        admission: &Admission,
     ) -> Result<LayoutStream, Refusal> {
-        if let Some(reservation) = reservation {
-            reservation.grow(STREAM_BYTES).map_err(|limit| Refusal::Busy { limit, retry_after })?;
-        }
+        admission.hold(reservation, STREAM_BYTES)?;
         Ok(tokio_stream::iter(Chunks(self.layout.clone())))
     }
 
@@ -85,22 +84,15 @@ impl Bags {
         &self,
         request: AnswerBagsRequest,
         reservation: Option<&Reservation>,
-        retry_after: Duration,
+        admission: &Admission,
     ) -> Result<AnswerBagsReply, Refusal> {
         let keys = self.accept(request)?;
-        if let Some(reservation) = reservation {
-            reservation
-                .grow(held_bytes(self.geometry()))
-                .map_err(|limit| Refusal::Busy { limit, retry_after })?;
-        }
-        let Answered { answers, queued, answering } =
-            self.scheduler.answer(vec![keys]).await.map_err(|error| match error {
-                Unanswered::Busy { retry_after, .. } => {
-                    Refusal::Busy { limit: Limit::QueueBags, retry_after }
-                }
-                Unanswered::Closed => Refusal::Draining,
-                Unanswered::Failed => Refusal::Backend,
-            })?;
+        admission.hold(reservation, held_bytes(self.geometry()))?;
+        let Answered { answers, queued, answering } = self
+            .scheduler
+            .answer(vec![keys])
+            .await
+            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
         Ok(AnswerBagsReply {
             layout_version: self.version.clone(),
             answers: answers.into(),

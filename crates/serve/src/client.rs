@@ -1,25 +1,25 @@
 //! Fetches rows from two servers, so that neither learns which.
 
 mod bag;
+pub(crate) mod session;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Reply};
-use hushtable_table::decode_rows;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use hushtable_table::{DType, decode_rows};
+use tokio::time::Instant;
 
 use crate::endpoint::Peer;
-use crate::engine::random_u64;
 use crate::info::version_from_wire;
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, TableInfo};
 
 pub use bag::Bag;
 use bag::Bags;
+use session::{Patience, Sessions};
 
 /// How a client reaches its servers.
 #[derive(Clone)]
@@ -67,8 +67,7 @@ pub struct LookupClient {
     call_max: Duration,
     lookup_max: Duration,
     layout_bytes_max: u64,
-    session: RwLock<Arc<Session>>,
-    reopening: Mutex<()>,
+    sessions: Sessions<Session>,
 }
 
 /// One version of the table, as both servers announced it.
@@ -87,14 +86,22 @@ pub struct Lookup {
     pub rows: Vec<u8>,
     /// What it cost.
     pub stats: LookupStats,
-    info: TableInfo,
+    pub(crate) format: RowFormat,
 }
 
-/// What a lookup cost, both servers together where nothing else is said.
+/// How a row's bytes make numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RowFormat {
+    pub dtype: DType,
+    pub dim: usize,
+    pub row_bytes: usize,
+}
+
+/// What a lookup cost, all servers together where nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LookupStats {
-    /// Bytes of keys sent.
+    /// Bytes of keys and queries sent.
     pub sent_bytes: u64,
     /// Bytes of answers received.
     pub received_bytes: u64,
@@ -114,15 +121,22 @@ impl Lookup {
     /// # Errors
     /// [`Error::Rows`] for bytes that are no numbers of the table's type.
     pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
-        decode(&self.info, &self.rows)
+        self.format.decode(&self.rows)
     }
 }
 
-fn decode(info: &TableInfo, rows: &[u8]) -> Result<Vec<f32>, Error> {
-    let &TableInfo { dtype, dim, shape, .. } = info;
-    let mut numbers = vec![0.0; rows.len() / shape.row_bytes() * dim];
-    decode_rows(dtype, dim, rows, &mut numbers).map_err(|source| Error::Rows { source })?;
-    Ok(numbers)
+impl RowFormat {
+    pub fn of(info: &TableInfo) -> Self {
+        let &TableInfo { dtype, dim, shape, .. } = info;
+        Self { dtype, dim, row_bytes: shape.row_bytes() }
+    }
+
+    fn decode(self, rows: &[u8]) -> Result<Vec<f32>, Error> {
+        let Self { dtype, dim, row_bytes } = self;
+        let mut numbers = vec![0.0; rows.len() / row_bytes * dim];
+        decode_rows(dtype, dim, rows, &mut numbers).map_err(|source| Error::Rows { source })?;
+        Ok(numbers)
+    }
 }
 
 impl LookupClient {
@@ -146,8 +160,7 @@ impl LookupClient {
             call_max: spec.call_max,
             lookup_max: spec.lookup_max,
             layout_bytes_max: spec.layout_bytes_max,
-            session: RwLock::new(Arc::new(session)),
-            reopening: Mutex::new(()),
+            sessions: Sessions::new(session),
         })
     }
 
@@ -170,12 +183,12 @@ impl LookupClient {
     /// [`Error::Timeout`], [`Error::Reply`] for what servers do.
     pub async fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
         let started = Instant::now();
-        let deadline = started + self.lookup_max;
+        let patience = self.patience(started);
         let session = self.session();
-        let mut lookup = match self.lookup_once(&session, ids, max_ids, deadline).await {
+        let mut lookup = match self.lookup_once(&session, ids, max_ids, patience).await {
             Err(error) if is_version_change(&error) => {
                 let session = self.reopen(&session).await?;
-                self.lookup_once(&session, ids, max_ids, deadline).await?
+                self.lookup_once(&session, ids, max_ids, patience).await?
             }
             other => other?,
         };
@@ -191,22 +204,18 @@ impl LookupClient {
         self.lookup(ids, max_ids).await?.to_f32()
     }
 
-    fn session(&self) -> Arc<Session> {
-        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+    fn patience(&self, started: Instant) -> Patience {
+        Patience { call_max: self.call_max, deadline: started + self.lookup_max }
     }
 
-    /// Asks again what the servers hold, unless another call has done so since `stale`: where many
-    /// find the table changed at once, one fetches its layout.
+    fn session(&self) -> Arc<Session> {
+        self.sessions.current()
+    }
+
+    /// Asks again what the servers hold.
     async fn reopen(&self, stale: &Arc<Session>) -> Result<Arc<Session>, Error> {
-        let _turn = self.reopening.lock().await;
-        let current = self.session();
-        if !Arc::ptr_eq(&current, stale) {
-            return Ok(current);
-        }
         let Self { left, right, prg, call_max, layout_bytes_max, .. } = self;
-        let session = Arc::new(open(left, right, *prg, *call_max, *layout_bytes_max).await?);
-        *self.session.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&session);
-        Ok(session)
+        self.sessions.reopen(stale, open(left, right, *prg, *call_max, *layout_bytes_max)).await
     }
 
     async fn lookup_once(
@@ -214,7 +223,7 @@ impl LookupClient {
         session: &Session,
         ids: &[u64],
         max_ids: usize,
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<Lookup, Error> {
         let keys_max = session.keys_per_request_max;
         if !(1..=keys_max).contains(&max_ids) && ids.len() <= max_ids {
@@ -222,8 +231,8 @@ impl LookupClient {
         }
         let (request, pending) = session.client.query(ids, max_ids)?;
         let (left, right) = tokio::try_join!(
-            self.ask(&self.left, session, request.left, deadline),
-            self.ask(&self.right, session, request.right, deadline),
+            self.ask(&self.left, session, request.left, patience),
+            self.ask(&self.right, session, request.right, patience),
         )?;
         let rows = pending.combine(left.reply(), right.reply())?;
         let stats = LookupStats {
@@ -234,7 +243,7 @@ impl LookupClient {
             answer: Duration::from_micros(left.reply.answer_us.max(right.reply.answer_us)),
             retries: left.retries + right.retries,
         };
-        Ok(Lookup { rows, stats, info: session.info.clone() })
+        Ok(Lookup { rows, stats, format: RowFormat::of(&session.info) })
     }
 
     /// Sends keys to one server until it answers, it refuses for good, or time is up.
@@ -243,43 +252,17 @@ impl LookupClient {
         peer: &Peer,
         session: &Session,
         keys: Vec<Vec<u8>>,
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<Asked, Error> {
         let version = Bytes::copy_from_slice(session.info.version.as_bytes());
         let keys: Vec<Bytes> = keys.into_iter().map(Bytes::from).collect();
         let answer_bytes = keys.len() * session.info.shape.row_bytes();
         let key_bytes = keys.iter().map(|key| key.len() as u64).sum::<u64>();
         let ask = |limit| peer.answer(version.clone(), keys.clone(), answer_bytes, limit);
-        let (reply, retries) = self.until_answered(deadline, ask).await?;
+        let (reply, retries) = patience.until_answered(ask).await?;
         let version =
             version_from_wire(&reply.table_version).map_err(|defect| peer.reply_error(defect))?;
         Ok(Asked { reply, version, sent_bytes: key_bytes * u64::from(retries + 1), retries })
-    }
-
-    /// Makes a call, each within the given limit, until it is answered, refused for good, or time
-    /// is up. How often it was made again comes with the reply.
-    async fn until_answered<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        deadline: Instant,
-        call: impl Fn(Duration) -> F,
-    ) -> Result<(T, u32), Error> {
-        let mut retries = 0;
-        loop {
-            let limit = self.call_max.min(deadline.saturating_duration_since(Instant::now()));
-            let error = match call(limit).await {
-                Ok(reply) => return Ok((reply, retries)),
-                Err(error) => error,
-            };
-            let Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } = &error else {
-                return Err(error);
-            };
-            let pause = jittered(*retry_after, retries)?;
-            if Instant::now() + pause >= deadline {
-                return Err(error);
-            }
-            sleep(pause).await;
-            retries += 1;
-        }
     }
 }
 
@@ -348,14 +331,3 @@ fn is_version_change(error: &Error) -> bool {
         } | Error::Pir(Pir::VersionMismatch { .. } | Pir::VersionChanged { .. })
     )
 }
-
-/// Between one and two times the server's hint, doubled with each retry: many clients that were
-/// refused together must not come back together.
-fn jittered(hint: Duration, retries: u32) -> Result<Duration, Error> {
-    let base = hint.clamp(RETRY_MIN, RETRY_MAX) * (1 << retries.min(4));
-    let fraction = (random_u64()? >> 11) as f64 / (1u64 << 53) as f64;
-    Ok(base.mul_f64(1.0 + fraction))
-}
-
-const RETRY_MIN: Duration = Duration::from_millis(1);
-const RETRY_MAX: Duration = Duration::from_secs(10);

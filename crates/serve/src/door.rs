@@ -9,54 +9,91 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
-use tower::Service;
+use tower::Service as _;
 
 use crate::Refusal;
+use crate::admission::Admission;
 use crate::budget::{Budget, Held, Reservation};
 use crate::observe::{Method, Metrics};
-use crate::service::LookupService;
-use crate::wire::private_lookup_server::PrivateLookupServer;
+
+/// What a scheme's service tells the rest of the server.
+pub(crate) trait Service: Send + Sync + 'static {
+    fn admission(&self) -> &Admission;
+}
+
+/// A scheme's gRPC methods, with the messages that they take bounded.
+pub(crate) trait Routes: Send + Sync {
+    /// The gRPC service's full name.
+    fn name(&self) -> &'static str;
+    fn admission(&self) -> &Admission;
+    fn call(&self, request: Request<CountedBody>) -> Visiting;
+}
+
+/// A gRPC service `S` as generated code `G` routes to it.
+pub(crate) struct Routed<G, S> {
+    pub grpc: G,
+    pub service: Arc<S>,
+}
+
+impl<G, S: Service> Routes for Routed<G, S>
+where
+    G: tower::Service<Request<CountedBody>, Response = Reply, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync,
+    G::Future: Send + 'static,
+{
+    fn name(&self) -> &'static str {
+        G::NAME
+    }
+
+    fn admission(&self) -> &Admission {
+        self.service.admission()
+    }
+
+    fn call(&self, request: Request<CountedBody>) -> Visiting {
+        // A clone of an Arc: `call` wants `&mut`, a connection's requests run side by side.
+        Box::pin(self.grpc.clone().call(request))
+    }
+}
 
 /// Answers the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct Door {
-    lookup: PrivateLookupServer<LookupService>,
+    routes: Arc<dyn Routes>,
     health: HealthServer<HealthService>,
     metrics: Arc<Metrics>,
-    retry_after: Duration,
     request_max: Duration,
     budget: Arc<Budget>,
 }
 
 impl Door {
     pub fn new(
-        service: &Arc<LookupService>,
+        routes: Arc<dyn Routes>,
         health: HealthServer<HealthService>,
         metrics: Arc<Metrics>,
-        request_bytes_max: usize,
         request_max: Duration,
         budget: Arc<Budget>,
     ) -> Self {
-        let lookup = PrivateLookupServer::from_arc(Arc::clone(service))
-            .max_decoding_message_size(request_bytes_max);
-        let retry_after = service.retry_after();
-        Self { lookup, health, metrics, retry_after, request_max, budget }
+        Self { routes, health, metrics, request_max, budget }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
     fn look_up(&self, request: Request<Incoming>) -> Visiting {
         let reservation = Arc::new(self.budget.reserve());
-        let retry_after = self.retry_after;
+        let retry_after = self.routes.admission().retry_after();
         let mut request = request.map(|body| CountedBody {
             body,
             reservation: Arc::clone(&reservation),
             retry_after,
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
-        let reply = self.lookup.clone().call(request);
+        let reply = self.routes.call(request);
         Box::pin(async move {
             let reply = reply.await?;
             Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
@@ -69,8 +106,14 @@ impl Door {
     }
 }
 
+/// Whether a request's path names a method of a service.
+fn is_of(path: &str, service: &str) -> bool {
+    let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(service));
+    method.is_some_and(|method| method.starts_with('/'))
+}
+
 type Reply = Response<tonic::body::Body>;
-type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+pub(crate) type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
 impl hyper::service::Service<Request<Incoming>> for Door {
     type Response = Reply;
@@ -81,15 +124,15 @@ impl hyper::service::Service<Request<Incoming>> for Door {
         let method = Method::of_path(request.uri().path());
         let visit = Visit::new(Arc::clone(&self.metrics), method);
         let request_max = self.request_max;
-        // Clones of a few Arcs: `call` of a tonic service wants `&mut`, a connection's requests run
-        // side by side.
         let reply: Self::Future = match method {
-            Method::Answer | Method::AnswerBags | Method::Layout | Method::TableInfo => {
-                self.look_up(request)
-            }
             Method::Health => Box::pin(self.health.clone().call(request)),
             Method::Other => {
                 Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
+            }
+            _ if is_of(request.uri().path(), self.routes.name()) => self.look_up(request),
+            _ => {
+                let words = format!("this server offers {}", self.routes.name());
+                Box::pin(async { Ok(Status::unimplemented(words).into_http()) })
             }
         };
         Box::pin(async move {
@@ -142,7 +185,7 @@ impl Drop for Visit {
 }
 
 /// A request body whose bytes are counted as they come in, and refused once there is no room.
-struct CountedBody {
+pub(crate) struct CountedBody {
     body: Incoming,
     reservation: Arc<Reservation>,
     retry_after: Duration,

@@ -56,7 +56,7 @@ impl EndpointSpec {
 #[derive(Clone)]
 pub(crate) struct Peer {
     url: Arc<str>,
-    channel: Channel,
+    pub(crate) channel: Channel,
 }
 
 impl Peer {
@@ -169,7 +169,7 @@ impl Peer {
 
     /// Makes a call once more where it failed at once for want of a connection: the server may have
     /// been restarted since the last call, which shows only in the next one.
-    async fn reconnecting<T, F: Future<Output = Result<T, Error>>>(
+    pub async fn reconnecting<T, F: Future<Output = Result<T, Error>>>(
         &self,
         call: impl Fn() -> F,
     ) -> Result<T, Error> {
@@ -196,7 +196,7 @@ impl Peer {
         Ok(self.within(limit, client.answer(request)).await?.into_inner())
     }
 
-    async fn within<T>(
+    pub async fn within<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, Status>>,
@@ -214,6 +214,10 @@ impl Peer {
             return Error::Refused { url, refusal };
         }
         match status.code() {
+            Code::Unimplemented => {
+                let message = status.message().chars().take(MESSAGE_CHARS_MAX).collect();
+                Error::Unserved { url, message }
+            }
             // Without details the status was made here, of a transport error, or by a proxy.
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
                 if status.source().is_some() || status.code() == Code::Unavailable =>
@@ -261,8 +265,8 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
-const INFO_BYTES_MAX: usize = 64 << 10;
-const REPLY_OVERHEAD_BYTES: usize = 1024;
+pub(crate) const INFO_BYTES_MAX: usize = 64 << 10;
+pub(crate) const REPLY_OVERHEAD_BYTES: usize = 1024;
 /// A chunk of a layout is at most 1 MiB.
 const LAYOUT_MESSAGE_BYTES_MAX: usize = (1 << 20) + 64;
 /// A server that sends a layout slower than this is given up.

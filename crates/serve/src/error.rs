@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
+use hushtable_pir::onion::ParameterSet;
 use hushtable_table::Version;
 use hushtable_table::layout::LayoutError;
 
@@ -93,6 +94,29 @@ pub enum Error {
     /// The scheme's own errors: ids, keys, replies.
     #[error(transparent)]
     Pir(#[from] hushtable_pir::Error),
+    /// The one-server scheme's own errors: ids, keys, prepared files, responses.
+    #[error(transparent)]
+    Onion(#[from] hushtable_pir::onion::Error),
+    /// A parameter set's name that no set has.
+    #[error("there is no parameter set {name:?}: choose one of {}", set_names())]
+    ParameterSet {
+        /// The name.
+        name: String,
+    },
+    /// A backend that holds another table, or lays it out otherwise, than the server does.
+    #[error(
+        "the backend answers for table {found} in another way than this server's table {expected} \
+         and parameters {parameters} ask for: make it from the table given to it, for these \
+         parameters"
+    )]
+    BackendTable {
+        /// The table's version.
+        expected: Version,
+        /// The backend's.
+        found: Version,
+        /// The server's parameter set.
+        parameters: &'static str,
+    },
     /// A batch backend that was made for another layout than the table's.
     #[error(
         "the backend answers by layout {found}, the table's is {expected}: make it from the layout given to it"
@@ -122,8 +146,9 @@ pub enum Error {
     },
     /// Queries would cross a network in the clear.
     #[error(
-        "{url} is not on this machine and not https: keys sent in the clear let one listener see \
-         both servers' queries. Use https, or say `insecure` if something else encrypts the way"
+        "{url} is not on this machine and not https: a listener could change what comes back, and, \
+         with keys for both servers, see which rows are asked for. Use https, or say `insecure` if \
+         something else encrypts the way"
     )]
     PlainText {
         /// The URL.
@@ -261,6 +286,17 @@ pub enum Error {
         /// Its reason.
         refusal: Refusal,
     },
+    /// A server that does not do what this client asks of it.
+    #[error(
+        "{url} does not take part in this kind of lookup ({message}): a left and a right server \
+         are asked together, a server of the onion scheme alone"
+    )]
+    Unserved {
+        /// The server.
+        url: String,
+        /// The server's words, cut to 512 characters.
+        message: String,
+    },
     /// A server failed in a way that this version does not know.
     #[error("{url} failed with {code}: {message}")]
     Remote {
@@ -295,6 +331,25 @@ pub enum ReplyDefect {
         /// Bytes received.
         found: usize,
     },
+    /// A size that the announced geometry does not have.
+    #[error("{found} {what}, where the geometry makes it {expected}")]
+    Size {
+        /// What is measured.
+        what: &'static str,
+        /// What the geometry makes it.
+        expected: u64,
+        /// What was announced.
+        found: u64,
+    },
+    /// A geometry that cannot be, or not one of the announced table and parameters.
+    #[error("the geometry does not fit: {reason}")]
+    Geometry {
+        /// Why.
+        reason: String,
+    },
+    /// An upload known by another id than what it hashes to.
+    #[error("the uploaded keys got another id than they have")]
+    KeyId,
     /// An answer that is not what the same keys gave before, or not the row.
     #[error("the answers to the same keys differ")]
     Answers,
@@ -363,6 +418,10 @@ pub enum ReplyDefect {
 
 fn version_or_none(version: &Option<Version>) -> String {
     version.map_or_else(|| "none".to_owned(), |version| version.to_string())
+}
+
+fn set_names() -> String {
+    ParameterSet::ALL.map(ParameterSet::name).join(", ")
 }
 
 fn prg_names() -> String {

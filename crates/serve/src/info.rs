@@ -68,16 +68,14 @@ impl From<&TableInfo> for wire::TableInfoReply {
             keys_per_request_max: info.keys_per_request_max.try_into().unwrap_or(u32::MAX),
             request_bytes_max: info.request_bytes_max,
             prgs: info.prgs.iter().map(|prg| prg.id().into()).collect(),
-            window_us: info.window.as_micros().try_into().unwrap_or(u64::MAX),
+            window_us: microseconds(info.window),
             software: info.software.clone(),
             layout_version: match &info.layout {
                 Some(layout) => layout.version.as_bytes().to_vec().into(),
                 None => Bytes::new(),
             },
             layout_bytes: info.layout.map_or(0, |layout| layout.bytes),
-            bags_window_us: info
-                .layout
-                .map_or(0, |layout| layout.window.as_micros().try_into().unwrap_or(u64::MAX)),
+            bags_window_us: info.layout.map_or(0, |layout| microseconds(layout.window)),
         }
     }
 }
@@ -86,18 +84,7 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
     type Error = ReplyDefect;
 
     fn try_from(reply: wire::TableInfoReply) -> Result<Self, ReplyDefect> {
-        let shape =
-            TableShape::new(reply.rows, reply.row_bytes as usize).map_err(ReplyDefect::Shape)?;
-        let dtype = dtype_from_wire(reply.dtype)?;
-        let expected = row_bytes(dtype, reply.dim);
-        if expected != Some(shape.row_bytes()) {
-            return Err(ReplyDefect::RowBytes {
-                dim: reply.dim,
-                dtype,
-                expected: expected.unwrap_or(usize::MAX),
-                found: reply.row_bytes,
-            });
-        }
+        let (shape, dtype) = shape_from_wire(reply.rows, reply.row_bytes, reply.dim, reply.dtype)?;
         let side = match wire::Side::try_from(reply.side) {
             Ok(wire::Side::Left) => Side::Left,
             Ok(wire::Side::Right) => Side::Right,
@@ -108,7 +95,6 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
         if reply.keys_per_request_max == 0 {
             return Err(ReplyDefect::KeyLimit { keys_max: 0 });
         }
-        let text = |text: String| text.chars().take(TEXT_CHARS_MAX).collect();
         let layout = match reply.layout_version.is_empty() {
             true => None,
             false => Some(LayoutInfo {
@@ -129,8 +115,8 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
             request_bytes_max: reply.request_bytes_max,
             prgs: prgs.take(PrgKind::ALL.len()).collect(),
             window: Duration::from_micros(reply.window_us),
-            name: text(reply.name),
-            software: text(reply.software),
+            name: cut(&reply.name),
+            software: cut(&reply.software),
             layout,
         })
     }
@@ -142,7 +128,34 @@ pub(crate) fn version_from_wire(bytes: &[u8]) -> Result<Version, ReplyDefect> {
         .map_err(|_| ReplyDefect::VersionBytes { found: bytes.len() })
 }
 
-fn dtype_to_wire(dtype: DType) -> wire::DType {
+/// A table's shape and number type, which must fit each other.
+pub(crate) fn shape_from_wire(
+    rows: u64,
+    row_bytes: u32,
+    dim: u32,
+    dtype: i32,
+) -> Result<(TableShape, DType), ReplyDefect> {
+    let shape = TableShape::new(rows, row_bytes as usize).map_err(ReplyDefect::Shape)?;
+    let dtype = dtype_from_wire(dtype)?;
+    let expected = bytes_of_row(dtype, dim);
+    if expected != Some(shape.row_bytes()) {
+        let expected = expected.unwrap_or(usize::MAX);
+        return Err(ReplyDefect::RowBytes { dim, dtype, expected, found: row_bytes });
+    }
+    Ok((shape, dtype))
+}
+
+/// What is kept of a text that another machine sent.
+pub(crate) fn cut(text: &str) -> String {
+    text.chars().take(TEXT_CHARS_MAX).collect()
+}
+
+/// Microseconds, as messages have them.
+pub(crate) fn microseconds(duration: Duration) -> u64 {
+    duration.as_micros().try_into().unwrap_or(u64::MAX)
+}
+
+pub(crate) fn dtype_to_wire(dtype: DType) -> wire::DType {
     match dtype {
         DType::F32 => wire::DType::DtypeF32,
         DType::F16 => wire::DType::DtypeF16,
@@ -162,7 +175,7 @@ fn dtype_from_wire(found: i32) -> Result<DType, ReplyDefect> {
 }
 
 /// Bytes of a row, or `None` for a dim that no row has.
-fn row_bytes(dtype: DType, dim: u32) -> Option<usize> {
+fn bytes_of_row(dtype: DType, dim: u32) -> Option<usize> {
     let dim = usize::try_from(dim).ok().filter(|dim| (1..=TableShape::ROW_BYTES_MAX).contains(dim));
     dim.map(|dim| dtype.row_bytes(dim))
 }

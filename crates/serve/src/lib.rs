@@ -5,10 +5,14 @@
 //! fetches rows from a left and a right server that do not collude, all rows of an inference at once
 //! ([`LookupClient::fetch_bag`]) where the table has a layout; [`BlockingClient`] does so
 //! without an asynchronous runtime. [`load`] measures a server.
+//!
+//! [`OnionServer`], [`OnionClient`] and [`BlockingOnionClient`] do the same by `onion.proto` with one
+//! server, which keeps its clients' evaluation keys ([`keys`]).
 
 #![forbid(unsafe_code)]
 
 mod admin;
+mod admission;
 mod bags;
 mod blocking;
 mod budget;
@@ -21,8 +25,10 @@ mod engine;
 mod error;
 mod gather;
 mod info;
+pub mod keys;
 pub mod load;
 pub mod observe;
+mod onion;
 mod refusal;
 pub mod schedule;
 mod server;
@@ -31,11 +37,12 @@ mod spec;
 mod tls;
 pub mod wire;
 
-pub use blocking::BlockingClient;
+pub use blocking::{BlockingClient, BlockingOnionClient};
 pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
 pub use endpoint::{EndpointSpec, Identity};
 pub use error::{Error, ReplyDefect};
 pub use info::{LayoutInfo, TableInfo};
+pub use onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 pub use refusal::{KeyDefect, Limit, Refusal};
 pub use server::{BoundServer, Server, raise_file_limit};
-pub use spec::{ServerSpec, TlsSpec};
+pub use spec::{NetworkSpec, ServerSpec, TlsSpec};

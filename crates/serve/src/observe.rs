@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use hushtable_pir::dpf::Side;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -60,6 +61,28 @@ impl PassMetrics {
     }
 }
 
+/// What a store of clients' keys counts.
+#[derive(Clone, Debug, Default)]
+pub struct KeyMetrics {
+    pub(crate) in_memory: Gauge,
+    pub(crate) on_disk: Gauge,
+    pub(crate) memory_bytes: Gauge,
+    pub(crate) disk_bytes: Gauge,
+    pub(crate) uploaded: Counter,
+    pub(crate) evicted: Counter,
+    pub(crate) loaded: Counter,
+    pub(crate) damaged: Counter,
+}
+
+/// How a server looks up, which decides what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// As one of two servers.
+    Pair(Side),
+    /// Alone.
+    Onion,
+}
+
 /// What a server counts.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -73,6 +96,8 @@ pub(crate) struct Metrics {
     pub passes: PassMetrics,
     /// Passes over a layout's bins.
     pub bag_passes: PassMetrics,
+    /// Clients' keys; counted by a server alone.
+    pub keys: KeyMetrics,
     table_rows: Gauge<u64, AtomicU64>,
     table_bytes: Gauge<u64, AtomicU64>,
     scan_seconds: Gauge<f64, AtomicU64>,
@@ -88,7 +113,10 @@ pub(crate) enum Method {
     AnswerBags,
     Health,
     Layout,
+    OnionAnswer,
+    OnionInfo,
     Other,
+    PutKeys,
     TableInfo,
 }
 
@@ -116,6 +144,9 @@ impl Method {
             "/hushtable.v1.PrivateLookup/AnswerBags" => Self::AnswerBags,
             "/hushtable.v1.PrivateLookup/Layout" => Self::Layout,
             "/hushtable.v1.PrivateLookup/TableInfo" => Self::TableInfo,
+            "/hushtable.v1.OnionLookup/Answer" => Self::OnionAnswer,
+            "/hushtable.v1.OnionLookup/Info" => Self::OnionInfo,
+            "/hushtable.v1.OnionLookup/PutKeys" => Self::PutKeys,
             "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch" => Self::Health,
             _ => Self::Other,
         }
@@ -127,14 +158,17 @@ impl Method {
             Self::AnswerBags => "AnswerBags",
             Self::Health => "Health",
             Self::Layout => "Layout",
+            Self::OnionAnswer => "OnionAnswer",
+            Self::OnionInfo => "OnionInfo",
             Self::Other => "other",
+            Self::PutKeys => "PutKeys",
             Self::TableInfo => "TableInfo",
         }
     }
 }
 
 impl Metrics {
-    pub fn new(side: &'static str, budget: Arc<Budget>) -> Arc<Self> {
+    pub fn new(scheme: Scheme, budget: Arc<Budget>) -> Arc<Self> {
         let mut registry = Registry::with_prefix("hushtable");
         let metrics = Self {
             requests: Family::default(),
@@ -146,6 +180,7 @@ impl Metrics {
             budget,
             passes: PassMetrics::default(),
             bag_passes: PassMetrics::default(),
+            keys: KeyMetrics::default(),
             table_rows: Gauge::default(),
             table_bytes: Gauge::default(),
             scan_seconds: Gauge::default(),
@@ -153,6 +188,10 @@ impl Metrics {
             layout_bytes: Gauge::default(),
             bag_scan_seconds: Gauge::default(),
             registry: Registry::default(),
+        };
+        let side = match scheme {
+            Scheme::Pair(side) => side.name(),
+            Scheme::Onion => "single",
         };
         let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION"), side });
         registry.register("build", "Version and side of this server", build);
@@ -182,21 +221,27 @@ impl Metrics {
             metrics.inflight_bytes.clone(),
         );
         let passes = &metrics.passes;
-        r.register("queue_keys", "Keys that wait for a pass", passes.queued.clone());
+        let queries = match scheme {
+            Scheme::Pair(_) => "keys",
+            Scheme::Onion => "queries",
+        };
+        let named = |name: &str| format!("{name}{queries}");
+        r.register(named("queue_"), "Queries that wait for a pass", passes.queued.clone());
         r.register_with_unit(
             "queue",
             "From a request's arrival to the start of its last pass",
             Unit::Seconds,
             passes.waited.clone(),
         );
-        r.register("batch_keys", "Keys that shared a pass", passes.keys.clone());
+        r.register(named("batch_"), "Queries that shared a pass", passes.keys.clone());
         r.register_with_unit(
             "answer",
             "What a pass over the table took",
             Unit::Seconds,
             passes.seconds.clone(),
         );
-        r.register("answered_keys", "Keys that passes have answered", passes.keys_answered.clone());
+        let answered = passes.keys_answered.clone();
+        r.register(named("answered_"), "Queries that passes have answered", answered);
         r.register("passes", "Passes over the table", passes.passes.clone());
         r.register("table_rows", "Rows of the table", metrics.table_rows.clone());
         r.register_with_unit(
@@ -207,12 +252,42 @@ impl Metrics {
         );
         r.register_with_unit(
             "scan",
-            "What a pass for one key took at the start",
+            "What a pass for one query took at the start",
             Unit::Seconds,
             metrics.scan_seconds.clone(),
         );
-        metrics.register_bags(&mut registry);
+        match scheme {
+            Scheme::Pair(_) => metrics.register_bags(r),
+            Scheme::Onion => metrics.register_held_keys(r),
+        }
         Arc::new(Self { registry, ..metrics })
+    }
+
+    fn register_held_keys(&self, r: &mut Registry) {
+        let keys = &self.keys;
+        let in_memory = keys.in_memory.clone();
+        r.register("client_keys_memory", "Clients whose keys are in memory", in_memory);
+        r.register(
+            "client_keys_disk",
+            "Clients whose keys are in the folder",
+            keys.on_disk.clone(),
+        );
+        r.register_with_unit(
+            "client_keys_memory",
+            "Clients' keys in memory",
+            Unit::Bytes,
+            keys.memory_bytes.clone(),
+        );
+        r.register_with_unit(
+            "client_keys_disk",
+            "Clients' keys in the folder",
+            Unit::Bytes,
+            keys.disk_bytes.clone(),
+        );
+        r.register("client_keys_uploaded", "Uploads of keys not held", keys.uploaded.clone());
+        r.register("client_keys_evicted", "Keys dropped to make room", keys.evicted.clone());
+        r.register("client_keys_loaded", "Keys read back from the folder", keys.loaded.clone());
+        r.register("client_keys_damaged", "Damaged or missing files", keys.damaged.clone());
     }
 
     fn register_bags(&self, r: &mut Registry) {

@@ -1,13 +1,12 @@
-//! A server's life: open the table, bind, load, serve, drain.
+//! A server's life: bind, load, serve, drain. Which service it offers is its scheme's affair.
+
+mod pair;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hushtable_pir::Backend;
-use hushtable_pir::batch::BatchBackend;
-use hushtable_table::Table;
-use hushtable_table::layout::Layout;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,33 +16,37 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
 use crate::admin::{self, Phase};
-use crate::bags::Bags;
 use crate::budget::Budget;
 use crate::connection::{self, ConnectionRules};
-use crate::door::Door;
-use crate::engine::{self, Bins, Engine};
-use crate::observe::Metrics;
-use crate::schedule::{QueueLimits, Scheduler, SchedulerSpec};
-use crate::service::LookupService;
-use crate::spec::Settings;
-use crate::{Error, Limit, ServerSpec, TableInfo};
+use crate::door::{Door, Routes};
+use crate::observe::{Metrics, Scheme};
+use crate::spec::Network;
+use crate::{Error, Limit, NetworkSpec};
 
-type MakeBatchBackend =
-    Box<dyn FnOnce(&Table, &Layout) -> Result<Arc<dyn BatchBackend>, Error> + Send>;
-type MakeBackend = Box<dyn FnOnce(&Table) -> Result<Arc<dyn Backend>, Error> + Send>;
+pub use pair::Server;
+
+/// What loads a table and makes the service that answers from it. Called once, on a thread that may
+/// block, within the server's runtime.
+pub(crate) type Load = Box<dyn FnOnce(&Loading) -> Result<Arc<dyn Routes>, Error> + Send>;
+
+/// What a load may use.
+pub(crate) struct Loading {
+    pub metrics: Arc<Metrics>,
+    /// Becomes true where nobody waits for the load any more.
+    pub is_abandoned: Arc<AtomicBool>,
+}
 
 /// A checked server that has not started yet.
-pub struct Server {
-    settings: Settings,
-    table: Table,
-    make_backend: MakeBackend,
-    make_batch_backend: MakeBatchBackend,
+pub(crate) struct Unbound {
+    pub network: Network,
+    pub scheme: Scheme,
+    pub load: Load,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
 /// table.
 pub struct BoundServer {
-    server: Server,
+    unbound: Unbound,
     listener: TcpListener,
     metrics_listener: Option<TcpListener>,
     /// Where lookups are answered.
@@ -53,59 +56,11 @@ pub struct BoundServer {
     phase: watch::Sender<Phase>,
 }
 
-impl Server {
-    /// Opens `spec.table` and checks the rest against it. The rows are not read yet.
-    ///
-    /// # Errors
-    /// [`Error::Table`] for a bundle that does not open, [`Error::Exposed`], [`Error::Setting`],
-    /// [`Error::PrgName`], [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
-    pub fn open(spec: ServerSpec) -> Result<Self, Error> {
-        let table = Table::open(&spec.table)
-            .map_err(|source| Error::Table { path: spec.table.clone(), source })?;
-        Self::of_table(spec, table)
-    }
-
-    /// As [`open`](Self::open), for a table that is open already or in memory.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn of_table(spec: ServerSpec, table: Table) -> Result<Self, Error> {
-        let engine_spec = spec.clone();
-        let batch_spec = spec.clone();
-        let settings = Settings::check(spec, &table)?;
-        let make_backend: MakeBackend = Box::new(move |table| engine::load(&engine_spec, table));
-        let make_batch_backend: MakeBatchBackend =
-            Box::new(move |table, layout| engine::load_batch(&batch_spec, table, layout));
-        Ok(Self { settings, table, make_backend, make_batch_backend })
-    }
-
-    /// Answers from what `make` loads, instead of from processors. It is called once, on a thread
-    /// that may block, and what it makes is checked against the table before it serves.
-    pub fn with_backend(
-        mut self,
-        make: impl FnOnce(&Table) -> Result<Arc<dyn Backend>, Error> + Send + 'static,
-    ) -> Self {
-        self.make_backend = Box::new(make);
-        self
-    }
-
-    /// As [`with_backend`](Self::with_backend), for the bins of the table's layout. Not called where
-    /// the table has none.
-    pub fn with_batch_backend(
-        mut self,
-        make: impl FnOnce(&Table, &Layout) -> Result<Arc<dyn BatchBackend>, Error> + Send + 'static,
-    ) -> Self {
-        self.make_batch_backend = Box::new(make);
-        self
-    }
-
+impl Unbound {
     /// Takes the ports.
-    ///
-    /// # Errors
-    /// [`Error::Io`] for a port that is not to be had.
     pub async fn bind(self) -> Result<BoundServer, Error> {
-        let (listener, addr) = bind(self.settings.spec.addr).await?;
-        let (metrics_listener, metrics_addr) = match self.settings.spec.metrics_addr {
+        let (listener, addr) = bind(self.network.spec.addr).await?;
+        let (metrics_listener, metrics_addr) = match self.network.spec.metrics_addr {
             None => (None, None),
             Some(addr) => {
                 let (listener, addr) = bind(addr).await?;
@@ -113,21 +68,17 @@ impl Server {
             }
         };
         let (phase, _) = watch::channel(Phase::Loading);
-        Ok(BoundServer { server: self, listener, metrics_listener, addr, metrics_addr, phase })
+        Ok(BoundServer { unbound: self, listener, metrics_listener, addr, metrics_addr, phase })
     }
 
-    /// Serves until SIGTERM or SIGINT on a runtime of its own; `on_bound` is told the addresses
-    /// before the table is loaded. Raises the process's limit of open files as far as it may.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind) and [`BoundServer::run`].
+    /// Binds and runs on a runtime of its own.
     pub fn run_blocking(self, on_bound: impl FnOnce(&BoundServer)) -> Result<(), Error> {
-        let io_threads = self.settings.spec.io_threads;
+        let NetworkSpec { io_threads, connections_max, .. } = self.network.spec;
         let files = raise_file_limit();
-        if files < self.settings.spec.connections_max as u64 + 64 {
+        if files < connections_max as u64 + 64 {
             tracing::warn!(
                 files,
-                connections_max = self.settings.spec.connections_max,
+                connections_max,
                 "fewer files may be open than connections are allowed: raise the limit (ulimit -n)"
             );
         }
@@ -152,106 +103,59 @@ impl BoundServer {
     /// under way are answered, new ones refused, for at most `drain_ms_max`.
     ///
     /// # Errors
-    /// [`Error::Pir`] for a table that cannot be loaded, [`Error::SelfCheck`], [`Error::Io`].
+    /// [`Error::Pir`], [`Error::Onion`] for a table that cannot be loaded, [`Error::SelfCheck`],
+    /// [`Error::Io`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { server, listener, metrics_listener, phase, addr, metrics_addr } = self;
-        let Server { settings, table, make_backend, make_batch_backend } = server;
-        let budget = Budget::new(Limit::InflightBytes, settings.spec.inflight_bytes_max, None);
-        let metrics = Metrics::new(settings.spec.side.name(), Arc::clone(&budget));
+        let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr } = self;
+        let Unbound { network, scheme, load } = unbound;
+        let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
+        let metrics = Metrics::new(scheme, Arc::clone(&budget));
         let admin = metrics_listener.map(|listener| {
             let phase = phase.subscribe();
             Aborted(tokio::spawn(admin::serve(listener, Arc::clone(&metrics), phase)))
         });
         let mut shutdown = std::pin::pin!(shutdown);
 
-        let side = settings.spec.side;
-        let load = tokio::task::spawn_blocking(move || {
-            let backend = make_backend(&table)?;
-            let engine = engine::check(side, &table, backend)?;
-            let bins = match table.layout() {
-                Some(layout) => {
-                    let backend = make_batch_backend(&table, layout)?;
-                    Some(engine::check_batch(side, &table, layout, backend)?)
-                }
-                None => None,
-            };
-            Ok::<_, Error>((engine, bins, table))
-        });
-        let (Engine { server, scan }, bins, table) = tokio::select! {
+        let is_abandoned = Arc::new(AtomicBool::new(false));
+        let abandon = Abandon(Arc::clone(&is_abandoned));
+        let loading = Loading { metrics: Arc::clone(&metrics), is_abandoned };
+        let load = tokio::task::spawn_blocking(move || load(&loading));
+        let routes = tokio::select! {
             loaded = load => match loaded {
                 Ok(loaded) => loaded?,
                 Err(panic) => std::panic::resume_unwind(panic.into_panic()),
             },
             () = &mut shutdown => return Ok(()),
         };
-        let shape = server.backend().shape();
-        metrics.describe_table(shape.rows(), shape.table_bytes(), scan);
-
-        let window = settings.spec.window_us.map_or(scan, Duration::from_micros);
-        let best = server.backend().batch_keys_best().max(1);
-        let limits = QueueLimits {
-            window,
-            batch_queries_max: settings.spec.batch_keys_max.unwrap_or(best),
-            queue_queries_max: settings.spec.queue_keys_max,
-        };
-        tracing::info!(
-            %addr,
-            metrics_addr = metrics_addr.map(tracing::field::display),
-            %side,
-            tls = settings.tls.is_some(),
-            table = table.name(),
-            version = %table.version(),
-            rows = shape.rows(),
-            row_bytes = shape.row_bytes(),
-            backend = server.backend().description(),
-            scan_us = scan.as_micros() as u64,
-            window_us = window.as_micros() as u64,
-            batch_keys_max = limits.batch_queries_max,
-            "serving"
-        );
-        let bags = match (bins, table.layout()) {
-            (Some(bins), Some(layout)) => Some(start_bags(&settings, bins, layout, &metrics)?),
-            _ => None,
-        };
-        let info = TableInfo {
-            name: table.name().into(),
-            version: table.version(),
-            shape,
-            dim: table.dim(),
-            dtype: table.dtype(),
-            side,
-            keys_per_request_max: settings.keys_per_request_max,
-            request_bytes_max: settings.request_bytes_max as u64,
-            prgs: settings.prgs.clone(),
-            window,
-            software: concat!("hushtable/", env!("CARGO_PKG_VERSION")).into(),
-            layout: bags.as_ref().map(Bags::info),
-        };
-        let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.passes.clone() };
-        let scheduler = Scheduler::start(Arc::new(server.clone()), spec)?;
-        let service = LookupService::new(server, info, scheduler, bags);
+        drop(abandon);
 
         let health = HealthReporter::new();
         let door = Door::new(
-            &service,
+            Arc::clone(&routes),
             HealthServer::new(HealthService::from_health_reporter(health.clone()))
                 .max_decoding_message_size(HEALTH_BYTES_MAX),
             Arc::clone(&metrics),
-            settings.request_bytes_max,
-            settings.request_max,
+            network.request_max,
             Arc::clone(&budget),
         );
         let rules = ConnectionRules {
-            tls: settings.tls.map(TlsAcceptor::from),
-            connections_max: settings.spec.connections_max,
-            connection_bytes_max: settings.connection_bytes_max,
-            streams_max: settings.spec.streams_per_connection_max,
-            handshake_max: settings.handshake_max,
-            keep_alive: settings.keep_alive,
+            tls: network.tls.clone().map(TlsAcceptor::from),
+            connections_max: network.spec.connections_max,
+            connection_bytes_max: network.connection_bytes_max,
+            streams_max: network.spec.streams_per_connection_max,
+            handshake_max: network.handshake_max,
+            keep_alive: network.keep_alive,
             // A request is answered within `request_max`; its answer gets as long to be read.
-            stuck_max: settings.request_max * 2,
+            stuck_max: network.request_max * 2,
         };
-        set_health(&health, ServingStatus::Serving).await;
+        set_health(&health, routes.name(), ServingStatus::Serving).await;
+        tracing::info!(
+            %addr,
+            metrics_addr = metrics_addr.map(tracing::field::display),
+            service = routes.name(),
+            tls = network.tls.is_some(),
+            "serving"
+        );
         phase.send_replace(Phase::Serving);
         let (drain, draining) = watch::channel(false);
         let mut serving = Aborted(tokio::spawn(connection::serve(
@@ -259,17 +163,17 @@ impl BoundServer {
         )));
         shutdown.await;
 
-        tracing::info!(drain_ms_max = settings.spec.drain_ms_max, "shutting down");
+        tracing::info!(drain_ms_max = network.spec.drain_ms_max, "shutting down");
         phase.send_replace(Phase::Draining);
-        service.drain();
-        set_health(&health, ServingStatus::NotServing).await;
+        routes.admission().drain();
+        set_health(&health, routes.name(), ServingStatus::NotServing).await;
         drain.send_replace(true);
-        let drained = tokio::time::timeout(settings.drain_max, async {
+        let drained = tokio::time::timeout(network.drain_max, async {
             // Whoever watches has been told; a watch that stays open would hold its connection.
             tokio::time::sleep(WATCH_GRACE).await;
             let mut health = health;
             health.clear_service_status("").await;
-            health.clear_service_status(SERVICE).await;
+            health.clear_service_status(routes.name()).await;
             (&mut serving.0).await
         })
         .await;
@@ -310,39 +214,6 @@ impl BoundServer {
     }
 }
 
-/// Puts a layout's bins behind a scheduler with the same rules as the table's.
-fn start_bags(
-    settings: &Settings,
-    bins: Bins,
-    layout: &Layout,
-    metrics: &Metrics,
-) -> Result<Bags, Error> {
-    let Bins { server, scan } = bins;
-    let costs = server.backend().geometry().costs(layout);
-    metrics.describe_layout(costs.keys, costs.stored_bytes, scan);
-    let window = settings.spec.window_us.map_or(scan, Duration::from_micros);
-    let best = server.backend().batch_requests_best().max(1);
-    let limits = QueueLimits {
-        window,
-        batch_queries_max: settings.spec.batch_bags_max.unwrap_or(best),
-        queue_queries_max: settings.spec.queue_bags_max,
-    };
-    tracing::info!(
-        version = %layout.version(),
-        keys = costs.keys,
-        comm_bytes = costs.comm_bytes,
-        map_bytes = costs.map_bytes,
-        backend = server.backend().description(),
-        scan_us = scan.as_micros() as u64,
-        window_us = window.as_micros() as u64,
-        batch_bags_max = limits.batch_queries_max,
-        "serving bags by the table's layout"
-    );
-    let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.bag_passes.clone() };
-    let scheduler = Scheduler::start(Arc::new(server.clone()), spec)?;
-    Ok(Bags::new(server, layout, settings.prgs.clone(), window, scheduler))
-}
-
 /// Raises the number of files that this process may have open to what it is allowed at most.
 /// Returns that number.
 pub fn raise_file_limit() -> u64 {
@@ -351,6 +222,15 @@ pub fn raise_file_limit() -> u64 {
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum.unwrap_or(u64::MAX),
         Err(_) => limit.current.unwrap_or(u64::MAX),
+    }
+}
+
+/// Tells a load, when dropped, that nobody waits for it any more: a runtime waits for its threads.
+struct Abandon(Arc<AtomicBool>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -370,12 +250,13 @@ async fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     Ok((listener, bound))
 }
 
-async fn set_health(health: &HealthReporter, status: ServingStatus) {
+async fn set_health(health: &HealthReporter, service: &str, status: ServingStatus) {
     health.set_service_status("", status).await;
-    health.set_service_status(SERVICE, status).await;
+    health.set_service_status(service, status).await;
 }
 
-const SERVICE: &str = "hushtable.v1.PrivateLookup";
+/// What servers call themselves.
+pub(crate) const SOFTWARE: &str = concat!("hushtable/", env!("CARGO_PKG_VERSION"));
 /// A health request holds a service's name.
 const HEALTH_BYTES_MAX: usize = 1024;
 const WATCH_GRACE: Duration = Duration::from_millis(50);

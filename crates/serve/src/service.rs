@@ -1,21 +1,21 @@
 //! The methods of `PrivateLookup`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_pir::dpf::{self, Group, Key};
 use tonic::{Request, Response, Status};
 
+use crate::admission::Admission;
 use crate::bags::{Bags, LayoutStream};
 use crate::budget::Reservation;
+use crate::door::Service;
 use crate::info::version_from_wire;
-use crate::schedule::{Answered, Scheduler, Unanswered};
+use crate::schedule::{Answered, Scheduler};
 use crate::wire::private_lookup_server::PrivateLookup;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{LayoutRequest, TableInfoReply, TableInfoRequest};
-use crate::{KeyDefect, Refusal, TableInfo};
+use crate::{KeyDefect, Limit, Refusal, TableInfo};
 
 pub(crate) struct LookupService {
     server: dpf::Server,
@@ -24,7 +24,7 @@ pub(crate) struct LookupService {
     version: Bytes,
     scheduler: Scheduler<dpf::Server>,
     bags: Option<Bags>,
-    draining: AtomicBool,
+    admission: Admission,
 }
 
 impl LookupService {
@@ -36,33 +36,18 @@ impl LookupService {
     ) -> Arc<Self> {
         let version = Bytes::copy_from_slice(server.version().as_bytes());
         let info_reply = TableInfoReply::from(&info);
-        let draining = AtomicBool::new(false);
-        Arc::new(Self { server, info, info_reply, version, scheduler, bags, draining })
-    }
-
-    /// Refuses requests from now on.
-    pub fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
-    /// How long a client waits before it asks a server without room for bytes again: a pass frees
-    /// some.
-    pub fn retry_after(&self) -> Duration {
-        self.info.window.max(Duration::from_millis(1))
+        let admission = Admission::new(info.window);
+        Arc::new(Self { server, info, info_reply, version, scheduler, bags, admission })
     }
 
     /// What answers bags, unless the server is about to stop or its table has no layout.
     fn bags(&self) -> Result<&Bags, Refusal> {
-        match self.draining.load(Ordering::Relaxed) {
-            true => Err(Refusal::Draining),
-            false => self.bags.as_ref().ok_or(Refusal::NoLayout),
-        }
+        self.admission.check_open()?;
+        self.bags.as_ref().ok_or(Refusal::NoLayout)
     }
 
     fn accept(&self, request: &AnswerRequest) -> Result<Vec<Key>, Refusal> {
-        if self.draining.load(Ordering::Relaxed) {
-            return Err(Refusal::Draining);
-        }
+        self.admission.check_open()?;
         let found = version_from_wire(&request.table_version)
             .map_err(|_| Refusal::BadVersion { bytes: request.table_version.len() })?;
         let expected = self.server.version();
@@ -103,25 +88,24 @@ impl LookupService {
         let keys = self.accept(&request)?;
         // The wire's bytes are not needed any more; the parsed keys are counted in their place.
         drop(request);
-        if let Some(reservation) = reservation {
-            let bytes = keys.len() * self.info.shape.row_bytes();
-            let retry_after = self.retry_after();
-            reservation.grow(bytes).map_err(|limit| Refusal::Busy { limit, retry_after })?;
-        }
-        let Answered { answers, queued, answering } =
-            self.scheduler.answer(keys).await.map_err(|error| match error {
-                Unanswered::Busy { retry_after, .. } => {
-                    Refusal::Busy { limit: crate::Limit::QueueKeys, retry_after }
-                }
-                Unanswered::Closed => Refusal::Draining,
-                Unanswered::Failed => Refusal::Backend,
-            })?;
+        self.admission.hold(reservation, keys.len() * self.info.shape.row_bytes())?;
+        let Answered { answers, queued, answering } = self
+            .scheduler
+            .answer(keys)
+            .await
+            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueKeys))?;
         Ok(AnswerReply {
             table_version: self.version.clone(),
             answers: answers.into(),
             queue_us: queued.as_micros() as u64,
             answer_us: answering.as_micros() as u64,
         })
+    }
+}
+
+impl Service for LookupService {
+    fn admission(&self) -> &Admission {
+        &self.admission
     }
 }
 
@@ -153,7 +137,7 @@ impl PrivateLookup for LookupService {
     ) -> Result<Response<LayoutStream>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         self.bags()
-            .and_then(|bags| bags.layout(reservation.as_deref(), self.retry_after()))
+            .and_then(|bags| bags.layout(reservation.as_deref(), &self.admission))
             .map(Response::new)
             .map_err(|refusal| refusal.to_status())
     }
@@ -165,8 +149,7 @@ impl PrivateLookup for LookupService {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let answered = match self.bags() {
             Ok(bags) => {
-                let retry_after = self.retry_after();
-                bags.answer(request.into_inner(), reservation.as_deref(), retry_after).await
+                bags.answer(request.into_inner(), reservation.as_deref(), &self.admission).await
             }
             Err(refusal) => Err(refusal),
         };

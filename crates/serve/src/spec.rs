@@ -90,6 +90,57 @@ pub struct ServerSpec {
     pub prgs: Vec<String>,
 }
 
+/// What a server's connections may take: the part of its spec that every scheme shares. Fields that
+/// are not given have their defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct NetworkSpec {
+    /// As in [`ServerSpec`].
+    pub addr: SocketAddr,
+    /// As in [`ServerSpec`].
+    pub metrics_addr: Option<SocketAddr>,
+    /// As in [`ServerSpec`].
+    pub tls: Option<TlsSpec>,
+    /// As in [`ServerSpec`].
+    pub insecure: bool,
+    /// As in [`ServerSpec`].
+    pub io_threads: usize,
+    /// As in [`ServerSpec`].
+    pub inflight_bytes_max: usize,
+    /// As in [`ServerSpec`].
+    pub connections_max: usize,
+    /// As in [`ServerSpec`].
+    pub streams_per_connection_max: u32,
+    /// As in [`ServerSpec`].
+    pub handshake_ms_max: u64,
+    /// As in [`ServerSpec`].
+    pub keep_alive_ms: u64,
+    /// As in [`ServerSpec`].
+    pub request_ms_max: u64,
+    /// As in [`ServerSpec`].
+    pub drain_ms_max: u64,
+}
+
+impl Default for NetworkSpec {
+    fn default() -> Self {
+        Self {
+            addr: default_addr(),
+            metrics_addr: default_metrics_addr(),
+            tls: None,
+            insecure: false,
+            io_threads: default_io_threads(),
+            inflight_bytes_max: default_inflight_bytes_max(),
+            connections_max: default_connections_max(),
+            streams_per_connection_max: default_streams_per_connection_max(),
+            handshake_ms_max: default_handshake_ms_max(),
+            keep_alive_ms: default_keep_alive_ms(),
+            request_ms_max: default_request_ms_max(),
+            drain_ms_max: default_drain_ms_max(),
+        }
+    }
+}
+
 /// The PEM files of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,15 +183,29 @@ impl ServerSpec {
             prgs: default_prgs(),
         }
     }
+
+    fn network(&self) -> NetworkSpec {
+        NetworkSpec {
+            addr: self.addr,
+            metrics_addr: self.metrics_addr,
+            tls: self.tls.clone(),
+            insecure: self.insecure,
+            io_threads: self.io_threads,
+            inflight_bytes_max: self.inflight_bytes_max,
+            connections_max: self.connections_max,
+            streams_per_connection_max: self.streams_per_connection_max,
+            handshake_ms_max: self.handshake_ms_max,
+            keep_alive_ms: self.keep_alive_ms,
+            request_ms_max: self.request_ms_max,
+            drain_ms_max: self.drain_ms_max,
+        }
+    }
 }
 
-/// A checked [`ServerSpec`], with what follows from it and the table's shape.
-pub(crate) struct Settings {
-    pub spec: ServerSpec,
+/// A checked [`NetworkSpec`].
+pub(crate) struct Network {
+    pub spec: NetworkSpec,
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    pub prgs: Vec<PrgKind>,
-    pub keys_per_request_max: usize,
-    pub request_bytes_max: usize,
     pub connection_bytes_max: usize,
     pub handshake_max: Duration,
     pub keep_alive: Duration,
@@ -148,27 +213,51 @@ pub(crate) struct Settings {
     pub drain_max: Duration,
 }
 
-impl Settings {
-    /// Checks `spec` for a server of `table`.
-    pub fn check(spec: ServerSpec, table: &Table) -> Result<Self, Error> {
+impl Network {
+    /// Checks `spec` for a server that may hold `whole` bytes for one request.
+    pub fn check(spec: NetworkSpec, whole: usize) -> Result<Self, Error> {
         if !spec.addr.ip().is_loopback() && spec.tls.is_none() && !spec.insecure {
             return Err(Error::Exposed { addr: spec.addr });
         }
-        let batch_keys_max = spec.batch_keys_max.unwrap_or(1);
-        within("threads", spec.threads, 0..=4096)?;
         within("io_threads", spec.io_threads, 1..=64)?;
-        within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
-        within("queue_keys_max", spec.queue_keys_max, 1..=KEYS_MAX)?;
-        within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
-        within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
         within("connections_max", spec.connections_max, 1..=1 << 20)?;
         let streams = spec.streams_per_connection_max as usize;
         within("streams_per_connection_max", streams, 1..=1 << 16)?;
-        within_u64("window_us", spec.window_us.unwrap_or(0), 0..=60_000_000)?;
         within_u64("handshake_ms_max", spec.handshake_ms_max, 1..=600_000)?;
         within_u64("keep_alive_ms", spec.keep_alive_ms, 1..=3_600_000)?;
         within_u64("request_ms_max", spec.request_ms_max, 1..=3_600_000)?;
         within_u64("drain_ms_max", spec.drain_ms_max, 0..=3_600_000)?;
+        within("inflight_bytes_max", spec.inflight_bytes_max, whole..=1 << 40)?;
+        Ok(Self {
+            tls: spec.tls.as_ref().map(tls::server_config).transpose()?,
+            connection_bytes_max: (spec.inflight_bytes_max / 4).max(whole),
+            handshake_max: Duration::from_millis(spec.handshake_ms_max),
+            keep_alive: Duration::from_millis(spec.keep_alive_ms),
+            request_max: Duration::from_millis(spec.request_ms_max),
+            drain_max: Duration::from_millis(spec.drain_ms_max),
+            spec,
+        })
+    }
+}
+
+/// A checked [`ServerSpec`], with what follows from it and the table's shape.
+pub(crate) struct Settings {
+    pub spec: ServerSpec,
+    pub prgs: Vec<PrgKind>,
+    pub keys_per_request_max: usize,
+    pub request_bytes_max: usize,
+}
+
+impl Settings {
+    /// Checks `spec` for a server of `table`.
+    pub fn check(spec: ServerSpec, table: &Table) -> Result<(Self, Network), Error> {
+        let batch_keys_max = spec.batch_keys_max.unwrap_or(1);
+        within("threads", spec.threads, 0..=4096)?;
+        within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
+        within("queue_keys_max", spec.queue_keys_max, 1..=KEYS_MAX)?;
+        within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
+        within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
+        check_window(spec.window_us)?;
 
         let prgs = parse_prgs(&spec.prgs)?;
         let row_bytes = table.row_bytes();
@@ -189,21 +278,13 @@ impl Settings {
             request_bytes_max = request_bytes_max.max(bag_bytes);
             whole = whole.max(bag_bytes + bags::held_bytes(&geometry)).max(bags::STREAM_BYTES);
         }
-        within("inflight_bytes_max", spec.inflight_bytes_max, whole..=1 << 40)?;
-
-        Ok(Self {
-            tls: spec.tls.as_ref().map(tls::server_config).transpose()?,
-            prgs,
-            keys_per_request_max,
-            request_bytes_max,
-            connection_bytes_max: (spec.inflight_bytes_max / 4).max(whole),
-            handshake_max: Duration::from_millis(spec.handshake_ms_max),
-            keep_alive: Duration::from_millis(spec.keep_alive_ms),
-            request_max: Duration::from_millis(spec.request_ms_max),
-            drain_max: Duration::from_millis(spec.drain_ms_max),
-            spec,
-        })
+        let network = Network::check(spec.network(), whole)?;
+        Ok((Self { prgs, keys_per_request_max, request_bytes_max, spec }, network))
     }
+}
+
+pub(crate) fn check_window(window_us: Option<u64>) -> Result<(), Error> {
+    within_u64("window_us", window_us.unwrap_or(0), 0..=60_000_000)
 }
 
 fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
@@ -220,7 +301,7 @@ fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
     Ok(prgs)
 }
 
-fn within(
+pub(crate) fn within(
     name: &'static str,
     value: usize,
     range: std::ops::RangeInclusive<usize>,

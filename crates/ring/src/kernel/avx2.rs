@@ -5,6 +5,9 @@ use std::arch::x86_64::*;
 use super::float::{self, Floats};
 use crate::{Modulus, NttTable};
 
+/// Elements that [`inner_product`] takes at once.
+pub(super) const LANES: usize = 8;
+
 /// Only the functions below make one: they enable what the intrinsics need, and everything is
 /// inlined into them.
 #[derive(Clone, Copy)]
@@ -139,4 +142,50 @@ pub(super) fn scale_assign(modulus: Modulus, x: &mut [u64], w: u64) {
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn split(modulus: Modulus, x: &mut [u64], y: &mut [u64], w: &[u64]) {
     float::split::<Avx2>(modulus, x, y, w);
+}
+
+/// Whole vectors' sums of up to 256 products, in halves of 26 bits: those of 52, 53 and 52 bits.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn inner_product(modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [u64]) {
+    const VECTORS: usize = 2;
+    let length = out.len();
+    assert!(xs.len() == ys.len() && length.is_multiple_of(4 * VECTORS));
+    assert!(xs.iter().chain(ys).all(|values| values.len() == length));
+    let half = _mm256_set1_epi64x((1 << 26) - 1);
+    let sum = float::Sum::<Avx2>::new(modulus);
+    for start in (0..length).step_by(4 * VECTORS) {
+        let mut low = [_mm256_setzero_si256(); VECTORS];
+        let (mut middle, mut high) = (low, low);
+        for (x, y) in xs.iter().zip(ys) {
+            for i in 0..VECTORS {
+                // SAFETY: every slice has `length` elements.
+                let (x, y) = unsafe {
+                    (
+                        _mm256_loadu_si256(x.as_ptr().add(start + 4 * i).cast()),
+                        _mm256_loadu_si256(y.as_ptr().add(start + 4 * i).cast()),
+                    )
+                };
+                let (x0, x1) = (_mm256_and_si256(x, half), _mm256_srli_epi64::<26>(x));
+                let (y0, y1) = (_mm256_and_si256(y, half), _mm256_srli_epi64::<26>(y));
+                low[i] = _mm256_add_epi64(low[i], _mm256_mul_epu32(x0, y0));
+                let cross = _mm256_add_epi64(_mm256_mul_epu32(x0, y1), _mm256_mul_epu32(x1, y0));
+                middle[i] = _mm256_add_epi64(middle[i], cross);
+                high[i] = _mm256_add_epi64(high[i], _mm256_mul_epu32(x1, y1));
+            }
+        }
+        for i in 0..VECTORS {
+            let middle = _mm256_add_epi64(middle[i], _mm256_srli_epi64::<26>(low[i]));
+            let high = _mm256_add_epi64(high[i], _mm256_srli_epi64::<26>(middle));
+            let low = _mm256_and_si256(low[i], half);
+            let low = _mm256_or_si256(low, _mm256_slli_epi64::<26>(_mm256_and_si256(middle, half)));
+            let words = [_mm256_srli_epi64::<26>(high), _mm256_and_si256(high, half), low];
+            let words = words.map(|word| {
+                let mut lanes = [0; 4];
+                // SAFETY: 32 bytes.
+                unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), word) };
+                lanes
+            });
+            sum.reduce(&words, &mut out[start + 4 * i..][..4]);
+        }
+    }
 }

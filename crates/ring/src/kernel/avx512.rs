@@ -343,68 +343,82 @@ fn decompose_limbs<const LIMBS: usize>(
     }
     let mask = _mm512_set1_epi64((1 << 52) - 1);
     let half = wide(garner.product / 2);
-    let offset = wide(garner.offset);
-    // Two's complement: the low word's borrow is the high word's.
+    let offset = wide(gadget.offset());
     let product = wide(garner.product);
     let base_bits = gadget.base_bits();
     let digit_mask = _mm512_set1_epi64((1 << base_bits) - 1);
     let digit_half = _mm512_set1_epi64(1 << (base_bits - 1));
-    for start in (0..degree).step_by(LANES) {
-        let mut v = [_mm512_setzero_si512(); LIMBS];
-        let mut x = Wide { high: v[0], low: v[0] };
-        for i in 0..LIMBS {
-            // SAFETY: `start` + LANES is at most the degree, and `values` has LIMBS of it.
-            v[i] = unsafe { _mm512_loadu_si512(values.as_ptr().add(i * degree + start).cast()) };
-            if i == 0 {
-                x.low = v[0];
-                continue;
+    // Eight vectors are composed, then cut digit by digit: lines of one row are written in a row.
+    const VECTORS: usize = 8;
+    let mut composed = [Wide { high: mask, low: mask }; VECTORS];
+    for first in (0..degree).step_by(VECTORS * LANES) {
+        let count = VECTORS.min((degree - first) / LANES);
+        for (index, to) in composed[..count].iter_mut().enumerate() {
+            let start = first + LANES * index;
+            let mut v = [_mm512_setzero_si512(); LIMBS];
+            let mut x = Wide { high: v[0], low: v[0] };
+            for i in 0..LIMBS {
+                // SAFETY: `start` + LANES is at most the degree, and `values` has LIMBS of it.
+                v[i] =
+                    unsafe { _mm512_loadu_si512(values.as_ptr().add(i * degree + start).cast()) };
+                if i == 0 {
+                    x.low = v[0];
+                    continue;
+                }
+                let mut below = lanes[i].times(v[i - 1], splat(garner.steps[i][i]));
+                for j in (0..i - 1).rev() {
+                    let digit = lanes[i].times(v[j], splat(garner.steps[i][i]));
+                    below = lanes[i].add(lanes[i].times(below, splat(garner.steps[i][j])), digit);
+                }
+                v[i] = lanes[i].times(lanes[i].sub(v[i], below), splat(garner.inverses[i]));
+                let radix = wide(garner.radices[i]);
+                x.low = _mm512_madd52lo_epu64(x.low, v[i], radix.low);
+                x.high = _mm512_madd52hi_epu64(x.high, v[i], radix.low);
+                if i > 1 {
+                    x.high = _mm512_add_epi64(x.high, _mm512_mullo_epi64(v[i], radix.high));
+                }
             }
-            let mut below = lanes[i].times(v[i - 1], splat(garner.steps[i][i]));
-            for j in (0..i - 1).rev() {
-                let digit = lanes[i].times(v[j], splat(garner.steps[i][i]));
-                below = lanes[i].add(lanes[i].times(below, splat(garner.steps[i][j])), digit);
-            }
-            v[i] = lanes[i].times(lanes[i].sub(v[i], below), splat(garner.inverses[i]));
-            let radix = wide(garner.radices[i]);
-            x.low = _mm512_madd52lo_epu64(x.low, v[i], radix.low);
-            x.high = _mm512_madd52hi_epu64(x.high, v[i], radix.low);
-            if i > 1 {
-                x.high = _mm512_add_epi64(x.high, _mm512_mullo_epi64(v[i], radix.high));
-            }
+            let carry = _mm512_srli_epi64::<52>(x.low);
+            x = Wide { high: _mm512_add_epi64(x.high, carry), low: _mm512_and_si512(x.low, mask) };
+            // Above Q / 2 the difference is negative; Q is taken off there, and the offset added.
+            let borrow = _mm512_srai_epi64::<63>(_mm512_sub_epi64(half.low, x.low));
+            let above = _mm512_sub_epi64(_mm512_add_epi64(half.high, borrow), x.high);
+            let above = _mm512_movepi64_mask(above);
+            let low = _mm512_add_epi64(x.low, offset.low);
+            let low = _mm512_mask_sub_epi64(low, above, low, product.low);
+            let high = _mm512_add_epi64(x.high, offset.high);
+            let high = _mm512_mask_sub_epi64(high, above, high, product.high);
+            *to = Wide {
+                high: _mm512_add_epi64(high, _mm512_srai_epi64::<52>(low)),
+                low: _mm512_and_si512(low, mask),
+            };
         }
-        // Above Q / 2 the difference is negative; Q is taken off there, and the offset added.
-        let carry = _mm512_srli_epi64::<52>(x.low);
-        x = Wide { high: _mm512_add_epi64(x.high, carry), low: _mm512_and_si512(x.low, mask) };
-        let borrow = _mm512_srai_epi64::<63>(_mm512_sub_epi64(half.low, x.low));
-        let above = _mm512_sub_epi64(_mm512_add_epi64(half.high, borrow), x.high);
-        let above = _mm512_movepi64_mask(above);
-        let low = _mm512_add_epi64(x.low, offset.low);
-        let low = _mm512_mask_sub_epi64(low, above, low, product.low);
-        let high = _mm512_add_epi64(x.high, offset.high);
-        let high = _mm512_mask_sub_epi64(high, above, high, product.high);
-        let high = _mm512_add_epi64(high, _mm512_srai_epi64::<52>(low));
-        let low = _mm512_and_si512(low, mask);
         for digit in 0..gadget.digits() {
-            let weight = gadget.weight_bits(digit);
-            let shifted = if weight < 52 {
-                _mm512_or_si512(
-                    _mm512_sll_epi64(high, _mm_cvtsi32_si128(52 - weight as i32)),
-                    _mm512_srl_epi64(low, _mm_cvtsi32_si128(weight as i32)),
-                )
-            } else {
-                _mm512_sra_epi64(high, _mm_cvtsi32_si128(weight as i32 - 52))
-            };
-            let d = if digit + 1 == gadget.digits() {
-                shifted
-            } else {
-                _mm512_sub_epi64(_mm512_and_si512(shifted, digit_mask), digit_half)
-            };
+            let weight = gadget.weight_bits(digit) as i32;
+            let is_last = digit + 1 == gadget.digits();
+            let (left, right) = (_mm_cvtsi32_si128(52 - weight), _mm_cvtsi32_si128(weight));
+            let beyond = _mm_cvtsi32_si128(weight - 52);
+            let mut cut = [mask; VECTORS];
+            for (x, to) in composed[..count].iter().zip(&mut cut) {
+                let shifted = if weight < 52 {
+                    _mm512_or_si512(_mm512_sll_epi64(x.high, left), _mm512_srl_epi64(x.low, right))
+                } else {
+                    _mm512_sra_epi64(x.high, beyond)
+                };
+                *to = if is_last {
+                    shifted
+                } else {
+                    _mm512_sub_epi64(_mm512_and_si512(shifted, digit_mask), digit_half)
+                };
+            }
             for (limb, lanes) in lanes.iter().enumerate() {
-                // Negative digits are huge numbers: the lesser is the residue.
-                let residue = _mm512_min_epu64(d, _mm512_add_epi64(d, lanes.q));
-                let at = (digit * LIMBS + limb) * degree + start;
-                // SAFETY: `out` has LIMBS · degree elements for each digit.
-                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(at).cast(), residue) };
+                for (index, d) in cut[..count].iter().enumerate() {
+                    // Negative digits are huge numbers: the lesser is the residue.
+                    let residue = _mm512_min_epu64(*d, _mm512_add_epi64(*d, lanes.q));
+                    let at = (digit * LIMBS + limb) * degree + first + LANES * index;
+                    // SAFETY: `out` has LIMBS · degree elements for each digit.
+                    unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(at).cast(), residue) };
+                }
             }
         }
     }

@@ -334,3 +334,36 @@ pub(super) fn split<F: Floats>(modulus: Modulus, xs: &mut [u64], ys: &mut [u64],
     }
     mul_assign::<F>(modulus, ys, ws);
 }
+
+/// The reduction of sums in words of 26 and 52 bits: high · 2^78 + middle · 2^52 + low.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Sum<F> {
+    field: Field<F>,
+    high: (F, F),
+    middle: (F, F),
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<F: Floats> Sum<F> {
+    #[inline(always)]
+    pub(super) fn new(modulus: Modulus) -> Self {
+        let field = Field::new(modulus);
+        let power = |bits: u32| field.factor(F::splat(modulus.reduce_u128(1 << bits) as f64));
+        Self { field, high: power(78), middle: power(52) }
+    }
+
+    /// The sum of the three words in each lane: below 2^52, 2^26 and 2^52.
+    #[inline(always)]
+    pub(super) fn reduce(&self, [high, middle, low]: &[[u64; 4]; 3], out: &mut [u64]) {
+        assert!(out.len() == F::LANES && F::LANES <= 4);
+        // SAFETY: four integers are read, and LANES written. Products are up to q · (1/2 + 3 · 2^-1)
+        // and q · (1/2 + 2^-25): with what is left of the low word, below 4q, an integer of 2^53.
+        unsafe {
+            let high = self.field.times(F::load_integers(high.as_ptr()), self.high);
+            let middle = self.field.times(F::load_integers(middle.as_ptr()), self.middle);
+            let low = self.field.reduce(F::load_integers(low.as_ptr()));
+            self.field.finish(high.add(middle).add(low)).store_integers(out.as_mut_ptr());
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! The constants with which residues become digits: mixed radix, the centre, the gadget's offset.
+//! The constants with which residues become digits: mixed radix, and its sum.
 
 use crate::crt::Crt;
 use crate::gadget::Gadget;
@@ -23,8 +23,6 @@ pub(super) struct Garner {
     pub radices: [u128; LIMBS_MAX],
     /// Q.
     pub product: u128,
-    /// The gadget's, and the same less Q: what numbers up to Q / 2 and above get.
-    pub offset: u128,
 }
 
 impl Garner {
@@ -50,6 +48,6 @@ impl Garner {
             steps[i][i] = factor(1);
             inverses[i] = factor(crt.inverses()[i]);
         }
-        Some(Self { limbs, steps, inverses, radices, product, offset: gadget.offset() })
+        Some(Self { limbs, steps, inverses, radices, product })
     }
 }

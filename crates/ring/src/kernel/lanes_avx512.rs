@@ -1,5 +1,7 @@
 //! Arithmetic modulo one prime in the eight lanes of an AVX-512 register, by IFMA's 52-bit products.
 
+#![allow(clippy::needless_range_loop, reason = "registers side by side, by number")]
+
 use std::arch::x86_64::*;
 
 use crate::Modulus;

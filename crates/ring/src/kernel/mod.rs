@@ -2,7 +2,7 @@
 //!
 //! [`portable`] is the specification; every other file computes the same numbers, and `check` holds
 //! it to that. `avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
-//! `neon` doubles (`float`), beside plain integers where the compiler's vectors do (`scalar`).
+//! `neon` doubles (`float`), beside digits in plain integers (`scalar`).
 
 #![allow(unsafe_code, reason = "SIMD intrinsics")]
 
@@ -198,8 +198,11 @@ impl Kernel {
             Isa::Avx512Ifma if whole(out) && modulus.bits() >= SUM_BITS_MIN => unsafe {
                 avx512::inner_product(modulus, xs, ys, out);
             },
-            Isa::Portable => portable::inner_product(modulus, xs, ys, out),
-            _ if modulus.bits() >= SUM_BITS_MIN => scalar::inner_product(modulus, xs, ys, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 if out.len().is_multiple_of(avx2::LANES) => unsafe {
+                avx2::inner_product(modulus, xs, ys, out);
+            },
             _ => portable::inner_product(modulus, xs, ys, out),
         }
     }
@@ -276,5 +279,6 @@ fn whole(values: &[u64]) -> bool {
     values.len().is_multiple_of(avx512::LANES)
 }
 
-/// Below, the estimate of a quotient would see no bits.
+/// Least bits of a modulus for AVX-512's sums: below, the estimate of their quotient errs by more.
+#[cfg(target_arch = "x86_64")]
 const SUM_BITS_MIN: u32 = 5;

@@ -337,7 +337,7 @@ unsafe fn inverse_root<const WIDE: bool>(
 ) {
     let last = [
         (table.degree_inverse, table.degree_inverse_shoup),
-        (table.last_inverse_root, table.last_inverse_root_shoup),
+        (table.last_inverse_root, table.modulus().shoup(table.last_inverse_root)),
     ];
     let last =
         last.map(|(w, shoup)| (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64)));

@@ -1,7 +1,6 @@
-//! Digits and sums of products without division, for machines whose vectors do not multiply widely.
+//! Digits without division, for machines whose vectors do not multiply widely.
 
 use super::garner::{Garner, LIMBS_MAX};
-use crate::Modulus;
 use crate::crt::Crt;
 use crate::gadget::Gadget;
 
@@ -44,25 +43,5 @@ pub(super) fn decompose(
                 out[(digit * limbs + limb) * degree + index] = modulus.from_signed(d);
             }
         }
-    }
-}
-
-/// As [`portable`](super::portable::inner_product), in constant time.
-pub(super) fn inner_product(modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [u64]) {
-    // Numbers below 2^26 times 2^78 and 2^52, and one below 2^52: below 2^86 together.
-    let shift = |bits: u32| ((1u128 << bits) % u128::from(modulus.value())) as u64;
-    let (high, middle) = (shift(78), shift(52));
-    let drop = modulus.bits() - 4;
-    let reciprocal = ((1u128 << (52 + drop)) / u128::from(modulus.value())) as u64;
-    let mask = |bits: u32| (1u128 << bits) - 1;
-    for (index, out) in out.iter_mut().enumerate() {
-        let products = xs.iter().zip(ys).map(|(x, y)| u128::from(x[index]) * u128::from(y[index]));
-        let sum: u128 = products.sum();
-        let folded = (sum >> 78) * u128::from(high)
-            + (sum >> 52 & mask(26)) * u128::from(middle)
-            + (sum & mask(52));
-        let estimate = (((folded >> drop) * u128::from(reciprocal)) >> 52) as u64;
-        let rest = (folded as u64).wrapping_sub(estimate.wrapping_mul(modulus.value()));
-        *out = modulus.correct(rest);
     }
 }

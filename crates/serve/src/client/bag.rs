@@ -11,7 +11,8 @@ use hushtable_table::layout::{Layout, Plan, Planner};
 use hushtable_table::{Shape, ShapeError, Version};
 use tokio::time::Instant;
 
-use super::{LookupClient, LookupStats, Session, decode, is_version_change};
+use super::session::Patience;
+use super::{LookupClient, LookupStats, RowFormat, Session, is_version_change};
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
 use crate::info::version_from_wire;
@@ -51,7 +52,7 @@ pub struct Bag {
     pub keys: usize,
     /// What it cost.
     pub stats: LookupStats,
-    info: TableInfo,
+    format: RowFormat,
 }
 
 impl Bag {
@@ -60,7 +61,7 @@ impl Bag {
     /// # Errors
     /// [`Error::Rows`] for bytes that are no numbers of the table's type.
     pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
-        decode(&self.info, &self.rows)
+        self.format.decode(&self.rows)
     }
 }
 
@@ -140,12 +141,12 @@ impl LookupClient {
     /// [`Error::Reply`] for what servers do.
     pub async fn fetch_bag(&self, ids: &[u64]) -> Result<Bag, Error> {
         let started = Instant::now();
-        let deadline = started + self.lookup_max;
+        let patience = self.patience(started);
         let session = self.session();
-        let mut bag = match self.fetch_bag_once(&session, ids, deadline).await {
+        let mut bag = match self.fetch_bag_once(&session, ids, patience).await {
             Err(error) if is_layout_change(&error) => {
                 let session = self.reopen(&session).await?;
-                self.fetch_bag_once(&session, ids, deadline).await?
+                self.fetch_bag_once(&session, ids, patience).await?
             }
             other => other?,
         };
@@ -157,14 +158,14 @@ impl LookupClient {
         &self,
         session: &Session,
         ids: &[u64],
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<Bag, Error> {
         let Inference { planner, client } = self.inference(&session.bags)?;
         let plan = planner.plan_vartime(ids, random_u64()?)?;
         let (mut request, pending) = client.query(&plan)?;
         let geometry = client.geometry();
         let ask = |peer, keys: &mut Vec<u8>| {
-            self.ask_bag(peer, geometry, Bytes::from(std::mem::take(keys)), deadline)
+            self.ask_bag(peer, geometry, Bytes::from(std::mem::take(keys)), patience)
         };
         let (left, right) = tokio::try_join!(
             ask(&self.left, &mut request.left),
@@ -186,7 +187,8 @@ impl LookupClient {
         let Plan { found, dropped, .. } = plan;
         let kept = found.iter().map(Option::is_some).collect();
         let keys = geometry.keys();
-        Ok(Bag { rows, kept, dropped, keys, stats, info: session.info.clone() })
+        let format = RowFormat::of(&session.info);
+        Ok(Bag { rows, kept, dropped, keys, stats, format })
     }
 
     async fn ask_bag(
@@ -194,12 +196,12 @@ impl LookupClient {
         peer: &Peer,
         geometry: &Geometry,
         keys: Bytes,
-        deadline: Instant,
+        patience: Patience,
     ) -> Result<AskedBag, Error> {
         let version = Bytes::copy_from_slice(geometry.version().as_bytes());
         let answer_bytes = geometry.answer_bytes();
         let ask = |limit| peer.answer_bags(version.clone(), keys.clone(), answer_bytes, limit);
-        let (reply, retries) = self.until_answered(deadline, ask).await?;
+        let (reply, retries) = patience.until_answered(ask).await?;
         let version =
             version_from_wire(&reply.layout_version).map_err(|defect| peer.reply_error(defect))?;
         let sent_bytes = keys.len() as u64 * u64::from(retries + 1);

@@ -2,7 +2,8 @@
 //!
 //! [`queue`] decides, [`Scheduler`] runs passes on a thread of its own. Neither knows what a query
 //! is: [`Answerer`] is the seam. A query of [`hushtable_pir::dpf::Server`] is one key, a query of
-//! [`hushtable_pir::batch::Server`] all keys of one inference.
+//! [`hushtable_pir::batch::Server`] all keys of one inference, a query of
+//! [`hushtable_pir::onion::Server`] one encrypted query with its client's keys.
 
 pub mod queue;
 mod scheduler;
@@ -10,7 +11,7 @@ mod scheduler;
 pub use queue::{Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
 pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
 
-use hushtable_pir::{batch, dpf};
+use hushtable_pir::{batch, dpf, onion};
 
 /// Answers batches of queries that were checked before.
 pub trait Answerer: Send + Sync + 'static {
@@ -52,5 +53,18 @@ impl Answerer for batch::Server {
 
     fn answer(&self, bags: &[batch::BatchKeys], answers: &mut [u8]) -> Result<(), Self::Error> {
         Self::answer(self, bags, answers)
+    }
+}
+
+impl Answerer for onion::Server {
+    type Query = onion::Asked;
+    type Error = onion::Error;
+
+    fn answer_bytes(&self) -> usize {
+        self.backend().geometry().response_bytes()
+    }
+
+    fn answer(&self, queries: &[onion::Asked], responses: &mut [u8]) -> Result<(), Self::Error> {
+        Self::answer(self, queries, responses)
     }
 }

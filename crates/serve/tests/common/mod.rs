@@ -10,7 +10,9 @@ use std::time::Duration;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
-use hushtable_serve::{ClientSpec, EndpointSpec, Error, Server, ServerSpec, TlsSpec};
+use hushtable_serve::{
+    BoundServer, ClientSpec, EndpointSpec, Error, OnionServer, Server, ServerSpec, TlsSpec,
+};
 use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::{DType, Table};
 use rand::{RngExt, SeedableRng};
@@ -81,9 +83,26 @@ pub struct Running {
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
+/// A server of either scheme.
+pub trait Startable: Send + 'static {
+    fn bind(self) -> impl Future<Output = Result<BoundServer, Error>>;
+}
+
+impl Startable for Server {
+    fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
+        self.bind()
+    }
+}
+
+impl Startable for OnionServer {
+    fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
+        self.bind()
+    }
+}
+
 impl Running {
     /// Starts `server` and waits until it answers.
-    pub fn start(server: Server) -> Self {
+    pub fn start(server: impl Startable) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (bound, addrs) = mpsc::channel();
         let thread = std::thread::spawn(move || {
