@@ -21,7 +21,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._native import __version__
-from ._types import Bag, Damage, LayoutInfo, LookupStats, PartInfo, TableInfo, VerifyReport
+from ._types import (
+    Bag,
+    Damage,
+    LayoutInfo,
+    LookupStats,
+    OnionInfo,
+    PartInfo,
+    PreparedInfo,
+    TableInfo,
+    VerifyReport,
+)
 from .client import AsyncClient, Client, TlsConfig, connect, connect_async
 from .errors import (
     ConfigError,
@@ -32,6 +42,7 @@ from .errors import (
     LayoutError,
     LayoutMismatch,
     NoLayout,
+    PreparedError,
     ProtocolError,
     ServerBusy,
     ServerError,
@@ -41,6 +52,7 @@ from .errors import (
     TableError,
     TlsError,
     TooManyIds,
+    UnknownKeys,
     VersionMismatch,
 )
 from .server import (
@@ -51,7 +63,7 @@ from .server import (
     make_certificates,
     serve,
 )
-from .table import Table, build_table, verify_table
+from .table import Table, build_table, prepared_path, verify_table
 
 if TYPE_CHECKING:
     from . import nn
@@ -72,7 +84,10 @@ __all__ = [
     "LayoutMismatch",
     "LookupStats",
     "NoLayout",
+    "OnionInfo",
     "PartInfo",
+    "PreparedError",
+    "PreparedInfo",
     "ProtocolError",
     "ServerBusy",
     "ServerError",
@@ -88,6 +103,7 @@ __all__ = [
     "TlsConfig",
     "TlsError",
     "TooManyIds",
+    "UnknownKeys",
     "VerifyReport",
     "VersionMismatch",
     "__version__",
@@ -96,6 +112,7 @@ __all__ = [
     "connect_async",
     "make_certificates",
     "nn",
+    "prepared_path",
     "serve",
     "verify_table",
 ]

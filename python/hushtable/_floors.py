@@ -23,7 +23,7 @@ class Floor:
 
     Attributes:
         seconds: the least time.
-        bound: ``memory``, ``gfni`` or ``vaes``.
+        bound: ``memory``, ``gfni``, ``vaes`` or ``ifma``.
         gb_per_s: read bandwidth that it was reckoned with, if any.
         instruction_ns: time of one 512-bit instruction that it was reckoned with, if any.
     """
@@ -52,6 +52,12 @@ def read_gb_per_s(bytes_: int, threads: int) -> float:
 def instruction_ns() -> tuple[float | None, float | None]:
     """Measured (``vgf2p8affineqb``, ``vaesenc``) of 512 bits, in ns; None below AVX-512."""
     return _native.instruction_ns()
+
+
+@functools.cache
+def multiply_ns() -> float | None:
+    """Measured ``vpmadd52luq`` of 512 bits, in ns; None where the processor has none."""
+    return _native.multiply_ns()
 
 
 def answer_floor(rows: int, row_bytes: int, batch: int, threads: int, keys_per_pass: int) -> Floor:
@@ -84,3 +90,32 @@ def expand_floor(rows: int, group: str) -> Floor | None:
     leaves = -(-rows // ROWS_PER_LEAF[group])
     blocks = 2 * (leaves - 1) + 4 * leaves
     return Floor(blocks * 10 / 4 * aes_round_ns * 1e-9, "vaes", None, aes_round_ns)
+
+
+def row_select_floor(prepared_bytes: int, vectors: int, batch: int, threads: int) -> Floor:
+    """The least time of RowSel for ``batch`` queries.
+
+    The prepared table is read once for all. Each of its ``vectors`` (eight coefficients) is
+    multiplied with two polynomials of each query, by a low and a high half each: four instructions.
+    """
+    gb_per_s = read_gb_per_s(prepared_bytes, threads)
+    memory = prepared_bytes / (gb_per_s * 1e9)
+    one_ns = multiply_ns()
+    if one_ns is not None:
+        product = 4 * vectors * batch * one_ns * 1e-9 / min(threads, cores())
+        if product > memory:
+            return Floor(product, "ifma", gb_per_s, one_ns)
+    return Floor(memory, "memory", gb_per_s, one_ns)
+
+
+def transform_floor(degree: int) -> Floor | None:
+    """The least time of one transform modulo one prime; None without 52-bit multiplications.
+
+    N / 2 · log2 N butterflies, eight at a time, of three multiplications each: the product's two
+    halves' worth, and the quotient's (Harvey, "Faster arithmetic for number-theoretic transforms").
+    """
+    one_ns = multiply_ns()
+    if one_ns is None:
+        return None
+    butterflies = degree // 2 * (degree.bit_length() - 1)
+    return Floor(butterflies / 8 * 3 * one_ns * 1e-9, "ifma", None, one_ns)

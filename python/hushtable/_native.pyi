@@ -12,6 +12,7 @@ __all__ = [
     "Call",
     "Client",
     "Layout",
+    "OnionBench",
     "Profile",
     "Server",
     "Table",
@@ -23,9 +24,15 @@ __all__ = [
     "load_server",
     "log_to_stderr",
     "make_certificates",
+    "multiply_ns",
+    "ntt_seconds",
+    "onion_sizes",
+    "parameter_sets",
     "platforms",
+    "prepare_table",
     "prg_names",
     "read_gb_per_s",
+    "ring_kernel",
     "verify_table",
 ]
 
@@ -132,6 +139,42 @@ class Bench:
     def description(self) -> str: ...
     def answer_seconds(self, batch: int, *, prg: str, seconds: float) -> list[float]: ...
 
+class OnionBench:
+    def __new__(
+        cls,
+        rows: int,
+        row_bytes: int,
+        *,
+        parameters: str,
+        threads: int,
+        levels: int | None,
+        schedule: str | None,
+    ) -> OnionBench: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    def answer_seconds(
+        self, batch: int, seconds: float
+    ) -> tuple[list[tuple[float, float, float, float]], list[tuple[float, float, float]]]: ...
+
+def prepare_table(
+    table: Table,
+    out: Path,
+    *,
+    parameters: str,
+    threads: int,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[int, int, int, bool]: ...
+def onion_sizes(rows: int, row_bytes: int, parameters: str) -> tuple[str, int, int, int, int]: ...
+def parameter_sets() -> list[str]: ...
+def ntt_seconds(
+    degree: int, bits: int, *, is_inverse: bool, seconds: float
+) -> tuple[list[float], str]: ...
+def multiply_ns() -> float | None: ...
+def ring_kernel() -> str: ...
 def build_table(
     source: Path,
     out: Path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -43,8 +44,9 @@ class LookupStats:
 
     Attributes:
         ids: ids asked for.
-        keys: keys sent to each server: what the servers saw.
-        bytes_up: payload bytes sent, to both servers together.
+        keys: keys sent to each server, or queries to the one: what the servers saw.
+        bytes_up: payload bytes sent, to both servers together; to one server its keys included,
+            where this lookup uploaded them.
         bytes_down: payload bytes received, from both servers together.
         seconds: from the call to the rows.
         queue_seconds: the longer of the two servers' waits for a batch.
@@ -60,6 +62,46 @@ class LookupStats:
     queue_seconds: float
     answer_seconds: float
     retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedInfo:
+    """A prepared file: a table in the form in which a single server multiplies it.
+
+    Attributes:
+        path: the file.
+        parameters: the parameter set that it is for.
+        prepared_bytes: bytes of its content.
+        units: units of work that it took; 0 where the file was there already.
+        resumed_units: those of them that an earlier, interrupted run had done.
+        reused: True where a file that fits was there already.
+        seconds: how long it took.
+    """
+
+    path: Path
+    parameters: str
+    prepared_bytes: int
+    units: int
+    resumed_units: int
+    reused: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OnionInfo:
+    """What a lookup from a single server costs, whatever it asks for.
+
+    Attributes:
+        parameters: the parameter set's name.
+        key_bytes: bytes of a client's keys, uploaded once.
+        query_bytes: bytes of the query for one row.
+        response_bytes: bytes of the response to it.
+    """
+
+    parameters: str
+    key_bytes: int
+    query_bytes: int
+    response_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ __all__ = [
     "LayoutError",
     "LayoutMismatch",
     "NoLayout",
+    "PreparedError",
     "ProtocolError",
     "ServerBusy",
     "ServerError",
@@ -25,6 +26,7 @@ __all__ = [
     "TableError",
     "TlsError",
     "TooManyIds",
+    "UnknownKeys",
     "VersionMismatch",
 ]
 
@@ -43,6 +45,10 @@ class TableError(Error):
 
 class DamagedTable(TableError):
     """A bundle whose bytes are not those that were built."""
+
+
+class PreparedError(TableError):
+    """A prepared file that cannot be made or read: damaged, locked, of another table or kind."""
 
 
 class IdOutOfRange(Error, IndexError):
@@ -115,12 +121,22 @@ class KeyFormatError(ProtocolError):
     """A key that a server refused: wrong length, unknown format, another table's domain."""
 
 
+class UnknownKeys(ProtocolError):
+    """A server that does not hold this client's keys, although they were just uploaded.
+
+    A client uploads its keys by itself where a server has lost or dropped them. This is raised
+    where the server drops them again at once: its budget for keys is too small for its clients.
+    """
+
+
 class SwappedServers(ProtocolError, ValueError):
     """``left`` and ``right`` point at the wrong servers, or both at the same one."""
 
 
 class VersionMismatch(ProtocolError):
     """The two servers hold different versions of the table, so their answers do not add up.
+
+    With one server: it answered from another version than the one that was asked.
 
     Attributes:
         left: version on the left server, in hex; empty where it is not known.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,26 @@ import numpy as np
 from . import _native
 from ._bags import FloatArray
 from ._ids import Ids, flatten_ids
-from ._types import Bag, Damage, LayoutInfo, LookupStats, TableInfo, VerifyReport
+from ._types import Bag, Damage, LayoutInfo, LookupStats, PreparedInfo, TableInfo, VerifyReport
 from .errors import ConfigError, NoLayout
 
-__all__ = ["Progress", "Table", "build_table", "verify_table"]
+__all__ = ["PARAMETERS", "Progress", "Table", "build_table", "prepared_path", "verify_table"]
 
 #: Called with the rows done and the rows there are.
 Progress = Callable[[int, int], None]
+
+#: The parameter set that single servers use by default: 128 bits of security.
+PARAMETERS = "n4096_128"
+
+
+def prepared_path(bundle: str | os.PathLike[str], parameters: str = PARAMETERS) -> Path:
+    """Where the prepared file of a bundle is kept by default.
+
+    Beside the bundle, as ``BUNDLE.onion-PARAMETERS.prepared``; beside what a link points to, so
+    that each version behind a moving link keeps its own.
+    """
+    folder = Path(bundle).resolve()
+    return folder.with_name(f"{folder.name}.onion-{parameters}.prepared")
 
 
 class Table:
@@ -27,8 +42,9 @@ class Table:
     Make one with :meth:`from_weight` or :meth:`open`.
     """
 
-    def __init__(self, native: _native.Table) -> None:
+    def __init__(self, native: _native.Table, path: Path | None = None) -> None:
         self._native = native
+        self._path = path
         self._info = TableInfo(*native.facts())
 
     @classmethod
@@ -60,7 +76,8 @@ class Table:
         Raises:
             TableError: no bundle, or one with a damaged manifest or truncated rows.
         """
-        return cls(_native.Table.open(Path(path)))
+        path = Path(path)
+        return cls(_native.Table.open(path), path)
 
     def save(self, path: str | Path) -> None:
         """Writes the table as a bundle at ``path``, replacing an older bundle in one step.
@@ -101,6 +118,41 @@ class Table:
         """
         del max_ids
         return self.rows(ids)
+
+    def prepare(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        parameters: str = PARAMETERS,
+        threads: int = 0,
+        progress: Progress | None = None,
+    ) -> PreparedInfo:
+        """Makes the file that a single server answers from, three to four times the table's bytes.
+
+        The file takes its place once it is whole. Interrupted (Ctrl-C, an error that ``progress``
+        raises, a killed process), what is done stays in ``OUT.partial`` and ``OUT.journal``, and
+        the next call goes on from there. A file that fits the table already is left as it is.
+
+        Args:
+            out: the file to make; by default beside the bundle, see :func:`prepared_path`.
+            parameters: ``n4096_128``, or the paper's ``ive_paper``.
+            threads: threads that prepare; 0 for one a core.
+            progress: called with (bytes of the table done, bytes of the table).
+
+        Raises:
+            ConfigError: an unknown parameter set; no ``out`` for a table that is in memory alone.
+            PreparedError: the file is being made by another process, or something else is there.
+            TableError: rows above 32 KiB, or a table that cannot be read.
+        """
+        if out is None and self._path is None:
+            raise ConfigError("a table in memory has no folder to prepare beside: give out=")
+        place = Path(out) if out is not None else prepared_path(self._path or "", parameters)
+        started = time.perf_counter()
+        bytes_, units, resumed, reused = _native.prepare_table(
+            self._native, place, parameters=parameters, threads=threads, progress=progress
+        )
+        seconds = time.perf_counter() - started
+        return PreparedInfo(place, parameters, bytes_, units, resumed, reused, seconds)
 
     @property
     def layout(self) -> LayoutInfo | None:

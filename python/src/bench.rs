@@ -240,7 +240,7 @@ fn report_fields<'py>(py: Python<'py>, report: &LoadReport) -> PyResult<Bound<'p
 }
 
 /// Times `run` until `seconds` have passed, three times at least; the first, cold, is not counted.
-fn repeat(
+pub(crate) fn repeat(
     py: Python<'_>,
     seconds: f64,
     mut run: impl FnMut() -> Result<(), Failure> + Send,

@@ -1,6 +1,7 @@
 //! Rust errors to the classes of `hushtable.errors`.
 
 use hushtable_pir::Error as PirError;
+use hushtable_pir::onion::Error as OnionError;
 use hushtable_serve::{Error as ServeError, Refusal};
 use hushtable_table::layout::LayoutError;
 use pyo3::prelude::*;
@@ -172,6 +173,36 @@ impl From<PirError> for Failure {
             }
             PirError::LayoutTable { expected, found } => {
                 failure.text("expected", expected).text("found", found)
+            }
+            _ => failure,
+        }
+    }
+}
+
+impl From<OnionError> for Failure {
+    fn from(error: OnionError) -> Self {
+        let class = match &error {
+            OnionError::IdRange { .. } => "IdOutOfRange",
+            OnionError::TooManyIds { .. } => "TooManyIds",
+            OnionError::VersionChanged { .. } => "VersionMismatch",
+            OnionError::Prepared(_) => "PreparedError",
+            OnionError::Threads { .. } => "ConfigError",
+            OnionError::Rows { .. } | OnionError::RowBytes { .. } | OnionError::Memory { .. } => {
+                "TableError"
+            }
+            OnionError::KeyBytes { .. }
+            | OnionError::KeyParameters { .. }
+            | OnionError::QueryBytes { .. }
+            | OnionError::Residue { .. } => "KeyFormatError",
+            OnionError::Geometry { .. } | OnionError::ResponseBytes { .. } => "ProtocolError",
+            _ => "Error",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            OnionError::Table(error) => error.into(),
+            OnionError::IdRange { id, rows } => failure.count("id", id).count("rows", rows),
+            OnionError::TooManyIds { ids, max_ids } => {
+                failure.count("ids", ids as u64).count("max_ids", max_ids as u64)
             }
             _ => failure,
         }

@@ -10,6 +10,8 @@ mod client;
 mod errors;
 mod layout;
 mod logs;
+mod onion_bench;
+mod prepare;
 mod server;
 mod session;
 mod table;
@@ -34,6 +36,10 @@ mod _native {
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
+    #[pymodule_export]
+    use super::onion_bench::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
+    #[pymodule_export]
+    use super::prepare::{onion_sizes, parameter_sets, prepare_table};
     #[pymodule_export]
     use super::server::{NativeServer, make_certificates};
     #[pymodule_export]

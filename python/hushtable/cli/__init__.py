@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
-from . import bench, bench_layout, certificates, doctor, lookup, serve, table, tune
+from . import bench, bench_layout, bench_onion, certificates, doctor, lookup, serve, table, tune
 from .output import fail, unfold, usage_hint
 
 __all__ = ["app", "main"]
@@ -28,6 +28,7 @@ serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_layout.register(bench.app)
+bench_onion.register(bench.app)
 certificates.register(app)
 doctor.register(app)
 for group in (app, table.app, bench.app):

@@ -17,7 +17,7 @@ from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
 from ._bench_bags import DEFAULT_LAYOUT, bench_bags
-from .output import Json, examples, note, print_facts, print_json, print_table
+from .output import Json, bench_record, examples, note, print_bench, print_json, print_table
 
 app = typer.Typer(
     help="Measure the engine and the servers, beside the floor that this machine sets.",
@@ -43,50 +43,6 @@ V100_QUERIES_PER_S = {
     "siphash24": 7447,
     "highwayhash": 1973,
 }
-
-
-def _record(
-    bench: str,
-    params: dict[str, Any],
-    value: float,
-    unit: str,
-    floor: float | None,
-    of_floor: float | None,
-    threads: int,
-    isa: str,
-    **detail: Any,
-) -> dict[str, Any]:
-    return {
-        "bench": bench,
-        "params": params,
-        "value": value,
-        "unit": unit,
-        "floor": floor,
-        "of_floor": of_floor,
-        "threads": threads,
-        "isa": isa,
-        "detail": detail,
-    }
-
-
-def _show(record: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(record)
-        return
-    unit = record["unit"]
-    facts = {record["bench"]: _params(record["params"]), "value": f"{record['value']:,.6g} {unit}"}
-    if record["floor"] is not None:
-        facts["floor"] = (
-            f"{record['floor']:,.6g} {unit} ({record['detail'].get('bound', '')}): "
-            f"{record['of_floor']:.0%} of it"
-        )
-    facts["on"] = f"{record['threads']} thread(s), {record['isa']}"
-    details = {k: v for k, v in record["detail"].items() if k != "bound" and v is not None}
-    print_facts(facts | {k: f"{v:,.6g}" if isinstance(v, float) else v for k, v in details.items()})
-
-
-def _params(params: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in params.items())
 
 
 def _isa(isa: str | None) -> str:
@@ -120,7 +76,7 @@ def dpf(
     note("measuring the floor")
     floor = answer_floor(rows, row_bytes, batch, engine.threads, engine.batch_keys_best)
     params = {"rows": rows, "row_bytes": row_bytes, "batch": batch, "prg": prg}
-    _show(_rate_record("dpf", params, batch, times, floor, engine.threads, _isa(isa)), json)
+    print_bench(_rate_record("dpf", params, batch, times, floor, engine.threads, _isa(isa)), json)
 
 
 def _rate_record(
@@ -135,7 +91,7 @@ def _rate_record(
 ) -> dict[str, Any]:
     rate = batch / statistics.median(times)
     best = batch / floor.seconds
-    return _record(
+    return bench_record(
         bench,
         params,
         rate,
@@ -169,7 +125,7 @@ def expand(
     ns_per_row = statistics.median(times) * 1e9 / rows
     floor = expand_floor(rows, group) if prg == "aes128" else None
     best = None if floor is None else floor.seconds * 1e9 / rows
-    record = _record(
+    record = bench_record(
         "expand",
         {"rows": rows, "group": group, "prg": prg},
         ns_per_row,
@@ -183,7 +139,7 @@ def expand(
         repeats=len(times),
         aes_round_ns=None if floor is None else floor.instruction_ns,
     )
-    _show(record, json)
+    print_bench(record, json)
 
 
 @app.command(
@@ -268,7 +224,7 @@ def serve(
     """
     if bags:
         record = bench_bags(bundle, rows, row_bytes, layout, clients, tls, warmup, seconds)
-        _show(record, json)
+        print_bench(record, json)
         return
     if bundle is not None or layout != DEFAULT_LAYOUT or not tls:
         raise ConfigError("--bundle, --layout and --no-tls are for whole inferences: give --bags")
@@ -301,7 +257,7 @@ def serve(
     if load["errors"]:
         raise Error(f"{load['errors']} of {load['requests']} requests failed: see the server's log")
     engine_rate, same_batch_rate = rates
-    record = _record(
+    record = bench_record(
         "serve",
         {
             "rows": rows,
@@ -326,7 +282,7 @@ def serve(
         requests=load["requests"],
         rejected=load["rejected"],
     )
-    _show(record, json)
+    print_bench(record, json)
 
 
 def _engine_rates(rows: int, row_bytes: int, open_keys: int, cpus: set[int]) -> tuple[float, float]:

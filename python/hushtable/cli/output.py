@@ -11,7 +11,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table as Grid
 
 from .._types import LayoutInfo
@@ -56,6 +64,52 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         console.print(f"[dim]{name:<{width}}[/dim]  {escape(str(value))}")
 
 
+def bench_record(
+    bench: str,
+    params: dict[str, Any],
+    value: float,
+    unit: str,
+    floor: float | None,
+    of_floor: float | None,
+    threads: int,
+    isa: str,
+    **detail: Any,
+) -> dict[str, Any]:
+    """What every benchmark prints with ``--json``."""
+    return {
+        "bench": bench,
+        "params": params,
+        "value": value,
+        "unit": unit,
+        "floor": floor,
+        "of_floor": of_floor,
+        "threads": threads,
+        "isa": isa,
+        "detail": detail,
+    }
+
+
+def print_bench(record: dict[str, Any], as_json: bool) -> None:
+    """A benchmark's record: JSON, or what, how fast, and how near its floor."""
+    if as_json:
+        print_json(record)
+        return
+    unit = record["unit"]
+    facts = {record["bench"]: _params(record["params"]), "value": f"{record['value']:,.6g} {unit}"}
+    if record["floor"] is not None:
+        facts["floor"] = (
+            f"{record['floor']:,.6g} {unit} ({record['detail'].get('bound', '')}): "
+            f"{record['of_floor']:.0%} of it"
+        )
+    facts["on"] = f"{record['threads']} thread(s), {record['isa']}"
+    details = {k: v for k, v in record["detail"].items() if k != "bound" and v is not None}
+    print_facts(facts | {k: f"{v:,.6g}" if isinstance(v, float) else v for k, v in details.items()})
+
+
+def _params(params: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in params.items())
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; the first column to the left, figures to the right."""
     grid = Grid(box=None, padding=(0, 2, 0, 0))
@@ -73,17 +127,18 @@ def note(text: str) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar(what: str, *, shown: bool) -> Iterator[Any]:
-    """A function of (done, rows) that draws a bar; only on a terminal, and on standard error."""
+def progress_bar(what: str, *, shown: bool, of_bytes: bool = False) -> Iterator[Any]:
+    """A function of (done, all) that draws a bar; only on a terminal, and on standard error."""
     if not shown or not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    count: ProgressColumn = DownloadColumn() if of_bytes else MofNCompleteColumn()
+    columns = (TextColumn(what), BarColumn(), count, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=None)
 
-        def update(done: int, rows: int) -> None:
-            progress.update(task, completed=done, total=rows)
+        def update(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
 
         yield update
 

@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 
-from ..table import Table, build_table, verify_table
+from ..table import PARAMETERS, Table, build_table, prepared_path, verify_table
 from .output import (
     Json,
     describe_layout,
     examples,
+    fail,
     print_facts,
     print_json,
     print_table,
@@ -128,6 +129,70 @@ def verify(bundle: Bundle, json: Json = False) -> None:
         print(f"damaged: build {bundle} again, or restore it from a copy")
     if not report.ok:
         raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable table prepare bundles/items",
+        "hushtable table prepare bundles/items --out /fast/items.prepared --threads 4 --json",
+    )
+)
+def prepare(
+    bundle: Bundle,
+    parameters: Annotated[
+        str, typer.Option(help="Parameter set: n4096_128 or ive_paper.")
+    ] = PARAMETERS,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to make. Default: beside the bundle, BUNDLE.onion-PARAMETERS.prepared.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 0,
+    json: Json = False,
+) -> None:
+    """Make the file that a single server answers from: three to four times the table's bytes.
+
+    Interrupted, it goes on where it ended. A file that fits the table is left as it is.
+    """
+    table = Table.open(bundle)
+    place = out or prepared_path(bundle, parameters)
+    try:
+        with progress_bar("preparing", shown=not json, of_bytes=True) as progress:
+            made = table.prepare(place, parameters=parameters, threads=threads, progress=progress)
+    except KeyboardInterrupt:
+        fail(
+            f"stopped before {place} was whole; what is done is kept",
+            "the same command goes on from there; to start anew, remove "
+            f"{place.name}.partial and {place.name}.journal",
+            "Interrupted",
+            130,
+            json,
+        )
+    if json:
+        print_json(
+            {
+                **dataclasses.asdict(made),
+                "path": str(made.path),
+                "table_version": table.info.version,
+                "table_bytes": table.info.table_bytes,
+                "seconds": round(made.seconds, 3),
+            }
+        )
+        return
+    ratio = made.prepared_bytes / table.info.table_bytes
+    how = "was there already" if made.reused else f"made in {made.seconds:.1f} s"
+    if made.resumed_units:
+        how += f", {made.resumed_units} of {made.units} parts by an earlier run"
+    print_facts(
+        {
+            "prepared file": f"{made.path} ({how})",
+            "bytes": f"{made.prepared_bytes:,} ({ratio:.2f} a table byte)",
+            "for": f"{table.info.name!r} version {table.info.version[:16]}, {made.parameters}",
+        }
+    )
+    print(f"serve it: hushtable serve {bundle} --scheme onion")
 
 
 def _facts(bundle: Path) -> dict[str, object]:

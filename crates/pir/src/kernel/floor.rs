@@ -106,6 +106,18 @@ pub fn aes_round_ns() -> Option<f64> {
     })
 }
 
+/// Nanoseconds a 512-bit `vpmadd52luq` takes in a full pipeline; `None` where the processor has none.
+pub fn multiply_ns() -> Option<f64> {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512ifma") {
+        return measure_avx512(|| {
+            // SAFETY: AVX-512 F by `measure_avx512`'s tier; IFMA was detected above.
+            unsafe { multiply_avx512() }
+        });
+    }
+    None
+}
+
 const CHAINS: usize = 12;
 const STEPS: usize = 100_000;
 
@@ -128,6 +140,20 @@ fn affine_avx512() {
     for _ in 0..STEPS {
         for x in &mut x {
             *x = _mm512_gf2p8affine_epi64_epi8::<0>(*x, matrix);
+        }
+    }
+    black_box(x);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512ifma")]
+fn multiply_avx512() {
+    use std::arch::x86_64::*;
+    let factor = _mm512_set1_epi64(black_box(0x000F_1234_5678_9ABC));
+    let mut x: [__m512i; CHAINS] = std::array::from_fn(|i| _mm512_set1_epi64(i as i64));
+    for _ in 0..STEPS {
+        for x in &mut x {
+            *x = _mm512_madd52lo_epu64(*x, *x, factor);
         }
     }
     black_box(x);

@@ -1,0 +1,155 @@
+"""``hushtable bench onion`` and ``bench ntt``: lookups from one server, and what they rest on."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Annotated, Any
+
+import typer
+
+from .. import _native
+from .._floors import multiply_ns, row_select_floor, transform_floor
+from ..errors import ConfigError
+from .output import Json, bench_record, examples, note, print_bench
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    app.command(
+        epilog=examples(
+            "hushtable bench onion --table-mib 1024 --row-bytes 256 --batch 16 --threads 1",
+            "hushtable bench onion --table-mib 64 --batch 1 --parameters ive_paper --json",
+        )
+    )(onion)
+    app.command(
+        epilog=examples(
+            "hushtable bench ntt", "hushtable bench ntt --degree 8192 --modulus-bits 51 --inverse"
+        )
+    )(ntt)
+
+
+def onion(
+    table_mib: Annotated[int, typer.Option(help="MiB of the table.")] = 1024,
+    row_bytes: Annotated[int, typer.Option(help="Bytes of a row.")] = 256,
+    batch: Annotated[int, typer.Option(help="Clients that share a pass, one query each.")] = 16,
+    threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 1,
+    parameters: Annotated[str, typer.Option(help="Parameter set.")] = "n4096_128",
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="Order of both trees' steps: breadth, depth, hierarchical:DEPTH or "
+            "hierarchical-breadth:DEPTH. What measured fastest by default."
+        ),
+    ] = None,
+    levels: Annotated[
+        int | None, typer.Option(help="Levels of ExpandQuery; the fastest by default.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 5.0,
+    json: Json = False,
+) -> None:
+    """Answer encrypted queries from a prepared table: GB of table a second and query.
+
+    Each query is of another client, with keys of its own. Before the clock starts, every client's
+    row is decoded and compared. The figure is of the best pass, the table being warm. The floor is
+    RowSel's: reading the prepared table once, or multiplying it with every query.
+    """
+    if not 1 <= table_mib <= 1 << 20:
+        raise ConfigError(f"table_mib is {table_mib}, but must be 1 to {1 << 20}")
+    if not 1 <= row_bytes <= table_mib << 20:
+        raise ConfigError(f"row_bytes is {row_bytes}, but must be 1 to the table's bytes")
+    rows = (table_mib << 20) // row_bytes
+    note(f"preparing {rows:,} x {row_bytes} B")
+    engine = _native.OnionBench(
+        rows, row_bytes, parameters=parameters, threads=threads, levels=levels, schedule=schedule
+    )
+    note("checking, then measuring")
+    passes, clients = engine.answer_seconds(batch, seconds=seconds)
+    note("measuring the floor")
+    facts, table_bytes = engine.facts, rows * row_bytes
+    floor = row_select_floor(facts["resident_bytes"], facts["vectors"], batch, engine.threads)
+    total, expand, row_select, tournament = min(passes)
+    value, best = (batch * table_bytes / time / 1e9 for time in (total, floor.seconds))
+    keys_s, query_s, decode_s = (statistics.median(times) for times in zip(*clients, strict=True))
+    record = bench_record(
+        "onion",
+        {
+            "table_mib": table_mib,
+            "row_bytes": row_bytes,
+            "batch": batch,
+            "parameters": parameters,
+            "schedule": schedule or "default",
+            "levels": facts["levels"],
+        },
+        value,
+        "GB/s",
+        best,
+        value / best,
+        engine.threads,
+        _native.platforms()[0],
+        bound=floor.bound,
+        ms_per_query=total * 1e3 / batch,
+        ms_per_pass=total * 1e3,
+        ms_per_pass_median=statistics.median(times[0] for times in passes) * 1e3,
+        expand_share=expand / total,
+        row_select_share=row_select / total,
+        tournament_share=tournament / total,
+        row_select_of_floor=floor.seconds / row_select,
+        key_bytes=facts["key_bytes"],
+        query_bytes=facts["query_bytes"],
+        response_bytes=facts["response_bytes"],
+        keys_ms=keys_s * 1e3,
+        query_ms=query_s * 1e3,
+        decode_ms=decode_s * 1e3,
+        prepare_gb_per_s=table_bytes / facts["prepare_seconds"] / 1e9,
+        resident_bytes_per_table_byte=facts["resident_bytes"] / table_bytes,
+        noise_budget_bits=facts["noise_budget_bits"],
+        failure_log2=facts["failure_log2"],
+        matrix_rows=facts["matrix_rows"],
+        matrix_columns=facts["matrix_columns"],
+        games=facts["games"],
+        repeats=len(passes),
+        read_gb_per_s=floor.gb_per_s,
+        multiply_ns=floor.instruction_ns,
+        ring_kernel=facts["ring_kernel"],
+        engine=engine.description,
+    )
+    print_bench(record, json)
+
+
+def ntt(
+    degree: Annotated[int, typer.Option(help="N: coefficients, a power of two.")] = 4096,
+    modulus_bits: Annotated[int, typer.Option(help="Bits of the prime, 27 to 51.")] = 50,
+    inverse: Annotated[
+        bool, typer.Option("--inverse", help="Evaluations to coefficients.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 1.0,
+    json: Json = False,
+) -> None:
+    """Transform one polynomial modulo one prime, on one thread: microseconds, the best of many.
+
+    The floor is the butterflies' multiplications alone, three 52-bit ones for eight of them.
+    """
+    times, kernel = _native.ntt_seconds(degree, modulus_bits, is_inverse=inverse, seconds=seconds)
+    floor = transform_floor(degree)
+    value = min(times) * 1e6
+    best = None if floor is None else floor.seconds * 1e6
+    params: dict[str, Any] = {
+        "degree": degree,
+        "modulus_bits": modulus_bits,
+        "direction": "inverse" if inverse else "forward",
+    }
+    record = bench_record(
+        "ntt",
+        params,
+        value,
+        "us",
+        best,
+        None if best is None else best / value,
+        1,
+        kernel,
+        bound=None if floor is None else floor.bound,
+        median_us=statistics.median(times) * 1e6,
+        repeats=len(times),
+        multiply_ns=multiply_ns(),
+    )
+    print_bench(record, json)

@@ -1,0 +1,130 @@
+//! Prepared files: a table in the form in which a single server multiplies it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use hushtable_pir::TableShape;
+use hushtable_pir::onion::{Engine, Error, Geometry, OnionSpec, ParameterSet, prepare};
+use hushtable_table::Table;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+use crate::table::NativeTable;
+
+/// `(payload_bytes, units, resumed_units, is_reused)`: of `hushtable.PreparedInfo`.
+type Made = (u64, u32, u32, bool);
+
+/// Makes the prepared file of `table` at `out`, or goes on making it; one that fits is left as it
+/// is. `progress(done, all)` hears of the table's bytes on the calling thread. Interrupted, or when
+/// `progress` raises, what is done stays for the next call.
+#[pyfunction]
+#[pyo3(signature = (table, out, *, parameters, threads, progress))]
+pub(crate) fn prepare_table(
+    py: Python<'_>,
+    table: &NativeTable,
+    out: PathBuf,
+    parameters: &str,
+    threads: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Made> {
+    let set = parameter_set(parameters)?;
+    let table = table.table();
+    if let Some(made) = py.detach(|| reuse(table, &out, set))? {
+        return Ok(made);
+    }
+    let spec = OnionSpec { threads, ..OnionSpec::new() };
+    let (done, all, is_stopped) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (news, mut changes) = channel::<()>();
+    // The work is done elsewhere, so that this thread can hear of Ctrl-C.
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let news = news;
+            let report = |now, bytes| {
+                done.fetch_max(now, Ordering::Relaxed);
+                all.store(bytes, Ordering::Relaxed);
+                // Nobody listens any more: then the table is nearly stopped.
+                let _ = news.send(());
+                !is_stopped.load(Ordering::Relaxed)
+            };
+            prepare(table, &out, set, &spec, &report)
+        });
+        let mut listen = || loop {
+            // Borrowed for itself alone: a receiver is of one thread at a time.
+            let receiver = &mut changes;
+            match py.detach(|| { &mut *receiver }.recv_timeout(SIGNALS_EVERY)) {
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(()) => {
+                    changes.try_iter().for_each(drop);
+                    if let Some(progress) = &progress {
+                        let [done, all] = [&done, &all].map(|n| n.load(Ordering::Relaxed));
+                        progress.call1(py, (done, all))?;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            py.check_signals()?;
+        };
+        let heard: PyResult<()> = listen();
+        is_stopped.store(true, Ordering::Relaxed);
+        let outcome = py.detach(|| worker.join());
+        let outcome = outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match (heard, outcome) {
+            // What was raised says more than that the work was stopped.
+            (Err(raised), Ok(_) | Err(Error::Stopped)) => Err(raised),
+            (_, Ok(made)) => Ok((made.payload_bytes, made.units, made.resumed_units, false)),
+            (_, Err(error)) => Err(Failure::from(error).into()),
+        }
+    })
+}
+
+/// What the parameter set `parameters` makes of `rows` rows of `row_bytes` bytes:
+/// `(parameters, prepared_bytes, key_bytes, query_bytes, response_bytes)`.
+#[pyfunction]
+pub(crate) fn onion_sizes(
+    rows: u64,
+    row_bytes: usize,
+    parameters: &str,
+) -> PyResult<(&'static str, u64, u64, u64, u64)> {
+    let set = parameter_set(parameters)?;
+    let shape = TableShape::new(rows, row_bytes).map_err(Failure::from)?;
+    let geometry = Geometry::new(set, shape).map_err(Failure::from)?;
+    Ok((
+        set.name(),
+        geometry.prepared_bytes(),
+        geometry.key_bytes() as u64,
+        geometry.query_bytes() as u64,
+        geometry.response_bytes() as u64,
+    ))
+}
+
+/// Names of the parameter sets, the default first.
+#[pyfunction]
+pub(crate) fn parameter_sets() -> Vec<&'static str> {
+    ParameterSet::ALL.map(ParameterSet::name).to_vec()
+}
+
+pub(crate) fn parameter_set(name: &str) -> Result<ParameterSet, Failure> {
+    ParameterSet::from_name(name).ok_or_else(|| {
+        let names = parameter_sets().join(" or ");
+        Failure::config(format!("parameters is {name:?}, but must be {names}"))
+    })
+}
+
+/// The facts of a file that fits already, so that it need not be made.
+fn reuse(table: &Table, out: &std::path::Path, set: ParameterSet) -> Result<Option<Made>, Failure> {
+    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
+    match Engine::open(out, table, set, &spec) {
+        Ok(_) => {
+            let shape = TableShape::new(table.rows(), table.row_bytes())?;
+            Ok(Some((Geometry::new(set, shape)?.prepared_bytes(), 0, 0, true)))
+        }
+        // What is in the way of a new file is said by whoever makes it.
+        Err(Error::Prepared(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
