@@ -103,13 +103,23 @@ fn the_offered_sets_find_every_item_of_a_table() {
     }
 }
 
+/// 10,000 rows of a table of half a million, by the small set, whose lookups take a millisecond.
 #[test]
-fn random_rows_of_a_larger_table_are_found() {
-    // The nightly 10,000 rows are bench/onion_rows; here a part of them.
+fn ten_thousand_random_rows_of_a_large_table_are_found() {
+    let rows = 1 << 19;
+    let spec = OnionSpec { threads: 2, ..OnionSpec::new() };
+    let world = World::new(ParameterSet::N256Test, rows, 16, &spec);
+    let mut random = ChaCha20Rng::seed_from_u64(1);
+    let ids: Vec<u64> = (0..10_000).map(|_| random.random_range(0..rows)).collect();
+    ids.chunks(100).for_each(|ids| world.check(ids));
+}
+
+#[test]
+fn random_rows_of_a_larger_table_are_found_by_the_default_set() {
     let rows = 1 << 19;
     let world = World::new(ParameterSet::N4096128, rows, 64, &OnionSpec::new());
     let mut random = ChaCha20Rng::seed_from_u64(1);
-    let ids: Vec<u64> = (0..96).map(|_| random.random_range(0..rows)).collect();
+    let ids: Vec<u64> = (0..128).map(|_| random.random_range(0..rows)).collect();
     ids.chunks(32).for_each(|ids| world.check(ids));
 }
 
