@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{
-    Asked, Client, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionSpec, ParameterSet,
-    Partial, Schedule, Server,
+    Asked, Client, CopyRows, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionSpec,
+    ParameterSet, Partial, Schedule, Server,
 };
 use hushtable_table::Version;
 use rand::{RngExt, SeedableRng};
@@ -73,9 +73,7 @@ impl World {
     }
 }
 
-type Copy<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync);
-
-fn with_rows<T>(table: &[u8], geometry: &Geometry, run: impl FnOnce(Copy<'_>) -> T) -> T {
+fn with_rows<T>(table: &[u8], geometry: &Geometry, run: impl FnOnce(CopyRows<'_>) -> T) -> T {
     let row_bytes = geometry.shape().row_bytes();
     run(&|first, out| {
         let first = first as usize * row_bytes;

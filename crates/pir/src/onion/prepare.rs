@@ -34,6 +34,9 @@ pub struct Summary {
 /// stops, and the next run goes on from there.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) -> bool + Sync);
 
+/// Writes the rows from the given id on to the given bytes.
+pub type CopyRows<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync);
+
 /// Makes the prepared file of `table` at `path`, or goes on making it.
 ///
 /// # Errors
@@ -67,7 +70,7 @@ pub fn prepare(
             || Workspace::new(&geometry),
             |workspace, (index, unit)| {
                 if !writer.is_done(index as u32) {
-                    unit.encode(&geometry, workspace, &mut |first, rows| {
+                    unit.encode(&geometry, workspace, &|first, rows| {
                         table.copy_rows(first, rows).map_err(Error::Table)
                     })?;
                     for (vector, bytes) in workspace.vectors(unit) {
@@ -138,7 +141,7 @@ impl Engine {
         geometry: Geometry,
         version: Version,
         spec: &OnionSpec,
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+        copy: CopyRows<'_>,
     ) -> Result<Self, Error> {
         let blocks = geometry.blocks();
         Self::from_blocks(geometry, version, blocks, spec, copy)
@@ -150,7 +153,7 @@ impl Engine {
         version: Version,
         mut blocks: Vec<Block>,
         spec: &OnionSpec,
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+        copy: CopyRows<'_>,
     ) -> Result<Self, Error> {
         let mut end = 0;
         for block in &mut blocks {
@@ -162,7 +165,7 @@ impl Engine {
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
                 let mut workspace = Workspace::new(&geometry);
-                unit.encode(&geometry, &mut workspace, &mut |first, rows| copy(first, rows))?;
+                unit.encode(&geometry, &mut workspace, copy)?;
                 Ok(workspace)
             };
             let done = units.par_iter().map(encode).collect::<Result<Vec<_>, Error>>()?;
@@ -247,7 +250,7 @@ impl Unit {
         &self,
         geometry: &Geometry,
         workspace: &mut Workspace,
-        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
+        copy: CopyRows<'_>,
     ) -> Result<(), Error> {
         let ring = geometry.params().answer_ring();
         let packing = Packing::of(ring.modulus(0));
@@ -288,7 +291,7 @@ impl Unit {
         item: u64,
         count: usize,
         rows: &mut Vec<u8>,
-        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
+        copy: CopyRows<'_>,
     ) -> Result<(), Error> {
         let (row_bytes, per_item) = (geometry.shape().row_bytes(), geometry.rows_per_item());
         let first = item * per_item as u64;
