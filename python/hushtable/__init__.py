@@ -11,6 +11,12 @@ them keys that alone say nothing about the rows it wants, and adds the two answe
         rows = client.lookup([3, 14, 159], max_ids=8)  # float32 [3, dim]
         bag = client.lookup_bag(history)  # by the table's layout: bag.rows, bag.kept
 
+Where there is no second operator, a single server computes on encrypted queries instead
+(``hushtable serve --scheme onion``):
+
+    with hushtable.connect(server="https://one.example:4000", tls="ca.pem") as client:
+        rows = client.lookup([3, 14, 159], max_ids=8)
+
 :class:`Table` builds and reads tables, :func:`serve` and :class:`ServerProcess` serve them,
 :mod:`hushtable.nn` has the layers that stand where a model has ``torch.nn.Embedding``.
 """

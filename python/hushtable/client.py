@@ -1,4 +1,4 @@
-"""Private lookups from two servers."""
+"""Private lookups, from two servers or from one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from . import _native
 from ._bags import FloatArray
 from ._ids import Ids, default_max_ids, flatten_ids
-from ._types import Bag, LayoutInfo, LookupStats, TableInfo
+from ._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from .errors import ConfigError
 
 #: What a layout may take by default: one with the ids of 2^28 rows.
@@ -38,12 +38,13 @@ class TlsConfig:
     """How to check the servers, and how to show them who asks.
 
     Attributes:
-        ca: PEM file with the certificate of the authority that both servers' certificates come
+        ca: PEM file with the certificate of the authority that the servers' certificates come
             from.
         certificate: PEM file with this client's own certificate, for servers that ask for one.
         key: PEM file with its private key.
         left_name: the name that left's certificate is for, where that is not its URL's host.
         right_name: the same for right.
+        server_name: the same for a single server.
     """
 
     ca: str | os.PathLike[str]
@@ -51,6 +52,7 @@ class TlsConfig:
     key: str | os.PathLike[str] | None = None
     left_name: str | None = None
     right_name: str | None = None
+    server_name: str | None = None
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -58,9 +60,10 @@ class TlsConfig:
 
 
 def connect(
-    left: str,
-    right: str,
+    left: str | None = None,
+    right: str | None = None,
     *,
+    server: str | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
     max_ids: int | None = None,
     timeout: float = 30.0,
@@ -69,41 +72,47 @@ def connect(
     insecure: bool = False,
     max_layout_bytes: int = MAX_LAYOUT_BYTES,
 ) -> Client:
-    """Connects to a left and a right server and checks that they hold the same table.
+    """Connects to a left and a right server, or to a single server, and asks what they hold.
 
-    Privacy rests on the two servers not putting their heads together: have them run by parties
-    that do not. Anyone who sees both servers' traffic in the clear sees the ids, hence TLS.
+    With two servers, privacy rests on them not putting their heads together: have them run by
+    parties that do not. Anyone who sees both servers' traffic in the clear sees the ids, hence TLS.
+
+    With one (``server=``), it rests on encryption that the server computes with. The client makes a
+    secret, which it keeps, and keys, which the first lookup uploads (:attr:`Client.onion` says how
+    many bytes); the server can tell which lookups were made under one set of keys.
 
     Args:
         left: URL of the left server, ``https://host:port``; ``http://`` only on this machine.
         right: URL of the right server.
+        server: URL of a single server (``hushtable serve --scheme onion``), instead of the two.
         tls: the authority's PEM file, or a :class:`TlsConfig`; needed for ``https://``.
         max_ids: default for :meth:`Client.lookup`.
         timeout: seconds that one lookup may take, retries at a busy server included.
         connect_timeout: seconds that one connection may take.
-        prg: the generator that keys use; servers accept aes128, chacha20 and chacha12 by default.
+        prg: the generator that two servers' keys use; they accept aes128, chacha20 and chacha12 by
+            default.
         insecure: allow ``http://`` to other machines, where something else encrypts the way.
         max_layout_bytes: the largest layout to fetch. Where the table has one, it is fetched now,
-            for :meth:`Client.lookup_bag`; 0 for a client that makes plain lookups only.
+            for :meth:`Client.lookup_bag`; 0 for a client that makes plain lookups only. Layouts are
+            for two servers.
 
     Raises:
         ConfigError: a URL, file or option that cannot work.
         SwappedServers: left says it is right, or both say they are the same side.
         VersionMismatch: the servers hold different tables.
+        ProtocolError: a server of the other kind: one of two asked alone, or the reverse.
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
     """
-    return Client(
-        _connect(left, right, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes),
-        left=left,
-        right=right,
-        max_ids=max_ids,
-    )
+    urls = _Urls.check(left, right, server)
+    native = _connect(urls, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes)
+    return Client(native, urls=urls, max_ids=max_ids)
 
 
 async def connect_async(
-    left: str,
-    right: str,
+    left: str | None = None,
+    right: str | None = None,
     *,
+    server: str | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
     max_ids: int | None = None,
     timeout: float = 30.0,
@@ -113,33 +122,58 @@ async def connect_async(
     max_layout_bytes: int = MAX_LAYOUT_BYTES,
 ) -> AsyncClient:
     """:func:`connect` for asyncio; arguments and errors are the same."""
+    urls = _Urls.check(left, right, server)
     native = await asyncio.to_thread(
-        _connect, left, right, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes
+        _connect, urls, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes
     )
-    return AsyncClient(native, left=left, right=right, max_ids=max_ids)
+    return AsyncClient(native, urls=urls, max_ids=max_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Urls:
+    """Of two servers, or of one: then there is no second."""
+
+    first: str
+    second: str | None
+
+    @classmethod
+    def check(cls, left: str | None, right: str | None, server: str | None) -> Self:
+        if server is not None and left is None and right is None:
+            return cls(server, None)
+        if server is None and left is not None and right is not None:
+            return cls(left, right)
+        raise ConfigError(
+            "which servers? give left= and right=, or server= alone for a single server"
+        )
+
+    def __str__(self) -> str:
+        return self.first if self.second is None else f"{self.first}, {self.second}"
 
 
 class _Base:
-    """What both clients know: two servers, one table, a default padding."""
+    """What both clients know: servers, one table, a default padding."""
 
-    def __init__(
-        self, native: _native.Client, *, left: str, right: str, max_ids: int | None
-    ) -> None:
+    def __init__(self, native: _native.Client, *, urls: _Urls, max_ids: int | None) -> None:
         self._native = native
-        self._left, self._right = left, right
+        self._urls = urls
         self._max_ids = _check_max_ids(max_ids)
         self._layout: LayoutInfo | None = None
         self._refresh_info()
 
     @property
     def info(self) -> TableInfo:
-        """The table at both servers, as of the last lookup, or as of the close."""
+        """The table at the servers, as of the last lookup, or as of the close."""
         return self._info
 
     @property
     def keys_per_request_max(self) -> int:
-        """The largest ``max_ids`` that both servers take in one lookup."""
+        """The largest ``max_ids`` that the servers take in one lookup."""
         return self._keys_per_request_max
+
+    @property
+    def onion(self) -> OnionInfo | None:
+        """What a lookup from a single server costs; None with two."""
+        return self._onion
 
     @property
     def layout(self) -> LayoutInfo | None:
@@ -157,6 +191,8 @@ class _Base:
     def _refresh_info(self) -> None:
         facts, self._keys_per_request_max = self._native.facts()
         self._info = TableInfo(*facts)
+        onion = self._native.onion()
+        self._onion = None if onion is None else OnionInfo(*onion)
 
     def _shaped(self, rows: FloatArray, shape: tuple[int, ...]) -> FloatArray:
         # The table may have changed under the lookup, even its dim. (Another thread may have
@@ -177,7 +213,7 @@ class _Base:
     def __repr__(self) -> str:
         info = self._info
         return (
-            f"{type(self).__name__}({self._left}, {self._right}: "
+            f"{type(self).__name__}({self._urls}: "
             f"{info.name!r}, {info.rows} rows x {info.dim} {info.dtype})"
         )
 
@@ -187,24 +223,24 @@ class _Base:
 
 
 class Client(_Base):
-    """A connection to two servers that hold one table; made by :func:`connect`.
+    """A connection to two servers that hold one table, or to one; made by :func:`connect`.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
-    connects anew at its first lookup.
+    connects anew at its first lookup, to a single server with a secret and keys of its own.
     """
 
-    def __init__(
-        self, native: _native.Client, *, left: str, right: str, max_ids: int | None
-    ) -> None:
-        super().__init__(native, left=left, right=right, max_ids=max_ids)
+    def __init__(self, native: _native.Client, *, urls: _Urls, max_ids: int | None) -> None:
+        super().__init__(native, urls=urls, max_ids=max_ids)
         self._of_thread = threading.local()
 
     def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
-        """Fetches rows without either server learning which.
+        """Fetches rows without any server learning which.
 
         One call is one round trip to each server, at the same time, whatever the number of ids.
-        The ids are padded with dummies to ``max_ids`` keys, so that a server sees ``max_ids``
-        and nothing else: neither which ids, nor how many, nor whether some are the same.
+        The ids are padded with dummies to ``max_ids`` keys (encrypted queries, to a single
+        server), so that a server sees ``max_ids`` and nothing else: neither which ids, nor how
+        many, nor whether some are the same. To a single server the first call uploads the client's
+        keys, and so does one that finds them gone.
 
         Where ``max_ids`` is given neither here nor to :func:`connect`, the ids are padded to the
         next power of two (one key at least). The servers then learn the logarithm, rounded up, of
@@ -225,6 +261,7 @@ class Client(_Base):
             ServerBusy: a server stayed busy until the timeout.
             ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
             VersionMismatch: the servers hold different versions of the table by now.
+            UnknownKeys: a single server dropped this client's keys as soon as it had them.
         """
         return self.lookup_with_stats(ids, max_ids)[0]
 
@@ -256,7 +293,7 @@ class Client(_Base):
             TypeError: ids that are not integers.
             IdOutOfRange: an id that is no row; nothing was sent.
             TooManyIds: more ids than the layout is made for; nothing was sent.
-            NoLayout: the servers' table has no layout.
+            NoLayout: the servers' table has no layout, or there is a single server.
             VersionMismatch: the servers have different layouts.
             ServerBusy: a server stayed busy until the timeout.
             ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
@@ -353,8 +390,7 @@ async def _awaited(start: Callable[[_Done[_Result]], _native.Call]) -> _Result:
 
 
 def _connect(
-    left: str,
-    right: str,
+    urls: _Urls,
     tls: TlsConfig | str | os.PathLike[str] | None,
     timeout: float,
     connect_timeout: float,
@@ -369,10 +405,21 @@ def _connect(
     certificate = None
     if tls is not None and tls.certificate is not None and tls.key is not None:
         certificate = (Path(tls.certificate), Path(tls.key))
+    ca = None if tls is None else Path(tls.ca)
+    if urls.second is None:
+        return _native.Client.connect_one(
+            urls.first,
+            ca=ca,
+            certificate=certificate,
+            name=None if tls is None else tls.server_name,
+            insecure=insecure,
+            connect_seconds=connect_timeout,
+            seconds=timeout,
+        )
     return _native.Client.connect(
-        left,
-        right,
-        ca=None if tls is None else Path(tls.ca),
+        urls.first,
+        urls.second,
+        ca=ca,
         certificate=certificate,
         names=(None, None) if tls is None else (tls.left_name, tls.right_name),
         prg=prg,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -19,11 +20,13 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from . import _native, errors
-from ._types import LayoutInfo
+from ._types import LayoutInfo, OnionInfo
 from .errors import ConfigError, Error, ServerUnavailable
+from .table import PARAMETERS, Progress, prepared_path
 
 __all__ = [
     "Certificates",
+    "Scheme",
     "ServerProcess",
     "ServerTls",
     "Serving",
@@ -33,6 +36,8 @@ __all__ = [
 ]
 
 Side = Literal["left", "right"]
+#: ``two`` servers that do not collude, or one by homomorphic encryption: ``onion``.
+Scheme = Literal["two", "onion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +80,29 @@ class Serving:
     """A server that is ready: what its one readiness line says.
 
     Attributes:
-        side: ``left`` or ``right``.
+        side: ``left`` or ``right``; None for a single server.
         table: the table's name.
         version: its version, in hex.
         url: where lookups are answered.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
         layout: how whole inferences are answered, and what one costs; None without a layout.
+        scheme: ``two`` or ``onion``.
+        onion: what a lookup from a single server costs; None for one of two.
     """
 
-    side: str
+    side: str | None
     table: str
     version: str
     url: str
     metrics_url: str | None
     layout: LayoutInfo | None = None
+    scheme: str = "two"
+    onion: OnionInfo | None = None
+
+    @property
+    def name(self) -> str:
+        """Which server this is, for people."""
+        return _name(self.side)
 
 
 def make_certificates(
@@ -127,12 +141,14 @@ def make_certificates(
 
 def serve(
     bundle: str | os.PathLike[str],
-    side: Side,
+    side: Side | None = None,
     *,
+    scheme: Scheme = "two",
     addr: str = "127.0.0.1:4000",
     metrics_addr: str | None = "127.0.0.1:4001",
     tls: ServerTls | None = None,
     on_ready: Callable[[Serving], None] | None = None,
+    on_prepared: Progress | None = None,
     **options: Any,
 ) -> None:
     """Serves a bundle until SIGTERM or Ctrl-C, then answers what is under way and returns.
@@ -140,32 +156,49 @@ def serve(
     Called in another thread than the main one it cannot see signals: it then runs until the
     process ends. :class:`ServerProcess` is the way to have a server beside a program.
 
+    With ``scheme="onion"`` the server is asked alone. It answers from a prepared file
+    (:meth:`hushtable.Table.prepare`), which it makes at the start where there is none that fits:
+    seconds a GB of table. Stopped meanwhile, it goes on from there at the next start.
+
     Args:
         bundle: the table's folder.
-        side: ``"left"`` or ``"right"``. Both servers hold the same bundle.
+        side: ``"left"`` or ``"right"``, with ``scheme="two"``. Both servers hold the same bundle.
+        scheme: ``"two"``, or ``"onion"`` for a single server.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
             without ``tls``, unless ``insecure=True``.
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
         tls: certificate and key.
         on_ready: called once the table is loaded and lookups are answered.
+        on_prepared: called with (bytes of the table prepared, bytes of the table), several times a
+            second, while a single server prepares.
         options: the other settings of ``hushtable serve --help``, with underscores:
-            ``threads``, ``window_us``, ``queue_keys_max``, ...
+            ``threads``, ``window_us``, ``queue_keys_max``, ...; of a single server ``parameters``,
+            ``prepared``, ``mapped``, ``keys_dir``, ``keys_budget_mib``, ``keys_dir_budget_mib``,
+            ``queue_queries_max``, ...
 
     Raises:
         ConfigError: an option that cannot work, an address without TLS.
         TableError: a bundle that cannot be served.
+        PreparedError: a prepared file that cannot be made or read.
         Error: a port that is taken.
     """
-    server = _native.Server.start(json.dumps(_spec(bundle, side, addr, metrics_addr, tls, options)))
+    settings = _settings(bundle, side, scheme, addr, metrics_addr, tls, options)
+    if scheme == "onion":
+        server = _native.Server.start_onion(json.dumps(_onion_spec(settings)))
+    else:
+        del settings["scheme"]
+        server = _native.Server.start(json.dumps(settings))
     table, version = server.table
-    scheme = "https" if tls else "http"
+    protocol = "https" if tls else "http"
     serving = Serving(
         side=side,
         table=table,
         version=version,
-        url=f"{scheme}://{server.addr}",
+        url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
         layout=None if server.layout is None else LayoutInfo.of_facts(*server.layout),
+        scheme=scheme,
+        onion=None if server.onion is None else OnionInfo(*server.onion),
     )
     parent = os.environ.get(_PARENT)
     with _stopped_by_signals(server):
@@ -173,8 +206,12 @@ def serve(
             if parent is not None and str(os.getppid()) != parent:
                 server.stop()
             news = server.wait(_SIGNALS_EVERY_SECONDS)
-            if news == "ready" and on_ready is not None:
-                on_ready(serving)
+            if on_prepared is not None and server.prepared[1] > 0 and news is None:
+                on_prepared(*server.prepared)
+            if news == "ready":
+                on_prepared = None
+                if on_ready is not None:
+                    on_ready(serving)
             elif news == "stopped":
                 return
 
@@ -208,30 +245,68 @@ def _stopped_by_signals(server: _native.Server) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _spec(
+def _settings(
     bundle: str | os.PathLike[str],
-    side: str,
+    side: str | None,
+    scheme: str,
     addr: str,
     metrics_addr: str | None,
     tls: ServerTls | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    if side not in ("left", "right"):
+    """All settings by the names that users know, as a config file has them."""
+    if scheme not in ("two", "onion"):
+        raise ConfigError(f"scheme must be two or onion, not {scheme!r}")
+    if scheme == "onion" and side is not None:
+        raise ConfigError("a single server has no side: leave side out")
+    if scheme == "two" and side not in ("left", "right"):
         raise ConfigError(f"side must be left or right, not {side!r}")
-    spec: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "table": os.fspath(bundle),
-        "side": side,
+        "scheme": scheme,
         "addr": addr,
         "metrics_addr": metrics_addr,
         **{name: value for name, value in options.items() if value is not None},
     }
+    for name in ("prepared", "keys_dir"):
+        if name in settings:
+            settings[name] = os.fspath(settings[name])
+    if side is not None:
+        settings["side"] = side
     if tls is not None:
-        spec["tls"] = {
+        settings["tls"] = {
             "cert": os.fspath(tls.certificate),
             "key": os.fspath(tls.key),
             "client_ca": None if tls.client_ca is None else os.fspath(tls.client_ca),
         }
+    return settings
+
+
+def _onion_spec(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """``hushtable_serve::OnionServerSpec``, from the names that users know."""
+    spec = {name: value for name, value in settings.items() if name != "scheme"}
+    parameters = spec.setdefault("parameters", PARAMETERS)
+    prepared = spec.get("prepared") or str(prepared_path(settings["table"], parameters))
+    spec["prepared"] = None if prepared == "none" else prepared
+    spec["load"] = not spec.pop("mapped", False)
+    for name, native in (
+        ("keys_budget_mib", "keys_memory_bytes_max"),
+        ("keys_dir_budget_mib", "keys_folder_bytes_max"),
+    ):
+        if name in spec:
+            mib = spec.pop(name)
+            if not isinstance(mib, int) or not 1 <= mib <= 1 << 30:
+                raise ConfigError(f"{name} is {mib!r}, but must be 1 to {1 << 30}")
+            spec[native] = mib << 20
+    if "keys_dir" in spec:
+        spec["keys_folder"] = spec.pop("keys_dir")
+    elif "keys_folder_bytes_max" in spec:
+        raise ConfigError("keys_dir_budget_mib bounds keys_dir: give keys_dir too")
     return spec
+
+
+def _name(side: str | None) -> str:
+    return "single server" if side is None else f"{side} server"
 
 
 def _is_setting(variable: str) -> bool:
@@ -242,17 +317,20 @@ class ServerProcess:
     """A real server as a child process: ``python -m hushtable serve`` on a free port.
 
         with ServerProcess(bundle, "left", tls=certificates.server) as left: ...
+        with ServerProcess(bundle, scheme="onion", tls=certificates.server) as server: ...
 
     The block starts once the server is ready; at its end the server gets SIGTERM, answers what is
     under way, and is waited for.
 
     Args:
         bundle: the table's folder.
-        side: ``"left"`` or ``"right"``.
+        side: ``"left"`` or ``"right"``; none for a single server.
+        scheme: ``"two"``, or ``"onion"`` for a single server.
         tls: certificate and key; without, plain HTTP on this machine only.
         cpus: the processors it may run on; all by default.
         env: variables to set for it, e.g. ``{"HUSHTABLE_ISA": "avx2"}``.
-        start_seconds: how long it may take to be ready.
+        start_seconds: how long it may take to be ready; a single server may have to prepare the
+            table first.
         options: as for :func:`serve`.
 
     Attributes:
@@ -268,8 +346,9 @@ class ServerProcess:
     def __init__(
         self,
         bundle: str | os.PathLike[str],
-        side: Side,
+        side: Side | None = None,
         *,
+        scheme: Scheme = "two",
         tls: ServerTls | None = None,
         cpus: Iterable[int] | None = None,
         env: Mapping[str, str] | None = None,
@@ -278,7 +357,8 @@ class ServerProcess:
     ) -> None:
         addr = options.pop("addr", "127.0.0.1:0")
         metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
-        self._spec = _spec(bundle, side, addr, metrics_addr, tls, options)
+        self._settings = _settings(bundle, side, scheme, addr, metrics_addr, tls, options)
+        self._name = _name(side)
         self._cpus = None if cpus is None else set(cpus)
         # What the parent's own server or lookups are told by variables is not for this one.
         kept = {k: v for k, v in os.environ.items() if not _is_setting(k)}
@@ -316,7 +396,7 @@ class ServerProcess:
     def start(self) -> Self:
         """Starts the server and waits until it is ready."""
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="hushtable-") as file:
-            json.dump(self._spec, file)
+            json.dump(self._settings, file)
             file.flush()
             command = [sys.executable, "-m", "hushtable", "serve", "--config", file.name, "--json"]
             with _affinity(self._cpus):  # a child inherits it
@@ -371,13 +451,13 @@ class ServerProcess:
                     raise self._error
                 if not ready:
                     raise ServerUnavailable(
-                        f"the {self._spec['side']} server ended with code {process.returncode} "
+                        f"the {self._name} ended with code {process.returncode} "
                         f"before it was ready: {self._last_words()}"
                     )
             elif left <= 0:
                 raise ServerUnavailable(
-                    f"the {self._spec['side']} server was not ready after "
-                    f"{self._start_seconds:g} s: {self._last_words()}"
+                    f"the {self._name} was not ready after {self._start_seconds:g} s: "
+                    f"{self._last_words()}"
                 )
             else:
                 changed.wait(min(left, 0.05))
@@ -429,7 +509,9 @@ class ServerProcess:
 def _serving(record: Mapping[str, Any]) -> Serving:
     """What a child printed as JSON when it was ready."""
     layout = record["layout"] and LayoutInfo.of_record(record["layout"])
-    return Serving(**{**{name: record[name] for name in Serving.__slots__}, "layout": layout})
+    onion = record["onion"] and OnionInfo(**record["onion"])
+    fields = {field.name: record[field.name] for field in dataclasses.fields(Serving)}
+    return Serving(**{**fields, "layout": layout, "onion": onion})
 
 
 def _revive(record: Mapping[str, Any]) -> Error:

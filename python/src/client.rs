@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hushtable_pir::batch::Geometry;
-use hushtable_serve::{Bag, ClientSpec, EndpointSpec, Identity, Lookup, LookupStats};
+use hushtable_serve::{
+    Bag, ClientSpec, EndpointSpec, Identity, Lookup, LookupStats, OnionClientSpec,
+};
 use hushtable_table::layout::Layout;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use tokio::task::AbortHandle;
 
 use crate::errors::Failure;
+use crate::lookups::{Endpoints, OnionFacts};
 use crate::session::Session;
 use crate::table::Facts;
 
@@ -24,10 +27,10 @@ type BagResult<'py> = (Rows<'py>, Bound<'py, PyArray1<bool>>, usize, usize, Cost
 /// `hushtable.LayoutInfo` is made of. Bytes of messages are of both servers together.
 pub(crate) type LayoutFacts = (String, u64, u64, u64, u64, u64);
 
-/// A client of two servers, for many threads and for forked children.
+/// A client of two servers or of one, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "Client")]
 pub(crate) struct NativeClient {
-    spec: ClientSpec,
+    endpoints: Endpoints,
     // Only locked by threads that hold the interpreter lock, and never across a call that lets go
     // of it: a fork, which takes the interpreter lock too, can then not copy it locked.
     session: Mutex<Option<Arc<Session>>>,
@@ -68,18 +71,7 @@ impl NativeClient {
         seconds: f64,
         layout_bytes_max: u64,
     ) -> PyResult<Self> {
-        let ca_pem = ca.as_deref().map(read_file).transpose()?;
-        let identity = match certificate {
-            None => None,
-            Some((cert, key)) => {
-                Some(Identity { cert_pem: read_file(&cert)?, key_pem: read_file(&key)? })
-            }
-        };
-        let endpoint = |url, domain| EndpointSpec {
-            domain,
-            identity: identity.clone(),
-            ..EndpointSpec::new(url, ca_pem.clone())
-        };
+        let trust = Trust::read(ca, certificate)?;
         let lookup_max = duration("timeout", seconds)?;
         let spec = ClientSpec {
             prg: prg.parse().map_err(Failure::config)?,
@@ -88,10 +80,35 @@ impl NativeClient {
             call_max: lookup_max,
             lookup_max,
             layout_bytes_max,
-            ..ClientSpec::new(endpoint(left, names.0), endpoint(right, names.1))
+            ..ClientSpec::new(trust.endpoint(left, names.0), trust.endpoint(right, names.1))
         };
-        let session = py.detach(|| Session::connect(&spec))?;
-        Ok(Self { spec, session: Mutex::new(Some(Arc::new(session))) })
+        Self::open(py, Endpoints::Two(Box::new(spec)))
+    }
+
+    /// Connects to a single server; arguments as of `connect`.
+    #[staticmethod]
+    #[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds))]
+    #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
+    fn connect_one(
+        py: Python<'_>,
+        server: String,
+        ca: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        name: Option<String>,
+        insecure: bool,
+        connect_seconds: f64,
+        seconds: f64,
+    ) -> PyResult<Self> {
+        let trust = Trust::read(ca, certificate)?;
+        let lookup_max = duration("timeout", seconds)?;
+        let spec = OnionClientSpec {
+            insecure,
+            connect_max: duration("connect_timeout", connect_seconds)?,
+            call_max: lookup_max,
+            lookup_max,
+            ..OnionClientSpec::new(trust.endpoint(server, name))
+        };
+        Self::open(py, Endpoints::One(Box::new(spec)))
     }
 
     /// The rows `ids` [ids, dim], and what they cost.
@@ -155,7 +172,7 @@ impl NativeClient {
         let call = async move {
             let bag = client.fetch_bag(&ids).await;
             move |py: Python<'_>| {
-                let result = bag_result(py, bag.map_err(Failure::from)?)?;
+                let result = bag_result(py, bag?)?;
                 Ok(result.into_pyobject(py)?.into_any().unbind())
             }
         };
@@ -164,22 +181,18 @@ impl NativeClient {
 
     /// The layout that bags are asked by; see `LayoutFacts`.
     fn layout(&self, py: Python<'_>) -> PyResult<Option<LayoutFacts>> {
-        let layout = self.session(py)?.client().layout().map_err(Failure::from)?;
+        let layout = self.session(py)?.client().layout()?;
         Ok(layout.map(|layout| layout_facts(&layout)))
     }
 
-    /// The table at both servers, and the most keys that one lookup may have.
+    /// The table at the servers, and the most keys that one lookup may have.
     fn facts(&self, py: Python<'_>) -> PyResult<(Facts, usize)> {
-        let info = self.session(py)?.client().info();
-        let facts = (
-            info.name,
-            info.shape.rows(),
-            info.dim,
-            info.dtype.name(),
-            info.shape.row_bytes(),
-            info.version.to_string(),
-        );
-        Ok((facts, info.keys_per_request_max))
+        Ok(self.session(py)?.client().facts())
+    }
+
+    /// What a lookup from a single server costs; None with two.
+    fn onion(&self, py: Python<'_>) -> PyResult<Option<OnionFacts>> {
+        Ok(self.session(py)?.client().onion())
     }
 
     /// Closes the connections; lookups under way finish.
@@ -189,6 +202,11 @@ impl NativeClient {
 }
 
 impl NativeClient {
+    fn open(py: Python<'_>, endpoints: Endpoints) -> PyResult<Self> {
+        let session = py.detach(|| Session::connect(&endpoints))?;
+        Ok(Self { endpoints, session: Mutex::new(Some(Arc::new(session))) })
+    }
+
     fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Session>>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -201,7 +219,7 @@ impl NativeClient {
         if found.is_own() {
             return Ok(found);
         }
-        let own = Arc::new(py.detach(|| Session::connect(&self.spec))?);
+        let own = Arc::new(py.detach(|| Session::connect(&self.endpoints))?);
         // Another thread may have connected meanwhile: the last one stays, the other closes when
         // its lookup is done.
         *self.locked() = Some(Arc::clone(&own));
@@ -268,6 +286,33 @@ pub(crate) fn layout_facts(layout: &Layout) -> LayoutFacts {
     let up = costs.up_left_bytes + costs.up_right_bytes;
     let down = 2 * costs.down_bytes;
     (layout.to_json(), costs.keys, up, down, costs.stored_bytes, costs.map_bytes)
+}
+
+/// How servers are checked, and what they are shown.
+struct Trust {
+    ca_pem: Option<Vec<u8>>,
+    identity: Option<Identity>,
+}
+
+impl Trust {
+    fn read(ca: Option<PathBuf>, certificate: Option<(PathBuf, PathBuf)>) -> Result<Self, Failure> {
+        let ca_pem = ca.as_deref().map(read_file).transpose()?;
+        let identity = match certificate {
+            None => None,
+            Some((cert, key)) => {
+                Some(Identity { cert_pem: read_file(&cert)?, key_pem: read_file(&key)? })
+            }
+        };
+        Ok(Self { ca_pem, identity })
+    }
+
+    fn endpoint(&self, url: String, domain: Option<String>) -> EndpointSpec {
+        EndpointSpec {
+            domain,
+            identity: self.identity.clone(),
+            ..EndpointSpec::new(url, self.ca_pem.clone())
+        }
+    }
 }
 
 fn read_file(path: &std::path::Path) -> Result<Vec<u8>, Failure> {

@@ -212,11 +212,15 @@ impl From<OnionError> for Failure {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let class = match &error {
-            ServeError::Pir(_) | ServeError::Table { .. } | ServeError::Bag(_) => "",
+            ServeError::Pir(_)
+            | ServeError::Onion(_)
+            | ServeError::Table { .. }
+            | ServeError::Bag(_) => "",
             ServeError::Refused { refusal, .. } => refusal_class(refusal),
             ServeError::Exposed { .. }
             | ServeError::Setting { .. }
             | ServeError::PrgName { .. }
+            | ServeError::ParameterSet { .. }
             | ServeError::Url { .. }
             | ServeError::PlainText { .. }
             | ServeError::NoCa { .. }
@@ -232,7 +236,9 @@ impl From<ServeError> for Failure {
             ServeError::Unavailable { url, reason } if is_tls_failure(url, reason) => "TlsError",
             ServeError::Unavailable { .. } => "ServerUnavailable",
             ServeError::Timeout { .. } => "ServerTimeout",
-            ServeError::Rows { .. } | ServeError::Reply { .. } => "ProtocolError",
+            ServeError::Rows { .. } | ServeError::Reply { .. } | ServeError::Unserved { .. } => {
+                "ProtocolError"
+            }
             ServeError::SelfCheck { .. } => "DamagedTable",
             ServeError::Remote { .. } => "ServerError",
             _ => "Error",
@@ -245,6 +251,7 @@ impl From<ServeError> for Failure {
                 Self::new(class, format!("{url} closed the connection ({reason}): {text}"))
             }
             ServeError::Pir(error) => error.into(),
+            ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
             ServeError::Table { source, .. } => source.into(),
             ServeError::MaxIds { max_ids, keys_max } => {
@@ -264,6 +271,10 @@ impl From<ServeError> for Failure {
             ServeError::Refused { refusal: Refusal::TooManyKeys { keys, keys_max }, .. } => {
                 failure.count("ids", keys as u64).count("max_ids", keys_max as u64)
             }
+            ServeError::Refused {
+                refusal: Refusal::TooManyQueries { queries, queries_max },
+                ..
+            } => failure.count("ids", queries as u64).count("max_ids", queries_max as u64),
             _ => failure,
         }
     }
@@ -273,15 +284,19 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Busy { .. } => "ServerBusy",
         Refusal::Draining => "ServerUnavailable",
-        Refusal::BadBag { .. } | Refusal::BadKey { .. } | Refusal::WrongDomain { .. } => {
-            "KeyFormatError"
-        }
+        Refusal::BadBag { .. }
+        | Refusal::BadKey { .. }
+        | Refusal::BadKeyId { .. }
+        | Refusal::BadKeys { .. }
+        | Refusal::BadQuery { .. }
+        | Refusal::WrongDomain { .. } => "KeyFormatError",
         Refusal::LayoutSkew { .. } => "VersionMismatch",
         Refusal::NoLayout => "NoLayout",
         Refusal::WrongSide { .. } => "SwappedServers",
         Refusal::VersionSkew { .. } => "VersionMismatch",
-        Refusal::TooManyKeys { .. } => "TooManyIds",
-        Refusal::Backend => "ServerError",
+        Refusal::TooManyKeys { .. } | Refusal::TooManyQueries { .. } => "TooManyIds",
+        Refusal::UnknownKeys { .. } => "UnknownKeys",
+        Refusal::Backend | Refusal::KeysBudget { .. } => "ServerError",
         _ => "ProtocolError",
     }
 }

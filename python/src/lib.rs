@@ -10,6 +10,7 @@ mod client;
 mod errors;
 mod layout;
 mod logs;
+mod lookups;
 mod onion_bench;
 mod prepare;
 mod server;

@@ -1,29 +1,57 @@
 //! Servers, and the certificates that local ones need.
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use hushtable_pir::TableShape;
+use hushtable_pir::onion::Geometry;
 use hushtable_serve::certificate::LocalCa;
-use hushtable_serve::{Server, ServerSpec, raise_file_limit};
+use hushtable_serve::{
+    BoundServer, Error, OnionServer, OnionServerSpec, Server, ServerSpec, raise_file_limit,
+};
+use hushtable_table::Table;
 use pyo3::prelude::*;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::client::{LayoutFacts, layout_facts};
 use crate::errors::Failure;
+use crate::lookups::{OnionFacts, onion_facts};
+use crate::prepare::parameter_set;
 
 /// A server on threads of its own.
 #[pyclass(frozen, module = "hushtable._native", name = "Server")]
 pub(crate) struct NativeServer {
     addr: SocketAddr,
     metrics_addr: Option<SocketAddr>,
-    table: (String, String),
-    layout: Option<LayoutFacts>,
+    facts: ServedFacts,
+    prepared: Arc<Progress>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     events: Mutex<Receiver<Event>>,
+}
+
+/// A server that is not bound yet.
+enum AnyServer {
+    Two(Server),
+    One(OnionServer),
+}
+
+/// What a server will serve.
+struct ServedFacts {
+    table: (String, String),
+    layout: Option<LayoutFacts>,
+    onion: Option<OnionFacts>,
+}
+
+/// Bytes of a table that are prepared, and all of them.
+#[derive(Default)]
+struct Progress {
+    done: AtomicU64,
+    all: AtomicU64,
 }
 
 /// What a server's thread tells.
@@ -40,7 +68,14 @@ impl NativeServer {
     #[staticmethod]
     fn start(py: Python<'_>, spec: &str) -> PyResult<Self> {
         let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        py.detach(|| Self::launch(spec)).map_err(PyErr::from)
+        py.detach(|| Self::launch_two(spec)).map_err(PyErr::from)
+    }
+
+    /// Starts the single server that `spec` describes: `hushtable_serve::OnionServerSpec` in JSON.
+    #[staticmethod]
+    fn start_onion(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        let spec: OnionServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        py.detach(|| Self::launch_one(spec)).map_err(PyErr::from)
     }
 
     /// Where lookups are answered.
@@ -58,13 +93,27 @@ impl NativeServer {
     /// `(name, version)` of the table.
     #[getter]
     fn table(&self) -> (String, String) {
-        self.table.clone()
+        self.facts.table.clone()
     }
 
     /// The table's layout; see `LayoutFacts`.
     #[getter]
     fn layout(&self) -> Option<LayoutFacts> {
-        self.layout.clone()
+        self.facts.layout.clone()
+    }
+
+    /// What a lookup from a single server costs; None for one of two.
+    #[getter]
+    fn onion(&self) -> Option<OnionFacts> {
+        self.facts.onion
+    }
+
+    /// `(done, all)`: bytes of the table that were prepared since the start; zeros where nothing
+    /// has to be.
+    #[getter]
+    fn prepared(&self) -> (u64, u64) {
+        let Progress { done, all } = &*self.prepared;
+        (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed))
     }
 
     /// Waits up to `seconds` for news: "ready", "stopped", or None.
@@ -94,13 +143,44 @@ impl NativeServer {
 }
 
 impl NativeServer {
-    fn launch(spec: ServerSpec) -> Result<Self, Failure> {
-        raise_file_limit();
-        let table = hushtable_table::Table::open(&spec.table)?;
-        let facts = (table.name().to_owned(), table.version().to_string());
-        let layout = table.layout().map(|layout| layout_facts(layout));
+    fn launch_two(spec: ServerSpec) -> Result<Self, Failure> {
+        let table = Table::open(&spec.table)?;
+        let facts = ServedFacts {
+            table: (table.name().to_owned(), table.version().to_string()),
+            layout: table.layout().map(|layout| layout_facts(layout)),
+            onion: None,
+        };
         let io_threads = spec.io_threads;
-        let server = Server::of_table(spec, table)?;
+        let server = AnyServer::Two(Server::of_table(spec, table)?);
+        Self::launch(server, io_threads, facts, Arc::default())
+    }
+
+    fn launch_one(spec: OnionServerSpec) -> Result<Self, Failure> {
+        let table = Table::open(&spec.table)?;
+        let shape = TableShape::new(table.rows(), table.row_bytes())?;
+        let geometry = Geometry::new(parameter_set(&spec.parameters)?, shape)?;
+        let facts = ServedFacts {
+            table: (table.name().to_owned(), table.version().to_string()),
+            layout: None,
+            onion: Some(onion_facts(&geometry)),
+        };
+        let io_threads = spec.network.io_threads;
+        let prepared = Arc::<Progress>::default();
+        let told = Arc::clone(&prepared);
+        let server = OnionServer::of_table(spec, table)?.with_progress(move |done, all| {
+            told.done.fetch_max(done, Ordering::Relaxed);
+            told.all.store(all, Ordering::Relaxed);
+        });
+        Self::launch(AnyServer::One(server), io_threads, facts, prepared)
+    }
+
+    fn launch(
+        server: AnyServer,
+        io_threads: usize,
+        facts: ServedFacts,
+        prepared: Arc<Progress>,
+    ) -> Result<Self, Failure> {
+        raise_file_limit();
         let (stop, stopped) = oneshot::channel();
         let (news, events) = channel();
         let failed = |error| Failure::new("Error", format!("no thread for a server: {error}"));
@@ -116,8 +196,8 @@ impl NativeServer {
             Ok(Event::Bound(addr, metrics_addr)) => Ok(Self {
                 addr,
                 metrics_addr,
-                table: facts,
-                layout,
+                facts,
+                prepared,
                 stop: Mutex::new(Some(stop)),
                 events: Mutex::new(events),
             }),
@@ -127,10 +207,19 @@ impl NativeServer {
     }
 }
 
+impl AnyServer {
+    async fn bind(self) -> Result<BoundServer, Error> {
+        match self {
+            Self::Two(server) => server.bind().await,
+            Self::One(server) => server.bind().await,
+        }
+    }
+}
+
 /// Serves on this thread until `stopped` is sent to or dropped. That nobody listens to the news is
 /// no error: the handle was dropped, and with it the sender of `stopped`.
 fn run(
-    server: Server,
+    server: AnyServer,
     io_threads: usize,
     stopped: oneshot::Receiver<()>,
     news: &Sender<Event>,

@@ -4,32 +4,30 @@ use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hushtable_serve::{ClientSpec, Error, LookupClient};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::errors::Failure;
+use crate::lookups::{Endpoints, Lookups};
 
 /// Connections, and the thread that looks after them.
 pub(crate) struct Session {
     process: u32,
     // Empty only while it is dropped.
-    live: Option<(Runtime, Arc<LookupClient>)>,
+    live: Option<(Runtime, Arc<Lookups>)>,
 }
 
 impl Session {
-    pub(crate) fn connect(spec: &ClientSpec) -> Result<Self, Failure> {
+    pub(crate) fn connect(endpoints: &Endpoints) -> Result<Self, Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("hushtable-client")
             .enable_all()
             .build()
             .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        let client = runtime
-            .block_on(LookupClient::connect(spec))
-            .map_err(|error| Failure::at_connect(error, spec.left.identity.is_some()))?;
+        let client = runtime.block_on(Lookups::connect(endpoints))?;
         Ok(Self { process: process::id(), live: Some((runtime, Arc::new(client))) })
     }
 
@@ -39,11 +37,11 @@ impl Session {
         self.process == process::id()
     }
 
-    pub(crate) fn client(&self) -> &Arc<LookupClient> {
+    pub(crate) fn client(&self) -> &Arc<Lookups> {
         &self.live().1
     }
 
-    fn live(&self) -> &(Runtime, Arc<LookupClient>) {
+    fn live(&self) -> &(Runtime, Arc<Lookups>) {
         match &self.live {
             Some(live) => live,
             None => unreachable!("a session is emptied when it is dropped"),
@@ -56,10 +54,10 @@ impl Session {
     }
 
     /// Makes a call on the calling thread, which turns to the interpreter's signals now and then.
-    pub(crate) fn run<T: Send>(
+    pub(crate) fn run<T: Send, E: Into<Failure> + Send>(
         &self,
         py: Python<'_>,
-        call: impl Future<Output = Result<T, Error>> + Send,
+        call: impl Future<Output = Result<T, E>> + Send,
     ) -> PyResult<T> {
         let runtime = &self.live().0;
         let mut call = Box::pin(call);
@@ -67,7 +65,7 @@ impl Session {
             let turn = py
                 .detach(|| runtime.block_on(async { timeout(SIGNALS_EVERY, call.as_mut()).await }));
             match turn {
-                Ok(result) => return Ok(result.map_err(Failure::from)?),
+                Ok(result) => return Ok(result.map_err(Into::into)?),
                 Err(_) => py.check_signals()?,
             }
         }

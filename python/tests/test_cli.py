@@ -123,6 +123,7 @@ def test_doctor() -> None:
     assert report["isa"]["used"] == "portable"
     assert report["isa"]["cap"] == "portable"
     assert report["would_use"]["kernel"] == "portable"
+    assert report["would_use"]["ring_kernel"] == "portable"
     assert report["would_use"]["threads"] == report["cores"]["usable"]
     assert report["read_gb_per_s"]["one_thread"] > 0
     assert report["memory"]["total_bytes"] > report["memory"]["available_bytes"] > 0

@@ -74,6 +74,7 @@ def _examine() -> dict[str, Any]:
             "threads": engine.threads,
             "batch_keys": engine.batch_keys_best,
             "prg": "aes128",
+            "ring_kernel": _native.ring_kernel(),
         },
         "gpu": {"available": False, "reason": "no GPU engine in this version"},
     }
@@ -102,7 +103,8 @@ def _print(report: dict[str, Any]) -> None:
             f"{name} {value}" for name, value in report["versions"].items() if value
         ),
         "would use": f"kernel {use['kernel']}, {use['threads']} thread(s), "
-        f"passes of {use['batch_keys']} keys, {use['prg']}",
+        f"passes of {use['batch_keys']} keys, {use['prg']}; "
+        f"single servers: transforms by {use['ring_kernel']}",
         "GPU": report["gpu"]["reason"],
     }
     print_facts(facts)

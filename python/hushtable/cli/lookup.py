@@ -14,6 +14,8 @@ from ..client import MAX_LAYOUT_BYTES, TlsConfig, connect
 from ..errors import ConfigError
 from .output import Json, examples, print_json
 
+LEFT, RIGHT = "http://127.0.0.1:4000", "http://127.0.0.1:5000"
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -22,6 +24,7 @@ def register(app: typer.Typer) -> None:
             "hushtable lookup 3 14 159 --left https://a:4000 --right https://b:4000 --ca ca.pem",
             "hushtable lookup - --max-ids 64 --out rows.npy < ids.txt",
             "hushtable lookup 3 14 159 --bag",
+            "hushtable lookup 3 14 159 --server https://a:4000 --ca ca.pem --max-ids 4",
         )
     )(lookup)
 
@@ -31,14 +34,28 @@ def lookup(
         list[str], typer.Argument(help="Row ids, or - to read them from standard input.")
     ],
     left: Annotated[
-        str, typer.Option(help="URL of the left server.", envvar="HUSHTABLE_LEFT")
-    ] = "http://127.0.0.1:4000",
+        str | None,
+        typer.Option(
+            help=f"URL of the left server. Default: {LEFT}.",
+            envvar="HUSHTABLE_LEFT",
+            show_default=False,
+        ),
+    ] = None,
     right: Annotated[
-        str, typer.Option(help="URL of the right server.", envvar="HUSHTABLE_RIGHT")
-    ] = "http://127.0.0.1:5000",
+        str | None,
+        typer.Option(
+            help=f"URL of the right server. Default: {RIGHT}.",
+            envvar="HUSHTABLE_RIGHT",
+            show_default=False,
+        ),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(help="URL of a single server, instead of the two.", envvar="HUSHTABLE_SERVER"),
+    ] = None,
     ca: Annotated[
         Path | None,
-        typer.Option(help="PEM file: the authority of both servers.", envvar="HUSHTABLE_CA"),
+        typer.Option(help="PEM file: the authority of the servers.", envvar="HUSHTABLE_CA"),
     ] = None,
     certificate: Annotated[
         Path | None,
@@ -79,16 +96,25 @@ def lookup(
     out: Annotated[Path | None, typer.Option(help="Write the rows to this .npy file.")] = None,
     json: Json = False,
 ) -> None:
-    """Fetch rows from two servers, so that neither learns which."""
+    """Fetch rows from two servers, or from one, so that none learns which.
+
+    To a single server every run makes new keys and uploads them: for many lookups, stay connected
+    (hushtable.connect in Python).
+    """
     wanted = _parse(sys.stdin.read().split() if ids == ["-"] else ids)
     if (certificate or key) and ca is None:
         raise ConfigError("a client certificate is for https: give --ca too")
     if bag and max_ids is not None:
         raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
+    if server is not None and bag:
+        raise ConfigError("--bag is for two servers: leave it out with --server")
+    if server is None:
+        left, right = left or LEFT, right or RIGHT
     tls = TlsConfig(ca, certificate, key) if ca else None
     with connect(
         left,
         right,
+        server=server,
         tls=tls,
         max_ids=max_ids,
         timeout=timeout,
@@ -132,8 +158,9 @@ def lookup(
     if not kept.all():
         dropped = np.unique(wanted[~kept])
         print(f"# dropped for want of room: {_clipped(dropped.tolist())}", file=sys.stderr)
+    sent = f"{stats.keys} keys a server" if server is None else f"{stats.keys} queries"
     print(
-        f"# {stats.keys} keys a server, {stats.bytes_up:,} B up, {stats.bytes_down:,} B down, "
+        f"# {sent}, {stats.bytes_up:,} B up, {stats.bytes_down:,} B down, "
         f"{stats.seconds * 1e3:.1f} ms",
         file=sys.stderr,
     )
