@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
 use super::payload::{Payload, zeros};
+use super::pool::Pool;
 use super::{Error, Geometry, ParameterSet};
 use crate::TableShape;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
@@ -65,9 +66,10 @@ pub fn prepare(
         .num_threads(spec.threads)
         .build()
         .map_err(|error| Error::Threads { message: error.to_string() })?;
+    let workspaces = Pool::default();
     let outcome = pool.install(|| {
         units.par_iter().enumerate().try_for_each_init(
-            || Workspace::new(&geometry),
+            || workspaces.take(|| Workspace::new(&geometry)),
             |workspace, (index, unit)| {
                 if !writer.is_done(index as u32) {
                     unit.encode(&geometry, workspace, &|first, rows| {
@@ -162,9 +164,10 @@ impl Engine {
         }
         let mut payload = zeros(end + SLACK_BYTES)?;
         let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
+        let workspaces = Pool::default();
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
-                let mut workspace = Workspace::new(&geometry);
+                let mut workspace = workspaces.take(|| Workspace::new(&geometry));
                 unit.encode(&geometry, &mut workspace, copy)?;
                 Ok(workspace)
             };
@@ -256,7 +259,7 @@ impl Unit {
         let packing = Packing::of(ring.modulus(0));
         let vectors = ring.limbs() * ring.degree() / LANES;
         let vector_bytes = packing.vector_bytes();
-        workspace.out.clear();
+        // Every byte is written below: what an earlier unit left need not be cleared.
         workspace.out.resize(vectors * self.block.group_bytes, 0);
         let matrix_rows = geometry.rows();
         for first in (0..matrix_rows).step_by(TILE_ROWS) {
