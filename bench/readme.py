@@ -1,9 +1,4 @@
-"""Writes the figures of a file in bench/results into README.md, between its two marks.
-
-    .venv/bin/python bench/readme.py [FILE]
-
-FILE is the newest in bench/results if not given.
-"""
+"""Writes the newest figures in bench/results into README.md, between the marks of each suite."""
 
 from __future__ import annotations
 
@@ -13,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- figures: begin (bench/readme.py) -->", "<!-- figures: end -->"
+MARKS = {
+    "cpu": ("<!-- figures: begin (bench/readme.py) -->", "<!-- figures: end -->"),
+    "onion": (
+        "<!-- single-server figures: begin (bench/readme.py) -->",
+        "<!-- single-server figures: end -->",
+    ),
+}
 
 
 def shape(params: dict[str, Any]) -> str:
@@ -28,6 +29,14 @@ def what(record: dict[str, Any]) -> str:
     params = record["params"]
     if record["bench"] == "expand":
         return f"expand one key, {shape(params)}"
+    if record["bench"] == "ntt":
+        return f"NTT, N = {params['degree']}, one {params['modulus_bits']}-bit prime"
+    if record["bench"] == "onion":
+        size = f"{params['table_mib'] / 1024:.3g} GiB in rows of {params['row_bytes']:,} B"
+        clients = "one client" if params["batch"] == 1 else f"{params['batch']} clients"
+        order = "" if params["schedule"] == "default" else f", {params['schedule']}-first"
+        threads = f", {record['threads']} threads" if record["threads"] > 1 else ""
+        return f"`{params['parameters']}`, {clients}, {size}{order}{threads}"
     if record["bench"] == "serve":
         load = f"{params['clients']} clients x {params['keys_per_request']} keys"
         return f"through the whole stack: TLS, {load}, {shape(params)}"
@@ -44,6 +53,12 @@ def figure(value: float, unit: str) -> str:
 def remark(record: dict[str, Any]) -> str:
     """What else a reader asks of this figure."""
     detail = record["detail"]
+    if record["bench"] == "ntt":
+        return ""
+    if record["bench"] == "onion":
+        shares = [detail[f"{stage}_share"] for stage in ("expand", "row_select", "tournament")]
+        parts = " / ".join(f"{share:.0%}" for share in shares)
+        return f"{detail['ms_per_query']:.0f} ms a query; {parts}"
     if record["bench"] == "serve":
         window = f"window {detail['window_ms']:.1f} ms"
         return f"p50 {detail['p50_ms']:.1f} ms, p99 {detail['p99_ms']:.1f} ms, {window}"
@@ -52,9 +67,14 @@ def remark(record: dict[str, Any]) -> str:
     return f"bound by {detail['bound']}"
 
 
-def table(results: list[dict[str, Any]]) -> list[str]:
+def table(suite: str, results: list[dict[str, Any]]) -> list[str]:
     """One Markdown row for each record."""
-    lines = ["| one server | measured | floor | of it | | kernel |", "|---|--:|--:|--:|---|---|"]
+    last = "ExpandQuery / RowSel / ColTor" if suite == "onion" else ""
+    first = "lookups from one server" if suite == "onion" else "one server of two"
+    lines = [
+        f"| {first} | measured | floor | of it | {last} | kernel |",
+        "|---|--:|--:|--:|---|---|",
+    ]
     for record in results:
         floor = record["floor"]
         share = f"{record['of_floor']:.0%}" if floor is not None else ""
@@ -68,30 +88,30 @@ def table(results: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     """Rewrites README.md."""
-    results = sorted((ROOT / "bench" / "results").glob("cpu-*.json"))
-    if len(sys.argv) > 1:
-        results = [Path(sys.argv[1])]
-    if not results:
-        print("no file in bench/results: run bench/run.py first", file=sys.stderr)
-        return 1
-    source = results[-1]
-    recorded = json.loads(source.read_text())
-    facts = recorded["machine"]
-    doctor = facts["doctor"]
-    intro = (
-        f"{doctor['cpu']['model']} with {doctor['cores']['usable']} cores, reading"
-        f" {doctor['read_gb_per_s']['one_thread']:.0f} GB/s on one; {facts['date']}, one thread"
-        " unless said."
-    )
     page = ROOT / "README.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        print(f"README.md has no {BEGIN} ... {END}", file=sys.stderr)
-        return 1
-    body = "\n".join([BEGIN, intro, "", *table(recorded["results"]), END])
-    page.write_text(before + body + after, encoding="utf-8")
-    print(f"README.md: {len(recorded['results'])} figures of {source}")
+    text = page.read_text(encoding="utf-8")
+    for suite, (begin, end) in MARKS.items():
+        results = sorted((ROOT / "bench" / "results").glob(f"{suite}-*.json"))
+        if not results:
+            print(f"no {suite}-*.json in bench/results: run bench/run.py first", file=sys.stderr)
+            return 1
+        recorded = json.loads(results[-1].read_text())
+        facts = recorded["machine"]
+        doctor = facts["doctor"]
+        intro = (
+            f"{doctor['cpu']['model']} with {doctor['cores']['usable']} cores, reading"
+            f" {doctor['read_gb_per_s']['one_thread']:.0f} GB/s on one; {facts['date']}, one thread"
+            " unless said."
+        )
+        before, _, rest = text.partition(begin)
+        _, mark, after = rest.partition(end)
+        if not mark:
+            print(f"README.md has no {begin} ... {end}", file=sys.stderr)
+            return 1
+        body = "\n".join([begin, intro, "", *table(suite, recorded["results"]), end])
+        text = before + body + after
+        print(f"README.md: {len(recorded['results'])} figures of {results[-1]}")
+    page.write_text(text, encoding="utf-8")
     return 0
 
 
