@@ -31,7 +31,8 @@ fn main() {
         Some(depth) => Schedule::Hierarchical { depth: depth.parse().expect("a depth") },
         None => OnionSpec::new().tournament,
     };
-    let spec = OnionSpec { threads, tournament, ..OnionSpec::new() };
+    let overlap = args.get(7).is_some();
+    let spec = OnionSpec { threads, tournament, overlap, ..OnionSpec::new() };
     println!(
         "rows {} columns {} games {} levels {}: budget {:.2} bits, failure 2^{:.0}",
         geometry.rows(),

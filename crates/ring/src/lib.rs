@@ -34,6 +34,8 @@ mod poly;
 pub mod reference;
 mod ring;
 mod sample;
+#[cfg(test)]
+mod timing;
 
 pub use automorphism::Automorphism;
 pub use buffer::Buffer;

@@ -1,5 +1,7 @@
 //! Random polynomials: uniform from a public seed, ternary and Gaussian from secret randomness.
 
+use std::hint::black_box;
+
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use hushtable_prg::{EntropyError, Secret, fill_random};
@@ -88,8 +90,11 @@ impl NoiseSource {
         let mut poly = ring.zero();
         for index in 0..ring.degree() {
             let value = draw(&mut self.0);
+            // What the compiler cannot see through it cannot branch on: from a sign that it knew to
+            // be a comparison's it made a jump around loading the modulus.
+            let (value, negative) = black_box((value as u64, (value >> 63) as u64));
             for (limb, modulus) in ring.moduli().enumerate() {
-                poly.limb_mut(limb)[index] = modulus.from_signed(value);
+                poly.limb_mut(limb)[index] = value.wrapping_add(modulus.value() & negative);
             }
         }
         poly

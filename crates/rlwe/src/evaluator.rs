@@ -88,6 +88,7 @@ pub struct Evaluator {
     /// Room for one polynomial modulo Q.
     scratch: Poly<Evaluations>,
     spare: Arc<Spare>,
+    overlaps: bool,
 }
 
 impl Evaluator {
@@ -102,7 +103,15 @@ impl Evaluator {
         let digits = room(params.key_switch(), params.ring())
             .max(2 * room(params.selector(), params.answer_ring()));
         let (params, scratch) = (params.clone(), params.ring().zero());
-        Self { params, digits: Buffer::zeroed(digits), scratch, spare }
+        let digits = Buffer::zeroed(digits);
+        Self { params, digits, scratch, spare, overlaps: false }
+    }
+
+    /// Whether each digit is used up as soon as it is transformed, instead of all together: less
+    /// room is touched, more additions are done (Kim et al., "IVE", section IV-A: "reduction
+    /// overlapping"). The results are the same.
+    pub fn overlapping(self, overlaps: bool) -> Self {
+        Self { overlaps, ..self }
     }
 
     /// The parameters.
@@ -120,9 +129,15 @@ impl Evaluator {
     fn switch_scratch(&mut self, key: &SwitchKey) -> Ciphertext {
         let (ring, gadget) = (self.params.ring(), self.params.key_switch());
         let digits = &mut self.digits[..gadget.digits() * ring.limbs() * ring.degree()];
-        decompose(ring, gadget, &mut self.scratch, digits);
         let mut out = self.spare.take(ring);
-        inner_products(ring, &self.digits, key.rows(), &mut out);
+        decompose(ring, gadget, &mut self.scratch, digits);
+        if self.overlaps {
+            let term = &mut self.scratch;
+            Sum { ring, digits, term, out: &mut out }.add_rows(key.rows());
+        } else {
+            transform(ring, digits);
+            inner_products(ring, digits, key.rows(), &mut out);
+        }
         out
     }
 
@@ -186,24 +201,67 @@ impl Evaluator {
     pub fn external_product(&mut self, bit: &Selector, mut ciphertext: Ciphertext) -> Ciphertext {
         let (ring, gadget) = (self.params.answer_ring(), self.params.selector());
         let half = gadget.digits() * ring.limbs() * ring.degree();
-        let (of_mask, of_body) = self.digits[..2 * half].split_at_mut(half);
+        let digits = &mut self.digits[..2 * half];
+        let (of_mask, of_body) = digits.split_at_mut(half);
         decompose(ring, gadget, &mut ciphertext.mask, of_mask);
         decompose(ring, gadget, &mut ciphertext.body, of_body);
         // Its digits are all that is needed of it: the product takes its place.
-        inner_products(ring, &self.digits, bit.rows(), &mut ciphertext);
+        if self.overlaps {
+            let term = &mut self.scratch;
+            Sum { ring, digits, term, out: &mut ciphertext }.add_rows(bit.rows());
+        } else {
+            transform(ring, digits);
+            inner_products(ring, digits, bit.rows(), &mut ciphertext);
+        }
         ciphertext
     }
 }
 
-/// The digits of `poly`, in evaluations; `poly` is used up.
+/// The digits of `poly`, in coefficients; `poly` is used up.
 fn decompose(ring: &Ring, gadget: Gadget, poly: &mut Poly<Evaluations>, digits: &mut [u64]) {
     let (kernel, limbs) = (ring.kernel(), ring.limbs());
     for limb in 0..limbs {
         kernel.inverse(ring.table(limb), poly.limb_mut(limb));
     }
     kernel.decompose(gadget, ring.crt(), poly.values(), digits);
+}
+
+/// Digits to evaluations.
+fn transform(ring: &Ring, digits: &mut [u64]) {
     for (index, digit) in digits.chunks_exact_mut(ring.degree()).enumerate() {
-        kernel.forward(ring.table(index % limbs), digit);
+        ring.kernel().forward(ring.table(index % ring.limbs()), digit);
+    }
+}
+
+/// out = Σ_j digit_j · rows[j], each digit transformed just before it is used up.
+struct Sum<'a> {
+    ring: &'a Ring,
+    digits: &'a mut [u64],
+    /// Room for one product.
+    term: &'a mut Poly<Evaluations>,
+    out: &'a mut Ciphertext,
+}
+
+impl Sum<'_> {
+    fn add_rows(&mut self, rows: &[Ciphertext]) {
+        let (ring, degree) = (self.ring, self.ring.degree());
+        let (limbs, kernel) = (ring.limbs(), ring.kernel());
+        for (index, digit) in self.digits.chunks_exact_mut(degree).enumerate() {
+            let (row, limb) = (&rows[index / limbs], index % limbs);
+            let modulus = ring.modulus(limb);
+            kernel.forward(ring.table(limb), digit);
+            let sides = [(&row.mask, &mut self.out.mask), (&row.body, &mut self.out.body)];
+            for (row, out) in sides {
+                let (row, out) = (row.limb(limb), out.limb_mut(limb));
+                if index < limbs {
+                    kernel.inner_product(modulus, &[digit], &[row], out);
+                } else {
+                    let term = self.term.limb_mut(limb);
+                    kernel.inner_product(modulus, &[digit], &[row], term);
+                    kernel.add_assign(modulus, out, term);
+                }
+            }
+        }
     }
 }
 

@@ -5,18 +5,21 @@
 //! are checked, and that the same keys get the same bytes; with the other server's URL, a sample is
 //! also combined and compared with a lookup of the same rows by an ordinary client.
 //!
-//! [`BagLoadSpec`] loads both servers of a table with a layout with whole inferences.
+//! [`BagLoadSpec`] loads both servers of a table with a layout with whole inferences,
+//! [`OnionLoadSpec`] a server that is asked alone.
 
 mod bag;
+mod onion;
 
 pub use bag::BagLoadSpec;
+pub use onion::OnionLoadSpec;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Reply, Side};
+use hushtable_pir::{PrgKind, TableShape};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -45,7 +48,8 @@ pub struct LoadSpec {
     pub duration: Duration,
 }
 
-/// What a load measured. A query is one key, or under a [`BagLoadSpec`] one whole inference.
+/// What a load measured. A query is one key, under a [`BagLoadSpec`] one whole inference,
+/// under an [`OnionLoadSpec`] one encrypted query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LoadReport {
@@ -111,12 +115,11 @@ impl LoadSpec {
         let start = Arc::new(Barrier::new(self.clients.max(1)));
         let mut clients = JoinSet::new();
         for _ in 0..self.clients.max(1) {
-            let client = LoadClient {
+            let client = KeyClient {
                 peer: Peer::new(&self.server, false, CONNECT_MAX)?,
                 requests: make_requests(&info, self.keys_per_request)?,
                 version: Bytes::copy_from_slice(info.version.as_bytes()),
                 answer_bytes: self.keys_per_request * info.shape.row_bytes(),
-                tally: Tally::default(),
             };
             // Connect before the clock starts: thousands of handshakes would be measured otherwise.
             let (start, warmup, duration) = (Arc::clone(&start), self.warmup, self.duration);
@@ -124,7 +127,7 @@ impl LoadSpec {
                 let connected = client.peer.table_info(CALL_MAX).await;
                 start.wait().await;
                 connected?;
-                Ok::<_, Error>(client.run(warmup, duration).await)
+                Ok::<_, Error>(drive(client, warmup, duration).await)
             });
         }
         let tally = Tally::of_all(clients).await?;
@@ -139,13 +142,12 @@ fn one_thread() -> Result<tokio::runtime::Runtime, Error> {
         .map_err(|source| Error::Io { what: "start the load's runtime".into(), source })
 }
 
-struct LoadClient {
+struct KeyClient {
     peer: Peer,
     /// Requests to send in turn.
     requests: Vec<Prepared>,
     version: Bytes,
     answer_bytes: usize,
-    tally: Tally,
 }
 
 struct Prepared {
@@ -162,43 +164,58 @@ struct Tally {
     rejected: u64,
 }
 
-impl LoadClient {
-    async fn run(mut self, warmup: Duration, duration: Duration) -> Tally {
-        let measured = Instant::now() + warmup;
-        let end = measured + duration;
-        for i in 0.. {
-            let started = Instant::now();
-            if started >= end {
-                break;
+/// One client of a load.
+trait LoadClient: Send {
+    /// Sends its `turn`th request. What its passes took at the server in microseconds; `None` for
+    /// an answer that is not right.
+    fn ask(&mut self, turn: usize) -> impl Future<Output = Result<Option<u64>, Error>> + Send;
+}
+
+/// Lets a client ask until time is up.
+async fn drive(mut client: impl LoadClient, warmup: Duration, duration: Duration) -> Tally {
+    let measured = Instant::now() + warmup;
+    let end = measured + duration;
+    let mut tally = Tally::default();
+    for turn in 0.. {
+        let started = Instant::now();
+        if started >= end {
+            break;
+        }
+        let result = client.ask(turn).await;
+        let now = Instant::now();
+        // A request counts where it ends, so that the rate is of the measured time.
+        let counts = (measured..end).contains(&now);
+        match result {
+            Ok(Some(answer_us)) => {
+                if counts {
+                    tally.latencies_us.push((now - started).as_micros() as u32);
+                    tally.answer_us += answer_us;
+                }
             }
-            let i = i % self.requests.len();
-            let keys = self.requests[i].keys.clone();
-            let result =
-                self.peer.answer(self.version.clone(), keys, self.answer_bytes, CALL_MAX).await;
-            let now = Instant::now();
-            // A request counts where it ends, so that the rate is of the measured time.
-            let counts = (measured..end).contains(&now);
-            match result {
-                Ok(reply) if self.is_right(i, &reply) => {
-                    if counts {
-                        let took = now - started;
-                        self.tally.latencies_us.push(took.as_micros() as u32);
-                        self.tally.answer_us += reply.answer_us;
-                    }
-                }
-                Err(Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. }) => {
-                    self.tally.rejected += u64::from(counts);
-                    sleep(retry_after).await;
-                }
-                Ok(_) | Err(_) => {
-                    self.tally.errors += 1;
-                    sleep(ERROR_PAUSE).await;
-                }
+            Err(Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. }) => {
+                tally.rejected += u64::from(counts);
+                sleep(retry_after).await;
+            }
+            Ok(None) | Err(_) => {
+                tally.errors += 1;
+                sleep(ERROR_PAUSE).await;
             }
         }
-        self.tally
     }
+    tally
+}
 
+impl LoadClient for KeyClient {
+    async fn ask(&mut self, turn: usize) -> Result<Option<u64>, Error> {
+        let turn = turn % self.requests.len();
+        let keys = self.requests[turn].keys.clone();
+        let reply =
+            self.peer.answer(self.version.clone(), keys, self.answer_bytes, CALL_MAX).await?;
+        Ok(self.is_right(turn, &reply).then_some(reply.answer_us))
+    }
+}
+
+impl KeyClient {
     fn is_right(&mut self, i: usize, reply: &AnswerReply) -> bool {
         let right = reply.table_version == self.version && reply.answers.len() == self.answer_bytes;
         right
@@ -254,7 +271,7 @@ fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<Prepared>, Error> 
     let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
     let mut requests = Vec::with_capacity(REQUESTS_A_CLIENT);
     for _ in 0..REQUESTS_A_CLIENT {
-        let (request, _) = client.query(&random_rows(info, keys)?, keys)?;
+        let (request, _) = client.query(&random_rows(info.shape, keys)?, keys)?;
         let keys = match info.side {
             Side::Left => request.left,
             Side::Right => request.right,
@@ -270,7 +287,7 @@ fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<Prepared>, Error> 
 async fn check_sample(peer: &Peer, partner: &Peer, info: &TableInfo) -> Result<(), Error> {
     let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
     let keys = SAMPLE_KEYS.min(info.keys_per_request_max);
-    let rows = random_rows(info, keys)?;
+    let rows = random_rows(info.shape, keys)?;
     let version = Bytes::copy_from_slice(info.version.as_bytes());
     let (left, right) = match info.side {
         Side::Left => (peer, partner),
@@ -302,8 +319,8 @@ async fn check_sample(peer: &Peer, partner: &Peer, info: &TableInfo) -> Result<(
     }
 }
 
-fn random_rows(info: &TableInfo, count: usize) -> Result<Vec<u64>, Error> {
-    (0..count).map(|_| Ok(random_u64()? % info.shape.rows())).collect()
+fn random_rows(shape: TableShape, count: usize) -> Result<Vec<u64>, Error> {
+    (0..count).map(|_| Ok(random_u64()? % shape.rows())).collect()
 }
 
 const CONNECT_MAX: Duration = Duration::from_secs(10);

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use common::{Certificates, Pair, Running, metric_of, row, table};
 use hushtable_pir::onion::{self, Geometry, OnionBackend, ParameterSet};
+use hushtable_serve::load::OnionLoadSpec;
 use hushtable_serve::{
     BlockingOnionClient, ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient,
     OnionClientSpec, OnionServer, OnionServerSpec, Refusal,
 };
+use hushtable_table::prepared::PreparedError;
 use hushtable_table::{Table, Version};
 use tempfile::TempDir;
 
@@ -385,23 +387,26 @@ async fn a_signal_while_preparing_stops_it_and_the_next_start_goes_on() {
     drop(released);
     let before = done.load(Ordering::Relaxed);
     assert!(before < all, "{before} of {all}");
-    // The writer is let go soon after.
-    let server = loop {
+    // The writer is let go soon after: until then, a server that starts is told to wait.
+    let (url, stop, running) = loop {
         let spec = OnionServerSpec { prepared: Some(path.clone()), ..self::spec() };
-        let server = OnionServer::of_table(spec, table()).unwrap();
-        let bound = server.bind().await.unwrap();
-        let ready = bound.ready();
+        let bound = OnionServer::of_table(spec, table()).unwrap().bind().await.unwrap();
+        let (url, ready) = (format!("http://{}", bound.addr), bound.ready());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let url = format!("http://{}", bound.addr);
-        let running = tokio::spawn(bound.run(async {
+        let mut running = tokio::spawn(bound.run(async {
             let _ = stopped.await;
         }));
         tokio::select! {
             () = ready => break (url, stop, running),
-            () = tokio::time::sleep(Duration::from_secs(120)) => panic!("it did not start"),
+            ended = &mut running => {
+                let error = ended.unwrap().unwrap_err();
+                let Error::Onion(onion::Error::Prepared(reason)) = &error else {
+                    panic!("{error:?}")
+                };
+                assert!(matches!(reason, PreparedError::Locked { .. }), "{reason:?}");
+            }
         }
     };
-    let (url, stop, running) = server;
     let spec = OnionClientSpec::new(EndpointSpec::new(url, None));
     let client = OnionClient::connect(&spec).await.unwrap();
     assert_eq!(client.lookup(&[77_777], 1).await.unwrap().rows, row(&table(), 77_777));
@@ -489,4 +494,23 @@ async fn a_drain_answers_what_waits_and_refuses_the_rest() {
     );
     assert!(gone, "{error:?}");
     server.stop().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_counts_what_is_answered_and_what_is_refused() {
+    let limits =
+        OnionServerSpec { queue_queries_max: 2, queries_per_request_max: Some(1), ..spec() };
+    let server = start(limits, table(1000, 4, 1));
+    let load = OnionLoadSpec {
+        clients: 4,
+        warmup: Duration::from_millis(50),
+        duration: Duration::from_millis(500),
+        ..OnionLoadSpec::new(EndpointSpec::new(server.url(), None))
+    };
+    let report = load.run().await.unwrap();
+    assert_eq!(report.errors, 0, "{report:?}");
+    assert!(report.requests > 0 && report.p50_ms <= report.max_ms, "{report:?}");
+    assert_eq!(server.metric("hushtable_client_keys_uploaded_total").await, 5.0);
+    let error = OnionLoadSpec { queries_per_request: 2, ..load }.run().await.unwrap_err();
+    assert!(matches!(error, Error::MaxIds { max_ids: 2, keys_max: 1 }), "{error:?}");
 }

@@ -34,6 +34,9 @@ pub struct OnionSpec {
     pub expand: Schedule,
     /// Order of ColTor's.
     pub tournament: Schedule,
+    /// Whether each digit of a decomposition is used up as soon as it is there (the paper's
+    /// reduction overlapping).
+    pub overlap: bool,
     /// Whether the table is copied to memory of huge pages instead of being read from its file:
     /// faster by what page walks cost, at the price of memory that cannot be given back.
     pub load: bool,
@@ -48,6 +51,7 @@ impl OnionSpec {
             batch_queries_max: 0,
             expand: Schedule::DepthFirst,
             tournament: Schedule::Hierarchical { depth: 4 },
+            overlap: false,
             load: false,
         }
     }
@@ -184,9 +188,9 @@ impl Engine {
     pub fn scan(&self) -> Duration {
         let ring = self.params().answer_ring();
         let zero = Expanded {
-            rows: self.expanded_rows.take(|| {
-                Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())
-            }),
+            rows: self
+                .expanded_rows
+                .take(|| Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())),
             selectors: Vec::new(),
         };
         let mut sums = self.sums.take(|| Buffer::zeroed(0));
@@ -294,8 +298,7 @@ impl Engine {
     fn interleave(&self, leaves: &[Option<Leaf>]) -> Lent<Buffer> {
         let ring = self.params().answer_ring();
         let (degree, rows) = (ring.degree(), leaves.len());
-        let mut out =
-            self.expanded_rows.take(|| Buffer::zeroed(ring.limbs() * degree * 2 * rows));
+        let mut out = self.expanded_rows.take(|| Buffer::zeroed(ring.limbs() * degree * 2 * rows));
         let chunk = CHUNK * 2 * rows;
         out.par_chunks_exact_mut(chunk).enumerate().for_each(|(index, out)| {
             let (limb, first) = (index * CHUNK / degree, index * CHUNK % degree);
@@ -390,7 +393,10 @@ impl Engine {
 
     /// An evaluator, which goes back when it is dropped.
     fn evaluator(&self) -> Lent<Evaluator> {
-        self.evaluators.take(|| Evaluator::sharing(self.params(), Arc::clone(&self.spare)))
+        self.evaluators.take(|| {
+            Evaluator::sharing(self.params(), Arc::clone(&self.spare))
+                .overlapping(self.spec.overlap)
+        })
     }
 
     /// Plays a block's columns, or hands them on where the schedule waits for more.

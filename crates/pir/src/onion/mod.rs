@@ -35,7 +35,7 @@ pub use error::Error;
 pub use geometry::Geometry;
 pub use keys::{EvaluationKeys, KeyId};
 pub use params::ParameterSet;
-pub use prepare::{Progress, Summary, prepare};
+pub use prepare::{CopyRows, Progress, Summary, prepare};
 pub use query::Query;
 pub use sampling::{Samples, sample_noise};
 pub use server::{Asked, OnionBackend, Server};

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
 use super::payload::{Payload, zeros};
+use super::pool::Pool;
 use super::{Error, Geometry, ParameterSet};
 use crate::TableShape;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
@@ -33,6 +34,9 @@ pub struct Summary {
 /// Called with the table's bytes that are prepared and all of them, from several threads; `false`
 /// stops, and the next run goes on from there.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) -> bool + Sync);
+
+/// Writes the rows from the given id on to the given bytes.
+pub type CopyRows<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync);
 
 /// Makes the prepared file of `table` at `path`, or goes on making it.
 ///
@@ -62,12 +66,13 @@ pub fn prepare(
         .num_threads(spec.threads)
         .build()
         .map_err(|error| Error::Threads { message: error.to_string() })?;
+    let workspaces = Pool::default();
     let outcome = pool.install(|| {
         units.par_iter().enumerate().try_for_each_init(
-            || Workspace::new(&geometry),
+            || workspaces.take(|| Workspace::new(&geometry)),
             |workspace, (index, unit)| {
                 if !writer.is_done(index as u32) {
-                    unit.encode(&geometry, workspace, &mut |first, rows| {
+                    unit.encode(&geometry, workspace, &|first, rows| {
                         table.copy_rows(first, rows).map_err(Error::Table)
                     })?;
                     for (vector, bytes) in workspace.vectors(unit) {
@@ -138,7 +143,7 @@ impl Engine {
         geometry: Geometry,
         version: Version,
         spec: &OnionSpec,
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+        copy: CopyRows<'_>,
     ) -> Result<Self, Error> {
         let blocks = geometry.blocks();
         Self::from_blocks(geometry, version, blocks, spec, copy)
@@ -150,7 +155,7 @@ impl Engine {
         version: Version,
         mut blocks: Vec<Block>,
         spec: &OnionSpec,
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+        copy: CopyRows<'_>,
     ) -> Result<Self, Error> {
         let mut end = 0;
         for block in &mut blocks {
@@ -159,10 +164,11 @@ impl Engine {
         }
         let mut payload = zeros(end + SLACK_BYTES)?;
         let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
+        let workspaces = Pool::default();
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
-                let mut workspace = Workspace::new(&geometry);
-                unit.encode(&geometry, &mut workspace, &mut |first, rows| copy(first, rows))?;
+                let mut workspace = workspaces.take(|| Workspace::new(&geometry));
+                unit.encode(&geometry, &mut workspace, copy)?;
                 Ok(workspace)
             };
             let done = units.par_iter().map(encode).collect::<Result<Vec<_>, Error>>()?;
@@ -247,13 +253,13 @@ impl Unit {
         &self,
         geometry: &Geometry,
         workspace: &mut Workspace,
-        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
+        copy: CopyRows<'_>,
     ) -> Result<(), Error> {
         let ring = geometry.params().answer_ring();
         let packing = Packing::of(ring.modulus(0));
         let vectors = ring.limbs() * ring.degree() / LANES;
         let vector_bytes = packing.vector_bytes();
-        workspace.out.clear();
+        // Every byte is written below: what an earlier unit left need not be cleared.
         workspace.out.resize(vectors * self.block.group_bytes, 0);
         let matrix_rows = geometry.rows();
         for first in (0..matrix_rows).step_by(TILE_ROWS) {
@@ -288,7 +294,7 @@ impl Unit {
         item: u64,
         count: usize,
         rows: &mut Vec<u8>,
-        copy: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
+        copy: CopyRows<'_>,
     ) -> Result<(), Error> {
         let (row_bytes, per_item) = (geometry.shape().row_bytes(), geometry.rows_per_item());
         let first = item * per_item as u64;

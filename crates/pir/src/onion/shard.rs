@@ -11,6 +11,7 @@ use hushtable_table::{Table, Version};
 
 use super::engine::{Engine, Expanded, OnionSpec, Stages, Won};
 use super::geometry::{BLOCK_COLUMNS, Block};
+use super::prepare::CopyRows;
 use super::{Asked, Error, Geometry, OnionBackend, ParameterSet};
 use crate::kernel::rowsel::GROUP_COLUMNS;
 
@@ -42,7 +43,7 @@ impl Engine {
         version: Version,
         (index, count): (u32, u32),
         spec: &OnionSpec,
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+        copy: CopyRows<'_>,
     ) -> Result<Self, Error> {
         // Small tables are cut between groups of columns, large ones between blocks.
         let is_large = geometry.columns() >= u64::from(count) * BLOCK_COLUMNS as u64;

@@ -266,6 +266,9 @@ mod tests {
         assert_eq!((moved.key_reads, moved.ciphertext_reads), (200, 10));
         assert_eq!(moved.ciphertext_writes, 40);
         let moved = of_tournament(Schedule::DepthFirst, 4, all);
-        assert_eq!((moved.key_reads, moved.ciphertext_reads, moved.ciphertext_writes), (200, 40, 10));
+        assert_eq!(
+            (moved.key_reads, moved.ciphertext_reads, moved.ciphertext_writes),
+            (200, 40, 10)
+        );
     }
 }

@@ -262,3 +262,114 @@ fn digits_agree_with_the_specification() {
         }
     }
 }
+
+/// Two doubles by plain arithmetic: what NEON computes, on every machine.
+#[derive(Clone, Copy)]
+struct Pair([f64; 2]);
+
+impl Pair {
+    fn zip(self, other: Self, f: impl Fn(f64, f64) -> f64) -> Self {
+        Self([f(self.0[0], other.0[0]), f(self.0[1], other.0[1])])
+    }
+}
+
+impl float::Floats for Pair {
+    const LANES: usize = 2;
+
+    fn splat(x: f64) -> Self {
+        Self([x; 2])
+    }
+
+    unsafe fn load(from: *const f64) -> Self {
+        // SAFETY: two doubles, as the caller promises.
+        Self(unsafe { from.cast::<[f64; 2]>().read_unaligned() })
+    }
+
+    unsafe fn load_integers(from: *const u64) -> Self {
+        // SAFETY: two integers, as the caller promises.
+        Self(unsafe { from.cast::<[u64; 2]>().read_unaligned() }.map(|x| x as f64))
+    }
+
+    unsafe fn store(self, to: *mut f64) {
+        // SAFETY: room for two doubles, as the caller promises.
+        unsafe { to.cast::<[f64; 2]>().write_unaligned(self.0) }
+    }
+
+    unsafe fn store_integers(self, to: *mut u64) {
+        // SAFETY: room for two integers, as the caller promises.
+        unsafe { to.cast::<[u64; 2]>().write_unaligned(self.0.map(|x| x as u64)) }
+    }
+
+    fn add(self, other: Self) -> Self {
+        self.zip(other, |x, y| x + y)
+    }
+
+    fn sub(self, other: Self) -> Self {
+        self.zip(other, |x, y| x - y)
+    }
+
+    fn mul(self, other: Self) -> Self {
+        self.zip(other, |x, y| x * y)
+    }
+
+    fn mul_sub(self, other: Self, less: Self) -> Self {
+        Self([0, 1].map(|i| self.0[i].mul_add(other.0[i], -less.0[i])))
+    }
+
+    fn mul_from(self, other: Self, more: Self) -> Self {
+        Self([0, 1].map(|i| (-self.0[i]).mul_add(other.0[i], more.0[i])))
+    }
+
+    fn round(self) -> Self {
+        Self(self.0.map(f64::round_ties_even))
+    }
+
+    fn period_if_negative(self, period: Self) -> Self {
+        self.zip(period, |x, period| if x < 0.0 { period } else { 0.0 })
+    }
+
+    fn interleave(self, other: Self) -> (Self, Self) {
+        (Self([self.0[0], other.0[0]]), Self([self.0[1], other.0[1]]))
+    }
+
+    fn separate(self, other: Self) -> (Self, Self) {
+        self.interleave(other)
+    }
+}
+
+#[test]
+fn two_doubles_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(6);
+    for degree in [8, 16, 32, 1024] {
+        for modulus in moduli(degree) {
+            let table = NttTable::new(modulus, degree).unwrap();
+            let [x, y] = [(); 2].map(|()| residues(&mut rng, modulus, degree));
+            let name = format!("N = {degree} q = {}", modulus.value());
+            let is_wide = modulus.bits() > 50;
+            compare(
+                &format!("forward {name}"),
+                &x,
+                |x| match is_wide {
+                    false => float::forward::<Pair, false>(&table, x),
+                    true => float::forward::<Pair, true>(&table, x),
+                },
+                |x| portable::forward(&table, x),
+            );
+            compare(
+                &format!("inverse {name}"),
+                &x,
+                |x| match is_wide {
+                    false => float::inverse::<Pair, false>(&table, x),
+                    true => float::inverse::<Pair, true>(&table, x),
+                },
+                |x| portable::inverse(&table, x),
+            );
+            compare(
+                &format!("mul {name}"),
+                &x,
+                |x| float::mul_assign::<Pair>(modulus, x, &y),
+                |x| portable::mul_assign(modulus, x, &y),
+            );
+        }
+    }
+}

@@ -76,9 +76,19 @@ impl<const WIDE: bool> Lanes<WIDE> {
     }
 
     /// Butterflies (x + y · w, x − y · w), step by step side by side: each waits for its products.
+    ///
+    /// Three sets of butterflies, a bit for each, save operations of moduli below 2^50 within a pass:
+    /// those of `SIGNED` get an x of −2q to 2q; those of `ADDED` leave differences of −2q to 2q, for
+    /// they will be some butterfly's signed x; those of `MULTIPLIED` leave what is right in its low
+    /// 52 bits only, for it will be multiplied.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub fn forward<const COUNT: usize>(
+    pub fn forward<
+        const COUNT: usize,
+        const SIGNED: u32,
+        const ADDED: u32,
+        const MULTIPLIED: u32,
+    >(
         self,
         x: &mut [__m512i; COUNT],
         y: &mut [__m512i; COUNT],
@@ -112,15 +122,26 @@ impl<const WIDE: bool> Lanes<WIDE> {
             y[i] = _mm512_madd52lo_epu64(zero, y[i], w[i].0);
         }
         for i in 0..COUNT {
-            x[i] = Self::minus_once(x[i], self.two_q);
+            let other = match SIGNED >> i & 1 {
+                0 => _mm512_sub_epi64(x[i], self.two_q),
+                _ => _mm512_add_epi64(x[i], self.two_q),
+            };
+            // What is negative is huge: the lesser is in 0..2q.
+            x[i] = _mm512_min_epu64(x[i], other);
         }
         for i in 0..COUNT {
             y[i] = _mm512_madd52lo_epu64(y[i], quotient[i], self.minus_q);
         }
         for i in 0..COUNT {
-            let product = _mm512_and_si512(y[i], self.mask);
-            y[i] = _mm512_sub_epi64(_mm512_add_epi64(x[i], self.two_q), product);
-            x[i] = _mm512_add_epi64(x[i], product);
+            let product = match MULTIPLIED >> i & 1 {
+                0 => _mm512_and_si512(y[i], self.mask),
+                _ => y[i],
+            };
+            let base = match ADDED >> i & 1 {
+                0 => _mm512_add_epi64(x[i], self.two_q),
+                _ => x[i],
+            };
+            (x[i], y[i]) = (_mm512_add_epi64(x[i], product), _mm512_sub_epi64(base, product));
         }
     }
 

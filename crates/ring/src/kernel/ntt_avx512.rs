@@ -234,25 +234,25 @@ fn butterflies<const WIDE: bool, const PARTS: usize>(
     if PARTS == 8 {
         let ([mut a, mut b], [mut c, mut d]);
         (a, b) = ([v[0], v[1], v[2], v[3]], [v[4], v[5], v[6], v[7]]);
-        lanes.forward(&mut a, &mut b, &[w[1]; 4]);
+        lanes.forward::<4, 0b0000, 0b0011, 0b1100>(&mut a, &mut b, &[w[1]; 4]);
         (c, d) = ([a[0], a[1], b[0], b[1]], [a[2], a[3], b[2], b[3]]);
-        lanes.forward(&mut c, &mut d, &[w[2], w[2], w[3], w[3]]);
+        lanes.forward::<4, 0b1100, 0b0101, 0b1010>(&mut c, &mut d, &[w[2], w[2], w[3], w[3]]);
         (a, b) = ([c[0], d[0], c[2], d[2]], [c[1], d[1], c[3], d[3]]);
-        lanes.forward(&mut a, &mut b, &[w[4], w[5], w[6], w[7]]);
+        lanes.forward::<4, 0b1010, 0, 0>(&mut a, &mut b, &[w[4], w[5], w[6], w[7]]);
         for i in 0..4 {
             (v[2 * i], v[2 * i + 1]) = (a[i], b[i]);
         }
     } else if PARTS == 4 {
         let (mut a, mut b) = ([v[0], v[1]], [v[2], v[3]]);
-        lanes.forward(&mut a, &mut b, &[w[1]; 2]);
+        lanes.forward::<2, 0b00, 0b01, 0b10>(&mut a, &mut b, &[w[1]; 2]);
         let (mut c, mut d) = ([a[0], b[0]], [a[1], b[1]]);
-        lanes.forward(&mut c, &mut d, &[w[2], w[3]]);
+        lanes.forward::<2, 0b10, 0, 0>(&mut c, &mut d, &[w[2], w[3]]);
         for i in 0..2 {
             (v[2 * i], v[2 * i + 1]) = (c[i], d[i]);
         }
     } else {
         let (mut a, mut b) = ([v[0]], [v[1]]);
-        lanes.forward(&mut a, &mut b, &[w[1]]);
+        lanes.forward::<1, 0, 0, 0>(&mut a, &mut b, &[w[1]]);
         (v[0], v[1]) = (a[0], b[0]);
     }
 }
@@ -294,7 +294,7 @@ unsafe fn forward_leaf<const WIDE: bool>(
                 }
             };
         }
-        lanes.forward(&mut x, &mut y, &w);
+        lanes.forward::<4, 0, 0, 0>(&mut x, &mut y, &w);
     }
     for i in 0..4 {
         let (x, y) = shuffle(lanes.reduce(x[i]), lanes.reduce(y[i]));

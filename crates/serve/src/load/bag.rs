@@ -10,14 +10,13 @@ use hushtable_pir::dpf::Reply;
 use hushtable_table::layout::{Layout, Planner};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
 
-use super::{CALL_MAX, CONNECT_MAX, ERROR_PAUSE, LoadReport, Tally, one_thread, random_rows};
+use super::{CALL_MAX, CONNECT_MAX, LoadClient, LoadReport, Tally, drive, one_thread, random_rows};
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
 use crate::info::version_from_wire;
 use crate::wire::AnswerBagsReply;
-use crate::{ClientSpec, EndpointSpec, Error, LookupClient, Refusal, ReplyDefect, TableInfo};
+use crate::{ClientSpec, EndpointSpec, Error, LookupClient, ReplyDefect, TableInfo};
 
 /// How two servers are loaded with whole inferences.
 ///
@@ -86,7 +85,6 @@ impl BagLoadSpec {
                 bags: make_bags(&planner, &geometry, &info)?,
                 version: Bytes::copy_from_slice(geometry.version().as_bytes()),
                 answer_bytes: geometry.answer_bytes(),
-                tally: Tally::default(),
             };
             let (start, warmup, duration) = (Arc::clone(&start), self.warmup, self.duration);
             clients.spawn(async move {
@@ -96,7 +94,7 @@ impl BagLoadSpec {
                 );
                 start.wait().await;
                 connected?;
-                Ok::<_, Error>(client.run(warmup, duration).await)
+                Ok::<_, Error>(drive(client, warmup, duration).await)
             });
         }
         let tally = Tally::of_all(clients).await?;
@@ -111,7 +109,6 @@ struct BagClient {
     bags: Vec<PreparedBag>,
     version: Bytes,
     answer_bytes: usize,
-    tally: Tally,
 }
 
 struct PreparedBag {
@@ -122,47 +119,19 @@ struct PreparedBag {
     entries: Option<Vec<u8>>,
 }
 
-impl BagClient {
-    async fn run(mut self, warmup: Duration, duration: Duration) -> Tally {
-        let measured = Instant::now() + warmup;
-        let end = measured + duration;
-        for i in 0.. {
-            let started = Instant::now();
-            if started >= end {
-                break;
-            }
-            let i = i % self.bags.len();
-            let ask = |peer: &Peer, keys: &Bytes| {
-                let (peer, keys, version) = (peer.clone(), keys.clone(), self.version.clone());
-                let answer_bytes = self.answer_bytes;
-                async move { peer.answer_bags(version, keys, answer_bytes, CALL_MAX).await }
-            };
-            let bag = &self.bags[i];
-            let result = tokio::try_join!(ask(&self.left, &bag.left), ask(&self.right, &bag.right));
-            let bag = &mut self.bags[i];
-            let is_right = result.as_ref().is_ok_and(|(left, right)| bag.is_right(left, right));
-            let now = Instant::now();
-            // An inference counts where it ends, so that the rate is of the measured time.
-            let counts = (measured..end).contains(&now);
-            match result {
-                Ok((left, right)) if is_right => {
-                    if counts {
-                        let took = now - started;
-                        self.tally.latencies_us.push(took.as_micros() as u32);
-                        self.tally.answer_us += left.answer_us.max(right.answer_us).unwrap_or(0);
-                    }
-                }
-                Err(Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. }) => {
-                    self.tally.rejected += u64::from(counts);
-                    sleep(retry_after).await;
-                }
-                Ok(_) | Err(_) => {
-                    self.tally.errors += 1;
-                    sleep(ERROR_PAUSE).await;
-                }
-            }
-        }
-        self.tally
+impl LoadClient for BagClient {
+    async fn ask(&mut self, turn: usize) -> Result<Option<u64>, Error> {
+        let turn = turn % self.bags.len();
+        let bag = &self.bags[turn];
+        let ask = |peer: &Peer, keys: &Bytes| {
+            let (peer, keys, version) = (peer.clone(), keys.clone(), self.version.clone());
+            let answer_bytes = self.answer_bytes;
+            async move { peer.answer_bags(version, keys, answer_bytes, CALL_MAX).await }
+        };
+        let (left, right) =
+            tokio::try_join!(ask(&self.left, &bag.left), ask(&self.right, &bag.right))?;
+        let is_right = self.bags[turn].is_right(&left, &right);
+        Ok(is_right.then_some(left.answer_us.max(right.answer_us).unwrap_or(0)))
     }
 }
 
@@ -187,7 +156,7 @@ fn make_bags(
     let client = Client::new(geometry.clone(), PrgKind::Aes128);
     (0..BAGS_A_CLIENT)
         .map(|_| {
-            let ids = random_rows(info, bag_ids(planner.layout()))?;
+            let ids = random_rows(info.shape, bag_ids(planner.layout()))?;
             let plan = planner.plan_vartime(&ids, random_u64()?)?;
             let (mut request, pending) = client.query(&plan)?;
             let left = std::mem::take(&mut request.left).into();
@@ -200,7 +169,7 @@ fn make_bags(
 /// Fetches bags and looks the same rows up one by one: those kept must be the same.
 async fn check_sample(client: &LookupClient, info: &TableInfo, url: &str) -> Result<(), Error> {
     let Some(layout) = client.layout()? else { return Ok(()) };
-    let ids = random_rows(info, bag_ids(&layout).min(info.keys_per_request_max))?;
+    let ids = random_rows(info.shape, bag_ids(&layout).min(info.keys_per_request_max))?;
     let bag = client.fetch_bag(&ids).await?;
     let lookup = client.lookup(&ids, ids.len()).await?;
     let row_bytes = info.shape.row_bytes();

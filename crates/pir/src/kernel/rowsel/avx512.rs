@@ -33,14 +33,14 @@ unsafe fn multiply_packed<const NARROW: bool>(task: &Task<'_>, out: &mut [u64]) 
                 // Two columns of a group at a time, for three clients: 24 sums in registers.
                 for half in [0, 2] {
                     let mut client = 0;
-                    while client + 3 <= clients {
-                        tile::<NARROW, 2, 3>(task, vector, group, half, client, out);
-                        client += 3;
-                    }
-                    match clients - client {
-                        2 => tile::<NARROW, 2, 2>(task, vector, group, half, client, out),
-                        1 => tile::<NARROW, 2, 1>(task, vector, group, half, client, out),
-                        _ => {}
+                    while client < clients {
+                        let taken = match clients - client {
+                            1 => tile::<NARROW, 2, 1>(task, vector, group, half, client, out),
+                            // Four are two pairs: one alone would pay for all of the unpacking.
+                            2 | 4 => tile::<NARROW, 2, 2>(task, vector, group, half, client, out),
+                            _ => tile::<NARROW, 2, 3>(task, vector, group, half, client, out),
+                        };
+                        client += taken;
                     }
                 }
             }
@@ -48,7 +48,7 @@ unsafe fn multiply_packed<const NARROW: bool>(task: &Task<'_>, out: &mut [u64]) 
     }
 }
 
-/// The sums of `COLUMNS` columns (from `first` of the group on) for `CLIENTS` clients.
+/// The sums of `COLUMNS` columns (from `first` of the group on) for `CLIENTS` clients; how many.
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx512ifma,avx512vbmi")]
 #[inline]
 unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
@@ -58,7 +58,7 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
     first: usize,
     client: usize,
     out: &mut [u64],
-) {
+) -> usize {
     let vector_bytes = task.packing.vector_bytes();
     let base = (vector * task.groups + group) * task.group_bytes() + first * vector_bytes;
     let mut low = [[[_mm512_setzero_si512(); 2]; CLIENTS]; COLUMNS];
@@ -110,6 +110,7 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
             }
         }
     }
+    CLIENTS
 }
 
 /// From packed bytes to eight numbers; bits from 52 on are left as they come: products ignore them.
