@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What `make demo` shows: two servers that do not collude, or `make demo SCHEME=onion`, one server.
+SCHEME ?= two
 # Rust sources and manifests: what the native module is made of.
 SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null))
 # A test run under a cap tests the kernels below the machine's best.
@@ -33,8 +35,8 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(BIN)/maturin develop --release --quiet
 	touch $@
 
-demo: setup ## Private recommendations, and nearest words, through two server processes
-	$(BIN)/python -m examples.movielens
+demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=two or onion)
+	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
 test: lint test-rust test-caps docs test-python ## Everything that CI runs
 

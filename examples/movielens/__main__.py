@@ -10,10 +10,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,32 @@ import hushtable
 from hushtable import data
 
 from . import films, words
-from .servers import start_pair
+from .alone import LoneStory
+from .servers import Served, start_pair, start_single
 from .split import HISTORY_MAX, deal
 from .story import Story
 
 SHOWN_COUNT = 3
+#: Users judged by default with a single server, whose lookups are work.
+LONE_USERS = 100
+
+
+@contextlib.contextmanager
+def served(story: Story, table: hushtable.Table, folder: Path, max_ids: int) -> Iterator[Served]:
+    """The table's server, or its two, running."""
+    tls = folder.with_name(f"{folder.name}-tls")
+    if not isinstance(story, LoneStory):
+        with story.wait("starting left and right"), start_pair(folder, tls) as pair:
+            story.servers(pair.left.url, pair.right.url)
+            yield pair
+        return
+    with story.wait("preparing the table"):
+        made = table.prepare()
+    with story.wait("starting the server"), start_single(folder, tls, max_ids) as single:
+        costs = single.server.serving.onion
+        assert costs is not None
+        story.single(single.server.url, made, costs)
+        yield single
 
 
 def show_films(story: Story, folder: Path, users: int | None) -> dict[str, Any]:
@@ -39,30 +62,30 @@ def show_films(story: Story, folder: Path, users: int | None) -> dict[str, Any]:
     started = time.perf_counter()
     with story.wait("learning"):
         training = films.train(split, len(ratings.titles))
+    held_out = len(split.test)
     if users is not None:
         split = replace(split, test=split.test[:users])
     story.training(split, training, time.perf_counter() - started)
 
-    story.head("2  two servers, and a device")
+    is_lone = isinstance(story, LoneStory)
+    story.head("2  one server, and a device" if is_lone else "2  two servers, and a device")
     table = films.build(training, folder / "films")
     story.table(table.info)
-    with (
-        story.wait("starting left and right"),
-        start_pair(folder / "films", folder / "films-tls") as pair,
-    ):
-        story.servers(pair.left.url, pair.right.url)
+    with served(story, table, folder / "films", HISTORY_MAX) as running:
+        if isinstance(story, LoneStory) and len(split.test) < held_out:
+            story.sample(len(split.test), held_out)
         with (
             story.wait(f"ranking for {len(split.test)} held-out users, privately and in the clear"),
-            pair.connect(HISTORY_MAX) as client,
+            running.connect(HISTORY_MAX) as client,
         ):
             judgement = films.judge(training, split, table, client)
         shown = films.pick(split, judgement, SHOWN_COUNT)
         story.recommendations(ratings, shown, len(split.test))
         story.head("3  the same answers, at a price")
         story.judgement(judgement, table.info)
-        story.head("4  what a server saw")
+        story.head("4  what the server saw" if is_lone else "4  what a server saw")
         history = shown[0][0].history
-        overheard = films.overhear(pair, int(history[-1]), int(history[-2]))
+        overheard = films.overhear(running, int(history[-1]), int(history[-2]))
         story.overheard(ratings, overheard)
     figures = {name: value for name, value in asdict(judgement).items() if name != "rankings"}
     return {
@@ -73,6 +96,7 @@ def show_films(story: Story, folder: Path, users: int | None) -> dict[str, Any]:
         "keys_seen": overheard.counts,
         "same_differ": overheard.same_differ,
         "other_differ": overheard.other_differ,
+        "senders": len(overheard.senders),
     }
 
 
@@ -84,9 +108,8 @@ def show_words(story: Story, folder: Path) -> dict[str, Any]:
         table = words.build(vocabulary, folder / "words")
     story.table(table.info)
     with (
-        story.wait("starting left and right"),
-        start_pair(folder / "words", folder / "words-tls") as pair,
-        pair.connect(words.MAX_IDS) as client,
+        served(story, table, folder / "words", words.MAX_IDS) as running,
+        running.connect(words.MAX_IDS) as client,
     ):
         answers = words.ask(vocabulary, table, client)
     story.words(table.info, answers)
@@ -100,18 +123,33 @@ def show_words(story: Story, folder: Path) -> dict[str, Any]:
 def main() -> int:
     """Runs both parts; the exit code is 1 where anything is not as in the clear."""
     parser = argparse.ArgumentParser(prog="python -m examples.movielens", description=__doc__)
-    parser.add_argument("--users", type=int, help="judge on this many held-out users, not on all")
+    parser.add_argument(
+        "--scheme",
+        choices=("two", "onion"),
+        default="two",
+        help="two servers that do not collude (default), or a single one",
+    )
+    parser.add_argument(
+        "--users",
+        type=int,
+        help=f"judge on this many held-out users; all by default, {LONE_USERS} with --scheme onion",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures, as JSON")
     chosen = parser.parse_args()
     if chosen.users is not None and chosen.users < SHOWN_COUNT:
         parser.error(f"--users must be at least {SHOWN_COUNT}, the users that are shown")
-    story = Story(Console(quiet=chosen.json))
+    console = Console(quiet=chosen.json)
+    story = LoneStory(console) if chosen.scheme == "onion" else Story(console)
+    users = chosen.users
+    if users is None and chosen.scheme == "onion":
+        users = LONE_USERS
     started = time.perf_counter()
     try:
         with tempfile.TemporaryDirectory(prefix="hushtable-demo-") as folder:
             story.opening()
             figures = {
-                "films": show_films(story, Path(folder), chosen.users),
+                "scheme": chosen.scheme,
+                "films": show_films(story, Path(folder), users),
                 "words": show_words(story, Path(folder)),
             }
     except hushtable.Error as error:

@@ -13,7 +13,7 @@ from hushtable.data import MovieLens
 from . import evaluation, model
 from .evaluation import Ranking
 from .model import Factors, Floats, Ints
-from .servers import Mismatch, Pair, assert_same_bits
+from .servers import Mismatch, Served, assert_same_bits
 from .split import HISTORY_MAX, Person, Split
 from .tap import Tap
 
@@ -64,8 +64,9 @@ class Judgement:
         hits, hits_popular: of the ten films ranked first, how many a user went on to watch.
         users_judged: users who went on to watch something of the shortlist.
         rows: rows that were compared bit by bit.
-        key_count: keys that each server got with each lookup.
+        key_count: keys (queries, by a single server) that each server got with each lookup.
         bytes_up, bytes_down: of one lookup, both servers together.
+        upload_bytes: a client's keys, sent to a single server once before; 0 with two.
         p50_ms, p95_ms: of one lookup, as the client sees it.
     """
 
@@ -82,6 +83,7 @@ class Judgement:
     key_count: int
     bytes_up: int
     bytes_down: int
+    upload_bytes: int
     p50_ms: float
     p95_ms: float
 
@@ -103,6 +105,8 @@ def judge(
         assert_same_bits(rows, table.rows(films))
         return rows
 
+    if client.onion is not None:
+        client.lookup([])  # uploads the keys
     private = evaluation.rank_all(device, split.test, look_up)
     clear = evaluation.rank_all(device, split.test, table.rows)
     aucs = evaluation.judged_aucs(private)
@@ -129,6 +133,7 @@ def judge(
         key_count=cost[0],
         bytes_up=cost[1],
         bytes_down=cost[2],
+        upload_bytes=0 if client.onion is None else client.onion.key_bytes,
         p50_ms=float(np.median(milliseconds)),
         p95_ms=float(np.quantile(milliseconds, 0.95)),
     )
@@ -141,60 +146,59 @@ def pick(split: Split, judgement: Judgement, count: int) -> list[tuple[Person, R
 
 @dataclass(frozen=True)
 class Overheard:
-    """What the left server got, noted behind its TLS.
+    """What one server got, noted behind its TLS: the left one, or the only one.
 
     Attributes:
         film: the film that was looked up twice.
+        header_bytes: first bytes of a key (or query) that are the same for everyone.
         once, again: the first key of each of the two requests for it.
         other: the first key of a request for another film.
         counts: keys in each request: for 1 film, for 1 film, for 1 film, for 100 films.
         same_differ: share of bits in which two keys for one film differ, over many.
         other_differ: the same for keys for different films.
+        senders: what the requests say of who asks, each once; none with two servers.
     """
 
     film: int
+    header_bytes: int
     once: bytes
     again: bytes
     other: bytes
     counts: tuple[int, ...]
     same_differ: float
     other_differ: float
+    senders: tuple[bytes, ...]
 
 
-#: The first bytes of a key say what it is for (format, side, group, generator, rows of the
-#: table); they are the same for everyone. The rest is what could tell something.
-KEY_HEADER_BYTES = 8
-
-
-def overhear(pair: Pair, film: int, other: int) -> Overheard:
-    """Looks films up through a tap at the left server and reports what went by."""
-    many = np.arange(100)
-    with Tap(pair.left.url, pair.certificates) as left:
-        with hushtable.connect(
-            left=left.url, right=pair.right.url, tls=pair.certificates.ca, max_ids=HISTORY_MAX
-        ) as client:
+def overhear(served: Served, film: int, other: int) -> Overheard:
+    """Looks films up through a tap at a server and reports what went by."""
+    many, header_bytes = np.arange(100), served.wire.header_bytes
+    with Tap(served.watched_url, served.certificates, served.wire) as tap:
+        with served.connect(HISTORY_MAX, watched_url=tap.url) as client:
             for ids in ([film], [film], [other], many):
                 client.lookup(ids)
-            counts = tuple(map(len, left.requests))
-            once, again, another = (keys[0] for keys in left.requests[:3])
-            same = [keys[0] for keys in left.requests[:2]]
+            counts = tuple(map(len, tap.requests))
+            once, again, another = (keys[0] for keys in tap.requests[:3])
+            same = [keys[0] for keys in tap.requests[:2]]
             client.lookup(np.full(len(many), film))
-            same += left.requests[-1][: len(many)]
+            same += tap.requests[-1][: len(many)]
         return Overheard(
             film=film,
+            header_bytes=header_bytes,
             once=once,
             again=again,
             other=another,
             counts=counts,
-            same_differ=_differing_share(same),
-            other_differ=_differing_share(left.requests[3][: len(many)]),
+            same_differ=_differing_share(same, header_bytes),
+            other_differ=_differing_share(tap.requests[3][: len(many)], header_bytes),
+            senders=tuple(dict.fromkeys(tap.senders)),
         )
 
 
-def _differing_share(keys: list[bytes]) -> float:
+def _differing_share(keys: list[bytes], header_bytes: int) -> float:
     """Share of differing bits between neighbours, headers left out."""
     bits = np.unpackbits(
-        np.array([np.frombuffer(key, np.uint8)[KEY_HEADER_BYTES:] for key in keys]), axis=1
+        np.array([np.frombuffer(key, np.uint8)[header_bytes:] for key in keys]), axis=1
     )
     return float((bits[1:] != bits[:-1]).mean())
 

@@ -15,7 +15,7 @@ from hushtable import TableInfo
 from hushtable.data import MovieLens
 
 from .evaluation import Ranking
-from .films import KEY_HEADER_BYTES, Judgement, Overheard, Training, titles
+from .films import Judgement, Overheard, Training, titles
 from .model import DIM
 from .split import HISTORY_MAX, Person, Split
 from .words import KNOWN_COUNT, MAX_IDS, Answer
@@ -23,6 +23,10 @@ from .words import KNOWN_COUNT, MAX_IDS, Answer
 
 class Story:
     """The demo's voice. On a terminal in colour, elsewhere plain."""
+
+    #: What a request consists of, and who answers it.
+    asked_by, answered_by = "keys", "each server"
+    holders = "The servers hold"
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -95,7 +99,7 @@ class Story:
     def table(self, info: TableInfo) -> None:
         """What the servers hold."""
         self.say(
-            f"The servers hold {info.rows:,} rows of {info.row_bytes} bytes"
+            f"{self.holders} {info.rows:,} rows of {info.row_bytes} bytes"
             f" ({info.table_bytes / 1e6:.1f} MB), version {info.version[:12]}."
         )
 
@@ -149,6 +153,17 @@ class Story:
                 f"most popular first: {judgement.hits_popular:.2f}",
             ),
             ("one lookup, p50", f"{judgement.p50_ms:.1f} ms", f"p95 {judgement.p95_ms:.1f} ms"),
+            *self._messages(judgement, info),
+        ):
+            figures.add_row(*row)
+        self._console.print(figures)
+        self.say(
+            f"This table is small: {info.rows:,} rows are {info.table_bytes / 1e6:.1f} MB, which a"
+            " device could simply download. The second table is the honest case."
+        )
+
+    def _messages(self, judgement: Judgement, info: TableInfo) -> list[tuple[str, str, str]]:
+        return [
             (
                 "bytes up",
                 f"{judgement.bytes_up:,}",
@@ -159,13 +174,7 @@ class Story:
                 f"{judgement.bytes_down:,}",
                 f"{judgement.key_count} answers of {info.row_bytes} bytes from each",
             ),
-        ):
-            figures.add_row(*row)
-        self._console.print(figures)
-        self.say(
-            f"This table is small: {info.rows:,} rows are {info.table_bytes / 1e6:.1f} MB, which a"
-            " device could simply download. The second table is the honest case."
-        )
+        ]
 
     def overheard(self, ratings: MovieLens, overheard: Overheard) -> None:
         """What one server saw."""
@@ -174,24 +183,11 @@ class Story:
             "A wiretap behind the left server's own TLS notes what arrives. Two lookups of"
             f" [bold]{film}[/], then one of another film; the first key of each:"
         )
-        keys = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        keys.add_column("looked up")
-        keys.add_column("same for all", style="dim", no_wrap=True)
-        keys.add_column("the key begins", no_wrap=True)
-        for name, key in (
-            (_short(film), overheard.once),
-            ("the same, again", overheard.again),
-            ("another film", overheard.other),
-        ):
-            header, rest = key[:KEY_HEADER_BYTES], key[KEY_HEADER_BYTES : KEY_HEADER_BYTES + 8]
-            keys.add_row(name, header.hex(), f"{rest.hex(' ', 2)} ...")
-        self._console.print(keys)
-        counts = ", ".join(map(str, overheard.counts[:-1]))
+        self._first_bytes(film, overheard, "the key begins")
         self.say(
             f"Keys for the same film differ in {overheard.same_differ:.1%} of their bits, keys for"
             f" different films in {overheard.other_differ:.1%}: coin flips both."
-            f" Lookups of 1 film brought {counts} keys, one of 100 films {overheard.counts[-1]}:"
-            f" always {HISTORY_MAX}.",
+            f" {counted(overheard, 'keys')}",
         )
         self.say(
             "So a server learns: that you asked, when, from which address, for which table, and"
@@ -199,12 +195,26 @@ class Story:
             " hidden.)"
         )
 
+    def _first_bytes(self, film: str, overheard: Overheard, title: str) -> None:
+        keys = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        keys.add_column("looked up")
+        keys.add_column("same for all", style="dim", no_wrap=True)
+        keys.add_column(title, no_wrap=True)
+        for name, key in (
+            (_short(film), overheard.once),
+            ("the same, again", overheard.again),
+            ("another film", overheard.other),
+        ):
+            header, rest = key[: overheard.header_bytes], key[overheard.header_bytes :]
+            keys.add_row(name, header.hex(), f"{rest[:8].hex(' ', 2)} ...")
+        self._console.print(keys)
+
     def words(self, info: TableInfo, answers: list[Answer]) -> None:
         """The second table's answers."""
         self.say(
             "Which word someone looks up can be as telling as a film. The device carries the"
             f" {KNOWN_COUNT:,} most frequent words, as everyone's does; the vector of the word"
-            f" asked for is fetched in private, {MAX_IDS} keys a lookup."
+            f" asked for is fetched in private, {MAX_IDS} {self.asked_by} a lookup."
         )
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         shown.add_column("looked up in private")
@@ -216,14 +226,24 @@ class Story:
             )
         self._console.print(shown)
         self.say(
-            f"Every row equals the table's, bit by bit. To answer one lookup each server read all"
-            f" {info.table_bytes / 1e6:.0f} MB: whoever skips rows gives away which."
+            "Every row equals the table's, bit by bit. To answer one lookup"
+            f" {self.answered_by} read all {info.table_bytes / 1e6:.0f} MB:"
+            " whoever skips rows gives away which."
         )
 
     def ending(self, seconds: float) -> None:
         """The last line."""
         self.head(f"done in {seconds:.0f} s")
         self.say("Next: README.md for the Python API, docs/tutorial.md to serve your own table.")
+
+
+def counted(overheard: Overheard, asked_by: str) -> str:
+    """How many keys or queries the lookups brought: the bound, whatever was looked up."""
+    counts = ", ".join(map(str, overheard.counts[:-1]))
+    return (
+        f"Lookups of 1 film brought {counts} {asked_by}, one of 100 films"
+        f" {overheard.counts[-1]}: always {HISTORY_MAX}."
+    )
 
 
 def _short(title: str) -> str:

@@ -3,7 +3,7 @@
 A tap ends the client's TLS with the server's certificate, notes what the client sent, and passes
 every byte on to the real server. What it shows is therefore not what the client says it sent, but
 what arrived. It reads just enough HTTP/2 (RFC 9113, sections 4.1 and 6.1), gRPC framing and
-protobuf to find the keys of `hushtable.v1.AnswerRequest`.
+protobuf to find the keys of `hushtable.v1.AnswerRequest`, or the queries of `OnionAnswerRequest`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from typing import Self
 
 from hushtable import Certificates
 
+from .servers import Wire
+
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME_HEADER_BYTES = 9
 _DATA, _END_STREAM, _PADDED = 0, 0x1, 0x8
-_KEYS_FIELD = 2
 _READ_BYTES = 1 << 16
 
 
 class Tap:
-    """Passes connections on to the server at ``url`` and keeps the keys of each request.
+    """Passes connections on to the server at ``url`` and keeps what each request asks by.
 
     Attributes:
         url: where a client connects to be overheard.
-        requests: of each request for rows, its keys, in the order in which they arrived.
+        requests: of each request for rows, its keys or queries, in the order of arrival.
+        senders: of each of them, what it says of its sender; nothing with two servers.
     """
 
-    def __init__(self, url: str, certificates: Certificates) -> None:
+    def __init__(self, url: str, certificates: Certificates, wire: Wire) -> None:
+        self._wire = wire
         self._host, _, port = url.removeprefix("https://").rpartition(":")
         self._port = int(port)
         self._inside = ssl.create_default_context(cafile=str(certificates.ca))
@@ -46,6 +49,7 @@ class Tap:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.url = ""
         self.requests: list[list[bytes]] = []
+        self.senders: list[bytes] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -83,7 +87,8 @@ class Tap:
         ) -> None:
             while block := await source.read(_READ_BYTES):
                 if note:  # before the server can answer, so that nothing is missed afterwards
-                    self.requests.extend(heard.feed(block))
+                    for message in heard.feed(block):
+                        self._note(message)
                 sink.write(block)
                 await sink.drain()
 
@@ -104,16 +109,23 @@ class Tap:
                 with contextlib.suppress(OSError, asyncio.CancelledError):
                     await stream.wait_closed()
 
+    def _note(self, message: bytes) -> None:
+        queries = _fields(message, self._wire.queries_field)
+        if queries:
+            self.requests.append(queries)
+            if self._wire.sender_field is not None:
+                self.senders += _fields(message, self._wire.sender_field)
+
 
 class _Requests:
-    """Bytes of one HTTP/2 connection, client to server, to the requests' keys."""
+    """Bytes of one HTTP/2 connection, client to server, to the requests' messages."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
         self._preface_read = False
         self._bodies: defaultdict[int, bytearray] = defaultdict(bytearray)
 
-    def feed(self, block: bytes) -> Iterator[list[bytes]]:
+    def feed(self, block: bytes) -> Iterator[bytes]:
         self._waiting += block
         if not self._preface_read:
             if len(self._waiting) < len(_PREFACE):
@@ -135,23 +147,25 @@ class _Requests:
                 payload = payload[1 : len(payload) - payload[0]]
             self._bodies[stream] += payload
             if flags & _END_STREAM:
-                # A gRPC message: whether it is compressed (1 byte), its length (4), itself.
-                keys = _keys(bytes(self._bodies.pop(stream)[5:]))
-                if keys:
-                    yield keys
+                # gRPC messages: whether it is compressed (1 byte), its length (4), itself.
+                body = bytes(self._bodies.pop(stream))
+                while body:
+                    size = int.from_bytes(body[1:5])
+                    yield body[5 : 5 + size]
+                    body = body[5 + size :]
 
 
-def _keys(message: bytes) -> list[bytes]:
-    """The `keys` of a protobuf message whose fields are all of bytes."""
-    keys: list[bytes] = []
+def _fields(message: bytes, number: int) -> list[bytes]:
+    """The fields of one number in a protobuf message whose fields are all of bytes."""
+    found: list[bytes] = []
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
         size, at = _varint(message, at)
-        if tag >> 3 == _KEYS_FIELD:
-            keys.append(message[at : at + size])
+        if tag >> 3 == number:
+            found.append(message[at : at + size])
         at += size
-    return keys
+    return found
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

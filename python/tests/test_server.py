@@ -77,6 +77,8 @@ def test_json_lines(bundle: Path) -> None:
             "url": ready["url"],
             "metrics_url": ready["metrics_url"],
             "layout": None,
+            "scheme": "two",
+            "onion": None,
         }
         assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
         server.terminate()
