@@ -1,5 +1,7 @@
 //! Random polynomials: uniform from a public seed, ternary and Gaussian from secret randomness.
 
+use std::hint::black_box;
+
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use hushtable_prg::{EntropyError, Secret, fill_random};
@@ -87,7 +89,8 @@ impl NoiseSource {
     fn fill(&mut self, ring: &Ring, mut draw: impl FnMut(&mut Words) -> i64) -> Poly<Coefficients> {
         let mut poly = ring.zero();
         for index in 0..ring.degree() {
-            let value = draw(&mut self.0);
+            // Opaque, or the compiler may find that a ternary draw has three values, and branch.
+            let value = black_box(draw(&mut self.0));
             for (limb, modulus) in ring.moduli().enumerate() {
                 poly.limb_mut(limb)[index] = modulus.from_signed(value);
             }
