@@ -165,7 +165,7 @@ fn noise_of_an_expansion_is_what_was_predicted() {
             let ratio = added / predicted;
             // From a root with a query's noise, rounding included.
             let bound = (12.0 * model.query()).sqrt() as i64 + 1;
-            let draw = |value: u64| (u128::from(value) * bound as u128 >> 40) as i64 - bound / 2;
+            let draw = |value: u64| ((u128::from(value) * bound as u128) >> 40) as i64 - bound / 2;
             let error: Vec<i64> =
                 numbers(&mut source, params.degree(), 40).into_iter().map(draw).collect();
             let error = ring.from_signed_vartime(&error);
