@@ -89,10 +89,12 @@ impl NoiseSource {
     fn fill(&mut self, ring: &Ring, mut draw: impl FnMut(&mut Words) -> i64) -> Poly<Coefficients> {
         let mut poly = ring.zero();
         for index in 0..ring.degree() {
-            // Opaque, or the compiler may find that a ternary draw has three values, and branch.
-            let value = black_box(draw(&mut self.0));
+            let value = draw(&mut self.0);
+            // All ones or zeros. Opaque, or the compiler may find that it is the sign, and branch on
+            // it: of a ternary draw at opt-level 2, of any around the limbs at opt-level 3.
+            let sign = black_box(value >> 63) as u64;
             for (limb, modulus) in ring.moduli().enumerate() {
-                poly.limb_mut(limb)[index] = modulus.from_signed(value);
+                poly.limb_mut(limb)[index] = (value as u64).wrapping_add(modulus.value() & sign);
             }
         }
         poly
