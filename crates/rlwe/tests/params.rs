@@ -8,11 +8,11 @@ use fixtures::{offered, parameters};
 use hushtable_rlwe::ring::{Error as RingError, GadgetSpec, Platform, ntt_primes};
 use hushtable_rlwe::{Error, ParameterSpec, Parameters, SwitchKey, modulus_log2_max};
 
-type Limit = (usize, f64, &'static [(u32, usize)]);
+/// Lengths of primes in bits, and how many of each.
+type Lengths = &'static [(u32, usize)];
 
-/// Every row of the published table: the degree, log2 Q, and bits of primes (with their counts) whose
-/// product is just below.
-const LIMITS: [Limit; 6] = [
+/// Every row of the published table: the degree, log2 Q, and primes whose product is just below.
+const LIMITS: [(usize, f64, Lengths); 6] = [
     (1024, 26.0, &[(26, 1)]),
     (2048, 53.0, &[(27, 1), (26, 1)]),
     (4096, 106.0, &[(36, 1), (35, 2)]),
