@@ -1,6 +1,6 @@
-"""Runs the benchmarks of the README and writes one JSON file into bench/results.
+"""Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
 
-    .venv/bin/python bench/run.py [--quick] [--only NAME] [--out FILE]
+    .venv/bin/python bench/run.py [--suite cpu|onion] [--quick] [--out FILE]
 
 Each benchmark is the ``hushtable bench`` command that a reader would type. The file holds what
 they printed, in order, and the machine they ran on.
@@ -20,17 +20,34 @@ from typing import Any
 ROWS = {"2^14": 1 << 14, "2^16": 1 << 16, "2^20": 1 << 20, "2^22": 1 << 22}
 
 
-def commands(quick: bool) -> list[list[str]]:
-    """The benchmarks, as arguments of ``hushtable bench``."""
+def onion(quick: bool) -> list[list[str]]:
+    """Those of lookups from one server."""
+    mib = "64" if quick else "1024"
+
+    def lookups(row_bytes: int, batch: int, *more: str, threads: int = 1) -> list[str]:
+        shape = ["--table-mib", mib, "--row-bytes", str(row_bytes), "--batch", str(batch)]
+        return ["onion", *shape, "--threads", str(threads), *more]
+
+    return [
+        ["ntt"],
+        lookups(256, 1),
+        lookups(4096, 1),
+        lookups(256, 16),
+        lookups(256, 16, threads=2),
+        lookups(256, 16, "--schedule", "breadth"),
+        lookups(256, 16, "--schedule", "depth"),
+        lookups(256, 1, "--parameters", "ive_paper"),
+        lookups(256, 16, "--parameters", "ive_paper"),
+    ]
+
+
+def two_servers(quick: bool) -> list[list[str]]:
+    """Those of lookups from two servers."""
     rows, large = (ROWS["2^16"], ROWS["2^16"]) if quick else (ROWS["2^20"], ROWS["2^22"])
 
     def dpf(rows: int, batch: int, *more: str, threads: int = 1) -> list[str]:
         shape = ["--rows", str(rows), "--row-bytes", "256", "--batch", str(batch)]
         return ["dpf", *shape, "--threads", str(threads), *more]
-
-    def onion(row_bytes: int, batch: int, *more: str, threads: int = 1) -> list[str]:
-        shape = ["--table-mib", "16" if quick else "1024", "--row-bytes", str(row_bytes)]
-        return ["onion", *shape, "--batch", str(batch), "--threads", str(threads), *more]
 
     return [
         ["expand", "--rows", str(rows)],
@@ -45,13 +62,10 @@ def commands(quick: bool) -> list[list[str]]:
             ["serve", "--clients", "64", "--keys-per-request", keys, "--rows", str(rows)]
             for keys in ("1", "4")
         ),
-        ["ntt"],
-        ["ntt", "--inverse"],
-        *(onion(256, batch) for batch in (1, 4, 16)),
-        onion(256, 16, threads=2),
-        *(onion(4096, batch) for batch in (1, 16)),
-        onion(256, 16, "--parameters", "ive_paper"),
     ]
+
+
+SUITES = {"cpu": two_servers, "onion": onion}
 
 
 def bench(arguments: list[str]) -> Any:
@@ -72,20 +86,20 @@ def machine() -> Any:
 def main() -> None:
     """Runs everything and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suite", choices=sorted(SUITES), help="default: all of them")
     parser.add_argument("--quick", action="store_true", help="small tables, for a smoke test")
-    parser.add_argument("--only", help="one benchmark: expand, dpf, serve, ntt or onion")
-    parser.add_argument("--out", type=Path, help="default: bench/results/cpu-DATE.json")
+    parser.add_argument("--out", type=Path, help="default: bench/results/SUITE-DATE.json")
     arguments = parser.parse_args()
+    if arguments.out and not arguments.suite:
+        parser.error("--out needs --suite: each suite has a file of its own")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    out = arguments.out or Path(__file__).parent / "results" / f"cpu-{today}.json"
-    chosen = [
-        command for command in commands(arguments.quick) if arguments.only in (None, command[0])
-    ]
-    results = [bench(command) for command in chosen]
     facts = {"date": today, "platform": platform.platform(), "doctor": machine()}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"machine": facts, "results": results}, indent=2) + "\n")
-    print(f"wrote {out}", file=sys.stderr)
+    for suite in [arguments.suite] if arguments.suite else sorted(SUITES):
+        out = arguments.out or Path(__file__).parent / "results" / f"{suite}-{today}.json"
+        results = [bench(command) for command in SUITES[suite](arguments.quick)]
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({"machine": facts, "results": results}, indent=2) + "\n")
+        print(f"wrote {out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

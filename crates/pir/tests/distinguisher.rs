@@ -1,11 +1,14 @@
 //! One server's view must not tell indices apart; a view with a planted leak must be caught.
 //!
 //! The published GPU artifact of the paper draws the correction words off the path from 32 bits, so
-//! one key alone shows the path. Any such flaw is linear in the key's bits, and the classifier here
-//! (naive Bayes over the bits of the view, trained on some keys and scored on others) finds it.
+//! one key alone shows the path. Any such flaw is linear in the key's bits, and the classifier finds
+//! it.
+
+mod classifier;
 
 use std::sync::Arc;
 
+use classifier::{CHANCE_MAX, accuracy};
 use hushtable_pir::TableShape;
 use hushtable_pir::batch;
 use hushtable_pir::dpf::{Client, Domain, Group, Key, KeyPair, Side, reference};
@@ -14,47 +17,6 @@ use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec,
 use hushtable_table::{DType, Shape, Version};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
-
-const TRAIN: usize = 1500;
-const TEST: usize = 1000;
-/// Six standard deviations above a coin's accuracy on `TEST` views: a false alarm in 10^9 runs.
-const CHANCE_MAX: f64 = 0.5 + 6.0 * 0.5 / 31.62;
-
-/// The accuracy, on fresh views, of a classifier trained to tell `view(false)` from `view(true)`.
-fn accuracy(mut view: impl FnMut(bool) -> Vec<u8>) -> f64 {
-    // How often each bit is set, by class; a shorter view's missing bits count as zero.
-    let mut ones = [Vec::<f64>::new(), Vec::new()];
-    for i in 0..2 * TRAIN {
-        let class = i % 2;
-        let bytes = view(class == 1);
-        for ones in &mut ones {
-            ones.resize(ones.len().max(8 * bytes.len()), 0.0);
-        }
-        for (bit, count) in ones[class].iter_mut().enumerate() {
-            *count += f64::from(bit_of(&bytes, bit));
-        }
-    }
-    let log_odds: Vec<[f64; 2]> = ones[0]
-        .iter()
-        .zip(&ones[1])
-        .map(|(a, b)| {
-            let rate = |count: f64| (count + 1.0) / (TRAIN as f64 + 2.0);
-            [((1.0 - rate(*b)) / (1.0 - rate(*a))).ln(), (rate(*b) / rate(*a)).ln()]
-        })
-        .collect();
-    let right = (0..TEST).filter(|i| {
-        let class = i % 2 == 1;
-        let bytes = view(class);
-        let score: f64 =
-            log_odds.iter().enumerate().map(|(bit, odds)| odds[bit_of(&bytes, bit) as usize]).sum();
-        (score > 0.0) == class
-    });
-    right.count() as f64 / TEST as f64
-}
-
-fn bit_of(bytes: &[u8], bit: usize) -> u8 {
-    bytes.get(bit / 8).map_or(0, |byte| byte >> (bit % 8) & 1)
-}
 
 fn key(prg: PrgKind, domain: Domain, index: u64, side: Side, rng: &mut impl Rng) -> Key {
     let seeds = [rng.random(), rng.random()];

@@ -52,21 +52,34 @@ impl<'a> Noise<'a> {
         SIGMA * SIGMA + rounding
     }
 
-    /// What one key switch adds: digits times errors, and the dropped part times a secret.
+    /// What a key switch from a substituted secret adds: digits times errors, and the dropped part
+    /// times that secret.
     pub fn switch(&self) -> f64 {
+        self.switch_from(self.secret_gain())
+    }
+
+    /// What the key switch from s² adds: the dropped part is multiplied by s², whose coefficients
+    /// have mean square N · 8/9 (each pair of s's counts twice).
+    pub fn switch_square(&self) -> f64 {
+        let degree = self.params.degree() as f64;
+        self.switch_from(degree * degree * 8.0 / 9.0)
+    }
+
+    /// `gain` is the sum of squares of the coefficients of the secret that is switched from.
+    fn switch_from(&self, gain: f64) -> f64 {
         let gadget = self.params.key_switch();
         let terms = (gadget.digits() * self.params.degree()) as f64;
-        terms * Self::digit(gadget) * SIGMA * SIGMA + self.secret_gain() * Self::dropped(gadget)
+        terms * Self::digit(gadget) * SIGMA * SIGMA + gain * Self::dropped(gadget)
     }
 
     /// A leaf after `levels` splits: each doubles the noise's energy and adds a switch's.
     pub fn expand(&self, levels: u32) -> f64 {
-        (0..levels).fold(self.query(), |noise, _| 2.0 * noise + 2.0 * self.switch())
+        (0..levels).fold(self.query(), |noise, _| 2.0 * noise + self.switch())
     }
 
     /// The leaf times the secret.
     pub fn times_secret(&self, leaf: f64) -> f64 {
-        leaf * self.secret_gain() + self.switch()
+        leaf * self.secret_gain() + self.switch_square()
     }
 
     /// Modulo q, from modulo Q.

@@ -76,8 +76,9 @@ fn multiply_by_secret(
     masks: &[u64],
 ) -> Result<Vec<u64>, Error> {
     let ring = params.ring();
-    // Halves of HALF_BITS times a ternary secret stay below half of a prime of this length.
-    let half_bits = ring.modulus(0).bits() - 2 - params.degree().trailing_zeros();
+    // Parts of this many bits times a ternary secret stay below half of a prime of this length; of
+    // one bit, below half of any prime: that is at least 2N + 1.
+    let half_bits = (ring.modulus(0).bits() - 2 - params.degree().trailing_zeros()).max(1);
     let mut out = vec![0u64; masks.len()];
     let halves = params.spec().response_mask_bits.div_ceil(half_bits);
     for half in 0..halves {

@@ -34,7 +34,8 @@ impl Client {
     }
 
     /// The client that `source` gives, for known answers.
-    pub(crate) fn draw(geometry: Geometry, version: Version, source: &mut NoiseSource) -> Self {
+    #[doc(hidden)]
+    pub fn draw(geometry: Geometry, version: Version, source: &mut NoiseSource) -> Self {
         let secret = SecretKey::draw(geometry.params(), source);
         let keys = EvaluationKeys::generate(&geometry, &secret, source);
         Self { key_id: KeyId::of(&keys), keys, secret, geometry, version }
@@ -75,13 +76,24 @@ impl Client {
             return Err(Error::IdRange { id, rows });
         }
         let mut source = NoiseSource::from_os().map_err(|_| Error::Entropy)?;
+        Ok(self.query_from(ids, max_ids, &mut source))
+    }
+
+    /// As [`query`](Self::query), with randomness from `source`, for known answers; the caller has
+    /// checked the ids.
+    #[doc(hidden)]
+    pub fn query_from(
+        &self,
+        ids: &[u64],
+        max_ids: usize,
+        source: &mut NoiseSource,
+    ) -> (Vec<Vec<u8>>, Pending) {
         // A dummy asks for row 0: encryptions of equal and of different places look alike.
         let places = ids.iter().copied().chain(std::iter::repeat(0)).take(max_ids);
-        let make =
-            |id| Query::make(&self.geometry, &self.secret, self.geometry.place(id), &mut source);
+        let make = |id| Query::make(&self.geometry, &self.secret, self.geometry.place(id), source);
         let queries = places.map(make).collect();
         let within = ids.iter().map(|&id| self.geometry.place(id).within).collect();
-        Ok((queries, Pending { within, queries: max_ids }))
+        (queries, Pending { within, queries: max_ids })
     }
 
     /// Decodes the responses to all queries, from table `version`, to ids × row_bytes bytes.
