@@ -86,6 +86,29 @@ def table(suite: str, results: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def sizes(results: list[dict[str, Any]]) -> list[str]:
+    """What lookups from one server take besides time, of each parameter set's first record."""
+    first: dict[str, dict[str, Any]] = {}
+    for record in results:
+        if record["bench"] == "onion":
+            first.setdefault(record["params"]["parameters"], record["detail"])
+    lines = [
+        "",
+        "| | keys | query | response | prepared at | resident"
+        " | client: keys / query / decode | failure |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, detail in first.items():
+        client = " / ".join(f"{detail[f'{part}_ms']:.2f}" for part in ("keys", "query", "decode"))
+        lines.append(
+            f"| `{name}` | {detail['key_bytes']:,} B | {detail['query_bytes']:,} B"
+            f" | {detail['response_bytes']:,} B | {detail['prepare_gb_per_s']:.2f} GB/s"
+            f" | {detail['resident_bytes_per_table_byte']:.2f} B a table byte | {client} ms"
+            f" | 2^{detail['failure_log2']:.0f} |"
+        )
+    return lines if first else []
+
+
 def main() -> int:
     """Rewrites README.md."""
     page = ROOT / "README.md"
@@ -108,7 +131,8 @@ def main() -> int:
         if not mark:
             print(f"README.md has no {begin} ... {end}", file=sys.stderr)
             return 1
-        body = "\n".join([begin, intro, "", *table(suite, recorded["results"]), end])
+        tables = table(suite, recorded["results"]) + sizes(recorded["results"])
+        body = "\n".join([begin, intro, "", *tables, end])
         text = before + body + after
         print(f"README.md: {len(recorded['results'])} figures of {results[-1]}")
     page.write_text(text, encoding="utf-8")
