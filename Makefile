@@ -46,7 +46,9 @@ test-rust: setup
 test-caps: setup
 	@for cap in $(CAPS); do \
 	    echo "== under HUSHTABLE_ISA=$$cap"; \
-	    HUSHTABLE_ISA=$$cap cargo test --quiet -p hushtable-prg -p hushtable-ring -p hushtable-pir --lib --test retrieval --test vectors --test onion_vectors; \
+	    HUSHTABLE_ISA=$$cap cargo test --quiet -p hushtable-prg -p hushtable-ring -p hushtable-rlwe -p hushtable-pir --lib \
+	        --test ring --test bfv --test scheme --test select --test switch \
+	        --test retrieval --test vectors --test onion_vectors; \
 	done
 
 test-python: setup
