@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 
 use crate::bench::repeat;
 use crate::errors::Failure;
-use crate::prepare::parameter_set;
+use crate::prepare::{check_threads, parameter_set};
 
 /// Seconds of one pass: in all, ExpandQuery, RowSel, ColTor.
 type Pass = (f64, f64, f64, f64);
@@ -43,7 +43,7 @@ impl NativeOnionBench {
         levels: Option<u32>,
         schedule: Option<&str>,
     ) -> PyResult<Self> {
-        let set = parameter_set(parameters)?;
+        let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
         let mut spec = OnionSpec { threads, ..OnionSpec::new() };
         if let Some(schedule) = schedule {
             (spec.expand, spec.tournament) = (parse_schedule(schedule)?, parse_schedule(schedule)?);

@@ -30,7 +30,7 @@ pub(crate) fn prepare_table(
     threads: usize,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Made> {
-    let set = parameter_set(parameters)?;
+    let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
     let table = table.table();
     if let Some(made) = py.detach(|| reuse(table, &out, set))? {
         return Ok(made);
@@ -113,6 +113,13 @@ pub(crate) fn parameter_set(name: &str) -> Result<ParameterSet, Failure> {
     })
 }
 
+pub(crate) fn check_threads(threads: usize) -> Result<usize, Failure> {
+    match threads {
+        0..=THREADS_MAX => Ok(threads),
+        _ => Err(Failure::config(format!("threads is {threads}, but must be 0 to {THREADS_MAX}"))),
+    }
+}
+
 /// The facts of a file that fits already, so that it need not be made.
 fn reuse(table: &Table, out: &std::path::Path, set: ParameterSet) -> Result<Option<Made>, Failure> {
     let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
@@ -127,4 +134,5 @@ fn reuse(table: &Table, out: &std::path::Path, set: ParameterSet) -> Result<Opti
     }
 }
 
+const THREADS_MAX: usize = 4096;
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);

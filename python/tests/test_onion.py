@@ -301,6 +301,8 @@ def test_what_is_in_the_way_of_a_prepared_file_stays(
 def test_parameters_and_places_that_cannot_be(bundle: Path, weight: np.ndarray) -> None:
     with pytest.raises(hushtable.ConfigError, match="n4096_128 or ive_paper"):
         hushtable.Table.open(bundle).prepare(parameters="n4096_129")
+    with pytest.raises(hushtable.ConfigError, match="0 to 4096"):
+        hushtable.Table.open(bundle).prepare(threads=5000)
     with pytest.raises(hushtable.ConfigError, match="give out="):
         hushtable.Table.from_weight(weight).prepare()
     wide = hushtable.Table.from_weight(np.zeros((2, 9000), np.float32))
@@ -484,6 +486,7 @@ def test_bench_ntt() -> None:
         (["onion", "--table-mib", "0"], "table_mib"),
         (["onion", "--table-mib", "1", "--row-bytes", "65536"], "32,768"),
         (["onion", "--table-mib", "1", "--batch", "0"], "batch"),
+        (["onion", "--table-mib", "1", "--threads", "5000"], "0 to 4096"),
         (["onion", "--table-mib", "1", "--parameters", "x"], "parameters"),
         (["onion", "--table-mib", "1", "--schedule", "hierarchical:0"], "hierarchical:DEPTH"),
         (["onion", "--table-mib", "1", "--levels", "99"], "rows"),
