@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,11 @@ import pytest
 import hushtable
 
 ROWS, DIM = 3000, 24
+
+# A shell starts jobs in the background with Ctrl-C ignored, and children inherit that: the tests
+# that interrupt a child would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
