@@ -14,7 +14,7 @@ SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml 
 CAPS := avx2 portable
 
 .NOTPARALLEL:
-.PHONY: help setup demo test test-rust test-caps test-python lint bench docs fuzz clean
+.PHONY: help setup demo test test-rust test-timing test-caps test-python lint bench docs fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -38,10 +38,14 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=two or onion)
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
-test: lint test-rust test-caps docs test-python ## Everything that CI runs
+test: lint test-rust test-timing test-caps docs test-python ## Everything that CI runs
 
 test-rust: setup
 	cargo test --workspace --exclude hushtable-python --quiet --no-fail-fast
+
+# As it is shipped: an optimiser may make a branch of a mask at one level and not at another.
+test-timing: setup
+	cargo test --release --quiet -p hushtable-pir --lib timing::
 
 test-caps: setup
 	@for cap in $(CAPS); do \
