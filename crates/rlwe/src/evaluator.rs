@@ -175,15 +175,11 @@ impl Evaluator {
 
     /// The ciphertext modulo q, from one modulo Q: drops the limbs that answers do not keep.
     pub fn drop_limbs(&mut self, mut ciphertext: Ciphertext) -> Ciphertext {
-        let keep = self.params.answer_ring().limbs();
-        let mut ring = self.params.ring().clone();
-        while ring.limbs() > keep {
-            let below = ring.prefix(ring.limbs() - 1).expect("at least one limb is kept");
-            let mut out = self.spare.take(&below);
-            ring.drop_last_limb_into(&mut ciphertext.mask, &mut out.mask);
-            ring.drop_last_limb_into(&mut ciphertext.body, &mut out.body);
+        for rings in self.params.rings().windows(2) {
+            let mut out = self.spare.take(&rings[1]);
+            rings[0].drop_last_limb_into(&mut ciphertext.mask, &mut out.mask);
+            rings[0].drop_last_limb_into(&mut ciphertext.body, &mut out.body);
             self.spare.give(std::mem::replace(&mut ciphertext, out));
-            ring = below;
         }
         ciphertext
     }

@@ -35,8 +35,8 @@ pub struct ParameterSpec {
 #[derive(Clone, Debug)]
 pub struct Parameters {
     spec: ParameterSpec,
-    ring: Ring,
-    answer_ring: Ring,
+    /// From the ring modulo Q, each with one limb less, to the ring modulo q.
+    rings: Vec<Ring>,
     key_switch: Gadget,
     selector: Gadget,
 }
@@ -105,7 +105,9 @@ impl Parameters {
             let limbs = ring.limbs();
             return Err(Error::AnswerLimbs { answer_limbs: spec.answer_limbs, limbs });
         }
-        let answer_ring = ring.prefix(spec.answer_limbs)?;
+        let kept = (spec.answer_limbs..=ring.limbs()).rev();
+        let rings = kept.map(|limbs| ring.prefix(limbs)).collect::<Result<Vec<_>, _>>()?;
+        let answer_ring = &rings[rings.len() - 1];
         let plain_bits = spec.plain_bits;
         if !(1..=32).contains(&plain_bits)
             || f64::from(plain_bits) + 1.0 >= answer_ring.modulus_log2()
@@ -118,8 +120,8 @@ impl Parameters {
         }
         let bits = |ring: &Ring| ring.modulus_log2().ceil() as u32;
         let key_switch = Gadget::new(spec.key_switch, bits(&ring))?;
-        let selector = Gadget::new(spec.selector, bits(&answer_ring))?;
-        Ok(Self { spec, ring, answer_ring, key_switch, selector })
+        let selector = Gadget::new(spec.selector, bits(answer_ring))?;
+        Ok(Self { spec, rings, key_switch, selector })
     }
 
     /// The set as written down.
@@ -139,12 +141,18 @@ impl Parameters {
 
     /// The ring modulo Q, in which everything published lives.
     pub fn ring(&self) -> &Ring {
-        &self.ring
+        &self.rings[0]
     }
 
     /// The ring modulo q, in which tables, selectors and answers live.
     pub fn answer_ring(&self) -> &Ring {
-        &self.answer_ring
+        &self.rings[self.rings.len() - 1]
+    }
+
+    /// From the ring modulo Q, each with one limb less, to the ring modulo q: the way down of
+    /// modulus switching.
+    pub fn rings(&self) -> &[Ring] {
+        &self.rings
     }
 
     /// log2 P.
@@ -166,7 +174,7 @@ impl Parameters {
     /// the limbs that answers do not keep: what a query holds so that an expanded leaf holds
     /// `value` modulo q.
     pub fn query_residues(&self, value: impl Fn(usize) -> u64, halvings: u32) -> Vec<u64> {
-        let dropped: Vec<_> = self.ring.moduli().skip(self.spec.answer_limbs).collect();
+        let dropped: Vec<_> = self.ring().moduli().skip(self.spec.answer_limbs).collect();
         let residue = |(limb, modulus): (usize, hushtable_ring::Modulus)| {
             let scale = dropped
                 .iter()
@@ -176,14 +184,14 @@ impl Parameters {
             let value = if limb < self.spec.answer_limbs { value(limb) } else { 0 };
             modulus.mul(modulus.mul(value, scale), modulus.pow_vartime(half, halvings.into()))
         };
-        self.ring.moduli().enumerate().map(residue).collect()
+        self.ring().moduli().enumerate().map(residue).collect()
     }
 
     /// Residues modulo q's primes of Δ = round(q / P).
     pub fn delta(&self) -> Vec<u64> {
-        let product = self.answer_ring.crt().product().expect("checked with the gadget");
+        let product = self.answer_ring().crt().product().expect("checked with the gadget");
         let delta = (product + (1 << (self.plain_bits() - 1))) >> self.plain_bits();
-        self.answer_ring.moduli().map(|modulus| modulus.reduce_u128(delta)).collect()
+        self.answer_ring().moduli().map(|modulus| modulus.reduce_u128(delta)).collect()
     }
 }
 

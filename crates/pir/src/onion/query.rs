@@ -53,15 +53,13 @@ impl Query {
         let seed = source.seed();
         let Ciphertext { mut body, .. } =
             secret.encrypt(ring, &seed, 0, &ring.forward(message), source);
-        let mut ring = ring.clone();
-        while ring.limbs() > params.answer_ring().limbs() {
-            body = ring.drop_last_limb(&body);
-            ring = ring.prefix(ring.limbs() - 1).expect("answers keep a limb");
+        for rings in params.rings().windows(2) {
+            body = rings[0].drop_last_limb(&body);
         }
         let mut bytes = Vec::with_capacity(geometry.query_bytes());
         bytes.extend([FORMAT, geometry.set().id(), geometry.levels() as u8, 0]);
         bytes.extend(seed);
-        pack_poly(&ring, &body, &mut bytes);
+        pack_poly(params.answer_ring(), &body, &mut bytes);
         bytes
     }
 
