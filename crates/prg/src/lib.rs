@@ -93,6 +93,8 @@ mod lanes;
 mod platform;
 mod prg;
 mod secret;
+#[doc(hidden)]
+pub mod timing;
 
 pub use entropy::{EntropyError, fill_random};
 pub use kind::{PrgKind, UnknownPrg};
