@@ -3,8 +3,13 @@
 use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use hushtable_table::{BuildSpec, Error, Source, SourceFormat, Table, build, scan, verify};
+use hushtable_pir::TableShape;
+use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server};
+use hushtable_table::{
+    BuildSpec, Error, Source, SourceFormat, Table, Version, build, scan, verify,
+};
 use tempfile::TempDir;
 
 /// Runs `work` in a folder that lives as long as the fuzzer, in memory where the system has that.
@@ -54,4 +59,18 @@ pub fn scan_and_build(format: SourceFormat, bytes: &[u8]) {
             }
         });
     }
+}
+
+/// A server of a small table under the test parameters, and a client of it.
+pub fn small_onion() -> (Geometry, Client, Server) {
+    let shape = TableShape::new(100, 64).expect("a small table");
+    let geometry = Geometry::with_levels(ParameterSet::N256Test, shape, 3).expect("a small one");
+    let version = Version::from([1; 32]);
+    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
+    let engine = Engine::from_rows(geometry.clone(), version, &spec, &|first, out| {
+        out.fill(first as u8);
+        Ok(())
+    });
+    let client = Client::new(geometry.clone(), version).expect("randomness");
+    (geometry, client, Server::new(Arc::new(engine.expect("a small engine"))))
 }

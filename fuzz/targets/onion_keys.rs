@@ -2,11 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hushtable_pir::TableShape;
-use hushtable_pir::onion::{
-    Client, Engine, Error, EvaluationKeys, Geometry, OnionSpec, ParameterSet, Server,
-};
-use hushtable_table::Version;
+use hushtable_fuzz::small_onion;
+use hushtable_pir::onion::{Error, EvaluationKeys, Geometry, Server};
 use libfuzzer_sys::fuzz_target;
 
 // What a server does with uploaded keys: read them, and answer queries by whatever they hold.
@@ -34,16 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn world() -> (Geometry, Server, Vec<u8>) {
-    let shape = TableShape::new(100, 64).expect("a small table");
-    let geometry = Geometry::with_levels(ParameterSet::N256Test, shape, 3).expect("a small one");
-    let version = Version::from([1; 32]);
-    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
-    let engine = Engine::from_rows(geometry.clone(), version, &spec, &|first, out| {
-        out.fill(first as u8);
-        Ok(())
-    });
-    let client = Client::new(geometry.clone(), version).expect("randomness");
+    let (geometry, client, server) = small_onion();
     let (mut queries, _) = client.query(&[99], 1).expect("a row of the table");
-    let server = Server::new(Arc::new(engine.expect("a small engine")));
     (geometry, server, queries.remove(0))
 }

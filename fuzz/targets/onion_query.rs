@@ -2,11 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hushtable_pir::TableShape;
-use hushtable_pir::onion::{
-    Client, Engine, Error, EvaluationKeys, Geometry, OnionSpec, ParameterSet, Query, Server,
-};
-use hushtable_table::Version;
+use hushtable_fuzz::small_onion;
+use hushtable_pir::onion::{Error, EvaluationKeys, Geometry, Query, Server};
 use libfuzzer_sys::fuzz_target;
 
 // What a server does with a query: read it, and answer whatever it holds.
@@ -30,16 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn world() -> (Geometry, Server, Arc<EvaluationKeys>) {
-    let shape = TableShape::new(100, 64).expect("a small table");
-    let geometry = Geometry::with_levels(ParameterSet::N256Test, shape, 3).expect("a small one");
-    let version = Version::from([1; 32]);
-    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
-    let engine = Engine::from_rows(geometry.clone(), version, &spec, &|first, out| {
-        out.fill(first as u8);
-        Ok(())
-    });
-    let client = Client::new(geometry.clone(), version).expect("randomness");
-    let server = Server::new(Arc::new(engine.expect("a small engine")));
+    let (geometry, client, server) = small_onion();
     let keys = server.accept_keys(client.keys()).expect("keys of this geometry");
     (geometry, server, Arc::new(keys))
 }
