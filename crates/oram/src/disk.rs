@@ -9,11 +9,16 @@
 //! either, fails at a chosen operation as if the power went, and records what an adversary sees.
 
 mod error;
+mod file;
 mod memory;
 mod pages;
+mod pread;
 mod run;
+#[cfg(target_os = "linux")]
+mod uring;
 
 pub use error::DiskError;
+pub use file::{Direct, FileSpec, FileStore, IoKind};
 pub use memory::MemoryStore;
 pub use pages::Pages;
 pub use run::{Run, runs_of};
