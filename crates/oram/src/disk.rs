@@ -9,7 +9,8 @@
 //! either, fails at a chosen operation as if the power went, and records what an adversary sees.
 
 mod error;
-mod file;
+pub(crate) mod faults;
+pub(crate) mod file;
 mod memory;
 mod pages;
 mod pread;
@@ -18,6 +19,7 @@ mod run;
 mod uring;
 
 pub use error::DiskError;
+pub use faults::{Access, FaultSpec, FaultStore, Faults, Tear, Trace, Unsynced};
 pub use file::{Direct, FileSpec, FileStore, IoKind};
 pub use memory::MemoryStore;
 pub use pages::Pages;
@@ -144,3 +146,6 @@ impl<S: Store + ?Sized> Store for Box<S> {
 fn elapsed_us(start: std::time::Instant) -> u64 {
     u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

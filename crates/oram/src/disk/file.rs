@@ -65,6 +65,9 @@ pub enum Direct {
 #[derive(Debug)]
 pub struct FileStore {
     file: File,
+    /// The file opened once more, to hold the lock alone. A ring's registered file is closed some
+    /// time after the ring is, even when the process was killed; until then it would stay locked.
+    _lock: File,
     path: PathBuf,
     pages: u64,
     engine: Engine,
@@ -100,12 +103,7 @@ impl FileStore {
         if pages == 0 || pages > PAGES_MAX {
             return Err(DiskError::Size { pages });
         }
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(|source| match source.kind() {
-            ErrorKind::AlreadyExists => DiskError::Exists { path: path.to_owned() },
-            _ => io_error("create", path)(source),
-        })?;
+        let file = create_new(path)?;
         let store = lock(&file, path)
             .and_then(|()| reserve(&file, path, pages * PAGE_BYTES as u64))
             .and_then(|()| file.sync_all().map_err(io_error("sync", path)))
@@ -132,8 +130,7 @@ impl FileStore {
             let regular = metadata.is_file();
             return Err(DiskError::NotPages { path: path.to_owned(), regular, bytes });
         }
-        let file = OpenOptions::new().read(true).write(true).open(path);
-        let file = file.map_err(missing_or("open", path))?;
+        let file = open(path)?;
         lock(&file, path)?;
         FileStore::assemble(file, path, bytes / PAGE_BYTES as u64, spec)
     }
@@ -153,11 +150,12 @@ impl FileStore {
     }
 
     fn assemble(
-        file: File,
+        locked: File,
         path: &Path,
         pages: u64,
         spec: FileSpec,
     ) -> Result<FileStore, DiskError> {
+        let file = open(path)?;
         let direct = match spec.direct {
             Direct::Off => false,
             Direct::On | Direct::Auto => match pass_cache_by(&file) {
@@ -177,7 +175,16 @@ impl FileStore {
         let engine = Engine::new(&file, spec)?;
         let path = path.to_owned();
         let counters = Counters::default();
-        Ok(FileStore { file, path, pages, engine, direct, poisoned: false, counters })
+        Ok(FileStore {
+            file,
+            _lock: locked,
+            path,
+            pages,
+            engine,
+            direct,
+            poisoned: false,
+            counters,
+        })
     }
 
     fn read_error(&self, failure: Failure) -> DiskError {
@@ -292,6 +299,21 @@ impl Engine {
         }
         Ok(Engine::Threads(Threads::new(depth)))
     }
+}
+
+/// Makes a file that is not there, readable by its owner alone.
+pub(crate) fn create_new(path: &Path) -> Result<File, DiskError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o600).open(path);
+    file.map_err(|source| match source.kind() {
+        ErrorKind::AlreadyExists => DiskError::Exists { path: path.to_owned() },
+        _ => io_error("create", path)(source),
+    })
+}
+
+/// Opens a file to read and write.
+pub(crate) fn open(path: &Path) -> Result<File, DiskError> {
+    OpenOptions::new().read(true).write(true).open(path).map_err(missing_or("open", path))
 }
 
 /// Takes the file for this process; the system gives it back when the file is closed or the process
