@@ -266,3 +266,87 @@ fn take(id: u32, blocks: &[u8], stride: usize, valid: &mut u64, payload: &mut [u
     *valid &= !matches;
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha20Rng;
+
+    use super::*;
+    use crate::bucket::set_head;
+    use crate::disk::MemoryStore;
+    use crate::geometry::GeometrySpec;
+    use crate::seal::Key;
+    use crate::tree::BitSet;
+
+    fn memory(rows: u64, payload_bytes: usize, cached: u32, window_bytes_max: u64) -> RawOram {
+        let geometry = Geometry::new(&GeometrySpec::on_disk(rows, payload_bytes)).unwrap();
+        let key = Key::from_bytes([1; 32]);
+        let store = Box::new(MemoryStore::new(Tree::pages_of(&geometry) as usize));
+        let random = ChaCha20Rng::seed_from_u64(rows);
+        let copies = BitSet::new(geometry.buckets());
+        let valid = Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, w| w.fill(0)).unwrap();
+        let tree = Tree::new(geometry, cached, key, store, copies, random);
+        RawOram::new(tree, valid, 0, window_bytes_max)
+    }
+
+    fn block(to: &mut [u8], id: u32, leaf: u32, version: u8) {
+        set_head(to, id, leaf);
+        let mut fill = ChaCha20Rng::seed_from_u64(u64::from(id) << 8 | u64::from(version));
+        rand::Rng::fill_bytes(&mut fill, &mut to[HEAD_BYTES..]);
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        for (rows, payload_bytes, cached, window) in
+            [(3000_u32, 200, 0, 1 << 30), (3000, 200, 3, 1 << 30), (900, 24, 2, 1), (40, 300, 12, 1 << 20)]
+        {
+            let mut random = ChaCha20Rng::seed_from_u64(5);
+            let mut memory = memory(u64::from(rows), payload_bytes, cached, window);
+            let leaves_count = memory.geometry().leaves() as u32;
+            let mut leaves: Vec<u32> = (0..rows).map(|_| random.random_range(0..leaves_count)).collect();
+            let mut versions = vec![0_u8; rows as usize];
+            memory.write(rows as usize, &mut |i, to| block(to, i as u32, leaves[i], 0)).unwrap();
+            memory.tree_mut().commit();
+            for round in 0..30 {
+                let count = random.random_range(1..=300.min(rows as usize));
+                let mut ids: Vec<u32> = (0..rows).collect();
+                for i in 0..count {
+                    let j = random.random_range(i..ids.len());
+                    ids.swap(i, j);
+                }
+                ids.truncate(count);
+                ids.iter_mut().step_by(7).for_each(|id| *id = DUMMY);
+                let requests: Vec<Fetch> = ids
+                    .iter()
+                    .map(|&id| Fetch {
+                        id,
+                        leaf: if id == DUMMY { random.random_range(0..leaves_count) } else { leaves[id as usize] },
+                    })
+                    .collect();
+                memory
+                    .fetch(&requests, &mut |i, payload, found| {
+                        let mut expected = vec![0; HEAD_BYTES + payload_bytes];
+                        if ids[i] != DUMMY {
+                            block(&mut expected, ids[i], 0, versions[ids[i] as usize]);
+                        }
+                        assert_eq!(found.bit() == 1, ids[i] != DUMMY, "round {round}, id {}", ids[i]);
+                        assert_eq!(payload, &expected[HEAD_BYTES..], "round {round}");
+                    })
+                    .unwrap();
+                for &id in ids.iter().filter(|&&id| id != DUMMY) {
+                    leaves[id as usize] = random.random_range(0..leaves_count);
+                    versions[id as usize] = round + 1;
+                }
+                memory
+                    .write(count, &mut |i, to| match ids[i] {
+                        DUMMY => set_head(to, DUMMY, 0),
+                        id => block(to, id, leaves[id as usize], versions[id as usize]),
+                    })
+                    .unwrap();
+                memory.tree_mut().commit();
+                assert!(memory.stash_count() <= memory.geometry().stash_capacity());
+            }
+        }
+    }
+}
