@@ -1,1 +1,1 @@
-//! (being built)
+//! (being built) See the signatures in /tmp/round.txt

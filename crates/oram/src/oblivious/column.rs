@@ -1,0 +1,214 @@
+//! What may go along with keys when they change places: nothing, words, or rows of bytes.
+
+use super::bytes::swap_if;
+use super::mask::Mask;
+
+/// From this many elements on, two halves are worked on by two threads.
+pub(super) const PARALLEL_LEN_MIN: usize = 1 << 16;
+
+/// Keys and their rows, side by side.
+pub(super) type Columns<'a, R> = (&'a mut [u64], &'a mut R);
+
+/// A kind of rows beside the keys. Rows are split and swapped, never looked at.
+pub(super) trait Column: Copy + Send + Sync {
+    /// The rows of a range of keys.
+    type Rows: ?Sized + Send;
+
+    /// The rows of the first `at` keys, and those of the others.
+    fn split(self, rows: &mut Self::Rows, at: usize) -> (&mut Self::Rows, &mut Self::Rows);
+
+    /// Swaps `low[i]` with `high[i]` wherever `mask(i, key of low[i], key of high[i])` is all ones.
+    /// Both have one length.
+    fn swap_where(
+        self,
+        low: Columns<'_, Self::Rows>,
+        high: Columns<'_, Self::Rows>,
+        mask: impl FnMut(usize, u64, u64) -> u64,
+    );
+
+    /// As [`Column::swap_where`], on `low[len - 1 - i]` and `high[i]`.
+    fn swap_where_mirrored(
+        self,
+        low: Columns<'_, Self::Rows>,
+        high: Columns<'_, Self::Rows>,
+        mask: impl FnMut(usize, u64, u64) -> u64,
+    );
+}
+
+/// Keys and rows of the first `at`, and of the others.
+#[inline]
+pub(super) fn split<C: Column>(
+    column: C,
+    (keys, rows): Columns<'_, C::Rows>,
+    at: usize,
+) -> (Columns<'_, C::Rows>, Columns<'_, C::Rows>) {
+    let (low_keys, high_keys) = keys.split_at_mut(at);
+    let (low_rows, high_rows) = column.split(rows, at);
+    ((low_keys, low_rows), (high_keys, high_rows))
+}
+
+/// The largest power of two below `len`, which is 2 or more.
+#[inline]
+pub(super) fn half(len: usize) -> usize {
+    len.next_power_of_two() / 2
+}
+
+/// Runs both, on two threads if there is work enough for them.
+#[inline]
+pub(super) fn join(len: usize, first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
+    if len >= PARALLEL_LEN_MIN {
+        rayon::join(first, second);
+    } else {
+        first();
+        second();
+    }
+}
+
+#[inline(always)]
+fn swap_words(a: &mut u64, b: &mut u64, mask: u64) {
+    let change = (*a ^ *b) & mask;
+    *a ^= change;
+    *b ^= change;
+}
+
+/// No rows.
+#[derive(Clone, Copy)]
+pub(super) struct Alone;
+
+impl Column for Alone {
+    type Rows = [u8];
+
+    #[inline(always)]
+    fn split(self, rows: &mut [u8], _at: usize) -> (&mut [u8], &mut [u8]) {
+        rows.split_at_mut(0)
+    }
+
+    #[inline(always)]
+    fn swap_where(
+        self,
+        (low, _): Columns<'_, [u8]>,
+        (high, _): Columns<'_, [u8]>,
+        mut mask: impl FnMut(usize, u64, u64) -> u64,
+    ) {
+        for (i, (a, b)) in low.iter_mut().zip(high).enumerate() {
+            let mask = mask(i, *a, *b);
+            swap_words(a, b, mask);
+        }
+    }
+
+    #[inline(always)]
+    fn swap_where_mirrored(
+        self,
+        (low, _): Columns<'_, [u8]>,
+        (high, _): Columns<'_, [u8]>,
+        mut mask: impl FnMut(usize, u64, u64) -> u64,
+    ) {
+        for (i, (a, b)) in low.iter_mut().rev().zip(high).enumerate() {
+            let mask = mask(i, *a, *b);
+            swap_words(a, b, mask);
+        }
+    }
+}
+
+/// One word a key.
+#[derive(Clone, Copy)]
+pub(super) struct Words;
+
+impl Column for Words {
+    type Rows = [u64];
+
+    #[inline(always)]
+    fn split(self, rows: &mut [u64], at: usize) -> (&mut [u64], &mut [u64]) {
+        rows.split_at_mut(at)
+    }
+
+    #[inline(always)]
+    fn swap_where(
+        self,
+        (low_keys, low): Columns<'_, [u64]>,
+        (high_keys, high): Columns<'_, [u64]>,
+        mut mask: impl FnMut(usize, u64, u64) -> u64,
+    ) {
+        let keys = low_keys.iter_mut().zip(high_keys);
+        for (i, ((a, b), (x, y))) in keys.zip(low.iter_mut().zip(high)).enumerate() {
+            let mask = mask(i, *a, *b);
+            swap_words(a, b, mask);
+            swap_words(x, y, mask);
+        }
+    }
+
+    #[inline(always)]
+    fn swap_where_mirrored(
+        self,
+        (low_keys, low): Columns<'_, [u64]>,
+        (high_keys, high): Columns<'_, [u64]>,
+        mut mask: impl FnMut(usize, u64, u64) -> u64,
+    ) {
+        let keys = low_keys.iter_mut().rev().zip(high_keys);
+        for (i, ((a, b), (x, y))) in keys.zip(low.iter_mut().rev().zip(high)).enumerate() {
+            let mask = mask(i, *a, *b);
+            swap_words(a, b, mask);
+            swap_words(x, y, mask);
+        }
+    }
+}
+
+/// As many bytes a key.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes {
+    /// Not zero: that is [`Alone`].
+    pub stride: usize,
+}
+
+impl Column for Bytes {
+    type Rows = [u8];
+
+    #[inline(always)]
+    fn split(self, rows: &mut [u8], at: usize) -> (&mut [u8], &mut [u8]) {
+        rows.split_at_mut(at * self.stride)
+    }
+
+    #[inline(always)]
+    fn swap_where(
+        self,
+        (low_keys, low): Columns<'_, [u8]>,
+        (high_keys, high): Columns<'_, [u8]>,
+        mut mask: impl FnMut(usize, u64, u64) -> u64,
+    ) {
+        let rows = low.chunks_exact_mut(self.stride).zip(high.chunks_exact_mut(self.stride));
+        let keys = low_keys.iter_mut().zip(high_keys);
+        for (i, ((a, b), (x, y))) in keys.zip(rows).enumerate() {
+            let mask = Mask::from_bit(mask(i, *a, *b));
+            swap_words(a, b, mask.bits());
+            swap_if(mask, x, y);
+        }
+    }
+
+    #[inline(always)]
+    fn swap_where_mirrored(
+        self,
+        (low_keys, low): Columns<'_, [u8]>,
+        (high_keys, high): Columns<'_, [u8]>,
+        mut mask: impl FnMut(usize, u64, u64) -> u64,
+    ) {
+        let rows = low.chunks_exact_mut(self.stride).rev().zip(high.chunks_exact_mut(self.stride));
+        let keys = low_keys.iter_mut().rev().zip(high_keys);
+        for (i, ((a, b), (x, y))) in keys.zip(rows).enumerate() {
+            let mask = Mask::from_bit(mask(i, *a, *b));
+            swap_words(a, b, mask.bits());
+            swap_if(mask, x, y);
+        }
+    }
+}
+
+/// Holds the shapes, which are public, against each other.
+#[track_caller]
+pub(super) fn check_payload(keys: &[u64], payload: &[u8], stride: usize) {
+    let expected = keys.len().checked_mul(stride);
+    assert!(
+        expected == Some(payload.len()),
+        "{} keys with {stride} bytes each, but {} bytes of payload",
+        keys.len(),
+        payload.len()
+    );
+}
