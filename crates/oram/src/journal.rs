@@ -17,6 +17,7 @@ mod replay;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chain::{Chain, FILE_HEADER_BYTES, Keys};
 pub use chain::{PAYLOAD_BYTES_MAX, Record};
@@ -26,12 +27,13 @@ use log::Log;
 
 use crate::disk::file::{self, io_error, sync_folder_of};
 use crate::disk::{Counters, DiskError, Faults};
+use crate::seal::Key;
 
 /// An append-only file of sealed records, locked against other processes while it is open.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    keys: Keys,
+    keys: Arc<Keys>,
     log: Log,
     chain: Chain,
     /// Where the next record goes; the file is longer if it ends in a torn one.
@@ -63,8 +65,8 @@ impl Journal {
     /// # Errors
     ///
     /// A file that is there already, or what the system says; no file is left behind then.
-    pub fn create(path: &Path, key: &[u8; 32], faults: &Faults) -> Result<Journal, JournalError> {
-        let keys = Keys::derive(key);
+    pub fn create(path: &Path, key: &Key, faults: &Faults) -> Result<Journal, JournalError> {
+        let keys = Arc::new(Keys::derive(key));
         faults.step().allow()?;
         let file = file::create_new(path)?;
         let journal = file::lock(&file, path)
@@ -96,11 +98,11 @@ impl Journal {
     /// error is not to be used.
     pub fn open(
         path: &Path,
-        key: &[u8; 32],
+        key: &Key,
         faults: &Faults,
         each: &mut dyn FnMut(Record),
     ) -> Result<Journal, JournalError> {
-        let keys = Keys::derive(key);
+        let keys = Arc::new(Keys::derive(key));
         faults.step().allow()?;
         let file = file::open(path)?;
         file::lock(&file, path)?;
@@ -319,13 +321,13 @@ impl Journal {
         path: &Path,
         written_at: &Path,
         file: fs::File,
-        keys: Keys,
+        keys: Arc<Keys>,
         generation: u64,
         sequence: u64,
         base: [u8; 32],
         faults: &Faults,
     ) -> Result<Journal, JournalError> {
-        let (header, chain) = Chain::begin(&keys, generation, sequence, base);
+        let (header, chain) = Chain::begin(&keys, generation, sequence, base)?;
         let mut log = Log::new(file, written_at, 0, faults);
         log.append(&header)?;
         let mut journal = Journal {

@@ -18,11 +18,11 @@
 
 use std::fmt;
 
-use aegis::aegis256::Aegis256;
-use rand::Rng;
+use hushtable_prg::{EntropyError, fill_random};
 use zeroize::Zeroizing;
 
 use super::{Entry, JournalError};
+use crate::seal::{Key, NONCE_BYTES, TAG_BYTES};
 
 /// Most bytes of a record's payload.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
@@ -31,7 +31,6 @@ pub(super) const FILE_HEADER_BYTES: usize = 104;
 pub(super) const FILE_MAGIC: [u8; 8] = *b"HTORAMJ1";
 pub(super) const RECORD_HEADER_BYTES: usize = 84;
 pub(super) const RECORD_MAGIC: [u8; 4] = *b"HTJR";
-pub(super) const TAG_BYTES: usize = 16;
 const NONCE_AT: usize = 36;
 const HEADER_TAG_AT: usize = 68;
 
@@ -62,12 +61,11 @@ impl fmt::Debug for Record {
 }
 
 /// The keys of a journal or counter: one for each use, so that no tag of one passes for another's.
-#[derive(Clone)]
 pub(super) struct Keys {
-    file: Zeroizing<[u8; 32]>,
-    header: Zeroizing<[u8; 32]>,
-    payload: Zeroizing<[u8; 32]>,
-    counter: Zeroizing<[u8; 32]>,
+    file: Key,
+    header: Key,
+    payload: Key,
+    counter: Key,
 }
 
 impl fmt::Debug for Keys {
@@ -77,22 +75,26 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    pub fn derive(key: &[u8; 32]) -> Keys {
-        let derive = |context: &str| Zeroizing::new(blake3::derive_key(context, key));
+    pub fn derive(key: &Key) -> Keys {
         Keys {
-            file: derive("hushtable oram 2026 journal file header"),
-            header: derive("hushtable oram 2026 journal record header"),
-            payload: derive("hushtable oram 2026 journal record payload"),
-            counter: derive("hushtable oram 2026 root counter"),
+            file: key.derive("hushtable oram 2026 journal file header"),
+            header: key.derive("hushtable oram 2026 journal record header"),
+            payload: key.derive("hushtable oram 2026 journal record payload"),
+            counter: key.derive("hushtable oram 2026 root counter"),
         }
     }
 
     /// The authentication code of a counter's bytes.
-    pub fn counter_tag(&self, nonce: &[u8; 32], bytes: &[u8]) -> [u8; TAG_BYTES] {
+    pub fn counter_tag(&self, nonce: &[u8; NONCE_BYTES], bytes: &[u8]) -> [u8; TAG_BYTES] {
         code(&self.counter, nonce, bytes)
     }
 
-    pub fn is_counter_tag(&self, nonce: &[u8; 32], bytes: &[u8], tag: &[u8; TAG_BYTES]) -> bool {
+    pub fn is_counter_tag(
+        &self,
+        nonce: &[u8; NONCE_BYTES],
+        bytes: &[u8],
+        tag: &[u8; TAG_BYTES],
+    ) -> bool {
         is_code(&self.counter, nonce, bytes, tag)
     }
 }
@@ -124,8 +126,8 @@ impl Chain {
         generation: u64,
         sequence: u64,
         base: [u8; 32],
-    ) -> ([u8; FILE_HEADER_BYTES], Chain) {
-        let salt = random();
+    ) -> Result<([u8; FILE_HEADER_BYTES], Chain), EntropyError> {
+        let salt = random()?;
         let mut header = [0; FILE_HEADER_BYTES];
         header[..8].copy_from_slice(&FILE_MAGIC);
         header[8..16].copy_from_slice(&generation.to_le_bytes());
@@ -134,7 +136,7 @@ impl Chain {
         header[56..88].copy_from_slice(&salt);
         let tag = code(&keys.file, &salt, &header[..88]);
         header[88..].copy_from_slice(&tag);
-        (header, Chain::behind(&header))
+        Ok((header, Chain::behind(&header)))
     }
 
     /// The generation that `header` begins, and the head of the one before; none if the header is
@@ -161,7 +163,7 @@ impl Chain {
         if payload_bytes > PAYLOAD_BYTES_MAX {
             return Err(JournalError::TooLong { payload_bytes });
         }
-        let nonce = random();
+        let nonce = random()?;
         let mut bytes = Vec::with_capacity(RECORD_HEADER_BYTES + payload_bytes + TAG_BYTES);
         bytes.extend(RECORD_MAGIC);
         bytes.extend(entry.kind.to_le_bytes());
@@ -175,8 +177,8 @@ impl Chain {
         bytes.extend(tag);
         let data = self.payload_data(&bytes);
         bytes.extend(entry.payload);
-        let sealer = Aegis256::<TAG_BYTES>::new(&keys.payload, &nonce);
-        let tag = sealer.encrypt_in_place(&mut bytes[RECORD_HEADER_BYTES..], &data);
+        let text = &mut bytes[RECORD_HEADER_BYTES..];
+        let tag = keys.payload.seal_in_place(&nonce, &data, text);
         bytes.extend(tag);
         let next = self.next(&bytes[..RECORD_HEADER_BYTES], &tag);
         Ok((bytes, next))
@@ -214,8 +216,8 @@ impl Chain {
         if parsed.sequence != self.sequence {
             return None;
         }
-        let opener = Aegis256::<TAG_BYTES>::new(&keys.payload, &array(header, NONCE_AT));
-        opener.decrypt_in_place(&mut payload, tag, &self.payload_data(header)).ok()?;
+        let (nonce, data) = (array(header, NONCE_AT), self.payload_data(header));
+        keys.payload.open_in_place(&nonce, &data, &mut payload, tag).ok()?;
         let next = self.next(header, tag);
         let RecordHeader { kind, round, sequence, .. } = parsed;
         Some((Record { kind, round, sequence, head: next.head, payload }, next))
@@ -257,19 +259,19 @@ impl Chain {
 }
 
 /// An authentication code: the tag of sealing nothing.
-fn code(key: &[u8; 32], nonce: &[u8; 32], data: &[u8]) -> [u8; TAG_BYTES] {
-    Aegis256::<TAG_BYTES>::new(key, nonce).encrypt_in_place(&mut [], data)
+fn code(key: &Key, nonce: &[u8; NONCE_BYTES], data: &[u8]) -> [u8; TAG_BYTES] {
+    key.seal_in_place(nonce, data, &mut [])
 }
 
-fn is_code(key: &[u8; 32], nonce: &[u8; 32], data: &[u8], tag: &[u8; TAG_BYTES]) -> bool {
-    Aegis256::<TAG_BYTES>::new(key, nonce).decrypt_in_place(&mut [], tag, data).is_ok()
+fn is_code(key: &Key, nonce: &[u8; NONCE_BYTES], data: &[u8], tag: &[u8; TAG_BYTES]) -> bool {
+    key.open_in_place(nonce, data, &mut [], tag).is_ok()
 }
 
-/// 32 random bytes: as a nonce, never the same twice, also not when a torn record is written again.
-pub(super) fn random() -> [u8; 32] {
-    let mut bytes = [0; 32];
-    rand::rng().fill_bytes(&mut bytes);
-    bytes
+/// A random nonce: never the same twice, also not when a torn record is written again.
+pub(super) fn random() -> Result<[u8; NONCE_BYTES], EntropyError> {
+    let mut nonce = [0; NONCE_BYTES];
+    fill_random(&mut nonce)?;
+    Ok(nonce)
 }
 
 /// `N` bytes of `bytes` from `at` on, which are there.

@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::chain::{Keys, TAG_BYTES, array, random};
+use hushtable_prg::EntropyError;
+
+use super::chain::{Keys, array, random};
 use super::log::Log;
 use super::{JournalError, beside, io_error, sync_folder_of};
 use crate::disk::file::{create_new, missing_or};
 use crate::disk::{DiskError, Faults};
+use crate::seal::{Key, TAG_BYTES};
 
 const MAGIC: [u8; 8] = *b"HTORAMC1";
 const NONCE_AT: usize = 56;
@@ -63,7 +66,7 @@ impl FileCounter {
     /// A file that is there already, or what the system says.
     pub fn create(
         path: &Path,
-        key: &[u8; 32],
+        key: &Key,
         value: &CounterValue,
         faults: &Faults,
     ) -> Result<FileCounter, JournalError> {
@@ -83,7 +86,7 @@ impl FileCounter {
     /// # Errors
     ///
     /// A missing file, what is no counter or not of this key, or what the system says.
-    pub fn open(path: &Path, key: &[u8; 32], faults: &Faults) -> Result<FileCounter, JournalError> {
+    pub fn open(path: &Path, key: &Key, faults: &Faults) -> Result<FileCounter, JournalError> {
         let mut counter =
             FileCounter { path: path.to_owned(), keys: Keys::derive(key), faults: faults.clone() };
         counter.read()?;
@@ -102,7 +105,7 @@ impl FileCounter {
         }
         self.faults.step().allow()?;
         let mut log = Log::new(create_new(&beside)?, &beside, 0, &self.faults);
-        log.append(&self.encode(value))?;
+        log.append(&self.encode(value)?)?;
         log.sync()?;
         self.faults.step().allow()?;
         fs::rename(&beside, &self.path).map_err(io_error("replace", &self.path))?;
@@ -111,8 +114,8 @@ impl FileCounter {
         Ok(())
     }
 
-    fn encode(&self, value: &CounterValue) -> [u8; BYTES] {
-        let nonce = random();
+    fn encode(&self, value: &CounterValue) -> Result<[u8; BYTES], EntropyError> {
+        let nonce = random()?;
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&value.round.to_le_bytes());
@@ -121,7 +124,7 @@ impl FileCounter {
         bytes[NONCE_AT..TAG_AT].copy_from_slice(&nonce);
         let tag = self.keys.counter_tag(&nonce, &bytes[..NONCE_AT]);
         bytes[TAG_AT..].copy_from_slice(&tag);
-        bytes
+        Ok(bytes)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use hushtable_prg::EntropyError;
+
 use super::PAYLOAD_BYTES_MAX;
 use crate::disk::DiskError;
 
@@ -55,7 +57,10 @@ pub enum JournalError {
     /// The disk, or a file on it.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A counter's file that its authentication code does not fit.
+    /// The system has no random bytes to give.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+    /// A file that its authentication code does not fit.
     #[error(
         "{} does not authenticate: it is damaged, or of another key; restore it, or give the key it \
          was made with", path.display()

@@ -8,9 +8,10 @@ use zeroize::Zeroizing;
 
 use super::chain::{
     Chain, FILE_HEADER_BYTES, FILE_MAGIC, Keys, PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES,
-    RECORD_MAGIC, Record, TAG_BYTES,
+    RECORD_MAGIC, Record,
 };
 use super::{DiskError, JournalError, io_error};
+use crate::seal::TAG_BYTES;
 
 /// How much is searched at a time for headers behind a record that cannot be read.
 const WINDOW_BYTES: usize = 1 << 20;

@@ -9,7 +9,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::disk::{FaultSpec, FileSpec, FileStore, Tear, Unsynced};
 
-const KEY: [u8; 32] = [7; 32];
+fn key() -> Key {
+    Key::from_bytes([7; 32])
+}
 
 /// A folder in memory where there is one: what is tested is what is written, thousands of times.
 fn folder() -> TempDir {
@@ -23,7 +25,7 @@ type Plain = (u32, u64, Vec<u8>);
 fn open(path: &Path) -> Result<(Journal, Vec<Plain>), JournalError> {
     let mut records: Vec<Plain> = Vec::new();
     let mut last = None;
-    let journal = Journal::open(path, &KEY, &Faults::none(), &mut |record| {
+    let journal = Journal::open(path, &key(), &Faults::none(), &mut |record| {
         assert!(last.is_none_or(|last| last + 1 == record.sequence));
         last = Some(record.sequence);
         records.push((record.kind, record.round, record.payload.to_vec()));
@@ -42,7 +44,7 @@ fn payload(i: u64) -> Vec<u8> {
 fn what_was_appended_is_read_again() {
     let folder = folder();
     let path = folder.path().join("journal");
-    let mut journal = Journal::create(&path, &KEY, &Faults::none()).expect("a new journal");
+    let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
     let mut plain = Vec::new();
     let mut heads = vec![[0; 32], journal.head()];
     for i in 0..20 {
@@ -57,7 +59,7 @@ fn what_was_appended_is_read_again() {
     assert_eq!(journal.bytes(), fs::metadata(&path).expect("a file").len());
     assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
     let head = journal.head();
-    let second = Journal::open(&path, &KEY, &Faults::none(), &mut |_| {});
+    let second = Journal::open(&path, &key(), &Faults::none(), &mut |_| {});
     assert!(matches!(second, Err(JournalError::Disk(DiskError::Busy { .. }))), "{second:?}");
     drop(journal);
 
@@ -94,7 +96,7 @@ fn records_are_sealed() {
     let mut files = Vec::new();
     for name in ["a", "b"] {
         let path = folder.path().join(name);
-        let mut journal = Journal::create(&path, &KEY, &Faults::none()).expect("a new journal");
+        let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
         journal.append(1, 1, secret).expect("space");
         journal.append(1, 1, secret).expect("space");
         files.push(fs::read(&path).expect("a file"));
@@ -135,8 +137,8 @@ fn run_rounds(
     expected: &mut Expected,
     counted: &mut CounterValue,
 ) -> Result<(), JournalError> {
-    let mut journal = Journal::create(&folder.join("journal"), &KEY, faults)?;
-    let mut counter = FileCounter::create(&folder.join("counter"), &KEY, counted, faults)?;
+    let mut journal = Journal::create(&folder.join("journal"), &key(), faults)?;
+    let mut counter = FileCounter::create(&folder.join("counter"), &key(), counted, faults)?;
     for round in 1..6 {
         for kind in [1, 2] {
             let payload = payload(round * 2 + u64::from(kind));
@@ -202,7 +204,7 @@ fn check_crash(spec: FaultSpec) -> Faults {
         }
     };
     assert!(expected.allows(&records), "{spec:?}: {records:?}");
-    match FileCounter::open(&counter_path, &KEY, &Faults::none()) {
+    match FileCounter::open(&counter_path, &key(), &Faults::none()) {
         Ok(mut counter) => {
             let found = counter.read().expect("read a moment ago");
             assert!(found.round == counted.round || found.round == counted.round + 1, "{spec:?}");
@@ -250,7 +252,7 @@ fn a_crash_at_any_operation_loses_nothing_that_was_synced() {
 fn a_flipped_bit_anywhere_is_detected() {
     let folder = folder();
     let path = folder.path().join("journal");
-    let mut journal = Journal::create(&path, &KEY, &Faults::none()).expect("a new journal");
+    let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
     for i in 0..5 {
         journal.append(i as u32, i, &payload(i % 4)).expect("space");
         journal.sync().expect("a disk that works");
@@ -291,7 +293,7 @@ fn records_keep_their_place() {
     let path = folder.path().join("journal");
     let other_path = folder.path().join("other");
     let make = |path: &Path| {
-        let mut journal = Journal::create(path, &KEY, &Faults::none()).expect("a new journal");
+        let mut journal = Journal::create(path, &key(), &Faults::none()).expect("a new journal");
         for i in 0..4 {
             journal.append(1, i, &[i as u8; 50]).expect("space");
             journal.sync().expect("a disk that works");
@@ -328,7 +330,7 @@ fn records_keep_their_place() {
     assert_eq!(open(&path).expect("a sound journal").1.len(), 5);
     // Two records appended before one sync, and the first of them torn: a crash, not damage.
     let mut journal =
-        Journal::create(&folder.path().join("c"), &KEY, &Faults::none()).expect("new");
+        Journal::create(&folder.path().join("c"), &key(), &Faults::none()).expect("new");
     for i in 0..3 {
         journal.append(1, i, &[1; 50]).expect("space");
     }
@@ -343,7 +345,7 @@ fn records_keep_their_place() {
 fn a_cut_file_ends_in_the_records_before() {
     let folder = folder();
     let path = folder.path().join("journal");
-    let mut journal = Journal::create(&path, &KEY, &Faults::none()).expect("a new journal");
+    let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
     let mut ends = vec![journal.bytes() as usize];
     for i in 0..4 {
         journal.append(1, i, &payload(i)).expect("space");
@@ -374,12 +376,12 @@ fn what_is_no_journal_is_refused() {
     assert!(matches!(missing, Err(JournalError::Disk(DiskError::Missing { .. }))), "{missing:?}");
     fs::write(&path, vec![b'x'; 5000]).expect("a file");
     assert!(matches!(open(&path), Err(JournalError::NotAJournal { .. })));
-    let there = Journal::create(&path, &KEY, &Faults::none());
+    let there = Journal::create(&path, &key(), &Faults::none());
     assert!(matches!(there, Err(JournalError::Disk(DiskError::Exists { .. }))), "{there:?}");
     assert_eq!(fs::metadata(&path).expect("still there").len(), 5000);
     fs::remove_file(&path).expect("it was there");
-    drop(Journal::create(&path, &KEY, &Faults::none()).expect("a new journal"));
-    let other_key = Journal::open(&path, &[8; 32], &Faults::none(), &mut |_| {});
+    drop(Journal::create(&path, &key(), &Faults::none()).expect("a new journal"));
+    let other_key = Journal::open(&path, &Key::from_bytes([8; 32]), &Faults::none(), &mut |_| {});
     assert!(matches!(other_key, Err(JournalError::Forged { .. })), "{other_key:?}");
     let mut journal = open(&path).expect("its own key").0;
     let long = vec![0; PAYLOAD_BYTES_MAX + 1];
@@ -391,10 +393,10 @@ fn what_is_no_journal_is_refused() {
 fn an_old_copy_is_detected() {
     let folder = folder();
     let (path, counter_path) = (folder.path().join("journal"), folder.path().join("counter"));
-    let mut journal = Journal::create(&path, &KEY, &Faults::none()).expect("a new journal");
+    let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
     let start = CounterValue { head: journal.head(), ..CounterValue::default() };
     let mut counter =
-        FileCounter::create(&counter_path, &KEY, &start, &Faults::none()).expect("a new counter");
+        FileCounter::create(&counter_path, &key(), &start, &Faults::none()).expect("a new counter");
     let mut copies = Vec::new();
     for round in 1..5 {
         copies.push(fs::read(&path).expect("a file"));
@@ -420,11 +422,11 @@ fn an_old_copy_is_detected() {
 fn a_counter_goes_forward_and_cannot_be_forged() {
     let folder = folder();
     let path = folder.path().join("counter");
-    let open = || FileCounter::open(&path, &KEY, &Faults::none());
+    let open = || FileCounter::open(&path, &key(), &Faults::none());
     assert!(matches!(open(), Err(JournalError::Disk(DiskError::Missing { .. }))));
     let value = CounterValue { round: 5, evictions: 50, head: [3; 32] };
-    let mut counter = FileCounter::create(&path, &KEY, &value, &Faults::none()).expect("new");
-    let again = FileCounter::create(&path, &KEY, &value, &Faults::none());
+    let mut counter = FileCounter::create(&path, &key(), &value, &Faults::none()).expect("new");
+    let again = FileCounter::create(&path, &key(), &value, &Faults::none());
     assert!(matches!(again, Err(JournalError::Disk(DiskError::Exists { .. }))), "{again:?}");
     for (round, evictions) in [(4, 50), (5, 49), (0, 0)] {
         let back = counter.advance(&CounterValue { round, evictions, head: [4; 32] });
@@ -433,7 +435,7 @@ fn a_counter_goes_forward_and_cannot_be_forged() {
     let value = CounterValue { round: 6, evictions: 50, head: [5; 32] };
     counter.advance(&value).expect("forward");
     assert_eq!(open().expect("the same").read().expect("a counter"), value);
-    let other_key = FileCounter::open(&path, &[8; 32], &Faults::none());
+    let other_key = FileCounter::open(&path, &Key::from_bytes([8; 32]), &Faults::none());
     assert!(matches!(other_key, Err(JournalError::Forged { .. })), "{other_key:?}");
     let good = fs::read(&path).expect("a file");
     for at in 0..good.len() {
@@ -501,7 +503,7 @@ fn fill_disk(folder: &Path) {
     };
     // A pid of its own, should two tests share the folder.
     let path = folder.join(format!("journal-{}", std::process::id()));
-    let mut journal = Journal::create(&path, &KEY, &Faults::none()).expect("some space");
+    let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("some space");
     let big = vec![5; 20_000];
     let mut whole = 0;
     let error = loop {
