@@ -2,6 +2,9 @@
 
 use super::mask::Mask;
 
+/// A block's moves are written out, without a loop; most rows are a few blocks and a word or two.
+const BLOCK_BYTES: usize = 64;
+
 /// Runs `word` on the words of two slices of one length, then `byte` on the bytes left over.
 #[inline(always)]
 fn both(
@@ -11,13 +14,21 @@ fn both(
     mut byte: impl FnMut(&mut u8, &mut u8),
 ) {
     assert_eq!(a.len(), b.len(), "rows of two lengths");
-    let (a_words, a_rest) = a.as_chunks_mut::<8>();
-    let (b_words, b_rest) = b.as_chunks_mut::<8>();
-    for (a, b) in a_words.iter_mut().zip(b_words) {
-        let (mut x, mut y) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
-        word(&mut x, &mut y);
-        (*a, *b) = (x.to_le_bytes(), y.to_le_bytes());
+    let (a_blocks, a_rest) = a.as_chunks_mut::<BLOCK_BYTES>();
+    let (b_blocks, b_rest) = b.as_chunks_mut::<BLOCK_BYTES>();
+    let mut words = |a: &mut [[u8; 8]], b: &mut [[u8; 8]]| {
+        for (a, b) in a.iter_mut().zip(b) {
+            let (mut x, mut y) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
+            word(&mut x, &mut y);
+            (*a, *b) = (x.to_le_bytes(), y.to_le_bytes());
+        }
+    };
+    for (a, b) in a_blocks.iter_mut().zip(b_blocks) {
+        words(a.as_chunks_mut().0, b.as_chunks_mut().0);
     }
+    let (a_words, a_rest) = a_rest.as_chunks_mut::<8>();
+    let (b_words, b_rest) = b_rest.as_chunks_mut::<8>();
+    words(a_words, b_words);
     for (a, b) in a_rest.iter_mut().zip(b_rest) {
         byte(a, b);
     }
@@ -32,11 +43,19 @@ fn into(
     mut byte: impl FnMut(u8, u8) -> u8,
 ) {
     assert_eq!(into.len(), from.len(), "rows of two lengths");
-    let (into_words, into_rest) = into.as_chunks_mut::<8>();
-    let (from_words, from_rest) = from.as_chunks::<8>();
-    for (into, from) in into_words.iter_mut().zip(from_words) {
-        *into = word(u64::from_le_bytes(*into), u64::from_le_bytes(*from)).to_le_bytes();
+    let (into_blocks, into_rest) = into.as_chunks_mut::<BLOCK_BYTES>();
+    let (from_blocks, from_rest) = from.as_chunks::<BLOCK_BYTES>();
+    let mut words = |into: &mut [[u8; 8]], from: &[[u8; 8]]| {
+        for (into, from) in into.iter_mut().zip(from) {
+            *into = word(u64::from_le_bytes(*into), u64::from_le_bytes(*from)).to_le_bytes();
+        }
+    };
+    for (into, from) in into_blocks.iter_mut().zip(from_blocks) {
+        words(into.as_chunks_mut().0, from.as_chunks().0);
     }
+    let (into_words, into_rest) = into_rest.as_chunks_mut::<8>();
+    let (from_words, from_rest) = from_rest.as_chunks::<8>();
+    words(into_words, from_words);
     for (into, from) in into_rest.iter_mut().zip(from_rest) {
         *into = byte(*into, *from);
     }

@@ -1,7 +1,7 @@
 //! What may go along with keys when they change places: nothing, words, or rows of bytes.
 
 use super::bytes::swap_if;
-use super::mask::Mask;
+use super::mask::{Mask, less};
 
 /// From this many elements on, two halves are worked on by two threads.
 pub(super) const PARALLEL_LEN_MIN: usize = 1 << 16;
@@ -33,6 +33,19 @@ pub(super) trait Column: Copy + Send + Sync {
         high: Columns<'_, Self::Rows>,
         mask: impl FnMut(usize, u64, u64) -> u64,
     );
+
+    /// Sorts all of a short part where there is a faster way; says whether there was, which depends
+    /// on the length alone.
+    #[inline(always)]
+    fn sort_block(self, _columns: Columns<'_, Self::Rows>) -> bool {
+        false
+    }
+
+    /// Sorts all of a short bitonic sequence where there is a faster way, as above.
+    #[inline(always)]
+    fn merge_block(self, _columns: Columns<'_, Self::Rows>) -> bool {
+        false
+    }
 }
 
 /// Keys and rows of the first `at`, and of the others.
@@ -71,6 +84,50 @@ fn swap_words(a: &mut u64, b: &mut u64, mask: u64) {
     *b ^= change;
 }
 
+/// Length of the parts whose networks are written out in registers.
+const BLOCK_LEN: usize = 8;
+
+/// The smaller of `keys[i]` and `keys[j]` to i.
+#[inline(always)]
+fn order(keys: &mut [u64; BLOCK_LEN], i: usize, j: usize) {
+    let change = (keys[i] ^ keys[j]) & less(keys[j], keys[i]);
+    keys[i] ^= change;
+    keys[j] ^= change;
+}
+
+#[inline(always)]
+fn order_pair(keys: &mut [u64; BLOCK_LEN], words: &mut [u64; BLOCK_LEN], i: usize, j: usize) {
+    let mask = less(keys[j], keys[i]);
+    let (key, word) = ((keys[i] ^ keys[j]) & mask, (words[i] ^ words[j]) & mask);
+    (keys[i], keys[j]) = (keys[i] ^ key, keys[j] ^ key);
+    (words[i], words[j]) = (words[i] ^ word, words[j] ^ word);
+}
+
+/// The comparators that sort a block.
+#[inline(always)]
+fn bitonic_sort(mut order: impl FnMut(usize, usize)) {
+    for size in [2, 4, BLOCK_LEN] {
+        for start in (0..BLOCK_LEN).step_by(size) {
+            for i in 0..size / 2 {
+                order(start + size / 2 - 1 - i, start + size / 2 + i);
+            }
+        }
+        bitonic_merge(size / 2, &mut order);
+    }
+}
+
+/// The comparators that sort each bitonic part of `size` of a block.
+#[inline(always)]
+fn bitonic_merge(size: usize, mut order: impl FnMut(usize, usize)) {
+    for step in [4, 2, 1] {
+        if step < size {
+            for i in (0..BLOCK_LEN).filter(|i| i & step == 0) {
+                order(i, i + step);
+            }
+        }
+    }
+}
+
 /// No rows.
 #[derive(Clone, Copy)]
 pub(super) struct Alone;
@@ -107,6 +164,20 @@ impl Column for Alone {
             let mask = mask(i, *a, *b);
             swap_words(a, b, mask);
         }
+    }
+
+    #[inline(always)]
+    fn sort_block(self, (keys, _): Columns<'_, [u8]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        bitonic_sort(|i, j| order(keys, i, j));
+        true
+    }
+
+    #[inline(always)]
+    fn merge_block(self, (keys, _): Columns<'_, [u8]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        bitonic_merge(BLOCK_LEN, |i, j| order(keys, i, j));
+        true
     }
 }
 
@@ -150,6 +221,22 @@ impl Column for Words {
             swap_words(a, b, mask);
             swap_words(x, y, mask);
         }
+    }
+
+    #[inline(always)]
+    fn sort_block(self, (keys, words): Columns<'_, [u64]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        let Ok(words) = <&mut [u64; BLOCK_LEN]>::try_from(words) else { return false };
+        bitonic_sort(|i, j| order_pair(keys, words, i, j));
+        true
+    }
+
+    #[inline(always)]
+    fn merge_block(self, (keys, words): Columns<'_, [u64]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        let Ok(words) = <&mut [u64; BLOCK_LEN]>::try_from(words) else { return false };
+        bitonic_merge(BLOCK_LEN, |i, j| order_pair(keys, words, i, j));
+        true
     }
 }
 

@@ -37,7 +37,7 @@ pub fn sort_pairs(keys: &mut [u64], values: &mut [u64]) {
 
 fn sort_columns<C: Column>(column: C, columns: Columns<'_, C::Rows>) {
     let len = columns.0.len();
-    if len < 2 {
+    if len < 2 || column.sort_block((&mut *columns.0, &mut *columns.1)) {
         return;
     }
     let middle = half(len);
@@ -57,7 +57,7 @@ fn sort_columns<C: Column>(column: C, columns: Columns<'_, C::Rows>) {
 /// Sorts a bitonic sequence.
 fn merge<C: Column>(column: C, columns: Columns<'_, C::Rows>) {
     let len = columns.0.len();
-    if len < 2 {
+    if len < 2 || column.merge_block((&mut *columns.0, &mut *columns.1)) {
         return;
     }
     let middle = half(len);
