@@ -8,6 +8,8 @@
 //! Both work on *windows*: the paths of many blocks, or of many evictions, are read together, each
 //! bucket once, and an evicted bucket is written once however many of the window's evictions pass it.
 
+use std::time::Instant;
+
 use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, clear, id};
 use crate::evict::{Eviction, StashOverflow};
 use crate::geometry::{Geometry, eviction_leaf};
@@ -40,6 +42,19 @@ pub struct Fetch {
     pub leaf: u32,
 }
 
+/// Microseconds since the memory was made, by what they went to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Reading and opening buckets.
+    pub load_us: u64,
+    /// Finding blocks, with what the caller did with them.
+    pub find_us: u64,
+    /// Evictions.
+    pub evict_us: u64,
+    /// Sealing and writing buckets.
+    pub save_us: u64,
+}
+
 /// The tree, its valid bits and its stash.
 pub struct RawOram {
     tree: Tree,
@@ -52,6 +67,7 @@ pub struct RawOram {
     window: Window,
     window_bytes_max: u64,
     stride: usize,
+    times: Times,
 }
 
 impl RawOram {
@@ -72,6 +88,7 @@ impl RawOram {
             window: Window::default(),
             window_bytes_max,
             stride,
+            times: Times::default(),
         }
     }
 
@@ -99,6 +116,11 @@ impl RawOram {
     #[doc(hidden)]
     pub fn stash_count(&self) -> usize {
         self.stash.chunks_exact(self.stride).filter(|block| id(block) != DUMMY).count()
+    }
+
+    /// Where the time went.
+    pub fn times(&self) -> Times {
+        self.times
     }
 
     /// The buckets.
@@ -142,7 +164,8 @@ impl RawOram {
         let paths = self.window_paths(requests.len());
         for (batch, window_requests) in requests.chunks(paths).enumerate() {
             let leaves: Vec<u32> = window_requests.iter().map(|request| request.leaf).collect();
-            self.tree.load(union_of_paths(&leaves, levels), self.evictions, &mut self.window)?;
+            self.load(&leaves)?;
+            let clock = Instant::now();
             for (at, request) in window_requests.iter().enumerate() {
                 payload.fill(0);
                 let mut found = Mask::NO;
@@ -166,6 +189,7 @@ impl RawOram {
                 }
                 each(batch * paths + at, &payload, found);
             }
+            self.times.find_us += micros(clock);
         }
         Ok(())
     }
@@ -190,7 +214,8 @@ impl RawOram {
             let paths = self.window_paths(due);
             let leaves: Vec<u32> =
                 (0..paths as u64).map(|i| eviction_leaf(self.evictions + i, levels)).collect();
-            self.tree.load(union_of_paths(&leaves, levels), self.evictions, &mut self.window)?;
+            self.load(&leaves)?;
+            let clock = Instant::now();
             for &leaf in &leaves {
                 while self.waiting < period {
                     self.enter(written, fill);
@@ -198,12 +223,24 @@ impl RawOram {
                 }
                 self.evict(leaf)?;
             }
+            self.times.evict_us += micros(clock);
+            let clock = Instant::now();
             self.tree.save(&self.window, self.evictions)?;
+            self.times.save_us += micros(clock);
             due -= paths;
         }
         for index in written..count {
             self.enter(index, fill);
         }
+        Ok(())
+    }
+
+    /// Opens the paths of `leaves`.
+    fn load(&mut self, leaves: &[u32]) -> Result<(), RawError> {
+        let clock = Instant::now();
+        let numbers = union_of_paths(leaves, self.geometry().levels());
+        self.tree.load(numbers, self.evictions, &mut self.window)?;
+        self.times.load_us += micros(clock);
         Ok(())
     }
 
@@ -250,6 +287,10 @@ impl RawOram {
         self.evictions += 1;
         Ok(())
     }
+}
+
+fn micros(clock: Instant) -> u64 {
+    u64::try_from(clock.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Looks for `id` among up to 64 blocks; copies its payload and clears its valid bit.

@@ -230,7 +230,7 @@ impl Controller {
         steps.position_us += micros(clock);
         let clock = Instant::now();
         let intent = Zeroizing::new(records::intent_to_bytes(&entries));
-        self.journal.append(records::INTENT, self.round + 1, &intent)?;
+        self.journal.append(records::INTENT, self.round, &intent)?;
         self.journal.sync()?;
         self.advance(self.round)?;
         steps.journal_us += micros(clock);
@@ -285,8 +285,7 @@ impl Controller {
         length("rows", rows.len(), slots * dim)?;
         length("found flags", found.len(), slots)?;
         let clock = Instant::now();
-        let mut payload = vec![0; block_bytes(0).max(self.raw.geometry().payload_bytes())];
-        payload.truncate(self.raw.geometry().payload_bytes());
+        let mut payload = Zeroizing::new(vec![0; self.raw.geometry().payload_bytes()]);
         let positions = &open.positions[user * slots..][..slots];
         for ((&rank, row), found) in positions.iter().zip(rows.chunks_exact_mut(dim)).zip(found) {
             open.buffer.row(rank, &mut payload)?;
@@ -386,8 +385,9 @@ impl Controller {
         let open = self.open.take().expect("an open round");
         let mut steps = open.steps;
         self.ended = true;
-        self.put(&open.entries, &payloads, &mut steps)?;
-        self.round += u64::from(update);
+        let round = self.round + u64::from(update);
+        self.put(&open.entries, &payloads, round, &mut steps)?;
+        self.round = round;
         self.ended = false;
         self.checkpoint_if_due()?;
         let disk = self.raw.tree().counters();
@@ -404,8 +404,14 @@ impl Controller {
         })
     }
 
-    /// Puts rows back into the tree, at their new leaves, durably.
-    fn put(&mut self, entries: &[Entry], payloads: &[u8], steps: &mut Steps) -> Result<(), Error> {
+    /// Puts rows back into the tree, at their new leaves, durably; `round` rounds are committed then.
+    fn put(
+        &mut self,
+        entries: &[Entry],
+        payloads: &[u8],
+        round: u64,
+        steps: &mut Steps,
+    ) -> Result<(), Error> {
         let payload_bytes = self.payload_bytes();
         let before = self.raw.evictions();
         let times = self.raw.times();
@@ -430,12 +436,12 @@ impl Controller {
                 bytes.extend(entry.fresh.to_le_bytes());
                 bytes.extend_from_slice(&payloads[(first + at) * payload_bytes..][..payload_bytes]);
             }
-            self.journal.append(records::ROWS, self.round + 1, &bytes)?;
+            self.journal.append(records::ROWS, round, &bytes)?;
         }
         let commit = records::commit_to_bytes(before, self.raw.evictions());
-        self.journal.append(records::COMMIT, self.round + 1, &commit)?;
+        self.journal.append(records::COMMIT, round, &commit)?;
         self.journal.sync()?;
-        self.advance(self.round + 1)?;
+        self.advance(round)?;
         self.raw.tree_mut().commit();
         steps.journal_us += micros(clock);
         Ok(())
@@ -477,7 +483,7 @@ impl Controller {
                 published.extend_from_slice(rows);
                 settled
             })?;
-            self.put(&entries, &payloads, &mut steps)?;
+            self.put(&entries, &payloads, self.round, &mut steps)?;
             self.ended = false;
             self.checkpoint_if_due()?;
             sink(u64::from(first), &published)

@@ -221,7 +221,7 @@ impl Controller {
         let Some(checkpoint) = replay.checkpoint.take() else {
             return Err(Error::Incomplete { path: folder.to_owned() });
         };
-        if checkpoint.spec != spec_hash {
+        if checkpoint.spec != spec_hash || checkpoint.default_row.len() != spec.dim {
             return Err(changed());
         }
 
@@ -258,7 +258,7 @@ impl Controller {
         let mut controller = Self {
             folder: folder.to_owned(),
             spec_hash,
-            default_row: vec![0.0; spec.dim],
+            default_row: checkpoint.default_row,
             aggregate,
             key: key.derive("memories"),
             raw,
@@ -315,7 +315,9 @@ impl Controller {
         tree.sync()?;
         tree.commit();
         let copies = tree.copies().words().to_vec();
-        let checkpoint = Checkpoint { spec: self.spec_hash, evictions, copies, stash };
+        let default_row = self.default_row.clone();
+        let checkpoint =
+            Checkpoint { spec: self.spec_hash, default_row, evictions, copies, stash };
         let payload = zeroize::Zeroizing::new(checkpoint.to_bytes());
         let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
         self.journal.start_anew(&[entry])?;

@@ -17,6 +17,8 @@ pub const ROWS_BYTES_MAX: usize = 64 << 20;
 pub struct Checkpoint {
     /// BLAKE3 of the spec.
     pub spec: [u8; 32],
+    /// What is served for a lost row.
+    pub default_row: Vec<f32>,
     pub evictions: u64,
     pub copies: Vec<u64>,
     pub stash: Vec<u8>,
@@ -25,6 +27,8 @@ pub struct Checkpoint {
 impl Checkpoint {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.spec.to_vec();
+        bytes.extend((self.default_row.len() as u64).to_le_bytes());
+        bytes.extend(self.default_row.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend(self.evictions.to_le_bytes());
         bytes.extend((self.copies.len() as u64).to_le_bytes());
         bytes.extend(self.copies.iter().flat_map(|word| word.to_le_bytes()));
@@ -35,11 +39,14 @@ impl Checkpoint {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let mut from = Reader(bytes);
         let spec = from.take(32)?.try_into().map_err(|_| Error::Record)?;
+        let dim = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
+        let numbers = from.take(dim.checked_mul(4).ok_or(Error::Record)?)?.chunks_exact(4);
+        let default_row = numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
         let evictions = from.u64()?;
         let count = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
         let words = from.take(count.checked_mul(8).ok_or(Error::Record)?)?;
         let copies = words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-        Ok(Self { spec, evictions, copies: copies.collect(), stash: from.0.to_vec() })
+        Ok(Self { spec, default_row, evictions, copies: copies.collect(), stash: from.0.to_vec() })
     }
 }
 
