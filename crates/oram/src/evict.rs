@@ -45,14 +45,28 @@ pub struct Eviction {
 impl Eviction {
     /// For trees of this shape, blocks below level `boundary` staying there.
     pub fn new(geometry: &Geometry, boundary: u32) -> Self {
-        let levels = geometry.levels() as usize;
-        let stride = block_bytes(geometry.payload_bytes());
-        let count = levels * geometry.slots() + geometry.stash_capacity();
+        let stash = (geometry.stash_bound(), geometry.stash_capacity());
+        let payload_bytes = geometry.payload_bytes();
+        Self::of(geometry.levels(), geometry.slots(), boundary, stash, payload_bytes)
+    }
+
+    /// For trees of `levels` levels of buckets of `slots` blocks; of the stash, how many blocks may
+    /// stay and how many it has room for.
+    pub fn of(
+        levels: u32,
+        slots: usize,
+        boundary: u32,
+        (stash_bound, stash_capacity): (usize, usize),
+        payload_bytes: usize,
+    ) -> Self {
+        let levels = levels as usize;
+        let stride = block_bytes(payload_bytes);
+        let count = levels * slots + stash_capacity;
         Self {
-            slots: geometry.slots(),
+            slots,
             levels,
             boundary: (boundary as usize).min(levels),
-            stash_bound: geometry.stash_bound(),
+            stash_bound,
             stride,
             items: vec![0; count * stride],
             keys: vec![0; count],
