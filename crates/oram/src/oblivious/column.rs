@@ -34,6 +34,13 @@ pub(super) trait Column: Copy + Send + Sync {
         mask: impl FnMut(usize, u64, u64) -> u64,
     );
 
+    /// Whether so many rows, which are costly to swap, stay in the cache while a network goes over them
+    /// again and again. The answer depends on the shape alone.
+    #[inline(always)]
+    fn is_small(self, _len: usize) -> bool {
+        false
+    }
+
     /// Sorts all of a short part where there is a faster way; says whether there was, which depends
     /// on the length alone.
     #[inline(always)]
@@ -83,6 +90,9 @@ fn swap_words(a: &mut u64, b: &mut u64, mask: u64) {
     *a ^= change;
     *b ^= change;
 }
+
+/// What the second cache of every processor holds.
+const CACHE_BYTES: usize = 256 << 10;
 
 /// Length of the parts whose networks are written out in registers.
 const BLOCK_LEN: usize = 8;
@@ -253,6 +263,11 @@ impl Column for Bytes {
     #[inline(always)]
     fn split(self, rows: &mut [u8], at: usize) -> (&mut [u8], &mut [u8]) {
         rows.split_at_mut(at * self.stride)
+    }
+
+    #[inline(always)]
+    fn is_small(self, len: usize) -> bool {
+        len * (self.stride + size_of::<u64>()) <= CACHE_BYTES
     }
 
     #[inline(always)]
