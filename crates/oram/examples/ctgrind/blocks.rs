@@ -4,8 +4,8 @@ use crate::secret::{numbers, secret};
 use hushtable_oram::oblivious::{self, Mask, NOWHERE, copy_if, or_into_if, swap_if};
 use hushtable_prg::valgrind::mark_public;
 
-/// Lengths with every shape of network: blocks, odd ends, two threads.
-const LENS: [usize; 4] = [1, 8, 777, (1 << 16) + 9];
+/// Lengths with every shape of network: blocks, odd ends, rows beyond the cache, two threads.
+const LENS: [usize; 5] = [1, 8, 777, 4_001, (1 << 16) + 9];
 const STRIDES: [usize; 3] = [3, 64, 83];
 
 pub fn masks() {
@@ -47,7 +47,7 @@ pub fn sorts() {
         oblivious::sort_pairs(&mut keys, &mut values);
         check(keys);
         check(values);
-        for stride in STRIDES.into_iter().filter(|_| len < 1_000) {
+        for stride in STRIDES.into_iter().filter(|_| len < 5_000) {
             let mut keys = secret(numbers(len));
             let mut payload = secret(numbers(len).flat_map(|key| vec![key as u8; stride]));
             oblivious::sort(&mut keys, &mut payload, stride);
@@ -77,7 +77,7 @@ pub fn compacts() {
         let count = oblivious::compact_pairs(&mut flags(), &mut keys, &mut values);
         check(keys, count);
         check(values, count);
-        for stride in STRIDES.into_iter().filter(|_| len < 1_000) {
+        for stride in STRIDES.into_iter().filter(|_| len < 5_000) {
             let (mut keys, mut payload) = (secret(numbers(len)), secret(vec![1u8; len * stride]));
             let count = oblivious::compact(&mut flags(), &mut keys, &mut payload, stride);
             check(keys, count);
@@ -105,7 +105,7 @@ pub fn distributes() {
         oblivious::distribute_pairs(&mut destinations(), &mut keys, &mut values);
         check(keys);
         check(values);
-        for stride in STRIDES.into_iter().filter(|_| len < 1_000) {
+        for stride in STRIDES.into_iter().filter(|_| len < 5_000) {
             let (mut keys, mut payload) = (secret(numbers(len)), secret(vec![1u8; len * stride]));
             oblivious::distribute(&mut destinations(), &mut keys, &mut payload, stride);
             check(keys);

@@ -34,6 +34,13 @@ pub(super) trait Column: Copy + Send + Sync {
         mask: impl FnMut(usize, u64, u64) -> u64,
     );
 
+    /// Whether so many rows, which are costly to swap, stay in the cache while a network goes over them
+    /// again and again. The answer depends on the shape alone.
+    #[inline(always)]
+    fn is_small(self, _len: usize) -> bool {
+        false
+    }
+
     /// Sorts all of a short part where there is a faster way; says whether there was, which depends
     /// on the length alone.
     #[inline(always)]
@@ -83,6 +90,9 @@ fn swap_words(a: &mut u64, b: &mut u64, mask: u64) {
     *a ^= change;
     *b ^= change;
 }
+
+/// What the second cache of every processor holds.
+const CACHE_BYTES: usize = 256 << 10;
 
 /// Length of the parts whose networks are written out in registers.
 const BLOCK_LEN: usize = 8;
@@ -256,15 +266,22 @@ impl Column for Bytes {
     }
 
     #[inline(always)]
+    fn is_small(self, len: usize) -> bool {
+        len * (self.stride + size_of::<u64>()) <= CACHE_BYTES
+    }
+
+    #[inline(always)]
     fn swap_where(
         self,
-        (low_keys, low): Columns<'_, [u8]>,
-        (high_keys, high): Columns<'_, [u8]>,
+        (low_keys, mut low): Columns<'_, [u8]>,
+        (high_keys, mut high): Columns<'_, [u8]>,
         mut mask: impl FnMut(usize, u64, u64) -> u64,
     ) {
-        let rows = low.chunks_exact_mut(self.stride).zip(high.chunks_exact_mut(self.stride));
-        let keys = low_keys.iter_mut().zip(high_keys);
-        for (i, ((a, b), (x, y))) in keys.zip(rows).enumerate() {
+        // Not by chunks_exact_mut, which divides: the runs of a network's last steps are short.
+        for (i, (a, b)) in low_keys.iter_mut().zip(high_keys).enumerate() {
+            let (x, y);
+            (x, low) = low.split_at_mut(self.stride);
+            (y, high) = high.split_at_mut(self.stride);
             let mask = Mask::from_bit(mask(i, *a, *b));
             swap_words(a, b, mask.bits());
             swap_if(mask, x, y);
@@ -274,13 +291,14 @@ impl Column for Bytes {
     #[inline(always)]
     fn swap_where_mirrored(
         self,
-        (low_keys, low): Columns<'_, [u8]>,
-        (high_keys, high): Columns<'_, [u8]>,
+        (low_keys, mut low): Columns<'_, [u8]>,
+        (high_keys, mut high): Columns<'_, [u8]>,
         mut mask: impl FnMut(usize, u64, u64) -> u64,
     ) {
-        let rows = low.chunks_exact_mut(self.stride).rev().zip(high.chunks_exact_mut(self.stride));
-        let keys = low_keys.iter_mut().rev().zip(high_keys);
-        for (i, ((a, b), (x, y))) in keys.zip(rows).enumerate() {
+        for (i, (a, b)) in low_keys.iter_mut().rev().zip(high_keys).enumerate() {
+            let (x, y);
+            (low, x) = low.split_at_mut(low.len() - self.stride);
+            (y, high) = high.split_at_mut(self.stride);
             let mask = Mask::from_bit(mask(i, *a, *b));
             swap_words(a, b, mask.bits());
             swap_if(mask, x, y);
