@@ -2,44 +2,53 @@
 
 use super::mask::Mask;
 
-/// Runs `word` on the words of two slices of one length, then `byte` on the bytes left over.
+/// Bytes of a block. All of it is read before any is written, and it is changed a byte at a time: so
+/// the compiler sees that it may use vectors, with words it does not.
+const BLOCK_BYTES: usize = 64;
+
+/// Two slices of one length, changed by `change`, which works bit by bit: on a word, or on a byte in
+/// a word's lowest bits.
 #[inline(always)]
-fn both(
-    a: &mut [u8],
-    b: &mut [u8],
-    mut word: impl FnMut(&mut u64, &mut u64),
-    mut byte: impl FnMut(&mut u8, &mut u8),
-) {
+fn both(a: &mut [u8], b: &mut [u8], change: impl Fn(u64, u64) -> (u64, u64)) {
     assert_eq!(a.len(), b.len(), "rows of two lengths");
-    let (a_words, a_rest) = a.as_chunks_mut::<8>();
-    let (b_words, b_rest) = b.as_chunks_mut::<8>();
+    let bytes = |x: &mut u8, y: &mut u8| {
+        let (a, b) = change(u64::from(*x), u64::from(*y));
+        (*x, *y) = (a as u8, b as u8);
+    };
+    let (a_blocks, a) = a.as_chunks_mut::<BLOCK_BYTES>();
+    let (b_blocks, b) = b.as_chunks_mut::<BLOCK_BYTES>();
+    for (a, b) in a_blocks.iter_mut().zip(b_blocks) {
+        let (mut x, mut y) = (*a, *b);
+        x.iter_mut().zip(&mut y).for_each(|(x, y)| bytes(x, y));
+        (*a, *b) = (x, y);
+    }
+    let (a_words, a) = a.as_chunks_mut();
+    let (b_words, b) = b.as_chunks_mut();
     for (a, b) in a_words.iter_mut().zip(b_words) {
-        let (mut x, mut y) = (u64::from_le_bytes(*a), u64::from_le_bytes(*b));
-        word(&mut x, &mut y);
+        let (x, y) = change(u64::from_le_bytes(*a), u64::from_le_bytes(*b));
         (*a, *b) = (x.to_le_bytes(), y.to_le_bytes());
     }
-    for (a, b) in a_rest.iter_mut().zip(b_rest) {
-        byte(a, b);
-    }
+    a.iter_mut().zip(b).for_each(|(a, b)| bytes(a, b));
 }
 
-/// Runs `word` and `byte` on the words and bytes of `from`, changing those of `into`.
+/// `to`, changed by `change` of it and `from`, as [`both`] does.
 #[inline(always)]
-fn into(
-    into: &mut [u8],
-    from: &[u8],
-    mut word: impl FnMut(u64, u64) -> u64,
-    mut byte: impl FnMut(u8, u8) -> u8,
-) {
-    assert_eq!(into.len(), from.len(), "rows of two lengths");
-    let (into_words, into_rest) = into.as_chunks_mut::<8>();
-    let (from_words, from_rest) = from.as_chunks::<8>();
-    for (into, from) in into_words.iter_mut().zip(from_words) {
-        *into = word(u64::from_le_bytes(*into), u64::from_le_bytes(*from)).to_le_bytes();
+fn into(to: &mut [u8], from: &[u8], change: impl Fn(u64, u64) -> u64) {
+    assert_eq!(to.len(), from.len(), "rows of two lengths");
+    let byte = |to: &mut u8, from: &u8| *to = change(u64::from(*to), u64::from(*from)) as u8;
+    let (to_blocks, to) = to.as_chunks_mut::<BLOCK_BYTES>();
+    let (from_blocks, from) = from.as_chunks::<BLOCK_BYTES>();
+    for (to, from) in to_blocks.iter_mut().zip(from_blocks) {
+        let (mut x, y) = (*to, *from);
+        x.iter_mut().zip(&y).for_each(|(x, y)| byte(x, y));
+        *to = x;
     }
-    for (into, from) in into_rest.iter_mut().zip(from_rest) {
-        *into = byte(*into, *from);
+    let (to_words, to) = to.as_chunks_mut();
+    let (from_words, from) = from.as_chunks();
+    for (to, from) in to_words.iter_mut().zip(from_words) {
+        *to = change(u64::from_le_bytes(*to), u64::from_le_bytes(*from)).to_le_bytes();
     }
+    to.iter_mut().zip(from).for_each(|(to, from)| byte(to, from));
 }
 
 /// `to` becomes `from` if the mask says so; both are read, and `to` is written, either way.
@@ -50,12 +59,7 @@ fn into(
 #[inline]
 pub fn copy_if(mask: Mask, to: &mut [u8], from: &[u8]) {
     let bits = mask.bits();
-    into(
-        to,
-        from,
-        |to, from| to ^ ((to ^ from) & bits),
-        |to, from| to ^ ((to ^ from) & bits as u8),
-    );
+    into(to, from, |to, from| to ^ ((to ^ from) & bits));
 }
 
 /// `to` becomes `to | from` if the mask says so: for a row picked out of many, from zeros.
@@ -66,7 +70,7 @@ pub fn copy_if(mask: Mask, to: &mut [u8], from: &[u8]) {
 #[inline]
 pub fn or_into_if(mask: Mask, to: &mut [u8], from: &[u8]) {
     let bits = mask.bits();
-    into(to, from, |to, from| to | (from & bits), |to, from| to | (from & bits as u8));
+    into(to, from, |to, from| to | (from & bits));
 }
 
 /// `a` and `b` change places if the mask says so; both are read and written either way.
@@ -77,20 +81,10 @@ pub fn or_into_if(mask: Mask, to: &mut [u8], from: &[u8]) {
 #[inline]
 pub fn swap_if(mask: Mask, a: &mut [u8], b: &mut [u8]) {
     let bits = mask.bits();
-    both(
-        a,
-        b,
-        |x, y| {
-            let change = (*x ^ *y) & bits;
-            *x ^= change;
-            *y ^= change;
-        },
-        |x, y| {
-            let change = (*x ^ *y) & bits as u8;
-            *x ^= change;
-            *y ^= change;
-        },
-    );
+    both(a, b, |x, y| {
+        let change = (x ^ y) & bits;
+        (x ^ change, y ^ change)
+    });
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What may go along with keys when they change places: nothing, words, or rows of bytes.
 
 use super::bytes::swap_if;
-use super::mask::Mask;
+use super::mask::{Mask, less};
 
 /// From this many elements on, two halves are worked on by two threads.
 pub(super) const PARALLEL_LEN_MIN: usize = 1 << 16;
@@ -33,6 +33,26 @@ pub(super) trait Column: Copy + Send + Sync {
         high: Columns<'_, Self::Rows>,
         mask: impl FnMut(usize, u64, u64) -> u64,
     );
+
+    /// Whether so many rows, which are costly to swap, stay in the cache while a network goes over them
+    /// again and again. The answer depends on the shape alone.
+    #[inline(always)]
+    fn is_small(self, _len: usize) -> bool {
+        false
+    }
+
+    /// Sorts all of a short part where there is a faster way; says whether there was, which depends
+    /// on the length alone.
+    #[inline(always)]
+    fn sort_block(self, _columns: Columns<'_, Self::Rows>) -> bool {
+        false
+    }
+
+    /// Sorts all of a short bitonic sequence where there is a faster way, as above.
+    #[inline(always)]
+    fn merge_block(self, _columns: Columns<'_, Self::Rows>) -> bool {
+        false
+    }
 }
 
 /// Keys and rows of the first `at`, and of the others.
@@ -71,6 +91,53 @@ fn swap_words(a: &mut u64, b: &mut u64, mask: u64) {
     *b ^= change;
 }
 
+/// What the second cache of every processor holds.
+const CACHE_BYTES: usize = 256 << 10;
+
+/// Length of the parts whose networks are written out in registers.
+const BLOCK_LEN: usize = 8;
+
+/// The smaller of `keys[i]` and `keys[j]` to i.
+#[inline(always)]
+fn order(keys: &mut [u64; BLOCK_LEN], i: usize, j: usize) {
+    let change = (keys[i] ^ keys[j]) & less(keys[j], keys[i]);
+    keys[i] ^= change;
+    keys[j] ^= change;
+}
+
+#[inline(always)]
+fn order_pair(keys: &mut [u64; BLOCK_LEN], words: &mut [u64; BLOCK_LEN], i: usize, j: usize) {
+    let mask = less(keys[j], keys[i]);
+    let (key, word) = ((keys[i] ^ keys[j]) & mask, (words[i] ^ words[j]) & mask);
+    (keys[i], keys[j]) = (keys[i] ^ key, keys[j] ^ key);
+    (words[i], words[j]) = (words[i] ^ word, words[j] ^ word);
+}
+
+/// The comparators that sort a block.
+#[inline(always)]
+fn bitonic_sort(mut order: impl FnMut(usize, usize)) {
+    for size in [2, 4, BLOCK_LEN] {
+        for start in (0..BLOCK_LEN).step_by(size) {
+            for i in 0..size / 2 {
+                order(start + size / 2 - 1 - i, start + size / 2 + i);
+            }
+        }
+        bitonic_merge(size / 2, &mut order);
+    }
+}
+
+/// The comparators that sort each bitonic part of `size` of a block.
+#[inline(always)]
+fn bitonic_merge(size: usize, mut order: impl FnMut(usize, usize)) {
+    for step in [4, 2, 1] {
+        if step < size {
+            for i in (0..BLOCK_LEN).filter(|i| i & step == 0) {
+                order(i, i + step);
+            }
+        }
+    }
+}
+
 /// No rows.
 #[derive(Clone, Copy)]
 pub(super) struct Alone;
@@ -107,6 +174,20 @@ impl Column for Alone {
             let mask = mask(i, *a, *b);
             swap_words(a, b, mask);
         }
+    }
+
+    #[inline(always)]
+    fn sort_block(self, (keys, _): Columns<'_, [u8]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        bitonic_sort(|i, j| order(keys, i, j));
+        true
+    }
+
+    #[inline(always)]
+    fn merge_block(self, (keys, _): Columns<'_, [u8]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        bitonic_merge(BLOCK_LEN, |i, j| order(keys, i, j));
+        true
     }
 }
 
@@ -151,6 +232,22 @@ impl Column for Words {
             swap_words(x, y, mask);
         }
     }
+
+    #[inline(always)]
+    fn sort_block(self, (keys, words): Columns<'_, [u64]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        let Ok(words) = <&mut [u64; BLOCK_LEN]>::try_from(words) else { return false };
+        bitonic_sort(|i, j| order_pair(keys, words, i, j));
+        true
+    }
+
+    #[inline(always)]
+    fn merge_block(self, (keys, words): Columns<'_, [u64]>) -> bool {
+        let Ok(keys) = <&mut [u64; BLOCK_LEN]>::try_from(keys) else { return false };
+        let Ok(words) = <&mut [u64; BLOCK_LEN]>::try_from(words) else { return false };
+        bitonic_merge(BLOCK_LEN, |i, j| order_pair(keys, words, i, j));
+        true
+    }
 }
 
 /// As many bytes a key.
@@ -169,15 +266,22 @@ impl Column for Bytes {
     }
 
     #[inline(always)]
+    fn is_small(self, len: usize) -> bool {
+        len * (self.stride + size_of::<u64>()) <= CACHE_BYTES
+    }
+
+    #[inline(always)]
     fn swap_where(
         self,
-        (low_keys, low): Columns<'_, [u8]>,
-        (high_keys, high): Columns<'_, [u8]>,
+        (low_keys, mut low): Columns<'_, [u8]>,
+        (high_keys, mut high): Columns<'_, [u8]>,
         mut mask: impl FnMut(usize, u64, u64) -> u64,
     ) {
-        let rows = low.chunks_exact_mut(self.stride).zip(high.chunks_exact_mut(self.stride));
-        let keys = low_keys.iter_mut().zip(high_keys);
-        for (i, ((a, b), (x, y))) in keys.zip(rows).enumerate() {
+        // Not by chunks_exact_mut, which divides: the runs of a network's last steps are short.
+        for (i, (a, b)) in low_keys.iter_mut().zip(high_keys).enumerate() {
+            let (x, y);
+            (x, low) = low.split_at_mut(self.stride);
+            (y, high) = high.split_at_mut(self.stride);
             let mask = Mask::from_bit(mask(i, *a, *b));
             swap_words(a, b, mask.bits());
             swap_if(mask, x, y);
@@ -187,13 +291,14 @@ impl Column for Bytes {
     #[inline(always)]
     fn swap_where_mirrored(
         self,
-        (low_keys, low): Columns<'_, [u8]>,
-        (high_keys, high): Columns<'_, [u8]>,
+        (low_keys, mut low): Columns<'_, [u8]>,
+        (high_keys, mut high): Columns<'_, [u8]>,
         mut mask: impl FnMut(usize, u64, u64) -> u64,
     ) {
-        let rows = low.chunks_exact_mut(self.stride).rev().zip(high.chunks_exact_mut(self.stride));
-        let keys = low_keys.iter_mut().rev().zip(high_keys);
-        for (i, ((a, b), (x, y))) in keys.zip(rows).enumerate() {
+        for (i, (a, b)) in low_keys.iter_mut().rev().zip(high_keys).enumerate() {
+            let (x, y);
+            (low, x) = low.split_at_mut(low.len() - self.stride);
+            (y, high) = high.split_at_mut(self.stride);
             let mask = Mask::from_bit(mask(i, *a, *b));
             swap_words(a, b, mask.bits());
             swap_if(mask, x, y);
