@@ -31,16 +31,16 @@ pub const PAGE_BYTES: usize = 4096;
 /// How many runs [`Store::read_each`] reads at a time where a store has no better way.
 const BATCH_RUNS: usize = 64;
 
-/// What a store has done since it was made.
+/// What a store, or a journal, has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Runs read.
     pub reads: u64,
-    /// Bytes read, a multiple of [`PAGE_BYTES`].
+    /// Bytes read; of a store, a multiple of [`PAGE_BYTES`].
     pub read_bytes: u64,
-    /// Runs written.
+    /// Runs written, or records appended.
     pub writes: u64,
-    /// Bytes written, a multiple of [`PAGE_BYTES`].
+    /// Bytes written; of a store, a multiple of [`PAGE_BYTES`].
     pub written_bytes: u64,
     /// Times that writes were made durable.
     pub syncs: u64,

@@ -13,6 +13,7 @@ use super::PAGE_BYTES;
 
 /// From this size on, memory is asked for in huge pages: a round's pages are touched once each and
 /// in no order, where 4 KiB translations would miss.
+#[cfg(any(test, target_os = "linux"))]
 const HUGE_BYTES: usize = 4 << 20;
 
 /// Consecutive pages of memory, aligned to [`PAGE_BYTES`], as O_DIRECT wants them.
