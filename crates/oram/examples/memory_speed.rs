@@ -114,12 +114,7 @@ fn main() -> Outcome {
         let params = format!("{rows} rows of 64 bytes, 16 numbers");
         let start = seconds(clock);
         let mut buffer = BufferOram::new(rows as usize, 64, 16, &key)?;
-        report(
-            "buffer new",
-            &params,
-            (seconds(clock) - start) * 1e6 / f64::from(rows),
-            "us a row",
-        );
+        report("buffer new", &params, (seconds(clock) - start) * 1e6 / f64::from(rows), "us a row");
         let us = time(rows, |rank| Ok(buffer.insert(rank, &[rank as u8; 64])?))?;
         report("buffer insert", &params, us, "us");
         let mut row = [0; 64];

@@ -154,7 +154,8 @@ fn main() {
     let rows = arguments.next().unwrap_or(1_000_000);
     let row_bytes = arguments.next().unwrap_or(64) as usize;
     let accesses = arguments.next().unwrap_or(1_000_000) as usize;
-    let geometry = Geometry::new(&GeometrySpec::on_disk(rows, row_bytes)).expect("a tree for these rows");
+    let geometry =
+        Geometry::new(&GeometrySpec::on_disk(rows, row_bytes)).expect("a tree for these rows");
     let mut simulation = Simulation::new(geometry);
     (0..rows as u32).for_each(|row| simulation.enter(row));
     simulation.report("build", rows as usize);

@@ -38,7 +38,9 @@ pub enum RecoverError {
         rows: u64,
     },
     /// More rows than fit in memory won: impossible in a state that this program wrote.
-    #[error("the journal holds more rows than the cached levels and the stash can: it is from another state")]
+    #[error(
+        "the journal holds more rows than the cached levels and the stash can: it is from another state"
+    )]
     Overfull,
 }
 
@@ -173,7 +175,8 @@ pub fn recover(
     if in_order == 0 {
         return Err(RecoverError::Missing { found: 0, rows: geometry.rows() });
     }
-    let leaves = values[..geometry.rows() as usize].iter().map(|value| (value >> 32) as u32).collect();
+    let leaves =
+        values[..geometry.rows() as usize].iter().map(|value| (value >> 32) as u32).collect();
     drop((keys, values, winners));
 
     sort(&mut won, &mut [], 0);

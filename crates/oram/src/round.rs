@@ -39,7 +39,7 @@ use zeroize::Zeroizing;
 use crate::aggregate::{Aggregate, Batch, check_gradients};
 use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, set_head};
 use crate::buffer::BufferOram;
-use crate::disk::{Counters, Faults};
+use crate::disk::Counters;
 use crate::fdp::Mechanism;
 use crate::geometry::Geometry;
 use crate::journal::{CounterValue, Journal, RootCounter};
@@ -68,7 +68,6 @@ pub struct Controller {
     position: PositionMap,
     journal: Journal,
     counter: Box<dyn RootCounter>,
-    faults: Faults,
     random: ChaCha20Rng,
     default_row: Vec<f32>,
     round: u64,
@@ -187,7 +186,9 @@ impl Controller {
         let mut buffer =
             BufferOram::new(k as usize, self.payload_bytes(), self.spec.dim, &self.key)?;
         steps.buffer_us = micros(clock);
-        self.take_rows(&entries, &mut steps, &mut |rank, payload| Ok(buffer.insert(rank as u32, payload)?))?;
+        self.take_rows(&entries, &mut steps, &mut |rank, payload| {
+            Ok(buffer.insert(rank as u32, payload)?)
+        })?;
         self.ended = false;
         let (round, requests) = (self.round + 1, ids.len());
         self.open = Some(Open {
@@ -344,7 +345,9 @@ impl Controller {
             weights.push(f32::from_bits(lost.select_u32(0, weight)));
         }
         self.aggregate.pre(&mut gradients, &mut weights)?;
-        for ((&rank, gradient), &weight) in positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights) {
+        for ((&rank, gradient), &weight) in
+            positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights)
+        {
             buffer.add(rank, gradient, weight)?;
         }
         open.added[user] = true;
@@ -502,8 +505,15 @@ impl Controller {
             let mut published = Vec::new();
             update_rows(&mut payloads, dim, payload_bytes, |rows, state| {
                 let noise = &mut self.random;
-                let settled =
-                    self.aggregate.settle(&mut Batch { dim, round, rows, state, sums, weights, noise });
+                let settled = self.aggregate.settle(&mut Batch {
+                    dim,
+                    round,
+                    rows,
+                    state,
+                    sums,
+                    weights,
+                    noise,
+                });
                 published.extend_from_slice(rows);
                 settled
             })?;
@@ -532,7 +542,11 @@ impl Controller {
         }
         match self.open {
             None => Ok(()),
-            Some(_) => Err(Error::Phase { call, phase: "serving a round", expected: "commit or abandon it first" }),
+            Some(_) => Err(Error::Phase {
+                call,
+                phase: "serving a round",
+                expected: "commit or abandon it first",
+            }),
         }
     }
 

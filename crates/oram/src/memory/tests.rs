@@ -212,7 +212,8 @@ fn leaves_read_are_uniform_whatever_is_asked_for() {
         assert!(look_uniform(&tracked.read, leaves));
         // The planted leak, a hundred dummies that are skipped and read one path: it is found.
         let mut leaky = tracked.read.clone();
-        leaky[..400].fill(leaky[0]);
+        let first = leaky[0];
+        leaky[..400].fill(first);
         assert!(!look_uniform(&leaky, leaves));
     }
 }

@@ -108,7 +108,8 @@ impl ControllerSpec {
         if self.dim == 0 || self.dim > 1000 {
             return spec("dim", "1 to 1000 numbers");
         }
-        let requests = self.users_max.checked_mul(self.slots).filter(|&r| r > 0 && r <= SLOTS_COUNT_MAX);
+        let requests =
+            self.users_max.checked_mul(self.slots).filter(|&r| r > 0 && r <= SLOTS_COUNT_MAX);
         let Some(requests) = requests else {
             return spec("users_max and slots", "a product of 1 to 2^21 requests a round");
         };
