@@ -13,6 +13,8 @@
 
 use std::collections::HashMap;
 
+use rand::Rng;
+
 use crate::bucket::{DUMMY, block_bytes, id, leaf, set_head};
 use crate::geometry::{Geometry, passes};
 use crate::layout::place;
@@ -90,6 +92,7 @@ pub fn recover(
     tree: &mut Tree,
     (evictions, flushed): (u64, u64),
     entered: Vec<Entered>,
+    random: &mut impl Rng,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Recovered, RecoverError> {
     let geometry = *tree.geometry();
@@ -138,6 +141,14 @@ pub fn recover(
         upper.extend(record.blocks);
     }
     let disk_slots = keys.len();
+    // What goes through the stash again gets a fresh leaf, like all that does: of what was in an upper
+    // bucket the old leaves tell that they are in its part of the tree, and entering together such
+    // blocks would overfill the stash.
+    let leaves_mask = geometry.leaves() as u32 - 1;
+    for block in upper.chunks_exact_mut(stride) {
+        let id = id(block);
+        set_head(block, id, random.next_u32() & leaves_mask);
+    }
     for (block, key) in upper.chunks_exact(stride).zip(upper_keys) {
         values.push(u64::from(leaf(block)) << 32 | keys.len() as u64);
         keys.push(key);

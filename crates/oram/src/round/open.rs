@@ -259,7 +259,8 @@ impl Controller {
         if entered.iter().any(|record| !record.blocks.len().is_multiple_of(stride)) {
             return Err(Error::Record);
         }
-        let recovered = recover(&mut tree, (evictions, flushed), entered, progress)?;
+        let recovered =
+            recover(&mut tree, (evictions, flushed), entered, &mut seeded()?, progress)?;
         let words = geometry.valid_words();
         let valid =
             Vtree::build(geometry.levels(), words, &key.derive("valid"), |level, index, own| {

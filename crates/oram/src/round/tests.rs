@@ -501,3 +501,37 @@ fn the_disk_sees_the_same_whatever_is_asked_for_and_a_skipped_dummy_shows() {
     let planted = run(spec(f64::INFINITY), "no dummies");
     assert!(planted > 0.95, "a round without its dummies goes unnoticed: {planted}");
 }
+
+#[test]
+fn what_was_in_memory_goes_in_again_within_the_stash() {
+    // A tree of the paper's bucket (58 rows, A = 92), of which all but the lowest levels are cached:
+    // blocks that were in upper buckets must not come back in an order that favours a part of it.
+    let at = TempDir::new().unwrap();
+    let mut spec = ControllerSpec::new("wide", (90_000, 16), (10, 100));
+    spec.cached_levels = 9;
+    let (folder, counter) = (at.path().join("t"), at.path().join("counter"));
+    let mut fill = |first: u64, rows: &mut [f32]| {
+        let numbers = rows.chunks_exact_mut(16).zip(first..);
+        numbers.for_each(|(row, id)| row.fill(id as f32));
+        Ok(())
+    };
+    let mut controller =
+        Controller::create(&folder, &key(), &counter, &spec, &mut fill, &mut |_, _| {}).unwrap();
+    let bound = controller.geometry().stash_bound();
+    for _ in 0..3 {
+        controller.begin(10, &(500..1500).collect::<Vec<u32>>()).unwrap();
+        controller.commit().unwrap();
+        drop(controller);
+        controller = Controller::open(&folder, &key(), &counter, &mut |_, _| {}).unwrap();
+        assert!(controller.raw.stash_count() <= bound / 2 + controller.geometry().period());
+    }
+    controller
+        .export(
+            &mut |first, rows| {
+                assert!(rows.chunks_exact(16).zip(first..).all(|(row, id)| row == [id as f32; 16]));
+                Ok(())
+            },
+            &mut |_, _| {},
+        )
+        .unwrap();
+}
