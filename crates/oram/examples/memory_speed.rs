@@ -51,7 +51,7 @@ fn main() -> Outcome {
     for bytes in [512, 4096] {
         let mut text = vec![0; bytes];
         let mut tag = [0; 16];
-        let us = time(20_000, |i| {
+        let us = time(400_000, |i| {
             let mut nonce = [0; 32];
             nonce[..4].copy_from_slice(&i.to_le_bytes());
             tag = key.seal_in_place(&nonce, b"", &mut text);
@@ -60,8 +60,8 @@ fn main() -> Outcome {
         report("seal", &format!("{bytes} bytes"), us, "us");
         let sealed = text.clone();
         let mut nonce = [0; 32];
-        nonce[..4].copy_from_slice(&19_999u32.to_le_bytes());
-        let us = time(20_000, |_| {
+        nonce[..4].copy_from_slice(&399_999u32.to_le_bytes());
+        let us = time(400_000, |_| {
             text.copy_from_slice(&sealed);
             Ok(key.open_in_place(&nonce, b"", &mut text, &tag)?)
         })?;
