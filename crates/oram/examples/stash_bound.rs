@@ -159,7 +159,8 @@ fn main() {
     let rows = arguments.next().unwrap_or(1_000_000);
     let row_bytes = arguments.next().unwrap_or(64) as usize;
     let accesses = arguments.next().unwrap_or(1_000_000) as usize;
-    let geometry = Geometry::new(&GeometrySpec::on_disk(rows, row_bytes)).expect("a tree for these rows");
+    let geometry =
+        Geometry::new(&GeometrySpec::on_disk(rows, row_bytes)).expect("a tree for these rows");
     let slots = geometry.slots();
     let period = arguments.next().map_or(geometry.period(), |period| period as usize);
     let levels = arguments.next().map_or(geometry.levels(), |levels| levels as u32);

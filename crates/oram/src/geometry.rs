@@ -93,6 +93,9 @@ pub struct Geometry {
     stash_bound: usize,
 }
 
+/// How many values of t are tried.
+const STEPS: u32 = 60;
+
 /// How many blocks stay in the stash after an eviction at most, but for a probability of
 /// 2^-`overflow_bits`: of a tree of `levels` levels with `blocks` blocks, `slots` a bucket, evicted every
 /// `period` blocks. None if there is no such bound. See [the module](self).
@@ -106,7 +109,7 @@ pub fn stash_bound(
     let inner = period as f64 / 2.0;
     let leaf = blocks as f64 / (1u64 << (levels - 1)) as f64;
     let wanted = f64::from(overflow_bits) * 2f64.ln();
-    let steps = 1..=400;
+    let steps = 1..=STEPS;
     // Beyond the t at which an inner bucket's factor is least, both terms only grow.
     let most = (z / inner).ln().max(0.0) * 1.5;
     let bound = |t: f64| {
@@ -115,7 +118,9 @@ pub fn stash_bound(
         let sum = (1..levels).fold(factor(leaf), |below, _| inner_factor * (1.0 + below).powi(2));
         (wanted + sum.ln()) / t
     };
-    let best = steps.map(|step| bound(most * f64::from(step) / 400.0)).fold(f64::INFINITY, f64::min);
+    let best = steps
+        .map(|step| bound(most * f64::from(step) / f64::from(STEPS)))
+        .fold(f64::INFINITY, f64::min);
     best.is_finite().then(|| best.ceil().max(1.0) as usize)
 }
 
@@ -298,7 +303,9 @@ mod tests {
     #[test]
     fn within_the_published_condition_the_published_bound_is_no_better() {
         // Pr[stash > R] ≤ (a/Z)^R e^-q / (1 - e^-q) where a leaf has no more than a = A/2 blocks.
-        for (slots, period, levels) in [(58_usize, 92_usize, 18), (30, 43, 15), (8, 8, 12), (15, 18, 20)] {
+        for (slots, period, levels) in
+            [(58_usize, 92_usize, 18), (30, 43, 15), (8, 8, 12), (15, 18, 20)]
+        {
             let (z, a) = (slots as f64, period as f64 / 2.0);
             let q = z * (z / a).ln() + a - z - 4f64.ln();
             let published = (80.0 - ((-q).exp_m1().abs() / (-q).exp()).log2()) / (z / a).log2();
