@@ -133,7 +133,8 @@ impl Geometry {
             let q = margin(slots, period);
             let tail = ((-q).exp() / -(-q).exp_m1()).log2();
             let per_block = (2.0 * slots as f64 / period as f64).log2();
-            let stash_bound = ((f64::from(overflow_bits) + tail) / per_block).ceil().max(1.0) as usize;
+            let stash_bound =
+                ((f64::from(overflow_bits) + tail) / per_block).ceil().max(1.0) as usize;
             let levels = leaves.trailing_zeros() + 1;
             return Ok(Self {
                 rows,
@@ -228,7 +229,8 @@ pub fn eviction_leaf(eviction: u64, levels: u32) -> u32 {
 /// its bucket is sealed under, which the one root counter gives for every bucket (FEDORA 5.2).
 pub fn passes(evictions: u64, level: u32, index: u64) -> u64 {
     // The eviction numbers that pass the node are those that end in its index's bits, reversed.
-    let phase = if level == 0 { 0 } else { u64::from((index as u32).reverse_bits() >> (32 - level)) };
+    let phase =
+        if level == 0 { 0 } else { u64::from((index as u32).reverse_bits() >> (32 - level)) };
     if evictions > phase { (evictions - phase - 1) / (1 << level) + 1 } else { 0 }
 }
 
@@ -270,7 +272,10 @@ mod tests {
 
     #[test]
     fn what_has_no_tree_is_refused() {
-        assert!(matches!(Geometry::new(&GeometrySpec::on_disk(0, 64)), Err(GeometryError::Rows { .. })));
+        assert!(matches!(
+            Geometry::new(&GeometrySpec::on_disk(0, 64)),
+            Err(GeometryError::Rows { .. })
+        ));
         assert!(matches!(
             Geometry::new(&GeometrySpec::on_disk(10, 2000)),
             Err(GeometryError::Payload { slots: 2, .. })
@@ -286,7 +291,10 @@ mod tests {
         for eviction in 0..100 {
             for level in 0..levels {
                 for index in 0..1u64 << level {
-                    assert_eq!(passes(eviction, level, index), counts[level as usize][index as usize]);
+                    assert_eq!(
+                        passes(eviction, level, index),
+                        counts[level as usize][index as usize]
+                    );
                 }
                 let index = eviction_leaf(eviction, levels) >> (levels - 1 - level);
                 counts[level as usize][index as usize] += 1;
