@@ -61,8 +61,8 @@ impl ControllerSession {
             receiver.export(label, key.expose_mut()).map_err(forged)?;
             Ok::<_, Error>(key)
         };
-        let reply_key = MessageKey::new("reply", &export(REPLY_LABEL)?);
-        let upload_key = MessageKey::new("upload", &export(UPLOAD_LABEL)?);
+        let reply_key = MessageKey::new("reply", export(REPLY_LABEL)?);
+        let upload_key = MessageKey::new("upload", export(UPLOAD_LABEL)?);
 
         // Round and user are bound by the keys already; a user that says otherwise is confused.
         let said = (&text[..8], &text[8..12]);

@@ -103,6 +103,12 @@ pub enum Error {
     /// A flag in a reply that is neither 0 nor 1.
     #[error("the reply's flags are neither 0 nor 1: the controller speaks another version")]
     Flag,
+    /// Bytes that no session was kept as.
+    #[error("these {bytes} bytes are no kept session: make a new one for the next round")]
+    Kept {
+        /// Bytes given.
+        bytes: usize,
+    },
     /// A second request, or an upload before the request.
     #[error("{0}")]
     Order(#[from] OrderError),
@@ -126,6 +132,9 @@ pub enum OrderError {
     /// A session makes one request.
     #[error("this session has made its request: make a session for each user and round")]
     Requested,
+    /// A session is kept once its request is made.
+    #[error("this session has made no request yet: make it before the session is kept")]
+    NotYetRequested,
     /// Another request under a number that is taken.
     #[error("user {user} has made another request in this round: it has one")]
     AlreadyRequested {

@@ -29,6 +29,12 @@ impl ControllerKey {
         Self { secret, public: PublicKey(public.to_bytes().into()) }
     }
 
+    /// The pair that belongs to a controller's master key. It tells nothing of that key, nor of
+    /// others that are derived from it.
+    pub fn of_master(master: &[u8; 32]) -> Self {
+        Self::from_seed(Secret::new(blake3::derive_key(MASTER_CONTEXT, master)).expose())
+    }
+
     /// A new random pair.
     ///
     /// # Errors
@@ -100,3 +106,5 @@ impl fmt::Debug for ControllerKey {
         write!(f, "ControllerKey({})", self.public)
     }
 }
+
+const MASTER_CONTEXT: &str = "hushtable train 1: the key pair that users seal their requests to";

@@ -113,6 +113,26 @@ impl Context {
         self.user
     }
 
+    /// The table's name.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    /// Reads what [`info`](Self::info) wrote.
+    pub(super) fn of_info(info: &[u8]) -> Option<Self> {
+        let fields = info.strip_prefix(LABEL)?;
+        let (rows, fields) = fields.split_first_chunk()?;
+        let (slots, fields) = fields.split_first_chunk()?;
+        let (dim, fields) = fields.split_first_chunk()?;
+        let (round, fields) = fields.split_first_chunk()?;
+        let (user, table) = fields.split_first_chunk()?;
+        let [slots, dim] = [slots, dim].map(|count| u32::from_le_bytes(*count) as usize);
+        let shape = Shape::new(slots, dim).ok()?;
+        let table = std::str::from_utf8(table).ok()?;
+        let (rows, round) = (u64::from_le_bytes(*rows), u64::from_le_bytes(*round));
+        Self::new(table, rows, shape, round, u32::from_le_bytes(*user)).ok()
+    }
+
     /// HPKE's `info`: fixed-size fields first, so that no two contexts have the same bytes.
     pub(super) fn info(&self) -> Vec<u8> {
         let mut info = Vec::with_capacity(64 + self.table.len());
@@ -130,15 +150,24 @@ impl Context {
 /// A direction's key after the request.
 pub(super) struct MessageKey {
     what: &'static str,
-    cipher: XChaCha20Poly1305,
+    key: Secret<[u8; 32]>,
 }
 
 impl MessageKey {
-    pub fn new(what: &'static str, key: &Secret<[u8; 32]>) -> Self {
-        Self { what, cipher: XChaCha20Poly1305::new(key.expose().into()) }
+    pub fn new(what: &'static str, key: Secret<[u8; 32]>) -> Self {
+        Self { what, key }
     }
 
-    /// Seals `text`, which is zeroized: nonce, cipher text, tag.
+    /// The key itself: to keep a session.
+    pub fn expose(&self) -> &[u8; 32] {
+        self.key.expose()
+    }
+
+    fn cipher(&self) -> XChaCha20Poly1305 {
+        XChaCha20Poly1305::new(self.key.expose().into())
+    }
+
+    /// Seals `text`: nonce, cipher text, tag.
     pub fn seal(&self, nonce: &[u8; NONCE_BYTES], text: &[u8]) -> Result<Vec<u8>, Error> {
         let mut sealed = Vec::with_capacity(NONCE_BYTES + text.len() + TAG_BYTES);
         sealed.extend_from_slice(nonce);
@@ -146,7 +175,7 @@ impl MessageKey {
         let body = &mut sealed[NONCE_BYTES..];
         // Fails only for texts of 256 GiB.
         let tag = self
-            .cipher
+            .cipher()
             .encrypt_inout_detached(&XNonce::from(*nonce), &[], body.into())
             .map_err(|_| Error::Forged { what: self.what })?;
         sealed.extend_from_slice(&tag);
@@ -160,7 +189,7 @@ impl MessageKey {
         let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or_else(forged)?;
         let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().ok_or_else(forged)?;
         let mut text = Zeroizing::new(body.to_vec());
-        self.cipher
+        self.cipher()
             .decrypt_inout_detached(
                 &XNonce::from(*nonce),
                 &[],

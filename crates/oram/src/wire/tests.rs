@@ -212,6 +212,30 @@ fn gradients_and_weights_that_teach_nothing_are_refused() {
 }
 
 #[test]
+fn a_session_goes_on_where_it_was_kept() {
+    let (mut round, user, _) = round(&[5]);
+    round.close();
+    let kept = user.to_bytes().unwrap();
+    let mut elsewhere = UserSession::from_bytes(&kept).unwrap();
+    assert_eq!(elsewhere.context(), user.context());
+    let reply = round.reply(1, &numbers(12), &[true; 4]).unwrap();
+    assert_eq!(elsewhere.reply(&reply).unwrap(), user.reply(&reply).unwrap());
+    let upload = elsewhere.upload(&numbers(3), 1.0).unwrap();
+    assert!(round.upload(1, &upload).unwrap().is_some());
+    assert!(matches!(elsewhere.request(&[1]), Err(Error::Order(OrderError::Requested))));
+    let early = UserSession::new(&key().public(), context(1)).unwrap();
+    assert!(matches!(early.to_bytes(), Err(Error::Order(OrderError::NotYetRequested))));
+    for cut in 0..kept.len() {
+        let read = UserSession::from_bytes(&kept[..cut]);
+        // A shorter table name is another context, but a whole one.
+        assert!(read.is_err() || cut > kept.len() - 6, "{cut}");
+    }
+    let mut other = kept.to_vec();
+    other[3] ^= 1;
+    assert!(matches!(UserSession::from_bytes(&other), Err(Error::Kept { .. })));
+}
+
+#[test]
 fn keys_that_share_no_secret_are_refused() {
     assert!(matches!(PublicKey::from_bytes(&[0; 31]), Err(Error::PublicKey { bytes: 31 })));
     // A point of small order: whoever seals to it shares its secret with everyone.

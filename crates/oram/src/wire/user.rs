@@ -73,10 +73,51 @@ impl UserSession {
             sender.export(label, key.expose_mut()).map_err(unusable)?;
             Ok::<_, Error>(key)
         };
-        let reply_key = MessageKey::new("reply", &export(REPLY_LABEL)?);
-        let upload_key = MessageKey::new("upload", &export(UPLOAD_LABEL)?);
+        let reply_key = MessageKey::new("reply", export(REPLY_LABEL)?);
+        let upload_key = MessageKey::new("upload", export(UPLOAD_LABEL)?);
         let encapsulated = encapsulated.to_bytes().into();
         Ok(Self { context, encapsulated, sender: Some(sender), reply_key, upload_key, random })
+    }
+
+    /// The session as bytes, its keys among them, to go on in another process of this user's. They
+    /// open what the user is sent and speak for it: as secret as the ids.
+    ///
+    /// # Errors
+    /// [`Error::Order`] before the request is made: until then there is nothing to go on with.
+    pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        if self.sender.is_some() {
+            return Err(OrderError::NotYetRequested.into());
+        }
+        let info = self.context.info();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(KEPT_LABEL.len() + 64 + info.len()));
+        bytes.extend_from_slice(KEPT_LABEL);
+        bytes.extend_from_slice(self.reply_key.expose());
+        bytes.extend_from_slice(self.upload_key.expose());
+        bytes.extend_from_slice(&info);
+        Ok(bytes)
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Kept`] for any other bytes, [`Error::Entropy`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let kept = || Error::Kept { bytes: bytes.len() };
+        let rest = bytes.strip_prefix(KEPT_LABEL).ok_or_else(kept)?;
+        let (reply, rest) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
+        let (upload, info) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
+        let context = Context::of_info(info).ok_or_else(kept)?;
+        // Fresh, so that an upload here repeats no nonce of one there.
+        let mut seed = Secret::new([0; 32]);
+        fill_random(seed.expose_mut())?;
+        Ok(Self {
+            context,
+            encapsulated: [0; 32],
+            sender: None,
+            reply_key: MessageKey::new("reply", Secret::new(*reply)),
+            upload_key: MessageKey::new("upload", Secret::new(*upload)),
+            random: ChaCha20Rng::from_seed(*seed.expose()),
+        })
     }
 
     /// What the messages are bound to.
@@ -156,3 +197,5 @@ impl UserSession {
         self.upload_key.seal(&nonce, &text)
     }
 }
+
+const KEPT_LABEL: &[u8] = b"hushtable session 1\0";
