@@ -101,13 +101,20 @@ pub enum Error {
     /// What is sealed between users and a controller: ids, gradients, messages that do not open.
     #[error(transparent)]
     Sealed(#[from] wire::Error),
-    /// A training server's memory that cannot be opened.
-    #[error("the memory at {}: {source}", path.display())]
-    Memory {
-        /// Its folder.
+    /// A controller that cannot be created, opened or exported.
+    #[error(transparent)]
+    Controller(#[from] hushtable_oram::round::Error),
+    /// A file that holds no controller's key.
+    #[error(
+        "{} has {bytes} bytes, but a controller's key has 32: give the file that `hushtable train \
+         create` wrote",
+        path.display()
+    )]
+    KeyFile {
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
-        source: crate::MemoryError,
+        /// Its bytes.
+        bytes: usize,
     },
     /// A file that holds no operator's token.
     #[error(

@@ -2,6 +2,7 @@
 //! `train.proto`.
 
 mod client;
+mod controller;
 mod host;
 mod info;
 mod memory;
@@ -11,6 +12,7 @@ mod service;
 mod spec;
 
 pub use client::{TrainClient, TrainClientSpec};
+pub use controller::{ControllerPlace, MasterKey, OramMemory, facts_of};
 pub use info::{RoundReport, RoundStage, TrainFacts, TrainInfo};
 pub use memory::{Committed, MemoryError, RoundMemory};
 pub use refusal::{Awaited, MessageDefect, Outcome, TrainRefusal};

@@ -7,7 +7,9 @@ use hushtable_oram::wire::ControllerKey;
 use super::host::Host;
 use super::service::TrainService;
 use super::spec::Settings;
-use super::{RoundMemory, TrainFacts, TrainServerSpec};
+use super::{
+    ControllerPlace, MasterKey, OramMemory, RoundMemory, TrainFacts, TrainServerSpec, facts_of,
+};
 use crate::door::{Routed, Routes};
 use crate::observe::Scheme;
 use crate::server::{Loading, Unbound};
@@ -43,6 +45,25 @@ impl TrainServer {
         hushtable_oram::wire::Context::new(&facts.name, facts.rows, facts.shape, 0, 0)?;
         let (settings, network) = Settings::check(spec, facts.shape)?;
         Ok(Self { network, settings, facts, key, open: Box::new(open) })
+    }
+
+    /// A server of the controller at `place`, which is opened after the ports are taken; `progress`
+    /// is told the work done and all of it meanwhile.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Controller`], [`Error::KeyFile`] for what can be seen of
+    /// the controller without opening it.
+    pub fn of_controller(
+        spec: TrainServerSpec,
+        place: ControllerPlace,
+        mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<Self, Error> {
+        let facts = facts_of(&place.spec()?)?;
+        let key = MasterKey::read(&place.key)?.controller_key();
+        Self::new(spec, facts, key, move || {
+            let controller = place.open(&mut progress)?;
+            Ok(Box::new(OramMemory::new(place, controller)) as Box<dyn RoundMemory>)
+        })
     }
 
     /// Takes the ports.

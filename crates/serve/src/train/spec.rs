@@ -128,11 +128,6 @@ impl Token {
     pub fn matches(&self, given: &[u8]) -> bool {
         subtle::ConstantTimeEq::ct_eq(self.0.as_slice(), given).into()
     }
-
-    #[cfg(test)]
-    pub fn of(text: &str) -> Self {
-        Self(text.as_bytes().to_vec().into())
-    }
 }
 
 /// A week.
