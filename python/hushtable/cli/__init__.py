@@ -10,7 +10,18 @@ import typer
 
 from .. import __version__
 from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
-from . import bench, bench_layout, bench_onion, certificates, doctor, lookup, serve, table, tune
+from . import (
+    bench,
+    bench_layout,
+    bench_onion,
+    certificates,
+    doctor,
+    lookup,
+    serve,
+    sim,
+    table,
+    tune,
+)
 from .output import fail, unfold, usage_hint
 
 __all__ = ["app", "main"]
@@ -24,6 +35,7 @@ app = typer.Typer(
 )
 app.add_typer(table.app, name="table")
 app.add_typer(bench.app, name="bench")
+app.add_typer(sim.app, name="sim")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
@@ -31,7 +43,7 @@ bench_layout.register(bench.app)
 bench_onion.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, bench.app):
+for group in (app, table.app, bench.app, sim.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")

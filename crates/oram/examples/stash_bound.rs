@@ -1,0 +1,170 @@
+//! How full the stash gets, over as many accesses as you like, beside the bound that the geometry states.
+//!
+//!     cargo run --release -p hushtable-oram --example stash_bound -- 10000000 64 10000000
+//!
+//! (rows, bytes of a row, accesses). A plain simulation of the same rule as the oblivious eviction's:
+//! the path's blocks and the stash's fill the path bottom up, each level with as many as may lie there.
+//! First from a tree as it is built (rows written in order), then from one aged by as many accesses to
+//! rows drawn uniformly, then by a Zipf law, in rounds of 10,000 that read first and write after.
+//! One line of JSON for each.
+
+use hushtable_oram::geometry::{Geometry, GeometrySpec, eviction_leaf};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha12Rng;
+
+const ROUND: usize = 10_000;
+const STASH: u32 = u32::MAX;
+
+struct Simulation {
+    geometry: Geometry,
+    /// Rows of each bucket, level order.
+    buckets: Vec<Vec<u32>>,
+    stash: Vec<u32>,
+    leaves: Vec<u32>,
+    /// The bucket that holds each row.
+    held: Vec<u32>,
+    evictions: u64,
+    waiting: usize,
+    most: usize,
+    counts: Vec<u64>,
+    random: ChaCha12Rng,
+}
+
+impl Simulation {
+    fn new(geometry: Geometry) -> Self {
+        let mut random = ChaCha12Rng::seed_from_u64(1);
+        let rows = geometry.rows() as usize;
+        let leaves_count = geometry.leaves() as u32;
+        Self {
+            buckets: vec![Vec::new(); geometry.buckets() as usize],
+            stash: Vec::new(),
+            leaves: (0..rows).map(|_| random.random_range(0..leaves_count)).collect(),
+            held: vec![STASH; rows],
+            evictions: 0,
+            waiting: 0,
+            most: 0,
+            counts: Vec::new(),
+            geometry,
+            random,
+        }
+    }
+
+    fn bucket(&self, level: u32, leaf: u32) -> usize {
+        ((1u64 << level) - 1) as usize + (leaf >> (self.geometry.levels() - 1 - level)) as usize
+    }
+
+    fn enter(&mut self, row: u32) {
+        self.held[row as usize] = STASH;
+        self.stash.push(row);
+        self.waiting += 1;
+        if self.waiting == self.geometry.period() {
+            self.waiting = 0;
+            self.evict();
+        }
+    }
+
+    fn take(&mut self, row: u32) {
+        let held = self.held[row as usize];
+        let place = if held == STASH { &mut self.stash } else { &mut self.buckets[held as usize] };
+        let at = place.iter().position(|&other| other == row).expect("the row is where it is held");
+        place.swap_remove(at);
+    }
+
+    fn evict(&mut self) {
+        let levels = self.geometry.levels();
+        let target = eviction_leaf(self.evictions, levels);
+        self.evictions += 1;
+        let mut by_depth: Vec<Vec<u32>> = vec![Vec::new(); levels as usize];
+        let mut all = std::mem::take(&mut self.stash);
+        for level in 0..levels {
+            let bucket = self.bucket(level, target);
+            all.append(&mut self.buckets[bucket]);
+        }
+        for row in all {
+            let apart = (self.leaves[row as usize] ^ target) << 1 | 1;
+            by_depth[(levels - 1 - (31 - apart.leading_zeros())) as usize].push(row);
+        }
+        let mut carried = Vec::new();
+        for level in (0..levels).rev() {
+            carried.append(&mut by_depth[level as usize]);
+            let bucket = self.bucket(level, target);
+            for _ in 0..self.geometry.slots().min(carried.len()) {
+                let row = carried.pop().expect("a row");
+                self.held[row as usize] = bucket as u32;
+                self.buckets[bucket].push(row);
+            }
+        }
+        for &row in &carried {
+            self.held[row as usize] = STASH;
+        }
+        self.most = self.most.max(carried.len());
+        let bin = carried.len();
+        if self.counts.len() <= bin {
+            self.counts.resize(bin + 1, 0);
+        }
+        self.counts[bin] += 1;
+        self.stash = carried;
+    }
+
+    fn age(&mut self, accesses: usize, mut draw: impl FnMut(&mut ChaCha12Rng) -> u32) {
+        let mut done = 0;
+        while done < accesses {
+            let mut rows: Vec<u32> = (0..ROUND).map(|_| draw(&mut self.random)).collect();
+            rows.sort_unstable();
+            rows.dedup();
+            let leaves_count = self.geometry.leaves() as u32;
+            for &row in &rows {
+                self.take(row);
+                self.leaves[row as usize] = self.random.random_range(0..leaves_count);
+            }
+            for &row in &rows {
+                self.enter(row);
+            }
+            done += rows.len();
+        }
+    }
+
+    fn report(&mut self, phase: &str, accesses: usize) {
+        let geometry = &self.geometry;
+        let all: u64 = self.counts.iter().sum();
+        let mut above = all;
+        let p999 = self.counts.iter().position(|&count| {
+            above -= count;
+            above * 1000 <= all
+        });
+        println!(
+            "{{\"phase\": \"{phase}\", \"rows\": {}, \"Z\": {}, \"A\": {}, \"L\": {}, \"accesses\": {accesses}, \
+             \"evictions\": {all}, \"stash_max\": {}, \"stash_p999\": {}, \"bound\": {}}}",
+            geometry.rows(),
+            geometry.slots(),
+            geometry.period(),
+            geometry.levels(),
+            self.most,
+            p999.unwrap_or(0),
+            geometry.stash_bound(),
+        );
+        assert!(self.most <= geometry.stash_bound(), "the bound does not hold");
+        self.most = 0;
+        self.counts.clear();
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
+    let rows = arguments.next().unwrap_or(1_000_000);
+    let row_bytes = arguments.next().unwrap_or(64) as usize;
+    let accesses = arguments.next().unwrap_or(1_000_000) as usize;
+    let geometry = Geometry::new(&GeometrySpec::on_disk(rows, row_bytes)).expect("a tree for these rows");
+    let mut simulation = Simulation::new(geometry);
+    (0..rows as u32).for_each(|row| simulation.enter(row));
+    simulation.report("build", rows as usize);
+    let rows = rows as u32;
+    simulation.age(accesses, |random| random.random_range(0..rows));
+    simulation.report("fresh tree, uniform", accesses);
+    simulation.age(accesses, |random| random.random_range(0..rows));
+    simulation.report("aged tree, uniform", accesses);
+    // Zipf with exponent near one, by inverting its continuous counterpart.
+    let most = f64::from(rows).ln();
+    simulation.age(accesses, |random| ((random.random::<f64>() * most).exp() as u32).min(rows) - 1);
+    simulation.report("aged tree, zipf", accesses);
+}

@@ -1,0 +1,1 @@
+"""Federated training of embedding tables through an oblivious memory."""
