@@ -25,7 +25,7 @@ pub use counter::{CounterValue, FileCounter, RootCounter};
 pub use error::JournalError;
 use log::Log;
 
-use crate::disk::file::{self, io_error, sync_folder_of};
+use crate::disk::file::{self, Locked, io_error, sync_folder_of};
 use crate::disk::{Counters, DiskError, Faults};
 use crate::seal::Key;
 
@@ -69,9 +69,9 @@ impl Journal {
         let keys = Arc::new(Keys::derive(key));
         faults.step().allow()?;
         let file = file::create_new(path)?;
-        let journal = file::lock(&file, path)
+        let journal = file::lock(file, path)
             .map_err(JournalError::from)
-            .and_then(|()| Journal::begin(path, path, file, keys, 0, 0, [0; 32], faults));
+            .and_then(|file| Journal::begin(path, path, file, keys, 0, 0, [0; 32], faults));
         let journal = journal.and_then(|journal| {
             faults.step().allow()?;
             sync_folder_of(path)?;
@@ -104,8 +104,7 @@ impl Journal {
     ) -> Result<Journal, JournalError> {
         let keys = Arc::new(Keys::derive(key));
         faults.step().allow()?;
-        let file = file::open(path)?;
-        file::lock(&file, path)?;
+        let file = file::lock(file::open(path)?, path)?;
         check_same(&file, path)?;
         let mut last_round = 0;
         let replay = replay::replay(&file, path, &keys, &mut |record| {
@@ -294,8 +293,7 @@ impl Journal {
             _ => {}
         }
         self.faults.step().allow()?;
-        let file = file::create_new(beside)?;
-        file::lock(&file, beside)?;
+        let file = file::lock(file::create_new(beside)?, beside)?;
         let (generation, sequence) = (self.generation() + 1, self.next_sequence());
         let mut journal = Journal::begin(
             &self.path,
@@ -320,7 +318,7 @@ impl Journal {
     fn begin(
         path: &Path,
         written_at: &Path,
-        file: fs::File,
+        file: Locked,
         keys: Arc<Keys>,
         generation: u64,
         sequence: u64,

@@ -84,11 +84,27 @@ struct Open {
     entries: Zeroizing<Vec<Entry>>,
     /// For each slot the rank of its row, or [`LOST`].
     positions: Zeroizing<Vec<u32>>,
-    buffer: BufferOram,
+    /// Until the round is to be finished.
+    buffer: Option<BufferOram>,
+    drained: Option<Drained>,
     added: Vec<bool>,
     steps: Steps,
     disk: Counters,
     journal_bytes: u64,
+}
+
+/// What serving a user takes, but for the buffer.
+struct Serving<'a> {
+    positions: &'a [u32],
+    added: &'a mut [bool],
+    steps: &'a mut Steps,
+}
+
+/// What was in the buffer, by rank.
+struct Drained {
+    payloads: Zeroizing<Vec<u8>>,
+    sums: Zeroizing<Vec<f32>>,
+    weights: Zeroizing<Vec<f32>>,
 }
 
 impl Controller {
@@ -179,7 +195,8 @@ impl Controller {
             k: k as usize,
             entries,
             positions: kept.positions,
-            buffer,
+            buffer: Some(buffer),
+            drained: None,
             added: vec![false; users],
             steps,
             disk,
@@ -281,14 +298,14 @@ impl Controller {
     /// No open round, no such user, arrays of other sizes.
     pub fn rows(&mut self, user: usize, rows: &mut [f32], found: &mut [bool]) -> Result<(), Error> {
         let (slots, dim) = (self.spec.slots, self.spec.dim);
-        let open = Self::serving(&mut self.open, "rows", user)?;
+        let (open, buffer) = Self::serving(&mut self.open, "rows", user)?;
         length("rows", rows.len(), slots * dim)?;
         length("found flags", found.len(), slots)?;
         let clock = Instant::now();
         let mut payload = Zeroizing::new(vec![0; self.raw.geometry().payload_bytes()]);
         let positions = &open.positions[user * slots..][..slots];
         for ((&rank, row), found) in positions.iter().zip(rows.chunks_exact_mut(dim)).zip(found) {
-            open.buffer.row(rank, &mut payload)?;
+            buffer.row(rank, &mut payload)?;
             let lost = Mask::equal(u64::from(rank), u64::from(LOST));
             for ((number, bytes), default) in
                 row.iter_mut().zip(payload.chunks_exact(4)).zip(&self.default_row)
@@ -311,7 +328,7 @@ impl Controller {
     /// nothing of this user has been added, and the other users are not concerned.
     pub fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), Error> {
         let (slots, dim) = (self.spec.slots, self.spec.dim);
-        let open = Self::serving(&mut self.open, "add", user)?;
+        let (open, buffer) = Self::serving(&mut self.open, "add", user)?;
         if open.added[user] {
             return Err(Error::Twice { user });
         }
@@ -328,7 +345,7 @@ impl Controller {
         }
         self.aggregate.pre(&mut gradients, &mut weights)?;
         for ((&rank, gradient), &weight) in positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights) {
-            open.buffer.add(rank, gradient, weight)?;
+            buffer.add(rank, gradient, weight)?;
         }
         open.added[user] = true;
         open.steps.add_us += micros(clock);
@@ -363,30 +380,37 @@ impl Controller {
         let Some(open) = self.open.as_mut() else { return Err(idle("commit")) };
         let clock = Instant::now();
         let (dim, payload_bytes) = (self.spec.dim, self.raw.geometry().payload_bytes());
-        let mut payloads = Zeroizing::new(vec![0_u8; open.k * payload_bytes]);
-        let mut sums = Zeroizing::new(vec![0_f32; open.k * dim]);
-        let mut weights = Zeroizing::new(vec![0_f32; open.k]);
-        open.buffer.drain(&mut |rank, row, sum, weight, _count| {
-            payloads[rank as usize * payload_bytes..][..payload_bytes].copy_from_slice(row);
-            sums[rank as usize * dim..][..dim].copy_from_slice(sum);
-            weights[rank as usize] = weight;
-        })?;
-        open.steps.drain_us = micros(clock);
+        if let Some(buffer) = open.buffer.take() {
+            let mut drained = Drained {
+                payloads: Zeroizing::new(Vec::with_capacity(open.k * payload_bytes)),
+                sums: Zeroizing::new(Vec::with_capacity(open.k * dim)),
+                weights: Zeroizing::new(Vec::with_capacity(open.k)),
+            };
+            buffer.drain(|row| {
+                drained.payloads.extend_from_slice(row.row);
+                drained.sums.extend_from_slice(row.gradient);
+                drained.weights.push(row.weight);
+            })?;
+            open.drained = Some(drained);
+            open.steps.drain_us = micros(clock);
+        }
+        let Some(drained) = open.drained.as_mut() else { return Err(Error::Ended) };
         if update {
             let clock = Instant::now();
             let round = u32::try_from(self.round + 1).unwrap_or(u32::MAX);
-            let (sums, weights) = (&sums[..], &weights[..]);
-            update_rows(&mut payloads, dim, payload_bytes, |rows, state| {
+            let (sums, weights) = (&drained.sums[..], &drained.weights[..]);
+            update_rows(&mut drained.payloads, dim, payload_bytes, |rows, state| {
                 let noise = &mut self.random;
                 self.aggregate.post(&mut Batch { dim, round, rows, state, sums, weights, noise })
             })?;
             open.steps.update_us = micros(clock);
         }
-        let open = self.open.take().expect("an open round");
+        let Some(open) = self.open.take() else { return Err(idle("commit")) };
+        let Some(drained) = open.drained else { return Err(Error::Ended) };
         let mut steps = open.steps;
         self.ended = true;
         let round = self.round + u64::from(update);
-        self.put(&open.entries, &payloads, round, &mut steps)?;
+        self.put(&open.entries, &drained.payloads, round, &mut steps)?;
         self.round = round;
         self.ended = false;
         self.checkpoint_if_due()?;
@@ -499,7 +523,7 @@ impl Controller {
 
     fn advance(&mut self, round: u64) -> Result<(), Error> {
         let evictions = self.raw.evictions();
-        Ok(self.counter.advance(CounterValue { round, evictions, head: self.journal.head() })?)
+        Ok(self.counter.advance(&CounterValue { round, evictions, head: self.journal.head() })?)
     }
 
     fn check_idle(&self, call: &'static str) -> Result<(), Error> {
@@ -516,12 +540,14 @@ impl Controller {
         open: &'a mut Option<Open>,
         call: &'static str,
         user: usize,
-    ) -> Result<&'a mut Open, Error> {
-        let open = open.as_mut().ok_or_else(|| idle(call))?;
-        if user >= open.users {
-            return Err(Error::User { user, users: open.users });
+    ) -> Result<(Serving<'a>, &'a mut BufferOram), Error> {
+        let Some(Open { users, buffer: Some(buffer), positions, added, steps, .. }) = open else {
+            return Err(idle(call));
+        };
+        if user >= *users {
+            return Err(Error::User { user, users: *users });
         }
-        Ok(open)
+        Ok((Serving { positions, added, steps }, buffer))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -67,7 +68,7 @@ pub struct FileStore {
     file: File,
     /// The file opened once more, to hold the lock alone. A ring's registered file is closed some
     /// time after the ring is, even when the process was killed; until then it would stay locked.
-    _lock: File,
+    _lock: Locked,
     path: PathBuf,
     pages: u64,
     engine: Engine,
@@ -104,11 +105,12 @@ impl FileStore {
             return Err(DiskError::Size { pages });
         }
         let file = create_new(path)?;
-        let store = lock(&file, path)
-            .and_then(|()| reserve(&file, path, pages * PAGE_BYTES as u64))
-            .and_then(|()| file.sync_all().map_err(io_error("sync", path)))
-            .and_then(|()| sync_folder_of(path))
-            .and_then(|()| FileStore::assemble(file, path, pages, spec));
+        let store = lock(file, path).and_then(|file| {
+            reserve(&file, path, pages * PAGE_BYTES as u64)?;
+            file.sync_all().map_err(io_error("sync", path))?;
+            sync_folder_of(path)?;
+            FileStore::assemble(file, path, pages, spec)
+        });
         if store.is_err() {
             // Ours, made a moment ago; the error that matters is the first.
             let _ = fs::remove_file(path);
@@ -130,8 +132,7 @@ impl FileStore {
             let regular = metadata.is_file();
             return Err(DiskError::NotPages { path: path.to_owned(), regular, bytes });
         }
-        let file = open(path)?;
-        lock(&file, path)?;
+        let file = lock(open(path)?, path)?;
         FileStore::assemble(file, path, bytes / PAGE_BYTES as u64, spec)
     }
 
@@ -150,7 +151,7 @@ impl FileStore {
     }
 
     fn assemble(
-        locked: File,
+        locked: Locked,
         path: &Path,
         pages: u64,
         spec: FileSpec,
@@ -316,13 +317,33 @@ pub(crate) fn open(path: &Path) -> Result<File, DiskError> {
     OpenOptions::new().read(true).write(true).open(path).map_err(missing_or("open", path))
 }
 
-/// Takes the file for this process; the system gives it back when the file is closed or the process
-/// ends, however it ends.
-pub(crate) fn lock(file: &File, path: &Path) -> Result<(), DiskError> {
-    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => DiskError::Busy { path: path.to_owned() },
-        _ => io_error("lock", path)(errno.into()),
-    })
+/// A file that this process has taken; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Locked(File);
+
+/// Takes the file for this process; the system gives it back when the process ends, however it ends.
+pub(crate) fn lock(file: File, path: &Path) -> Result<Locked, DiskError> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Locked(file)),
+        Err(Errno::WOULDBLOCK) => Err(DiskError::Busy { path: path.to_owned() }),
+        Err(errno) => Err(io_error("lock", path)(errno.into())),
+    }
+}
+
+impl Deref for Locked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing would do, were it not for children that are just being started: until they have
+        // become another program they hold the file too.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// Makes the names in `path`'s folder durable.

@@ -185,6 +185,28 @@ fn a_file_is_private_whole_locked_and_never_overwritten() {
     assert_eq!(fs::metadata(&path).expect("still there").len(), 1000 * PAGE_BYTES as u64);
 }
 
+/// A process that is being started holds its parent's files until it has become another program:
+/// closing the file would give the lock back only then.
+#[test]
+fn a_lock_is_given_back_though_processes_are_started() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("store");
+    drop(FileStore::create(&path, 1, FileSpec::default()).expect("a new store"));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                std::process::Command::new("true").status().expect("a process");
+            }
+        });
+        let spec = FileSpec { io: IoKind::Pread, ..FileSpec::default() };
+        let outcome: Result<(), DiskError> =
+            (0..3000).try_for_each(|_| FileStore::open(&path, spec).map(drop));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        outcome.expect("nobody else's");
+    });
+}
+
 #[test]
 fn what_is_no_store_is_refused() {
     let folder = TempDir::new().expect("a folder");

@@ -8,7 +8,7 @@ use hushtable_prg::EntropyError;
 use super::chain::{Keys, array, random};
 use super::log::Log;
 use super::{JournalError, beside, io_error, sync_folder_of};
-use crate::disk::file::{create_new, missing_or};
+use crate::disk::file::{create_new, lock, missing_or};
 use crate::disk::{DiskError, Faults};
 use crate::seal::{Key, TAG_BYTES};
 
@@ -104,7 +104,8 @@ impl FileCounter {
             _ => {}
         }
         self.faults.step().allow()?;
-        let mut log = Log::new(create_new(&beside)?, &beside, 0, &self.faults);
+        let file = lock(create_new(&beside)?, &beside)?;
+        let mut log = Log::new(file, &beside, 0, &self.faults);
         log.append(&self.encode(value)?)?;
         log.sync()?;
         self.faults.step().allow()?;

@@ -1,11 +1,10 @@
 //! A file that is appended to, with faults as planned.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::disk::faults::{Verdict, coin};
-use crate::disk::file::{io_error, write_error};
+use crate::disk::file::{Locked, io_error, write_error};
 use crate::disk::{DiskError, Faults, Tear, Unsynced};
 
 /// What a disk writes whole or not at all.
@@ -15,7 +14,7 @@ const SECTOR_BYTES: usize = 512;
 /// the plan says of writes without a sync.
 #[derive(Debug)]
 pub(super) struct Log {
-    file: File,
+    file: Locked,
     path: PathBuf,
     bytes: u64,
     synced_bytes: u64,
@@ -24,7 +23,7 @@ pub(super) struct Log {
 
 impl Log {
     /// `file`, which has `bytes` and is appended to from there on.
-    pub fn new(file: File, path: &Path, bytes: u64, faults: &Faults) -> Log {
+    pub fn new(file: Locked, path: &Path, bytes: u64, faults: &Faults) -> Log {
         let path = path.to_owned();
         Log { file, path, bytes, synced_bytes: bytes, faults: faults.clone() }
     }

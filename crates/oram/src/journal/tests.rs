@@ -341,6 +341,33 @@ fn records_keep_their_place() {
     assert_eq!(open(&path).expect("a torn end").1.len(), 1);
 }
 
+/// A history that did not stand: a file put back, and gone on with otherwise. Its records have the
+/// same key, generation and numbers; only the chain tells them from those that stand.
+#[test]
+fn a_record_of_another_history_is_detected() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let append = |payloads: &[u8]| {
+        let mut journal = open(&path).expect("a sound journal").0;
+        for &byte in payloads {
+            journal.append(1, 1, &[byte; 50]).expect("space");
+            journal.sync().expect("a disk that works");
+        }
+        drop(journal);
+        fs::read(&path).expect("a file")
+    };
+    drop(Journal::create(&path, &key(), &Faults::none()).expect("a new journal"));
+    let begun = append(&[0]);
+    let first = append(&[1]);
+    fs::write(&path, &begun).expect("a file");
+    let mut second = append(&[2, 3, 4]);
+    let place = begun.len()..first.len();
+    second[place.clone()].copy_from_slice(&first[place]);
+    fs::write(&path, &second).expect("a file");
+    let opened = open(&path).map(|(_, records)| records);
+    assert!(matches!(opened, Err(JournalError::Damaged { sequence: 2, .. })), "{opened:?}");
+}
+
 #[test]
 fn a_cut_file_ends_in_the_records_before() {
     let folder = folder();

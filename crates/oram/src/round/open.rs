@@ -10,7 +10,7 @@ use rand_chacha::ChaCha20Rng;
 use super::records::{self, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, ROWS};
 use super::spec::Checked;
 use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
-use crate::bucket::{HEAD_BYTES, id, leaf, set_head};
+use crate::bucket::{HEAD_BYTES, set_head};
 use crate::disk::{FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::journal::{CounterValue, Entry as JournalEntry, FileCounter, Journal, Record};
@@ -80,11 +80,11 @@ impl Controller {
         let raw = Self::empty(geometry, spec, key, store, BitSet::new(geometry.buckets()), 0, faults)?;
         let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
         let value = CounterValue { round: 0, evictions: 0, head: journal.head() };
-        let counter = FileCounter::create(counter, &key.derive("counter"), value, faults)?;
+        let counter = FileCounter::create(counter, &key.derive("counter"), &value, faults)?;
         let mut random = seeded()?;
         let leaves_mask = geometry.leaves() as u32 - 1;
         let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
-        let position = PositionMap::build(&leaves, key)?;
+        let position = PositionMap::build(&leaves, geometry.leaves() as u32, key)?;
         let mut controller = Self {
             folder: folder.to_owned(),
             spec_hash: *blake3::hash(&text).as_bytes(),
@@ -212,8 +212,8 @@ impl Controller {
                 wrong.get_or_insert(error);
             }
         })?;
-        let counter = FileCounter::open(counter, &key.derive("counter"), faults)?;
-        let value = crate::journal::RootCounter::read(&counter)?;
+        let mut counter = FileCounter::open(counter, &key.derive("counter"), faults)?;
+        let value = crate::journal::RootCounter::read(&mut counter)?;
         journal.reconcile(&value, RECORDS_AHEAD_MAX)?;
         if let Some(error) = wrong {
             return Err(error);
@@ -262,7 +262,7 @@ impl Controller {
             aggregate,
             key: key.derive("memories"),
             raw,
-            position: PositionMap::build(&recovered.leaves, key)?,
+            position: PositionMap::build(&recovered.leaves, geometry.leaves() as u32, key)?,
             journal,
             counter: Box::new(counter),
             faults: faults.clone(),

@@ -1,5 +1,7 @@
 //! The journal's records: what they are and how their bytes lie.
 
+use zeroize::Zeroize;
+
 use super::Error;
 
 /// The state at a moment when the cached levels were written to disk.
@@ -51,7 +53,7 @@ impl Checkpoint {
 }
 
 /// A row that a round takes out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Zeroize)]
 pub struct Entry {
     /// The row or a dummy: secret.
     pub id: u32,

@@ -4,13 +4,15 @@ use super::{DUMMY, Union, UnionError};
 use crate::oblivious::{Mask, compact, sort};
 use rand::CryptoRng;
 use std::str::FromStr;
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 /// The position of a slot that asks for nothing, or whose row is not kept.
 pub const LOST: u32 = u32::MAX;
 
 /// How the rows that are lost are chosen, when a round reads fewer than its users ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Loss {
     /// Any rows, all with the same chance: by secret random priorities.
