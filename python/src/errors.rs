@@ -242,9 +242,9 @@ impl From<RoundError> for Failure {
             | RoundError::Fdp(_)
             | RoundError::Geometry(_)
             | RoundError::Exists { .. } => "ConfigError",
-            RoundError::Aggregate(hushtable_oram::aggregate::AggregateError::Setting { .. }) => {
-                "ConfigError"
-            }
+            RoundError::Aggregate(hushtable_oram::aggregate::AggregateError::Setting {
+                ..
+            }) => "ConfigError",
             RoundError::Phase { .. }
             | RoundError::Users { .. }
             | RoundError::Ids { .. }

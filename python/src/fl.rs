@@ -419,7 +419,9 @@ enum Rows<'a> {
 impl Rows<'_> {
     fn random(half_width: f32) -> Result<Self, Failure> {
         if !(0.0..=1e6).contains(&half_width) {
-            return Err(Failure::config(format!("init is {half_width}, but must be 0 to 1,000,000")));
+            return Err(Failure::config(format!(
+                "init is {half_width}, but must be 0 to 1,000,000"
+            )));
         }
         // Where training starts from is no secret.
         let random = Box::new(ChaCha8Rng::seed_from_u64(0));

@@ -94,8 +94,8 @@ impl NativePathBench {
             let store =
                 FileStore::create(&path, shape.pages(), FileSpec::default()).map_err(disk)?;
             let key = Key::random().map_err(|error| Failure::new("Error", error))?;
-            let oram =
-                PathOram::create(shape, &key, Box::new(store), &leaves, &mut fill).map_err(memory)?;
+            let oram = PathOram::create(shape, &key, Box::new(store), &leaves, &mut fill)
+                .map_err(memory)?;
             Ok::<_, Failure>(Self { memory: Mutex::new((oram, leaves)), path: path.clone() })
         });
         Ok(made?)

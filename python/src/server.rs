@@ -12,8 +12,8 @@ use hushtable_pir::TableShape;
 use hushtable_pir::onion::Geometry;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::{
-    BoundServer, ControllerPlace, Error, MasterKey, OnionServer, OnionServerSpec, Server, ServerSpec,
-    TrainServer, TrainServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, Error, MasterKey, OnionServer, OnionServerSpec, Server,
+    ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use pyo3::prelude::*;

@@ -20,9 +20,7 @@ pub(crate) struct Session<C = Lookups> {
 }
 
 impl<C> Session<C> {
-    pub(crate) fn open(
-        connect: impl Future<Output = Result<C, Failure>>,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn open(connect: impl Future<Output = Result<C, Failure>>) -> Result<Self, Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("hushtable-client")

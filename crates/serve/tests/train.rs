@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{Certificates, Running};
+use hushtable_oram::round::{Controller, ControllerSpec};
 use hushtable_oram::wire::{self, ControllerKey, DUMMY, Shape, UserSession};
 use hushtable_serve::{
-    Awaited, Committed, EndpointSpec, Error, MemoryError, MessageDefect, NetworkSpec, Outcome,
-    Refusal, RoundMemory, RoundSpec, RoundStage, TrainClient, TrainClientSpec, TrainFacts,
-    TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, Committed, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError,
+    MessageDefect, NetworkSpec, Outcome, Refusal, RoundMemory, RoundSpec, RoundStage, TrainClient,
+    TrainClientSpec, TrainFacts, TrainRefusal, TrainServer, TrainServerSpec,
 };
 use tempfile::TempDir;
 
@@ -466,6 +467,58 @@ async fn a_stopping_server_abandons_its_round() {
     server.stop().unwrap();
     let seen = seen.lock().unwrap();
     assert_eq!((seen.abandoned, seen.rounds), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_that_ended_is_opened_again_as_of_its_last_round() {
+    let folder = TempDir::new().unwrap();
+    let place = ControllerPlace::new(&folder.path().join("films"));
+    let key = MasterKey::create(&place.key).unwrap();
+    assert!(matches!(MasterKey::create(&place.key), Err(Error::Io { .. })));
+    let mut spec = ControllerSpec::new("films", (300, DIM), (2, SLOTS));
+    spec.fdp.epsilon = f64::INFINITY;
+    spec.cached_levels = 0;
+    let mut rows = |first: u64, out: &mut [f32]| {
+        out.iter_mut().zip(first * DIM as u64..).for_each(|(number, at)| *number = at as f32);
+        Ok(())
+    };
+    let (counter, sealing) = (&place.counter, key.folder_key());
+    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
+        .unwrap()
+        .close()
+        .unwrap();
+    let tree = place.folder.join("tree");
+    let server =
+        Running::start(TrainServer::of_controller(self::spec(), place, |_, _| {}).unwrap());
+    let client = connect(&server).await;
+    let about = client.connected().clone();
+    assert_eq!(about.public_key, key.controller_key().public());
+    assert_eq!((about.facts.rows, about.facts.users_max), (300, 2));
+    assert_eq!(about.facts.mechanism, "geometric");
+    let rounds = async |row: u32| {
+        let round = client.open_round(RoundSpec::new(1)).await.unwrap();
+        let mut user = ask(&client, round, 0, &[row]).await;
+        let sealed = client.rows(round, 0, SOON).await?;
+        let first = user.reply(&sealed).unwrap().rows[0];
+        learn(&client, &mut user, 1.0, 1.0).await;
+        client.finish(round, false, SOON).await.map(|report| (first, report))
+    };
+    let (first, report) = rounds(9).await.unwrap();
+    assert_eq!((first, report.rounds, report.accesses), (27.0, 1, 1));
+
+    // The disk loses the file, and has it again.
+    let bytes = std::fs::read(&tree).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&tree).unwrap();
+    file.set_len(0).unwrap();
+    let failed = rounds(9).await;
+    assert!(
+        matches!(refusal(failed), TrainRefusal::RoundOver { outcome: Outcome::Failed, .. }),
+        "a round without a file"
+    );
+    std::fs::write(&tree, bytes).unwrap();
+    let (first, report) = rounds(9).await.unwrap();
+    assert_eq!((first, report.rounds), (26.0, 2));
+    server.stop().unwrap();
 }
 
 #[test]

@@ -97,8 +97,8 @@ impl ControllerPlace {
     /// [`Error::Controller`] for a folder that is no controller, or another version's.
     pub fn spec(&self) -> Result<ControllerSpec, Error> {
         let path = self.folder.join(SPEC_FILE);
-        let text = fs::read(&path)
-            .map_err(|_| RoundError::Incomplete { path: self.folder.clone() })?;
+        let text =
+            fs::read(&path).map_err(|_| RoundError::Incomplete { path: self.folder.clone() })?;
         Ok(serde_json::from_slice(&text).map_err(|_| RoundError::SpecChanged { path })?)
     }
 
