@@ -234,14 +234,19 @@ impl NativeController {
         Ok(())
     }
 
-    /// Ends it in order; nothing can be called afterwards.
+    /// Ends it in order, an open round without an update; nothing can be called afterwards.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         check_outside()?;
         py.detach(|| {
             let mut state = self.locked();
             state.sealed = None;
             match state.controller.take() {
-                Some(controller) => Ok(controller.close()?),
+                Some(mut controller) => {
+                    if controller.is_serving() {
+                        controller.abandon()?;
+                    }
+                    Ok(controller.close()?)
+                }
                 None => Ok::<_, Failure>(()),
             }
         })?;

@@ -48,6 +48,9 @@ def oram(
     ] = 1.05,
     slots: Annotated[int, typer.Option(help="Requests of a user.")] = 100,
     aggregate: Annotated[str, typer.Option(help="As of `hushtable train create`.")] = "fed_avg",
+    cached_levels: Annotated[
+        int, typer.Option(help="Levels of the raw tree that are kept in memory.")
+    ] = 12,
     threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 0,
     folder: Annotated[
         Path | None,
@@ -93,6 +96,7 @@ def oram(
         "zipf": zipf,
         "slots": slots,
         "aggregate": aggregate,
+        "cached_levels": cached_levels,
     }
     popular = Popularity(rows, zipf)
     with _kept(folder) as at:
@@ -117,7 +121,8 @@ class Popularity:
         at = self._random.random(count) * self._sums[-1]
         ranks = np.minimum(np.searchsorted(self._sums, at), self._rows - 1).astype(np.uint64)
         # Times a prime that is no divisor of rows: each rank another id, none near its neighbour's.
-        return ((ranks * np.uint64(2_654_435_761)) % np.uint64(self._rows)).astype(np.uint32)
+        ids: npt.NDArray[np.uint64] = ranks * np.uint64(2_654_435_761) % np.uint64(self._rows)
+        return ids.astype(np.uint32)
 
 
 @contextlib.contextmanager
@@ -154,6 +159,7 @@ def _raw(
         "slots": slots,
         "epsilon": params["epsilon"],
         "aggregate": params["aggregate"],
+        "cached_levels": params["cached_levels"],
     }
     name = "raw-" + "-".join(str(value) for value in created.values()).replace(":", "_")
     started = time.perf_counter()
@@ -296,20 +302,21 @@ def union(
     The floor is numpy's own sort of the same ids, on one thread, which hides nothing. The scan
     compares all pairs of each chunk; where there are many chunks, one is measured and multiplied.
     """
-    for name, value, most in (("requests", requests, 2**21), ("rows", rows, 2**32 - 2)):
-        if not 1 <= value <= most:
-            raise ConfigError(f"{name} is {value}, but must be 1 to {most}")
+    for name, given, most in (("requests", requests, 2**21), ("rows", rows, 2**32 - 2)):
+        if not 1 <= given <= most:
+            raise ConfigError(f"{name} is {given}, but must be 1 to {most}")
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     threads = threads or cores()
     ids = Popularity(rows, zipf).draw(requests)
-    times, count = [], 0
+    times: list[float] = []
+    count = 0
     for _ in range(max(repeats, 1)):
         seconds, count = _native.union_seconds(ids, is_scan=False)
         times.append(seconds)
     expected = len(np.unique(ids))
     if count != expected:
         raise ConfigError(f"the union has {count} rows, not {expected}: run `hushtable doctor`")
-    plain = []
+    plain: list[float] = []
     for _ in range(max(repeats, 1)):
         started = time.perf_counter()
         np.sort(ids)

@@ -82,9 +82,9 @@ def create(
 ) -> None:
     """Make a controller in a new FOLDER, from a bundle or from new rows.
 
-    Beside the folder it writes FOLDER.key, which all of it is sealed under and which users' requests
-    are opened by, and FOLDER.counter, by which an old copy of the folder is found out. Keep both
-    where the folder's own disk is not trusted.
+    Beside the folder it writes FOLDER.key, which all of it is sealed under and which opens users'
+    requests, and FOLDER.counter, by which an old copy of the folder is found out. Keep both apart
+    from the folder where its disk is not trusted.
     """
     if table is not None and (rows is not None or dim is not None):
         raise ConfigError("--table has its own rows and dim: leave --rows and --dim out")
@@ -138,8 +138,8 @@ def export(
 ) -> None:
     """Write the trained table as a bundle, which `hushtable serve` serves.
 
-    All rows are read and written back, in an order that says nothing. Noise that LazyDP owes to rows
-    is added first.
+    All rows are read and written back, in an order that says nothing. Noise that LazyDP owes is
+    added first.
     """
     with (
         progress_bar("exporting", shown=not json) as bar,
@@ -335,5 +335,3 @@ def _print(
             "counter file": str(counter_path),
         }
     )
-
-

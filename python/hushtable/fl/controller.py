@@ -398,11 +398,11 @@ class Controller:
         """Updates rows by Python functions from now on."""
         self._native.set_aggregate(aggregate.pre, aggregate.post)
 
-    def begin(self, ids: Ids | None = None) -> int:
+    def begin(self, requests: Ids | None = None) -> int:
         """Reads the rows of a round.
 
         Args:
-            ids: uint32 [users, slots], :data:`DUMMY` in the slots that ask for nothing; None to
+            requests: uint32 [users, slots] ids, :data:`DUMMY` in empty slots; None to
                 begin the sealed round that :meth:`open_round` opened, with whoever has come.
 
         Returns:
@@ -412,9 +412,9 @@ class Controller:
             RoundError: a round that is open, too many users, another shape, an id that is no row.
             ControllerError: the disk, or changed files: open the controller again.
         """
-        if ids is None:
+        if requests is None:
             return self.close_requests()
-        ids = _ids(ids)
+        ids = _ids(requests)
         if ids.ndim != 2:
             raise RoundError(f"ids are {ids.shape}, but must be [users, slots]")
         wrong = (ids >= self.table_rows) & (ids != DUMMY)
@@ -466,7 +466,7 @@ class Controller:
     ) -> Bundle:
         """Writes all rows as a bundle, which ``hushtable serve`` serves."""
         self._native.export_bundle(Path(out), dtype=dtype, progress=progress)
-        return Bundle.open(out)
+        return Bundle.open(Path(out))
 
     def open_round(self, users: int | None = None) -> int:
         """Opens a round that takes sealed requests of ``users`` users, all by default.

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::message::{
     ENCAPSULATED_BYTES, MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite,
-    check_length, read_numbers,
+    check_length, is_weight, read_numbers,
 };
 use super::{Context, ControllerKey, DUMMY, Error, Shape};
 
@@ -26,7 +26,7 @@ pub struct ControllerSession {
 pub struct Upload {
     /// Slots × dim finite numbers, in the slots' order.
     pub gradients: Vec<f32>,
-    /// The user's weight among the others: finite, 0 or more.
+    /// The user's weight among the others, 0 to [`WEIGHT_MAX`](crate::aggregate::WEIGHT_MAX).
     pub weight: f32,
 }
 
@@ -105,7 +105,7 @@ impl ControllerSession {
         if !all_finite(&gradients) {
             return Err(Error::NotFinite);
         }
-        if !weight.is_finite() || weight < 0.0 {
+        if !is_weight(weight) {
             return Err(Error::Weight);
         }
         Ok(Upload { gradients, weight })

@@ -97,8 +97,8 @@ pub enum Error {
     /// A gradient that is NaN or infinite.
     #[error("the gradients hold a NaN or an infinity: nothing can be learnt from them")]
     NotFinite,
-    /// A weight that is NaN, infinite or negative.
-    #[error("a user's weight must be a finite number, 0 or more")]
+    /// A weight that no user may have.
+    #[error("a user's weight must be 0 to {}", crate::aggregate::WEIGHT_MAX)]
     Weight,
     /// A flag in a reply that is neither 0 nor 1.
     #[error("the reply's flags are neither 0 nor 1: the controller speaks another version")]

@@ -6,6 +6,7 @@ use hushtable_prg::Secret;
 use zeroize::Zeroizing;
 
 use super::Error;
+use crate::aggregate::WEIGHT_MAX;
 
 /// Slots of a user and numbers of a row: what the sizes of messages follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +225,11 @@ pub(super) fn all_finite(numbers: &[f32]) -> bool {
     // 1 in the top bit where an exponent is all ones.
     let bad = numbers.iter().fold(0u32, |bad, number| bad | (exponents(number) + 0x0080_0000));
     bad >> 31 == 0
+}
+
+/// Whether a controller takes this weight. No NaN is in the range.
+pub(super) fn is_weight(weight: f32) -> bool {
+    (0.0..=WEIGHT_MAX).contains(&weight)
 }
 
 fn within(name: &'static str, value: u64, max: u64) -> Result<(), Error> {

@@ -203,7 +203,7 @@ fn gradients_and_weights_that_teach_nothing_are_refused() {
         bad[11] = value;
         assert!(user.upload(&bad, 1.0).is_ok(), "{value}");
     }
-    for weight in [f32::NAN, f32::INFINITY, -1.0] {
+    for weight in [f32::NAN, f32::INFINITY, -1.0, 16_777_218.0] {
         assert!(matches!(user.upload(&[], weight), Err(Error::Weight)), "{weight}");
     }
     let refused = user.upload(&numbers(13), 1.0);

@@ -11,7 +11,7 @@ use rand_chacha::rand_core::SeedableRng;
 use zeroize::Zeroizing;
 
 use super::message::{
-    MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, read_numbers,
+    MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, is_weight, read_numbers,
 };
 use super::{Context, DUMMY, Error, OrderError, PublicKey};
 
@@ -183,7 +183,7 @@ impl UserSession {
         if !all_finite(gradients) {
             return Err(Error::NotFinite);
         }
-        if !weight.is_finite() || weight < 0.0 {
+        if !is_weight(weight) {
             return Err(Error::Weight);
         }
         let mut text = Zeroizing::new(Vec::with_capacity(shape.upload_text_bytes()));
