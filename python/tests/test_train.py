@@ -26,13 +26,13 @@ ROWS, DIM, USERS, SLOTS = 500, 8, 4, 5
 
 
 @pytest.fixture
-def weight() -> np.ndarray:
+def start() -> np.ndarray:
     return np.random.default_rng(3).normal(size=(ROWS, DIM)).astype(np.float32)
 
 
 @pytest.fixture
-def controller(weight: np.ndarray, tmp_path: Path) -> Iterator[Controller]:
-    with create(tmp_path / "films", weight) as controller:
+def controller(start: np.ndarray, tmp_path: Path) -> Iterator[Controller]:
+    with create(tmp_path / "films", start) as controller:
         yield controller
 
 
@@ -60,7 +60,7 @@ def fed_avg(weight: np.ndarray, ids: np.ndarray, sent: dict[int, tuple[np.ndarra
     weight[told] -= sums[told] / weights[told, None].astype(np.float32)
 
 
-def test_rounds_are_those_of_a_plain_table(controller: Controller, weight: np.ndarray) -> None:
+def test_rounds_are_those_of_a_plain_table(controller: Controller, start: np.ndarray) -> None:
     random = np.random.default_rng(5)
     for number in range(3):
         ids = random.integers(ROWS, size=(USERS, SLOTS)).astype(np.uint32)
@@ -72,20 +72,20 @@ def test_rounds_are_those_of_a_plain_table(controller: Controller, weight: np.nd
         for user in (2, 0, 3):  # user 1 drops out
             rows, found = controller.rows(user)
             assert np.array_equal(found, ids[user] != DUMMY)
-            assert np.array_equal(rows[found], weight[ids[user][found]])
+            assert np.array_equal(rows[found], start[ids[user][found]])
             sent[user] = (random.normal(size=(SLOTS, DIM)).astype(np.float32), 1.0 + user)
             controller.add(user, *sent[user])
         report = controller.commit()
-        fed_avg(weight, ids, sent)
+        fed_avg(start, ids, sent)
         assert (report.rounds, report.users, report.uploaded) == (number + 1, USERS, 3)
         assert (report.requests, report.accesses) == (USERS * SLOTS, k)
         assert report.steps_us.keys() >= {"union", "read", "evict", "write", "journal"}
         assert controller.report == report
-        np.testing.assert_allclose(controller.export(), weight, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-5, atol=1e-5)
     assert controller.rounds == 3
 
 
-def test_sealed_rounds_do_the_same(controller: Controller, weight: np.ndarray) -> None:
+def test_sealed_rounds_do_the_same(controller: Controller, start: np.ndarray) -> None:
     ids = requests([1, 2], [2, 499], [])
     number = controller.open_round(3)
     terms = controller.terms(1)
@@ -100,17 +100,17 @@ def test_sealed_rounds_do_the_same(controller: Controller, weight: np.ndarray) -
         assert kept.terms == controller.terms(user)
         rows, found = kept.rows(controller.reply(user))
         assert found.tolist() == [True, True, False, False, False]
-        assert np.array_equal(rows[:2], weight[ids[user][:2]])
+        assert np.array_equal(rows[:2], start[ids[user][:2]])
         controller.upload(user, kept.upload(gradients, 2.0))
     assert controller.commit().uploaded == 2
-    weight[[1, 2, 499]] -= 1
-    np.testing.assert_allclose(controller.export(), weight, rtol=1e-6)
+    start[[1, 2, 499]] -= 1
+    np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
     assert controller.open_round() != number
     controller.abandon()
 
 
 def test_what_does_not_fit_a_round_is_refused_and_harms_nobody(
-    controller: Controller, weight: np.ndarray
+    controller: Controller, start: np.ndarray
 ) -> None:
     gradients = np.ones((SLOTS, DIM), np.float32)
     with pytest.raises(hushtable.RoundError, match="begin a round first"):
@@ -145,8 +145,8 @@ def test_what_does_not_fit_a_round_is_refused_and_harms_nobody(
     with pytest.raises(hushtable.RoundError, match="already"):
         controller.add(1, gradients)
     controller.commit()
-    weight[2] -= 1
-    np.testing.assert_allclose(controller.export(), weight, rtol=1e-6)
+    start[2] -= 1
+    np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
     controller.close()
     with pytest.raises(hushtable.ConfigError, match="closed"):
         controller.begin(requests([1]))
@@ -195,7 +195,7 @@ def test_sealed_messages_that_do_not_fit_are_refused(controller: Controller) -> 
         Session.from_bytes(b"else")
 
 
-def test_python_functions_aggregate_batches(controller: Controller, weight: np.ndarray) -> None:
+def test_python_functions_aggregate_batches(controller: Controller, start: np.ndarray) -> None:
     seen: list[tuple[Any, ...]] = []
 
     def pre(gradients: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -213,9 +213,9 @@ def test_python_functions_aggregate_batches(controller: Controller, weight: np.n
     controller.add(1, np.full((SLOTS, DIM), -0.5, np.float32))
     controller.commit()
     assert seen == [((k, DIM), (k, 0), 1)]
-    weight[1] -= 10
-    weight[2] -= 5
-    np.testing.assert_allclose(controller.export(), weight, rtol=1e-5)
+    start[1] -= 10
+    start[2] -= 5
+    np.testing.assert_allclose(controller.export(), start, rtol=1e-5)
 
     def fail(*_: object) -> Any:
         raise RuntimeError("out of ideas")
@@ -235,27 +235,27 @@ def test_python_functions_aggregate_batches(controller: Controller, weight: np.n
         with pytest.raises(hushtable.RoundError, match=text):
             controller.commit()
         controller.abandon()
-        np.testing.assert_allclose(controller.export(), weight, rtol=1e-5)
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-5)
 
 
-def test_rows_keep_state_between_rounds(weight: np.ndarray, tmp_path: Path) -> None:
+def test_rows_keep_state_between_rounds(start: np.ndarray, tmp_path: Path) -> None:
     squares = np.zeros((ROWS, DIM), np.float32)
-    with create(tmp_path / "t", weight, aggregate="fed_adagrad:lr=0.1,tau=0.01") as controller:
+    with create(tmp_path / "t", start, aggregate="fed_adagrad:lr=0.1,tau=0.01") as controller:
         assert controller.facts["state_bytes"] == 4 * DIM
         for gradient in (0.5, 2.0):
             controller.begin(requests([8]))
             controller.add(0, np.full((SLOTS, DIM), gradient, np.float32))
             controller.commit()
             squares[8] += gradient**2
-            weight[8] -= 0.1 * gradient / (np.sqrt(squares[8]) + 0.01)
-        np.testing.assert_allclose(controller.export(), weight, rtol=1e-5)
+            start[8] -= 0.1 * gradient / (np.sqrt(squares[8]) + 0.01)
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-5)
     with pytest.raises(hushtable.ConfigError, match="tau"):
-        create(tmp_path / "u", weight, aggregate="fed_adagrad:lr=0.1,tau=-1")
+        create(tmp_path / "u", start, aggregate="fed_adagrad:lr=0.1,tau=-1")
 
 
-def test_a_controller_opens_as_of_its_last_commit(weight: np.ndarray, tmp_path: Path) -> None:
+def test_a_controller_opens_as_of_its_last_commit(start: np.ndarray, tmp_path: Path) -> None:
     folder = tmp_path / "films"
-    with create(folder, weight) as controller:
+    with create(folder, start) as controller:
         controller.begin(requests([1]))
         controller.add(0, np.ones((SLOTS, DIM), np.float32))
         controller.commit()
@@ -263,14 +263,14 @@ def test_a_controller_opens_as_of_its_last_commit(weight: np.ndarray, tmp_path: 
         controller.begin(requests([3], [4]))
         controller.add(0, np.ones((SLOTS, DIM), np.float32))
         # A round is open at the end: it did not happen.
-    weight[1] -= 1
+    start[1] -= 1
     with Controller.open(folder) as controller:
         assert (controller.rounds, controller.public_key) == (1, public_key)
-        np.testing.assert_allclose(controller.export(), weight, rtol=1e-6)
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
         with pytest.raises(hushtable.ControllerError, match=r"in use|lock"):
             Controller.open(folder)
     with pytest.raises(hushtable.ConfigError, match="exists already"):
-        create(folder, weight)
+        create(folder, start)
     (tmp_path / "other.key").write_bytes(bytes(32))
     with pytest.raises(hushtable.ControllerError):
         Controller.open(folder, key=tmp_path / "other.key")
@@ -294,18 +294,18 @@ def test_a_controller_opens_as_of_its_last_commit(weight: np.ndarray, tmp_path: 
     ],
 )
 def test_settings_that_cannot_be_are_refused(
-    options: dict[str, Any], text: str, weight: np.ndarray, tmp_path: Path
+    options: dict[str, Any], text: str, start: np.ndarray, tmp_path: Path
 ) -> None:
     with pytest.raises(hushtable.ConfigError, match=text):
-        create(tmp_path / "films", weight, **options)
+        create(tmp_path / "films", start, **options)
     assert not (tmp_path / "films").exists()
     assert not (tmp_path / "films.key").exists()
 
 
-def test_tables_with_no_numbers_are_refused(weight: np.ndarray, tmp_path: Path) -> None:
-    weight[77, 3] = np.nan
+def test_tables_with_no_numbers_are_refused(start: np.ndarray, tmp_path: Path) -> None:
+    start[77, 3] = np.nan
     with pytest.raises(hushtable.TableError, match="row 77"):
-        create(tmp_path / "films", weight)
+        create(tmp_path / "films", start)
     with pytest.raises(hushtable.ConfigError, match="which rows"):
         Controller.create(tmp_path / "t", users=1, slots=1)
 
@@ -331,8 +331,16 @@ class Serving:
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.process.communicate()[1]
+        assert "ready" in line, line + self.process.communicate()[1]
         self.ready = json.loads(line)
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -416,10 +424,10 @@ def test_a_table_is_trained_served_and_looked_up(
 
 
 def test_a_killed_server_loses_the_open_round_and_nothing_else(
-    weight: np.ndarray, tmp_path: Path
+    start: np.ndarray, tmp_path: Path
 ) -> None:
     folder = tmp_path / "films"
-    create(folder, weight).close()
+    create(folder, start).close()
     server = Serving(folder)
     with fl.connect(server.ready["url"]) as client:
         client.open_round(1)
@@ -433,10 +441,10 @@ def test_a_killed_server_loses_the_open_round_and_nothing_else(
             client.finish(timeout=1)
     with Controller.open(folder) as controller:
         assert controller.rounds == 0
-        np.testing.assert_array_equal(controller.export(), weight)
+        np.testing.assert_array_equal(controller.export(), start)
 
 
-def test_the_command_says_what_is_wrong(weight: np.ndarray, tmp_path: Path) -> None:
+def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> None:
     for arguments, text in (
         (["create", tmp_path / "a"], "which rows"),
         (["create", tmp_path / "a", "--rows", 10, "--dim", 4, "--epsilon", "lots"], "epsilon"),
