@@ -105,7 +105,8 @@ impl BucketCodec {
             let dummy = (u64::from(id ^ none).wrapping_sub(1) >> 63) as u32;
             let leaf = widen(&leaves[slot * self.leaf_bytes..][..self.leaf_bytes]);
             set_head(block, id | dummy.wrapping_neg(), leaf);
-            block[HEAD_BYTES..].copy_from_slice(&rest[slot * self.payload_bytes..][..self.payload_bytes]);
+            block[HEAD_BYTES..]
+                .copy_from_slice(&rest[slot * self.payload_bytes..][..self.payload_bytes]);
         }
         Ok(())
     }
@@ -127,8 +128,7 @@ impl BucketCodec {
         let (payloads, unused) = rest.split_at_mut(self.slots * self.payload_bytes);
         unused.fill(0);
         for (slot, block) in blocks.chunks_exact(block_bytes(self.payload_bytes)).enumerate() {
-            ids[slot * self.id_bytes..][..self.id_bytes]
-                .copy_from_slice(&block[..self.id_bytes]);
+            ids[slot * self.id_bytes..][..self.id_bytes].copy_from_slice(&block[..self.id_bytes]);
             leaves[slot * self.leaf_bytes..][..self.leaf_bytes]
                 .copy_from_slice(&block[4..4 + self.leaf_bytes]);
             payloads[slot * self.payload_bytes..][..self.payload_bytes]

@@ -24,7 +24,9 @@ const NO_BLOCK: u64 = u64::MAX;
 /// The stash had more blocks left than it has room for. The round cannot go on; what was committed
 /// is untouched.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("more blocks stayed in the stash than its bound of {bound}, which is expected once in 2^80 evictions")]
+#[error(
+    "more blocks stayed in the stash than its bound of {bound}, which is expected once in 2^80 evictions"
+)]
 pub struct StashOverflow {
     /// The bound.
     pub bound: usize,
@@ -135,7 +137,8 @@ impl Eviction {
         let (levels, boundary, slots) = (self.levels, self.boundary, self.slots);
         let below = (levels - boundary) * slots;
         // room[j]: how many more blocks of depths up to boundary + j + 1 fit in the levels that take them.
-        let mut room: Vec<u64> = (1..=levels - boundary).map(|count| (count * slots) as u64).collect();
+        let mut room: Vec<u64> =
+            (1..=levels - boundary).map(|count| (count * slots) as u64).collect();
         let mut waiting = vec![0_u64; levels - boundary];
         for (j, (room, waiting)) in room.iter_mut().zip(&mut waiting).enumerate() {
             let deepest = (boundary + j + 1) as u64;
@@ -290,13 +293,19 @@ mod tests {
         let levels = case.geometry.levels() as usize;
         let all = case.levels.iter().flatten().chain(&case.stash);
         let mut depths: Vec<usize> = all
-            .map(|&(_, leaf)| (0..levels).rev().find(|l| leaf >> (levels - 1 - l) == case.target >> (levels - 1 - l)))
+            .map(|&(_, leaf)| {
+                (0..levels)
+                    .rev()
+                    .find(|l| leaf >> (levels - 1 - l) == case.target >> (levels - 1 - l))
+            })
             .map(Option::unwrap)
             .collect();
         let mut counts = vec![0; levels];
         for level in (0..levels).rev() {
             depths.sort_unstable();
-            while counts[level] < case.geometry.slots() && depths.last().is_some_and(|&d| d >= level) {
+            while counts[level] < case.geometry.slots()
+                && depths.last().is_some_and(|&d| d >= level)
+            {
                 depths.pop();
                 counts[level] += 1;
             }
@@ -326,7 +335,8 @@ mod tests {
                 for (id, leaf) in blocks {
                     let shift = levels - 1 - level;
                     assert_eq!(leaf >> shift, case.target >> shift);
-                    let was_below = case.levels[case.boundary as usize..].iter().flatten().any(|b| b.0 == id);
+                    let was_below =
+                        case.levels[case.boundary as usize..].iter().flatten().any(|b| b.0 == id);
                     assert!(!was_below || level >= case.boundary as usize, "seed {seed}");
                     ids.push(id);
                 }

@@ -99,8 +99,8 @@ mod tests {
         let layout = Layout::new(&geometry);
         let leaf_level = geometry.levels() - 1;
         for index in [0, 1, 77, geometry.leaves() - 1] {
-            let [leaf, parent] =
-                [number(leaf_level, index), number(leaf_level - 1, index / 2)].map(|n| layout.page(n, 0));
+            let [leaf, parent] = [number(leaf_level, index), number(leaf_level - 1, index / 2)]
+                .map(|n| layout.page(n, 0));
             assert!(leaf.abs_diff(parent) <= 2);
         }
     }

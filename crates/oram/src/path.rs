@@ -183,9 +183,12 @@ impl PathOram {
         let mut page_number = 0;
         for group in 0..shape.path_pages() {
             let first = shape.group_level(group);
-            let height = shape.levels.min(first + shape.height).min(
-                if group + 1 < shape.path_pages() { shape.group_level(group + 1) } else { shape.levels },
-            ) - first;
+            let height =
+                shape.levels.min(first + shape.height).min(if group + 1 < shape.path_pages() {
+                    shape.group_level(group + 1)
+                } else {
+                    shape.levels
+                }) - first;
             for batch in (0..1u64 << first).step_by(256) {
                 let count = ((1u64 << first) - batch).min(256);
                 pages.resize(count as usize);
@@ -215,7 +218,13 @@ impl PathOram {
         }
         store.sync()?;
         Ok(Self {
-            eviction: Eviction::of(shape.levels, shape.slots, 0, (bound, bound + 1), shape.payload_bytes),
+            eviction: Eviction::of(
+                shape.levels,
+                shape.slots,
+                0,
+                (bound, bound + 1),
+                shape.payload_bytes,
+            ),
             block: vec![0; stride],
             shape,
             key,
@@ -258,7 +267,8 @@ impl PathOram {
         change: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), PathError> {
         let (shape, stride) = (self.shape, self.block.len());
-        let mut numbers: Vec<u64> = (0..shape.levels).map(|level| shape.place(level, leaf).0).collect();
+        let mut numbers: Vec<u64> =
+            (0..shape.levels).map(|level| shape.place(level, leaf).0).collect();
         numbers.dedup();
         let runs: Vec<Run> = numbers.iter().map(|&page| Run::page(page)).collect();
         self.store.read(&runs, &mut self.pages)?;
@@ -306,7 +316,8 @@ impl PathOram {
         self.stash.copy_from_slice(self.eviction.stash_mut());
         for level in 0..shape.levels {
             let (at, range) = range(level);
-            self.pages.page_mut(at)[range].copy_from_slice(self.eviction.bucket_mut(level as usize));
+            self.pages.page_mut(at)[range]
+                .copy_from_slice(self.eviction.bucket_mut(level as usize));
         }
         for (at, &page) in numbers.iter().enumerate() {
             seal(&self.key, page, self.pages.page_mut(at), &mut self.random);
@@ -352,9 +363,12 @@ mod tests {
 
     #[test]
     fn the_papers_tables_have_the_papers_paths() {
-        for (rows, bytes, written) in
-            [(10_000_000, 64, 49_152), (50_000_000, 128, 65_536), (250_000_000, 256, 106_496), (1_000_000, 64, 40_960)]
-        {
+        for (rows, bytes, written) in [
+            (10_000_000, 64, 49_152),
+            (50_000_000, 128, 65_536),
+            (250_000_000, 256, 106_496),
+            (1_000_000, 64, 40_960),
+        ] {
             assert_eq!(PathShape::new(rows, bytes).unwrap().written_bytes_per_request(), written);
         }
         assert!(PathShape::new(10, 2000).is_err());
@@ -382,11 +396,13 @@ mod tests {
         let rows = 2000_u32;
         let shape = PathShape::new(u64::from(rows), 64).unwrap();
         let mut random = ChaCha20Rng::seed_from_u64(3);
-        let mut leaves: Vec<u32> = (0..rows).map(|_| random.random_range(0..shape.leaves())).collect();
+        let mut leaves: Vec<u32> =
+            (0..rows).map(|_| random.random_range(0..shape.leaves())).collect();
         let store = Box::new(MemoryStore::new(shape.pages() as usize));
         let key = Key::from_bytes([2; 32]);
         let mut memory =
-            PathOram::create(shape, &key, store, &leaves, &mut |row, to| to.fill(row as u8)).unwrap();
+            PathOram::create(shape, &key, store, &leaves, &mut |row, to| to.fill(row as u8))
+                .unwrap();
         let mut expected: Vec<u8> = (0..rows).map(|row| row as u8).collect();
         for step in 0..6000_u32 {
             let row = random.random_range(0..rows) as usize;
@@ -401,7 +417,10 @@ mod tests {
                 .unwrap();
         }
         let expected_bytes = 6000 * u64::from(shape.path_pages()) * PAGE_BYTES as u64;
-        assert_eq!(memory.counters().written_bytes - shape.pages() * PAGE_BYTES as u64, expected_bytes);
+        assert_eq!(
+            memory.counters().written_bytes - shape.pages() * PAGE_BYTES as u64,
+            expected_bytes
+        );
         assert!(matches!(memory.access(rows, 0, 0, &mut |_| {}), Err(PathError::Missing)));
     }
 }

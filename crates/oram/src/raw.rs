@@ -26,7 +26,9 @@ pub enum RawError {
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// The valid bits.
-    #[error("the valid bits in memory are not what was written last: this machine's memory was changed")]
+    #[error(
+        "the valid bits in memory are not what was written last: this machine's memory was changed"
+    )]
     ValidBits(#[from] Forged),
     /// The stash.
     #[error(transparent)]
@@ -136,9 +138,11 @@ impl RawOram {
     /// How many paths fit in a window.
     fn window_paths(&self, most: usize) -> usize {
         let levels = self.geometry().levels();
-        let buckets_max = (self.window_bytes_max / self.tree.open_bytes() as u64).max(u64::from(levels));
+        let buckets_max =
+            (self.window_bytes_max / self.tree.open_bytes() as u64).max(u64::from(levels));
         let mut paths = most.max(1);
-        let buckets = |paths: usize| (0..levels).map(|level| (1u64 << level).min(paths as u64)).sum::<u64>();
+        let buckets =
+            |paths: usize| (0..levels).map(|level| (1u64 << level).min(paths as u64)).sum::<u64>();
         while paths > 1 && buckets(paths) > buckets_max {
             paths = paths.div_ceil(2);
         }
@@ -171,7 +175,9 @@ impl RawOram {
                 let mut found = Mask::NO;
                 let (window, stride) = (&self.window, self.stride);
                 self.valid.update_path(u64::from(request.leaf), |valid| {
-                    for (number, valid) in path(request.leaf, levels).zip(valid.chunks_exact_mut(words)) {
+                    for (number, valid) in
+                        path(request.leaf, levels).zip(valid.chunks_exact_mut(words))
+                    {
                         let bucket = window.bucket(number);
                         for (word, blocks) in valid.iter_mut().zip(bucket.chunks(64 * stride)) {
                             found = found.or(take(request.id, blocks, stride, word, &mut payload));
@@ -326,7 +332,9 @@ mod tests {
         let store = Box::new(MemoryStore::new(Tree::pages_of(&geometry) as usize));
         let random = ChaCha20Rng::seed_from_u64(rows);
         let copies = BitSet::new(geometry.buckets());
-        let valid = Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, w| w.fill(0)).unwrap();
+        let valid =
+            Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, w| w.fill(0))
+                .unwrap();
         let tree = Tree::new(geometry, cached, key, store, copies, random);
         RawOram::new(tree, valid, 0, window_bytes_max)
     }
@@ -339,13 +347,17 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        for (rows, payload_bytes, cached, window) in
-            [(3000_u32, 200, 0, 1 << 30), (3000, 200, 3, 1 << 30), (900, 24, 2, 1), (40, 300, 12, 1 << 20)]
-        {
+        for (rows, payload_bytes, cached, window) in [
+            (3000_u32, 200, 0, 1 << 30),
+            (3000, 200, 3, 1 << 30),
+            (900, 24, 2, 1),
+            (40, 300, 12, 1 << 20),
+        ] {
             let mut random = ChaCha20Rng::seed_from_u64(5);
             let mut memory = memory(u64::from(rows), payload_bytes, cached, window);
             let leaves_count = memory.geometry().leaves() as u32;
-            let mut leaves: Vec<u32> = (0..rows).map(|_| random.random_range(0..leaves_count)).collect();
+            let mut leaves: Vec<u32> =
+                (0..rows).map(|_| random.random_range(0..leaves_count)).collect();
             let mut versions = vec![0_u8; rows as usize];
             memory.write(rows as usize, &mut |i, to| block(to, i as u32, leaves[i], 0)).unwrap();
             memory.tree_mut().commit();
@@ -362,7 +374,11 @@ mod tests {
                     .iter()
                     .map(|&id| Fetch {
                         id,
-                        leaf: if id == DUMMY { random.random_range(0..leaves_count) } else { leaves[id as usize] },
+                        leaf: if id == DUMMY {
+                            random.random_range(0..leaves_count)
+                        } else {
+                            leaves[id as usize]
+                        },
                     })
                     .collect();
                 memory
@@ -371,7 +387,12 @@ mod tests {
                         if ids[i] != DUMMY {
                             block(&mut expected, ids[i], 0, versions[ids[i] as usize]);
                         }
-                        assert_eq!(found.bit() == 1, ids[i] != DUMMY, "round {round}, id {}", ids[i]);
+                        assert_eq!(
+                            found.bit() == 1,
+                            ids[i] != DUMMY,
+                            "round {round}, id {}",
+                            ids[i]
+                        );
                         assert_eq!(payload, &expected[HEAD_BYTES..], "round {round}");
                     })
                     .unwrap();

@@ -13,6 +13,8 @@
 
 use std::collections::HashMap;
 
+use rand::Rng;
+
 use crate::bucket::{DUMMY, block_bytes, id, leaf, set_head};
 use crate::geometry::{Geometry, passes};
 use crate::layout::place;
@@ -38,7 +40,9 @@ pub enum RecoverError {
         rows: u64,
     },
     /// More rows than fit in memory won: impossible in a state that this program wrote.
-    #[error("the journal holds more rows than the cached levels and the stash can: it is from another state")]
+    #[error(
+        "the journal holds more rows than the cached levels and the stash can: it is from another state"
+    )]
     Overfull,
 }
 
@@ -88,6 +92,7 @@ pub fn recover(
     tree: &mut Tree,
     (evictions, flushed): (u64, u64),
     entered: Vec<Entered>,
+    random: &mut impl Rng,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Recovered, RecoverError> {
     let geometry = *tree.geometry();
@@ -136,6 +141,14 @@ pub fn recover(
         upper.extend(record.blocks);
     }
     let disk_slots = keys.len();
+    // What goes through the stash again gets a fresh leaf, like all that does: of what was in an upper
+    // bucket the old leaves tell that they are in its part of the tree, and entering together such
+    // blocks would overfill the stash.
+    let leaves_mask = geometry.leaves() as u32 - 1;
+    for block in upper.chunks_exact_mut(stride) {
+        let id = id(block);
+        set_head(block, id, random.next_u32() & leaves_mask);
+    }
     for (block, key) in upper.chunks_exact(stride).zip(upper_keys) {
         values.push(u64::from(leaf(block)) << 32 | keys.len() as u64);
         keys.push(key);
@@ -173,7 +186,8 @@ pub fn recover(
     if in_order == 0 {
         return Err(RecoverError::Missing { found: 0, rows: geometry.rows() });
     }
-    let leaves = values[..geometry.rows() as usize].iter().map(|value| (value >> 32) as u32).collect();
+    let leaves =
+        values[..geometry.rows() as usize].iter().map(|value| (value >> 32) as u32).collect();
     drop((keys, values, winners));
 
     sort(&mut won, &mut [], 0);

@@ -39,7 +39,7 @@ use zeroize::Zeroizing;
 use crate::aggregate::{Aggregate, Batch, check_gradients};
 use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, set_head};
 use crate::buffer::BufferOram;
-use crate::disk::{Counters, Faults};
+use crate::disk::Counters;
 use crate::fdp::Mechanism;
 use crate::geometry::Geometry;
 use crate::journal::{CounterValue, Journal, RootCounter};
@@ -68,7 +68,6 @@ pub struct Controller {
     position: PositionMap,
     journal: Journal,
     counter: Box<dyn RootCounter>,
-    faults: Faults,
     random: ChaCha20Rng,
     default_row: Vec<f32>,
     round: u64,
@@ -187,7 +186,9 @@ impl Controller {
         let mut buffer =
             BufferOram::new(k as usize, self.payload_bytes(), self.spec.dim, &self.key)?;
         steps.buffer_us = micros(clock);
-        self.take_rows(&entries, &mut steps, &mut |rank, payload| Ok(buffer.insert(rank as u32, payload)?))?;
+        self.take_rows(&entries, &mut steps, &mut |rank, payload| {
+            Ok(buffer.insert(rank as u32, payload)?)
+        })?;
         self.ended = false;
         let (round, requests) = (self.round + 1, ids.len());
         self.open = Some(Open {
@@ -254,12 +255,38 @@ impl Controller {
         Ok(entries)
     }
 
-    /// Takes rows out of the tree.
+    /// Takes rows out of the tree; all of them must be there.
     fn take_rows(
         &mut self,
         entries: &[Entry],
         steps: &mut Steps,
         each: &mut dyn FnMut(usize, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let before = self.raw.times();
+        let mut all_found = Mask::YES;
+        let mut buffer_us = 0;
+        self.fetch(entries, &mut |at, payload, found| {
+            let dummy = Mask::equal(u64::from(entries[at].id), u64::from(DUMMY));
+            all_found = all_found.and(found.or(dummy));
+            let clock = Instant::now();
+            let outcome = each(at, payload);
+            buffer_us += micros(clock);
+            outcome
+        })?;
+        let times = self.raw.times();
+        steps.read_us += times.load_us - before.load_us;
+        steps.find_us += (times.find_us - before.find_us).saturating_sub(buffer_us);
+        steps.buffer_us += buffer_us;
+        let mut all_found = all_found.bit();
+        declassify(&mut all_found);
+        if all_found == 0 { Err(Error::RowMissing) } else { Ok(()) }
+    }
+
+    /// Reads the entries' paths and takes their rows out; `each` is told whether a row was there.
+    fn fetch(
+        &mut self,
+        entries: &[Entry],
+        each: &mut dyn FnMut(usize, &[u8], Mask) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // A leaf is told by reading its path; it is fresh and uniform whatever row it is of.
         let mut requests: Vec<Fetch> =
@@ -267,27 +294,13 @@ impl Controller {
         for request in &mut requests {
             declassify(&mut request.leaf);
         }
-        let before = self.raw.times();
-        let mut all_found = Mask::YES;
         let mut outcome = Ok(());
-        let mut buffer_us = 0;
         self.raw.fetch(&requests, &mut |at, payload, found| {
-            let dummy = Mask::equal(u64::from(entries[at].id), u64::from(DUMMY));
-            all_found = all_found.and(found.or(dummy));
-            let clock = Instant::now();
             if outcome.is_ok() {
-                outcome = each(at, payload);
+                outcome = each(at, payload, found);
             }
-            buffer_us += micros(clock);
         })?;
-        outcome?;
-        let times = self.raw.times();
-        steps.read_us += times.load_us - before.load_us;
-        steps.find_us += times.find_us - before.find_us - buffer_us;
-        steps.buffer_us += buffer_us;
-        let mut all_found = all_found.bit();
-        declassify(&mut all_found);
-        if all_found == 0 { Err(Error::RowMissing) } else { Ok(()) }
+        outcome
     }
 
     /// Serves a user: \[slots, dim\] rows, and which of them are the table's. Padding, lost rows and
@@ -344,7 +357,9 @@ impl Controller {
             weights.push(f32::from_bits(lost.select_u32(0, weight)));
         }
         self.aggregate.pre(&mut gradients, &mut weights)?;
-        for ((&rank, gradient), &weight) in positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights) {
+        for ((&rank, gradient), &weight) in
+            positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights)
+        {
             buffer.add(rank, gradient, weight)?;
         }
         open.added[user] = true;
@@ -502,8 +517,15 @@ impl Controller {
             let mut published = Vec::new();
             update_rows(&mut payloads, dim, payload_bytes, |rows, state| {
                 let noise = &mut self.random;
-                let settled =
-                    self.aggregate.settle(&mut Batch { dim, round, rows, state, sums, weights, noise });
+                let settled = self.aggregate.settle(&mut Batch {
+                    dim,
+                    round,
+                    rows,
+                    state,
+                    sums,
+                    weights,
+                    noise,
+                });
                 published.extend_from_slice(rows);
                 settled
             })?;
@@ -532,7 +554,11 @@ impl Controller {
         }
         match self.open {
             None => Ok(()),
-            Some(_) => Err(Error::Phase { call, phase: "serving a round", expected: "commit or abandon it first" }),
+            Some(_) => Err(Error::Phase {
+                call,
+                phase: "serving a round",
+                expected: "commit or abandon it first",
+            }),
         }
     }
 

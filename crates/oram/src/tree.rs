@@ -234,7 +234,11 @@ impl Tree {
     }
 
     /// Opens what is on disk as it comes: (page, place in the window, counter), ascending.
-    fn open_from_disk(&mut self, wanted: &[(u64, usize, u64)], window: &mut Window) -> Result<(), TreeError> {
+    fn open_from_disk(
+        &mut self,
+        wanted: &[(u64, usize, u64)],
+        window: &mut Window,
+    ) -> Result<(), TreeError> {
         let pages: Vec<u64> = wanted.iter().map(|&(page, ..)| page).collect();
         let runs = Layout::runs(&pages, GAP_PAGES, RUN_PAGES_MAX);
         // Where each run's first wanted page is.
@@ -292,7 +296,13 @@ impl Tree {
             for (to, &(_, at, counter)) in batch.iter().enumerate() {
                 let blocks = &window.blocks[at * window.open_bytes..][..window.open_bytes];
                 let page = self.pages.page_mut(to);
-                self.codec.seal(&self.key, (window.numbers[at], counter), blocks, page, &mut self.random);
+                self.codec.seal(
+                    &self.key,
+                    (window.numbers[at], counter),
+                    blocks,
+                    page,
+                    &mut self.random,
+                );
             }
             let pages: Vec<u64> = batch.iter().map(|&(page, ..)| page).collect();
             self.store.write(&Layout::runs(&pages, 0, RUN_PAGES_MAX), &self.pages)?;
@@ -388,15 +398,20 @@ impl Tree {
         let all = self.layout.pages();
         let (mut first, mut next) = (0, 0);
         while first < all {
-            let run = Run { first_page: first, pages: u64::from(RUN_PAGES_MAX).min(all - first) as u32 };
+            let run =
+                Run { first_page: first, pages: u64::from(RUN_PAGES_MAX).min(all - first) as u32 };
             self.store.read(&[run], &mut self.pages)?;
             first += u64::from(run.pages);
-            while let Some(&(page, number, counter)) = wanted.get(next).filter(|wanted| wanted.0 < first) {
+            while let Some(&(page, number, counter)) =
+                wanted.get(next).filter(|wanted| wanted.0 < first)
+            {
                 let bytes = self.pages.page_mut((page - run.first_page) as usize);
-                self.codec.open(&self.key, (number, counter), bytes, &mut blocks).map_err(|_| {
-                    let (level, index) = place(number);
-                    TreeError::Forged { level, index }
-                })?;
+                self.codec.open(&self.key, (number, counter), bytes, &mut blocks).map_err(
+                    |_| {
+                        let (level, index) = place(number);
+                        TreeError::Forged { level, index }
+                    },
+                )?;
                 each(number, &blocks);
                 next += 1;
             }

@@ -97,7 +97,7 @@ proptest! {
                 expected[usize::from(kind) % bytes] ^= value;
             }
         }
-        let (ids, payload) = tracked.memory.into_blocks().unwrap();
+        let Blocks { ids, payload } = tracked.memory.into_blocks().unwrap();
         let mut expected: Vec<(u32, Vec<u8>)> = model.into_iter().collect();
         expected.sort();
         let found: Vec<(u32, Vec<u8>)> = ids
@@ -212,7 +212,8 @@ fn leaves_read_are_uniform_whatever_is_asked_for() {
         assert!(look_uniform(&tracked.read, leaves));
         // The planted leak, a hundred dummies that are skipped and read one path: it is found.
         let mut leaky = tracked.read.clone();
-        leaky[..400].fill(leaky[0]);
+        let stray = leaky[0];
+        leaky[..400].fill(stray);
         assert!(!look_uniform(&leaky, leaves));
     }
 }

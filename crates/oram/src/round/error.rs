@@ -77,7 +77,10 @@ pub enum Error {
         users_max: usize,
     },
     /// Not `users` · `slots` ids.
-    #[error("{found} ids: expected {expected}, {slots} slots for each user, padded with {}", u32::MAX)]
+    #[error(
+        "{found} ids: expected {expected}, {slots} slots for each user, padded with {}",
+        u32::MAX
+    )]
     Ids {
         /// As given.
         found: usize,
@@ -122,13 +125,19 @@ pub enum Error {
         column: usize,
     },
     /// A row that should be there is not.
-    #[error("a row that the position map has is not in the tree: its file or this memory was changed")]
+    #[error(
+        "a row that the position map has is not in the tree: its file or this memory was changed"
+    )]
     RowMissing,
     /// An earlier error left what is in memory behind what is on disk.
-    #[error("an earlier error ended this controller: open it again; the last committed round stands")]
+    #[error(
+        "an earlier error ended this controller: open it again; the last committed round stands"
+    )]
     Ended,
     /// A journal's record that this program did not write.
-    #[error("a record of the journal says nothing that fits this controller: it is from another version")]
+    #[error(
+        "a record of the journal says nothing that fits this controller: it is from another version"
+    )]
     Record,
     /// ε.
     #[error(transparent)]

@@ -9,8 +9,10 @@ use rand_chacha::ChaCha20Rng;
 
 use super::records::{self, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, ROWS};
 use super::spec::Checked;
-use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
-use crate::bucket::{HEAD_BYTES, set_head};
+use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES};
+use zeroize::Zeroizing;
+
+use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
 use crate::disk::{FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::journal::{CounterValue, Entry as JournalEntry, FileCounter, Journal, Record};
@@ -76,8 +78,10 @@ impl Controller {
         let text = serde_json::to_vec_pretty(spec).map_err(|_| Error::Record)?;
         let spec_path = folder.join(SPEC_FILE);
         fs::write(&spec_path, &text).map_err(file(&spec_path))?;
-        let store = FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
-        let raw = Self::empty(geometry, spec, key, store, BitSet::new(geometry.buckets()), 0, faults)?;
+        let store =
+            FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
+        let raw =
+            Self::empty(geometry, spec, key, store, BitSet::new(geometry.buckets()), 0, faults)?;
         let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
         let value = CounterValue { round: 0, evictions: 0, head: journal.head() };
         let counter = FileCounter::create(counter, &key.derive("counter"), &value, faults)?;
@@ -96,7 +100,6 @@ impl Controller {
             position,
             journal,
             counter: Box::new(counter),
-            faults: faults.clone(),
             random,
             round: 0,
             open: None,
@@ -108,7 +111,12 @@ impl Controller {
     }
 
     /// Writes all rows for the first time.
-    fn fill(&mut self, leaves: &[u32], rows: &mut Rows<'_>, progress: &mut Progress<'_>) -> Result<(), Error> {
+    fn fill(
+        &mut self,
+        leaves: &[u32],
+        rows: &mut Rows<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
         let (dim, all) = (self.spec.dim, self.spec.rows);
         let mut sums = vec![0_f64; dim];
         let mut batch = Vec::new();
@@ -129,7 +137,8 @@ impl Controller {
             self.raw.write(count, &mut |at, block| {
                 set_head(block, first as u32 + at as u32, leaves[first as usize + at]);
                 block[HEAD_BYTES..].fill(0);
-                let numbers = block[HEAD_BYTES..].chunks_exact_mut(4).zip(&batch[at * dim..][..dim]);
+                let numbers =
+                    block[HEAD_BYTES..].chunks_exact_mut(4).zip(&batch[at * dim..][..dim]);
                 numbers.for_each(|(bytes, number)| bytes.copy_from_slice(&number.to_le_bytes()));
             })?;
             first += count as u64;
@@ -152,7 +161,8 @@ impl Controller {
     ) -> Result<RawOram, Error> {
         let tree = Self::tree(geometry, spec, key, store, copies, faults)?;
         let words = geometry.valid_words();
-        let valid = Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
+        let valid =
+            Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
         Ok(RawOram::new(tree, valid, evictions, spec.window_bytes_max))
     }
 
@@ -207,11 +217,16 @@ impl Controller {
 
         let mut replay = Replay::default();
         let mut wrong = None;
-        let journal = Journal::open(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults, &mut |record| {
-            if let Err(error) = replay.take(&record) {
-                wrong.get_or_insert(error);
-            }
-        })?;
+        let journal = Journal::open(
+            &folder.join(JOURNAL_FILE),
+            &key.derive("journal"),
+            faults,
+            &mut |record| {
+                if let Err(error) = replay.take(&record) {
+                    wrong.get_or_insert(error);
+                }
+            },
+        )?;
         let mut counter = FileCounter::open(counter, &key.derive("counter"), faults)?;
         let value = crate::journal::RootCounter::read(&mut counter)?;
         journal.reconcile(&value, RECORDS_AHEAD_MAX)?;
@@ -227,14 +242,16 @@ impl Controller {
 
         let store = FileStore::open(&folder.join(TREE_FILE), spec.file)?;
         let flushed = checkpoint.evictions;
-        let copies = BitSet::from_words(checkpoint.copies, geometry.buckets()).ok_or(Error::Record)?;
+        let copies =
+            BitSet::from_words(checkpoint.copies, geometry.buckets()).ok_or(Error::Record)?;
         let mut tree = Self::tree(geometry, &spec, key, store, copies, faults)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
                 return Err(Error::Record);
             }
-            let leaves: Vec<u32> = (before..after).map(|g| eviction_leaf(g, geometry.levels())).collect();
+            let leaves: Vec<u32> =
+                (before..after).map(|g| eviction_leaf(g, geometry.levels())).collect();
             tree.replay(&union_of_paths(&leaves, geometry.levels()));
             evictions = after;
         }
@@ -244,12 +261,14 @@ impl Controller {
         if entered.iter().any(|record| !record.blocks.len().is_multiple_of(stride)) {
             return Err(Error::Record);
         }
-        let recovered = recover(&mut tree, (evictions, flushed), entered, progress)?;
+        let recovered =
+            recover(&mut tree, (evictions, flushed), entered, &mut seeded()?, progress)?;
         let words = geometry.valid_words();
-        let valid = Vtree::build(geometry.levels(), words, &key.derive("valid"), |level, index, own| {
-            let at = crate::layout::number(level, index) as usize * words;
-            own.copy_from_slice(&recovered.valid[at..at + words]);
-        })?;
+        let valid =
+            Vtree::build(geometry.levels(), words, &key.derive("valid"), |level, index, own| {
+                let at = crate::layout::number(level, index) as usize * words;
+                own.copy_from_slice(&recovered.valid[at..at + words]);
+            })?;
         let mut raw = RawOram::new(tree, valid, evictions, spec.window_bytes_max);
         // What was in memory goes in again, the way that everything does.
         raw.write(recovered.upper.len() / stride, &mut |at, block| {
@@ -265,7 +284,6 @@ impl Controller {
             position: PositionMap::build(&recovered.leaves, geometry.leaves() as u32, key)?,
             journal,
             counter: Box::new(counter),
-            faults: faults.clone(),
             random: seeded()?,
             round: replay.round.max(replay.checkpoint_round),
             spec,
@@ -280,19 +298,23 @@ impl Controller {
     }
 
     /// Ends a round that was cut short after it may have read: the same paths again, the rows as they
-    /// are to the leaves that they were to get.
+    /// are to the leaves that they were to get. A row that was in a cached bucket is on no path now;
+    /// it has got a fresh leaf already.
     fn end_interrupted(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let payload_bytes = self.payload_bytes();
-        for entry in entries {
-            self.position.exchange(entry.id, entry.fresh)?;
-        }
-        let mut payloads = zeroize::Zeroizing::new(vec![0; entries.len() * payload_bytes]);
-        self.take_rows(entries, &mut Steps::default(), &mut |at, payload| {
+        let mut payloads = Zeroizing::new(vec![0; entries.len() * payload_bytes]);
+        let mut moved = Zeroizing::new(Vec::with_capacity(entries.len()));
+        self.fetch(entries, &mut |at, payload, found| {
             payloads[at * payload_bytes..][..payload_bytes].copy_from_slice(payload);
+            let entry = entries[at];
+            moved.push(Entry { id: found.select_u32(entry.id, DUMMY), ..entry });
             Ok(())
         })?;
-        self.raw.write(entries.len(), &mut |at, block| {
-            set_head(block, entries[at].id, entries[at].fresh);
+        for entry in moved.iter() {
+            self.position.exchange(entry.id, entry.fresh)?;
+        }
+        self.raw.write(moved.len(), &mut |at, block| {
+            set_head(block, moved[at].id, moved[at].fresh);
             block[HEAD_BYTES..].copy_from_slice(&payloads[at * payload_bytes..][..payload_bytes]);
         })?;
         Ok(())
@@ -302,7 +324,11 @@ impl Controller {
     /// follows from sizes.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), Error> {
         let cached_bytes = ((1u64 << self.raw.tree().boundary()) - 1) * 4096;
-        if self.journal.bytes() > JOURNAL_BYTES.max(16 * cached_bytes) { self.checkpoint() } else { Ok(()) }
+        if self.journal.bytes() > JOURNAL_BYTES.max(16 * cached_bytes) {
+            self.checkpoint()
+        } else {
+            Ok(())
+        }
     }
 
     /// Writes the cached levels and starts a new journal.
@@ -316,10 +342,11 @@ impl Controller {
         tree.commit();
         let copies = tree.copies().words().to_vec();
         let default_row = self.default_row.clone();
-        let checkpoint =
-            Checkpoint { spec: self.spec_hash, default_row, evictions, copies, stash };
-        let payload = zeroize::Zeroizing::new(checkpoint.to_bytes());
+        let checkpoint = Checkpoint { spec: self.spec_hash, default_row, evictions, copies, stash };
+        let payload = Zeroizing::new(checkpoint.to_bytes());
         let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
+        // The counter at the old journal's end: a new one is known by the head that it goes on from.
+        self.advance(self.round)?;
         self.journal.start_anew(&[entry])?;
         self.advance(self.round)?;
         self.ended = false;
@@ -377,7 +404,7 @@ impl Replay {
 }
 
 fn seeded() -> Result<ChaCha20Rng, Error> {
-    let mut seed = zeroize::Zeroizing::new([0; 32]);
+    let mut seed = Zeroizing::new([0; 32]);
     hushtable_prg::fill_random(&mut seed[..])?;
     Ok(ChaCha20Rng::from_seed(*seed))
 }

@@ -43,11 +43,13 @@ impl Checkpoint {
         let spec = from.take(32)?.try_into().map_err(|_| Error::Record)?;
         let dim = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
         let numbers = from.take(dim.checked_mul(4).ok_or(Error::Record)?)?.chunks_exact(4);
-        let default_row = numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
+        let default_row =
+            numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
         let evictions = from.u64()?;
         let count = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
         let words = from.take(count.checked_mul(8).ok_or(Error::Record)?)?;
-        let copies = words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        let copies =
+            words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
         Ok(Self { spec, default_row, evictions, copies: copies.collect(), stash: from.0.to_vec() })
     }
 }

@@ -47,7 +47,7 @@ pub struct ControllerSpec {
     pub default_row: DefaultRow,
     /// What becomes of gradients.
     pub aggregate: AggregateSpec,
-    /// Levels of the tree in memory; 12 are 16 MB.
+    /// Levels of the tree in memory; 14 are 64 MB.
     #[serde(default = "cached_levels")]
     pub cached_levels: u32,
     /// Bytes of memory for the paths of a round; a longer round reads some buckets twice.
@@ -62,7 +62,7 @@ pub struct ControllerSpec {
 }
 
 fn cached_levels() -> u32 {
-    12
+    14
 }
 fn window_bytes_max() -> u64 {
     1 << 30
@@ -108,7 +108,8 @@ impl ControllerSpec {
         if self.dim == 0 || self.dim > 1000 {
             return spec("dim", "1 to 1000 numbers");
         }
-        let requests = self.users_max.checked_mul(self.slots).filter(|&r| r > 0 && r <= SLOTS_COUNT_MAX);
+        let requests =
+            self.users_max.checked_mul(self.slots).filter(|&r| r > 0 && r <= SLOTS_COUNT_MAX);
         let Some(requests) = requests else {
             return spec("users_max and slots", "a product of 1 to 2^21 requests a round");
         };

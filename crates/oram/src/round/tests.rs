@@ -13,6 +13,7 @@ use crate::aggregate::AggregateSpec;
 use crate::bucket::DUMMY;
 use crate::disk::{Access, FaultSpec, Faults, Tear, Unsynced};
 use crate::fdp::{FdpSpec, MechanismSpec};
+use crate::geometry::passes;
 use crate::journal::JournalError;
 use crate::layout::{COPIES, Layout, number};
 use crate::seal::Key;
@@ -114,7 +115,8 @@ fn a_hundred_rounds_are_those_of_a_plain_table() {
                 continue; // drops out
             }
             let weight = random.random_range(1..5) as f32;
-            let gradients: Vec<f32> = (0..5 * DIM).map(|_| random.random_range(-8..8) as f32).collect();
+            let gradients: Vec<f32> =
+                (0..5 * DIM).map(|_| random.random_range(-8..8) as f32).collect();
             controller.add(user, &gradients, weight).unwrap();
             for (slot, &id) in own.iter().enumerate().filter(|&(slot, _)| found[slot]) {
                 let (sum, all) = sums.entry(id).or_insert_with(|| (vec![0.0; DIM], 0.0));
@@ -162,7 +164,9 @@ fn a_hundred_rounds_are_those_of_a_plain_table() {
 
 /// The controller's table is the plain one, but for rounding.
 fn continue_from(controller: &mut Controller, plain: &mut [Vec<f32>]) {
-    for (row, (found, expected)) in table(controller).chunks_exact(DIM).zip(plain.iter_mut()).enumerate() {
+    for (row, (found, expected)) in
+        table(controller).chunks_exact(DIM).zip(plain.iter_mut()).enumerate()
+    {
         for (found, expected) in found.iter().zip(expected.iter_mut()) {
             assert!((found - *expected).abs() < 1e-3 * expected.abs().max(1.0), "row {row}");
             *expected = *found;
@@ -295,6 +299,9 @@ fn what_was_changed_or_put_back_is_found_out() {
     for _ in 0..4 {
         small_round(&mut controller).unwrap();
     }
+    let (geometry, evictions) = (*controller.geometry(), controller.raw.evictions());
+    let passed = (0..geometry.buckets()).map(crate::layout::place);
+    let passed = passed.filter(|&(level, index)| passes(evictions, level, index) > 0).count();
     controller.close().unwrap();
     let fails = |change: &dyn Fn(&Path)| {
         let at = TempDir::new().unwrap();
@@ -325,14 +332,17 @@ fn what_was_changed_or_put_back_is_found_out() {
             Ok(_) => {}
         }
     }
-    assert_eq!(forged, pages / 2, "every bucket that is in force, and no other");
+    assert!(passed * 4 > pages);
+    assert_eq!(forged, passed, "every bucket that is in force, and no other");
     for byte in [3, 60, 200, 4000] {
         fails(&|at| flip(at, "t/journal", byte));
         fails(&|at| flip(at, "counter", byte));
     }
     assert!(matches!(fails(&|at| flip(at, "t/controller.json", 20)), Error::SpecChanged { .. }));
     // Older files: one of them, or all but the counter.
-    let older = |file: &str, at: &Path| drop(fs::copy(old.path().join(file), at.join(file)).unwrap());
+    let older = |file: &str, at: &Path| {
+        fs::copy(old.path().join(file), at.join(file)).unwrap();
+    };
     let error = fails(&|at| older("t/tree", at));
     assert!(error.to_string().contains("older state"), "{error}");
     let error = fails(&|at| older("t/journal", at));
@@ -353,8 +363,14 @@ fn what_was_changed_or_put_back_is_found_out() {
 fn bad_input_is_refused_and_harms_nobody() {
     let at = TempDir::new().unwrap();
     let mut controller = create(at.path(), &spec(0.0));
-    let exists =
-        Controller::create(&at.path().join("t"), &key(), &at.path().join("c2"), &spec(0.0), &mut fill, &mut |_, _| {});
+    let exists = Controller::create(
+        &at.path().join("t"),
+        &key(),
+        &at.path().join("c2"),
+        &spec(0.0),
+        &mut fill,
+        &mut |_, _| {},
+    );
     assert!(matches!(exists, Err(Error::Exists { .. })));
     assert!(matches!(open(at.path(), &Faults::none()), Err(Error::Journal(_))), "in use");
     assert!(matches!(controller.begin(7, &[0; 35]), Err(Error::Users { users: 7, users_max: 6 })));
@@ -404,13 +420,19 @@ fn bad_input_is_refused_and_harms_nobody() {
 }
 
 /// What a round at ε = 0 shows of the disk: how often each leaf's page was read, and all reads.
-fn view(controller: &mut Controller, faults: &Faults, ids: &[u32], leaf_pages: &BTreeSet<u64>) -> (f64, f64) {
+fn view(
+    controller: &mut Controller,
+    faults: &Faults,
+    ids: &[u32],
+    leaf_pages: &BTreeSet<u64>,
+) -> (f64, f64) {
     faults.take_trace();
     controller.begin(6, ids).unwrap();
     controller.commit().unwrap();
     let trace = faults.take_trace();
     let reads: Vec<u64> = trace.iter().filter(|a| a.0 == Access::Read).map(|a| a.1).collect();
-    let leaves: BTreeSet<u64> = reads.iter().copied().filter(|page| leaf_pages.contains(page)).collect();
+    let leaves: BTreeSet<u64> =
+        reads.iter().copied().filter(|page| leaf_pages.contains(page)).collect();
     (leaves.len() as f64, trace.len() as f64)
 }
 
@@ -446,8 +468,16 @@ fn the_disk_sees_the_same_whatever_is_asked_for_and_a_skipped_dummy_shows() {
     let run = |spec: ControllerSpec, name: &str| {
         let folder = at.path().join(name);
         let counter = at.path().join(format!("{name}.counter"));
-        let mut controller =
-            Controller::create_with(&folder, &key(), &counter, &spec, &mut fill, &mut |_, _| {}, &faults).unwrap();
+        let mut controller = Controller::create_with(
+            &folder,
+            &key(),
+            &counter,
+            &spec,
+            &mut fill,
+            &mut |_, _| {},
+            &faults,
+        )
+        .unwrap();
         let geometry = *controller.geometry();
         let (layout, level) = (Layout::new(&geometry), geometry.levels() - 1);
         let leaf_pages = (0..geometry.leaves())
@@ -470,4 +500,38 @@ fn the_disk_sees_the_same_whatever_is_asked_for_and_a_skipped_dummy_shows() {
     assert!(right < 0.5 + 4.0 * 0.5 / 96_f64.sqrt(), "{right} of guesses are right");
     let planted = run(spec(f64::INFINITY), "no dummies");
     assert!(planted > 0.95, "a round without its dummies goes unnoticed: {planted}");
+}
+
+#[test]
+fn what_was_in_memory_goes_in_again_within_the_stash() {
+    // A tree of the paper's bucket (58 rows, A = 92), of which all but the lowest levels are cached:
+    // blocks that were in upper buckets must not come back in an order that favours a part of it.
+    let at = TempDir::new().unwrap();
+    let mut spec = ControllerSpec::new("wide", (90_000, 16), (10, 100));
+    spec.cached_levels = 9;
+    let (folder, counter) = (at.path().join("t"), at.path().join("counter"));
+    let mut fill = |first: u64, rows: &mut [f32]| {
+        let numbers = rows.chunks_exact_mut(16).zip(first..);
+        numbers.for_each(|(row, id)| row.fill(id as f32));
+        Ok(())
+    };
+    let mut controller =
+        Controller::create(&folder, &key(), &counter, &spec, &mut fill, &mut |_, _| {}).unwrap();
+    let bound = controller.geometry().stash_bound();
+    for _ in 0..3 {
+        controller.begin(10, &(500..1500).collect::<Vec<u32>>()).unwrap();
+        controller.commit().unwrap();
+        drop(controller);
+        controller = Controller::open(&folder, &key(), &counter, &mut |_, _| {}).unwrap();
+        assert!(controller.raw.stash_count() <= bound / 2 + controller.geometry().period());
+    }
+    controller
+        .export(
+            &mut |first, rows| {
+                assert!(rows.chunks_exact(16).zip(first..).all(|(row, id)| row == [id as f32; 16]));
+                Ok(())
+            },
+            &mut |_, _| {},
+        )
+        .unwrap();
 }

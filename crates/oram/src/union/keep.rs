@@ -3,8 +3,8 @@
 use super::{DUMMY, Union, UnionError};
 use crate::oblivious::{Mask, compact, sort};
 use rand::CryptoRng;
-use std::str::FromStr;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use zeroize::Zeroizing;
 
 /// The position of a slot that asks for nothing, or whose row is not kept.
