@@ -14,12 +14,14 @@ from . import (
     bench,
     bench_layout,
     bench_onion,
+    bench_oram,
     certificates,
     doctor,
     lookup,
     serve,
     sim,
     table,
+    train,
     tune,
 )
 from .output import fail, unfold, usage_hint
@@ -36,14 +38,16 @@ app = typer.Typer(
 app.add_typer(table.app, name="table")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
+app.add_typer(train.app, name="train")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_layout.register(bench.app)
 bench_onion.register(bench.app)
+bench_oram.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, bench.app, sim.app):
+for group in (app, table.app, bench.app, sim.app, train.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")
