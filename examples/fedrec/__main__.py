@@ -1,6 +1,6 @@
 """What private features are worth in federated training, and what hiding them costs. See README.md.
 
-    python -m examples.fedrec [--quick] [--out FILE] [--plot FILE]
+python -m examples.fedrec [--quick] [--out FILE] [--plot FILE]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What private features are worth, and what hiding them costs: one run for each setting and seed."""
+"""What private features are worth and what hiding them costs: a run for each setting and seed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .ratings import SLOTS, Floats, Ratings
 #: Clients of a round.
 CLIENTS = 100
 #: How the private rows are updated.
-AGGREGATE = {"name": "fed_adagrad", "rate": 0.05, "tau": 1e-5}
+AGGREGATE = {"name": "fed_adagrad", "learning_rate": 0.05, "tau": 1e-5}
 #: How the dense weights are, as Flower's FedAdam takes it.
 DENSE = {"eta": 0.01, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-5}
 
@@ -39,9 +39,8 @@ class DenseAdam:
             square = self.squares.setdefault(name, np.zeros_like(slope))
             mean += (1 - beta1) * (slope - mean)
             square += (1 - beta2) * (slope**2 - square)
-            weights[name] = weights[name] - np.float32(rate) * mean / (
-                np.sqrt(square) + np.float32(DENSE["tau"])
-            )
+            step = np.float32(rate) * mean / (np.sqrt(square) + np.float32(DENSE["tau"]))
+            weights[name] = (weights[name] - step).astype(np.float32)
 
 
 def draw_users(users: int, clients: int, seed: int) -> Iterator[list[int]]:

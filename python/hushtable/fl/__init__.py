@@ -5,6 +5,18 @@ Flower app (``pip install 'hushtable[fl]'``).
 """
 
 from .plain import PlainReport, PlainTable
+from .sealed import SealedController, SealedSession, Sessions, Terms
 from .table import DUMMY, BadRound, Report, Table
 
-__all__ = ["DUMMY", "BadRound", "PlainReport", "PlainTable", "Report", "Table"]
+__all__ = [
+    "DUMMY",
+    "BadRound",
+    "PlainReport",
+    "PlainTable",
+    "Report",
+    "SealedController",
+    "SealedSession",
+    "Sessions",
+    "Table",
+    "Terms",
+]

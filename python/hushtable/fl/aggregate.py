@@ -1,5 +1,6 @@
 """From the mean gradient of a row to its update: the ``Post`` of FEDORA's equation 4, in NumPy.
 
+For :class:`~hushtable.fl.PlainTable`; names, options and defaults are the controller's.
 ``Pre`` is the weighting by samples and the mean over the users who sent gradients, as in FedAvg.
 """
 
@@ -31,9 +32,9 @@ class Aggregate(Protocol):
 
 @dataclass(frozen=True)
 class FedAvg:
-    """The mean gradient times ``rate`` (McMahan et al., 2017)."""
+    """The mean gradient times ``learning_rate`` (McMahan et al., 2017)."""
 
-    rate: float = 1.0
+    learning_rate: float = 1.0
 
     def start(self, shape: tuple[int, ...]) -> State:
         """Nothing."""
@@ -41,15 +42,15 @@ class FedAvg:
 
     def step(self, state: State, ids: Ids, means: Floats) -> Floats:
         """See :class:`Aggregate`."""
-        return np.float32(self.rate) * means
+        return np.float32(self.learning_rate) * means
 
 
 @dataclass(frozen=True)
 class FedAdagrad:
     """Steps that shrink with the sum of squared gradients (Reddi et al., 2021)."""
 
-    rate: float = 0.05
-    tau: float = 1e-5
+    learning_rate: float = 0.1
+    tau: float = 1e-3
 
     def start(self, shape: tuple[int, ...]) -> State:
         """The sum of squares."""
@@ -58,17 +59,18 @@ class FedAdagrad:
     def step(self, state: State, ids: Ids, means: Floats) -> Floats:
         """See :class:`Aggregate`."""
         state["squares"][ids] += means**2
-        return np.float32(self.rate) * means / (np.sqrt(state["squares"][ids]) + self.tau)
+        scale = np.sqrt(state["squares"][ids]) + np.float32(self.tau)
+        return (np.float32(self.learning_rate) * means / scale).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class FedAdam:
     """Adam of the mean gradients, without correction of its start (Reddi et al., 2021)."""
 
-    rate: float = 0.02
+    learning_rate: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.99
-    tau: float = 1e-5
+    tau: float = 1e-3
 
     def start(self, shape: tuple[int, ...]) -> State:
         """Both moments."""
@@ -79,7 +81,8 @@ class FedAdam:
         first, second = state["means"], state["squares"]
         first[ids] = self.beta1 * first[ids] + (1 - self.beta1) * means
         second[ids] = self.beta2 * second[ids] + (1 - self.beta2) * means**2
-        return np.float32(self.rate) * first[ids] / (np.sqrt(second[ids]) + self.tau)
+        scale = np.sqrt(second[ids]) + np.float32(self.tau)
+        return (np.float32(self.learning_rate) * first[ids] / scale).astype(np.float32)
 
 
 _BY_NAME: dict[str, type[FedAvg] | type[FedAdagrad] | type[FedAdam]] = {
@@ -90,17 +93,18 @@ _BY_NAME: dict[str, type[FedAvg] | type[FedAdagrad] | type[FedAdam]] = {
 
 
 def aggregate_of(spec: Mapping[str, Any]) -> Aggregate:
-    """The aggregate that ``{"name": "fed_adagrad", "rate": 0.05, ...}`` describes.
+    """The aggregate that ``{"name": "fed_adagrad", "learning_rate": 0.05, ...}`` describes.
 
     Raises:
-        ValueError: an unknown name or option, a rate or tau of 0 or less, a beta outside 0 to 1.
+        ValueError: an unknown name or option, a learning rate or tau of 0 or less, a beta
+            outside 0 to 1.
     """
     options = dict(spec)
     name = options.pop("name", None)
     if name not in _BY_NAME:
         raise ValueError(f"aggregate {name!r} is unknown, expected one of {', '.join(_BY_NAME)}")
     kind = _BY_NAME[name]
-    known = {field for field in kind.__dataclass_fields__}
+    known = set(kind.__dataclass_fields__)
     if not options.keys() <= known:
         extra = ", ".join(sorted(options.keys() - known))
         raise ValueError(f"{name} has no option {extra}; it has {', '.join(sorted(known))}")

@@ -17,17 +17,18 @@ __all__ = ["PlainReport", "PlainTable"]
 
 @dataclass(frozen=True)
 class PlainReport:
-    """What a round of a :class:`PlainTable` did. Only ``k`` may be public in the real one.
+    """What a round of a :class:`PlainTable` did. Only ``accesses`` may be public in
+    the real one.
 
     Attributes:
-        k: rows read.
+        accesses: k, rows read.
         union_rows: distinct rows asked for.
         lost_rows: of them, not read.
         dummy_rows: read though nobody asked.
         uploads: users who added gradients.
     """
 
-    k: int
+    accesses: int
     union_rows: int
     lost_rows: int
     dummy_rows: int
@@ -166,8 +167,8 @@ class PlainTable:
             )
         if not np.isfinite(gradients).all():
             raise BadRound(f"user {user}'s gradients have values that are not finite")
-        if not (math.isfinite(weight) and weight > 0):
-            raise BadRound(f"the weight of user {user} is {weight}, expected above 0 and finite")
+        if not (math.isfinite(weight) and weight >= 0):
+            raise BadRound(f"the weight of user {user} is {weight}, expected 0 or more and finite")
         if user in current.uploaded:
             raise BadRound(f"user {user} has added gradients in this round already")
         current.uploaded.add(user)
@@ -186,7 +187,7 @@ class PlainTable:
         self._round = None
         asked = len(current.union)
         return PlainReport(
-            k=current.k,
+            accesses=current.k,
             union_rows=asked,
             lost_rows=max(0, asked - current.k),
             dummy_rows=max(0, current.k - asked),

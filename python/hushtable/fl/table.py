@@ -30,8 +30,8 @@ class Report(Protocol):
     """What a round did, as far as its observer sees it too."""
 
     @property
-    def k(self) -> int:
-        """Rows read and written back, dummies included."""
+    def accesses(self) -> int:
+        """k: rows read and written back, dummies included."""
 
 
 class Table(Protocol):
@@ -77,7 +77,7 @@ class Table(Protocol):
         Args:
             user: whose.
             gradients: float32 [slots, dim], the row before local training minus the row after it.
-            weight: how much they count, usually the number of samples; above 0.
+            weight: how much they count, usually the number of samples; 0 or more.
         """
 
     def commit(self) -> Report:

@@ -1,0 +1,324 @@
+"""Flower's strategies, mods and SecAgg+ around a controller: in this process, and simulated."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the extra hushtable[fl] is not installed")
+
+from fl_double import DoubleController, DoubleSession, LocalGrid
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdagrad,
+    FedAvg,
+    Strategy,
+)
+
+from hushtable.fl import DUMMY, PlainTable
+from hushtable.fl.flower import (
+    IDS_MESSAGE,
+    UPLOAD_RECORD,
+    NoRows,
+    RowClient,
+    RowStrategy,
+    TooManyClients,
+)
+
+NODES, SLOTS, DIM, ROWS = 6, 4, 2, 50
+
+
+def values_of(node: int, server_round: int) -> np.ndarray:
+    """What a node asks for: row 0 is everyone's."""
+    return np.array([0, 10 + node, 20 + (node + server_round) % 5], np.uint32)
+
+
+def gradients_of(node: int) -> np.ndarray:
+    return np.full((SLOTS, DIM), 0.1 * node, np.float32)
+
+
+def make_table() -> PlainTable:
+    rows = np.random.default_rng(5).normal(size=(ROWS, DIM)).astype(np.float32)
+    return PlainTable(rows, users=NODES, slots=SLOTS)
+
+
+def make_app(key: bytes, mods: list[Any] | None = None) -> ClientApp:
+    """Clients that add their number to the dense weights."""
+    app = ClientApp()
+    client = RowClient(
+        app,
+        values=lambda context, number: values_of(context.node_id, number),
+        key=lambda context: key,
+        sessions=DoubleSession,
+    )
+
+    @app.train(mods=mods)
+    def train(message: Message, context: Context) -> Message:
+        got = client.open(message, context)
+        assert got.found.tolist() == [True, True, True, False]
+        assert got.rows.shape == (SLOTS, DIM)
+        (weights,) = message.content["arrays"].to_numpy_ndarrays()
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord({"w": arrayed(weights + context.node_id)}),
+                "metrics": MetricRecord({"num-examples": 1, "loss": 0.5}),
+                UPLOAD_RECORD: got.upload(gradients_of(context.node_id), context.node_id),
+            }
+        )
+        return Message(content, reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        got = client.open(message, context)
+        mean = float(got.rows[got.found].mean())
+        content = RecordDict({"metrics": MetricRecord({"num-examples": 1, "mean": mean})})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def arrayed(weights: np.ndarray) -> Any:
+    from flwr.app import Array
+
+    return Array(np.asarray(weights, np.float32))
+
+
+def start_arrays() -> ArrayRecord:
+    return ArrayRecord({"w": arrayed(np.zeros(3))})
+
+
+def dense(**options: Any) -> FedAvg:
+    return FedAvg(**{"fraction_evaluate": 0.0, "min_train_nodes": NODES, **options})
+
+
+def expected_rows(rounds: int, absent: set[int] = frozenset(), begin: int = 1) -> np.ndarray:  # type: ignore[assignment]
+    """What a plain table comes to when the nodes but ``absent`` train."""
+    table = make_table()
+    for number in range(begin, begin + rounds):
+        asked = np.full((NODES, SLOTS), DUMMY, np.uint32)
+        for node in range(1, NODES + 1):
+            asked[node - 1, :3] = values_of(node, number)
+        table.begin(asked)
+        for node in range(1, NODES + 1):
+            if node not in absent:
+                table.add(node - 1, gradients_of(node), float(node))
+        table.commit()
+    return table.export()
+
+
+def run(
+    strategy: Strategy, mods: list[Any] | None = None, rounds: int = 2, **quiet: Any
+) -> tuple[Any, DoubleController, LocalGrid, RowStrategy]:
+    controller = DoubleController(make_table())
+    grid = LocalGrid(make_app(controller.public_key, mods), NODES)
+    grid.silent = quiet.get("silent", grid.silent)
+    wrapped = RowStrategy(strategy, controller, ids_timeout=5)
+    result = wrapped.start(grid, start_arrays(), num_rounds=rounds, timeout=5)
+    return result, controller, grid, wrapped
+
+
+def test_rows_go_through_the_controller_and_dense_weights_through_flower() -> None:
+    result, controller, _, wrapped = run(dense())
+    np.testing.assert_allclose(controller.table.export(), expected_rows(2), rtol=1e-6)
+    # Each round adds the mean of the nodes' numbers.
+    np.testing.assert_allclose(result.arrays.to_numpy_ndarrays()[0], 2 * 3.5)
+    assert wrapped.reports[1].accesses == 1 + NODES + 5
+    assert result.train_metrics_clientapp[2]["loss"] == pytest.approx(0.5)
+
+
+def test_flowers_server_sees_no_id_row_or_gradient() -> None:
+    _, controller, grid, _ = run(dense(), rounds=1)
+    rows = make_table().export()
+    sizes: dict[tuple[str, str], set[int]] = {}
+    for direction, node, message in grid.seen:
+        ids = values_of(node, 1)
+        secrets = [ids[1:].tobytes(), rows[ids].tobytes(), gradients_of(node)[:1].tobytes()]
+        for record in message.content.config_records.values():
+            for name, value in record.items():
+                if isinstance(value, bytes):
+                    assert not any(secret in value for secret in secrets), name
+                    sizes.setdefault((direction, name), set()).add(len(value))
+                else:
+                    # Only what anyone may know: numbers of the round and the table's shape.
+                    assert name in {"table", "rows", "slots", "dim", "user", "server-round"}
+    assert {name for _, name in sizes} >= {
+        "hushtable.request",
+        "hushtable.rows",
+        "hushtable.upload",
+    }
+    # Sizes tell nothing: each kind of message has one.
+    assert all(len(found) == 1 for found in sizes.values()), sizes
+    assert controller.public_key not in [
+        value
+        for _, _, message in grid.seen
+        for record in message.content.config_records.values()
+        for value in record.values()
+    ]
+
+
+@pytest.mark.parametrize("kind", [IDS_MESSAGE, "train"])
+def test_who_never_answers_counts_for_nothing_and_harms_nobody(kind: str) -> None:
+    def silent(node: int, message: Message) -> bool:
+        return node == 3 and message.metadata.message_type == kind
+
+    result, controller, _, wrapped = run(dense(), silent=silent)
+    np.testing.assert_allclose(controller.table.export(), expected_rows(2, {3}), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.arrays.to_numpy_ndarrays()[0], 2 * (sum(range(1, NODES + 1)) - 3) / (NODES - 1)
+    )
+    assert wrapped.reports[2].uploads == NODES - 1  # type: ignore[attr-defined]
+
+
+def test_a_round_that_nobody_answers_leaves_the_rows() -> None:
+    result, controller, _, _ = run(dense(), rounds=1, silent=lambda node, message: True)
+    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    assert len(result.arrays) == 0
+
+
+def test_a_forged_upload_is_left_out_of_rows_and_dense_weights() -> None:
+    def forge(message: Message, context: Context, call_next: Any) -> Message:
+        reply = call_next(message, context)
+        if context.node_id == 2:
+            sealed = bytearray(reply.content[UPLOAD_RECORD]["hushtable.upload"])
+            sealed[-1] ^= 1
+            reply.content[UPLOAD_RECORD]["hushtable.upload"] = bytes(sealed)
+        return reply
+
+    result, controller, _, _ = run(dense(), mods=[forge], rounds=1)
+    np.testing.assert_allclose(controller.table.export(), expected_rows(1, {2}), rtol=1e-6)
+    np.testing.assert_allclose(result.arrays.to_numpy_ndarrays()[0], (21 - 2) / 5)
+
+
+def test_requests_to_another_key_are_refused() -> None:
+    controller = DoubleController(make_table())
+    stranger = DoubleController(make_table())
+    grid = LocalGrid(make_app(stranger.public_key), NODES)
+    RowStrategy(dense(), controller).start(grid, start_arrays(), num_rounds=1, timeout=5)
+    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+
+
+def test_more_clients_than_users_are_refused() -> None:
+    controller = DoubleController(make_table())
+    grid = LocalGrid(make_app(controller.public_key), NODES + 1)
+    with pytest.raises(TooManyClients, match="7 clients.*6 users") as caught:
+        RowStrategy(dense(min_train_nodes=7), controller).start(grid, start_arrays(), num_rounds=1)
+    assert (caught.value.clients, caught.value.users) == (7, 6)
+
+
+def test_where_the_strategy_fails_the_rows_stay_and_the_next_round_runs() -> None:
+    class Failing(FedAvg):
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            if server_round == 1:
+                raise RuntimeError("no")
+            return super().aggregate_train(server_round, replies)
+
+    controller = DoubleController(make_table())
+    grid = LocalGrid(make_app(controller.public_key), NODES)
+    strategy = RowStrategy(Failing(fraction_evaluate=0.0, min_train_nodes=NODES), controller)
+
+    def round_of(number: int) -> None:
+        messages = strategy.configure_train(number, start_arrays(), ConfigRecord(), grid)
+        strategy.aggregate_train(number, grid.send_and_receive(messages))
+
+    with pytest.raises(RuntimeError, match="no"):
+        round_of(1)
+    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    round_of(2)
+    np.testing.assert_allclose(
+        controller.table.export(), expected_rows(1, begin=2), rtol=1e-6
+    )
+
+
+def test_a_round_left_open_is_abandoned_by_the_next() -> None:
+    controller = DoubleController(make_table())
+    grid = LocalGrid(make_app(controller.public_key), NODES)
+    strategy = RowStrategy(dense(), controller)
+    strategy.configure_train(1, start_arrays(), ConfigRecord(), grid)
+    strategy.start(grid, start_arrays(), num_rounds=1)
+    np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
+
+
+def test_clients_that_evaluate_get_rows_and_change_none() -> None:
+    strategy = FedAvg(fraction_train=0.0, min_evaluate_nodes=NODES)
+    result, controller, _, _ = run(strategy, rounds=1)
+    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    rows = make_table().export()
+    means = [rows[values_of(node, 1)].mean() for node in range(1, NODES + 1)]
+    assert result.evaluate_metrics_clientapp[1]["mean"] == pytest.approx(np.mean(means))
+
+
+def test_a_server_without_rows_is_named_as_the_cause() -> None:
+    controller = DoubleController(make_table())
+    grid = LocalGrid(make_app(controller.public_key), NODES)
+    dense().start(grid, start_arrays(), num_rounds=1)
+    errors = [message.error.reason for where, _, message in grid.seen if where == "from"]
+    assert len(errors) == NODES
+    assert all(NoRows.__name__ in error and "RowStrategy" in error for error in errors)
+
+
+def test_adaptive_strategies_take_the_dense_part() -> None:
+    options = {"eta": 0.5, "tau": 0.1, "fraction_evaluate": 0.0, "min_train_nodes": NODES}
+    result, controller, _, _ = run(FedAdagrad(**options), rounds=1)
+    np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.arrays.to_numpy_ndarrays()[0], 0.5 * 3.5 / (3.5 + 0.1), rtol=1e-5
+    )
+
+
+CLIP = 0.5
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "mods"),
+    [
+        (DifferentialPrivacyServerSideFixedClipping, None),
+        (DifferentialPrivacyClientSideFixedClipping, [fixedclipping_mod]),
+        (DifferentialPrivacyClientSideAdaptiveClipping, [adaptiveclipping_mod]),
+    ],
+)
+def test_flowers_differential_privacy_is_for_the_dense_part(wrapper: Any, mods: Any) -> None:
+    adaptive = wrapper is DifferentialPrivacyClientSideAdaptiveClipping
+    norm = {"initial_clipping_norm": CLIP} if adaptive else {"clipping_norm": CLIP}
+    # Nearly no noise, so that clipping can be seen: updates are far longer than CLIP.
+    private = wrapper(dense(), noise_multiplier=1e-6, num_sampled_clients=NODES, **norm)
+    result, controller, _, _ = run(private, mods=mods, rounds=1)
+    change = np.linalg.norm(result.arrays.to_numpy_ndarrays()[0])
+    assert change == pytest.approx(CLIP, rel=1e-3)
+    np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
+
+
+SIMULATION = """
+import sys
+from flwr.serverapp import ServerApp
+from flwr.simulation import run_simulation
+import numpy as np
+import test_fl_flower as here
+from fl_double import DoubleController
+from hushtable.fl.flower import RowStrategy
+
+SECRET = bytes(range(32))
+server = ServerApp()
+controller = DoubleController(here.make_table(), SECRET)
+app = here.make_app(controller.public_key)
+
+@server.main()
+def main(grid, context):
+    strategy = RowStrategy(here.dense(min_available_nodes=here.NODES), controller)
+    result = strategy.start(grid, here.start_arrays(), num_rounds=2)
+    # Ray's nodes have random ids, and so ask for rows by them: see NODE below.
+    np.savez(sys.argv[1], rows=controller.table.export(), w=result.arrays.to_numpy_ndarrays()[0],
+             uploads=[report.uploads for report in strategy.reports.values()])
+
+run_simulation(server, app, here.NODES, backend_config={"client_resources": {"num_cpus": 1}})
+"""
