@@ -22,6 +22,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
 
 from hushtable.fl import DUMMY, PlainReport, PlainTable, Terms
 from hushtable.fl.table import Flags, Floats, Ids
@@ -151,6 +152,8 @@ class LocalGrid(Grid):
     """
 
     def __init__(self, app: ClientApp, nodes: int) -> None:
+        # As a process of Flower's is told at its start.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
         self._app = app
         self._contexts = {
             node: Context(1, node, {"partition-id": node - 1}, RecordDict(), {})

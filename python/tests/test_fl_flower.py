@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -15,8 +16,13 @@ pytest.importorskip("flwr", reason="the extra hushtable[fl] is not installed")
 
 from fl_double import DoubleController, DoubleSession, LocalGrid
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.common import ndarrays_to_parameters
+from flwr.server import LegacyContext, ServerConfig
+from flwr.server import strategy as legacy
+from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -35,6 +41,7 @@ from hushtable.fl.flower import (
     RowStrategy,
     TooManyClients,
 )
+from hushtable.fl.secagg import LegacyRowStrategy, close_fit, open_fit
 
 NODES, SLOTS, DIM, ROWS = 6, 4, 2, 50
 
@@ -48,6 +55,11 @@ def gradients_of(node: int) -> np.ndarray:
     return np.full((SLOTS, DIM), 0.1 * node, np.float32)
 
 
+def number_of(context: Context) -> int:
+    """A node's number, from 1: in a simulation its id is random."""
+    return int(context.node_config["partition-id"]) + 1
+
+
 def make_table() -> PlainTable:
     rows = np.random.default_rng(5).normal(size=(ROWS, DIM)).astype(np.float32)
     return PlainTable(rows, users=NODES, slots=SLOTS)
@@ -58,7 +70,7 @@ def make_app(key: bytes, mods: list[Any] | None = None) -> ClientApp:
     app = ClientApp()
     client = RowClient(
         app,
-        values=lambda context, number: values_of(context.node_id, number),
+        values=lambda context, number: values_of(number_of(context), number),
         key=lambda context: key,
         sessions=DoubleSession,
     )
@@ -71,9 +83,9 @@ def make_app(key: bytes, mods: list[Any] | None = None) -> ClientApp:
         (weights,) = message.content["arrays"].to_numpy_ndarrays()
         content = RecordDict(
             {
-                "arrays": ArrayRecord({"w": arrayed(weights + context.node_id)}),
+                "arrays": ArrayRecord({"w": arrayed(weights + number_of(context))}),
                 "metrics": MetricRecord({"num-examples": 1, "loss": 0.5}),
-                UPLOAD_RECORD: got.upload(gradients_of(context.node_id), context.node_id),
+                UPLOAD_RECORD: got.upload(gradients_of(number_of(context)), number_of(context)),
             }
         )
         return Message(content, reply_to=message)
@@ -175,7 +187,9 @@ def test_who_never_answers_counts_for_nothing_and_harms_nobody(kind: str) -> Non
     result, controller, _, wrapped = run(dense(), silent=silent)
     np.testing.assert_allclose(controller.table.export(), expected_rows(2, {3}), rtol=1e-6)
     np.testing.assert_allclose(
-        result.arrays.to_numpy_ndarrays()[0], 2 * (sum(range(1, NODES + 1)) - 3) / (NODES - 1)
+        result.arrays.to_numpy_ndarrays()[0],
+        2 * (sum(range(1, NODES + 1)) - 3) / (NODES - 1),
+        rtol=1e-6,
     )
     assert wrapped.reports[2].uploads == NODES - 1  # type: ignore[attr-defined]
 
@@ -235,9 +249,7 @@ def test_where_the_strategy_fails_the_rows_stay_and_the_next_round_runs() -> Non
         round_of(1)
     np.testing.assert_array_equal(controller.table.export(), make_table().export())
     round_of(2)
-    np.testing.assert_allclose(
-        controller.table.export(), expected_rows(1, begin=2), rtol=1e-6
-    )
+    np.testing.assert_allclose(controller.table.export(), expected_rows(1, begin=2), rtol=1e-6)
 
 
 def test_a_round_left_open_is_abandoned_by_the_next() -> None:
@@ -298,6 +310,70 @@ def test_flowers_differential_privacy_is_for_the_dense_part(wrapper: Any, mods: 
     np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
 
 
+def make_masked_app(key: bytes) -> ClientApp:
+    """The same clients, whose dense weights SecAgg+ masks."""
+    app = ClientApp()
+    client = RowClient(
+        app,
+        values=lambda context, number: values_of(number_of(context), number),
+        key=lambda context: key,
+        sessions=DoubleSession,
+    )
+
+    @app.train(mods=[secaggplus_mod])
+    def train(message: Message, context: Context) -> Message:
+        (weights,), got = open_fit(client, message, context)
+        assert got.found.tolist() == [True, True, True, False]
+        node = number_of(context)
+        return close_fit(message, [weights + node], got, gradients_of(node), node)
+
+    return app
+
+
+@pytest.mark.parametrize("absent", [None, 3])
+def test_secaggplus_hides_dense_updates_while_rows_go_to_the_controller(absent: int | None) -> None:
+    controller = DoubleController(make_table())
+    grid = LocalGrid(make_masked_app(controller.public_key), NODES)
+    # Drops out after it has shared its keys: its mask has to be taken off without it.
+    grid.silent = lambda node, message: (
+        node == absent
+        and message.content.config_records.get("secaggplus_configs", {}).get("stage")
+        == "collect_masked_vectors"
+    )
+    inner = legacy.FedAvg(
+        fraction_fit=1.0,
+        fraction_evaluate=0.0,
+        min_fit_clients=NODES,
+        min_available_clients=NODES,
+        initial_parameters=ndarrays_to_parameters([np.zeros(3, np.float32)]),
+    )
+    strategy = LegacyRowStrategy(inner, controller, grid, ids_timeout=5)
+    context = LegacyContext(Context(1, 0, {}, RecordDict(), {}), ServerConfig(2), strategy)
+    secagg = SecAggPlusWorkflow(5, 3, max_weight=100.0, timeout=5)
+    DefaultWorkflow(fit_workflow=secagg)(grid, context)
+
+    here = [node for node in range(1, NODES + 1) if node != absent]
+    expected = 2 * np.average(here, weights=here)
+    (weights,) = context.state.array_records["parameters"].to_numpy_ndarrays()
+    np.testing.assert_allclose(weights, expected, rtol=2e-3)
+    away = set() if absent is None else {absent}
+    np.testing.assert_allclose(controller.table.export(), expected_rows(2, away), rtol=1e-6)
+
+    # What the server got of a node's dense weights is masked: of the size of the modulus.
+    masked = [
+        np.load(io.BytesIO(record["masked_params"][-1]), allow_pickle=False)
+        for where, _, message in grid.seen
+        if where == "from"
+        for name, record in message.content.config_records.items()
+        if name == "secaggplus_configs" and "masked_params" in record
+    ]
+    assert len(masked) == 2 * len(here)
+    assert np.stack(masked).std() > 2**29
+    for where, _, message in grid.seen:
+        if where == "from":
+            assert all(len(record) == 0 for record in message.content.array_records.values())
+
+
 SIMULATION = """
 import sys
 from flwr.serverapp import ServerApp
@@ -316,9 +392,29 @@ app = here.make_app(controller.public_key)
 def main(grid, context):
     strategy = RowStrategy(here.dense(min_available_nodes=here.NODES), controller)
     result = strategy.start(grid, here.start_arrays(), num_rounds=2)
-    # Ray's nodes have random ids, and so ask for rows by them: see NODE below.
     np.savez(sys.argv[1], rows=controller.table.export(), w=result.arrays.to_numpy_ndarrays()[0],
              uploads=[report.uploads for report in strategy.reports.values()])
 
 run_simulation(server, app, here.NODES, backend_config={"client_resources": {"num_cpus": 1}})
 """
+
+
+def test_a_simulation_trains_what_the_plain_table_would(tmp_path: Path) -> None:
+    tests = Path(__file__).parent
+    path = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
+    script, out = tmp_path / "simulation.py", tmp_path / "found.npz"
+    script.write_text(SIMULATION)
+    environment = os.environ | {"PYTHONPATH": path, "FLWR_TELEMETRY_ENABLED": "0"}
+    done = subprocess.run(
+        [sys.executable, script, out],
+        cwd=tmp_path,
+        env=environment | {"FLWR_HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert out.exists(), done.stdout + done.stderr
+    found = np.load(out)
+    np.testing.assert_allclose(found["rows"], expected_rows(2), rtol=1e-6)
+    np.testing.assert_allclose(found["w"], 2 * 3.5)
+    assert found["uploads"].tolist() == [NODES, NODES]

@@ -152,8 +152,10 @@ class RowTraffic:
             return False
         return True
 
-    def commit(self) -> Report:
-        """Updates the rows by what came."""
+    def commit(self) -> Report | None:
+        """Updates the rows by what came; None where no round is open."""
+        if not self._open:
+            return None
         report = self.controller.commit()
         self._open = False
         return report
@@ -234,7 +236,8 @@ class RowStrategy(Strategy):
         except Exception:
             self.traffic.abandon()
             raise
-        self.reports[server_round] = self.traffic.commit()
+        if report := self.traffic.commit():
+            self.reports[server_round] = report
         return aggregated
 
     def configure_evaluate(

@@ -116,7 +116,8 @@ class LegacyRowStrategy(Strategy):
         except Exception:
             self.traffic.abandon()
             raise
-        self.reports[server_round] = self.traffic.commit()
+        if report := self.traffic.commit():
+            self.reports[server_round] = report
         return aggregated
 
     def configure_evaluate(
