@@ -47,7 +47,7 @@ def main() -> int:
         say=say,
         settings=SETTINGS[:3] if chosen.quick else SETTINGS,
         seeds=range(1, 2 if chosen.quick else chosen.seeds + 1),
-        rounds=min(chosen.rounds, 60) if chosen.quick else chosen.rounds,
+        rounds=min(chosen.rounds, 40) if chosen.quick else chosen.rounds,
         every=20 if chosen.quick else EVERY,
     )
     document["data"] = "made up" if chosen.synthetic else "ml-1m"

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -93,6 +95,11 @@ class DoubleController:
         self._keys: dict[int, bytes] = {}
         self._begun = False
 
+    @classmethod
+    def create(cls, folder: Path, *, rows: Floats, **options: Any) -> DoubleController:
+        folder.mkdir(parents=True)
+        return cls(PlainTable(rows, **options))
+
     @property
     def public_key(self) -> bytes:
         return self._secret.public_key().public_bytes_raw()
@@ -137,6 +144,9 @@ class DoubleController:
         self._requests = None
         return self.table.commit()
 
+    def export(self) -> Floats:
+        return self.table.export()
+
     def abandon(self) -> None:
         self._requests = None
         if self._begun:
@@ -151,12 +161,12 @@ class LocalGrid(Grid):
         silent: whether a node leaves a message unanswered; changed by tests.
     """
 
-    def __init__(self, app: ClientApp, nodes: int) -> None:
+    def __init__(self, app: ClientApp, nodes: int, settings: dict[str, Any] | None = None) -> None:
         # As a process of Flower's is told at its start.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 0, 1
         self._app = app
         self._contexts = {
-            node: Context(1, node, {"partition-id": node - 1}, RecordDict(), {})
+            node: Context(1, node, {"partition-id": node - 1}, RecordDict(), settings or {})
             for node in range(1, nodes + 1)
         }
         self.seen: list[tuple[str, int, Message]] = []

@@ -172,10 +172,8 @@ def train_all(weights: Weights, features: jax.Array, tasks: Task, keys: jax.Arra
 
 def keys(seed: int, server_round: int, count: int) -> jax.Array:
     """A key for each client of a round."""
-    # The generator that XLA has of its own: quicker to compile and run than JAX's default.
-    return jax.random.split(
-        jax.random.fold_in(jax.random.key(seed, impl="rbg"), server_round), count
-    )
+    # JAX's default generator: XLA's own draws other numbers for many at once than one by one.
+    return jax.random.split(jax.random.fold_in(jax.random.key(seed), server_round), count)
 
 
 _score = jax.jit(score)
