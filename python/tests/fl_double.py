@@ -108,11 +108,13 @@ class DoubleController:
     def users(self) -> int:
         return self.table.users
 
-    def open_round(self) -> None:
+    def open_round(self, users: int) -> int:
         assert self._requests is None, "a round is open"
+        assert users <= self.users
         self._round += 1
         self._requests = np.full((self.users, self.table.slots), DUMMY, np.uint32)
         self._keys, self._begun = {}, False
+        return self._round
 
     def terms(self, user: int) -> Terms:
         rows = len(self.table.export())
@@ -125,7 +127,7 @@ class DoubleController:
         self._requests[user] = np.frombuffer(text, np.uint32)
         self._keys[user] = key
 
-    def begin(self) -> int:
+    def close_requests(self) -> int:
         assert self._requests is not None
         self._begun = True
         return self.table.begin(self._requests)

@@ -117,7 +117,7 @@ class RowTraffic:
             raise TooManyClients(clients=len(nodes), users=self.controller.users)
         # A round is still open where something after it failed.
         self.abandon()
-        self.controller.open_round()
+        self.controller.open_round(len(nodes))
         self._open = True
         self._user_of = {node: user for user, node in enumerate(nodes)}
         messages = [
@@ -139,7 +139,7 @@ class RowTraffic:
                     _log.log(WARNING, "rows: node %d sits this round out: %s", node, error)
                 else:
                     answered.append(node)
-        k = self.controller.begin()
+        k = self.controller.close_requests()
         _log.log(INFO, "rows: %d of %d clients asked, %d rows read", len(answered), len(nodes), k)
         return {node: self.controller.reply(self._user_of[node]) for node in answered}
 

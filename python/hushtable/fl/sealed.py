@@ -41,9 +41,9 @@ class Terms:
 class SealedController(Protocol):
     """The controller as a relay sees it.
 
-    ``open_round``, ``request`` for each user, ``begin``, ``reply`` and ``upload`` for each, then
-    ``commit``; or ``abandon`` at any time. A refused message raises ``ValueError`` and leaves the
-    round and its other users as they were.
+    ``open_round``, ``request`` for each user, ``close_requests``, ``reply`` and ``upload`` for
+    each, then ``commit``; or ``abandon`` at any time. A refused message raises ``ValueError`` and
+    leaves the round and its other users as they were.
     """
 
     @property
@@ -54,8 +54,8 @@ class SealedController(Protocol):
     def users(self) -> int:
         """Users of a round, at most."""
 
-    def open_round(self) -> None:
-        """Starts a round that takes requests."""
+    def open_round(self, users: int) -> int:
+        """Starts a round that takes the requests of so many users; returns its number."""
 
     def terms(self, user: int) -> Terms:
         """The open round's, for one user."""
@@ -63,7 +63,7 @@ class SealedController(Protocol):
     def request(self, user: int, sealed: bytes) -> None:
         """Takes a user's sealed ids."""
 
-    def begin(self) -> int:
+    def close_requests(self) -> int:
         """Takes no more requests and reads the rows; returns how many, noise included."""
 
     def reply(self, user: int) -> bytes:
