@@ -262,7 +262,9 @@ class PrivateRows:
 
     Attributes:
         rows: float32 [slots, dim], in the order of the ids asked for.
-        found: bool [slots], False where a slot is empty or its row was lost to the noise.
+        found: bool [slots], False where a slot is empty or its row was lost to the noise; what is
+            in its place then is not the table's.
+        session: what seals the gradients.
     """
 
     rows: Floats

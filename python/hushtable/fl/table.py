@@ -67,8 +67,8 @@ class Table(Protocol):
         """The rows that a user asked for.
 
         Returns:
-            float32 [slots, dim], and bool [slots]: False, and zeros in the row, where the slot is a
-            dummy or its row was lost to the noise.
+            float32 [slots, dim], and bool [slots]: False where the slot is a dummy or its row was
+            lost to the noise; what is in its place then is not the table's.
         """
 
     def add(self, user: int, gradients: Floats, weight: float) -> None:
