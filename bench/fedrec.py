@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/fedrec.py [--write-only]
 
-Runs ``python -m examples.fedrec``, keeps what it found in bench/results and its plot in docs/plots, and
-writes the table of the example's page.
+Runs ``python -m examples.fedrec``, keeps what it found in bench/results and its plot in docs/plots,
+and writes the table of the example's page.
 """
 
 from __future__ import annotations

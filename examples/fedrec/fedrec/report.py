@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-_HEAD = f"{'':42} {'AUC':>6} {'±':>6} {'of the gain':>11} {'k/K':>6} {'dummy':>7} {'lost':>6}"
+_HEAD = f"{'':52} {'AUC':>6} {'±':>6} {'of the gain':>11} {'k/K':>6} {'dummy':>7} {'lost':>6}"
 
 
 def lines(document: dict[str, Any]) -> list[str]:
@@ -13,7 +13,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     found = [_HEAD]
     for entry in document["settings"]:
         line = (
-            f"{entry['name']:42} {entry['auc_mean']:6.4f} {entry['auc_std']:6.4f}"
+            f"{entry['name']:52} {entry['auc_mean']:6.4f} {entry['auc_std']:6.4f}"
             f" {entry['gain_kept_mean']:11.1%}"
         )
         if accesses := entry.get("accesses"):
@@ -34,7 +34,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    matplotlib.rcParams["svg.hashsalt"] = "hushtable"
+    matplotlib.rcParams |= {"svg.hashsalt": "hushtable", "svg.fonttype": "none"}
     entries = document["settings"][::-1]
     figure, axes = pyplot.subplots(figsize=(7.2, 0.6 + 0.42 * len(entries)), layout="constrained")
     for place, entry in enumerate(entries):
@@ -42,9 +42,10 @@ def draw(document: dict[str, Any], path: Path) -> None:
         axes.barh(place, entry["auc_mean"], height=0.62, color="#9ecae1", zorder=1)
         axes.plot(aucs, [place] * len(aucs), "o", color="#08519c", markersize=4, zorder=2)
     lowest = min(outcome["auc"] for entry in entries for outcome in entry["runs"])
-    axes.set_xlim(left=int(lowest * 50) / 50)
+    left = int(lowest * 50) / 50
+    axes.set_xlim(left=left)
     axes.set_yticks(range(len(entries)), [entry["name"] for entry in entries])
-    axes.set_xlabel("AUC on test, mean (bar) and each seed (dot); the axis does not start at 0")
+    axes.set_xlabel(f"AUC on test: mean and each seed; from {left:g}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
