@@ -96,9 +96,9 @@ class DoubleController:
         self._begun = False
 
     @classmethod
-    def create(cls, folder: Path, *, rows: Floats, **options: Any) -> DoubleController:
+    def create(cls, folder: Path, *, table: Floats, **options: Any) -> DoubleController:
         folder.mkdir(parents=True)
-        return cls(PlainTable(rows, **options))
+        return cls(PlainTable(table, **options))
 
     @property
     def public_key(self) -> bytes:

@@ -44,7 +44,7 @@ def test_a_round_updates_each_row_by_the_mean_over_those_who_sent_it() -> None:
     np.testing.assert_allclose(before[7] - after[7], (3 * 1 + 1 * 5) / 4)
     untouched = [row for row in range(ROWS) if row not in (5, 7)]
     np.testing.assert_array_equal(after[untouched], before[untouched])
-    assert (report.accesses, report.union_rows, report.uploads) == (3, 3, 2)
+    assert (report.accesses, report.union_rows, report.uploaded) == (3, 3, 2)
 
 
 def test_an_abandoned_round_changes_nothing() -> None:

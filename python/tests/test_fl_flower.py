@@ -191,7 +191,7 @@ def test_who_never_answers_counts_for_nothing_and_harms_nobody(kind: str) -> Non
         2 * (sum(range(1, NODES + 1)) - 3) / (NODES - 1),
         rtol=1e-6,
     )
-    assert wrapped.reports[2].uploads == NODES - 1  # type: ignore[attr-defined]
+    assert wrapped.reports[2].uploaded == NODES - 1  # type: ignore[attr-defined]
 
 
 def test_a_round_that_nobody_answers_leaves_the_rows() -> None:
@@ -393,7 +393,7 @@ def main(grid, context):
     strategy = RowStrategy(here.dense(min_available_nodes=here.NODES), controller)
     result = strategy.start(grid, here.start_arrays(), num_rounds=2)
     np.savez(sys.argv[1], rows=controller.table.export(), w=result.arrays.to_numpy_ndarrays()[0],
-             uploads=[report.uploads for report in strategy.reports.values()])
+             uploads=[report.uploaded for report in strategy.reports.values()])
 
 run_simulation(server, app, here.NODES, backend_config={"client_resources": {"num_cpus": 1}})
 """

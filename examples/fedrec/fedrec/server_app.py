@@ -69,7 +69,7 @@ def _create(context: Context, rows: Floats, clients: int) -> Any:
     controller = import_module("hushtable.fl").Controller
     return controller.create(
         place.folder(context) / "controller",
-        rows=rows,
+        table=rows,
         epsilon=float(context.run_config["epsilon"]),
         users=clients,
         slots=SLOTS,

@@ -25,14 +25,14 @@ class PlainReport:
         union_rows: distinct rows asked for.
         lost_rows: of them, not read.
         dummy_rows: read though nobody asked.
-        uploads: users who added gradients.
+        uploaded: users who added gradients.
     """
 
     accesses: int
     union_rows: int
     lost_rows: int
     dummy_rows: int
-    uploads: int
+    uploaded: int
 
 
 @dataclass
@@ -191,7 +191,7 @@ class PlainTable:
             union_rows=asked,
             lost_rows=max(0, asked - current.k),
             dummy_rows=max(0, current.k - asked),
-            uploads=len(current.uploaded),
+            uploaded=len(current.uploaded),
         )
 
     def abandon(self) -> None:
