@@ -87,9 +87,9 @@ class DoubleSession:
 class DoubleController:
     """The controller's half, over a table in plain memory."""
 
-    def __init__(self, table: PlainTable, secret: bytes | None = None) -> None:
+    def __init__(self, table: PlainTable) -> None:
         self.table = table
-        self._secret = X25519PrivateKey.from_private_bytes(secret or os.urandom(KEY_BYTES))
+        self._secret = X25519PrivateKey.generate()
         self._round = 2**63  # More than a signed number holds.
         self._requests: Ids | None = None
         self._keys: dict[int, bytes] = {}

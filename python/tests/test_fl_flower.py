@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from hushtable import fl
 from hushtable.fl import DUMMY, PlainTable
 from hushtable.fl.flower import (
     IDS_MESSAGE,
@@ -65,6 +69,41 @@ def make_table() -> PlainTable:
     return PlainTable(rows, users=NODES, slots=SLOTS)
 
 
+class Halves:
+    """What seals and opens: the double, or hushtable's own controller and session."""
+
+    session: Any = DoubleSession
+    folder: Path | None = None
+
+
+def new_controller() -> Any:
+    if Halves.folder is None:
+        return DoubleController(make_table())
+    return fl.Controller.create(
+        Path(tempfile.mkdtemp(dir=Halves.folder)) / "controller",
+        table=make_table().export(),
+        users=NODES,
+        slots=SLOTS,
+        epsilon=math.inf,
+    )
+
+
+def use_controller(folder: Path) -> None:
+    Halves.session, Halves.folder = fl.Session, folder
+
+
+NATIVE = hasattr(fl, "Controller")
+native = pytest.mark.skipif(not NATIVE, reason="this native module has no controller")
+
+
+@pytest.fixture(autouse=True, params=["double", pytest.param("controller", marks=native)])
+def halves(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    if request.param == "controller":
+        use_controller(tmp_path)
+    yield
+    Halves.session, Halves.folder = DoubleSession, None
+
+
 def make_app(key: bytes, mods: list[Any] | None = None) -> ClientApp:
     """Clients that add their number to the dense weights."""
     app = ClientApp()
@@ -72,7 +111,7 @@ def make_app(key: bytes, mods: list[Any] | None = None) -> ClientApp:
         app,
         values=lambda context, number: values_of(number_of(context), number),
         key=lambda context: key,
-        sessions=DoubleSession,
+        sessions=Halves.session,
     )
 
     @app.train(mods=mods)
@@ -131,8 +170,8 @@ def expected_rows(rounds: int, absent: set[int] = frozenset(), begin: int = 1) -
 
 def run(
     strategy: Strategy, mods: list[Any] | None = None, rounds: int = 2, **quiet: Any
-) -> tuple[Any, DoubleController, LocalGrid, RowStrategy]:
-    controller = DoubleController(make_table())
+) -> tuple[Any, Any, LocalGrid, RowStrategy]:
+    controller = new_controller()
     grid = LocalGrid(make_app(controller.public_key, mods), NODES)
     grid.silent = quiet.get("silent", grid.silent)
     wrapped = RowStrategy(strategy, controller, ids_timeout=5)
@@ -142,7 +181,7 @@ def run(
 
 def test_rows_go_through_the_controller_and_dense_weights_through_flower() -> None:
     result, controller, _, wrapped = run(dense())
-    np.testing.assert_allclose(controller.table.export(), expected_rows(2), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(2), rtol=1e-6)
     # Each round adds the mean of the nodes' numbers.
     np.testing.assert_allclose(result.arrays.to_numpy_ndarrays()[0], 2 * 3.5)
     assert wrapped.reports[1].accesses == 1 + NODES + 5
@@ -185,7 +224,7 @@ def test_who_never_answers_counts_for_nothing_and_harms_nobody(kind: str) -> Non
         return node == 3 and message.metadata.message_type == kind
 
     result, controller, _, wrapped = run(dense(), silent=silent)
-    np.testing.assert_allclose(controller.table.export(), expected_rows(2, {3}), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(2, {3}), rtol=1e-6)
     np.testing.assert_allclose(
         result.arrays.to_numpy_ndarrays()[0],
         2 * (sum(range(1, NODES + 1)) - 3) / (NODES - 1),
@@ -196,7 +235,7 @@ def test_who_never_answers_counts_for_nothing_and_harms_nobody(kind: str) -> Non
 
 def test_a_round_that_nobody_answers_leaves_the_rows() -> None:
     result, controller, _, _ = run(dense(), rounds=1, silent=lambda node, message: True)
-    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    np.testing.assert_array_equal(controller.export(), make_table().export())
     assert len(result.arrays) == 0
 
 
@@ -210,20 +249,20 @@ def test_a_forged_upload_is_left_out_of_rows_and_dense_weights() -> None:
         return reply
 
     result, controller, _, _ = run(dense(), mods=[forge], rounds=1)
-    np.testing.assert_allclose(controller.table.export(), expected_rows(1, {2}), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(1, {2}), rtol=1e-6)
     np.testing.assert_allclose(result.arrays.to_numpy_ndarrays()[0], (21 - 2) / 5)
 
 
 def test_requests_to_another_key_are_refused() -> None:
-    controller = DoubleController(make_table())
-    stranger = DoubleController(make_table())
+    controller = new_controller()
+    stranger = new_controller()
     grid = LocalGrid(make_app(stranger.public_key), NODES)
     RowStrategy(dense(), controller).start(grid, start_arrays(), num_rounds=1, timeout=5)
-    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    np.testing.assert_array_equal(controller.export(), make_table().export())
 
 
 def test_more_clients_than_users_are_refused() -> None:
-    controller = DoubleController(make_table())
+    controller = new_controller()
     grid = LocalGrid(make_app(controller.public_key), NODES + 1)
     with pytest.raises(TooManyClients, match="7 clients.*6 users") as caught:
         RowStrategy(dense(min_train_nodes=7), controller).start(grid, start_arrays(), num_rounds=1)
@@ -237,7 +276,7 @@ def test_where_the_strategy_fails_the_rows_stay_and_the_next_round_runs() -> Non
                 raise RuntimeError("no")
             return super().aggregate_train(server_round, replies)
 
-    controller = DoubleController(make_table())
+    controller = new_controller()
     grid = LocalGrid(make_app(controller.public_key), NODES)
     strategy = RowStrategy(Failing(fraction_evaluate=0.0, min_train_nodes=NODES), controller)
 
@@ -247,31 +286,31 @@ def test_where_the_strategy_fails_the_rows_stay_and_the_next_round_runs() -> Non
 
     with pytest.raises(RuntimeError, match="no"):
         round_of(1)
-    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    np.testing.assert_array_equal(controller.export(), make_table().export())
     round_of(2)
-    np.testing.assert_allclose(controller.table.export(), expected_rows(1, begin=2), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(1, begin=2), rtol=1e-6)
 
 
 def test_a_round_left_open_is_abandoned_by_the_next() -> None:
-    controller = DoubleController(make_table())
+    controller = new_controller()
     grid = LocalGrid(make_app(controller.public_key), NODES)
     strategy = RowStrategy(dense(), controller)
     strategy.configure_train(1, start_arrays(), ConfigRecord(), grid)
     strategy.start(grid, start_arrays(), num_rounds=1)
-    np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(1), rtol=1e-6)
 
 
 def test_clients_that_evaluate_get_rows_and_change_none() -> None:
     strategy = FedAvg(fraction_train=0.0, min_evaluate_nodes=NODES)
     result, controller, _, _ = run(strategy, rounds=1)
-    np.testing.assert_array_equal(controller.table.export(), make_table().export())
+    np.testing.assert_array_equal(controller.export(), make_table().export())
     rows = make_table().export()
     means = [rows[values_of(node, 1)].mean() for node in range(1, NODES + 1)]
     assert result.evaluate_metrics_clientapp[1]["mean"] == pytest.approx(np.mean(means))
 
 
 def test_a_server_without_rows_is_named_as_the_cause() -> None:
-    controller = DoubleController(make_table())
+    controller = new_controller()
     grid = LocalGrid(make_app(controller.public_key), NODES)
     dense().start(grid, start_arrays(), num_rounds=1)
     errors = [message.error.reason for where, _, message in grid.seen if where == "from"]
@@ -282,7 +321,7 @@ def test_a_server_without_rows_is_named_as_the_cause() -> None:
 def test_adaptive_strategies_take_the_dense_part() -> None:
     options = {"eta": 0.5, "tau": 0.1, "fraction_evaluate": 0.0, "min_train_nodes": NODES}
     result, controller, _, _ = run(FedAdagrad(**options), rounds=1)
-    np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(1), rtol=1e-6)
     np.testing.assert_allclose(
         result.arrays.to_numpy_ndarrays()[0], 0.5 * 3.5 / (3.5 + 0.1), rtol=1e-5
     )
@@ -307,7 +346,7 @@ def test_flowers_differential_privacy_is_for_the_dense_part(wrapper: Any, mods: 
     result, controller, _, _ = run(private, mods=mods, rounds=1)
     change = np.linalg.norm(result.arrays.to_numpy_ndarrays()[0])
     assert change == pytest.approx(CLIP, rel=1e-3)
-    np.testing.assert_allclose(controller.table.export(), expected_rows(1), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(1), rtol=1e-6)
 
 
 def make_masked_app(key: bytes) -> ClientApp:
@@ -317,7 +356,7 @@ def make_masked_app(key: bytes) -> ClientApp:
         app,
         values=lambda context, number: values_of(number_of(context), number),
         key=lambda context: key,
-        sessions=DoubleSession,
+        sessions=Halves.session,
     )
 
     @app.train(mods=[secaggplus_mod])
@@ -332,7 +371,7 @@ def make_masked_app(key: bytes) -> ClientApp:
 
 @pytest.mark.parametrize("absent", [None, 3])
 def test_secaggplus_hides_dense_updates_while_rows_go_to_the_controller(absent: int | None) -> None:
-    controller = DoubleController(make_table())
+    controller = new_controller()
     grid = LocalGrid(make_masked_app(controller.public_key), NODES)
     # Drops out after it has shared its keys: its mask has to be taken off without it.
     grid.silent = lambda node, message: (
@@ -357,7 +396,7 @@ def test_secaggplus_hides_dense_updates_while_rows_go_to_the_controller(absent: 
     (weights,) = context.state.array_records["parameters"].to_numpy_ndarrays()
     np.testing.assert_allclose(weights, expected, rtol=2e-3)
     away = set() if absent is None else {absent}
-    np.testing.assert_allclose(controller.table.export(), expected_rows(2, away), rtol=1e-6)
+    np.testing.assert_allclose(controller.export(), expected_rows(2, away), rtol=1e-6)
 
     # What the server got of a node's dense weights is masked: of the size of the modulus.
     masked = [
@@ -376,23 +415,24 @@ def test_secaggplus_hides_dense_updates_while_rows_go_to_the_controller(absent: 
 
 SIMULATION = """
 import sys
+from pathlib import Path
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 import numpy as np
 import test_fl_flower as here
-from fl_double import DoubleController
 from hushtable.fl.flower import RowStrategy
 
-SECRET = bytes(range(32))
+if len(sys.argv) > 2:
+    here.use_controller(Path(sys.argv[2]))
 server = ServerApp()
-controller = DoubleController(here.make_table(), SECRET)
+controller = here.new_controller()
 app = here.make_app(controller.public_key)
 
 @server.main()
 def main(grid, context):
     strategy = RowStrategy(here.dense(min_available_nodes=here.NODES), controller)
     result = strategy.start(grid, here.start_arrays(), num_rounds=2)
-    np.savez(sys.argv[1], rows=controller.table.export(), w=result.arrays.to_numpy_ndarrays()[0],
+    np.savez(sys.argv[1], rows=controller.export(), w=result.arrays.to_numpy_ndarrays()[0],
              uploads=[report.uploaded for report in strategy.reports.values()])
 
 run_simulation(server, app, here.NODES, backend_config={"client_resources": {"num_cpus": 1}})
@@ -406,7 +446,7 @@ def test_a_simulation_trains_what_the_plain_table_would(tmp_path: Path) -> None:
     script.write_text(SIMULATION)
     environment = os.environ | {"PYTHONPATH": path, "FLWR_TELEMETRY_ENABLED": "0"}
     done = subprocess.run(
-        [sys.executable, script, out],
+        [sys.executable, script, out, *([] if Halves.folder is None else [Halves.folder])],
         cwd=tmp_path,
         env=environment | {"FLWR_HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"},
         capture_output=True,
