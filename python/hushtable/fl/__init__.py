@@ -1,16 +1,9 @@
 """Federated training of embedding tables through an oblivious memory."""
 
-from .controller import (
-    DUMMY,
-    Aggregate,
-    Controller,
-    RoundReport,
-    RoundTerms,
-    Session,
-    TrainInfo,
-    TrainingClient,
-    connect,
-)
+from ._arrays import DUMMY
+from .client import TrainInfo, TrainingClient, connect
+from .controller import Aggregate, Controller, RoundReport
+from .session import RoundTerms, Session
 
 __all__ = [
     "DUMMY",
