@@ -24,7 +24,7 @@ from . import (
     train,
     tune,
 )
-from .output import fail, unfold, usage_hint
+from .output import USAGE_ERROR, fail, unfold, usage_hint, usage_text
 
 __all__ = ["app", "main"]
 
@@ -80,11 +80,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     as_json = "--json" in arguments
     try:
         code = app(args=arguments, prog_name="hushtable", standalone_mode=False)
-    except typer.TyperException as error:
+    except USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message())
+            print(usage_text(error))
             sys.exit(2)
-        fail(error.format_message(), usage_hint(error), "UsageError", error.exit_code, as_json)
+        code = getattr(error, "exit_code", 2)
+        fail(usage_text(error), usage_hint(error), "UsageError", code, as_json)
     except Error as error:
         # ConfigError, IdOutOfRange and their like are also ValueErrors or LookupErrors.
         code = 2 if isinstance(error, ValueError | LookupError | TableError) else 1
