@@ -14,12 +14,12 @@ SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml 
 CAPS := avx2 portable
 
 .NOTPARALLEL:
-.PHONY: help setup demo test test-rust test-timing test-caps test-python lint bench docs fuzz clean
+.PHONY: help setup valgrind demo test test-rust test-timing test-oblivious test-caps test-python lint bench docs fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-setup: $(VENV)/.installed ## A virtual environment with hushtable built and installed in it
+setup: $(VENV)/.installed valgrind ## A virtual environment with hushtable built and installed in it
 
 $(VENV)/.tools: python/requirements-dev.txt
 	@rust=$$(rustc --version 2>/dev/null | cut -d' ' -f2) || true; \
@@ -35,10 +35,22 @@ $(VENV)/.installed: $(VENV)/.tools $(SOURCES)
 	$(BIN)/maturin develop --release --quiet
 	touch $@
 
+# What checks that the oblivious memory is oblivious. Nothing is built with it, so setup goes on without.
+valgrind:
+	@if command -v valgrind >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "setup: installing valgrind"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get install -qq -y valgrind >/dev/null 2>&1 \
+	        || { apt-get update -qq && apt-get install -qq -y valgrind >/dev/null; } || true; \
+	fi; \
+	command -v valgrind >/dev/null || echo "setup: valgrind is missing and could not be installed (that takes root" \
+	    "and apt-get); test-oblivious, and so test, will fail until it is: https://valgrind.org" >&2
+
 demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=two or onion)
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
-test: lint test-rust test-timing test-caps docs test-python ## Everything that CI runs
+test: lint test-rust test-timing test-oblivious test-caps docs test-python ## Everything that CI runs
 
 test-rust: setup
 	cargo test --workspace --exclude hushtable-python --quiet --no-fail-fast
@@ -46,6 +58,10 @@ test-rust: setup
 # As it is shipped: an optimiser may make a branch of a mask at one level and not at another.
 test-timing: setup
 	cargo test --release --quiet -p hushtable-pir --lib timing::
+
+# The optimised code under valgrind, with all that is secret marked as undefined.
+test-oblivious: setup
+	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-oram --test ctgrind
 
 test-caps: setup
 	@for cap in $(CAPS); do \
@@ -64,7 +80,7 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 	$(BIN)/ruff check python examples bench docs README.md
 	$(BIN)/ruff format --check python examples bench docs README.md
 	$(BIN)/mypy
-	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign,-p examples.$(example))
+	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec,-p examples.$(example))
 
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py

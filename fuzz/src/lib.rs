@@ -5,12 +5,56 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arbitrary::Arbitrary;
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server};
 use hushtable_table::{
     BuildSpec, Error, Source, SourceFormat, Table, Version, build, scan, verify,
 };
 use tempfile::TempDir;
+
+/// What becomes of a file at somebody's hands.
+#[derive(Arbitrary, Debug)]
+pub enum Damage {
+    /// Its first bytes are left.
+    Cut(u16),
+    /// Bytes behind its end.
+    Extend(Vec<u8>),
+    /// Bits of one byte are changed.
+    Flip(u16, u8),
+    /// It is gone.
+    Remove,
+    /// Bytes of it are others.
+    Write(u16, Vec<u8>),
+}
+
+impl Damage {
+    /// Does this to the file at `path`, if there is one.
+    pub fn inflict(&self, path: &Path) {
+        // Removed by an earlier damage: nothing to do.
+        let Ok(mut bytes) = fs::read(path) else { return };
+        match self {
+            Damage::Cut(length) => bytes.truncate(usize::from(*length)),
+            Damage::Extend(tail) => bytes.extend(tail),
+            Damage::Flip(offset, mask) => {
+                if let Some(byte) = bytes.get_mut(usize::from(*offset)) {
+                    *byte ^= mask;
+                }
+            }
+            Damage::Remove => {
+                fs::remove_file(path).expect("remove a file");
+                return;
+            }
+            Damage::Write(offset, new) => {
+                let offset = usize::from(*offset);
+                if let Some(place) = bytes.get_mut(offset..offset + new.len()) {
+                    place.copy_from_slice(new);
+                }
+            }
+        }
+        fs::write(path, bytes).expect("write a file");
+    }
+}
 
 /// Runs `work` in a folder that lives as long as the fuzzer, in memory where the system has that.
 pub fn with_folder<T>(work: impl FnOnce(&Path) -> T) -> T {

@@ -3,10 +3,9 @@
 #![no_main]
 
 use std::fs;
-use std::path::Path;
 
 use arbitrary::Arbitrary;
-use hushtable_fuzz::with_folder;
+use hushtable_fuzz::{Damage, with_folder};
 use hushtable_table::{DType, Table, verify};
 use libfuzzer_sys::fuzz_target;
 
@@ -18,15 +17,6 @@ struct Input {
     dim: u8,
     dtype: u8,
     damages: Vec<(u8, Damage)>,
-}
-
-#[derive(Arbitrary, Debug)]
-enum Damage {
-    Cut(u16),
-    Extend(Vec<u8>),
-    Flip(u16, u8),
-    Remove,
-    Write(u16, Vec<u8>),
 }
 
 fuzz_target!(|input: Input| {
@@ -43,7 +33,7 @@ fuzz_target!(|input: Input| {
         let _ = fs::remove_dir_all(&path);
         table.save(&path).expect("save a good table");
         for (file, damage) in &input.damages {
-            inflict(damage, &path.join(FILES[usize::from(file % 3)]));
+            damage.inflict(&path.join(FILES[usize::from(file % 3)]));
         }
         let Ok(opened) = Table::open(&path) else { return };
         let read = rows_of(&opened);
@@ -60,29 +50,4 @@ fn rows_of(table: &Table) -> Vec<u8> {
     let mut bytes = vec![0; table.rows() as usize * table.row_bytes()];
     table.copy_rows(0, &mut bytes).expect("rows that exist");
     bytes
-}
-
-fn inflict(damage: &Damage, path: &Path) {
-    // Removed by an earlier damage: nothing to do.
-    let Ok(mut bytes) = fs::read(path) else { return };
-    match damage {
-        Damage::Cut(length) => bytes.truncate(usize::from(*length)),
-        Damage::Extend(tail) => bytes.extend(tail),
-        Damage::Flip(offset, mask) => {
-            if let Some(byte) = bytes.get_mut(usize::from(*offset)) {
-                *byte ^= mask;
-            }
-        }
-        Damage::Remove => {
-            fs::remove_file(path).expect("remove a file");
-            return;
-        }
-        Damage::Write(offset, new) => {
-            let offset = usize::from(*offset);
-            if let Some(place) = bytes.get_mut(offset..offset + new.len()) {
-                place.copy_from_slice(new);
-            }
-        }
-    }
-    fs::write(path, bytes).expect("write a file");
 }

@@ -95,6 +95,8 @@ mod prg;
 mod secret;
 #[doc(hidden)]
 pub mod timing;
+#[doc(hidden)]
+pub mod valgrind;
 
 pub use entropy::{EntropyError, fill_random};
 pub use kind::{PrgKind, UnknownPrg};

@@ -1,0 +1,381 @@
+//! What makes a round atomic: a journal of sealed records, and the counter that tells an old one.
+//!
+//! The main ORAM's file is written in place, so before a round reads or writes, its intent goes into
+//! the [`Journal`]; once its buckets are written, its commit does. The journal is encrypted and
+//! chained: each record is authenticated together with a hash of all before it, so that one that is
+//! dropped, replaced or moved is detected, and [`Journal::head`] stands for all of it.
+//!
+//! What no file can detect by itself is that it is an old copy of all that it was. For that there is
+//! the [`RootCounter`] (FEDORA, section 5.2: one counter on the chip, from which all others follow),
+//! which remembers the head of the last commit.
+
+mod chain;
+mod counter;
+mod error;
+mod log;
+mod replay;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chain::{Chain, FILE_HEADER_BYTES, Keys};
+pub use chain::{PAYLOAD_BYTES_MAX, Record};
+pub use counter::{CounterValue, FileCounter, RootCounter};
+pub use error::JournalError;
+use log::Log;
+
+use crate::disk::file::{self, Locked, io_error, sync_folder_of};
+use crate::disk::{Counters, DiskError, Faults};
+use crate::seal::Key;
+
+/// An append-only file of sealed records, locked against other processes while it is open.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    keys: Arc<Keys>,
+    log: Log,
+    chain: Chain,
+    /// Where the next record goes; the file is longer if it ends in a torn one.
+    end: u64,
+    torn_bytes: u64,
+    /// The chain's head where this generation began (that of the one before), and then behind its
+    /// header and each record.
+    heads: Vec<[u8; 32]>,
+    last_round: u64,
+    poisoned: bool,
+    counters: Counters,
+    faults: Faults,
+}
+
+/// What is to be written as the first of a new generation.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// What the payload is; the journal does not care.
+    pub kind: u32,
+    /// Of which round it is.
+    pub round: u64,
+    /// At most [`PAYLOAD_BYTES_MAX`] bytes.
+    pub payload: &'a [u8],
+}
+
+impl Journal {
+    /// Makes a journal without records. `faults` is [`Faults::none`] outside tests.
+    ///
+    /// # Errors
+    ///
+    /// A file that is there already, or what the system says; no file is left behind then.
+    pub fn create(path: &Path, key: &Key, faults: &Faults) -> Result<Journal, JournalError> {
+        let keys = Arc::new(Keys::derive(key));
+        faults.step().allow()?;
+        let file = file::create_new(path)?;
+        let journal = file::lock(file, path)
+            .map_err(JournalError::from)
+            .and_then(|file| Journal::begin(path, path, file, keys, 0, 0, [0; 32], faults));
+        let journal = journal.and_then(|journal| {
+            faults.step().allow()?;
+            sync_folder_of(path)?;
+            Ok(journal)
+        });
+        if journal.is_err() && !faults.is_killed() {
+            // Ours, made a moment ago; the error that matters is the first.
+            let _ = fs::remove_file(path);
+        }
+        journal
+    }
+
+    /// Opens a journal and hands its records to `each`, oldest first, one in memory at a time.
+    ///
+    /// A last record that is not whole is that of a crash while it was appended: it is left out
+    /// ([`torn_bytes`](Journal::torn_bytes)), and cut off by the next append. A record that is not
+    /// as it was written although it had been synced is an error if later records show it; the
+    /// last one is told from a torn one by [`reconcile`](Journal::reconcile) alone.
+    ///
+    /// # Errors
+    ///
+    /// A missing file, one in use by another process, what is no journal or not of this key,
+    /// damage ([`JournalError::Damaged`]), or what the system says. What `each` was given before an
+    /// error is not to be used.
+    pub fn open(
+        path: &Path,
+        key: &Key,
+        faults: &Faults,
+        each: &mut dyn FnMut(Record),
+    ) -> Result<Journal, JournalError> {
+        let keys = Arc::new(Keys::derive(key));
+        faults.step().allow()?;
+        let file = file::lock(file::open(path)?, path)?;
+        check_same(&file, path)?;
+        let mut last_round = 0;
+        let replay = replay::replay(&file, path, &keys, &mut |record| {
+            last_round = record.round;
+            each(record);
+        })?;
+        let file_bytes = replay.file_bytes;
+        let mut journal = Journal {
+            path: path.to_owned(),
+            keys,
+            log: Log::new(file, path, file_bytes, faults),
+            chain: replay.chain,
+            end: replay.end,
+            torn_bytes: file_bytes - replay.end,
+            heads: replay.heads,
+            last_round,
+            poisoned: false,
+            counters: Counters::default(),
+            faults: faults.clone(),
+        };
+        // What was read may be in the system's cache alone, if a process ended but not the system.
+        journal.sync()?;
+        Ok(journal)
+    }
+
+    /// Appends a record; returns the chain's head with it. Durable only after
+    /// [`sync`](Journal::sync).
+    ///
+    /// # Errors
+    ///
+    /// A payload that is too long, a full disk, or what the system says. The journal is then as if
+    /// this had not been called, and more may be appended (when there is space again), unless not
+    /// even that could be had: then it says so from then on ([`DiskError::Poisoned`]).
+    pub fn append(
+        &mut self,
+        kind: u32,
+        round: u64,
+        payload: &[u8],
+    ) -> Result<[u8; 32], JournalError> {
+        self.check_sound()?;
+        if self.torn_bytes > 0 {
+            self.log.cut(self.end)?;
+            self.log.sync()?;
+            self.torn_bytes = 0;
+        }
+        let (bytes, next) = self.chain.seal(&self.keys, Entry { kind, round, payload })?;
+        if let Err(error) = self.log.append(&bytes) {
+            self.poisoned = self.log.cut(self.end).is_err();
+            return Err(error.into());
+        }
+        self.end += bytes.len() as u64;
+        self.counters.writes += 1;
+        self.counters.written_bytes += bytes.len() as u64;
+        self.chain = next;
+        self.heads.push(self.chain.head());
+        self.last_round = round;
+        Ok(self.chain.head())
+    }
+
+    /// Makes all records durable.
+    ///
+    /// # Errors
+    ///
+    /// What the system says. Nothing more can be appended then ([`DiskError::Poisoned`]): records
+    /// since the last sync may be lost, and only opening the journal again tells which.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.check_sound()?;
+        if let Err(error) = self.log.sync() {
+            self.poisoned = true;
+            return Err(error.into());
+        }
+        self.chain.note_synced();
+        self.counters.syncs += 1;
+        Ok(())
+    }
+
+    /// Replaces all records by `entries`, which supersede them, in a new file that takes the old
+    /// one's place in one step: after a crash there is the one or the other. The chain goes on, so
+    /// that the counter may still stand at the old head: advance it there first, and to the new one
+    /// before the next time (a generation knows the last head of the one before, and none earlier).
+    /// All is durable on return.
+    ///
+    /// # Errors
+    ///
+    /// A payload that is too long, a full disk, or what the system says; the old records then stand
+    /// and more may be appended, unless it is unknown which of the two files a crash would leave
+    /// ([`DiskError::Poisoned`] from then on).
+    pub fn start_anew(&mut self, entries: &[Entry<'_>]) -> Result<(), JournalError> {
+        self.check_sound()?;
+        let beside = beside(&self.path);
+        let renamed = self.write_beside(&beside, entries).and_then(|journal| {
+            self.faults.step().allow()?;
+            fs::rename(&beside, &self.path).map_err(io_error("replace", &self.path))?;
+            Ok(journal)
+        });
+        let mut journal = match renamed {
+            Ok(journal) => journal,
+            Err(error) => {
+                if !self.faults.is_killed() {
+                    // Of no use to anyone; the next attempt would remove it too.
+                    let _ = fs::remove_file(&beside);
+                }
+                return Err(error);
+            }
+        };
+        let synced = self.faults.step().allow().and_then(|()| sync_folder_of(&self.path));
+        journal.log.note_path(&self.path);
+        journal.counters.writes += self.counters.writes;
+        journal.counters.written_bytes += self.counters.written_bytes;
+        journal.counters.syncs += self.counters.syncs;
+        journal.poisoned = synced.is_err();
+        *self = journal;
+        synced.map_err(JournalError::from)
+    }
+
+    /// Holds the journal against the counter: how many records there are behind the one at which
+    /// the counter stands. `records_max` is how many a crash may have left there, between the
+    /// appending of a record and the counter's advance.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::RolledBack`] if the counter stands at a record that this journal does not
+    /// have: the file is an older copy, or its last records were damaged;
+    /// [`JournalError::CounterBehind`] if more than `records_max` records are behind it.
+    pub fn reconcile(&self, counter: &CounterValue, records_max: u64) -> Result<u64, JournalError> {
+        let Some(at) = self.heads.iter().rposition(|head| *head == counter.head) else {
+            return Err(JournalError::RolledBack {
+                path: self.path.clone(),
+                journal_round: self.last_round,
+                counter_round: counter.round,
+                torn_bytes: self.torn_bytes,
+            });
+        };
+        // Of the heads, the first two are those before and behind the file's header.
+        let records = (self.heads.len() - at.max(1) - 1) as u64;
+        match records <= records_max {
+            true => Ok(records),
+            false => {
+                let path = self.path.clone();
+                Err(JournalError::CounterBehind { path, records, records_max })
+            }
+        }
+    }
+
+    /// A hash that stands for every record that ever was in this journal.
+    pub fn head(&self) -> [u8; 32] {
+        self.chain.head()
+    }
+
+    /// How many records there are in this generation.
+    pub fn record_count(&self) -> usize {
+        self.heads.len() - 2
+    }
+
+    /// The number that the next record gets: how many there ever were.
+    pub fn next_sequence(&self) -> u64 {
+        self.chain.sequence()
+    }
+
+    /// How often the records were replaced.
+    pub fn generation(&self) -> u64 {
+        self.chain.generation()
+    }
+
+    /// Bytes of the header and all records.
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of a torn record at the file's end, which the next append cuts off.
+    pub fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
+    }
+
+    /// What was written since the journal was opened: appends, their bytes, and syncs.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn write_beside(&self, beside: &Path, entries: &[Entry<'_>]) -> Result<Journal, JournalError> {
+        match fs::remove_file(beside) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io_error("remove", beside)(error).into());
+            }
+            // Left by a crash, or not there.
+            _ => {}
+        }
+        self.faults.step().allow()?;
+        let file = file::lock(file::create_new(beside)?, beside)?;
+        let (generation, sequence) = (self.generation() + 1, self.next_sequence());
+        let mut journal = Journal::begin(
+            &self.path,
+            beside,
+            file,
+            self.keys.clone(),
+            generation,
+            sequence,
+            self.head(),
+            &self.faults,
+        )?;
+        journal.last_round = self.last_round;
+        for entry in entries {
+            journal.append(entry.kind, entry.round, entry.payload)?;
+        }
+        journal.sync()?;
+        Ok(journal)
+    }
+
+    /// Begins a generation in the empty `file`, which is at `written_at` and will be at `path`.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a header, named by the callers")]
+    fn begin(
+        path: &Path,
+        written_at: &Path,
+        file: Locked,
+        keys: Arc<Keys>,
+        generation: u64,
+        sequence: u64,
+        base: [u8; 32],
+        faults: &Faults,
+    ) -> Result<Journal, JournalError> {
+        let (header, chain) = Chain::begin(&keys, generation, sequence, base)?;
+        let mut log = Log::new(file, written_at, 0, faults);
+        log.append(&header)?;
+        let mut journal = Journal {
+            path: path.to_owned(),
+            keys,
+            log,
+            heads: vec![base, chain.head()],
+            chain,
+            end: FILE_HEADER_BYTES as u64,
+            torn_bytes: 0,
+            last_round: 0,
+            poisoned: false,
+            counters: Counters {
+                writes: 1,
+                written_bytes: FILE_HEADER_BYTES as u64,
+                ..Counters::default()
+            },
+            faults: faults.clone(),
+        };
+        journal.sync()?;
+        Ok(journal)
+    }
+
+    fn check_sound(&self) -> Result<(), JournalError> {
+        match self.poisoned {
+            true => Err(DiskError::Poisoned { path: self.path.clone() }.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Where a file's successor is written.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    beside.into()
+}
+
+/// Checks that `file`, now locked, is still what is at `path`: another process may have put a new
+/// generation there between the opening and the locking.
+fn check_same(file: &fs::File, path: &Path) -> Result<(), JournalError> {
+    use std::os::unix::fs::MetadataExt;
+
+    let opened = file.metadata().map_err(io_error("look at", path))?;
+    let there = fs::metadata(path).map_err(file::missing_or("look at", path))?;
+    match (opened.dev(), opened.ino()) == (there.dev(), there.ino()) {
+        true => Ok(()),
+        false => Err(DiskError::Busy { path: path.to_owned() }.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,621 @@
+//! The controller: rounds of federated training over one table (FEDORA 4, figure 4).
+//!
+//! A round is [`begin`](Controller::begin) with all users' requests, [`rows`](Controller::rows) and
+//! [`add`](Controller::add) for each of them, and [`commit`](Controller::commit). It is atomic: when
+//! `commit` has returned it is on disk; a crash before that, at any moment, leaves the table of the
+//! round before.
+//!
+//! # What a round writes, and when
+//!
+//! 1. The *intent*: which rows are about to be read, from which leaves, and where they go next. It is
+//!    durable, and the root counter has advanced over it, before a bucket is read. For a round that was
+//!    cut short has shown its leaves: were its rows then asked for by another round, the same paths
+//!    would be read, and who watches would know that the two rounds want the same rows. So opening the
+//!    folder again first ends the round as its intent says: same paths, rows unchanged, new leaves.
+//! 2. Buckets, to their other copies.
+//! 3. The rows themselves, and the commit, to the journal. Then the root counter.
+//!
+//! # What is secret
+//!
+//! Ids, where they lie in the union, its size, leaves until they are read, rows and gradients. Public:
+//! K, k, the leaves read, which user uploaded, which was refused, sizes, and times.
+
+mod error;
+mod open;
+mod records;
+mod report;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use hushtable_prg::valgrind::declassify;
+use rand::Rng;
+use rand_chacha::ChaCha20Rng;
+use zeroize::Zeroizing;
+
+use crate::aggregate::{Aggregate, Batch, check_gradients};
+use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, set_head};
+use crate::buffer::BufferOram;
+use crate::disk::Counters;
+use crate::fdp::Mechanism;
+use crate::geometry::Geometry;
+use crate::journal::{CounterValue, Journal, RootCounter};
+use crate::oblivious::Mask;
+use crate::position::PositionMap;
+use crate::raw::{Fetch, RawOram};
+use crate::seal::Key;
+use crate::union::{LOST, Union};
+
+pub use error::Error;
+use records::Entry;
+pub use report::{Report, RoundStart, Steps};
+pub use spec::{ControllerSpec, DefaultRow};
+
+/// Bytes of journal after which the cached levels are written and a new one is started, at least.
+const JOURNAL_BYTES: u64 = 64 << 20;
+
+/// Given a row's number among those taken out, and its payload.
+type Each<'a> = dyn FnMut(usize, &[u8]) -> Result<(), Error> + 'a;
+/// [`Each`], with whether it was there.
+type EachFound<'a> = dyn FnMut(usize, &[u8], Mask) -> Result<(), Error> + 'a;
+
+/// Rounds over one table.
+pub struct Controller {
+    folder: PathBuf,
+    spec: ControllerSpec,
+    spec_hash: [u8; 32],
+    aggregate: Box<dyn Aggregate>,
+    key: Key,
+    raw: RawOram,
+    position: PositionMap,
+    journal: Journal,
+    counter: Box<dyn RootCounter>,
+    random: ChaCha20Rng,
+    default_row: Vec<f32>,
+    round: u64,
+    open: Option<Open>,
+    /// An error has left memory behind the disk.
+    ended: bool,
+}
+
+/// A round that is being served.
+struct Open {
+    users: usize,
+    k: usize,
+    entries: Zeroizing<Vec<Entry>>,
+    /// For each slot the rank of its row, or [`LOST`].
+    positions: Zeroizing<Vec<u32>>,
+    /// Until the round is to be finished.
+    buffer: Option<BufferOram>,
+    drained: Option<Drained>,
+    added: Vec<bool>,
+    steps: Steps,
+    disk: Counters,
+    journal_bytes: u64,
+}
+
+/// What serving a user takes, but for the buffer.
+struct Serving<'a> {
+    positions: &'a [u32],
+    added: &'a mut [bool],
+    steps: &'a mut Steps,
+}
+
+/// What was in the buffer, by rank.
+struct Drained {
+    payloads: Zeroizing<Vec<u8>>,
+    sums: Zeroizing<Vec<f32>>,
+    weights: Zeroizing<Vec<f32>>,
+}
+
+impl Controller {
+    /// What it was created as.
+    pub fn spec(&self) -> &ControllerSpec {
+        &self.spec
+    }
+
+    /// The folder it is in.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
+
+    /// The tree's shape.
+    pub fn geometry(&self) -> &Geometry {
+        self.raw.geometry()
+    }
+
+    /// Rounds committed.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Whether a round has begun and is neither committed nor abandoned.
+    pub fn is_serving(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Uses another aggregate than the spec's, of the same state: one from another language, say.
+    ///
+    /// # Errors
+    ///
+    /// State of another size.
+    pub fn set_aggregate(&mut self, aggregate: Box<dyn Aggregate>) -> Result<(), Error> {
+        let expected = self.aggregate.state_bytes(self.spec.dim);
+        let found = aggregate.state_bytes(self.spec.dim);
+        if found != expected {
+            return Err(Error::Length { what: "a row's state bytes", found, expected });
+        }
+        self.aggregate = aggregate;
+        Ok(())
+    }
+
+    /// Reads the rows that `ids` ask for: `users` · `slots` of them, [`DUMMY`] where a user has fewer
+    /// values. A user with an id that is no row is refused as a whole (the answer says so); its slots
+    /// count as padding, so that the other users' round is what it would have been.
+    ///
+    /// # Errors
+    ///
+    /// A round that is open, too many users, the wrong number of ids: nothing has happened then. The
+    /// disk or tampered state: the controller has ended, and is to be opened again.
+    pub fn begin(&mut self, users: usize, ids: &[u32]) -> Result<RoundStart, Error> {
+        self.check_idle("begin")?;
+        let (users_max, slots) = (self.spec.users_max, self.spec.slots);
+        if users == 0 || users > users_max {
+            return Err(Error::Users { users, users_max });
+        }
+        if ids.len() != users * slots {
+            return Err(Error::Ids { found: ids.len(), expected: users * slots, slots });
+        }
+        let mut steps = Steps::default();
+        let clock = Instant::now();
+        let (ids, refused) = self.vet(ids);
+        let union = Union::new(&ids)?;
+        steps.union_us = micros(clock);
+
+        let clock = Instant::now();
+        let mechanism = Mechanism::new(&self.spec.fdp, ids.len() as u64)?;
+        let mut k = mechanism.sample(union.count(), &mut self.random);
+        // How many rows are read is what the round shows of the union, and what ε is about.
+        declassify(&mut k);
+        let kept = union.keep(k as usize, self.spec.loss, &mut self.random)?;
+        steps.sample_us = micros(clock);
+
+        self.ended = true;
+        let disk = self.raw.tree().counters();
+        let journal_bytes = self.journal.counters().written_bytes;
+        let entries = self.take_positions(&kept.ids, &mut steps)?;
+        let clock = Instant::now();
+        let mut buffer =
+            BufferOram::new(k as usize, self.payload_bytes(), self.spec.dim, &self.key)?;
+        steps.buffer_us = micros(clock);
+        self.take_rows(&entries, &mut steps, &mut |rank, payload| {
+            Ok(buffer.insert(rank as u32, payload)?)
+        })?;
+        self.ended = false;
+        let (round, requests) = (self.round + 1, ids.len());
+        self.open = Some(Open {
+            users,
+            k: k as usize,
+            entries,
+            positions: kept.positions,
+            buffer: Some(buffer),
+            drained: None,
+            added: vec![false; users],
+            steps,
+            disk,
+            journal_bytes,
+        });
+        Ok(RoundStart { round, users, requests, k: k as usize, refused })
+    }
+
+    /// Makes padding of the slots of users who ask for what is no row, and says who they are.
+    fn vet(&self, ids: &[u32]) -> (Zeroizing<Vec<u32>>, Vec<usize>) {
+        let rows = self.spec.rows;
+        let mut vetted = Zeroizing::new(ids.to_vec());
+        let mut refused = Vec::new();
+        for (user, own) in vetted.chunks_exact_mut(self.spec.slots).enumerate() {
+            let mut wrong = Mask::NO;
+            for &id in own.iter() {
+                let row = Mask::less(u64::from(id), rows);
+                let padding = Mask::equal(u64::from(id), u64::from(DUMMY));
+                wrong = wrong.or(row.or(padding).not());
+            }
+            for id in own.iter_mut() {
+                *id |= wrong.bits() as u32;
+            }
+            // That a user is refused is told to all.
+            let mut wrong = wrong.bit();
+            declassify(&mut wrong);
+            if wrong != 0 {
+                refused.push(user);
+            }
+        }
+        (vetted, refused)
+    }
+
+    /// Moves `ids` to new leaves in the position map, and puts that on record.
+    fn take_positions(
+        &mut self,
+        ids: &[u32],
+        steps: &mut Steps,
+    ) -> Result<Zeroizing<Vec<Entry>>, Error> {
+        let clock = Instant::now();
+        let leaves = self.geometry().leaves() as u32;
+        let mut entries = Zeroizing::new(Vec::with_capacity(ids.len()));
+        for &id in ids {
+            let fresh = self.random.next_u32() & (leaves - 1);
+            let leaf = self.position.exchange(id, fresh)?;
+            entries.push(Entry { id, leaf, fresh });
+        }
+        steps.position_us += micros(clock);
+        let clock = Instant::now();
+        let intent = Zeroizing::new(records::intent_to_bytes(&entries));
+        self.journal.append(records::INTENT, self.round, &intent)?;
+        self.journal.sync()?;
+        self.advance(self.round)?;
+        steps.journal_us += micros(clock);
+        Ok(entries)
+    }
+
+    /// Takes rows out of the tree; all of them must be there.
+    fn take_rows(
+        &mut self,
+        entries: &[Entry],
+        steps: &mut Steps,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let before = self.raw.times();
+        let mut all_found = Mask::YES;
+        let mut buffer_us = 0;
+        self.fetch(entries, &mut |at, payload, found| {
+            let dummy = Mask::equal(u64::from(entries[at].id), u64::from(DUMMY));
+            all_found = all_found.and(found.or(dummy));
+            let clock = Instant::now();
+            let outcome = each(at, payload);
+            buffer_us += micros(clock);
+            outcome
+        })?;
+        let times = self.raw.times();
+        steps.read_us += times.load_us - before.load_us;
+        steps.find_us += (times.find_us - before.find_us).saturating_sub(buffer_us);
+        steps.buffer_us += buffer_us;
+        let mut all_found = all_found.bit();
+        declassify(&mut all_found);
+        if all_found == 0 { Err(Error::RowMissing) } else { Ok(()) }
+    }
+
+    /// Reads the entries' paths and takes their rows out; `each` is told whether a row was there.
+    fn fetch(
+        &mut self,
+        entries: &[Entry],
+        each: &mut EachFound<'_>,
+    ) -> Result<(), Error> {
+        // A leaf is told by reading its path; it is fresh and uniform whatever row it is of.
+        let mut requests: Vec<Fetch> =
+            entries.iter().map(|entry| Fetch { id: entry.id, leaf: entry.leaf }).collect();
+        for request in &mut requests {
+            declassify(&mut request.leaf);
+        }
+        let mut outcome = Ok(());
+        self.raw.fetch(&requests, &mut |at, payload, found| {
+            if outcome.is_ok() {
+                outcome = each(at, payload, found);
+            }
+        })?;
+        outcome
+    }
+
+    /// Serves a user: \[slots, dim\] rows, and which of them are the table's. Padding, lost rows and
+    /// the slots of a refused user get the default row.
+    ///
+    /// # Errors
+    ///
+    /// No open round, no such user, arrays of other sizes.
+    pub fn rows(&mut self, user: usize, rows: &mut [f32], found: &mut [bool]) -> Result<(), Error> {
+        let (slots, dim) = (self.spec.slots, self.spec.dim);
+        let (open, buffer) = Self::serving(&mut self.open, "rows", user)?;
+        length("rows", rows.len(), slots * dim)?;
+        length("found flags", found.len(), slots)?;
+        let clock = Instant::now();
+        let mut payload = Zeroizing::new(vec![0; self.raw.geometry().payload_bytes()]);
+        let positions = &open.positions[user * slots..][..slots];
+        for ((&rank, row), found) in positions.iter().zip(rows.chunks_exact_mut(dim)).zip(found) {
+            buffer.row(rank, &mut payload)?;
+            let lost = Mask::equal(u64::from(rank), u64::from(LOST));
+            for ((number, bytes), default) in
+                row.iter_mut().zip(payload.chunks_exact(4)).zip(&self.default_row)
+            {
+                let read = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+                *number = f32::from_bits(lost.select_u32(default.to_bits(), read));
+            }
+            *found = lost.not().bit() != 0;
+        }
+        open.steps.serve_us += micros(clock);
+        Ok(())
+    }
+
+    /// Takes a user's gradients, \[slots, dim\] (each the row that was served less the row after
+    /// training), with the user's weight n_c. What is given for padding and lost rows is dropped.
+    ///
+    /// # Errors
+    ///
+    /// No open round, no such user, a second upload, numbers that are not finite or too few: then
+    /// nothing of this user has been added, and the other users are not concerned.
+    pub fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), Error> {
+        let (slots, dim) = (self.spec.slots, self.spec.dim);
+        let (open, buffer) = Self::serving(&mut self.open, "add", user)?;
+        if open.added[user] {
+            return Err(Error::Twice { user });
+        }
+        check_gradients(gradients, dim, slots)?;
+        crate::aggregate::check_weights(&vec![weight; slots], slots)?;
+        let clock = Instant::now();
+        let positions = &open.positions[user * slots..][..slots];
+        let mut gradients = Zeroizing::new(gradients.to_vec());
+        let weight = weight.to_bits();
+        let mut weights = Vec::with_capacity(slots);
+        for &rank in positions {
+            let lost = Mask::equal(u64::from(rank), u64::from(LOST));
+            weights.push(f32::from_bits(lost.select_u32(0, weight)));
+        }
+        self.aggregate.pre(&mut gradients, &mut weights)?;
+        for ((&rank, gradient), &weight) in
+            positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights)
+        {
+            buffer.add(rank, gradient, weight)?;
+        }
+        open.added[user] = true;
+        open.steps.add_us += micros(clock);
+        Ok(())
+    }
+
+    /// Updates the rows by what was added, and makes the round durable.
+    ///
+    /// # Errors
+    ///
+    /// No open round. The aggregate's own: the round is still open and may be abandoned. The disk, or
+    /// tampered state: the controller has ended, and the round did not happen unless opening it again
+    /// says so.
+    pub fn commit(&mut self) -> Result<Report, Error> {
+        self.finish(true)
+    }
+
+    /// Ends the round without a trace in the table: rows go back as they were. It takes as long, and
+    /// looks to the disk, as a commit.
+    ///
+    /// # Errors
+    ///
+    /// As [`commit`](Self::commit).
+    pub fn abandon(&mut self) -> Result<Report, Error> {
+        self.finish(false)
+    }
+
+    fn finish(&mut self, update: bool) -> Result<Report, Error> {
+        if self.ended {
+            return Err(Error::Ended);
+        }
+        let Some(open) = self.open.as_mut() else { return Err(idle("commit")) };
+        let clock = Instant::now();
+        let (dim, payload_bytes) = (self.spec.dim, self.raw.geometry().payload_bytes());
+        if let Some(buffer) = open.buffer.take() {
+            let mut drained = Drained {
+                payloads: Zeroizing::new(Vec::with_capacity(open.k * payload_bytes)),
+                sums: Zeroizing::new(Vec::with_capacity(open.k * dim)),
+                weights: Zeroizing::new(Vec::with_capacity(open.k)),
+            };
+            buffer.drain(|row| {
+                drained.payloads.extend_from_slice(row.row);
+                drained.sums.extend_from_slice(row.gradient);
+                drained.weights.push(row.weight);
+            })?;
+            open.drained = Some(drained);
+            open.steps.drain_us = micros(clock);
+        }
+        let Some(drained) = open.drained.as_mut() else { return Err(Error::Ended) };
+        if update {
+            let clock = Instant::now();
+            let round = u32::try_from(self.round + 1).unwrap_or(u32::MAX);
+            let (sums, weights) = (&drained.sums[..], &drained.weights[..]);
+            update_rows(&mut drained.payloads, dim, payload_bytes, |rows, state| {
+                let noise = &mut self.random;
+                self.aggregate.post(&mut Batch { dim, round, rows, state, sums, weights, noise })
+            })?;
+            open.steps.update_us = micros(clock);
+        }
+        let Some(open) = self.open.take() else { return Err(idle("commit")) };
+        let Some(drained) = open.drained else { return Err(Error::Ended) };
+        let mut steps = open.steps;
+        self.ended = true;
+        let round = self.round + u64::from(update);
+        self.put(&open.entries, &drained.payloads, round, &mut steps)?;
+        self.round = round;
+        self.ended = false;
+        self.checkpoint_if_due()?;
+        let disk = self.raw.tree().counters();
+        Ok(Report {
+            round: self.round,
+            users: open.users,
+            users_added: open.added.iter().filter(|&&added| added).count(),
+            requests: open.positions.len(),
+            k: open.k,
+            read_bytes: disk.read_bytes - open.disk.read_bytes,
+            written_bytes: disk.written_bytes - open.disk.written_bytes,
+            journal_bytes: self.journal.counters().written_bytes - open.journal_bytes,
+            steps,
+        })
+    }
+
+    /// Puts rows back into the tree, at their new leaves, durably; `round` rounds are committed then.
+    fn put(
+        &mut self,
+        entries: &[Entry],
+        payloads: &[u8],
+        round: u64,
+        steps: &mut Steps,
+    ) -> Result<(), Error> {
+        let payload_bytes = self.payload_bytes();
+        let before = self.raw.evictions();
+        let times = self.raw.times();
+        self.raw.write(entries.len(), &mut |at, block| {
+            set_head(block, entries[at].id, entries[at].fresh);
+            block[HEAD_BYTES..].copy_from_slice(&payloads[at * payload_bytes..][..payload_bytes]);
+        })?;
+        let now = self.raw.times();
+        steps.evict_us += now.evict_us - times.evict_us;
+        steps.read_us += now.load_us - times.load_us;
+        let clock = Instant::now();
+        self.raw.tree_mut().sync()?;
+        steps.write_us += micros(clock) + now.save_us - times.save_us;
+        let clock = Instant::now();
+        let stride = block_bytes(payload_bytes);
+        let mut bytes = Zeroizing::new(Vec::new());
+        for (chunk, own) in entries.chunks((records::ROWS_BYTES_MAX / stride).max(1)).enumerate() {
+            let first = chunk * (records::ROWS_BYTES_MAX / stride).max(1);
+            bytes.clear();
+            for (at, entry) in own.iter().enumerate() {
+                bytes.extend(entry.id.to_le_bytes());
+                bytes.extend(entry.fresh.to_le_bytes());
+                bytes.extend_from_slice(&payloads[(first + at) * payload_bytes..][..payload_bytes]);
+            }
+            self.journal.append(records::ROWS, round, &bytes)?;
+        }
+        let commit = records::commit_to_bytes(before, self.raw.evictions());
+        self.journal.append(records::COMMIT, round, &commit)?;
+        self.journal.sync()?;
+        self.advance(round)?;
+        self.raw.tree_mut().commit();
+        steps.journal_us += micros(clock);
+        Ok(())
+    }
+
+    /// Gives every row, in order, to `sink` (first row, \[n, dim\] numbers), in rounds of their own
+    /// that read all rows and write them back. LazyDP's noise that is owed is paid, so that what is
+    /// given has the privacy that was promised.
+    ///
+    /// # Errors
+    ///
+    /// A round that is open; as [`commit`](Self::commit); what `sink` says.
+    pub fn export(
+        &mut self,
+        sink: &mut dyn FnMut(u64, &[f32]) -> std::io::Result<()>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), Error> {
+        self.check_idle("export")?;
+        let (dim, payload_bytes) = (self.spec.dim, self.payload_bytes());
+        let rows = self.spec.rows as u32;
+        let round = u32::try_from(self.round).unwrap_or(u32::MAX);
+        let mut steps = Steps::default();
+        for first in (0..rows).step_by(1 << 16) {
+            let ids: Vec<u32> = (first..rows.min(first.saturating_add(1 << 16))).collect();
+            let mut payloads = Zeroizing::new(vec![0; ids.len() * payload_bytes]);
+            self.ended = true;
+            let entries = self.take_positions(&ids, &mut steps)?;
+            self.take_rows(&entries, &mut steps, &mut |at, payload| {
+                payloads[at * payload_bytes..][..payload_bytes].copy_from_slice(payload);
+                Ok(())
+            })?;
+            let zeros = vec![0_f32; ids.len() * dim];
+            let (sums, weights) = (&zeros[..], &zeros[..ids.len()]);
+            let mut published = Vec::new();
+            update_rows(&mut payloads, dim, payload_bytes, |rows, state| {
+                let noise = &mut self.random;
+                let settled = self.aggregate.settle(&mut Batch {
+                    dim,
+                    round,
+                    rows,
+                    state,
+                    sums,
+                    weights,
+                    noise,
+                });
+                published.extend_from_slice(rows);
+                settled
+            })?;
+            self.put(&entries, &payloads, self.round, &mut steps)?;
+            self.ended = false;
+            self.checkpoint_if_due()?;
+            sink(u64::from(first), &published)
+                .map_err(|source| Error::File { path: self.folder.clone(), source })?;
+            progress(u64::from(first) + ids.len() as u64, u64::from(rows));
+        }
+        Ok(())
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.raw.geometry().payload_bytes()
+    }
+
+    fn advance(&mut self, round: u64) -> Result<(), Error> {
+        let evictions = self.raw.evictions();
+        Ok(self.counter.advance(&CounterValue { round, evictions, head: self.journal.head() })?)
+    }
+
+    fn check_idle(&self, call: &'static str) -> Result<(), Error> {
+        if self.ended {
+            return Err(Error::Ended);
+        }
+        match self.open {
+            None => Ok(()),
+            Some(_) => Err(Error::Phase {
+                call,
+                phase: "serving a round",
+                expected: "commit or abandon it first",
+            }),
+        }
+    }
+
+    fn serving<'a>(
+        open: &'a mut Option<Open>,
+        call: &'static str,
+        user: usize,
+    ) -> Result<(Serving<'a>, &'a mut BufferOram), Error> {
+        let Some(Open { users, buffer: Some(buffer), positions, added, steps, .. }) = open else {
+            return Err(idle(call));
+        };
+        if user >= *users {
+            return Err(Error::User { user, users: *users });
+        }
+        Ok((Serving { positions, added, steps }, buffer))
+    }
+}
+
+fn idle(call: &'static str) -> Error {
+    Error::Phase { call, phase: "idle", expected: "begin a round first" }
+}
+
+fn length(what: &'static str, found: usize, expected: usize) -> Result<(), Error> {
+    if found == expected { Ok(()) } else { Err(Error::Length { what, found, expected }) }
+}
+
+fn micros(clock: Instant) -> u64 {
+    u64::try_from(clock.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Parts payloads into rows and state for `update`, and puts them together again.
+fn update_rows<E>(
+    payloads: &mut [u8],
+    dim: usize,
+    payload_bytes: usize,
+    update: impl FnOnce(&mut [f32], &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let row_bytes = 4 * dim;
+    let mut rows = Zeroizing::new(Vec::with_capacity(payloads.len() / payload_bytes * dim));
+    let mut state = Zeroizing::new(Vec::new());
+    for payload in payloads.chunks_exact(payload_bytes) {
+        let numbers = payload[..row_bytes].chunks_exact(4);
+        rows.extend(numbers.map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))));
+        state.extend_from_slice(&payload[row_bytes..]);
+    }
+    update(&mut rows, &mut state)?;
+    let state_bytes = payload_bytes - row_bytes;
+    for (at, payload) in payloads.chunks_exact_mut(payload_bytes).enumerate() {
+        for (bytes, number) in payload[..row_bytes].chunks_exact_mut(4).zip(&rows[at * dim..]) {
+            bytes.copy_from_slice(&number.to_le_bytes());
+        }
+        payload[row_bytes..].copy_from_slice(&state[at * state_bytes..][..state_bytes]);
+    }
+    Ok(())
+}

@@ -1,0 +1,415 @@
+//! Controllers come to be: created from a table, or opened from a folder, whatever state a crash has
+//! left it in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use super::records::{self, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, ROWS};
+use super::spec::Checked;
+use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES};
+use zeroize::Zeroizing;
+
+use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
+use crate::disk::{FaultStore, Faults, FileStore, Store};
+use crate::geometry::{Geometry, eviction_leaf};
+use crate::journal::{CounterValue, Entry as JournalEntry, FileCounter, Journal, Record};
+use crate::position::PositionMap;
+use crate::raw::RawOram;
+use crate::recover::{Entered, recover};
+use crate::seal::Key;
+use crate::tree::{BitSet, Tree, union_of_paths};
+use crate::vtree::Vtree;
+
+const SPEC_FILE: &str = "controller.json";
+const TREE_FILE: &str = "tree";
+const JOURNAL_FILE: &str = "journal";
+/// Records that a crash may leave between a commit's first and the counter's advance.
+const RECORDS_AHEAD_MAX: u64 = 4096;
+
+/// Rows to begin with: fills \[n, dim\] numbers from the row of that index on.
+pub type Rows<'a> = dyn FnMut(u64, &mut [f32]) -> Result<(), Error> + 'a;
+/// Told of the work done and the work there is.
+pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
+
+impl Controller {
+    /// Creates a controller in `folder` (a new one) with its root counter in the file `counter` (a
+    /// new one, on storage that whoever can write to `folder` cannot put back). Each row goes to a
+    /// random leaf, by the writes that a round makes, so that building shows nothing of where.
+    ///
+    /// # Errors
+    ///
+    /// A spec that cannot be, a folder or counter that exists, a row that is not finite, a full disk;
+    /// the folder is then to be removed.
+    pub fn create(
+        folder: &Path,
+        key: &Key,
+        counter: &Path,
+        spec: &ControllerSpec,
+        rows: &mut Rows<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, Error> {
+        Self::create_with(folder, key, counter, spec, rows, progress, &Faults::none())
+    }
+
+    /// [`create`](Self::create), its I/O under `faults`.
+    #[doc(hidden)]
+    pub fn create_with(
+        folder: &Path,
+        key: &Key,
+        counter: &Path,
+        spec: &ControllerSpec,
+        rows: &mut Rows<'_>,
+        progress: &mut Progress<'_>,
+        faults: &Faults,
+    ) -> Result<Self, Error> {
+        let Checked { geometry, aggregate } = spec.check()?;
+        if counter.exists() {
+            return Err(Error::Exists { path: counter.to_owned() });
+        }
+        match fs::create_dir(folder) {
+            Err(source) if source.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::Exists { path: folder.to_owned() });
+            }
+            made => made.map_err(file(folder))?,
+        }
+        let text = serde_json::to_vec_pretty(spec).map_err(|_| Error::Record)?;
+        let spec_path = folder.join(SPEC_FILE);
+        fs::write(&spec_path, &text).map_err(file(&spec_path))?;
+        let store =
+            FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
+        let raw =
+            Self::empty(geometry, spec, key, store, BitSet::new(geometry.buckets()), 0, faults)?;
+        let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
+        let value = CounterValue { round: 0, evictions: 0, head: journal.head() };
+        let counter = FileCounter::create(counter, &key.derive("counter"), &value, faults)?;
+        let mut random = seeded()?;
+        let leaves_mask = geometry.leaves() as u32 - 1;
+        let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
+        let position = PositionMap::build(&leaves, geometry.leaves() as u32, key)?;
+        let mut controller = Self {
+            folder: folder.to_owned(),
+            spec_hash: *blake3::hash(&text).as_bytes(),
+            default_row: vec![0.0; spec.dim],
+            spec: spec.clone(),
+            aggregate,
+            key: key.derive("memories"),
+            raw,
+            position,
+            journal,
+            counter: Box::new(counter),
+            random,
+            round: 0,
+            open: None,
+            ended: false,
+        };
+        controller.fill(&leaves, rows, progress)?;
+        controller.checkpoint()?;
+        Ok(controller)
+    }
+
+    /// Writes all rows for the first time.
+    fn fill(
+        &mut self,
+        leaves: &[u32],
+        rows: &mut Rows<'_>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Error> {
+        let (dim, all) = (self.spec.dim, self.spec.rows);
+        let mut sums = vec![0_f64; dim];
+        let mut batch = Vec::new();
+        let mut first = 0;
+        while first < all {
+            let count = (all - first).min(1 << 16) as usize;
+            batch.clear();
+            batch.resize(count * dim, 0.0);
+            rows(first, &mut batch)?;
+            for (at, row) in batch.chunks_exact(dim).enumerate() {
+                for (column, (sum, &number)) in sums.iter_mut().zip(row).enumerate() {
+                    if !number.is_finite() {
+                        return Err(Error::Row { row: first + at as u64, column });
+                    }
+                    *sum += f64::from(number);
+                }
+            }
+            self.raw.write(count, &mut |at, block| {
+                set_head(block, first as u32 + at as u32, leaves[first as usize + at]);
+                block[HEAD_BYTES..].fill(0);
+                let numbers =
+                    block[HEAD_BYTES..].chunks_exact_mut(4).zip(&batch[at * dim..][..dim]);
+                numbers.for_each(|(bytes, number)| bytes.copy_from_slice(&number.to_le_bytes()));
+            })?;
+            first += count as u64;
+            progress(first, all);
+        }
+        if self.spec.default_row == DefaultRow::Mean {
+            self.default_row = sums.iter().map(|sum| (sum / all as f64) as f32).collect();
+        }
+        Ok(())
+    }
+
+    fn empty(
+        geometry: Geometry,
+        spec: &ControllerSpec,
+        key: &Key,
+        store: FileStore,
+        copies: BitSet,
+        evictions: u64,
+        faults: &Faults,
+    ) -> Result<RawOram, Error> {
+        let tree = Self::tree(geometry, spec, key, store, copies, faults)?;
+        let words = geometry.valid_words();
+        let valid =
+            Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
+        Ok(RawOram::new(tree, valid, evictions, spec.window_bytes_max))
+    }
+
+    fn tree(
+        geometry: Geometry,
+        spec: &ControllerSpec,
+        key: &Key,
+        store: FileStore,
+        copies: BitSet,
+        faults: &Faults,
+    ) -> Result<Tree, Error> {
+        let store: Box<dyn Store> = Box::new(FaultStore::new(store, faults.clone()));
+        Ok(Tree::new(geometry, spec.cached_levels, key.derive("buckets"), store, copies, seeded()?))
+    }
+
+    /// Opens the controller in `folder`, as of its last committed round. A round that a crash cut
+    /// short is ended first, without effect on the table (see [the module](super)).
+    ///
+    /// # Errors
+    ///
+    /// A folder that is no controller, another key, files that were changed or put back to an older
+    /// state, a folder in use by another process.
+    pub fn open(
+        folder: &Path,
+        key: &Key,
+        counter: &Path,
+        progress: &mut Progress<'_>,
+    ) -> Result<Self, Error> {
+        Self::open_with(folder, key, counter, progress, &Faults::none())
+    }
+
+    /// [`open`](Self::open), its I/O under `faults`.
+    #[doc(hidden)]
+    pub fn open_with(
+        folder: &Path,
+        key: &Key,
+        counter: &Path,
+        progress: &mut Progress<'_>,
+        faults: &Faults,
+    ) -> Result<Self, Error> {
+        let spec_path = folder.join(SPEC_FILE);
+        let text = match fs::read(&spec_path) {
+            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::Incomplete { path: folder.to_owned() });
+            }
+            text => text.map_err(file(&spec_path))?,
+        };
+        let changed = || Error::SpecChanged { path: spec_path.clone() };
+        let spec: ControllerSpec = serde_json::from_slice(&text).map_err(|_| changed())?;
+        let Checked { geometry, aggregate } = spec.check()?;
+        let spec_hash = *blake3::hash(&text).as_bytes();
+
+        let mut replay = Replay::default();
+        let mut wrong = None;
+        let journal = Journal::open(
+            &folder.join(JOURNAL_FILE),
+            &key.derive("journal"),
+            faults,
+            &mut |record| {
+                if let Err(error) = replay.take(&record) {
+                    wrong.get_or_insert(error);
+                }
+            },
+        )?;
+        let mut counter = FileCounter::open(counter, &key.derive("counter"), faults)?;
+        let value = crate::journal::RootCounter::read(&mut counter)?;
+        journal.reconcile(&value, RECORDS_AHEAD_MAX)?;
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        let Some(checkpoint) = replay.checkpoint.take() else {
+            return Err(Error::Incomplete { path: folder.to_owned() });
+        };
+        if checkpoint.spec != spec_hash || checkpoint.default_row.len() != spec.dim {
+            return Err(changed());
+        }
+
+        let store = FileStore::open(&folder.join(TREE_FILE), spec.file)?;
+        let flushed = checkpoint.evictions;
+        let copies =
+            BitSet::from_words(checkpoint.copies, geometry.buckets()).ok_or(Error::Record)?;
+        let mut tree = Self::tree(geometry, &spec, key, store, copies, faults)?;
+        let mut evictions = flushed;
+        for &(before, after) in &replay.commits {
+            if before != evictions {
+                return Err(Error::Record);
+            }
+            let leaves: Vec<u32> =
+                (before..after).map(|g| eviction_leaf(g, geometry.levels())).collect();
+            tree.replay(&union_of_paths(&leaves, geometry.levels()));
+            evictions = after;
+        }
+        let mut entered = vec![Entered { evictions: flushed, blocks: checkpoint.stash }];
+        entered.append(&mut replay.entered);
+        let stride = crate::bucket::block_bytes(geometry.payload_bytes());
+        if entered.iter().any(|record| !record.blocks.len().is_multiple_of(stride)) {
+            return Err(Error::Record);
+        }
+        let recovered =
+            recover(&mut tree, (evictions, flushed), entered, &mut seeded()?, progress)?;
+        let words = geometry.valid_words();
+        let valid =
+            Vtree::build(geometry.levels(), words, &key.derive("valid"), |level, index, own| {
+                let at = crate::layout::number(level, index) as usize * words;
+                own.copy_from_slice(&recovered.valid[at..at + words]);
+            })?;
+        let mut raw = RawOram::new(tree, valid, evictions, spec.window_bytes_max);
+        // What was in memory goes in again, the way that everything does.
+        raw.write(recovered.upper.len() / stride, &mut |at, block| {
+            block.copy_from_slice(&recovered.upper[at * stride..][..stride]);
+        })?;
+        let mut controller = Self {
+            folder: folder.to_owned(),
+            spec_hash,
+            default_row: checkpoint.default_row,
+            aggregate,
+            key: key.derive("memories"),
+            raw,
+            position: PositionMap::build(&recovered.leaves, geometry.leaves() as u32, key)?,
+            journal,
+            counter: Box::new(counter),
+            random: seeded()?,
+            round: replay.round.max(replay.checkpoint_round),
+            spec,
+            open: None,
+            ended: false,
+        };
+        if let Some(entries) = replay.intent.take() {
+            controller.end_interrupted(&entries)?;
+        }
+        controller.checkpoint()?;
+        Ok(controller)
+    }
+
+    /// Ends a round that was cut short after it may have read: the same paths again, the rows as they
+    /// are to the leaves that they were to get. A row that was in a cached bucket is on no path now;
+    /// it has got a fresh leaf already.
+    fn end_interrupted(&mut self, entries: &[Entry]) -> Result<(), Error> {
+        let payload_bytes = self.payload_bytes();
+        let mut payloads = Zeroizing::new(vec![0; entries.len() * payload_bytes]);
+        let mut moved = Zeroizing::new(Vec::with_capacity(entries.len()));
+        self.fetch(entries, &mut |at, payload, found| {
+            payloads[at * payload_bytes..][..payload_bytes].copy_from_slice(payload);
+            let entry = entries[at];
+            moved.push(Entry { id: found.select_u32(entry.id, DUMMY), ..entry });
+            Ok(())
+        })?;
+        for entry in moved.iter() {
+            self.position.exchange(entry.id, entry.fresh)?;
+        }
+        self.raw.write(moved.len(), &mut |at, block| {
+            set_head(block, moved[at].id, moved[at].fresh);
+            block[HEAD_BYTES..].copy_from_slice(&payloads[at * payload_bytes..][..payload_bytes]);
+        })?;
+        Ok(())
+    }
+
+    /// Writes the cached levels and starts a new journal, if the journal is long. When that is due
+    /// follows from sizes.
+    pub(super) fn checkpoint_if_due(&mut self) -> Result<(), Error> {
+        let cached_bytes = ((1u64 << self.raw.tree().boundary()) - 1) * 4096;
+        if self.journal.bytes() > JOURNAL_BYTES.max(16 * cached_bytes) {
+            self.checkpoint()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes the cached levels and starts a new journal.
+    pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
+        self.ended = true;
+        let evictions = self.raw.evictions();
+        let stash = self.raw.stash().to_vec();
+        let tree = self.raw.tree_mut();
+        tree.flush(evictions)?;
+        tree.sync()?;
+        tree.commit();
+        let copies = tree.copies().words().to_vec();
+        let default_row = self.default_row.clone();
+        let checkpoint = Checkpoint { spec: self.spec_hash, default_row, evictions, copies, stash };
+        let payload = Zeroizing::new(checkpoint.to_bytes());
+        let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
+        // The counter at the old journal's end: a new one is known by the head that it goes on from.
+        self.advance(self.round)?;
+        self.journal.start_anew(&[entry])?;
+        self.advance(self.round)?;
+        self.ended = false;
+        Ok(())
+    }
+
+    /// Ends it in order, so that opening it is quick. Dropping it does as well, but for the time that
+    /// opening takes.
+    ///
+    /// # Errors
+    ///
+    /// A round that is open; the disk.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.check_idle("close")?;
+        self.checkpoint()
+    }
+}
+
+/// What the journal tells.
+#[derive(Default)]
+struct Replay {
+    checkpoint: Option<Checkpoint>,
+    checkpoint_round: u64,
+    round: u64,
+    intent: Option<Vec<Entry>>,
+    waiting: Vec<u8>,
+    entered: Vec<Entered>,
+    commits: Vec<(u64, u64)>,
+}
+
+impl Replay {
+    fn take(&mut self, record: &Record) -> Result<(), Error> {
+        match record.kind {
+            CHECKPOINT => {
+                self.checkpoint = Some(Checkpoint::from_bytes(&record.payload)?);
+                self.checkpoint_round = record.round;
+            }
+            INTENT => {
+                self.intent = Some(records::intent_from_bytes(&record.payload)?);
+                self.waiting.clear();
+            }
+            ROWS => self.waiting.extend_from_slice(&record.payload),
+            COMMIT => {
+                let (before, after) = records::commit_from_bytes(&record.payload)?;
+                self.commits.push((before, after));
+                let blocks = std::mem::take(&mut self.waiting);
+                self.entered.push(Entered { evictions: before, blocks });
+                self.intent = None;
+                self.round = record.round;
+            }
+            _ => return Err(Error::Record),
+        }
+        Ok(())
+    }
+}
+
+fn seeded() -> Result<ChaCha20Rng, Error> {
+    let mut seed = Zeroizing::new([0; 32]);
+    hushtable_prg::fill_random(&mut seed[..])?;
+    Ok(ChaCha20Rng::from_seed(*seed))
+}
+
+fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path: PathBuf = path.to_owned();
+    move |source| Error::File { path, source }
+}

@@ -1,0 +1,106 @@
+//! The journal's records: what they are and how their bytes lie.
+
+use zeroize::Zeroize;
+
+use super::Error;
+
+/// The state at a moment when the cached levels were written to disk.
+pub const CHECKPOINT: u32 = 1;
+/// A round is about to read: which rows, from which leaves, to which new ones.
+pub const INTENT: u32 = 2;
+/// Some of the rows that a round writes.
+pub const ROWS: u32 = 3;
+/// The round of the rows before is in force.
+pub const COMMIT: u32 = 4;
+
+/// The most bytes of rows in a record.
+pub const ROWS_BYTES_MAX: usize = 64 << 20;
+
+pub struct Checkpoint {
+    /// BLAKE3 of the spec.
+    pub spec: [u8; 32],
+    /// What is served for a lost row.
+    pub default_row: Vec<f32>,
+    pub evictions: u64,
+    pub copies: Vec<u64>,
+    pub stash: Vec<u8>,
+}
+
+impl Checkpoint {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.spec.to_vec();
+        bytes.extend((self.default_row.len() as u64).to_le_bytes());
+        bytes.extend(self.default_row.iter().flat_map(|number| number.to_le_bytes()));
+        bytes.extend(self.evictions.to_le_bytes());
+        bytes.extend((self.copies.len() as u64).to_le_bytes());
+        bytes.extend(self.copies.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(&self.stash);
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let mut from = Reader(bytes);
+        let spec = from.take(32)?.try_into().map_err(|_| Error::Record)?;
+        let dim = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
+        let numbers = from.take(dim.checked_mul(4).ok_or(Error::Record)?)?.chunks_exact(4);
+        let default_row =
+            numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
+        let evictions = from.u64()?;
+        let count = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
+        let words = from.take(count.checked_mul(8).ok_or(Error::Record)?)?;
+        let copies =
+            words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        Ok(Self { spec, default_row, evictions, copies: copies.collect(), stash: from.0.to_vec() })
+    }
+}
+
+/// A row that a round takes out.
+#[derive(Clone, Copy, Default, Zeroize)]
+pub struct Entry {
+    /// The row or a dummy: secret.
+    pub id: u32,
+    /// The leaf whose path is read: public once it is.
+    pub leaf: u32,
+    /// Where it goes next: secret.
+    pub fresh: u32,
+}
+
+pub fn intent_to_bytes(entries: &[Entry]) -> Vec<u8> {
+    entries.iter().flat_map(|e| [e.id, e.leaf, e.fresh]).flat_map(u32::to_le_bytes).collect()
+}
+
+pub fn intent_from_bytes(bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+    if !bytes.len().is_multiple_of(12) {
+        return Err(Error::Record);
+    }
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+    let entry = |b: &[u8]| Entry { id: word(&b[..4]), leaf: word(&b[4..8]), fresh: word(&b[8..]) };
+    Ok(bytes.chunks_exact(12).map(entry).collect())
+}
+
+/// The evictions before and after a round.
+pub fn commit_to_bytes(before: u64, after: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&before.to_le_bytes());
+    bytes[8..].copy_from_slice(&after.to_le_bytes());
+    bytes
+}
+
+pub fn commit_from_bytes(bytes: &[u8]) -> Result<(u64, u64), Error> {
+    let mut from = Reader(bytes);
+    let (before, after) = (from.u64()?, from.u64()?);
+    if before <= after && from.0.is_empty() { Ok((before, after)) } else { Err(Error::Record) }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Error> {
+        let (taken, rest) = self.0.split_at_checked(bytes).ok_or(Error::Record)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+    fn u64(&mut self) -> Result<u64, Error> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+    }
+}

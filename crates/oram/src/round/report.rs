@@ -1,0 +1,93 @@
+//! What a round says of itself: sizes and times, nothing of a user.
+
+use serde::Serialize;
+
+/// A round that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RoundStart {
+    /// Its number, from 1.
+    pub round: u64,
+    /// Its users.
+    pub users: usize,
+    /// K: request slots.
+    pub requests: usize,
+    /// k: rows read from the main memory.
+    pub k: usize,
+    /// Users who asked for what is no row, and whose slots were taken as padding.
+    pub refused: Vec<usize>,
+}
+
+/// Microseconds of each step of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Steps {
+    /// The union of the requests.
+    pub union_us: u64,
+    /// Drawing k, and choosing what is kept.
+    pub sample_us: u64,
+    /// The position map.
+    pub position_us: u64,
+    /// Journal and root counter.
+    pub journal_us: u64,
+    /// Reading and opening buckets, those of evictions too.
+    pub read_us: u64,
+    /// Finding blocks in paths and stash.
+    pub find_us: u64,
+    /// Filling the buffer.
+    pub buffer_us: u64,
+    /// Serving users.
+    pub serve_us: u64,
+    /// Adding gradients.
+    pub add_us: u64,
+    /// Emptying the buffer.
+    pub drain_us: u64,
+    /// The aggregate.
+    pub update_us: u64,
+    /// Evictions.
+    pub evict_us: u64,
+    /// Sealing, writing and syncing buckets.
+    pub write_us: u64,
+}
+
+impl Steps {
+    /// Name and microseconds of each, in order.
+    pub fn named(&self) -> [(&'static str, u64); 13] {
+        [
+            ("union", self.union_us),
+            ("sample", self.sample_us),
+            ("position", self.position_us),
+            ("journal", self.journal_us),
+            ("read", self.read_us),
+            ("find", self.find_us),
+            ("buffer", self.buffer_us),
+            ("serve", self.serve_us),
+            ("add", self.add_us),
+            ("drain", self.drain_us),
+            ("update", self.update_us),
+            ("evict", self.evict_us),
+            ("write", self.write_us),
+        ]
+    }
+}
+
+/// A round that was committed, or abandoned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Rounds committed, with this one if it was.
+    pub round: u64,
+    /// Its users.
+    pub users: usize,
+    /// Users who uploaded.
+    pub users_added: usize,
+    /// K: request slots.
+    pub requests: usize,
+    /// k: rows read and written.
+    pub k: usize,
+    /// Bytes read from the tree's file.
+    pub read_bytes: u64,
+    /// Bytes written to the tree's file, with a checkpoint's if one was due.
+    pub written_bytes: u64,
+    /// Bytes written to the journal.
+    pub journal_bytes: u64,
+    /// Where the time went.
+    pub steps: Steps,
+}

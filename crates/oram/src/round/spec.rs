@@ -1,0 +1,138 @@
+//! What a controller is asked to be, as a file says it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::aggregate::{Aggregate, AggregateSpec};
+use crate::disk::FileSpec;
+use crate::fdp::{FdpSpec, Mechanism};
+use crate::geometry::{Geometry, GeometrySpec};
+use crate::union::{Loss, SLOTS_COUNT_MAX};
+
+use super::Error;
+
+/// What a user gets for a row that was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DefaultRow {
+    /// Zeros. What a user adds to it is dropped.
+    #[default]
+    Zero,
+    /// The mean of the table's rows when it was created.
+    Mean,
+}
+
+/// A controller: its table, its rounds, its privacy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerSpec {
+    /// The table's name.
+    pub name: String,
+    /// Rows, 1 to 2^31.
+    pub rows: u64,
+    /// Numbers (`f32`) in a row.
+    pub dim: usize,
+    /// The most users of a round.
+    pub users_max: usize,
+    /// Request slots of a user; users with fewer values pad.
+    pub slots: usize,
+    /// How many rows are read.
+    #[serde(default)]
+    pub fdp: FdpSpec,
+    /// Which rows are lost when fewer are read than were asked for.
+    #[serde(default)]
+    pub loss: Loss,
+    /// What is served instead.
+    #[serde(default)]
+    pub default_row: DefaultRow,
+    /// What becomes of gradients.
+    pub aggregate: AggregateSpec,
+    /// Levels of the tree in memory; 14 are 64 MB.
+    #[serde(default = "cached_levels")]
+    pub cached_levels: u32,
+    /// Bytes of memory for the paths of a round; a longer round reads some buckets twice.
+    #[serde(default = "window_bytes_max")]
+    pub window_bytes_max: u64,
+    /// -log2 of the probability that an eviction overfills the stash.
+    #[serde(default = "overflow_bits")]
+    pub overflow_bits: u32,
+    /// How the file is read and written.
+    #[serde(default, skip)]
+    pub file: FileSpec,
+}
+
+fn cached_levels() -> u32 {
+    14
+}
+fn window_bytes_max() -> u64 {
+    1 << 30
+}
+fn overflow_bits() -> u32 {
+    80
+}
+
+impl ControllerSpec {
+    /// Rounds of up to `users_max` users with `slots` values each, at ε = 1 by FedAvg.
+    pub fn new(name: &str, (rows, dim): (u64, usize), (users_max, slots): (usize, usize)) -> Self {
+        Self {
+            name: name.to_owned(),
+            rows,
+            dim,
+            users_max,
+            slots,
+            fdp: FdpSpec::default(),
+            loss: Loss::default(),
+            default_row: DefaultRow::default(),
+            aggregate: AggregateSpec::FedAvg { learning_rate: 1.0 },
+            cached_levels: cached_levels(),
+            window_bytes_max: window_bytes_max(),
+            overflow_bits: overflow_bits(),
+            file: FileSpec::default(),
+        }
+    }
+
+    /// The tree that it takes.
+    ///
+    /// # Errors
+    ///
+    /// What [`Controller::create`](super::Controller::create) would refuse.
+    pub fn geometry(&self) -> Result<Geometry, Error> {
+        Ok(self.check()?.geometry)
+    }
+
+    pub(super) fn check(&self) -> Result<Checked, Error> {
+        let spec = |field, expected| Err(Error::Spec { field, expected });
+        if self.name.is_empty() || self.name.len() > 255 {
+            return spec("name", "1 to 255 bytes");
+        }
+        if self.dim == 0 || self.dim > 1000 {
+            return spec("dim", "1 to 1000 numbers");
+        }
+        let requests =
+            self.users_max.checked_mul(self.slots).filter(|&r| r > 0 && r <= SLOTS_COUNT_MAX);
+        let Some(requests) = requests else {
+            return spec("users_max and slots", "a product of 1 to 2^21 requests a round");
+        };
+        if self.overflow_bits < 20 || self.overflow_bits > 256 {
+            return spec("overflow_bits", "20 to 256");
+        }
+        if self.cached_levels > 20 {
+            return spec("cached_levels", "0 to 20 (4 GiB)");
+        }
+        let aggregate = self.aggregate.build()?;
+        // Made again for each round's K; this one is for the error.
+        let _ = Mechanism::new(&self.fdp, requests as u64)?;
+        let payload_bytes = 4 * self.dim + aggregate.state_bytes(self.dim);
+        let geometry = Geometry::new(&GeometrySpec {
+            overflow_bits: self.overflow_bits,
+            ..GeometrySpec::on_disk(self.rows, payload_bytes)
+        })?;
+        Ok(Checked { geometry, aggregate })
+    }
+}
+
+/// What a spec means.
+pub(super) struct Checked {
+    pub(super) geometry: Geometry,
+    pub(super) aggregate: Box<dyn Aggregate>,
+}

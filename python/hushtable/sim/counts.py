@@ -1,0 +1,128 @@
+"""Bytes that a round reads from and writes to the SSD, counted from the tree.
+
+A round of K requests fetches k rows (k = K for Path ORAM+), then puts k back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import ConfigError
+from .geometry import BUCKET_BYTES, LOAD_MAX, Tree, path_tree, raw_tree
+
+__all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes", "evicted_nodes"]
+
+#: Levels that hushtable keeps in memory by default: 16 MB.
+CACHED_LEVELS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages that a round moves, in the mean; 4,096 B each."""
+
+    read: float
+    written: float
+
+    @property
+    def read_bytes(self) -> float:
+        """Bytes read."""
+        return self.read * BUCKET_BYTES
+
+    @property
+    def written_bytes(self) -> float:
+        """Bytes written."""
+        return self.written * BUCKET_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """How the main ORAM is kept, and which pages it moves.
+
+    Attributes:
+        name: for people.
+        oram: ``raw`` or ``path``.
+        is_ours: hushtable's tree and mechanism, else the published ones.
+        union_reads: a page on several of a round's paths is read once.
+        coalesce: a page on several of a round's eviction paths is read and written once.
+        cached_levels: levels from the root that are in memory, and neither read nor written.
+        copies: of each page in the file. hushtable writes two in turns, so that what the last
+            committed round wrote is never overwritten; only one of them is written a round.
+    """
+
+    name: str
+    oram: str
+    is_ours: bool = False
+    union_reads: bool = False
+    coalesce: bool = False
+    cached_levels: int = 0
+    copies: int = 1
+
+    def tree(self, rows: int, row_bytes: int) -> Tree:
+        """The tree of a table."""
+        if self.oram == "path":
+            return path_tree(rows, row_bytes)
+        return raw_tree(rows, row_bytes, load_max=None if self.is_ours else LOAD_MAX)
+
+    def file_bytes(self, tree: Tree) -> int:
+        """Bytes on the SSD."""
+        # What is in memory has its place in the file too, for when the service ends.
+        return self.copies * tree.pages * BUCKET_BYTES
+
+    def pages(self, tree: Tree, requests: float, k: float) -> Pages:
+        """Pages that a round of ``requests`` that fetches ``k`` rows moves.
+
+        Path ORAM+ reads and writes a path for each request when it fetches and again when it puts
+        back: 2 · pages · 4,096 B a request, whatever k. The RAW ORAM reads a path for each of k
+        rows, and reads and writes one for every A rows put back: L · 4,096 / A B written a row.
+        """
+        if not 0 < k <= requests:
+            raise ConfigError(f"k is {k:g}, but must be 1 to the {requests:g} requests")
+        if tree.oram == "path":
+            moved = 2.0 * requests * tree.path_pages
+            return Pages(moved, moved)
+        # Leaves stay on the SSD.
+        cached = min(self.cached_levels, tree.levels - 1)
+        below = range(cached, tree.levels)
+        evictions = k / tree.period
+        fetched = (
+            sum(distinct_nodes(level, k) for level in below)
+            if self.union_reads
+            else k * (tree.levels - cached)
+        )
+        evicted = (
+            sum(evicted_nodes(level, evictions) for level in below)
+            if self.coalesce
+            else evictions * (tree.levels - cached)
+        )
+        return Pages(fetched + evicted, evicted)
+
+
+def distinct_nodes(level: int, paths: float) -> float:
+    """Nodes of a level that ``paths`` independent, uniformly random paths pass, in the mean:
+    2^l (1 - (1 - 2^-l)^paths)."""
+    nodes = 2.0**level
+    if level == 0:
+        return min(1.0, paths)
+    return -nodes * math.expm1(paths * math.log1p(-1 / nodes))
+
+
+def evicted_nodes(level: int, evictions: float) -> float:
+    """Nodes of a level that as many evictions in a row pass: in the reverse-lexicographic order,
+    2^l consecutive ones pass each node of level l once."""
+    return min(2.0**level, evictions)
+
+
+PATH_PLUS = Design("Path ORAM+", "path")
+FEDORA = Design("FEDORA", "raw")
+HUSHTABLE = Design(
+    "hushtable",
+    "raw",
+    is_ours=True,
+    union_reads=True,
+    coalesce=True,
+    cached_levels=CACHED_LEVELS,
+    copies=2,
+)
+#: The published baseline, the published system, and ours.
+DESIGNS = (PATH_PLUS, FEDORA, HUSHTABLE)
