@@ -51,7 +51,7 @@ fn main() -> Outcome {
     for bytes in [512, 4096] {
         let mut text = vec![0; bytes];
         let mut tag = [0; 16];
-        let us = time(20_000, |i| {
+        let us = time(400_000, |i| {
             let mut nonce = [0; 32];
             nonce[..4].copy_from_slice(&i.to_le_bytes());
             tag = key.seal_in_place(&nonce, b"", &mut text);
@@ -60,8 +60,8 @@ fn main() -> Outcome {
         report("seal", &format!("{bytes} bytes"), us, "us");
         let sealed = text.clone();
         let mut nonce = [0; 32];
-        nonce[..4].copy_from_slice(&19_999u32.to_le_bytes());
-        let us = time(20_000, |_| {
+        nonce[..4].copy_from_slice(&399_999u32.to_le_bytes());
+        let us = time(400_000, |_| {
             text.copy_from_slice(&sealed);
             Ok(key.open_in_place(&nonce, b"", &mut text, &tag)?)
         })?;
@@ -96,14 +96,14 @@ fn main() -> Outcome {
     }
 
     let positions: Vec<u32> = (0..entries as u32).map(|i| spread(i) >> 15).collect();
-    for pack_bits in [4, 5, 6] {
+    for (pack_bits, scanned) in [(4, 4_000), (4, 40_000), (5, 10_000), (6, 4_000)] {
         let start = seconds(clock);
-        let mut map = PositionMap::build_packed(&positions, 1 << 17, &key, pack_bits, 10_000)?;
-        let params = format!("{entries} entries, {} a block", 1 << pack_bits);
+        let mut map = PositionMap::build_packed(&positions, 1 << 17, &key, pack_bits, scanned)?;
+        let params = format!("{entries} entries, {} a block, {scanned} scanned", 1 << pack_bits);
         report("position build", &params, seconds(clock) - start, "s");
         report("position memory", &params, map.memory_bytes() as f64 / 1e6, "MB");
         let us = time(50_000, |i| {
-            let id = (u64::from(spread(i)) * entries as u64 >> 32) as u32;
+            let id = ((u64::from(spread(i)) * entries as u64) >> 32) as u32;
             map.exchange(id, spread(!i) >> 15)?;
             Ok(())
         })?;

@@ -3,6 +3,7 @@
 //! A block is the row, the sum of its gradients, the sum of their weights, and how many they were. Rows are
 //! addressed by their rank in the round's union; capacity is declared, so it cannot overflow.
 
+use hushtable_prg::valgrind;
 use zeroize::Zeroizing;
 
 use crate::memory::{DUMMY, Leaves, MemoryError, MemoryOram, zeros};
@@ -128,7 +129,9 @@ impl BufferOram {
         let there = Mask::less(rank.into(), self.inserted.into());
         let rank = there.select_u32(rank, DUMMY);
         let fresh = self.random.draw(self.memory.leaves());
-        let old = self.positions.exchange(rank, fresh)?;
+        let mut old = self.positions.exchange(rank, fresh)?;
+        // Uniform, and shown this once: the row has another leaf from now on.
+        valgrind::declassify(&mut old);
         self.memory.access(rank, old, fresh, change)
     }
 
@@ -141,7 +144,7 @@ impl BufferOram {
         let (row_bytes, stride) = (self.row_bytes, self.block.len());
         let inserted = self.inserted;
         let mut sums = Zeroizing::new(zeros::<f32>(self.dim + 1)?);
-        let (_, payload) = self.memory.into_blocks()?;
+        let payload = self.memory.into_blocks()?.payload;
         for (rank, block) in (0..inserted).zip(payload.chunks_exact(stride)) {
             let (row, words) = block.split_at(row_bytes);
             let words = words.as_chunks::<4>().0;

@@ -5,6 +5,7 @@
 //! next map, and so on to one small enough to be scanned. An exchange reads one path in each memory, and
 //! each path's leaf was drawn when the block was touched last: uniform, and independent of the ids.
 
+use hushtable_prg::valgrind;
 use zeroize::Zeroizing;
 
 use crate::memory::{DUMMY, Leaves, MemoryError, MemoryOram, zeros};
@@ -135,7 +136,9 @@ impl PositionMap {
             let block = real.select_u32(((u64::from(id)) >> shift) as u32, DUMMY);
             // A dummy's path is read by a leaf of its own.
             let stray = self.random.draw(memory.leaves());
-            let path = real.select_u32(old, stray);
+            let mut path = real.select_u32(old, stray);
+            // Uniform, and shown this once: the block has another leaf from now on.
+            valgrind::declassify(&mut path);
             let bits = pack_bits(memory);
             shift -= bits;
             let within = ((u64::from(id)) >> shift) as u32 & ((1 << bits) - 1);

@@ -11,6 +11,7 @@
 //! fifty times slower.
 
 mod blocks;
+mod memory;
 mod planted;
 mod secret;
 mod union;
@@ -27,6 +28,9 @@ const CASES: &[(&str, fn())] = &[
     ("union", union::unites),
     ("keep", union::keeps),
     ("scan", union::scans),
+    ("memory", memory::accesses),
+    ("position", memory::exchanges),
+    ("buffer", memory::buffers),
 ];
 
 /// Cases that must be caught: else the method, or the build, is broken.
