@@ -352,18 +352,19 @@ mod tests {
     fn too_many_for_the_stash_is_an_error() {
         let geometry = Geometry::new(&GeometrySpec::on_disk(1000, 400)).unwrap();
         let stride = block_bytes(geometry.payload_bytes());
-        let mut eviction = Eviction::new(&geometry, 0);
+        let (slots, stash) = (geometry.slots(), (20, 40));
+        let mut eviction =
+            Eviction::of(geometry.levels(), slots, 0, stash, geometry.payload_bytes());
         let mut next = 0;
         for level in 0..geometry.levels() as usize {
             clear(eviction.bucket_mut(level), stride);
         }
         // Every block of another half of the tree than the path: only the root takes Z of them.
+        assert!(slots < 15);
         for block in eviction.stash_mut().chunks_exact_mut(stride) {
             set_head(block, next, geometry.leaves() as u32 - 1);
             next += 1;
         }
-        let fits = geometry.stash_capacity() <= geometry.slots() + geometry.stash_bound();
-        assert_eq!(eviction.run(0).is_ok(), fits);
-        assert!(!fits);
+        assert_eq!(eviction.run(0), Err(StashOverflow { bound: 20 }));
     }
 }

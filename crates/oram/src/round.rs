@@ -255,12 +255,38 @@ impl Controller {
         Ok(entries)
     }
 
-    /// Takes rows out of the tree.
+    /// Takes rows out of the tree; all of them must be there.
     fn take_rows(
         &mut self,
         entries: &[Entry],
         steps: &mut Steps,
         each: &mut dyn FnMut(usize, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let before = self.raw.times();
+        let mut all_found = Mask::YES;
+        let mut buffer_us = 0;
+        self.fetch(entries, &mut |at, payload, found| {
+            let dummy = Mask::equal(u64::from(entries[at].id), u64::from(DUMMY));
+            all_found = all_found.and(found.or(dummy));
+            let clock = Instant::now();
+            let outcome = each(at, payload);
+            buffer_us += micros(clock);
+            outcome
+        })?;
+        let times = self.raw.times();
+        steps.read_us += times.load_us - before.load_us;
+        steps.find_us += (times.find_us - before.find_us).saturating_sub(buffer_us);
+        steps.buffer_us += buffer_us;
+        let mut all_found = all_found.bit();
+        declassify(&mut all_found);
+        if all_found == 0 { Err(Error::RowMissing) } else { Ok(()) }
+    }
+
+    /// Reads the entries' paths and takes their rows out; `each` is told whether a row was there.
+    fn fetch(
+        &mut self,
+        entries: &[Entry],
+        each: &mut dyn FnMut(usize, &[u8], Mask) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // A leaf is told by reading its path; it is fresh and uniform whatever row it is of.
         let mut requests: Vec<Fetch> =
@@ -268,27 +294,13 @@ impl Controller {
         for request in &mut requests {
             declassify(&mut request.leaf);
         }
-        let before = self.raw.times();
-        let mut all_found = Mask::YES;
         let mut outcome = Ok(());
-        let mut buffer_us = 0;
         self.raw.fetch(&requests, &mut |at, payload, found| {
-            let dummy = Mask::equal(u64::from(entries[at].id), u64::from(DUMMY));
-            all_found = all_found.and(found.or(dummy));
-            let clock = Instant::now();
             if outcome.is_ok() {
-                outcome = each(at, payload);
+                outcome = each(at, payload, found);
             }
-            buffer_us += micros(clock);
         })?;
-        outcome?;
-        let times = self.raw.times();
-        steps.read_us += times.load_us - before.load_us;
-        steps.find_us += times.find_us - before.find_us - buffer_us;
-        steps.buffer_us += buffer_us;
-        let mut all_found = all_found.bit();
-        declassify(&mut all_found);
-        if all_found == 0 { Err(Error::RowMissing) } else { Ok(()) }
+        outcome
     }
 
     /// Serves a user: \[slots, dim\] rows, and which of them are the table's. Padding, lost rows and

@@ -1,5 +1,6 @@
 //! The shape of a tree in memory, and which one is the fastest.
 
+use crate::geometry::stash_bound;
 use crate::memory::MemoryError;
 
 /// The most blocks of a memory.
@@ -7,10 +8,10 @@ pub const CAPACITY_MAX: usize = 1 << 27;
 /// The most bytes of a block.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 16;
 /// -log2 of the probability that the stash is over its bound after one eviction.
-const OVERFLOW_BITS: f64 = 80.0;
+const OVERFLOW_BITS: u32 = 80;
 
 /// The shape of a tree in memory: one that the bound of [`geometry`](crate::geometry) on the stash
-/// holds for, with `capacity ≤ A · (leaves - 1/2)`.
+/// holds for, whatever is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The most blocks.
@@ -27,24 +28,19 @@ pub struct Shape {
     pub(super) stash: usize,
 }
 
-/// -ln of the ratio of the geometric series that bounds the stash (Ring ORAM, lemma 3).
-fn margin(slots: usize, period: usize) -> f64 {
-    let (z, a) = (slots as f64, period as f64 / 2.0);
-    z * (z / a).ln() + a - z - 4f64.ln()
-}
-
 impl Shape {
     /// The shape whose accesses are estimated to be the fastest.
     pub(super) fn fastest(capacity: usize, payload_bytes: usize) -> Result<Self, MemoryError> {
         let mut best: Option<(f64, Self)> = None;
-        for slots in 4..=32 {
-            for period in slots / 2..2 * slots {
-                if margin(slots, period) > 0.0 {
-                    let shape = Self::of(capacity, payload_bytes, slots, period)?;
-                    let cost = shape.access_ns();
-                    if best.is_none_or(|(least, _)| cost < least) {
-                        best = Some((cost, shape));
-                    }
+        for slots in [4, 5, 6, 8, 10, 12, 16, 20, 24, 32] {
+            for period in (slots / 2..2 * slots).step_by(1 + slots / 12) {
+                let shape = match Self::of(capacity, payload_bytes, slots, period) {
+                    Err(MemoryError::Eviction { .. }) => continue,
+                    shape => shape?,
+                };
+                let cost = shape.access_ns();
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, shape));
                 }
             }
         }
@@ -70,20 +66,21 @@ impl Shape {
         if !(1..=PAYLOAD_BYTES_MAX).contains(&payload_bytes) {
             return Err(MemoryError::PayloadBytes { payload_bytes });
         }
-        let q = margin(slots, period);
-        if !(1..=64).contains(&slots) || !(1..2 * slots).contains(&period) || q <= 0.0 {
+        if !(1..=64).contains(&slots) || !(1..2 * slots).contains(&period) {
             return Err(MemoryError::Eviction { slots, period });
         }
-        let mut leaves = 2;
-        while 2 * capacity > period * (2 * leaves - 1) {
-            leaves *= 2;
-        }
-        let tail = ((-q).exp() / -(-q).exp_m1()).log2();
-        let per_block = (2.0 * slots as f64 / period as f64).log2();
-        let stash = ((OVERFLOW_BITS + tail) / per_block).ceil().max(1.0) as usize;
+        // The smallest tree with a stash that is worth its scans, or else one twice as large.
+        let fewest = (2..).find(|&levels| ((1 << levels) - 1) * slots > capacity).unwrap_or(2);
+        let bound = |levels: u32| {
+            let bound = stash_bound(levels, (slots, period), capacity as u64, OVERFLOW_BITS)?;
+            (bound <= 64 + 10 * slots).then_some((levels, bound))
+        };
+        let Some((levels, stash)) = (fewest..fewest + 4).find_map(bound) else {
+            return Err(MemoryError::Eviction { slots, period });
+        };
         // No more blocks than there are can be in the stash.
         let stash = stash.min(capacity);
-        Ok(Self { capacity, payload_bytes, slots, period, levels: leaves.ilog2() + 1, stash })
+        Ok(Self { capacity, payload_bytes, slots, period, levels, stash })
     }
 
     /// The most blocks.

@@ -9,8 +9,10 @@ use rand_chacha::ChaCha20Rng;
 
 use super::records::{self, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, ROWS};
 use super::spec::Checked;
-use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
-use crate::bucket::{HEAD_BYTES, set_head};
+use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES};
+use zeroize::Zeroizing;
+
+use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
 use crate::disk::{FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::journal::{CounterValue, Entry as JournalEntry, FileCounter, Journal, Record};
@@ -296,19 +298,23 @@ impl Controller {
     }
 
     /// Ends a round that was cut short after it may have read: the same paths again, the rows as they
-    /// are to the leaves that they were to get.
+    /// are to the leaves that they were to get. A row that was in a cached bucket is on no path now;
+    /// it has got a fresh leaf already.
     fn end_interrupted(&mut self, entries: &[Entry]) -> Result<(), Error> {
         let payload_bytes = self.payload_bytes();
-        for entry in entries {
-            self.position.exchange(entry.id, entry.fresh)?;
-        }
-        let mut payloads = zeroize::Zeroizing::new(vec![0; entries.len() * payload_bytes]);
-        self.take_rows(entries, &mut Steps::default(), &mut |at, payload| {
+        let mut payloads = Zeroizing::new(vec![0; entries.len() * payload_bytes]);
+        let mut moved = Zeroizing::new(Vec::with_capacity(entries.len()));
+        self.fetch(entries, &mut |at, payload, found| {
             payloads[at * payload_bytes..][..payload_bytes].copy_from_slice(payload);
+            let entry = entries[at];
+            moved.push(Entry { id: found.select_u32(entry.id, DUMMY), ..entry });
             Ok(())
         })?;
-        self.raw.write(entries.len(), &mut |at, block| {
-            set_head(block, entries[at].id, entries[at].fresh);
+        for entry in moved.iter() {
+            self.position.exchange(entry.id, entry.fresh)?;
+        }
+        self.raw.write(moved.len(), &mut |at, block| {
+            set_head(block, moved[at].id, moved[at].fresh);
             block[HEAD_BYTES..].copy_from_slice(&payloads[at * payload_bytes..][..payload_bytes]);
         })?;
         Ok(())
@@ -337,7 +343,7 @@ impl Controller {
         let copies = tree.copies().words().to_vec();
         let default_row = self.default_row.clone();
         let checkpoint = Checkpoint { spec: self.spec_hash, default_row, evictions, copies, stash };
-        let payload = zeroize::Zeroizing::new(checkpoint.to_bytes());
+        let payload = Zeroizing::new(checkpoint.to_bytes());
         let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
         // The counter at the old journal's end: a new one is known by the head that it goes on from.
         self.advance(self.round)?;
@@ -398,7 +404,7 @@ impl Replay {
 }
 
 fn seeded() -> Result<ChaCha20Rng, Error> {
-    let mut seed = zeroize::Zeroizing::new([0; 32]);
+    let mut seed = Zeroizing::new([0; 32]);
     hushtable_prg::fill_random(&mut seed[..])?;
     Ok(ChaCha20Rng::from_seed(*seed))
 }
