@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "ConfigError",
+    "ControllerError",
     "DamagedTable",
     "Error",
     "IdOutOfRange",
@@ -16,8 +17,12 @@ __all__ = [
     "LayoutError",
     "LayoutMismatch",
     "NoLayout",
+    "OperatorOnly",
     "PreparedError",
     "ProtocolError",
+    "RoundError",
+    "RoundOver",
+    "RoundPending",
     "ServerBusy",
     "ServerError",
     "ServerTimeout",
@@ -175,3 +180,35 @@ class ServerBusy(ServerError):
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class OperatorOnly(ServerError, PermissionError):
+    """A call of a training server that is its operator's, without the operator's token."""
+
+
+class ControllerError(Error):
+    """A controller that cannot be opened or go on: a missing or changed file, a full disk."""
+
+
+class RoundError(Error, ValueError):
+    """A call or message that does not fit the round.
+
+    Its order, a shape, a user, an id, a message that does not open. The round goes on.
+    """
+
+
+class RoundOver(RoundError):
+    """A call of a round that has ended.
+
+    Attributes:
+        outcome: ``committed``, ``abandoned``, ``deserted`` (too few users came in time) or
+            ``failed``.
+    """
+
+    def __init__(self, message: str, *, outcome: str = "") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class RoundPending(Error, TimeoutError):
+    """A round that still waits for its users: the same call may be made again."""

@@ -200,18 +200,27 @@ def serve(
         scheme=scheme,
         onion=None if server.onion is None else OnionInfo(*server.onion),
     )
+    run_until_stopped(server, None if on_ready is None else lambda: on_ready(serving), on_prepared)
+
+
+def run_until_stopped(
+    server: _native.Server,
+    on_ready: Callable[[], None] | None,
+    on_progress: Progress | None,
+) -> None:
+    """Waits for a server's end, which signals and the parent's end bring about."""
     parent = os.environ.get(_PARENT)
     with _stopped_by_signals(server):
         while True:
             if parent is not None and str(os.getppid()) != parent:
                 server.stop()
             news = server.wait(_SIGNALS_EVERY_SECONDS)
-            if on_prepared is not None and server.prepared[1] > 0 and news is None:
-                on_prepared(*server.prepared)
+            if on_progress is not None and server.prepared[1] > 0 and news is None:
+                on_progress(*server.prepared)
             if news == "ready":
-                on_prepared = None
+                on_progress = None
                 if on_ready is not None:
-                    on_ready(serving)
+                    on_ready()
             elif news == "stopped":
                 return
 

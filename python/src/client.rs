@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use tokio::task::AbortHandle;
 
 use crate::errors::Failure;
-use crate::lookups::{Endpoints, OnionFacts};
+use crate::lookups::{Endpoints, Lookups, OnionFacts};
 use crate::session::Session;
 use crate::table::Facts;
 
@@ -203,7 +203,7 @@ impl NativeClient {
 
 impl NativeClient {
     fn open(py: Python<'_>, endpoints: Endpoints) -> PyResult<Self> {
-        let session = py.detach(|| Session::connect(&endpoints))?;
+        let session = py.detach(|| Session::open(Lookups::connect(&endpoints)))?;
         Ok(Self { endpoints, session: Mutex::new(Some(Arc::new(session))) })
     }
 
@@ -219,7 +219,7 @@ impl NativeClient {
         if found.is_own() {
             return Ok(found);
         }
-        let own = Arc::new(py.detach(|| Session::connect(&self.endpoints))?);
+        let own = Arc::new(py.detach(|| Session::open(Lookups::connect(&self.endpoints)))?);
         // Another thread may have connected meanwhile: the last one stays, the other closes when
         // its lookup is done.
         *self.locked() = Some(Arc::clone(&own));
@@ -289,13 +289,16 @@ pub(crate) fn layout_facts(layout: &Layout) -> LayoutFacts {
 }
 
 /// How servers are checked, and what they are shown.
-struct Trust {
+pub(crate) struct Trust {
     ca_pem: Option<Vec<u8>>,
     identity: Option<Identity>,
 }
 
 impl Trust {
-    fn read(ca: Option<PathBuf>, certificate: Option<(PathBuf, PathBuf)>) -> Result<Self, Failure> {
+    pub(crate) fn read(
+        ca: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self, Failure> {
         let ca_pem = ca.as_deref().map(read_file).transpose()?;
         let identity = match certificate {
             None => None,
@@ -306,7 +309,7 @@ impl Trust {
         Ok(Self { ca_pem, identity })
     }
 
-    fn endpoint(&self, url: String, domain: Option<String>) -> EndpointSpec {
+    pub(crate) fn endpoint(&self, url: String, domain: Option<String>) -> EndpointSpec {
         EndpointSpec {
             domain,
             identity: self.identity.clone(),
@@ -320,7 +323,7 @@ fn read_file(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
         .map_err(|error| Failure::config(format!("cannot read {}: {error}", path.display())))
 }
 
-fn duration(name: &str, seconds: f64) -> Result<Duration, Failure> {
+pub(crate) fn duration(name: &str, seconds: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|duration| (MIN_WAIT..=MAX_WAIT).contains(duration))

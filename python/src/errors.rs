@@ -1,8 +1,10 @@
 //! Rust errors to the classes of `hushtable.errors`.
 
+use hushtable_oram::round::Error as RoundError;
+use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
-use hushtable_serve::{Error as ServeError, Refusal};
+use hushtable_serve::{Error as ServeError, Refusal, TrainRefusal};
 use hushtable_table::layout::LayoutError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -209,13 +211,66 @@ impl From<OnionError> for Failure {
     }
 }
 
+impl From<WireError> for Failure {
+    fn from(error: WireError) -> Self {
+        let class = match &error {
+            WireError::Setting { .. } | WireError::Name { .. } | WireError::PublicKey { .. } => {
+                "ConfigError"
+            }
+            WireError::IdRange { .. } => "IdOutOfRange",
+            WireError::TooManyIds { .. } => "TooManyIds",
+            WireError::Entropy(_) => "Error",
+            _ => "RoundError",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            WireError::IdRange { id, rows } => {
+                failure.count("id", u64::from(id)).count("rows", rows)
+            }
+            WireError::TooManyIds { ids, slots } => {
+                failure.count("ids", ids as u64).count("max_ids", slots as u64)
+            }
+            _ => failure,
+        }
+    }
+}
+
+impl From<RoundError> for Failure {
+    fn from(error: RoundError) -> Self {
+        let class = match &error {
+            RoundError::Spec { .. }
+            | RoundError::Fdp(_)
+            | RoundError::Geometry(_)
+            | RoundError::Exists { .. } => "ConfigError",
+            RoundError::Aggregate(hushtable_oram::aggregate::AggregateError::Setting {
+                ..
+            }) => "ConfigError",
+            RoundError::Phase { .. }
+            | RoundError::Users { .. }
+            | RoundError::Ids { .. }
+            | RoundError::User { .. }
+            | RoundError::Twice { .. }
+            | RoundError::Length { .. }
+            | RoundError::Gradients(_)
+            | RoundError::Aggregate(_)
+            | RoundError::Union(_) => "RoundError",
+            RoundError::Row { .. } => "TableError",
+            RoundError::Entropy(_) => "Error",
+            _ => "ControllerError",
+        };
+        Self::new(class, &error)
+    }
+}
+
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let class = match &error {
             ServeError::Pir(_)
             | ServeError::Onion(_)
             | ServeError::Table { .. }
-            | ServeError::Bag(_) => "",
+            | ServeError::Bag(_)
+            | ServeError::Sealed(_)
+            | ServeError::Controller(_) => "",
             ServeError::Refused { refusal, .. } => refusal_class(refusal),
             ServeError::Exposed { .. }
             | ServeError::Setting { .. }
@@ -227,6 +282,9 @@ impl From<ServeError> for Failure {
             | ServeError::Pem { .. }
             | ServeError::Tls { .. }
             | ServeError::Certificate { .. }
+            | ServeError::Token { .. }
+            | ServeError::TokenText
+            | ServeError::KeyFile { .. }
             | ServeError::Prg { .. } => "ConfigError",
             ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
             ServeError::TablesDiffer { .. } | ServeError::LayoutsDiffer { .. } => "VersionMismatch",
@@ -253,6 +311,12 @@ impl From<ServeError> for Failure {
             ServeError::Pir(error) => error.into(),
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
+            ServeError::Sealed(error) => error.into(),
+            ServeError::Controller(error) => error.into(),
+            ServeError::Refused {
+                refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
+                ..
+            } => failure.text("outcome", outcome),
             ServeError::Table { source, .. } => source.into(),
             ServeError::MaxIds { max_ids, keys_max } => {
                 failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
@@ -295,6 +359,11 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::WrongSide { .. } => "SwappedServers",
         Refusal::VersionSkew { .. } => "VersionMismatch",
         Refusal::TooManyKeys { .. } | Refusal::TooManyQueries { .. } => "TooManyIds",
+        Refusal::Train(TrainRefusal::BadSetting { .. }) => "ConfigError",
+        Refusal::Train(TrainRefusal::OperatorOnly) => "OperatorOnly",
+        Refusal::Train(TrainRefusal::RoundOver { .. }) => "RoundOver",
+        Refusal::Train(TrainRefusal::Pending { .. }) => "RoundPending",
+        Refusal::Train(_) => "RoundError",
         Refusal::UnknownKeys { .. } => "UnknownKeys",
         Refusal::Backend | Refusal::KeysBudget { .. } => "ServerError",
         _ => "ProtocolError",

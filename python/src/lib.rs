@@ -8,10 +8,15 @@
 mod bench;
 mod client;
 mod errors;
+mod fl;
+mod fl_aggregate;
+mod fl_client;
+mod fl_session;
 mod layout;
 mod logs;
 mod lookups;
 mod onion_bench;
+mod oram_bench;
 mod prepare;
 mod server;
 mod session;
@@ -34,11 +39,19 @@ mod _native {
     #[pymodule_export]
     use super::client::{NativeCall, NativeClient};
     #[pymodule_export]
+    use super::fl::NativeController;
+    #[pymodule_export]
+    use super::fl_client::NativeTrainClient;
+    #[pymodule_export]
+    use super::fl_session::NativeSession;
+    #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
     #[pymodule_export]
     use super::onion_bench::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
+    #[pymodule_export]
+    use super::oram_bench::{NativePathBench, page_seconds, union_seconds};
     #[pymodule_export]
     use super::prepare::{onion_sizes, parameter_sets, prepare_table};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! Servers, and the certificates that local ones need.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,8 @@ use hushtable_pir::TableShape;
 use hushtable_pir::onion::Geometry;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::{
-    BoundServer, Error, OnionServer, OnionServerSpec, Server, ServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, Error, MasterKey, OnionServer, OnionServerSpec, Server,
+    ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use pyo3::prelude::*;
@@ -38,6 +40,7 @@ pub(crate) struct NativeServer {
 enum AnyServer {
     Two(Server),
     One(OnionServer),
+    Train(TrainServer),
 }
 
 /// What a server will serve.
@@ -76,6 +79,22 @@ impl NativeServer {
     fn start_onion(py: Python<'_>, spec: &str) -> PyResult<Self> {
         let spec: OnionServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         py.detach(|| Self::launch_one(spec)).map_err(PyErr::from)
+    }
+
+    /// Starts the training server that `spec` describes, `hushtable_serve::TrainServerSpec` in JSON,
+    /// of the controller in `folder`. As `table` it has the table's name and the controller's public
+    /// key, as `prepared` what opening it has done.
+    #[staticmethod]
+    fn start_train(
+        py: Python<'_>,
+        spec: &str,
+        folder: PathBuf,
+        key: PathBuf,
+        counter: PathBuf,
+    ) -> PyResult<Self> {
+        let spec: TrainServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let place = ControllerPlace { folder, key, counter };
+        py.detach(|| Self::launch_train(spec, place)).map_err(PyErr::from)
     }
 
     /// Where lookups are answered.
@@ -174,6 +193,20 @@ impl NativeServer {
         Self::launch(AnyServer::One(server), io_threads, facts, prepared)
     }
 
+    fn launch_train(spec: TrainServerSpec, place: ControllerPlace) -> Result<Self, Failure> {
+        let name = place.spec()?.name;
+        let public = MasterKey::read(&place.key)?.controller_key().public().to_string();
+        let facts = ServedFacts { table: (name, public), layout: None, onion: None };
+        let io_threads = spec.network.io_threads;
+        let opened = Arc::<Progress>::default();
+        let told = Arc::clone(&opened);
+        let server = TrainServer::of_controller(spec, place, move |done, all| {
+            told.done.fetch_max(done, Ordering::Relaxed);
+            told.all.store(all, Ordering::Relaxed);
+        })?;
+        Self::launch(AnyServer::Train(server), io_threads, facts, opened)
+    }
+
     fn launch(
         server: AnyServer,
         io_threads: usize,
@@ -212,6 +245,7 @@ impl AnyServer {
         match self {
             Self::Two(server) => server.bind().await,
             Self::One(server) => server.bind().await,
+            Self::Train(server) => server.bind().await,
         }
     }
 }

@@ -10,24 +10,24 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::errors::Failure;
-use crate::lookups::{Endpoints, Lookups};
+use crate::lookups::Lookups;
 
 /// Connections, and the thread that looks after them.
-pub(crate) struct Session {
+pub(crate) struct Session<C = Lookups> {
     process: u32,
     // Empty only while it is dropped.
-    live: Option<(Runtime, Arc<Lookups>)>,
+    live: Option<(Runtime, Arc<C>)>,
 }
 
-impl Session {
-    pub(crate) fn connect(endpoints: &Endpoints) -> Result<Self, Failure> {
+impl<C> Session<C> {
+    pub(crate) fn open(connect: impl Future<Output = Result<C, Failure>>) -> Result<Self, Failure> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("hushtable-client")
             .enable_all()
             .build()
             .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        let client = runtime.block_on(Lookups::connect(endpoints))?;
+        let client = runtime.block_on(connect)?;
         Ok(Self { process: process::id(), live: Some((runtime, Arc::new(client))) })
     }
 
@@ -37,11 +37,11 @@ impl Session {
         self.process == process::id()
     }
 
-    pub(crate) fn client(&self) -> &Arc<Lookups> {
+    pub(crate) fn client(&self) -> &Arc<C> {
         &self.live().1
     }
 
-    fn live(&self) -> &(Runtime, Arc<Lookups>) {
+    fn live(&self) -> &(Runtime, Arc<C>) {
         match &self.live {
             Some(live) => live,
             None => unreachable!("a session is emptied when it is dropped"),
@@ -72,7 +72,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl<C> Drop for Session<C> {
     fn drop(&mut self) {
         match self.live.take() {
             Some((runtime, _)) if self.is_own() => runtime.shutdown_background(),

@@ -160,23 +160,23 @@ fn parse_dtype(name: &str) -> Result<DType, Failure> {
 }
 
 /// Calls a Python function with the progress, and keeps the first error that it raises.
-struct Reporter {
+pub(crate) struct Reporter {
     callback: Option<Py<PyAny>>,
     error: Option<PyErr>,
 }
 
 impl Reporter {
-    fn new(callback: Option<Py<PyAny>>) -> Self {
+    pub(crate) fn new(callback: Option<Py<PyAny>>) -> Self {
         Self { callback, error: None }
     }
 
-    fn call(&mut self, done: u64, rows: u64) {
+    pub(crate) fn call(&mut self, done: u64, rows: u64) {
         if let (Some(callback), None) = (&self.callback, &self.error) {
             self.error = Python::attach(|py| callback.call1(py, (done, rows))).err();
         }
     }
 
-    fn finish(self) -> PyResult<()> {
+    pub(crate) fn finish(self) -> PyResult<()> {
         self.error.map_or(Ok(()), Err)
     }
 }

@@ -2,12 +2,16 @@
 
 use std::process;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use bytes::Bytes;
+use hushtable_oram::wire::UserSession;
 use hushtable_table::layout::Layout;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{Bag, ClientSpec, Error, Lookup, LookupClient, TableInfo};
 use crate::{OnionClient, OnionClientSpec, OnionInfo};
+use crate::{RoundReport, RoundSpec, TrainClient, TrainClientSpec, TrainInfo};
 
 /// A [`LookupClient`] on a runtime of its own. Safe to use from many threads, and in a child after
 /// `fork`: the child gets a runtime and connections of its own.
@@ -16,6 +20,9 @@ pub struct BlockingClient(Forked<LookupClient>);
 /// An [`OnionClient`] on a runtime of its own, with the same safety as [`BlockingClient`]. A forked
 /// child makes and uploads keys of its own.
 pub struct BlockingOnionClient(Forked<OnionClient>);
+
+/// A [`TrainClient`] on a runtime of its own, with the same safety as [`BlockingClient`].
+pub struct BlockingTrainClient(Forked<TrainClient>);
 
 /// A client that connects as its spec says.
 trait Connect: Sized {
@@ -36,6 +43,14 @@ impl Connect for OnionClient {
     type Spec = OnionClientSpec;
 
     fn connect(spec: &OnionClientSpec) -> impl Future<Output = Result<Self, Error>> {
+        Self::connect(spec)
+    }
+}
+
+impl Connect for TrainClient {
+    type Spec = TrainClientSpec;
+
+    fn connect(spec: &TrainClientSpec) -> impl Future<Output = Result<Self, Error>> {
         Self::connect(spec)
     }
 }
@@ -146,6 +161,69 @@ impl BlockingOnionClient {
     pub fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
         let live = self.0.live()?;
         live.runtime.block_on(live.client.lookup(ids, max_ids))
+    }
+}
+
+/// Every method is as the one of [`TrainClient`] of its name; in a forked child the first of them
+/// connects, with the errors of that.
+#[allow(clippy::missing_errors_doc, reason = "said once, above")]
+impl BlockingTrainClient {
+    /// As [`TrainClient::connect`].
+    pub fn connect(spec: TrainClientSpec) -> Result<Self, Error> {
+        Forked::connect(spec).map(Self)
+    }
+
+    /// As [`TrainClient::info`].
+    pub fn info(&self) -> Result<TrainInfo, Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.info())
+    }
+
+    /// As [`TrainClient::open_round`].
+    pub fn open_round(&self, spec: RoundSpec) -> Result<u64, Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.open_round(spec))
+    }
+
+    /// As [`TrainClient::close_requests`].
+    pub fn close_requests(&self, round: u64) -> Result<usize, Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.close_requests(round))
+    }
+
+    /// As [`TrainClient::finish`].
+    pub fn finish(&self, round: u64, now: bool, within: Duration) -> Result<RoundReport, Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.finish(round, now, within))
+    }
+
+    /// As [`TrainClient::abandon`].
+    pub fn abandon(&self, round: u64) -> Result<(), Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.abandon(round))
+    }
+
+    /// As [`TrainClient::session`].
+    pub fn session(&self, round: u64, user: u32) -> Result<UserSession, Error> {
+        self.0.live()?.client.session(round, user)
+    }
+
+    /// As [`TrainClient::request`].
+    pub fn request(&self, round: u64, user: u32, sealed: Bytes) -> Result<(), Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.request(round, user, sealed))
+    }
+
+    /// As [`TrainClient::rows`].
+    pub fn rows(&self, round: u64, user: u32, within: Duration) -> Result<Bytes, Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.rows(round, user, within))
+    }
+
+    /// As [`TrainClient::upload`].
+    pub fn upload(&self, round: u64, user: u32, sealed: Bytes) -> Result<(), Error> {
+        let live = self.0.live()?;
+        live.runtime.block_on(live.client.upload(round, user, sealed))
     }
 }
 

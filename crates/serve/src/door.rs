@@ -23,6 +23,11 @@ use crate::observe::{Method, Metrics};
 /// What a scheme's service tells the rest of the server.
 pub(crate) trait Service: Send + Sync + 'static {
     fn admission(&self) -> &Admission;
+
+    /// Called once, after the last answer: what is unfinished must end here.
+    fn stop(self: Arc<Self>) -> Stopping {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// A scheme's gRPC methods, with the messages that they take bounded.
@@ -30,6 +35,8 @@ pub(crate) trait Routes: Send + Sync {
     /// The gRPC service's full name.
     fn name(&self) -> &'static str;
     fn admission(&self) -> &Admission;
+    /// As [`Service::stop`].
+    fn stop(&self) -> Stopping;
     fn call(&self, request: Request<CountedBody>) -> Visiting;
 }
 
@@ -54,6 +61,10 @@ where
 
     fn admission(&self) -> &Admission {
         self.service.admission()
+    }
+
+    fn stop(&self) -> Stopping {
+        Arc::clone(&self.service).stop()
     }
 
     fn call(&self, request: Request<CountedBody>) -> Visiting {
@@ -113,6 +124,7 @@ fn is_of(path: &str, service: &str) -> bool {
 }
 
 type Reply = Response<tonic::body::Body>;
+pub(crate) type Stopping = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
 impl hyper::service::Service<Request<Incoming>> for Door {

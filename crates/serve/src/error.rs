@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hushtable_oram::wire;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::ParameterSet;
@@ -97,6 +98,37 @@ pub enum Error {
     /// The one-server scheme's own errors: ids, keys, prepared files, responses.
     #[error(transparent)]
     Onion(#[from] hushtable_pir::onion::Error),
+    /// What is sealed between users and a controller: ids, gradients, messages that do not open.
+    #[error(transparent)]
+    Sealed(#[from] wire::Error),
+    /// A controller that cannot be created, opened or exported.
+    #[error(transparent)]
+    Controller(#[from] hushtable_oram::round::Error),
+    /// A file that holds no controller's key.
+    #[error(
+        "{} has {bytes} bytes, but a controller's key has 32: give the file that `hushtable train \
+         create` wrote",
+        path.display()
+    )]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A file that holds no operator's token.
+    #[error(
+        "{} holds no operator's token: write one line of 16 to 1,024 printable characters, such as \
+         `openssl rand -hex 32` makes",
+        path.display()
+    )]
+    Token {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An operator's token that no header can carry.
+    #[error("the operator's token holds characters that cannot be sent: use printable ASCII")]
+    TokenText,
     /// A parameter set's name that no set has.
     #[error("there is no parameter set {name:?}: choose one of {}", set_names())]
     ParameterSet {
@@ -402,6 +434,18 @@ pub enum ReplyDefect {
     /// A shape that no table bundle has.
     #[error("{0}")]
     TableShape(hushtable_table::ShapeError),
+    /// What no sealed message can be bound to.
+    #[error("{reason}")]
+    Sealed {
+        /// Why.
+        reason: String,
+    },
+    /// A stage of a round that this version does not know.
+    #[error("stage {found} is unknown")]
+    Stage {
+        /// The number received.
+        found: i32,
+    },
     /// A side that is neither left nor right.
     #[error("side {found} is unknown")]
     Side {
@@ -414,6 +458,12 @@ pub enum ReplyDefect {
         /// Bytes received.
         found: usize,
     },
+}
+
+impl From<wire::Error> for ReplyDefect {
+    fn from(error: wire::Error) -> Self {
+        Self::Sealed { reason: error.to_string() }
+    }
 }
 
 fn version_or_none(version: &Option<Version>) -> String {

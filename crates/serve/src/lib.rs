@@ -8,6 +8,9 @@
 //!
 //! [`OnionServer`], [`OnionClient`] and [`BlockingOnionClient`] do the same by `onion.proto` with one
 //! server, which keeps its clients' evaluation keys ([`keys`]).
+//!
+//! [`TrainServer`], [`TrainClient`] and [`BlockingTrainClient`] train a table behind an oblivious
+//! memory by `train.proto`.
 
 #![forbid(unsafe_code)]
 
@@ -35,9 +38,10 @@ mod server;
 mod service;
 mod spec;
 mod tls;
+mod train;
 pub mod wire;
 
-pub use blocking::{BlockingClient, BlockingOnionClient};
+pub use blocking::{BlockingClient, BlockingOnionClient, BlockingTrainClient};
 pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
 pub use endpoint::{EndpointSpec, Identity};
 pub use error::{Error, ReplyDefect};
@@ -46,3 +50,8 @@ pub use onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServe
 pub use refusal::{KeyDefect, Limit, Refusal};
 pub use server::{BoundServer, Server, raise_file_limit};
 pub use spec::{NetworkSpec, ServerSpec, TlsSpec};
+pub use train::{
+    Awaited, Committed, ControllerPlace, MasterKey, MemoryError, MessageDefect, OramMemory,
+    Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, TrainClient, TrainClientSpec,
+    TrainFacts, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec, facts_of,
+};

@@ -74,13 +74,45 @@ pub struct KeyMetrics {
     pub(crate) damaged: Counter,
 }
 
-/// How a server looks up, which decides what it counts.
+/// What a training server counts.
+#[derive(Clone, Debug)]
+pub struct TrainMetrics {
+    pub(crate) rounds_opened: Counter,
+    pub(crate) rounds_committed: Counter,
+    pub(crate) rounds_abandoned: Counter,
+    pub(crate) messages_refused: Counter,
+    pub(crate) begin_seconds: Histogram,
+    pub(crate) commit_seconds: Histogram,
+    pub(crate) read_bytes: Counter,
+    pub(crate) written_bytes: Counter,
+}
+
+impl Default for TrainMetrics {
+    fn default() -> Self {
+        // 10 ms to 1.5 hours.
+        let seconds = || Histogram::new(exponential_buckets(0.01, 2.0, 20));
+        Self {
+            rounds_opened: Counter::default(),
+            rounds_committed: Counter::default(),
+            rounds_abandoned: Counter::default(),
+            messages_refused: Counter::default(),
+            begin_seconds: seconds(),
+            commit_seconds: seconds(),
+            read_bytes: Counter::default(),
+            written_bytes: Counter::default(),
+        }
+    }
+}
+
+/// What a server does, which decides what it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     /// As one of two servers.
     Pair(Side),
     /// Alone.
     Onion,
+    /// Not at all: it trains.
+    Train,
 }
 
 /// What a server counts.
@@ -98,6 +130,8 @@ pub(crate) struct Metrics {
     pub bag_passes: PassMetrics,
     /// Clients' keys; counted by a server alone.
     pub keys: KeyMetrics,
+    /// Rounds; counted by a training server.
+    pub train: TrainMetrics,
     table_rows: Gauge<u64, AtomicU64>,
     table_bytes: Gauge<u64, AtomicU64>,
     scan_seconds: Gauge<f64, AtomicU64>,
@@ -109,15 +143,23 @@ pub(crate) struct Metrics {
 /// The methods that are told apart; a path that is none of them counts as other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Method {
+    Abandon,
     Answer,
     AnswerBags,
+    CloseRequests,
+    Finish,
     Health,
     Layout,
     OnionAnswer,
     OnionInfo,
+    OpenRound,
     Other,
     PutKeys,
+    Request,
+    Rows,
     TableInfo,
+    TrainInfo,
+    Upload,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -147,6 +189,14 @@ impl Method {
             "/hushtable.v1.OnionLookup/Answer" => Self::OnionAnswer,
             "/hushtable.v1.OnionLookup/Info" => Self::OnionInfo,
             "/hushtable.v1.OnionLookup/PutKeys" => Self::PutKeys,
+            "/hushtable.v1.FederatedTraining/Abandon" => Self::Abandon,
+            "/hushtable.v1.FederatedTraining/CloseRequests" => Self::CloseRequests,
+            "/hushtable.v1.FederatedTraining/Finish" => Self::Finish,
+            "/hushtable.v1.FederatedTraining/Info" => Self::TrainInfo,
+            "/hushtable.v1.FederatedTraining/OpenRound" => Self::OpenRound,
+            "/hushtable.v1.FederatedTraining/Request" => Self::Request,
+            "/hushtable.v1.FederatedTraining/Rows" => Self::Rows,
+            "/hushtable.v1.FederatedTraining/Upload" => Self::Upload,
             "/grpc.health.v1.Health/Check" | "/grpc.health.v1.Health/Watch" => Self::Health,
             _ => Self::Other,
         }
@@ -154,15 +204,23 @@ impl Method {
 
     fn name(self) -> &'static str {
         match self {
+            Self::Abandon => "Abandon",
             Self::Answer => "Answer",
             Self::AnswerBags => "AnswerBags",
+            Self::CloseRequests => "CloseRequests",
+            Self::Finish => "Finish",
             Self::Health => "Health",
             Self::Layout => "Layout",
             Self::OnionAnswer => "OnionAnswer",
             Self::OnionInfo => "OnionInfo",
+            Self::OpenRound => "OpenRound",
             Self::Other => "other",
             Self::PutKeys => "PutKeys",
+            Self::Request => "Request",
+            Self::Rows => "Rows",
             Self::TableInfo => "TableInfo",
+            Self::TrainInfo => "TrainInfo",
+            Self::Upload => "Upload",
         }
     }
 }
@@ -181,6 +239,7 @@ impl Metrics {
             passes: PassMetrics::default(),
             bag_passes: PassMetrics::default(),
             keys: KeyMetrics::default(),
+            train: TrainMetrics::default(),
             table_rows: Gauge::default(),
             table_bytes: Gauge::default(),
             scan_seconds: Gauge::default(),
@@ -192,6 +251,7 @@ impl Metrics {
         let side = match scheme {
             Scheme::Pair(side) => side.name(),
             Scheme::Onion => "single",
+            Scheme::Train => "controller",
         };
         let build = Info::new(BuildLabels { version: env!("CARGO_PKG_VERSION"), side });
         registry.register("build", "Version and side of this server", build);
@@ -220,11 +280,30 @@ impl Metrics {
             Unit::Bytes,
             metrics.inflight_bytes.clone(),
         );
-        let passes = &metrics.passes;
-        let queries = match scheme {
-            Scheme::Pair(_) => "keys",
-            Scheme::Onion => "queries",
-        };
+        r.register("table_rows", "Rows of the table", metrics.table_rows.clone());
+        r.register_with_unit(
+            "table",
+            "Bytes of the table's rows",
+            Unit::Bytes,
+            metrics.table_bytes.clone(),
+        );
+        match scheme {
+            Scheme::Pair(_) => {
+                metrics.register_passes(r, "keys");
+                metrics.register_bags(r);
+            }
+            Scheme::Onion => {
+                metrics.register_passes(r, "queries");
+                metrics.register_held_keys(r);
+            }
+            Scheme::Train => metrics.register_rounds(r),
+        }
+        Arc::new(Self { registry, ..metrics })
+    }
+
+    /// What comes of queries, which are called `queries` here.
+    fn register_passes(&self, r: &mut Registry, queries: &str) {
+        let passes = &self.passes;
         let named = |name: &str| format!("{name}{queries}");
         r.register(named("queue_"), "Queries that wait for a pass", passes.queued.clone());
         r.register_with_unit(
@@ -243,24 +322,46 @@ impl Metrics {
         let answered = passes.keys_answered.clone();
         r.register(named("answered_"), "Queries that passes have answered", answered);
         r.register("passes", "Passes over the table", passes.passes.clone());
-        r.register("table_rows", "Rows of the table", metrics.table_rows.clone());
-        r.register_with_unit(
-            "table",
-            "Bytes of the table's rows",
-            Unit::Bytes,
-            metrics.table_bytes.clone(),
-        );
         r.register_with_unit(
             "scan",
             "What a pass for one query took at the start",
             Unit::Seconds,
-            metrics.scan_seconds.clone(),
+            self.scan_seconds.clone(),
         );
-        match scheme {
-            Scheme::Pair(_) => metrics.register_bags(r),
-            Scheme::Onion => metrics.register_held_keys(r),
-        }
-        Arc::new(Self { registry, ..metrics })
+    }
+
+    fn register_rounds(&self, r: &mut Registry) {
+        let train = &self.train;
+        r.register("rounds_opened", "Rounds opened", train.rounds_opened.clone());
+        r.register("rounds_committed", "Rounds committed", train.rounds_committed.clone());
+        let abandoned = train.rounds_abandoned.clone();
+        r.register("rounds_abandoned", "Rounds that ended without an update", abandoned);
+        let refused = train.messages_refused.clone();
+        r.register("messages_refused", "Users' messages that were refused", refused);
+        r.register_with_unit(
+            "round_begin",
+            "From closed requests to rows ready",
+            Unit::Seconds,
+            train.begin_seconds.clone(),
+        );
+        r.register_with_unit(
+            "round_commit",
+            "What a commit took",
+            Unit::Seconds,
+            train.commit_seconds.clone(),
+        );
+        r.register_with_unit(
+            "memory_read",
+            "Read from the main memory's file by committed rounds",
+            Unit::Bytes,
+            train.read_bytes.clone(),
+        );
+        r.register_with_unit(
+            "memory_written",
+            "Written to the main memory's file by committed rounds",
+            Unit::Bytes,
+            train.written_bytes.clone(),
+        );
     }
 
     fn register_held_keys(&self, r: &mut Registry) {
@@ -336,6 +437,11 @@ impl Metrics {
         self.table_rows.set(rows);
         self.table_bytes.set(bytes);
         self.scan_seconds.set(scan.as_secs_f64());
+    }
+
+    pub fn describe_trained(&self, rows: u64, bytes: u64) {
+        self.table_rows.set(rows);
+        self.table_bytes.set(bytes);
     }
 
     pub fn describe_layout(&self, keys: u64, stored_bytes: u64, scan: Duration) {

@@ -1,8 +1,8 @@
 //! Why a server refuses a request: the same type at both ends of the wire.
 //!
 //! A refusal travels as a gRPC status whose details hold google.rpc.ErrorInfo (a reason and a few
-//! facts) and, where a retry makes sense, google.rpc.RetryInfo. `lookup.proto` and `onion.proto` list
-//! the reasons.
+//! facts) and, where a retry makes sense, google.rpc.RetryInfo. `lookup.proto`, `onion.proto` and
+//! `train.proto` list the reasons.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +15,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::schedule::Unanswered;
+use crate::train::TrainRefusal;
 
 /// Why a server refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -131,6 +132,9 @@ pub enum Refusal {
         /// Queries allowed.
         queries_max: usize,
     },
+    /// A call of a training round.
+    #[error(transparent)]
+    Train(#[from] TrainRefusal),
     /// Queries under keys that the server does not hold: never uploaded, or dropped to make room.
     #[error("the server holds no keys {key_id}: upload them, then ask again")]
     UnknownKeys {
@@ -404,6 +408,7 @@ impl Refusal {
                 "TOO_MANY_QUERIES",
                 vec![("queries", queries.to_string()), ("queries_max", queries_max.to_string())],
             ),
+            Self::Train(refusal) => refusal.parts(),
             Self::UnknownKeys { key_id } => {
                 (Code::NotFound, "UNKNOWN_KEYS", vec![("key_id", key_id.to_string())])
             }
@@ -434,8 +439,14 @@ impl Refusal {
         let facts: HashMap<_, _> =
             facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let mut details = ErrorDetails::with_error_info(reason, DOMAIN, facts);
-        if let Self::Busy { retry_after, .. } = self {
-            details.set_retry_info(Some(*retry_after));
+        match self {
+            Self::Busy { retry_after, .. } => {
+                details.set_retry_info(Some(*retry_after));
+            }
+            Self::Train(refusal) if refusal.retry_after().is_some() => {
+                details.set_retry_info(refusal.retry_after());
+            }
+            _ => {}
         }
         Status::with_error_details(code, self.to_string(), details)
     }
@@ -447,7 +458,8 @@ impl Refusal {
         let info = details.error_info().filter(|info| info.domain == DOMAIN)?;
         let fact = |name: &str| info.metadata.get(name);
         let count = |name: &str| fact(name)?.parse().ok();
-        let text = |name: &str| Some(fact(name)?.chars().take(MESSAGE_CHARS_MAX).collect());
+        let text =
+            |name: &str| Some(fact(name)?.chars().take(MESSAGE_CHARS_MAX).collect::<String>());
         let version = |name: &str| fact(name)?.parse().ok();
         let defect = || Some(KeyDefect::named(fact("defect")?));
         Some(match info.reason.as_str() {
@@ -506,7 +518,10 @@ impl Refusal {
                 expected: fact("expected")?.parse().ok()?,
                 found: fact("found")?.parse().ok()?,
             },
-            _ => return None,
+            reason => {
+                let retry_after = details.retry_info().and_then(|info| info.retry_delay);
+                Self::Train(TrainRefusal::read(reason, text, retry_after)?)
+            }
         })
     }
 }
@@ -565,6 +580,7 @@ mod tests {
             Limit::ALL
                 .map(|limit| Refusal::Busy { limit, retry_after: Duration::from_micros(12_345) }),
         );
+        all.extend(TrainRefusal::samples().into_iter().map(Refusal::Train));
         for refusal in all {
             let status = refusal.to_status();
             assert_eq!(status.message(), refusal.to_string());

@@ -181,6 +181,7 @@ impl BoundServer {
             Ok(_) => tracing::info!("all requests are answered"),
             Err(_) => tracing::warn!("some requests were not answered in time"),
         }
+        routes.stop().await;
         drop(admin);
         Ok(())
     }

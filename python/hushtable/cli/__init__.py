@@ -14,15 +14,17 @@ from . import (
     bench,
     bench_layout,
     bench_onion,
+    bench_oram,
     certificates,
     doctor,
     lookup,
     serve,
     sim,
     table,
+    train,
     tune,
 )
-from .output import fail, unfold, usage_hint
+from .output import USAGE_ERROR, fail, unfold, usage_hint, usage_text
 
 __all__ = ["app", "main"]
 
@@ -36,14 +38,16 @@ app = typer.Typer(
 app.add_typer(table.app, name="table")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
+app.add_typer(train.app, name="train")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_layout.register(bench.app)
 bench_onion.register(bench.app)
+bench_oram.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, bench.app, sim.app):
+for group in (app, table.app, bench.app, sim.app, train.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")
@@ -76,11 +80,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     as_json = "--json" in arguments
     try:
         code = app(args=arguments, prog_name="hushtable", standalone_mode=False)
-    except typer.TyperException as error:
+    except USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message())
+            print(usage_text(error))
             sys.exit(2)
-        fail(error.format_message(), usage_hint(error), "UsageError", error.exit_code, as_json)
+        code = getattr(error, "exit_code", 2)
+        fail(usage_text(error), usage_hint(error), "UsageError", code, as_json)
     except Error as error:
         # ConfigError, IdOutOfRange and their like are also ValueErrors or LookupErrors.
         code = 2 if isinstance(error, ValueError | LookupError | TableError) else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,7 +144,26 @@ def progress_bar(what: str, *, shown: bool, of_bytes: bool = False) -> Iterator[
         yield update
 
 
-def usage_hint(error: typer.TyperException) -> str | None:
+def _usage_error() -> type[Exception]:
+    # Newer typers raise an exception of their own, those up to 0.20 that of click: Flower needs one
+    # of the latter.
+    name = "TyperException" if hasattr(typer, "TyperException") else "ClickException"
+    module = typer if name == "TyperException" else importlib.import_module("click")
+    found: type[Exception] = getattr(module, name)
+    return found
+
+
+#: What typer raises for bad usage.
+USAGE_ERROR = _usage_error()
+
+
+def usage_text(error: Exception) -> str:
+    """What a usage error says."""
+    text: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    return text
+
+
+def usage_hint(error: Exception) -> str | None:
     """Where a usage error's command explains itself."""
     context = getattr(error, "ctx", None)
     return None if context is None else f"{context.command_path} --help"

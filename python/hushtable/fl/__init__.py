@@ -1,1 +1,42 @@
-"""Federated training of embedding tables through an oblivious memory."""
+"""Federated training of embedding tables whose accesses stay private.
+
+A :class:`Controller` keeps a table in an oblivious memory and trains it round by round, in this
+process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds part of a Flower app
+(``pip install 'hushtable[fl]'``), and :mod:`hushtable.fl.accountant` adds up what users lose.
+"""
+
+from .controller import (
+    DUMMY,
+    Aggregate,
+    Controller,
+    RoundReport,
+    RoundTerms,
+    Session,
+    TrainInfo,
+    TrainingClient,
+    connect,
+)
+from .plain import PlainReport, PlainTable
+from .sealed import SealedController, SealedSession, Sessions, Terms
+from .table import BadRound, Report, Table
+
+__all__ = [
+    "DUMMY",
+    "Aggregate",
+    "BadRound",
+    "Controller",
+    "PlainReport",
+    "PlainTable",
+    "Report",
+    "RoundReport",
+    "RoundTerms",
+    "SealedController",
+    "SealedSession",
+    "Session",
+    "Sessions",
+    "Table",
+    "Terms",
+    "TrainInfo",
+    "TrainingClient",
+    "connect",
+]

@@ -12,6 +12,7 @@ use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::{
     BoundServer, ClientSpec, EndpointSpec, Error, OnionServer, Server, ServerSpec, TlsSpec,
+    TrainServer,
 };
 use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::{DType, Table};
@@ -83,7 +84,7 @@ pub struct Running {
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
-/// A server of either scheme.
+/// A server of any kind.
 pub trait Startable: Send + 'static {
     fn bind(self) -> impl Future<Output = Result<BoundServer, Error>>;
 }
@@ -95,6 +96,12 @@ impl Startable for Server {
 }
 
 impl Startable for OnionServer {
+    fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
+        self.bind()
+    }
+}
+
+impl Startable for TrainServer {
     fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
         self.bind()
     }

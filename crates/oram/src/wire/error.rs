@@ -1,0 +1,165 @@
+//! What can go wrong between a user and the controller.
+
+use hushtable_prg::EntropyError;
+
+/// An error of sealed messages. Fields carry the facts; `Display` names the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Slots, dim or rows that no round has.
+    #[error("{name} is {value}, but must be {min} to {max}")]
+    Setting {
+        /// Which number.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least it may be.
+        min: u64,
+        /// The most it may be.
+        max: u64,
+    },
+    /// A table's name that does not fit what messages are bound to.
+    #[error(
+        "the table's name has {bytes} bytes, but at most {bytes_max} fit: give it a shorter one"
+    )]
+    Name {
+        /// Bytes of the name.
+        bytes: usize,
+        /// Bytes that fit.
+        bytes_max: usize,
+    },
+    /// Bytes that are no X25519 public key, or one that no secret can be shared with.
+    #[error(
+        "these {bytes} bytes are no usable public key of a controller (X25519, 32 bytes): ask the \
+         controller for its own"
+    )]
+    PublicKey {
+        /// Bytes given.
+        bytes: usize,
+    },
+    /// A message of another size than this round's.
+    #[error(
+        "a sealed {what} of this round has {expected} bytes, this one {found}: are slots and dim \
+         those of the controller?"
+    )]
+    Length {
+        /// Which message.
+        what: &'static str,
+        /// Bytes that it has.
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// A message that was changed, or sealed for another table, round, user or controller.
+    #[error(
+        "the sealed {what} does not open: it was changed on its way, or was made for another \
+         table, round, user or controller"
+    )]
+    Forged {
+        /// Which message.
+        what: &'static str,
+    },
+    /// More ids than a user has slots.
+    #[error("{ids} ids do not fit the {slots} slots of a user: ask for fewer")]
+    TooManyIds {
+        /// Ids given.
+        ids: usize,
+        /// Slots of a user.
+        slots: usize,
+    },
+    /// An id that is not a row. Only raised where ids are the caller's own.
+    #[error("id {id} is no row of this table: ids run from 0 to {}", rows.saturating_sub(1))]
+    IdRange {
+        /// The first such id.
+        id: u32,
+        /// Rows of the table.
+        rows: u64,
+    },
+    /// A request with an id that is not a row; the controller does not say which.
+    #[error(
+        "the request asks for an id that is no row: ids run from 0 to {}, empty slots hold 2^32 - 1",
+        rows.saturating_sub(1)
+    )]
+    RequestIds {
+        /// Rows of the table.
+        rows: u64,
+    },
+    /// Numbers that do not fill the slots.
+    #[error("{what} of {found} numbers, where {expected} were expected (slots x dim)")]
+    Numbers {
+        /// What they are.
+        what: &'static str,
+        /// How many there must be.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A gradient that is NaN or infinite.
+    #[error("the gradients hold a NaN or an infinity: nothing can be learnt from them")]
+    NotFinite,
+    /// A weight that no user may have.
+    #[error("a user's weight must be 0 to {}", crate::aggregate::WEIGHT_MAX)]
+    Weight,
+    /// A flag in a reply that is neither 0 nor 1.
+    #[error("the reply's flags are neither 0 nor 1: the controller speaks another version")]
+    Flag,
+    /// Bytes that no session was kept as.
+    #[error("these {bytes} bytes are no kept session: make a new one for the next round")]
+    Kept {
+        /// Bytes given.
+        bytes: usize,
+    },
+    /// A second request, or an upload before the request.
+    #[error("{0}")]
+    Order(#[from] OrderError),
+    /// A user's number that the round does not have.
+    #[error("user {user} is none of this round's: it has users 0 to {}", users.saturating_sub(1))]
+    UserRange {
+        /// The number given.
+        user: u32,
+        /// Users of the round.
+        users: usize,
+    },
+    /// The system gave no randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+}
+
+/// A message out of its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// A session makes one request.
+    #[error("this session has made its request: make a session for each user and round")]
+    Requested,
+    /// A session is kept once its request is made.
+    #[error("this session has made no request yet: make it before the session is kept")]
+    NotYetRequested,
+    /// Another request under a number that is taken.
+    #[error("user {user} has made another request in this round: it has one")]
+    AlreadyRequested {
+        /// The user.
+        user: u32,
+    },
+    /// Another upload of a user.
+    #[error("user {user} has uploaded in this round: it may do so once")]
+    AlreadyUploaded {
+        /// The user.
+        user: u32,
+    },
+    /// No request of this user was taken.
+    #[error("user {user} has made no request in this round, or it was refused")]
+    NotRequested {
+        /// The user.
+        user: u32,
+    },
+    /// A request after the round has begun.
+    #[error("the round has begun without user {user}: wait for the next one")]
+    Closed {
+        /// The user.
+        user: u32,
+    },
+    /// Rows or an upload before the round has begun.
+    #[error("the round has not begun: close its requests first")]
+    Open,
+}

@@ -1,0 +1,176 @@
+//! The controller's half of all users of a round: who came, what they asked for, who uploaded.
+
+use zeroize::Zeroizing;
+
+use super::{Context, ControllerKey, ControllerSession, DUMMY, Error, OrderError, Shape, Upload};
+
+/// A round that takes sealed requests until they are closed, and then sealed uploads.
+///
+/// A user is a number below the round's count of users: a place in this round, not an identity. The
+/// first request that opens takes the place; the same bytes may come again, as they do where a
+/// network repeats them. A request or upload that is refused leaves the place as it was, and the
+/// other users untouched.
+pub struct SealedRound {
+    table: String,
+    rows: u64,
+    shape: Shape,
+    round: u64,
+    seats: Vec<Seat>,
+    /// Users × slots.
+    ids: Zeroizing<Vec<u32>>,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+enum Seat {
+    #[default]
+    Empty,
+    Taken {
+        session: Box<ControllerSession>,
+        request: blake3::Hash,
+        upload: Option<blake3::Hash>,
+    },
+}
+
+impl SealedRound {
+    /// A round of `users` for a table of `rows` rows. `round` is a number that no other round has:
+    /// see [`random_round`](super::random_round).
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::Setting`] for what messages cannot be bound to, for no users and
+    /// for more than 2^32 slots in all.
+    pub fn new(
+        table: &str,
+        rows: u64,
+        shape: Shape,
+        round: u64,
+        users: usize,
+    ) -> Result<Self, Error> {
+        Context::new(table, rows, shape, round, 0)?;
+        let users_max = (1usize << 32) / shape.slots();
+        if !(1..=users_max).contains(&users) {
+            let (value, max) = (users as u64, users_max as u64);
+            return Err(Error::Setting { name: "users", value, min: 1, max });
+        }
+        let mut seats = Vec::new();
+        seats.resize_with(users, Seat::default);
+        let ids = Zeroizing::new(vec![DUMMY; users * shape.slots()]);
+        Ok(Self { table: table.to_owned(), rows, shape, round, seats, ids, is_closed: false })
+    }
+
+    /// The round's number.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Places of users.
+    pub fn users(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Users whose requests were taken.
+    pub fn requested(&self) -> usize {
+        self.seats.iter().filter(|seat| matches!(seat, Seat::Taken { .. })).count()
+    }
+
+    /// Users whose uploads were taken.
+    pub fn uploaded(&self) -> usize {
+        let has_uploaded = |seat: &&Seat| matches!(seat, Seat::Taken { upload: Some(_), .. });
+        self.seats.iter().filter(has_uploaded).count()
+    }
+
+    /// Whether requests are closed.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Takes the request of `user`.
+    ///
+    /// # Errors
+    /// [`Error::UserRange`], [`Error::Order`] once requests are closed or where the user has made
+    /// another, and those of [`ControllerSession::open`].
+    pub fn request(&mut self, key: &ControllerKey, user: u32, sealed: &[u8]) -> Result<(), Error> {
+        let (is_closed, slots) = (self.is_closed, self.shape.slots());
+        let context = self.context(user)?;
+        let seat = self.seat_mut(user)?;
+        if let Seat::Taken { request, .. } = seat {
+            return match *request == blake3::hash(sealed) {
+                true => Ok(()),
+                false => Err(OrderError::AlreadyRequested { user }.into()),
+            };
+        }
+        if is_closed {
+            return Err(OrderError::Closed { user }.into());
+        }
+        let (session, ids) = ControllerSession::open(key, &context, sealed)?;
+        let (session, request) = (Box::new(session), blake3::hash(sealed));
+        *seat = Seat::Taken { session, request, upload: None };
+        self.ids[user as usize * slots..][..slots].copy_from_slice(&ids);
+        Ok(())
+    }
+
+    /// Takes no more requests. The ids of users × slots, [`DUMMY`] for whoever did not come: their
+    /// number says nothing of who did.
+    pub fn close(&mut self) -> &[u32] {
+        self.is_closed = true;
+        &self.ids
+    }
+
+    /// Seals the rows of `user`, which made a request.
+    ///
+    /// # Errors
+    /// [`Error::UserRange`], [`Error::Order`], and those of [`ControllerSession::reply`].
+    pub fn reply(&self, user: u32, rows: &[f32], found: &[bool]) -> Result<Vec<u8>, Error> {
+        self.session(user)?.reply(rows, found)
+    }
+
+    /// Whether `user` may be given rows.
+    ///
+    /// # Errors
+    /// [`Error::UserRange`]; [`Error::Order`] where the round has not begun, or without the user.
+    pub fn check_member(&self, user: u32) -> Result<(), Error> {
+        self.session(user).map(|_| ())
+    }
+
+    /// Opens the upload of `user`; None where the very same was taken before.
+    ///
+    /// # Errors
+    /// [`Error::UserRange`], [`Error::Order`], and those of [`ControllerSession::upload`].
+    pub fn upload(&mut self, user: u32, sealed: &[u8]) -> Result<Option<Upload>, Error> {
+        self.session(user)?;
+        let Seat::Taken { session, upload, .. } = self.seat_mut(user)? else {
+            return Err(OrderError::NotRequested { user }.into());
+        };
+        if let Some(upload) = upload {
+            return match *upload == blake3::hash(sealed) {
+                true => Ok(None),
+                false => Err(OrderError::AlreadyUploaded { user }.into()),
+            };
+        }
+        let opened = session.upload(sealed)?;
+        *upload = Some(blake3::hash(sealed));
+        Ok(Some(opened))
+    }
+
+    fn context(&self, user: u32) -> Result<Context, Error> {
+        Context::new(&self.table, self.rows, self.shape, self.round, user)
+    }
+
+    fn session(&self, user: u32) -> Result<&ControllerSession, Error> {
+        let seat = self.seats.get(user as usize).ok_or_else(|| self.range(user))?;
+        match seat {
+            _ if !self.is_closed => Err(OrderError::Open.into()),
+            Seat::Empty => Err(OrderError::NotRequested { user }.into()),
+            Seat::Taken { session, .. } => Ok(session),
+        }
+    }
+
+    fn seat_mut(&mut self, user: u32) -> Result<&mut Seat, Error> {
+        let range = self.range(user);
+        self.seats.get_mut(user as usize).ok_or(range)
+    }
+
+    fn range(&self, user: u32) -> Error {
+        Error::UserRange { user, users: self.seats.len() }
+    }
+}

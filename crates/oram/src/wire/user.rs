@@ -1,0 +1,201 @@
+//! A user's half of a round.
+
+use hpke::aead::{AeadCtxS, ChaCha20Poly1305};
+use hpke::kdf::HkdfSha256;
+use hpke::kem::X25519HkdfSha256;
+use hpke::{OpModeS, Serializable, setup_sender_with_rng};
+use hushtable_prg::{Secret, fill_random};
+use rand::Rng;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng;
+use zeroize::Zeroizing;
+
+use super::message::{
+    MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, is_weight, read_numbers,
+};
+use super::{Context, DUMMY, Error, OrderError, PublicKey};
+
+/// A user in one round: makes a request, opens the reply, makes the upload.
+pub struct UserSession {
+    context: Context,
+    encapsulated: [u8; 32],
+    /// Taken by the request: a second one under it would not open.
+    sender: Option<AeadCtxS<ChaCha20Poly1305, HkdfSha256, X25519HkdfSha256>>,
+    reply_key: MessageKey,
+    upload_key: MessageKey,
+    random: ChaCha20Rng,
+}
+
+/// The rows that a user asked for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Reply {
+    /// Slots × dim numbers, in the slots' order.
+    pub rows: Vec<f32>,
+    /// Whether a slot's row is the table's. What stands in its place where it is not is the
+    /// controller's to say (a row lost to differential privacy; an empty slot).
+    pub found: Vec<bool>,
+}
+
+impl UserSession {
+    /// A session with the controller of `key`.
+    ///
+    /// # Errors
+    /// [`Error::PublicKey`] for a key that no secret can be shared with, [`Error::Entropy`].
+    pub fn new(key: &PublicKey, context: Context) -> Result<Self, Error> {
+        let mut seed = Secret::new([0; 32]);
+        fill_random(seed.expose_mut())?;
+        Self::from_seed(key, context, &seed)
+    }
+
+    /// A session whose randomness follows from `seed`: for known-answer tests. Two sessions of one
+    /// seed and key share all their secrets.
+    ///
+    /// # Errors
+    /// [`Error::PublicKey`].
+    pub fn from_seed(
+        key: &PublicKey,
+        context: Context,
+        seed: &Secret<[u8; 32]>,
+    ) -> Result<Self, Error> {
+        let mut random = ChaCha20Rng::from_seed(*seed.expose());
+        let unusable = |_| Error::PublicKey { bytes: key.as_bytes().len() };
+        let (encapsulated, sender) = setup_sender_with_rng::<
+            ChaCha20Poly1305,
+            HkdfSha256,
+            X25519HkdfSha256,
+        >(
+            &OpModeS::Base, &key.to_kem()?, &context.info(), &mut random
+        )
+        .map_err(unusable)?;
+        let export = |label: &[u8]| {
+            let mut key = Secret::new([0; 32]);
+            sender.export(label, key.expose_mut()).map_err(unusable)?;
+            Ok::<_, Error>(key)
+        };
+        let reply_key = MessageKey::new("reply", export(REPLY_LABEL)?);
+        let upload_key = MessageKey::new("upload", export(UPLOAD_LABEL)?);
+        let encapsulated = encapsulated.to_bytes().into();
+        Ok(Self { context, encapsulated, sender: Some(sender), reply_key, upload_key, random })
+    }
+
+    /// The session as bytes, its keys among them, to go on in another process of this user's. They
+    /// open what the user is sent and speak for it: as secret as the ids.
+    ///
+    /// # Errors
+    /// [`Error::Order`] before the request is made: until then there is nothing to go on with.
+    pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+        if self.sender.is_some() {
+            return Err(OrderError::NotYetRequested.into());
+        }
+        let info = self.context.info();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(KEPT_LABEL.len() + 64 + info.len()));
+        bytes.extend_from_slice(KEPT_LABEL);
+        bytes.extend_from_slice(self.reply_key.expose());
+        bytes.extend_from_slice(self.upload_key.expose());
+        bytes.extend_from_slice(&info);
+        Ok(bytes)
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Kept`] for any other bytes, [`Error::Entropy`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let kept = || Error::Kept { bytes: bytes.len() };
+        let rest = bytes.strip_prefix(KEPT_LABEL).ok_or_else(kept)?;
+        let (reply, rest) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
+        let (upload, info) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
+        let context = Context::of_info(info).ok_or_else(kept)?;
+        // Fresh, so that an upload here repeats no nonce of one there.
+        let mut seed = Secret::new([0; 32]);
+        fill_random(seed.expose_mut())?;
+        Ok(Self {
+            context,
+            encapsulated: [0; 32],
+            sender: None,
+            reply_key: MessageKey::new("reply", Secret::new(*reply)),
+            upload_key: MessageKey::new("upload", Secret::new(*upload)),
+            random: ChaCha20Rng::from_seed(*seed.expose()),
+        })
+    }
+
+    /// What the messages are bound to.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Asks for the rows `ids`, at most as many as there are slots; [`DUMMY`] asks for none.
+    ///
+    /// # Errors
+    /// [`Error::TooManyIds`], [`Error::IdRange`], [`Error::Order`] for a second request: then
+    /// nothing is sealed.
+    pub fn request(&mut self, ids: &[u32]) -> Result<Vec<u8>, Error> {
+        let (slots, rows) = (self.context.shape().slots(), self.context.rows());
+        if ids.len() > slots {
+            return Err(Error::TooManyIds { ids: ids.len(), slots });
+        }
+        if let Some(&id) = ids.iter().find(|&&id| u64::from(id) >= rows && id != DUMMY) {
+            return Err(Error::IdRange { id, rows });
+        }
+        let mut sender = self.sender.take().ok_or(OrderError::Requested)?;
+        let mut text =
+            Zeroizing::new(Vec::with_capacity(self.context.shape().request_text_bytes()));
+        text.extend_from_slice(&self.context.round().to_le_bytes());
+        text.extend_from_slice(&self.context.user().to_le_bytes());
+        let empty = std::iter::repeat_n(&DUMMY, slots - ids.len());
+        for id in ids.iter().chain(empty) {
+            text.extend_from_slice(&id.to_le_bytes());
+        }
+        let sealed = sender.seal(&text, &[]).map_err(|_| Error::Forged { what: "request" })?;
+        Ok([&self.encapsulated[..], &sealed].concat())
+    }
+
+    /// Opens the controller's reply.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::Forged`], [`Error::Flag`].
+    pub fn reply(&self, sealed: &[u8]) -> Result<Reply, Error> {
+        let shape = self.context.shape();
+        let text = self.reply_key.open(sealed, shape.reply_text_bytes())?;
+        let (flags, numbers) = text.split_at(shape.slots());
+        if flags.iter().fold(0, |all, flag| all | flag) > 1 {
+            return Err(Error::Flag);
+        }
+        Ok(Reply {
+            rows: read_numbers(numbers),
+            found: flags.iter().map(|&flag| flag == 1).collect(),
+        })
+    }
+
+    /// Seals what the user learnt: `gradients` of the first slots, row by row (those of the rest are
+    /// zero), and the user's `weight` among the others (say, how many examples it has).
+    ///
+    /// # Errors
+    /// [`Error::Numbers`] for gradients that are no whole rows or more than there are slots,
+    /// [`Error::NotFinite`], [`Error::Weight`].
+    pub fn upload(&mut self, gradients: &[f32], weight: f32) -> Result<Vec<u8>, Error> {
+        let shape = self.context.shape();
+        let (found, expected) = (gradients.len(), shape.numbers());
+        if found > expected || !found.is_multiple_of(shape.dim()) {
+            return Err(Error::Numbers { what: "gradients", expected, found });
+        }
+        if !all_finite(gradients) {
+            return Err(Error::NotFinite);
+        }
+        if !is_weight(weight) {
+            return Err(Error::Weight);
+        }
+        let mut text = Zeroizing::new(Vec::with_capacity(shape.upload_text_bytes()));
+        text.extend_from_slice(&weight.to_le_bytes());
+        for number in gradients {
+            text.extend_from_slice(&number.to_le_bytes());
+        }
+        text.resize(shape.upload_text_bytes(), 0);
+        let mut nonce = [0; NONCE_BYTES];
+        self.random.fill_bytes(&mut nonce);
+        self.upload_key.seal(&nonce, &text)
+    }
+}
+
+const KEPT_LABEL: &[u8] = b"hushtable session 1\0";

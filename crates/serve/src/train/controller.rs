@@ -1,0 +1,234 @@
+//! A real controller under the rounds: opened from its folder, and opened again where it ended.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
+use hushtable_oram::seal::Key;
+use hushtable_oram::wire::{ControllerKey, Shape};
+use zeroize::Zeroizing;
+
+use super::{Committed, MemoryError, RoundMemory, TrainFacts};
+use crate::Error;
+
+/// The 32 secret bytes that a controller's folder is sealed under, kept in a file of their own. Its
+/// key pair follows from them.
+pub struct MasterKey(Zeroizing<[u8; 32]>);
+
+impl MasterKey {
+    /// Makes a random key and writes it to a new file that only its owner may read.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a file that exists or cannot be written, [`Error::Pir`] without entropy.
+    pub fn create(path: &Path) -> Result<Self, Error> {
+        let mut key = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *key).map_err(|_| Error::Pir(hushtable_pir::Error::Entropy))?;
+        let failed = |source| Error::Io {
+            what: format!("write the controller's key to {}", path.display()),
+            source,
+        };
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
+        file.write_all(&*key).and_then(|()| file.sync_all()).map_err(failed)?;
+        Ok(Self(key))
+    }
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::KeyFile`] for a file of other than 32 bytes.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Io {
+            what: format!("read the controller's key from {}", path.display()),
+            source,
+        };
+        let bytes = Zeroizing::new(fs::read(path).map_err(failed)?);
+        let key = <[u8; 32]>::try_from(bytes.as_slice())
+            .map_err(|_| Error::KeyFile { path: path.to_owned(), bytes: bytes.len() })?;
+        Ok(Self(Zeroizing::new(key)))
+    }
+
+    /// What the folder is sealed under.
+    pub fn folder_key(&self) -> Key {
+        Key::from_bytes(*self.0)
+    }
+
+    /// What users' requests are sealed to.
+    pub fn controller_key(&self) -> ControllerKey {
+        ControllerKey::of_master(&self.0)
+    }
+}
+
+/// Where a controller is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct ControllerPlace {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The file of its key; beside the folder by default.
+    pub key: PathBuf,
+    /// The file of its root counter; beside the folder by default. It should be on storage that
+    /// whoever can write to the folder cannot put back.
+    pub counter: PathBuf,
+}
+
+impl ControllerPlace {
+    /// The controller in `folder`, with `folder.key` and `folder.counter` beside it.
+    pub fn new(folder: &Path) -> Self {
+        let beside = |ending: &str| {
+            let mut name = folder.as_os_str().to_owned();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        Self { folder: folder.to_owned(), key: beside(".key"), counter: beside(".counter") }
+    }
+
+    /// What the controller was created as, without opening it: for what is said before that. The
+    /// controller holds the file against its journal when it is opened.
+    ///
+    /// # Errors
+    /// [`Error::Controller`] for a folder that is no controller, or another version's.
+    pub fn spec(&self) -> Result<ControllerSpec, Error> {
+        let path = self.folder.join(SPEC_FILE);
+        let text =
+            fs::read(&path).map_err(|_| RoundError::Incomplete { path: self.folder.clone() })?;
+        Ok(serde_json::from_slice(&text).map_err(|_| RoundError::SpecChanged { path })?)
+    }
+
+    /// Opens the controller; `progress` is told the work done and all of it.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::KeyFile`] for its key; [`Error::Controller`].
+    pub fn open(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Controller, Error> {
+        let key = MasterKey::read(&self.key)?.folder_key();
+        Ok(Controller::open(&self.folder, &key, &self.counter, progress)?)
+    }
+}
+
+/// What a training server announces of a controller.
+///
+/// # Errors
+/// [`Error::Sealed`] for a shape that no message has.
+pub fn facts_of(spec: &ControllerSpec) -> Result<TrainFacts, Error> {
+    Ok(TrainFacts {
+        name: spec.name.clone(),
+        rows: spec.rows,
+        shape: Shape::new(spec.slots, spec.dim)?,
+        users_max: spec.users_max,
+        epsilon: spec.fdp.epsilon,
+        mechanism: mechanism_name(spec),
+    })
+}
+
+fn mechanism_name(spec: &ControllerSpec) -> String {
+    // As a file has it: a word, or one word with settings.
+    match serde_json::to_value(spec.fdp.mechanism) {
+        Ok(serde_json::Value::String(name)) => name,
+        Ok(settings) => settings.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// A controller as rounds use it. After an error that ended it, the next round opens it again, as of
+/// the last committed one.
+pub struct OramMemory {
+    place: ControllerPlace,
+    controller: Option<Controller>,
+    rounds: u64,
+}
+
+impl OramMemory {
+    /// Rounds of `controller`, which is at `place`.
+    pub fn new(place: ControllerPlace, controller: Controller) -> Self {
+        let rounds = controller.round();
+        Self { place, controller: Some(controller), rounds }
+    }
+
+    /// The controller, opened again where it was given up.
+    fn live(&mut self) -> Result<&mut Controller, Error> {
+        if self.controller.is_none() {
+            tracing::info!(folder = %self.place.folder.display(), "opening the controller again");
+            self.controller = Some(self.place.open(&mut |_, _| {})?);
+        }
+        let opened = self.controller.as_mut();
+        Ok(opened.unwrap_or_else(|| unreachable!("it was opened just now")))
+    }
+}
+
+impl RoundMemory for OramMemory {
+    fn begin(&mut self, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
+        match self.live()?.begin(users, ids) {
+            Ok(_) => Ok(()),
+            Err(RoundError::Ended) => {
+                self.controller = None;
+                self.live()?.begin(users, ids)?;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn rows(
+        &mut self,
+        user: usize,
+        rows: &mut [f32],
+        found: &mut [bool],
+    ) -> Result<(), MemoryError> {
+        Ok(self.live()?.rows(user, rows, found)?)
+    }
+
+    fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), MemoryError> {
+        Ok(self.live()?.add(user, gradients, weight)?)
+    }
+
+    fn commit(&mut self) -> Result<Committed, MemoryError> {
+        match self.live()?.commit() {
+            Ok(report) => {
+                self.rounds = report.round;
+                Ok(committed(&report))
+            }
+            Err(error) => {
+                // The round may still be open (an aggregate failed) or the controller have ended.
+                if self.abandon().is_err() {
+                    self.controller = None;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn abandon(&mut self) -> Result<(), MemoryError> {
+        match self.live()?.abandon() {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.controller = None;
+                Err(error.into())
+            }
+        }
+    }
+
+    fn rounds(&self) -> u64 {
+        self.rounds
+    }
+}
+
+fn committed(report: &Report) -> Committed {
+    let step = |(name, us): (&str, u64)| (name.to_owned(), Duration::from_micros(us));
+    Committed {
+        rounds: report.round,
+        requests: report.requests as u64,
+        accesses: report.k as u64,
+        read_bytes: report.read_bytes,
+        written_bytes: report.written_bytes,
+        steps: report.steps.named().into_iter().map(step).collect(),
+    }
+}
+
+const SPEC_FILE: &str = "controller.json";

@@ -1,0 +1,198 @@
+//! What a training server says of itself and of its rounds, as types.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_oram::wire::{Context, PublicKey, Shape};
+
+use crate::info::microseconds;
+use crate::wire::{FinishReply, StepTime, TrainInfoReply};
+use crate::{ReplyDefect, wire};
+
+/// What is trained: all that a controller's messages depend on.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::exhaustive_structs, reason = "whoever has a memory describes it")]
+pub struct TrainFacts {
+    /// The table's name.
+    pub name: String,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Slots of a user and numbers of a row.
+    pub shape: Shape,
+    /// Most users of a round.
+    pub users_max: usize,
+    /// Epsilon of a round's number of accesses.
+    pub epsilon: f64,
+    /// How that number is drawn.
+    pub mechanism: String,
+}
+
+/// What a training server announces.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TrainInfo {
+    /// What is trained.
+    pub facts: TrainFacts,
+    /// What requests are sealed to.
+    pub public_key: PublicKey,
+    /// Rounds committed.
+    pub rounds: u64,
+    /// The open round, with what it is doing; None where there is none.
+    pub open: Option<(u64, RoundStage)>,
+    /// Places, requests taken and uploads taken of the open round.
+    pub users: [usize; 3],
+    /// The server's software.
+    pub software: String,
+}
+
+/// What an open round is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RoundStage {
+    /// Requests are taken.
+    Requests,
+    /// The memory fetches the rows.
+    Beginning,
+    /// Rows are given and uploads taken.
+    Serving,
+    /// The memory writes the updated rows.
+    Finishing,
+}
+
+/// What a committed round did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoundReport {
+    /// The round.
+    pub round: u64,
+    /// Rounds committed, this one included.
+    pub rounds: u64,
+    /// Users that asked.
+    pub requested: usize,
+    /// Users that uploaded.
+    pub uploaded: usize,
+    /// Users × slots.
+    pub requests: u64,
+    /// Rows accessed.
+    pub accesses: u64,
+    /// Bytes read from the main memory's file.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// What each step took.
+    pub steps: Vec<(String, Duration)>,
+}
+
+impl RoundStage {
+    const ALL: [(Self, wire::RoundStage, &'static str); 4] = [
+        (Self::Requests, wire::RoundStage::Requests, "requests"),
+        (Self::Beginning, wire::RoundStage::Beginning, "beginning"),
+        (Self::Serving, wire::RoundStage::Serving, "serving"),
+        (Self::Finishing, wire::RoundStage::Finishing, "finishing"),
+    ];
+
+    /// As text: `requests`, `beginning`, `serving` or `finishing`.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(stage, ..)| *stage == self).map_or("", |(_, _, name)| name)
+    }
+
+    fn to_wire(self) -> wire::RoundStage {
+        let found = Self::ALL.iter().find(|(stage, ..)| *stage == self);
+        found.map_or(wire::RoundStage::None, |(_, wire, _)| *wire)
+    }
+
+    fn of_wire(number: i32) -> Result<Option<Self>, ReplyDefect> {
+        if number == wire::RoundStage::None as i32 {
+            return Ok(None);
+        }
+        let found = Self::ALL.iter().find(|(_, wire, _)| *wire as i32 == number);
+        found.map(|(stage, ..)| Some(*stage)).ok_or(ReplyDefect::Stage { found: number })
+    }
+}
+
+impl From<&TrainInfo> for TrainInfoReply {
+    fn from(info: &TrainInfo) -> Self {
+        let facts = &info.facts;
+        let [users, requested, uploaded] = info.users.map(|count| count as u32);
+        Self {
+            name: facts.name.clone(),
+            rows: facts.rows,
+            dim: facts.shape.dim() as u32,
+            slots: facts.shape.slots() as u32,
+            users_max: facts.users_max.try_into().unwrap_or(u32::MAX),
+            public_key: Bytes::copy_from_slice(info.public_key.as_bytes()),
+            epsilon: facts.epsilon,
+            mechanism: facts.mechanism.clone(),
+            rounds: info.rounds,
+            round: info.open.map_or(0, |(round, _)| round),
+            stage: info.open.map_or(wire::RoundStage::None, |(_, stage)| stage.to_wire()) as i32,
+            users,
+            requested,
+            uploaded,
+            software: info.software.clone(),
+        }
+    }
+}
+
+impl TryFrom<TrainInfoReply> for TrainInfo {
+    type Error = ReplyDefect;
+
+    fn try_from(reply: TrainInfoReply) -> Result<Self, ReplyDefect> {
+        let shape = Shape::new(reply.slots as usize, reply.dim as usize)?;
+        // What messages cannot be bound to is found now, not at the first request.
+        Context::new(&reply.name, reply.rows, shape, 0, 0)?;
+        let stage = RoundStage::of_wire(reply.stage)?;
+        Ok(Self {
+            facts: TrainFacts {
+                name: reply.name,
+                rows: reply.rows,
+                shape,
+                users_max: reply.users_max as usize,
+                epsilon: reply.epsilon,
+                mechanism: reply.mechanism,
+            },
+            public_key: PublicKey::from_bytes(&reply.public_key)?,
+            rounds: reply.rounds,
+            open: stage.map(|stage| (reply.round, stage)),
+            users: [reply.users, reply.requested, reply.uploaded].map(|count| count as usize),
+            software: reply.software,
+        })
+    }
+}
+
+impl From<&RoundReport> for FinishReply {
+    fn from(report: &RoundReport) -> Self {
+        let step = |(step, took): &(String, Duration)| StepTime {
+            step: step.clone(),
+            us: microseconds(*took),
+        };
+        Self {
+            round: report.round,
+            rounds: report.rounds,
+            requested: report.requested as u32,
+            uploaded: report.uploaded as u32,
+            requests: report.requests,
+            accesses: report.accesses,
+            read_bytes: report.read_bytes,
+            written_bytes: report.written_bytes,
+            steps: report.steps.iter().map(step).collect(),
+        }
+    }
+}
+
+impl From<FinishReply> for RoundReport {
+    fn from(reply: FinishReply) -> Self {
+        let step = |step: StepTime| (step.step, Duration::from_micros(step.us));
+        Self {
+            round: reply.round,
+            rounds: reply.rounds,
+            requested: reply.requested as usize,
+            uploaded: reply.uploaded as usize,
+            requests: reply.requests,
+            accesses: reply.accesses,
+            read_bytes: reply.read_bytes,
+            written_bytes: reply.written_bytes,
+            steps: reply.steps.into_iter().map(step).collect(),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a round needs of the memory below it: the seam to `hushtable_oram`.
+
+use std::time::Duration;
+
+/// Why a memory failed: for the server's log. Clients are told that it did.
+pub type MemoryError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A table whose rows are fetched, given out, updated and put back in rounds. Calls may take
+/// seconds; they come one at a time, in the order of a round: begin, then rows and add of users, then
+/// commit or abandon.
+pub trait RoundMemory: Send {
+    /// Begins a round for `ids`, users × slots of them.
+    ///
+    /// # Errors
+    /// Whatever kept the round from beginning; the memory is then idle again, or gone.
+    fn begin(&mut self, users: usize, ids: &[u32]) -> Result<(), MemoryError>;
+
+    /// The rows of a user's slots (slots × dim numbers), and which of them are the table's.
+    ///
+    /// # Errors
+    /// The memory's own.
+    fn rows(
+        &mut self,
+        user: usize,
+        rows: &mut [f32],
+        found: &mut [bool],
+    ) -> Result<(), MemoryError>;
+
+    /// Adds a user's gradients (slots × dim finite numbers), once a user.
+    ///
+    /// # Errors
+    /// The memory's own.
+    fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), MemoryError>;
+
+    /// Updates the rows, durably.
+    ///
+    /// # Errors
+    /// The memory's own; the round then did not happen.
+    fn commit(&mut self) -> Result<Committed, MemoryError>;
+
+    /// Puts the rows back as they were.
+    ///
+    /// # Errors
+    /// The memory's own.
+    fn abandon(&mut self) -> Result<(), MemoryError>;
+
+    /// Rounds committed.
+    fn rounds(&self) -> u64;
+}
+
+/// What a committed round did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "memories fill it in")]
+pub struct Committed {
+    /// Rounds committed, this one included.
+    pub rounds: u64,
+    /// Users × slots.
+    pub requests: u64,
+    /// Rows accessed.
+    pub accesses: u64,
+    /// Bytes read from the main memory.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// What each step took.
+    pub steps: Vec<(String, Duration)>,
+}

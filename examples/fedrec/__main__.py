@@ -1,0 +1,75 @@
+"""What private features are worth in federated training, and what hiding them costs. See README.md.
+
+python -m examples.fedrec [--quick] [--out FILE] [--plot FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+
+from hushtable import data
+
+from .fedrec import synthetic
+from .fedrec.ratings import Ratings
+from .fedrec.report import draw, lines
+from .fedrec.study import EVERY, ROUNDS, SEEDS, SETTINGS, study
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m examples.fedrec", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one seed, few rounds, few settings")
+    parser.add_argument("--synthetic", action="store_true", help="made-up ratings: no download")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="writes JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draws, as SVG")
+    chosen = parser.parse_args()
+    if chosen.rounds < 1 or chosen.seeds < 1:
+        parser.error("--rounds and --seeds are at least 1")
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    started = time.perf_counter()
+    found = (
+        synthetic.ratings()
+        if chosen.synthetic
+        else data.load_movielens(data.fetch("ml-1m", say=say))
+    )
+    document = study(
+        Ratings.of(found),
+        say=say,
+        settings=SETTINGS[:3] if chosen.quick else SETTINGS,
+        seeds=range(1, 2 if chosen.quick else chosen.seeds + 1),
+        rounds=min(chosen.rounds, 40) if chosen.quick else chosen.rounds,
+        every=20 if chosen.quick else EVERY,
+    )
+    document["data"] = "made up" if chosen.synthetic else "ml-1m"
+    document["seconds"] = time.perf_counter() - started
+    document["machine"] = {"cpu": _cpu(), "system": platform.platform()}
+    for line in lines(document):
+        say(line)
+    if chosen.out:
+        chosen.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        say(f"written to {chosen.out}")
+    if chosen.plot:
+        draw(document, chosen.plot)
+        say(f"drawn to {chosen.plot}")
+    return 0
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Federated recommendations: what ``python -m examples.fedrec`` and ``flwr run`` share."""

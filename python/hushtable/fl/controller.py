@@ -1,0 +1,820 @@
+"""The controller of federated training: in this process, or behind a server.
+
+A :class:`Controller` keeps a table in an oblivious memory on disk and runs rounds over it. With
+:meth:`Controller.open_round` its users' messages are sealed end to end, each by a :class:`Session`,
+so that whoever carries them sees sizes alone. :func:`connect` does the same with a controller
+behind ``hushtable train serve``.
+
+    controller = Controller.create("films", rows=9000, dim=16, users=100, slots=100)
+    controller.begin(ids)                      # uint32 [users, slots]
+    rows, found = controller.rows(user)        # of each user, then what it learnt:
+    controller.add(user, before - after, weight)
+    controller.commit()
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from ..client import TlsConfig
+from ..errors import ConfigError, RoundError
+from ..table import Table as Bundle
+
+__all__ = [
+    "DUMMY",
+    "Aggregate",
+    "Controller",
+    "RoundReport",
+    "Session",
+    "TrainInfo",
+    "TrainingClient",
+    "aggregate_spec",
+    "connect",
+    "place",
+]
+
+#: What stands in a slot that asks for nothing.
+DUMMY = 2**32 - 1
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
+Progress = Callable[[int, int], None]
+_PathLike = str | os.PathLike[str]
+
+#: ``pre(gradients, weights)``: of one user, float32 [slots, dim] and [slots] (0 where a slot's row
+#: is not the table's); returns both as they are to be added up.
+Pre = Callable[[Floats, Floats], tuple[Floats, Floats]]
+#: ``post(rows, state, sums, weights, round)``: rows float32 [n, dim], their state uint8 [n, bytes],
+#: the sums of gradients [n, dim] and of weights [n]; returns rows and state updated.
+Post = Callable[
+    [Floats, npt.NDArray[np.uint8], Floats, Floats, int], tuple[Floats, npt.NDArray[np.uint8]]
+]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Pre and Post as Python functions on batches; the built-in ones where not given.
+
+    They see the rows that a round accessed, dummies among them (weight 0), in an order that says
+    nothing: what they do must not depend on values either, or its time tells of them.
+
+    Attributes:
+        pre: on each user's gradients before they are added up.
+        post: on the sums, when the round is committed. Rows keep state between rounds if the
+            controller was created with a built-in aggregate that has some (``fed_adam``,
+            ``fed_adagrad``): its bytes are this function's to use.
+    """
+
+    pre: Pre | None = None
+    post: Post | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What a committed round did; none of it is secret.
+
+    Attributes:
+        rounds: rounds committed, this one included.
+        users: of the round; behind a server, those that asked.
+        uploaded: users that uploaded.
+        requests: users x slots.
+        accesses: k, rows read and written back, dummies included.
+        read_bytes: read from the tree's file.
+        written_bytes: written to it.
+        steps_us: microseconds of each step, by name.
+        journal_bytes: written to the journal; 0 where a server does not tell.
+    """
+
+    rounds: int
+    users: int
+    uploaded: int
+    requests: int
+    accesses: int
+    read_bytes: int
+    written_bytes: int
+    steps_us: dict[str, int]
+    journal_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainInfo:
+    """What a training server says of itself.
+
+    Attributes:
+        table: the table's name.
+        rows: of the table.
+        dim: numbers in a row.
+        slots: values of a user, at most.
+        users: of a round, at most.
+        epsilon: of a round's number of accesses.
+        mechanism: how that number is drawn.
+        public_key: what users seal to, 32 bytes.
+        rounds: rounds committed.
+        round: the open round; None where there is none.
+        stage: ``requests``, ``beginning``, ``serving`` or ``finishing``; None without a round.
+        round_users: places of the open round.
+        requested: users whose requests were taken.
+        uploaded: users whose uploads were taken.
+        software: the server's.
+    """
+
+    table: str
+    rows: int
+    dim: int
+    slots: int
+    users: int
+    epsilon: float
+    mechanism: str
+    public_key: bytes
+    rounds: int
+    round: int | None
+    stage: str | None
+    round_users: int
+    requested: int
+    uploaded: int
+    software: str
+
+
+class _Terms(Protocol):
+    """What a user must know to take part: ``hushtable.fl.Terms``."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def round(self) -> int: ...
+    @property
+    def user(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class RoundTerms:
+    """What a user must know to take part in a round; nothing here is secret.
+
+    Attributes:
+        table: the table's name.
+        rows: of the table.
+        slots: values of a user, at most.
+        dim: numbers in a row.
+        round: the round's number, 1 to 2^64 - 1; no other round has it.
+        user: the user's number in the round.
+    """
+
+    table: str
+    rows: int
+    slots: int
+    dim: int
+    round: int
+    user: int
+
+
+def place(
+    folder: _PathLike, key: _PathLike | None = None, counter: _PathLike | None = None
+) -> tuple[Path, Path, Path]:
+    """Where a controller's folder, key and root counter are: beside the folder by default."""
+    folder = Path(folder)
+    return (
+        folder,
+        folder.with_name(folder.name + ".key") if key is None else Path(key),
+        folder.with_name(folder.name + ".counter") if counter is None else Path(counter),
+    )
+
+
+#: Short names of settings, as in ``fed_adagrad:lr=0.1``.
+_SETTINGS = {"lr": "learning_rate", "noise": "noise_multiplier"}
+
+
+def aggregate_spec(text: str | Mapping[str, Any]) -> dict[str, Any]:
+    """An aggregate from ``NAME[:SETTING=NUMBER[,...]]``, as ``fed_adagrad:lr=0.1``.
+
+    Raises:
+        ConfigError: a setting that is no number. Names and settings that no aggregate has are
+            refused where the controller is created.
+    """
+    if not isinstance(text, str):
+        return dict(text)
+    name, _, settings = text.partition(":")
+    spec: dict[str, Any] = {"name": name.strip()}
+    for part in filter(None, (part.strip() for part in settings.split(","))):
+        setting, equals, value = part.partition("=")
+        setting = _SETTINGS.get(setting.strip(), setting.strip())
+        if setting == "clip_per" and equals:
+            spec[setting] = value.strip()
+            continue
+        try:
+            spec[setting] = float(value)
+        except ValueError:
+            raise ConfigError(
+                f"aggregate {text!r}: {part!r} is no SETTING=NUMBER; write it as "
+                "fed_adagrad:lr=0.1 or dp_fed_avg:clip=1,noise=1.1,users=100"
+            ) from None
+    return spec
+
+
+class Controller:
+    """A table behind an oblivious memory, in this process.
+
+    Made by :meth:`create` and :meth:`open`. Calls come one at a time: from several threads they
+    wait for each other, without the interpreter's lock.
+    """
+
+    def __init__(self, native: _native.Controller, folder: Path) -> None:
+        self._native = native
+        self._folder = folder
+        self._spec: dict[str, Any] = json.loads(native.spec)
+        self._report: RoundReport | None = None
+
+    @classmethod
+    def create(
+        cls,
+        folder: _PathLike,
+        *,
+        table: Bundle | Floats | None = None,
+        rows: int | None = None,
+        dim: int | None = None,
+        init: float = 0.0,
+        users: int,
+        slots: int,
+        epsilon: float = 1.0,
+        aggregate: str | Mapping[str, Any] = "fed_avg",
+        name: str | None = None,
+        key: _PathLike | None = None,
+        counter: _PathLike | None = None,
+        progress: Progress | None = None,
+        **settings: Any,
+    ) -> Controller:
+        """Makes a controller in a new folder.
+
+        Args:
+            folder: a new one; ``FOLDER.key`` and ``FOLDER.counter`` are written beside it.
+            table: the rows to start from: a bundle, or float32 [rows, dim]; None for ``rows`` rows
+                of ``dim`` numbers.
+            rows: without a table.
+            dim: without a table.
+            init: without a table, rows start uniform between -init and init.
+            users: of a round, at most.
+            slots: values of a user in a round; fewer are padded.
+            epsilon: of one value in one round; 0 reads as many rows as there are requests,
+                ``math.inf`` exactly those asked for.
+            aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``,
+                ``dp_fed_avg``, ``eana``, ``lazy_dp``, with settings as ``fed_adagrad:lr=0.1``.
+            name: the table's; the bundle's own, or the folder's, by default.
+            key: the file of the key that the folder is sealed under; made where there is none. Keep
+                it off the folder's disk.
+            counter: the file of the root counter, a new one. An old copy of the folder is found out
+                by it, so it should be where nobody who can write to the folder can put it back.
+            progress: called with (rows written, rows).
+            settings: the others of ``controller.json``: ``fdp``, ``loss``, ``default_row``,
+                ``cached_levels``, ``window_bytes_max``, ``overflow_bits``.
+
+        Raises:
+            ConfigError: settings that cannot be; a folder or counter that exists.
+            TableError: a table with numbers that are not finite.
+            ControllerError: a full disk, a file that cannot be written.
+        """
+        folder, key, counter = place(folder, key, counter)
+        bundle = table if isinstance(table, Bundle) else None
+        values = None
+        if bundle is not None:
+            rows, dim = bundle.info.rows, bundle.info.dim
+            name = bundle.info.name if name is None else name
+        elif table is not None:
+            values = _floats(table, "table")
+            rows, dim = values.shape
+        elif rows is None or dim is None:
+            raise ConfigError("which rows? give table=, or rows= and dim=")
+        fdp = {"epsilon": "inf" if math.isinf(epsilon) else float(epsilon)}
+        spec = {
+            "name": folder.name if name is None else name,
+            "rows": rows,
+            "dim": dim,
+            "users_max": users,
+            "slots": slots,
+            "aggregate": aggregate_spec(aggregate),
+            **settings,
+            "fdp": {**fdp, **settings.get("fdp", {})},
+        }
+        native = _native.Controller.create(
+            folder,
+            key,
+            counter,
+            json.dumps(spec),
+            table=None if bundle is None else bundle._native,
+            values=values,
+            init=init,
+            progress=progress,
+        )
+        return cls(native, folder)
+
+    @classmethod
+    def open(
+        cls,
+        folder: _PathLike,
+        *,
+        key: _PathLike | None = None,
+        counter: _PathLike | None = None,
+        progress: Progress | None = None,
+    ) -> Controller:
+        """Opens a controller as of its last committed round, whatever ended it.
+
+        A round that was cut short is ended first, without effect on the table.
+
+        Raises:
+            ConfigError: a key file that cannot be read.
+            ControllerError: no controller, another key, files that were changed or are an older
+                copy, a folder in use.
+        """
+        folder, key, counter = place(folder, key, counter)
+        return cls(_native.Controller.open(folder, key, counter, progress=progress), folder)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return str(self._spec["name"])
+
+    @property
+    def table_rows(self) -> int:
+        """Rows of the table."""
+        return int(self._spec["rows"])
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return int(self._spec["dim"])
+
+    @property
+    def users(self) -> int:
+        """Users of a round, at most."""
+        return int(self._spec["users_max"])
+
+    @property
+    def slots(self) -> int:
+        """Values of a user, at most."""
+        return int(self._spec["slots"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What it was created as: ``controller.json``."""
+        return dict(self._spec)
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """The tree, in numbers: levels, buckets, payload_bytes, state_bytes."""
+        return self._native.facts()
+
+    @property
+    def rounds(self) -> int:
+        """Rounds committed."""
+        return self._native.rounds
+
+    @property
+    def public_key(self) -> bytes:
+        """What users seal to, 32 bytes."""
+        return self._native.public_key
+
+    @property
+    def report(self) -> RoundReport | None:
+        """Of the last commit here."""
+        return self._report
+
+    def set_aggregate(self, aggregate: Aggregate) -> None:
+        """Updates rows by Python functions from now on."""
+        self._native.set_aggregate(aggregate.pre, aggregate.post)
+
+    def begin(self, requests: Ids | None = None) -> int:
+        """Reads the rows of a round.
+
+        Args:
+            requests: uint32 [users, slots] ids, :data:`DUMMY` in empty slots; None to
+                begin the sealed round that :meth:`open_round` opened, with whoever has come.
+
+        Returns:
+            k, how many rows were read: those asked for with noise, 1 to users x slots.
+
+        Raises:
+            RoundError: a round that is open, too many users, another shape, an id that is no row.
+            ControllerError: the disk, or changed files: open the controller again.
+        """
+        if requests is None:
+            return self.close_requests()
+        ids = _ids(requests)
+        if ids.ndim != 2:
+            raise RoundError(f"ids are {ids.shape}, but must be [users, slots]")
+        wrong = (ids >= self.table_rows) & (ids != DUMMY)
+        if wrong.any():
+            raise RoundError(
+                f"id {int(ids[wrong][0])} is no row of this table: ids run from 0 to "
+                f"{self.table_rows - 1}, empty slots hold {DUMMY}"
+            )
+        return self._native.begin(ids)[1]
+
+    def rows(self, user: int) -> tuple[Floats, Flags]:
+        """A user's rows: float32 [slots, dim], and bool [slots].
+
+        False where a slot is empty or its row was lost to the noise; the row is then the default
+        one, and what is added to it counts for nothing.
+        """
+        return self._native.rows(user)
+
+    def add(self, user: int, gradients: Floats, weight: float = 1.0) -> None:
+        """Takes a user's gradients, once: float32 [slots, dim], rows before less rows after.
+
+        Raises:
+            RoundError: no round, no such user, a second upload, another shape, a number that is not
+                finite. Nothing of this user was added then; the others are not concerned.
+        """
+        self._native.add(user, _floats(gradients, "gradients"), weight)
+
+    def commit(self) -> RoundReport:
+        """Updates the rows by what was added; durable when it returns.
+
+        Raises:
+            RoundError: no round is open, or a Python aggregate failed: the round is then still
+                open.
+            ControllerError: the disk; the last committed round stands.
+        """
+        self._report = RoundReport(**self._native.commit())
+        return self._report
+
+    def abandon(self) -> None:
+        """Ends the round and leaves the rows as they were."""
+        self._native.abandon()
+
+    def export(self, progress: Progress | None = None) -> Floats:
+        """All rows, float32 [rows, dim]; noise that LazyDP owes is added first."""
+        return self._native.export(progress=progress)
+
+    def export_bundle(
+        self, out: _PathLike, *, dtype: str = "f32", progress: Progress | None = None
+    ) -> Bundle:
+        """Writes all rows as a bundle, which ``hushtable serve`` serves."""
+        self._native.export_bundle(Path(out), dtype=dtype, progress=progress)
+        return Bundle.open(Path(out))
+
+    def open_round(self, users: int | None = None) -> int:
+        """Opens a round that takes sealed requests of ``users`` users, all by default.
+
+        Returns its number, which is random: no other round has it.
+        """
+        return self._native.open_round(self.users if users is None else users)
+
+    def terms(self, user: int) -> RoundTerms:
+        """What ``user`` must know to take part in the open sealed round."""
+        current = self._native.sealed_round()
+        if current is None:
+            raise RoundError("no round is open: open one first")
+        if not 0 <= user < current[1]:
+            raise RoundError(f"user {user} is none of this round's {current[1]}")
+        return RoundTerms(self.name, self.table_rows, self.slots, self.dim, current[0], user)
+
+    def request(self, user: int, sealed: bytes) -> None:
+        """Takes a user's sealed request.
+
+        Raises:
+            RoundError: one that does not open or asks for what is no row, a number that is taken.
+                The round's other users are not concerned, and this one may send another.
+        """
+        self._native.request(user, sealed)
+
+    def close_requests(self) -> int:
+        """Takes no more requests and reads the rows; returns k."""
+        return self._native.close_requests()
+
+    def reply(self, user: int) -> bytes:
+        """A user's rows, sealed to that user."""
+        return self._native.reply(user)
+
+    def upload(self, user: int, sealed: bytes) -> None:
+        """Takes a user's sealed gradients."""
+        self._native.upload(user, sealed)
+
+    def close(self) -> None:
+        """Ends it in order. Opening it again is quicker then."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        size = f"{self.table_rows} x {self.dim}"
+        return f"Controller({self.name!r}, {size}, {self.users} users x {self.slots} slots)"
+
+
+class Session:
+    """A user's half of one sealed round: request, then rows, then upload.
+
+    Either of ``Session(public_key, terms)`` and ``Session(public_key, table, rows, dim, slots,
+    round, user)``. The key must come from somebody whom the user trusts with the ids, not from the
+    relay.
+
+    Raises:
+        ConfigError: a key that no secret can be shared with, terms that no round has.
+    """
+
+    def __init__(
+        self,
+        public_key: bytes,
+        table: str | _Terms,
+        rows: int = 0,
+        dim: int = 0,
+        slots: int = 0,
+        round: int = 0,
+        user: int = 0,
+    ) -> None:
+        if not isinstance(table, str):
+            terms = table
+            table, rows, dim = terms.table, terms.rows, terms.dim
+            slots, round, user = terms.slots, terms.round, terms.user
+        self._native = _native.Session(public_key, table, rows, dim, slots, round, user)
+
+    @classmethod
+    def from_bytes(cls, kept: bytes) -> Self:
+        """A session as :meth:`to_bytes` kept it."""
+        session = cls.__new__(cls)
+        session._native = _native.Session.from_bytes(kept)
+        return session
+
+    def to_bytes(self) -> bytes:
+        """The session with its keys, to go on in another process of this user's. Secret."""
+        return self._native.to_bytes()
+
+    @property
+    def terms(self) -> RoundTerms:
+        """What the messages are bound to."""
+        table, rows, dim, slots, round_, user = self._native.facts()
+        return RoundTerms(table, rows, slots, dim, round_, user)
+
+    def request(self, ids: Ids) -> bytes:
+        """Seals the ids, at most as many as there are slots; once.
+
+        Raises:
+            TooManyIds: more ids than slots.
+            IdOutOfRange: an id that is no row.
+        """
+        return self._native.request(_ids(ids).reshape(-1))
+
+    def rows(self, reply: bytes) -> tuple[Floats, Flags]:
+        """Opens a reply: float32 [slots, dim], and bool [slots], whether each row is the table's.
+
+        Raises:
+            RoundError: a reply that does not open.
+        """
+        return self._native.rows(reply)
+
+    def upload(self, gradients: Floats, weight: float = 1.0) -> bytes:
+        """Seals gradients, float32 [slots, dim] (of the first slots, if fewer), and their weight.
+
+        Raises:
+            RoundError: another shape, a number that is not finite.
+        """
+        gradients = _floats(gradients, "gradients")
+        if gradients.ndim != 2:
+            raise RoundError(f"gradients are {gradients.shape}, but must be [slots, dim]")
+        return self._native.upload(gradients, weight)
+
+
+def connect(
+    address: str,
+    *,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    operator_token: str | None = None,
+    timeout: float = 600.0,
+    connect_timeout: float = 5.0,
+    insecure: bool = False,
+) -> TrainingClient:
+    """Connects to ``hushtable train serve``, as the operator or as a user.
+
+    Args:
+        address: ``https://host:port``; ``http://`` only on this machine.
+        tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
+        operator_token: what the operator's calls carry, where the server asks for it.
+        timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
+        connect_timeout: seconds that one connection may take.
+        insecure: allow ``http://`` to other machines. What users seal stays sealed.
+
+    Raises:
+        ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
+        ProtocolError: a server that trains nothing.
+    """
+    config = tls if isinstance(tls, TlsConfig) or tls is None else TlsConfig(tls)
+    certificate = None
+    if config is not None and config.certificate is not None and config.key is not None:
+        certificate = (Path(config.certificate), Path(config.key))
+    native = _native.TrainClient.connect(
+        address,
+        ca=None if config is None else Path(config.ca),
+        certificate=certificate,
+        name=None if config is None else config.server_name,
+        insecure=insecure,
+        connect_seconds=connect_timeout,
+        seconds=min(timeout, 60.0),
+        operator_token=operator_token,
+    )
+    return TrainingClient(native, address, timeout)
+
+
+class TrainingClient:
+    """A training server, made by :func:`connect`.
+
+    The operator's calls: :meth:`open_round`, :meth:`close_requests`, :meth:`finish`,
+    :meth:`abandon`; a user's: :meth:`session`, :meth:`request`, :meth:`rows`, :meth:`upload`.
+    Without a ``round`` they are about the one that this client opened last.
+    """
+
+    def __init__(self, native: _native.TrainClient, address: str, timeout: float) -> None:
+        self._native = native
+        self._address = address
+        self._timeout = timeout
+        self._round: int | None = None
+        self._connected = self.info()
+
+    def info(self) -> TrainInfo:
+        """What is trained, and how far it is."""
+        return TrainInfo(**self._native.info())
+
+    @property
+    def public_key(self) -> bytes:
+        """What users seal to, as the server announced it when this client connected.
+
+        Whoever runs the server can announce any key: a user who does not trust them with the ids
+        takes the key from elsewhere.
+        """
+        return self._connected.public_key
+
+    @property
+    def users(self) -> int:
+        """Users of a round, at most."""
+        return self._connected.users
+
+    @property
+    def slots(self) -> int:
+        """Values of a user, at most."""
+        return self._connected.slots
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return self._connected.dim
+
+    def open_round(
+        self,
+        users: int | None = None,
+        *,
+        users_min: int = 1,
+        request_seconds: float | None = None,
+        upload_seconds: float | None = None,
+    ) -> int:
+        """Opens a round for ``users`` users, all by default: its number.
+
+        Args:
+            users: places of the round.
+            users_min: users without which it does not begin.
+            request_seconds: how long requests are taken; the server's own choice by default.
+            upload_seconds: how long uploads are waited for; the server's own choice by default.
+
+        Raises:
+            RoundError: another round is open, or more users than the controller was created for.
+            OperatorOnly: the server asks for the operator's token.
+        """
+        self._round = self._native.open_round(
+            self.users if users is None else users,
+            users_min=users_min,
+            request_seconds=request_seconds,
+            upload_seconds=upload_seconds,
+        )
+        return self._round
+
+    def terms(self, user: int, round: int | None = None) -> RoundTerms:
+        """What ``user`` must know to take part."""
+        about = self._connected
+        number = self._of(round)
+        return RoundTerms(about.table, about.rows, about.slots, about.dim, number, user)
+
+    def session(self, user: int, round: int | None = None) -> Session:
+        """A session of ``user`` with the key that the server announced."""
+        return Session(self.public_key, self.terms(user, round))
+
+    def request(self, user: int, sealed: bytes, round: int | None = None) -> None:
+        """Sends a user's sealed request."""
+        self._native.request(self._of(round), user, sealed)
+
+    def close_requests(self, round: int | None = None) -> int:
+        """Begins the round with the users that have come: their number."""
+        return self._native.close_requests(self._of(round))
+
+    def begin(self) -> int:
+        """As :meth:`close_requests`."""
+        return self.close_requests()
+
+    def rows(self, user: int, round: int | None = None, timeout: float | None = None) -> bytes:
+        """A user's sealed rows, once the round has begun.
+
+        Raises:
+            RoundPending: it has not begun within ``timeout`` seconds.
+            RoundOver: it has ended.
+            RoundError: the user's request was not taken.
+        """
+        return self._native.rows(self._of(round), user, self._seconds(timeout))
+
+    def reply(self, user: int) -> bytes:
+        """As :meth:`rows`."""
+        return self.rows(user)
+
+    def upload(self, user: int, sealed: bytes, round: int | None = None) -> None:
+        """Sends a user's sealed gradients."""
+        self._native.upload(self._of(round), user, sealed)
+
+    def finish(
+        self, round: int | None = None, *, now: bool = False, timeout: float | None = None
+    ) -> RoundReport:
+        """Updates the table by what was uploaded, durably.
+
+        Waits for the users that asked and have not uploaded, until the deadline of
+        :meth:`open_round`; not at all with ``now``. May be called again after a lost reply.
+
+        Raises:
+            RoundPending: it still waits after ``timeout`` seconds.
+        """
+        report = self._native.finish(self._of(round), now, self._seconds(timeout))
+        return RoundReport(**report)
+
+    def commit(self) -> RoundReport:
+        """:meth:`finish`, now."""
+        return self.finish(now=True)
+
+    def abandon(self, round: int | None = None) -> None:
+        """Ends the round and leaves the table as it was."""
+        self._native.abandon(self._of(round))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._native.close()
+
+    def _of(self, round: int | None) -> int:
+        if round is not None:
+            return round
+        if self._round is None:
+            raise RoundError("which round? open one with this client, or give round=")
+        return self._round
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"TrainingClient({self._address!r}, {self._connected.table!r})"
+
+
+def _ids(ids: Any) -> Ids:
+    array = np.asarray(ids)
+    if array.size == 0:
+        return np.ascontiguousarray(array, dtype=np.uint32)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"ids must be integers, not {array.dtype}")
+    if int(array.min()) < 0 or int(array.max()) > DUMMY:
+        raise RoundError(f"ids must be 0 to {DUMMY}")
+    return np.ascontiguousarray(array, dtype=np.uint32)
+
+
+def _floats(values: Any, what: str) -> Floats:
+    array = np.asarray(values)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise TypeError(f"{what} must be floating-point numbers, not {array.dtype}")
+    if array.ndim != 2:
+        raise RoundError(f"{what} are {array.shape}, but must have two dimensions")
+    return np.ascontiguousarray(array, dtype=np.float32)

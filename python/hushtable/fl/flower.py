@@ -1,0 +1,382 @@
+"""Flower apps whose embedding rows go through the controller, and dense weights as ever.
+
+Needs ``pip install 'hushtable[fl]'``. A round has one message more than Flower's own:
+
+1. ``query.ids``: each client seals the ids of the rows that it needs to the controller;
+2. ``train``: each gets its sealed rows beside the dense weights, and returns its sealed row
+   gradients beside the dense ones.
+
+On the server, :class:`RowStrategy` wraps any strategy. On a client, :class:`RowClient` opens and
+seals. Flower's own server only ever holds sealed bytes. For SecAgg+, see
+:mod:`hushtable.fl.secagg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from logging import INFO, WARNING, getLogger
+from typing import Any
+
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from .sealed import SealedController, SealedSession, Sessions, Terms
+from .table import Flags, Floats, Ids, Report
+
+__all__ = [
+    "IDS_MESSAGE",
+    "ROWS_KEY",
+    "UPLOAD_KEY",
+    "UPLOAD_RECORD",
+    "NoRows",
+    "PrivateRows",
+    "RowClient",
+    "RowStrategy",
+    "RowTraffic",
+    "TooManyClients",
+]
+
+_log = getLogger("flwr")
+
+#: The type of the message that asks for sealed ids.
+IDS_MESSAGE = f"{MessageType.QUERY}.ids"
+#: In a config record of a train message: the sealed rows.
+ROWS_KEY = "hushtable.rows"
+#: The config record of a train reply, and in it the sealed gradients.
+UPLOAD_RECORD = "hushtable"
+UPLOAD_KEY = "hushtable.upload"
+_TERMS_RECORD = "hushtable.terms"
+_REQUEST_KEY = "hushtable.request"
+_SESSION_RECORD = "hushtable.session"
+_ROUND_KEY = "server-round"
+_ROUND_BYTES = 8
+
+
+class TooManyClients(ValueError):
+    """A strategy chose more clients than a round has users.
+
+    Attributes:
+        clients: how many it chose.
+        users: how many a round has.
+    """
+
+    def __init__(self, *, clients: int, users: int) -> None:
+        super().__init__(
+            f"the strategy chose {clients} clients, a round of the controller has {users} users:"
+            f" lower the strategy's fraction, or create the controller with users={clients}"
+        )
+        self.clients = clients
+        self.users = users
+
+
+class NoRows(ValueError):
+    """A message without rows came to a client that needs them."""
+
+
+class RowTraffic:
+    """Rows of one controller to Flower's nodes and back, a round at a time.
+
+    Args:
+        controller: in this process, or a connection to one.
+        timeout: seconds to wait for sealed ids; who has not answered by then sits the round out.
+    """
+
+    def __init__(self, controller: SealedController, *, timeout: float = 600.0) -> None:
+        self.controller = controller
+        self.timeout = timeout
+        self._user_of: dict[int, int] = {}
+        self._open = False
+
+    def fetch(self, grid: Grid, nodes: list[int], server_round: int) -> dict[int, bytes]:
+        """Opens a round: asks the nodes for ids, and has their rows read.
+
+        Args:
+            grid: to reach them.
+            nodes: their ids, each once.
+            server_round: Flower's number of the round.
+
+        Returns:
+            the sealed rows of each node that answered. The others' slots stay empty: the
+            controller reads as if they were there and asked for nothing.
+
+        Raises:
+            TooManyClients: more nodes than a round has users.
+        """
+        if len(nodes) > self.controller.users:
+            raise TooManyClients(clients=len(nodes), users=self.controller.users)
+        # A round is still open where something after it failed.
+        self.abandon()
+        self.controller.open_round(len(nodes))
+        self._open = True
+        self._user_of = {node: user for user, node in enumerate(nodes)}
+        messages = [
+            Message(
+                RecordDict({_TERMS_RECORD: _to_record(self.controller.terms(user), server_round)}),
+                dst_node_id=node,
+                message_type=IDS_MESSAGE,
+                group_id=str(server_round),
+            )
+            for node, user in self._user_of.items()
+        ]
+        answered = []
+        for reply in grid.send_and_receive(messages, timeout=self.timeout):
+            node = reply.metadata.src_node_id
+            if sealed := _sealed(reply, _REQUEST_KEY):
+                try:
+                    self.controller.request(self._user_of[node], sealed)
+                except ValueError as error:
+                    _log.log(WARNING, "rows: node %d sits this round out: %s", node, error)
+                else:
+                    answered.append(node)
+        k = self.controller.close_requests()
+        _log.log(INFO, "rows: %d of %d clients asked, %d rows read", len(answered), len(nodes), k)
+        return {node: self.controller.reply(self._user_of[node]) for node in answered}
+
+    def take(self, node: int, sealed: bytes) -> bool:
+        """Passes a node's sealed gradients on; False where the controller refused them."""
+        try:
+            self.controller.upload(self._user_of[node], sealed)
+        except (KeyError, ValueError) as error:
+            _log.log(WARNING, "rows: the gradients of node %d are left out: %s", node, error)
+            return False
+        return True
+
+    def commit(self) -> Report | None:
+        """Updates the rows by what came; None where no round is open."""
+        if not self._open:
+            return None
+        report = self.controller.commit()
+        self._open = False
+        return report
+
+    def abandon(self) -> None:
+        """Ends the round, if one is open; the rows stay as they were."""
+        if self._open:
+            self._open = False
+            self.controller.abandon()
+
+
+class RowStrategy(Strategy):
+    """Any Flower strategy for the dense weights, with embedding rows beside it.
+
+    Wrap it around the others: ``RowStrategy(DifferentialPrivacyServerSideFixedClipping(FedAvg(...),
+    ...), controller)``. Where the strategy asks clients to evaluate, these get rows too, by a round
+    that is abandoned: it spends as much privacy as one that trains.
+
+    Args:
+        strategy: for the dense weights.
+        controller: in this process, or a connection to one.
+        ids_timeout: seconds to wait for sealed ids.
+
+    Attributes:
+        reports: of the controller, by round.
+    """
+
+    def __init__(
+        self, strategy: Strategy, controller: SealedController, *, ids_timeout: float = 600.0
+    ) -> None:
+        self.strategy = strategy
+        self.traffic = RowTraffic(controller, timeout=ids_timeout)
+        self.reports: dict[int, Report] = {}
+
+    def summary(self) -> None:
+        """Logs the wrapped strategy's settings."""
+        self.strategy.summary()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The wrapped strategy's messages, each with its client's rows.
+
+        Raises:
+            TooManyClients: the strategy chose more clients than a round has users.
+        """
+        messages = self.strategy.configure_train(server_round, arrays, config, grid)
+        return self._with_rows(server_round, list(messages), grid)
+
+    def _with_rows(self, server_round: int, messages: list[Message], grid: Grid) -> list[Message]:
+        if not messages:
+            return []
+        nodes = [message.metadata.dst_node_id for message in messages]
+        rows = self.traffic.fetch(grid, nodes, server_round)
+        return [
+            _with_sealed(message, rows[node])
+            for message, node in zip(messages, nodes, strict=True)
+            if node in rows
+        ]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Dense updates by the wrapped strategy, then the rows by the controller.
+
+        A client that did not reply, or with an error, counts for neither. Where the wrapped
+        strategy fails, the rows stay as they were.
+        """
+        kept = []
+        for reply in replies:
+            sealed = _sealed(reply, UPLOAD_KEY)
+            if sealed is None or self.traffic.take(reply.metadata.src_node_id, sealed):
+                reply_content = reply.content if reply.has_content() else RecordDict()
+                reply_content.pop(UPLOAD_RECORD, None)
+                kept.append(reply)
+        try:
+            aggregated = self.strategy.aggregate_train(server_round, kept)
+        except Exception:
+            self.traffic.abandon()
+            raise
+        if report := self.traffic.commit():
+            self.reports[server_round] = report
+        return aggregated
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """The wrapped strategy's messages, each with its client's rows."""
+        messages = self.strategy.configure_evaluate(server_round, arrays, config, grid)
+        found = self._with_rows(server_round, list(messages), grid)
+        self.traffic.abandon()
+        return found
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The wrapped strategy's."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+
+@dataclass(frozen=True)
+class PrivateRows:
+    """What a client got in one round.
+
+    Attributes:
+        rows: float32 [slots, dim], in the order of the ids asked for.
+        found: bool [slots], False where a slot is empty or its row was lost to the noise; what is
+            in its place then is not the table's.
+        session: what seals the gradients.
+    """
+
+    rows: Floats
+    found: Flags
+    session: SealedSession
+
+    def upload(self, gradients: Floats, weight: float) -> ConfigRecord:
+        """What to put into the reply, under :data:`UPLOAD_RECORD`.
+
+        Args:
+            gradients: float32 [slots, dim], the rows before local training minus those after.
+            weight: how much they count, usually the number of samples.
+        """
+        return ConfigRecord({UPLOAD_KEY: self.session.upload(gradients, weight)})
+
+
+class RowClient:
+    """A client's half: answers ``query.ids`` of an app and opens the rows that follow.
+
+    Args:
+        app: gets a function for ``query.ids``.
+        values: given the node's context and Flower's round, the ids of the rows that it needs: at
+            most as many as there are slots, no two the same.
+        key: given the context, the controller's public key. It must not come from Flower's server,
+            which could send its own: ship it with the app, or read it from the node's config.
+        sessions: what seals and opens: :class:`hushtable.fl.Session`.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        *,
+        values: Callable[[Context, int], Ids],
+        key: Callable[[Context], bytes],
+        sessions: Sessions,
+    ) -> None:
+        self._sessions = sessions
+        self._values = values
+        self._key = key
+        app.query("ids")(self._answer)
+
+    def _answer(self, message: Message, context: Context) -> Message:
+        terms, server_round = _from_record(message.content.config_records[_TERMS_RECORD])
+        session = self._sessions(self._key(context), terms)
+        request = session.request(self._values(context, server_round))
+        # The next message may come to another process: only the context goes along.
+        context.state[_SESSION_RECORD] = ConfigRecord({"session": session.to_bytes()})
+        return Message(
+            RecordDict({"hushtable": ConfigRecord({_REQUEST_KEY: request})}), reply_to=message
+        )
+
+    def open(self, message: Message, context: Context) -> PrivateRows:
+        """The rows that came with a train or evaluate message; once for each.
+
+        Raises:
+            NoRows: the message has none, or this node did not ask: the server runs without
+                :class:`RowStrategy`.
+        """
+        sealed = _sealed(message, ROWS_KEY)
+        kept = context.state.pop(_SESSION_RECORD, None)
+        if sealed is None or not isinstance(kept, ConfigRecord):
+            raise NoRows(
+                "the message has no rows for this node: wrap the server's strategy in RowStrategy"
+            )
+        session = self._sessions.from_bytes(_bytes(kept["session"]))
+        rows, found = session.rows(sealed)
+        return PrivateRows(rows, found, session)
+
+
+def _to_record(terms: Terms, server_round: int) -> ConfigRecord:
+    # Flower's whole numbers are signed: the round does not fit.
+    fields = {**asdict(terms), "round": terms.round.to_bytes(_ROUND_BYTES, "little")}
+    return ConfigRecord({**fields, _ROUND_KEY: server_round})
+
+
+def _from_record(record: Mapping[str, Any]) -> tuple[Terms, int]:
+    fields = dict(record)
+    server_round = int(fields.pop(_ROUND_KEY))
+    fields["round"] = int.from_bytes(_bytes(fields["round"]), "little")
+    return Terms(**fields), server_round
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected bytes in a message, found {type(value).__name__}")
+    return value
+
+
+def _sealed(message: Message, key: str) -> bytes | None:
+    """The bytes under ``key`` in any config record of a message; None for an error reply."""
+    if not message.has_content():
+        return None
+    for record in message.content.config_records.values():
+        if isinstance(value := record.get(key), bytes):
+            return value
+    return None
+
+
+def _with_sealed(message: Message, rows: bytes) -> Message:
+    """A copy of a strategy's message with rows in it.
+
+    They go into the config record that is there: Flower's mods for differential privacy refuse
+    messages that have two. Strategies give all clients one content, so it is copied.
+    """
+    name = next(iter(message.content.config_records), "config")
+    config = ConfigRecord({**message.content.config_records.get(name, {}), ROWS_KEY: rows})
+    records = {**message.content, name: config}
+    metadata = message.metadata
+    return Message(
+        RecordDict(records),
+        dst_node_id=metadata.dst_node_id,
+        message_type=metadata.message_type,
+        ttl=metadata.ttl,
+        group_id=metadata.group_id,
+    )

@@ -1,0 +1,96 @@
+"""Serving training rounds: in this process, until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import _native
+from .errors import ConfigError
+from .server import ServerTls, run_until_stopped
+
+__all__ = ["TrainServing", "serve_training"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainServing:
+    """A training server that is ready: what its one readiness line says.
+
+    Attributes:
+        table: the table's name.
+        public_key: what users' requests are sealed to, in hex.
+        url: where rounds are served.
+        metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
+    """
+
+    table: str
+    public_key: str
+    url: str
+    metrics_url: str | None
+
+
+def serve_training(
+    folder: str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str] | None = None,
+    counter: str | os.PathLike[str] | None = None,
+    addr: str = "127.0.0.1:4000",
+    metrics_addr: str | None = "127.0.0.1:4001",
+    tls: ServerTls | None = None,
+    on_ready: Callable[[TrainServing], None] | None = None,
+    on_opening: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> None:
+    """Serves the rounds of a controller until SIGTERM or Ctrl-C; then abandons an open round.
+
+    Args:
+        folder: the controller's.
+        key: the file of its key; ``FOLDER.key`` by default.
+        counter: the file of its root counter; ``FOLDER.counter`` by default.
+        addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
+            without ``tls``, unless ``insecure=True``.
+        metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
+        tls: certificate and key.
+        on_ready: called once rounds are served.
+        on_opening: called with (work done, work) while the controller is opened.
+        options: the other settings of ``hushtable train serve --help``, with underscores:
+            ``operator_token_file``, ``request_ms``, ``upload_ms``, ``io_threads``, ...
+
+    Raises:
+        ConfigError: an option that cannot work, an address without TLS.
+        ControllerError: a controller that cannot be opened.
+        Error: a port that is taken.
+    """
+    # Here, so that the package can be imported without its training part.
+    from .fl.controller import place
+
+    settings: dict[str, Any] = {
+        "addr": addr,
+        "metrics_addr": metrics_addr,
+        **{name: value for name, value in options.items() if value is not None},
+    }
+    if tls is not None:
+        settings["tls"] = {
+            "cert": os.fspath(tls.certificate),
+            "key": os.fspath(tls.key),
+            "client_ca": None if tls.client_ca is None else os.fspath(tls.client_ca),
+        }
+    paths = place(folder, key, counter)
+    if not Path(folder).is_dir():
+        raise ConfigError(
+            f"{folder} is no controller's folder: hushtable train create FOLDER makes one"
+        )
+    server = _native.Server.start_train(json.dumps(settings), *paths)
+    table, public_key = server.table
+    protocol = "https" if tls else "http"
+    serving = TrainServing(
+        table=table,
+        public_key=public_key,
+        url=f"{protocol}://{server.addr}",
+        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
+    )
+    run_until_stopped(server, None if on_ready is None else lambda: on_ready(serving), on_opening)

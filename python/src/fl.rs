@@ -1,0 +1,493 @@
+//! The controller of federated training, in this process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
+use hushtable_oram::wire::{ControllerKey, SealedRound, Shape, random_round};
+use hushtable_serve::{ControllerPlace, MasterKey};
+use hushtable_table::{DType, Table, decode_rows};
+use numpy::{
+    IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2, PyUntypedArrayMethods,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use zeroize::Zeroizing;
+
+use crate::errors::Failure;
+use crate::fl_aggregate::{CallableAggregate, check_outside};
+use crate::table::{NativeTable, Reporter};
+
+/// A user's rows [slots, dim], and which of them are the table's [slots].
+type Served<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray1<bool>>);
+
+/// A table behind an oblivious memory, for one caller at a time: others wait.
+#[pyclass(frozen, module = "hushtable._native", name = "Controller")]
+pub(crate) struct NativeController {
+    spec: ControllerSpec,
+    key: ControllerKey,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None once it is closed.
+    controller: Option<Controller>,
+    /// The open round, where its requests are sealed.
+    sealed: Option<SealedRound>,
+}
+
+#[pymethods]
+impl NativeController {
+    /// Makes a controller in `folder` as `spec` (ControllerSpec in JSON) says. Its rows are those of
+    /// `table`, or of `values` [rows, dim], or uniform between -init and init; the key file is made
+    /// where it does not exist.
+    #[staticmethod]
+    #[pyo3(signature = (folder, key, counter, spec, *, table, values, init, progress))]
+    #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
+    fn create(
+        py: Python<'_>,
+        folder: PathBuf,
+        key: PathBuf,
+        counter: PathBuf,
+        spec: &str,
+        table: Option<&NativeTable>,
+        values: Option<PyReadonlyArray2<'_, f32>>,
+        init: f32,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let spec: ControllerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let place = ControllerPlace { folder, key, counter };
+        let rows = match (table, &values) {
+            (Some(table), _) => {
+                let table = table.table();
+                let shape = [table.rows() as usize, table.dim()];
+                check_shape("the table's rows", &shape, [spec.rows as usize, spec.dim])?;
+                Rows::Table(table)
+            }
+            (None, Some(values)) => {
+                check_shape("the rows", values.shape(), [spec.rows as usize, spec.dim])?;
+                Rows::Values { values: values.as_slice()?, dim: spec.dim }
+            }
+            (None, None) => Rows::random(init)?,
+        };
+        let mut reporter = Reporter::new(progress);
+        let made =
+            py.detach(|| Self::make(&place, spec, rows, &mut |done, all| reporter.call(done, all)));
+        reporter.finish()?;
+        Ok(made?)
+    }
+
+    /// Opens the controller in `folder`, as of its last committed round.
+    #[staticmethod]
+    #[pyo3(signature = (folder, key, counter, *, progress))]
+    fn open(
+        py: Python<'_>,
+        folder: PathBuf,
+        key: PathBuf,
+        counter: PathBuf,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let place = ControllerPlace { folder, key, counter };
+        let mut reporter = Reporter::new(progress);
+        let opened = py.detach(|| {
+            let key = MasterKey::read(&place.key)?;
+            let controller = place.open(&mut |done, all| reporter.call(done, all))?;
+            Ok::<_, Failure>(Self::new(controller, &key))
+        });
+        reporter.finish()?;
+        Ok(opened?)
+    }
+
+    /// What it was created as: ControllerSpec in JSON.
+    #[getter]
+    fn spec(&self) -> PyResult<String> {
+        Ok(serde_json::to_string(&self.spec).map_err(|error| Failure::new("Error", error))?)
+    }
+
+    /// The tree: facts by name.
+    fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let geometry = self.spec.geometry().map_err(Failure::from)?;
+        let facts = PyDict::new(py);
+        facts.set_item("levels", geometry.levels())?;
+        facts.set_item("buckets", geometry.buckets())?;
+        facts.set_item("payload_bytes", geometry.payload_bytes())?;
+        facts.set_item("state_bytes", self.state_bytes()?)?;
+        Ok(facts)
+    }
+
+    /// Rounds committed.
+    #[getter]
+    fn rounds(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |controller, _| Ok(controller.round()))
+    }
+
+    /// What requests are sealed to.
+    #[getter]
+    fn public_key<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.key.public().as_bytes())
+    }
+
+    /// Updates rows by Python functions: `pre(gradients, weights)` and
+    /// `post(rows, state, sums, weights, round)`, either of which may be None.
+    fn set_aggregate(
+        &self,
+        py: Python<'_>,
+        pre: Option<Py<PyAny>>,
+        post: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let built = self.spec.aggregate.build().map_err(RoundError::from).map_err(Failure::from)?;
+        let aggregate = CallableAggregate::new(pre, post, built);
+        self.with(py, |controller, _| Ok(controller.set_aggregate(Box::new(aggregate))?))
+    }
+
+    /// Begins a round for ids [users, slots]: its number, k, and the users that were refused.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        ids: PyReadonlyArray2<'_, u32>,
+    ) -> PyResult<(u64, usize, Vec<usize>)> {
+        let [users, slots] = [ids.shape()[0], ids.shape()[1]];
+        check_shape("ids", &[slots], [self.spec.slots])?;
+        let ids = ids.as_slice()?;
+        self.with(py, |controller, sealed| {
+            if sealed.is_some() {
+                let text = "a sealed round is open: close its requests, or abandon it first";
+                return Err(Failure::new("RoundError", text));
+            }
+            let start = controller.begin(users, ids)?;
+            Ok((start.round, start.k, start.refused))
+        })
+    }
+
+    /// A user's rows.
+    fn rows<'py>(&self, py: Python<'py>, user: usize) -> PyResult<Served<'py>> {
+        let ControllerSpec { slots, dim, .. } = self.spec;
+        let (rows, found) = self.with(py, |controller, _| {
+            let (mut rows, mut found) = (vec![0.0; slots * dim], vec![false; slots]);
+            controller.rows(user, &mut rows, &mut found)?;
+            Ok((rows, found))
+        })?;
+        Ok((rows.into_pyarray(py).reshape([slots, dim])?, found.into_pyarray(py)))
+    }
+
+    /// Takes a user's gradients [slots, dim].
+    fn add(
+        &self,
+        py: Python<'_>,
+        user: usize,
+        gradients: PyReadonlyArray2<'_, f32>,
+        weight: f32,
+    ) -> PyResult<()> {
+        check_shape("gradients", gradients.shape(), [self.spec.slots, self.spec.dim])?;
+        let gradients = gradients.as_slice()?;
+        self.with(py, |controller, _| Ok(controller.add(user, gradients, weight)?))
+    }
+
+    /// Updates the rows, durably; what the round did, by name.
+    fn commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let report = self.with(py, |controller, sealed| {
+            let report = controller.commit()?;
+            *sealed = None;
+            Ok(report)
+        })?;
+        report_dict(py, &report)
+    }
+
+    /// Ends the round without an update. No round is no error where a sealed one had not begun.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |controller, sealed| {
+            let was_waiting = sealed.take().is_some_and(|round| !round.is_closed());
+            if !was_waiting || controller.is_serving() {
+                controller.abandon()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// All rows [rows, dim].
+    #[pyo3(signature = (*, progress))]
+    fn export<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let values = self.all_rows(py, progress)?;
+        values.into_pyarray(py).reshape([self.spec.rows as usize, self.spec.dim])
+    }
+
+    /// Writes all rows as a bundle.
+    #[pyo3(signature = (out, *, dtype, progress))]
+    fn export_bundle(
+        &self,
+        py: Python<'_>,
+        out: PathBuf,
+        dtype: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let dtype: DType = dtype.parse().map_err(Failure::config)?;
+        let values = self.all_rows(py, progress)?;
+        let ControllerSpec { name, rows, dim, .. } = &self.spec;
+        py.detach(|| Table::from_weight(name, *rows, *dim, dtype, &values)?.save(&out))
+            .map_err(Failure::from)?;
+        Ok(())
+    }
+
+    /// Ends it in order, an open round without an update; nothing can be called afterwards.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        check_outside()?;
+        py.detach(|| {
+            let mut state = self.locked();
+            state.sealed = None;
+            match state.controller.take() {
+                Some(mut controller) => {
+                    if controller.is_serving() {
+                        controller.abandon()?;
+                    }
+                    Ok(controller.close()?)
+                }
+                None => Ok::<_, Failure>(()),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Opens a round of sealed requests for `users`: its number.
+    fn open_round(&self, py: Python<'_>, users: usize) -> PyResult<u64> {
+        self.with(py, |controller, sealed| {
+            if sealed.is_some() || controller.is_serving() {
+                let text = "a round is open: commit or abandon it first";
+                return Err(Failure::new("RoundError", text));
+            }
+            let users_max = self.spec.users_max;
+            if users > users_max {
+                return Err(RoundError::Users { users, users_max }.into());
+            }
+            let round = random_round().map_err(|error| Failure::new("Error", error))?.max(1);
+            let ControllerSpec { name, rows, slots, dim, .. } = &self.spec;
+            let shape = Shape::new(*slots, *dim)?;
+            *sealed = Some(SealedRound::new(name, *rows, shape, round, users)?);
+            Ok(round)
+        })
+    }
+
+    /// `(round, users, requested, uploaded, is_closed)` of the open sealed round.
+    fn sealed_round(&self, py: Python<'_>) -> PyResult<Option<(u64, usize, usize, usize, bool)>> {
+        self.with(py, |_, sealed| {
+            Ok(sealed.as_ref().map(|round| {
+                let counts = (round.requested(), round.uploaded());
+                (round.round(), round.users(), counts.0, counts.1, round.is_closed())
+            }))
+        })
+    }
+
+    /// Takes a user's sealed request.
+    fn request(&self, py: Python<'_>, user: u32, bytes: &[u8]) -> PyResult<()> {
+        self.with(py, |_, sealed| Ok(open_of(sealed)?.request(&self.key, user, bytes)?))
+    }
+
+    /// Takes no more requests and begins the round: k.
+    fn close_requests(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |controller, sealed| {
+            let round = open_of(sealed)?;
+            if round.is_closed() {
+                let text = "the round has begun: serve its users, then commit or abandon it";
+                return Err(Failure::new("RoundError", text));
+            }
+            let users = round.users();
+            let ids = Zeroizing::new(round.close().to_vec());
+            match controller.begin(users, &ids) {
+                Ok(start) => Ok(start.k),
+                Err(error) => {
+                    *sealed = None;
+                    Err(error.into())
+                }
+            }
+        })
+    }
+
+    /// A user's rows, sealed.
+    fn reply<'py>(&self, py: Python<'py>, user: u32) -> PyResult<Bound<'py, PyBytes>> {
+        let ControllerSpec { slots, dim, .. } = self.spec;
+        let bytes = self.with(py, |controller, sealed| {
+            let round = open_of(sealed)?;
+            round.check_member(user)?;
+            let mut rows = Zeroizing::new(vec![0.0; slots * dim]);
+            let mut found = vec![false; slots];
+            controller.rows(user as usize, &mut rows, &mut found)?;
+            Ok(round.reply(user, &rows, &found)?)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Takes a user's sealed upload.
+    fn upload(&self, py: Python<'_>, user: u32, bytes: &[u8]) -> PyResult<()> {
+        self.with(py, |controller, sealed| {
+            if let Some(upload) = open_of(sealed)?.upload(user, bytes)? {
+                let gradients = Zeroizing::new(upload.gradients);
+                controller.add(user as usize, &gradients, upload.weight)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl NativeController {
+    fn new(controller: Controller, key: &MasterKey) -> Self {
+        let spec = controller.spec().clone();
+        let state = State { controller: Some(controller), sealed: None };
+        Self { spec, key: key.controller_key(), state: Mutex::new(state) }
+    }
+
+    fn make(
+        place: &ControllerPlace,
+        spec: ControllerSpec,
+        mut rows: Rows<'_>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, Failure> {
+        // What the messages cannot hold is said before anything is written.
+        Shape::new(spec.slots, spec.dim)?;
+        let is_new = !place.key.exists();
+        let key = match is_new {
+            true => MasterKey::create(&place.key)?,
+            false => MasterKey::read(&place.key)?,
+        };
+        let ControllerPlace { folder, counter, .. } = place;
+        let fill = &mut |first: u64, out: &mut [f32]| rows.fill(first, out);
+        match Controller::create(folder, &key.folder_key(), counter, &spec, fill, progress) {
+            Ok(controller) => Ok(Self::new(controller, &key)),
+            Err(error) => {
+                // A key that nothing is sealed under would only be in the next attempt's way.
+                if is_new {
+                    let _ = std::fs::remove_file(&place.key);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on the controller without the interpreter's lock.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut Controller, &mut Option<SealedRound>) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        check_outside()?;
+        let done = py.detach(|| {
+            let State { controller, sealed } = &mut *self.locked();
+            let closed = || Failure::config("the controller is closed: open it again");
+            work(controller.as_mut().ok_or_else(closed)?, sealed)
+        });
+        Ok(done?)
+    }
+
+    fn state_bytes(&self) -> Result<usize, Failure> {
+        let aggregate = self.spec.aggregate.build().map_err(RoundError::from)?;
+        Ok(aggregate.state_bytes(self.spec.dim))
+    }
+
+    fn all_rows(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Vec<f32>> {
+        let mut reporter = Reporter::new(progress);
+        let mut values = Vec::new();
+        self.with(py, |controller, sealed| {
+            if sealed.is_some() {
+                let text = "a round is open: commit or abandon it first";
+                return Err(Failure::new("RoundError", text));
+            }
+            values.reserve_exact(self.spec.rows as usize * self.spec.dim);
+            controller.export(
+                &mut |_, rows| {
+                    values.extend_from_slice(rows);
+                    Ok(())
+                },
+                &mut |done, all| reporter.call(done, all),
+            )?;
+            Ok(())
+        })?;
+        reporter.finish()?;
+        Ok(values)
+    }
+}
+
+/// Where rows to begin with come from.
+enum Rows<'a> {
+    Table(&'a Table),
+    Values { values: &'a [f32], dim: usize },
+    Uniform { half_width: f32, random: Box<ChaCha8Rng> },
+}
+
+impl Rows<'_> {
+    fn random(half_width: f32) -> Result<Self, Failure> {
+        if !(0.0..=1e6).contains(&half_width) {
+            return Err(Failure::config(format!(
+                "init is {half_width}, but must be 0 to 1,000,000"
+            )));
+        }
+        // Where training starts from is no secret.
+        let random = Box::new(ChaCha8Rng::seed_from_u64(0));
+        Ok(Self::Uniform { half_width, random })
+    }
+
+    fn fill(&mut self, first: u64, out: &mut [f32]) -> Result<(), RoundError> {
+        match self {
+            Self::Values { values, dim } => {
+                let start = first as usize * *dim;
+                out.copy_from_slice(&values[start..start + out.len()]);
+                Ok(())
+            }
+            Self::Table(table) => {
+                let mut served = vec![0; out.len() / table.dim() * table.row_bytes()];
+                let failed = |error: hushtable_table::Error| RoundError::File {
+                    path: table.path().map_or_else(PathBuf::new, Path::to_owned),
+                    source: std::io::Error::other(error),
+                };
+                table.copy_rows(first, &mut served).map_err(failed)?;
+                decode_rows(table.dtype(), table.dim(), &served, out).map_err(failed)
+            }
+            Self::Uniform { half_width, random } => {
+                for number in out {
+                    *number = *half_width * (2.0 * random.random::<f32>() - 1.0);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn open_of(sealed: &mut Option<SealedRound>) -> Result<&mut SealedRound, Failure> {
+    sealed.as_mut().ok_or_else(|| Failure::new("RoundError", "no round is open: open one first"))
+}
+
+pub(crate) fn check_shape<const N: usize>(
+    what: &str,
+    found: &[usize],
+    expected: [usize; N],
+) -> Result<(), Failure> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Failure::new("RoundError", format!("{what} are {found:?}, but must be {expected:?}")))
+}
+
+fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("rounds", report.round)?;
+    dict.set_item("users", report.users)?;
+    dict.set_item("uploaded", report.users_added)?;
+    dict.set_item("requests", report.requests)?;
+    dict.set_item("accesses", report.k)?;
+    dict.set_item("read_bytes", report.read_bytes)?;
+    dict.set_item("written_bytes", report.written_bytes)?;
+    dict.set_item("journal_bytes", report.journal_bytes)?;
+    let steps = PyDict::new(py);
+    for (name, us) in report.steps.named() {
+        steps.set_item(name, us)?;
+    }
+    dict.set_item("steps_us", steps)?;
+    Ok(dict)
+}

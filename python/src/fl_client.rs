@@ -1,0 +1,211 @@
+//! A client of a training server.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_serve::{RoundReport, RoundSpec, TrainClient, TrainClientSpec, TrainInfo};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::client::{Trust, duration};
+use crate::errors::Failure;
+use crate::session::Session;
+
+/// A client for the operator and for users, for many threads and for forked children.
+#[pyclass(frozen, module = "hushtable._native", name = "TrainClient")]
+pub(crate) struct NativeTrainClient {
+    spec: TrainClientSpec,
+    // Only locked by threads that hold the interpreter lock; see `NativeClient`.
+    session: Mutex<Option<Arc<Session<TrainClient>>>>,
+}
+
+#[pymethods]
+impl NativeTrainClient {
+    /// Connects; arguments as of `Client.connect_one`.
+    #[staticmethod]
+    #[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds,
+                        operator_token))]
+    #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
+    fn connect(
+        py: Python<'_>,
+        server: String,
+        ca: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        name: Option<String>,
+        insecure: bool,
+        connect_seconds: f64,
+        seconds: f64,
+        operator_token: Option<String>,
+    ) -> PyResult<Self> {
+        let trust = Trust::read(ca, certificate)?;
+        let spec = TrainClientSpec {
+            insecure,
+            connect_max: duration("connect_timeout", connect_seconds)?,
+            call_max: duration("timeout", seconds)?,
+            operator_token,
+            ..TrainClientSpec::new(trust.endpoint(server, name))
+        };
+        let session = py.detach(|| connect(&spec))?;
+        Ok(Self { spec, session: Mutex::new(Some(Arc::new(session))) })
+    }
+
+    /// What is trained and how far it is, by name.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let session = self.session(py)?;
+        info_dict(py, &session.run(py, session.client().info())?)
+    }
+
+    /// Opens a round: its number. No seconds for the server's own choice.
+    #[pyo3(signature = (users, *, users_min, request_seconds, upload_seconds))]
+    fn open_round(
+        &self,
+        py: Python<'_>,
+        users: usize,
+        users_min: usize,
+        request_seconds: Option<f64>,
+        upload_seconds: Option<f64>,
+    ) -> PyResult<u64> {
+        let time = |name, seconds: Option<f64>| seconds.map(|s| duration(name, s)).transpose();
+        let spec = RoundSpec {
+            users,
+            users_min,
+            request: time("request_seconds", request_seconds)?,
+            upload: time("upload_seconds", upload_seconds)?,
+        };
+        let session = self.session(py)?;
+        session.run(py, session.client().open_round(spec))
+    }
+
+    /// Begins the round: how many users have come.
+    fn close_requests(&self, py: Python<'_>, round: u64) -> PyResult<usize> {
+        let session = self.session(py)?;
+        session.run(py, session.client().close_requests(round))
+    }
+
+    /// Commits the round: what it did, by name.
+    fn finish<'py>(
+        &self,
+        py: Python<'py>,
+        round: u64,
+        now: bool,
+        seconds: f64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let within = wait(seconds)?;
+        let session = self.session(py)?;
+        report_dict(py, &session.run(py, session.client().finish(round, now, within))?)
+    }
+
+    /// Ends the round without an update.
+    fn abandon(&self, py: Python<'_>, round: u64) -> PyResult<()> {
+        let session = self.session(py)?;
+        session.run(py, session.client().abandon(round))
+    }
+
+    /// Sends a user's sealed request.
+    fn request(&self, py: Python<'_>, round: u64, user: u32, bytes: &[u8]) -> PyResult<()> {
+        let session = self.session(py)?;
+        let bytes = Bytes::copy_from_slice(bytes);
+        session.run(py, session.client().request(round, user, bytes))
+    }
+
+    /// Waits for a user's sealed rows.
+    fn rows<'py>(
+        &self,
+        py: Python<'py>,
+        round: u64,
+        user: u32,
+        seconds: f64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let within = wait(seconds)?;
+        let session = self.session(py)?;
+        let sealed = session.run(py, session.client().rows(round, user, within))?;
+        Ok(PyBytes::new(py, &sealed))
+    }
+
+    /// Sends a user's sealed upload.
+    fn upload(&self, py: Python<'_>, round: u64, user: u32, bytes: &[u8]) -> PyResult<()> {
+        let session = self.session(py)?;
+        let bytes = Bytes::copy_from_slice(bytes);
+        session.run(py, session.client().upload(round, user, bytes))
+    }
+
+    /// Closes the connections; calls under way finish.
+    fn close(&self) {
+        self.locked().take();
+    }
+}
+
+impl NativeTrainClient {
+    fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Session<TrainClient>>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process's session: in a forked child a new one, at its first use.
+    fn session(&self, py: Python<'_>) -> PyResult<Arc<Session<TrainClient>>> {
+        let Some(found) = self.locked().clone() else {
+            return Err(Failure::config("the client is closed: connect again").into());
+        };
+        if found.is_own() {
+            return Ok(found);
+        }
+        let own = Arc::new(py.detach(|| connect(&self.spec))?);
+        *self.locked() = Some(Arc::clone(&own));
+        Ok(own)
+    }
+}
+
+fn connect(spec: &TrainClientSpec) -> Result<Session<TrainClient>, Failure> {
+    let has_certificate = spec.server.identity.is_some();
+    Session::open(async {
+        let connected = TrainClient::connect(spec).await;
+        connected.map_err(|error| Failure::at_connect(error, has_certificate))
+    })
+}
+
+fn wait(seconds: f64) -> Result<Duration, Failure> {
+    match seconds == 0.0 {
+        true => Ok(Duration::ZERO),
+        false => duration("timeout", seconds),
+    }
+}
+
+fn info_dict<'py>(py: Python<'py>, info: &TrainInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let facts = &info.facts;
+    dict.set_item("table", &facts.name)?;
+    dict.set_item("rows", facts.rows)?;
+    dict.set_item("dim", facts.shape.dim())?;
+    dict.set_item("slots", facts.shape.slots())?;
+    dict.set_item("users", facts.users_max)?;
+    dict.set_item("epsilon", facts.epsilon)?;
+    dict.set_item("mechanism", &facts.mechanism)?;
+    dict.set_item("public_key", PyBytes::new(py, info.public_key.as_bytes()))?;
+    dict.set_item("rounds", info.rounds)?;
+    dict.set_item("round", info.open.map(|(round, _)| round))?;
+    dict.set_item("stage", info.open.map(|(_, stage)| stage.name()))?;
+    let [users, requested, uploaded] = info.users;
+    dict.set_item("round_users", users)?;
+    dict.set_item("requested", requested)?;
+    dict.set_item("uploaded", uploaded)?;
+    dict.set_item("software", &info.software)?;
+    Ok(dict)
+}
+
+fn report_dict<'py>(py: Python<'py>, report: &RoundReport) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("rounds", report.rounds)?;
+    dict.set_item("users", report.requested)?;
+    dict.set_item("uploaded", report.uploaded)?;
+    dict.set_item("requests", report.requests)?;
+    dict.set_item("accesses", report.accesses)?;
+    dict.set_item("read_bytes", report.read_bytes)?;
+    dict.set_item("written_bytes", report.written_bytes)?;
+    let steps = PyDict::new(py);
+    for (step, took) in &report.steps {
+        steps.set_item(step, u64::try_from(took.as_micros()).unwrap_or(u64::MAX))?;
+    }
+    dict.set_item("steps_us", steps)?;
+    Ok(dict)
+}

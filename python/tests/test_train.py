@@ -1,0 +1,489 @@
+"""Training rounds: a real controller in this process, and behind a real server's TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import run, run_json
+
+import hushtable
+from hushtable import fl
+from hushtable.fl import DUMMY, Aggregate, Controller, Session
+from hushtable.fl.controller import aggregate_spec
+
+ROWS, DIM, USERS, SLOTS = 500, 8, 4, 5
+
+
+@pytest.fixture
+def start() -> np.ndarray:
+    return np.random.default_rng(3).normal(size=(ROWS, DIM)).astype(np.float32)
+
+
+@pytest.fixture
+def controller(start: np.ndarray, tmp_path: Path) -> Iterator[Controller]:
+    with create(tmp_path / "films", start) as controller:
+        yield controller
+
+
+def create(folder: Path, weight: np.ndarray, **options: Any) -> Controller:
+    options = {"epsilon": np.inf, "users": USERS, "slots": SLOTS, "cached_levels": 2, **options}
+    return Controller.create(folder, table=weight, **options)
+
+
+def requests(*users: list[int]) -> np.ndarray:
+    ids = np.full((len(users), SLOTS), DUMMY, np.uint32)
+    for row, own in zip(ids, users, strict=True):
+        row[: len(own)] = own
+    return ids
+
+
+def fed_avg(weight: np.ndarray, ids: np.ndarray, sent: dict[int, tuple[np.ndarray, float]]) -> None:
+    """The weighted mean of what was sent for each row, taken off it."""
+    sums, weights = np.zeros_like(weight), np.zeros(len(weight))
+    for user, (gradients, n) in sent.items():
+        for row, gradient in zip(ids[user], gradients, strict=True):
+            if row != DUMMY:
+                sums[row] += np.float32(n) * gradient
+                weights[row] += n
+    told = weights > 0
+    weight[told] -= sums[told] / weights[told, None].astype(np.float32)
+
+
+def test_rounds_are_those_of_a_plain_table(controller: Controller, start: np.ndarray) -> None:
+    random = np.random.default_rng(5)
+    for number in range(3):
+        ids = random.integers(ROWS, size=(USERS, SLOTS)).astype(np.uint32)
+        ids[:, :2] = 7  # shared, and twice in each user's slots
+        ids[0, 4] = DUMMY
+        k = controller.begin(ids)
+        assert k == len(np.unique(ids[ids != DUMMY]))
+        sent = {}
+        for user in (2, 0, 3):  # user 1 drops out
+            rows, found = controller.rows(user)
+            assert np.array_equal(found, ids[user] != DUMMY)
+            assert np.array_equal(rows[found], start[ids[user][found]])
+            sent[user] = (random.normal(size=(SLOTS, DIM)).astype(np.float32), 1.0 + user)
+            controller.add(user, *sent[user])
+        report = controller.commit()
+        fed_avg(start, ids, sent)
+        assert (report.rounds, report.users, report.uploaded) == (number + 1, USERS, 3)
+        assert (report.requests, report.accesses) == (USERS * SLOTS, k)
+        assert report.steps_us.keys() >= {"union", "read", "evict", "write", "journal"}
+        assert controller.report == report
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-5, atol=1e-5)
+    assert controller.rounds == 3
+
+
+def test_sealed_rounds_do_the_same(controller: Controller, start: np.ndarray) -> None:
+    ids = requests([1, 2], [2, 499], [])
+    number = controller.open_round(3)
+    terms = controller.terms(1)
+    assert (terms.table, terms.rows, terms.round, terms.user) == ("films", ROWS, number, 1)
+    sessions = [Session(controller.public_key, controller.terms(user)) for user in range(3)]
+    for user, session in enumerate(sessions):
+        controller.request(user, session.request(ids[user][ids[user] != DUMMY]))
+    assert controller.begin() == 3
+    gradients = np.ones((2, DIM), np.float32)
+    for user in (0, 1):
+        kept = Session.from_bytes(sessions[user].to_bytes())  # another process of the user's
+        assert kept.terms == controller.terms(user)
+        rows, found = kept.rows(controller.reply(user))
+        assert found.tolist() == [True, True, False, False, False]
+        assert np.array_equal(rows[:2], start[ids[user][:2]])
+        controller.upload(user, kept.upload(gradients, 2.0))
+    assert controller.commit().uploaded == 2
+    start[[1, 2, 499]] -= 1
+    np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
+    assert controller.open_round() != number
+    controller.abandon()
+
+
+def test_what_does_not_fit_a_round_is_refused_and_harms_nobody(
+    controller: Controller, start: np.ndarray
+) -> None:
+    gradients = np.ones((SLOTS, DIM), np.float32)
+    with pytest.raises(hushtable.RoundError, match="begin a round first"):
+        controller.rows(0)
+    with pytest.raises(hushtable.RoundError, match=r"id 500 is no row"):
+        controller.begin(requests([ROWS]))
+    with pytest.raises(hushtable.RoundError, match="created for 1 to 4"):
+        controller.begin(requests(*[[1]] * 5))
+    with pytest.raises(hushtable.RoundError, match="must be"):
+        controller.begin(np.zeros((2, SLOTS + 1), np.uint32))
+    with pytest.raises(TypeError, match="integers"):
+        controller.begin(np.zeros((2, SLOTS), np.float32))  # type: ignore[arg-type]
+    with pytest.raises(hushtable.RoundError, match="0 to"):
+        controller.begin(np.full((1, SLOTS), -1))
+    controller.begin(requests([1], [2]))
+    with pytest.raises(hushtable.RoundError, match="commit or abandon"):
+        controller.begin(requests([1]))
+    with pytest.raises(hushtable.RoundError, match="commit or abandon"):
+        controller.export()
+    with pytest.raises(hushtable.RoundError, match="users are numbered"):
+        controller.rows(2)
+    for bad in (np.nan, np.inf):
+        wrong = gradients.copy()
+        wrong[1, 1] = bad
+        with pytest.raises(hushtable.RoundError, match="finite"):
+            controller.add(0, wrong)
+    with pytest.raises(hushtable.RoundError, match="must be"):
+        controller.add(0, gradients[:2])
+    with pytest.raises(hushtable.RoundError, match="weight"):
+        controller.add(0, gradients, -1.0)
+    controller.add(1, gradients)
+    with pytest.raises(hushtable.RoundError, match="already"):
+        controller.add(1, gradients)
+    controller.commit()
+    start[2] -= 1
+    np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
+    controller.close()
+    with pytest.raises(hushtable.ConfigError, match="closed"):
+        controller.begin(requests([1]))
+
+
+def test_sealed_messages_that_do_not_fit_are_refused(controller: Controller) -> None:
+    with pytest.raises(hushtable.RoundError, match="open one first"):
+        controller.request(0, b"")
+    controller.open_round(2)
+    with pytest.raises(hushtable.RoundError, match="open"):
+        controller.begin(requests([1]))
+    session = Session(controller.public_key, controller.terms(0))
+    with pytest.raises(hushtable.TooManyIds) as caught:
+        session.request(np.arange(SLOTS + 1))
+    assert (caught.value.ids, caught.value.max_ids) == (SLOTS + 1, SLOTS)
+    with pytest.raises(hushtable.IdOutOfRange):
+        session.request(np.array([ROWS]))
+    sealed = session.request(np.array([3]))
+    with pytest.raises(hushtable.RoundError, match="made its request"):
+        session.request(np.array([3]))
+    with pytest.raises(hushtable.RoundError, match="does not open"):
+        controller.request(1, sealed)  # another user's place
+    with pytest.raises(hushtable.RoundError, match="bytes"):
+        controller.request(1, sealed[:-1])
+    with pytest.raises(hushtable.RoundError, match="users 0 to 1"):
+        controller.request(2, sealed)
+    controller.request(0, sealed)
+    controller.request(0, sealed)  # as networks repeat it
+    with pytest.raises(hushtable.RoundError, match="has not begun"):
+        controller.upload(0, b"")
+    assert controller.begin() == 1
+    with pytest.raises(hushtable.RoundError, match="no request"):
+        controller.reply(1)
+    with pytest.raises(hushtable.RoundError, match="does not open"):
+        session.rows(bytes(len(controller.reply(0))))
+    with pytest.raises(hushtable.RoundError, match="NaN"):
+        session.upload(np.full((1, DIM), np.nan, np.float32))
+    controller.abandon()
+    # What an earlier round's relay kept is of no use in the next.
+    controller.open_round(2)
+    with pytest.raises(hushtable.RoundError, match="does not open"):
+        controller.request(0, sealed)
+    with pytest.raises(hushtable.ConfigError, match="public key"):
+        Session(bytes(31), controller.terms(0))
+    with pytest.raises(hushtable.RoundError, match="kept session"):
+        Session.from_bytes(b"else")
+
+
+def test_python_functions_aggregate_batches(controller: Controller, start: np.ndarray) -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def pre(gradients: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.clip(gradients, -1, 1), np.minimum(weights, 1)
+
+    def post(
+        rows: np.ndarray, state: np.ndarray, sums: np.ndarray, weights: np.ndarray, number: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        seen.append((rows.shape, state.shape, number))
+        return np.where(weights[:, None] > 0, rows - 10 * sums, rows), state
+
+    controller.set_aggregate(Aggregate(pre, post))
+    k = controller.begin(requests([1, 2], [2]))
+    controller.add(0, np.full((SLOTS, DIM), 5, np.float32), 9.0)
+    controller.add(1, np.full((SLOTS, DIM), -0.5, np.float32))
+    controller.commit()
+    assert seen == [((k, DIM), (k, 0), 1)]
+    start[1] -= 10
+    start[2] -= 5
+    np.testing.assert_allclose(controller.export(), start, rtol=1e-5)
+
+    def fail(*_: object) -> Any:
+        raise RuntimeError("out of ideas")
+
+    def reenter(*_: object) -> Any:
+        return controller.rows(0)
+
+    for wrong, text in (
+        (fail, "out of ideas"),
+        (reenter, "its own aggregate"),
+        (lambda rows, state, *_: (rows[:1], state), "contiguous"),
+        (lambda rows, state, *_: (rows * np.nan, state), "NaN"),
+        (lambda rows, *_: rows.astype(np.float64), "tuple"),
+    ):
+        controller.set_aggregate(Aggregate(post=wrong))
+        controller.begin(requests([1, 2]))
+        with pytest.raises(hushtable.RoundError, match=text):
+            controller.commit()
+        controller.abandon()
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-5)
+
+
+def test_rows_keep_state_between_rounds(start: np.ndarray, tmp_path: Path) -> None:
+    squares = np.zeros((ROWS, DIM), np.float32)
+    with create(tmp_path / "t", start, aggregate="fed_adagrad:lr=0.1,tau=0.01") as controller:
+        assert controller.facts["state_bytes"] == 4 * DIM
+        for gradient in (0.5, 2.0):
+            controller.begin(requests([8]))
+            controller.add(0, np.full((SLOTS, DIM), gradient, np.float32))
+            controller.commit()
+            squares[8] += gradient**2
+            start[8] -= 0.1 * gradient / (np.sqrt(squares[8]) + 0.01)
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-5)
+    with pytest.raises(hushtable.ConfigError, match="tau"):
+        create(tmp_path / "u", start, aggregate="fed_adagrad:lr=0.1,tau=-1")
+
+
+def test_a_controller_opens_as_of_its_last_commit(start: np.ndarray, tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    with create(folder, start) as controller:
+        controller.begin(requests([1]))
+        controller.add(0, np.ones((SLOTS, DIM), np.float32))
+        controller.commit()
+        public_key = controller.public_key
+        controller.begin(requests([3], [4]))
+        controller.add(0, np.ones((SLOTS, DIM), np.float32))
+        # A round is open at the end: it did not happen.
+    start[1] -= 1
+    with Controller.open(folder) as controller:
+        assert (controller.rounds, controller.public_key) == (1, public_key)
+        np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
+        with pytest.raises(hushtable.ControllerError, match=r"in use|lock"):
+            Controller.open(folder)
+    with pytest.raises(hushtable.ConfigError, match="exists already"):
+        create(folder, start)
+    (tmp_path / "other.key").write_bytes(bytes(32))
+    with pytest.raises(hushtable.ControllerError):
+        Controller.open(folder, key=tmp_path / "other.key")
+    (tmp_path / "other.key").write_bytes(bytes(31))
+    with pytest.raises(hushtable.ConfigError, match="31 bytes"):
+        Controller.open(folder, key=tmp_path / "other.key")
+    assert (tmp_path / "films.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"users": 0}, "product"),
+        ({"slots": 1 << 22}, "slots"),
+        ({"epsilon": -1.0}, "epsilon|ε"),
+        ({"aggregate": "fed_best"}, "fed_best"),
+        ({"aggregate": "fed_avg:lr=fast"}, "SETTING=NUMBER"),
+        ({"aggregate": "fed_avg:lr=-1"}, "learning_rate"),
+        ({"aggregate": "fed_avg:rate=1"}, "rate"),
+        ({"no_such_setting": 1}, "no_such_setting"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    options: dict[str, Any], text: str, start: np.ndarray, tmp_path: Path
+) -> None:
+    with pytest.raises(hushtable.ConfigError, match=text):
+        create(tmp_path / "films", start, **options)
+    assert not (tmp_path / "films").exists()
+    assert not (tmp_path / "films.key").exists()
+
+
+def test_tables_with_no_numbers_are_refused(start: np.ndarray, tmp_path: Path) -> None:
+    start[77, 3] = np.nan
+    with pytest.raises(hushtable.TableError, match="row 77"):
+        create(tmp_path / "films", start)
+    with pytest.raises(hushtable.ConfigError, match="which rows"):
+        Controller.create(tmp_path / "t", users=1, slots=1)
+
+
+def test_aggregates_are_written_short() -> None:
+    assert aggregate_spec("fed_adagrad:lr=0.1") == {"name": "fed_adagrad", "learning_rate": 0.1}
+    assert aggregate_spec("eana:clip=1,noise=2,clip_per=user") == {
+        "name": "eana",
+        "clip": 1.0,
+        "noise_multiplier": 2.0,
+        "clip_per": "user",
+    }
+
+
+class Serving:
+    """``hushtable train serve`` as a child process."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "hushtable", "train", "serve", str(folder)]
+        command += ["--port", "0", "--json", *options]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert "ready" in line, line + self.process.communicate()[1]
+        self.ready = json.loads(line)
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        out, error = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, (out, error)
+
+
+def test_a_table_is_trained_served_and_looked_up(
+    bundle: Path, certificates: hushtable.Certificates, tmp_path: Path
+) -> None:
+    expected = hushtable.Table.open(bundle).rows(np.arange(hushtable.Table.open(bundle).info.rows))
+    folder, token = tmp_path / "films", tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    made = run_json("train", "create", "--table", bundle, "--users", 3, "--slots", 4, "--epsilon",
+                    "inf", "--aggregate", "fed_avg:lr=0.5", folder)  # fmt: skip
+    assert (made["rounds"], made["spec"]["rows"]) == (0, len(expected))
+    server = Serving(
+        folder, "--tls-cert", str(certificates.certificate), "--tls-key", str(certificates.key),
+        "--operator-token-file", str(token),
+    )  # fmt: skip
+    assert server.ready["public_key"] == made["public_key"]
+    url, ca = server.ready["url"], certificates.ca
+
+    def take_part(round_: int, user: int, ids: list[int]) -> None:
+        with fl.connect(url, tls=ca) as client:
+            session = client.session(user, round_)
+            client.request(user, session.request(np.array(ids)), round_)
+            rows, found = session.rows(client.rows(user, round_))
+            assert found[: len(ids)].all()
+            np.testing.assert_allclose(rows[: len(ids)], expected[ids], rtol=1e-5, atol=1e-6)
+            gradients = np.full((len(ids), rows.shape[1]), user + 1, np.float32)
+            client.upload(user, session.upload(gradients), round_)
+
+    with fl.connect(url, tls=ca, operator_token="0123456789abcdef") as operator:
+        about = operator.info()
+        assert (about.table, about.rows, about.users, about.slots) == ("films", len(expected), 3, 4)
+        assert about.public_key.hex() == made["public_key"]
+        for number, asked in enumerate(([[1, 2], [2, 2999]], [[2], [5, 6, 7]])):
+            round_ = operator.open_round(2)
+            users = [
+                threading.Thread(target=take_part, args=(round_, user, ids))
+                for user, ids in enumerate(asked)
+            ]
+            for user in users:
+                user.start()
+            report = operator.finish()
+            for user in users:
+                user.join()
+            assert (report.rounds, report.uploaded) == (number + 1, 2)
+            sums, weights = np.zeros_like(expected), np.zeros(len(expected))
+            for user_number, ids in enumerate(asked):
+                sums[ids] += user_number + 1
+                weights[ids] += 1
+            told = weights > 0
+            expected[told] -= 0.5 * sums[told] / weights[told, None].astype(np.float32)
+        assert operator.info().round is None
+        with pytest.raises(hushtable.RoundOver) as caught:
+            operator.rows(0)
+        assert caught.value.outcome == "committed"
+        with fl.connect(url, tls=ca) as stranger, pytest.raises(hushtable.OperatorOnly):
+            stranger.open_round()
+        operator.open_round(3)
+        with pytest.raises(hushtable.RoundError, match="3 there is room for"):
+            operator.open_round(4)
+        with pytest.raises(hushtable.RoundPending):
+            operator.rows(0, timeout=0.001)
+    server.stop()
+
+    trained = tmp_path / "trained"
+    exported = run_json("train", "export", folder, "-o", trained)
+    assert (exported["rounds"], exported["rows"]) == (2, len(expected))
+    assert exported["version"] != hushtable.Table.open(bundle).info.version
+    tls = certificates.server
+    with (
+        hushtable.ServerProcess(trained, "left", tls=tls, threads=1) as left,
+        hushtable.ServerProcess(trained, "right", tls=tls, threads=1) as right,
+        hushtable.connect(left.url, right.url, tls=ca) as client,
+    ):
+        rows = client.lookup([1, 2, 2999, 5, 6, 7, 100])
+    np.testing.assert_allclose(rows, expected[[1, 2, 2999, 5, 6, 7, 100]], rtol=1e-5, atol=1e-6)
+
+
+def test_a_killed_server_loses_the_open_round_and_nothing_else(
+    start: np.ndarray, tmp_path: Path
+) -> None:
+    folder = tmp_path / "films"
+    create(folder, start).close()
+    server = Serving(folder)
+    with fl.connect(server.ready["url"]) as client:
+        client.open_round(1)
+        session = client.session(0)
+        client.request(0, session.request(np.array([9])))
+        session.rows(client.rows(0))
+        client.upload(0, session.upload(np.ones((1, DIM), np.float32)))
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.communicate()
+        with pytest.raises(hushtable.ServerUnavailable):
+            client.finish(timeout=1)
+    with Controller.open(folder) as controller:
+        assert controller.rounds == 0
+        np.testing.assert_array_equal(controller.export(), start)
+
+
+def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> None:
+    for arguments, text in (
+        (["create", tmp_path / "a"], "which rows"),
+        (["create", tmp_path / "a", "--rows", 10, "--dim", 4, "--epsilon", "lots"], "epsilon"),
+        (["create", tmp_path / "a", "--table", tmp_path, "--rows", 10], "its own rows"),
+        (["info", tmp_path / "none"], "none"),
+        (["serve", tmp_path / "none"], "train create"),
+        (["serve", tmp_path, "--port", 1, "--addr", "127.0.0.1:2"], "short for"),
+    ):
+        done = run("train", *arguments)
+        assert done.returncode in (1, 2), done
+        assert re.search(text, done.stderr), done.stderr
+        assert "Traceback" not in done.stderr
+    made = run_json("train", "create", tmp_path / "t", "--rows", 64, "--dim", 4, "--init", 0.5,
+                    "--users", 2, "--slots", 3)  # fmt: skip
+    info = run_json("train", "info", tmp_path / "t")
+    assert info["spec"] == made["spec"]
+    assert info["spec"]["fdp"]["epsilon"] == 1
+    with Controller.open(tmp_path / "t") as controller:
+        rows = controller.export()
+    assert 0.3 < np.abs(rows).max() <= 0.5
+
+
+def test_the_benchmarks_report_a_whole_round(tmp_path: Path) -> None:
+    arguments = ["bench", "oram", "--rows", 3000, "--requests", 200, "--slots", 20, "--rounds", 2]
+    arguments += ["--cached-levels", 1]
+    record = run_json(*arguments, "--folder", tmp_path)
+    assert (record["bench"], record["unit"]) == ("oram", "us/request")
+    assert record["value"] > 0
+    assert record["of_floor"] > 0
+    assert record["steps"].keys() >= {"union", "read", "write", "other"}
+    assert 1 <= record["k"] <= 200
+    assert 1 <= record["k_union"] <= 200
+    assert record["written_bytes_per_request"] > 0
+    again = run_json(*arguments, "--folder", tmp_path)  # the file that was built is used
+    assert again["detail"]["file_bytes"] == record["detail"]["file_bytes"]
+    path = run_json(*arguments, "--oram", "path")
+    assert path["read_bytes_per_request"] == path["written_bytes_per_request"] > 0
+    union = run_json("bench", "union", "--requests", 3000, "--rows", 1000)
+    assert (union["bench"], union["unit"]) == ("union", "s")
+    assert union["detail"]["scan_s"] > 0
+    for wrong in (["--requests", 201], ["--row-bytes", 6], ["--oram", "ring"]):
+        assert run(*arguments, *wrong).returncode == 2
