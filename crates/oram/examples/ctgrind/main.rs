@@ -19,6 +19,7 @@ mod raw;
 mod round;
 mod secret;
 mod union;
+mod wire;
 
 use hushtable_prg::valgrind;
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ const CASES: &[(&str, fn())] = &[
     ("sampling", fdp::samples),
     ("aggregate", aggregate::aggregates),
     ("round", round::rounds),
+    ("wire", wire::messages),
 ];
 
 /// Cases that must be caught: else the method, or the build, is broken.
