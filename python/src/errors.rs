@@ -312,7 +312,7 @@ impl From<ServeError> for Failure {
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
             ServeError::Sealed(error) => error.into(),
-            ServeError::Controller(error) => error.into(),
+            ServeError::Controller(error) => (*error).into(),
             ServeError::Refused {
                 refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
                 ..

@@ -23,6 +23,9 @@ use crate::table::{NativeTable, Reporter};
 /// A user's rows [slots, dim], and which of them are the table's [slots].
 type Served<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray1<bool>>);
 
+/// `(round, users, requested, uploaded, is_closed)`.
+type SealedFacts = (u64, usize, usize, usize, bool);
+
 /// A table behind an oblivious memory, for one caller at a time: others wait.
 #[pyclass(frozen, module = "hushtable._native", name = "Controller")]
 pub(crate) struct NativeController {
@@ -272,8 +275,8 @@ impl NativeController {
         })
     }
 
-    /// `(round, users, requested, uploaded, is_closed)` of the open sealed round.
-    fn sealed_round(&self, py: Python<'_>) -> PyResult<Option<(u64, usize, usize, usize, bool)>> {
+    /// The open sealed round.
+    fn sealed_round(&self, py: Python<'_>) -> PyResult<Option<SealedFacts>> {
         self.with(py, |_, sealed| {
             Ok(sealed.as_ref().map(|round| {
                 let counts = (round.requested(), round.uploaded());

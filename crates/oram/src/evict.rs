@@ -301,13 +301,11 @@ mod tests {
             .map(Option::unwrap)
             .collect();
         let mut counts = vec![0; levels];
-        for level in (0..levels).rev() {
+        for (level, count) in counts.iter_mut().enumerate().rev() {
             depths.sort_unstable();
-            while counts[level] < case.geometry.slots()
-                && depths.last().is_some_and(|&d| d >= level)
-            {
+            while *count < case.geometry.slots() && depths.last().is_some_and(|&d| d >= level) {
                 depths.pop();
-                counts[level] += 1;
+                *count += 1;
             }
         }
         counts

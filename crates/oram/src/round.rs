@@ -57,6 +57,11 @@ pub use spec::{ControllerSpec, DefaultRow};
 /// Bytes of journal after which the cached levels are written and a new one is started, at least.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
+/// Given a row's number among those taken out, and its payload.
+type Each<'a> = dyn FnMut(usize, &[u8]) -> Result<(), Error> + 'a;
+/// [`Each`], with whether it was there.
+type EachFound<'a> = dyn FnMut(usize, &[u8], Mask) -> Result<(), Error> + 'a;
+
 /// Rounds over one table.
 pub struct Controller {
     folder: PathBuf,
@@ -260,7 +265,7 @@ impl Controller {
         &mut self,
         entries: &[Entry],
         steps: &mut Steps,
-        each: &mut dyn FnMut(usize, &[u8]) -> Result<(), Error>,
+        each: &mut Each<'_>,
     ) -> Result<(), Error> {
         let before = self.raw.times();
         let mut all_found = Mask::YES;
@@ -286,7 +291,7 @@ impl Controller {
     fn fetch(
         &mut self,
         entries: &[Entry],
-        each: &mut dyn FnMut(usize, &[u8], Mask) -> Result<(), Error>,
+        each: &mut EachFound<'_>,
     ) -> Result<(), Error> {
         // A leaf is told by reading its path; it is fresh and uniform whatever row it is of.
         let mut requests: Vec<Fetch> =

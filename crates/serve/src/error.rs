@@ -103,7 +103,7 @@ pub enum Error {
     Sealed(#[from] wire::Error),
     /// A controller that cannot be created, opened or exported.
     #[error(transparent)]
-    Controller(#[from] hushtable_oram::round::Error),
+    Controller(Box<hushtable_oram::round::Error>),
     /// A file that holds no controller's key.
     #[error(
         "{} has {bytes} bytes, but a controller's key has 32: give the file that `hushtable train \
@@ -458,6 +458,12 @@ pub enum ReplyDefect {
         /// Bytes received.
         found: usize,
     },
+}
+
+impl From<hushtable_oram::round::Error> for Error {
+    fn from(error: hushtable_oram::round::Error) -> Self {
+        Self::Controller(Box::new(error))
+    }
 }
 
 impl From<wire::Error> for ReplyDefect {

@@ -5,19 +5,12 @@ process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds p
 (``pip install 'hushtable[fl]'``), and :mod:`hushtable.fl.accountant` adds up what users lose.
 """
 
-from .controller import (
-    DUMMY,
-    Aggregate,
-    Controller,
-    RoundReport,
-    RoundTerms,
-    Session,
-    TrainInfo,
-    TrainingClient,
-    connect,
-)
+from ._arrays import DUMMY
+from .client import TrainInfo, TrainingClient, connect
+from .controller import Aggregate, Controller, RoundReport
 from .plain import PlainReport, PlainTable
 from .sealed import SealedController, SealedSession, Sessions, Terms
+from .session import RoundTerms, Session
 from .table import BadRound, Report, Table
 
 __all__ = [

@@ -1,9 +1,9 @@
-"""The controller of federated training: in this process, or behind a server.
+"""The controller of federated training, in this process.
 
 A :class:`Controller` keeps a table in an oblivious memory on disk and runs rounds over it. With
-:meth:`Controller.open_round` its users' messages are sealed end to end, each by a :class:`Session`,
-so that whoever carries them sees sizes alone. :func:`connect` does the same with a controller
-behind ``hushtable train serve``.
+:meth:`Controller.open_round` its users' messages are sealed end to end, each by a
+:class:`~hushtable.fl.Session`, so that whoever carries them sees sizes alone.
+:func:`hushtable.fl.connect` does the same with a controller behind ``hushtable train serve``.
 
     controller = Controller.create("films", rows=9000, dim=16, users=100, slots=100)
     controller.begin(ids)                      # uint32 [users, slots]
@@ -21,35 +21,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from ..client import TlsConfig
 from ..errors import ConfigError, RoundError
 from ..table import Table as Bundle
+from ._arrays import DUMMY, Flags, Floats, Ids, as_floats, as_ids
+from .session import RoundTerms
 
 __all__ = [
-    "DUMMY",
     "Aggregate",
     "Controller",
     "RoundReport",
-    "Session",
-    "TrainInfo",
-    "TrainingClient",
     "aggregate_spec",
-    "connect",
     "place",
 ]
 
-#: What stands in a slot that asks for nothing.
-DUMMY = 2**32 - 1
-
-Floats = npt.NDArray[np.float32]
-Ids = npt.NDArray[np.uint32]
-Flags = npt.NDArray[np.bool_]
 Progress = Callable[[int, int], None]
 _PathLike = str | os.PathLike[str]
 
@@ -106,83 +96,6 @@ class RoundReport:
     written_bytes: int
     steps_us: dict[str, int]
     journal_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrainInfo:
-    """What a training server says of itself.
-
-    Attributes:
-        table: the table's name.
-        rows: of the table.
-        dim: numbers in a row.
-        slots: values of a user, at most.
-        users: of a round, at most.
-        epsilon: of a round's number of accesses.
-        mechanism: how that number is drawn.
-        public_key: what users seal to, 32 bytes.
-        rounds: rounds committed.
-        round: the open round; None where there is none.
-        stage: ``requests``, ``beginning``, ``serving`` or ``finishing``; None without a round.
-        round_users: places of the open round.
-        requested: users whose requests were taken.
-        uploaded: users whose uploads were taken.
-        software: the server's.
-    """
-
-    table: str
-    rows: int
-    dim: int
-    slots: int
-    users: int
-    epsilon: float
-    mechanism: str
-    public_key: bytes
-    rounds: int
-    round: int | None
-    stage: str | None
-    round_users: int
-    requested: int
-    uploaded: int
-    software: str
-
-
-class _Terms(Protocol):
-    """What a user must know to take part: ``hushtable.fl.Terms``."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def dim(self) -> int: ...
-    @property
-    def round(self) -> int: ...
-    @property
-    def user(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class RoundTerms:
-    """What a user must know to take part in a round; nothing here is secret.
-
-    Attributes:
-        table: the table's name.
-        rows: of the table.
-        slots: values of a user, at most.
-        dim: numbers in a row.
-        round: the round's number, 1 to 2^64 - 1; no other round has it.
-        user: the user's number in the round.
-    """
-
-    table: str
-    rows: int
-    slots: int
-    dim: int
-    round: int
-    user: int
 
 
 def place(
@@ -296,7 +209,7 @@ class Controller:
             rows, dim = bundle.info.rows, bundle.info.dim
             name = bundle.info.name if name is None else name
         elif table is not None:
-            values = _floats(table, "table")
+            values = as_floats(table, "table")
             rows, dim = values.shape
         elif rows is None or dim is None:
             raise ConfigError("which rows? give table=, or rows= and dim=")
@@ -414,7 +327,7 @@ class Controller:
         """
         if requests is None:
             return self.close_requests()
-        ids = _ids(requests)
+        ids = as_ids(requests)
         if ids.ndim != 2:
             raise RoundError(f"ids are {ids.shape}, but must be [users, slots]")
         wrong = (ids >= self.table_rows) & (ids != DUMMY)
@@ -440,7 +353,7 @@ class Controller:
             RoundError: no round, no such user, a second upload, another shape, a number that is not
                 finite. Nothing of this user was added then; the others are not concerned.
         """
-        self._native.add(user, _floats(gradients, "gradients"), weight)
+        self._native.add(user, as_floats(gradients, "gradients"), weight)
 
     def commit(self) -> RoundReport:
         """Updates the rows by what was added; durable when it returns.
@@ -523,298 +436,3 @@ class Controller:
     def __repr__(self) -> str:
         size = f"{self.table_rows} x {self.dim}"
         return f"Controller({self.name!r}, {size}, {self.users} users x {self.slots} slots)"
-
-
-class Session:
-    """A user's half of one sealed round: request, then rows, then upload.
-
-    Either of ``Session(public_key, terms)`` and ``Session(public_key, table, rows, dim, slots,
-    round, user)``. The key must come from somebody whom the user trusts with the ids, not from the
-    relay.
-
-    Raises:
-        ConfigError: a key that no secret can be shared with, terms that no round has.
-    """
-
-    def __init__(
-        self,
-        public_key: bytes,
-        table: str | _Terms,
-        rows: int = 0,
-        dim: int = 0,
-        slots: int = 0,
-        round: int = 0,
-        user: int = 0,
-    ) -> None:
-        if not isinstance(table, str):
-            terms = table
-            table, rows, dim = terms.table, terms.rows, terms.dim
-            slots, round, user = terms.slots, terms.round, terms.user
-        self._native = _native.Session(public_key, table, rows, dim, slots, round, user)
-
-    @classmethod
-    def from_bytes(cls, kept: bytes) -> Self:
-        """A session as :meth:`to_bytes` kept it."""
-        session = cls.__new__(cls)
-        session._native = _native.Session.from_bytes(kept)
-        return session
-
-    def to_bytes(self) -> bytes:
-        """The session with its keys, to go on in another process of this user's. Secret."""
-        return self._native.to_bytes()
-
-    @property
-    def terms(self) -> RoundTerms:
-        """What the messages are bound to."""
-        table, rows, dim, slots, round_, user = self._native.facts()
-        return RoundTerms(table, rows, slots, dim, round_, user)
-
-    def request(self, ids: Ids) -> bytes:
-        """Seals the ids, at most as many as there are slots; once.
-
-        Raises:
-            TooManyIds: more ids than slots.
-            IdOutOfRange: an id that is no row.
-        """
-        return self._native.request(_ids(ids).reshape(-1))
-
-    def rows(self, reply: bytes) -> tuple[Floats, Flags]:
-        """Opens a reply: float32 [slots, dim], and bool [slots], whether each row is the table's.
-
-        Raises:
-            RoundError: a reply that does not open.
-        """
-        return self._native.rows(reply)
-
-    def upload(self, gradients: Floats, weight: float = 1.0) -> bytes:
-        """Seals gradients, float32 [slots, dim] (of the first slots, if fewer), and their weight.
-
-        Raises:
-            RoundError: another shape, a number that is not finite.
-        """
-        gradients = _floats(gradients, "gradients")
-        if gradients.ndim != 2:
-            raise RoundError(f"gradients are {gradients.shape}, but must be [slots, dim]")
-        return self._native.upload(gradients, weight)
-
-
-def connect(
-    address: str,
-    *,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
-    operator_token: str | None = None,
-    timeout: float = 600.0,
-    connect_timeout: float = 5.0,
-    insecure: bool = False,
-) -> TrainingClient:
-    """Connects to ``hushtable train serve``, as the operator or as a user.
-
-    Args:
-        address: ``https://host:port``; ``http://`` only on this machine.
-        tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
-        operator_token: what the operator's calls carry, where the server asks for it.
-        timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
-        connect_timeout: seconds that one connection may take.
-        insecure: allow ``http://`` to other machines. What users seal stays sealed.
-
-    Raises:
-        ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
-        ProtocolError: a server that trains nothing.
-    """
-    config = tls if isinstance(tls, TlsConfig) or tls is None else TlsConfig(tls)
-    certificate = None
-    if config is not None and config.certificate is not None and config.key is not None:
-        certificate = (Path(config.certificate), Path(config.key))
-    native = _native.TrainClient.connect(
-        address,
-        ca=None if config is None else Path(config.ca),
-        certificate=certificate,
-        name=None if config is None else config.server_name,
-        insecure=insecure,
-        connect_seconds=connect_timeout,
-        seconds=min(timeout, 60.0),
-        operator_token=operator_token,
-    )
-    return TrainingClient(native, address, timeout)
-
-
-class TrainingClient:
-    """A training server, made by :func:`connect`.
-
-    The operator's calls: :meth:`open_round`, :meth:`close_requests`, :meth:`finish`,
-    :meth:`abandon`; a user's: :meth:`session`, :meth:`request`, :meth:`rows`, :meth:`upload`.
-    Without a ``round`` they are about the one that this client opened last.
-    """
-
-    def __init__(self, native: _native.TrainClient, address: str, timeout: float) -> None:
-        self._native = native
-        self._address = address
-        self._timeout = timeout
-        self._round: int | None = None
-        self._connected = self.info()
-
-    def info(self) -> TrainInfo:
-        """What is trained, and how far it is."""
-        return TrainInfo(**self._native.info())
-
-    @property
-    def public_key(self) -> bytes:
-        """What users seal to, as the server announced it when this client connected.
-
-        Whoever runs the server can announce any key: a user who does not trust them with the ids
-        takes the key from elsewhere.
-        """
-        return self._connected.public_key
-
-    @property
-    def users(self) -> int:
-        """Users of a round, at most."""
-        return self._connected.users
-
-    @property
-    def slots(self) -> int:
-        """Values of a user, at most."""
-        return self._connected.slots
-
-    @property
-    def dim(self) -> int:
-        """Numbers in a row."""
-        return self._connected.dim
-
-    def open_round(
-        self,
-        users: int | None = None,
-        *,
-        users_min: int = 1,
-        request_seconds: float | None = None,
-        upload_seconds: float | None = None,
-    ) -> int:
-        """Opens a round for ``users`` users, all by default: its number.
-
-        Args:
-            users: places of the round.
-            users_min: users without which it does not begin.
-            request_seconds: how long requests are taken; the server's own choice by default.
-            upload_seconds: how long uploads are waited for; the server's own choice by default.
-
-        Raises:
-            RoundError: another round is open, or more users than the controller was created for.
-            OperatorOnly: the server asks for the operator's token.
-        """
-        self._round = self._native.open_round(
-            self.users if users is None else users,
-            users_min=users_min,
-            request_seconds=request_seconds,
-            upload_seconds=upload_seconds,
-        )
-        return self._round
-
-    def terms(self, user: int, round: int | None = None) -> RoundTerms:
-        """What ``user`` must know to take part."""
-        about = self._connected
-        number = self._of(round)
-        return RoundTerms(about.table, about.rows, about.slots, about.dim, number, user)
-
-    def session(self, user: int, round: int | None = None) -> Session:
-        """A session of ``user`` with the key that the server announced."""
-        return Session(self.public_key, self.terms(user, round))
-
-    def request(self, user: int, sealed: bytes, round: int | None = None) -> None:
-        """Sends a user's sealed request."""
-        self._native.request(self._of(round), user, sealed)
-
-    def close_requests(self, round: int | None = None) -> int:
-        """Begins the round with the users that have come: their number."""
-        return self._native.close_requests(self._of(round))
-
-    def begin(self) -> int:
-        """As :meth:`close_requests`."""
-        return self.close_requests()
-
-    def rows(self, user: int, round: int | None = None, timeout: float | None = None) -> bytes:
-        """A user's sealed rows, once the round has begun.
-
-        Raises:
-            RoundPending: it has not begun within ``timeout`` seconds.
-            RoundOver: it has ended.
-            RoundError: the user's request was not taken.
-        """
-        return self._native.rows(self._of(round), user, self._seconds(timeout))
-
-    def reply(self, user: int) -> bytes:
-        """As :meth:`rows`."""
-        return self.rows(user)
-
-    def upload(self, user: int, sealed: bytes, round: int | None = None) -> None:
-        """Sends a user's sealed gradients."""
-        self._native.upload(self._of(round), user, sealed)
-
-    def finish(
-        self, round: int | None = None, *, now: bool = False, timeout: float | None = None
-    ) -> RoundReport:
-        """Updates the table by what was uploaded, durably.
-
-        Waits for the users that asked and have not uploaded, until the deadline of
-        :meth:`open_round`; not at all with ``now``. May be called again after a lost reply.
-
-        Raises:
-            RoundPending: it still waits after ``timeout`` seconds.
-        """
-        report = self._native.finish(self._of(round), now, self._seconds(timeout))
-        return RoundReport(**report)
-
-    def commit(self) -> RoundReport:
-        """:meth:`finish`, now."""
-        return self.finish(now=True)
-
-    def abandon(self, round: int | None = None) -> None:
-        """Ends the round and leaves the table as it was."""
-        self._native.abandon(self._of(round))
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self._native.close()
-
-    def _of(self, round: int | None) -> int:
-        if round is not None:
-            return round
-        if self._round is None:
-            raise RoundError("which round? open one with this client, or give round=")
-        return self._round
-
-    def _seconds(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else timeout
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"TrainingClient({self._address!r}, {self._connected.table!r})"
-
-
-def _ids(ids: Any) -> Ids:
-    array = np.asarray(ids)
-    if array.size == 0:
-        return np.ascontiguousarray(array, dtype=np.uint32)
-    if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"ids must be integers, not {array.dtype}")
-    if int(array.min()) < 0 or int(array.max()) > DUMMY:
-        raise RoundError(f"ids must be 0 to {DUMMY}")
-    return np.ascontiguousarray(array, dtype=np.uint32)
-
-
-def _floats(values: Any, what: str) -> Floats:
-    array = np.asarray(values)
-    if not np.issubdtype(array.dtype, np.floating):
-        raise TypeError(f"{what} must be floating-point numbers, not {array.dtype}")
-    if array.ndim != 2:
-        raise RoundError(f"{what} are {array.shape}, but must have two dimensions")
-    return np.ascontiguousarray(array, dtype=np.float32)

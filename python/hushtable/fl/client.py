@@ -1,0 +1,258 @@
+"""Training rounds behind a server: ``hushtable train serve``."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .. import _native
+from ..client import TlsConfig
+from ..errors import RoundError
+from .controller import RoundReport
+from .session import RoundTerms, Session
+
+__all__ = ["TrainInfo", "TrainingClient", "connect"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainInfo:
+    """What a training server says of itself.
+
+    Attributes:
+        table: the table's name.
+        rows: of the table.
+        dim: numbers in a row.
+        slots: values of a user, at most.
+        users: of a round, at most.
+        epsilon: of a round's number of accesses.
+        mechanism: how that number is drawn.
+        public_key: what users seal to, 32 bytes.
+        rounds: rounds committed.
+        round: the open round; None where there is none.
+        stage: ``requests``, ``beginning``, ``serving`` or ``finishing``; None without a round.
+        round_users: places of the open round.
+        requested: users whose requests were taken.
+        uploaded: users whose uploads were taken.
+        software: the server's.
+    """
+
+    table: str
+    rows: int
+    dim: int
+    slots: int
+    users: int
+    epsilon: float
+    mechanism: str
+    public_key: bytes
+    rounds: int
+    round: int | None
+    stage: str | None
+    round_users: int
+    requested: int
+    uploaded: int
+    software: str
+
+
+def connect(
+    address: str,
+    *,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    operator_token: str | None = None,
+    timeout: float = 600.0,
+    connect_timeout: float = 5.0,
+    insecure: bool = False,
+) -> TrainingClient:
+    """Connects to ``hushtable train serve``, as the operator or as a user.
+
+    Args:
+        address: ``https://host:port``; ``http://`` only on this machine.
+        tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
+        operator_token: what the operator's calls carry, where the server asks for it.
+        timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
+        connect_timeout: seconds that one connection may take.
+        insecure: allow ``http://`` to other machines. What users seal stays sealed.
+
+    Raises:
+        ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
+        ProtocolError: a server that trains nothing.
+    """
+    config = tls if isinstance(tls, TlsConfig) or tls is None else TlsConfig(tls)
+    certificate = None
+    if config is not None and config.certificate is not None and config.key is not None:
+        certificate = (Path(config.certificate), Path(config.key))
+    native = _native.TrainClient.connect(
+        address,
+        ca=None if config is None else Path(config.ca),
+        certificate=certificate,
+        name=None if config is None else config.server_name,
+        insecure=insecure,
+        connect_seconds=connect_timeout,
+        seconds=min(timeout, 60.0),
+        operator_token=operator_token,
+    )
+    return TrainingClient(native, address, timeout)
+
+
+class TrainingClient:
+    """A training server, made by :func:`connect`.
+
+    The operator's calls: :meth:`open_round`, :meth:`close_requests`, :meth:`finish`,
+    :meth:`abandon`; a user's: :meth:`session`, :meth:`request`, :meth:`rows`, :meth:`upload`.
+    Without a ``round`` they are about the one that this client opened last.
+    """
+
+    def __init__(self, native: _native.TrainClient, address: str, timeout: float) -> None:
+        self._native = native
+        self._address = address
+        self._timeout = timeout
+        self._round: int | None = None
+        self._connected = self.info()
+
+    def info(self) -> TrainInfo:
+        """What is trained, and how far it is."""
+        return TrainInfo(**self._native.info())
+
+    @property
+    def public_key(self) -> bytes:
+        """What users seal to, as the server announced it when this client connected.
+
+        Whoever runs the server can announce any key: a user who does not trust them with the ids
+        takes the key from elsewhere.
+        """
+        return self._connected.public_key
+
+    @property
+    def users(self) -> int:
+        """Users of a round, at most."""
+        return self._connected.users
+
+    @property
+    def slots(self) -> int:
+        """Values of a user, at most."""
+        return self._connected.slots
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row."""
+        return self._connected.dim
+
+    def open_round(
+        self,
+        users: int | None = None,
+        *,
+        users_min: int = 1,
+        request_seconds: float | None = None,
+        upload_seconds: float | None = None,
+    ) -> int:
+        """Opens a round for ``users`` users, all by default: its number.
+
+        Args:
+            users: places of the round.
+            users_min: users without which it does not begin.
+            request_seconds: how long requests are taken; the server's own choice by default.
+            upload_seconds: how long uploads are waited for; the server's own choice by default.
+
+        Raises:
+            RoundError: another round is open, or more users than the controller was created for.
+            OperatorOnly: the server asks for the operator's token.
+        """
+        self._round = self._native.open_round(
+            self.users if users is None else users,
+            users_min=users_min,
+            request_seconds=request_seconds,
+            upload_seconds=upload_seconds,
+        )
+        return self._round
+
+    def terms(self, user: int, round: int | None = None) -> RoundTerms:
+        """What ``user`` must know to take part."""
+        about = self._connected
+        number = self._of(round)
+        return RoundTerms(about.table, about.rows, about.slots, about.dim, number, user)
+
+    def session(self, user: int, round: int | None = None) -> Session:
+        """A session of ``user`` with the key that the server announced."""
+        return Session(self.public_key, self.terms(user, round))
+
+    def request(self, user: int, sealed: bytes, round: int | None = None) -> None:
+        """Sends a user's sealed request."""
+        self._native.request(self._of(round), user, sealed)
+
+    def close_requests(self, round: int | None = None) -> int:
+        """Begins the round with the users that have come: their number."""
+        return self._native.close_requests(self._of(round))
+
+    def begin(self) -> int:
+        """As :meth:`close_requests`."""
+        return self.close_requests()
+
+    def rows(self, user: int, round: int | None = None, timeout: float | None = None) -> bytes:
+        """A user's sealed rows, once the round has begun.
+
+        Raises:
+            RoundPending: it has not begun within ``timeout`` seconds.
+            RoundOver: it has ended.
+            RoundError: the user's request was not taken.
+        """
+        return self._native.rows(self._of(round), user, self._seconds(timeout))
+
+    def reply(self, user: int) -> bytes:
+        """As :meth:`rows`."""
+        return self.rows(user)
+
+    def upload(self, user: int, sealed: bytes, round: int | None = None) -> None:
+        """Sends a user's sealed gradients."""
+        self._native.upload(self._of(round), user, sealed)
+
+    def finish(
+        self, round: int | None = None, *, now: bool = False, timeout: float | None = None
+    ) -> RoundReport:
+        """Updates the table by what was uploaded, durably.
+
+        Waits for the users that asked and have not uploaded, until the deadline of
+        :meth:`open_round`; not at all with ``now``. May be called again after a lost reply.
+
+        Raises:
+            RoundPending: it still waits after ``timeout`` seconds.
+        """
+        report = self._native.finish(self._of(round), now, self._seconds(timeout))
+        return RoundReport(**report)
+
+    def commit(self) -> RoundReport:
+        """:meth:`finish`, now."""
+        return self.finish(now=True)
+
+    def abandon(self, round: int | None = None) -> None:
+        """Ends the round and leaves the table as it was."""
+        self._native.abandon(self._of(round))
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._native.close()
+
+    def _of(self, round: int | None) -> int:
+        if round is not None:
+            return round
+        if self._round is None:
+            raise RoundError("which round? open one with this client, or give round=")
+        return self._round
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"TrainingClient({self._address!r}, {self._connected.table!r})"
