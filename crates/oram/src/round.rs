@@ -288,11 +288,7 @@ impl Controller {
     }
 
     /// Reads the entries' paths and takes their rows out; `each` is told whether a row was there.
-    fn fetch(
-        &mut self,
-        entries: &[Entry],
-        each: &mut EachFound<'_>,
-    ) -> Result<(), Error> {
+    fn fetch(&mut self, entries: &[Entry], each: &mut EachFound<'_>) -> Result<(), Error> {
         // A leaf is told by reading its path; it is fresh and uniform whatever row it is of.
         let mut requests: Vec<Fetch> =
             entries.iter().map(|entry| Fetch { id: entry.id, leaf: entry.leaf }).collect();
