@@ -92,6 +92,9 @@ impl BucketCodec {
         page: &mut [u8],
         blocks: &mut [u8],
     ) -> Result<(), Forged> {
+        // What comes from the disk is for everyone to see; of pages that io_uring brought valgrind
+        // would not know, and go on taking them for what was opened in that place before.
+        hushtable_prg::valgrind::mark_public(page);
         let (random, rest) = page[..self.bucket_bytes].split_at_mut(NONCE_BYTES);
         let (text, tag) = rest.split_at_mut(self.bucket_bytes - NONCE_BYTES - TAG_BYTES);
         let tag: &[u8; TAG_BYTES] = (&*tag).try_into().expect("a tag's bytes");

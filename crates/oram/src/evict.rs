@@ -325,11 +325,10 @@ mod tests {
             eviction.run(case.target).unwrap();
 
             let levels = case.geometry.levels() as usize;
-            let counts = greedy(&case);
             let mut ids = Vec::new();
-            for level in 0..levels {
+            for (level, count) in greedy(&case).into_iter().enumerate() {
                 let blocks = read(eviction.bucket_mut(level), stride);
-                assert_eq!(blocks.len(), counts[level], "level {level} of {levels}, seed {seed}");
+                assert_eq!(blocks.len(), count, "level {level} of {levels}, seed {seed}");
                 for (id, leaf) in blocks {
                     let shift = levels - 1 - level;
                     assert_eq!(leaf >> shift, case.target >> shift);

@@ -10,11 +10,16 @@
 //! must be declassified by the code under test, not here. Sizes should be small: memcheck is some
 //! fifty times slower.
 
+mod aggregate;
 mod blocks;
+mod fdp;
 mod memory;
 mod planted;
+mod raw;
+mod round;
 mod secret;
 mod union;
+mod wire;
 
 use hushtable_prg::valgrind;
 use std::process::ExitCode;
@@ -31,6 +36,14 @@ const CASES: &[(&str, fn())] = &[
     ("memory", memory::accesses),
     ("position", memory::exchanges),
     ("buffer", memory::buffers),
+    ("eviction", raw::evicts),
+    ("fetch", raw::fetches),
+    ("write", raw::writes),
+    ("recover", raw::recovers),
+    ("sampling", fdp::samples),
+    ("aggregate", aggregate::aggregates),
+    ("round", round::rounds),
+    ("wire", wire::messages),
 ];
 
 /// Cases that must be caught: else the method, or the build, is broken.
@@ -39,6 +52,9 @@ const PLANTED: &[(&str, fn())] = &[
     ("index", planted::indexes),
     ("sort-vartime", planted::sorts),
     ("declassified-late", planted::declassifies_late),
+    ("eviction-skips-dummies", planted::evicts_blocks_only),
+    ("fetch-stops-when-found", planted::stops_when_found),
+    ("sampling-searches", planted::searches),
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 //! The journal's records: what they are and how their bytes lie.
 
+use hushtable_prg::valgrind::{declassify, mark_public};
 use zeroize::Zeroize;
 
 use super::Error;
@@ -40,7 +41,9 @@ impl Checkpoint {
 
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let mut from = Reader(bytes);
-        let spec = from.take(32)?.try_into().map_err(|_| Error::Record)?;
+        let mut spec: [u8; 32] = from.take(32)?.try_into().map_err(|_| Error::Record)?;
+        // The spec's file is beside it, for all to see.
+        mark_public(&mut spec);
         let dim = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
         let numbers = from.take(dim.checked_mul(4).ok_or(Error::Record)?)?.chunks_exact(4);
         let default_row =
@@ -50,7 +53,10 @@ impl Checkpoint {
         let words = from.take(count.checked_mul(8).ok_or(Error::Record)?)?;
         let copies =
             words.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
-        Ok(Self { spec, default_row, evictions, copies: copies.collect(), stash: from.0.to_vec() })
+        let mut copies: Vec<u64> = copies.collect();
+        // Who saw the writes knows which copy of each bucket is the newer.
+        mark_public(&mut copies);
+        Ok(Self { spec, default_row, evictions, copies, stash: from.0.to_vec() })
     }
 }
 
@@ -100,7 +106,10 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         Ok(taken)
     }
+    /// A count: of numbers in a row, of words, of evictions. All are public.
     fn u64(&mut self) -> Result<u64, Error> {
-        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+        let mut count = u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes"));
+        declassify(&mut count);
+        Ok(count)
     }
 }

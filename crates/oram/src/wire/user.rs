@@ -159,7 +159,10 @@ impl UserSession {
         let shape = self.context.shape();
         let text = self.reply_key.open(sealed, shape.reply_text_bytes())?;
         let (flags, numbers) = text.split_at(shape.slots());
-        if flags.iter().fold(0, |all, flag| all | flag) > 1 {
+        let mut other_bits = flags.iter().fold(0, |all, flag| all | flag) >> 1;
+        // Whether the reply is one that a controller makes, on the user's own device.
+        hushtable_prg::valgrind::declassify(&mut other_bits);
+        if other_bits != 0 {
             return Err(Error::Flag);
         }
         Ok(Reply {
