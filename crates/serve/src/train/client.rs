@@ -92,14 +92,13 @@ impl TrainClient {
     /// [`Error::Refused`] where another round is open, for more users than the controller was made
     /// for, and without the operator's token; [`Error::Unavailable`], [`Error::Timeout`].
     pub async fn open_round(&self, spec: RoundSpec) -> Result<u64, Error> {
-        let milliseconds = |time: Option<Duration>| {
-            time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
-        };
+        let limit_ms =
+            |time: Option<Duration>| time.map_or(0, |time| u64::from(milliseconds(time).max(1)));
         let message = OpenRoundRequest {
             users: spec.users.try_into().unwrap_or(u32::MAX),
             users_min: spec.users_min.try_into().unwrap_or(u32::MAX),
-            request_ms: milliseconds(spec.request),
-            upload_ms: milliseconds(spec.upload),
+            request_ms: limit_ms(spec.request),
+            upload_ms: limit_ms(spec.upload),
         };
         // Not made again by itself: where the reply is lost, the round is open.
         let mut client = self.client(REPLY_OVERHEAD_BYTES);
@@ -134,12 +133,14 @@ impl TrainClient {
         now: bool,
         within: Duration,
     ) -> Result<RoundReport, Error> {
-        let finish = |limit| async move {
+        let finish = |deadline| async move {
             self.peer
                 .reconnecting(|| async {
                     let mut client = self.client(INFO_BYTES_MAX);
-                    let call = client.finish(self.as_operator(FinishRequest { round, now }));
-                    Ok(self.peer.within(limit, call).await?.into_inner())
+                    let wait_ms = Some(milliseconds_until(deadline));
+                    let message = FinishRequest { round, now, wait_ms };
+                    let call = client.finish(self.as_operator(message));
+                    Ok(self.peer.within(self.call_max, call).await?.into_inner())
                 })
                 .await
         };
@@ -195,10 +196,11 @@ impl TrainClient {
     /// [`Error::Timeout`].
     pub async fn rows(&self, round: u64, user: u32, within: Duration) -> Result<Bytes, Error> {
         let bytes_max = self.info.facts.shape.reply_bytes() + REPLY_OVERHEAD_BYTES;
-        let rows = |limit| async move {
-            self.patiently_within(limit, |limit| async move {
+        let rows = |deadline| async move {
+            self.patiently(|limit| async move {
                 let mut client = self.client(bytes_max);
-                let call = client.rows(RowsRequest { round, user });
+                let wait_ms = Some(milliseconds_until(deadline));
+                let call = client.rows(RowsRequest { round, user, wait_ms });
                 Ok(self.peer.within(limit, call).await?.into_inner().sealed)
             })
             .await
@@ -241,15 +243,8 @@ impl TrainClient {
         &self,
         call: impl Fn(Duration) -> F,
     ) -> Result<T, Error> {
-        self.patiently_within(self.call_max, call).await
-    }
-
-    async fn patiently_within<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        limit: Duration,
-        call: impl Fn(Duration) -> F,
-    ) -> Result<T, Error> {
-        let patience = Patience { call_max: limit, deadline: Instant::now() + limit };
+        let patience =
+            Patience { call_max: self.call_max, deadline: Instant::now() + self.call_max };
         let (peer, call) = (&self.peer, &call);
         let call = |limit| async move { peer.reconnecting(|| call(limit)).await };
         Ok(patience.until_answered(call).await?.0)
@@ -259,11 +254,11 @@ impl TrainClient {
     async fn waiting<T, F: Future<Output = Result<T, Error>>>(
         &self,
         within: Duration,
-        call: impl Fn(Duration) -> F,
+        call: impl Fn(Instant) -> F,
     ) -> Result<T, Error> {
         let deadline = Instant::now() + within;
         loop {
-            let error = match call(self.call_max).await {
+            let error = match call(deadline).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
@@ -287,6 +282,14 @@ async fn fetch_info(peer: &Peer, limit: Duration) -> Result<TrainInfo, Error> {
         TrainInfo::try_from(reply.into_inner()).map_err(|defect| peer.reply_error(defect))
     })
     .await
+}
+
+fn milliseconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn milliseconds_until(deadline: Instant) -> u32 {
+    milliseconds(deadline.saturating_duration_since(Instant::now()))
 }
 
 fn bearer(token: &str) -> Result<MetadataValue<Ascii>, Error> {

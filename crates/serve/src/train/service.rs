@@ -48,6 +48,12 @@ impl TrainService {
         }
     }
 
+    /// How long a call may be held until the round gets there, of one that asks for `wait_ms`.
+    fn wait(&self, wait_ms: Option<u32>) -> Duration {
+        let asked = wait_ms.map_or(Duration::MAX, |wait_ms| Duration::from_millis(wait_ms.into()));
+        self.settings.wait_max.min(asked)
+    }
+
     /// Counts what a user's call holds until its answer has left.
     fn hold<T>(&self, request: &mut Request<T>) -> Result<Option<Arc<Reservation>>, Refusal> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
@@ -116,8 +122,8 @@ impl FederatedTraining for TrainService {
 
     async fn rows(&self, mut request: Request<RowsRequest>) -> Result<Response<RowsReply>, Status> {
         let _reservation = self.hold(&mut request)?;
-        let RowsRequest { round, user } = request.into_inner();
-        let sealed = self.host.rows(round, user, self.settings.wait_max).await?;
+        let RowsRequest { round, user, wait_ms } = request.into_inner();
+        let sealed = self.host.rows(round, user, self.wait(wait_ms)).await?;
         Ok(Response::new(RowsReply { sealed: Bytes::from(sealed) }))
     }
 
@@ -136,8 +142,8 @@ impl FederatedTraining for TrainService {
         request: Request<FinishRequest>,
     ) -> Result<Response<FinishReply>, Status> {
         self.check_operator(request.metadata())?;
-        let FinishRequest { round, now } = request.into_inner();
-        let report = self.host.finish(round, now, self.settings.wait_max).await?;
+        let FinishRequest { round, now, wait_ms } = request.into_inner();
+        let report = self.host.finish(round, now, self.wait(wait_ms)).await?;
         Ok(Response::new(FinishReply::from(&report)))
     }
 
