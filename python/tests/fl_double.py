@@ -26,13 +26,12 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from hushtable.fl import DUMMY, PlainReport, PlainTable, Terms
-from hushtable.fl.table import Flags, Floats, Ids
+from hushtable.fl import DUMMY, Flags, Floats, Ids, PlainReport, PlainTable, RoundTerms
 
 KEY_BYTES = 32
 
 
-def _shared(secret: X25519PrivateKey, public: bytes, terms: Terms) -> bytes:
+def _shared(secret: X25519PrivateKey, public: bytes, terms: RoundTerms) -> bytes:
     kdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=json.dumps(asdict(terms)).encode())
     return kdf.derive(secret.exchange(X25519PublicKey.from_public_bytes(public)))
 
@@ -52,7 +51,7 @@ def _unseal(key: bytes, what: bytes, sealed: bytes) -> bytes:
 class DoubleSession:
     """A user's half."""
 
-    def __init__(self, key: bytes, terms: Terms) -> None:
+    def __init__(self, key: bytes, terms: RoundTerms) -> None:
         secret = X25519PrivateKey.generate()
         self._public = secret.public_key().public_bytes_raw()
         self._key, self._terms = _shared(secret, key, terms), terms
@@ -79,7 +78,7 @@ class DoubleSession:
     def from_bytes(cls, kept: bytes) -> DoubleSession:
         session = cls.__new__(cls)
         session._key = kept[:KEY_BYTES]
-        session._terms = Terms(**json.loads(kept[KEY_BYTES:]))
+        session._terms = RoundTerms(**json.loads(kept[KEY_BYTES:]))
         session._public = b""
         return session
 
@@ -116,9 +115,9 @@ class DoubleController:
         self._keys, self._begun = {}, False
         return self._round
 
-    def terms(self, user: int) -> Terms:
+    def terms(self, user: int) -> RoundTerms:
         rows = len(self.table.export())
-        return Terms("double", rows, self.table.slots, self.table.dim, self._round, user)
+        return RoundTerms("double", rows, self.table.slots, self.table.dim, self._round, user)
 
     def request(self, user: int, sealed: bytes) -> None:
         assert self._requests is not None

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushtable.fl import DUMMY, BadRound, PlainTable
+from hushtable import RoundError
+from hushtable.fl import DUMMY, PlainTable
 from hushtable.fl.aggregate import aggregate_of
 
 USERS, SLOTS, DIM, ROWS = 4, 3, 2, 20
@@ -135,7 +136,7 @@ def test_a_lost_row_is_lost_for_all_and_gets_no_update() -> None:
     ],
 )
 def test_wrong_calls_say_what_is_wrong(wrong: Callable[[PlainTable], Any], message: str) -> None:
-    with pytest.raises(BadRound) as caught:
+    with pytest.raises(RoundError) as caught:
         wrong(make_table())
     assert message in str(caught.value)
 
@@ -149,7 +150,7 @@ def test_a_refused_upload_leaves_the_round_as_it_was() -> None:
     table = make_table()
     before = table.export()
     table.begin(requests([1], [1]))
-    with pytest.raises(BadRound):
+    with pytest.raises(RoundError):
         table.add(0, np.full((SLOTS, DIM), np.inf, np.float32), 1.0)
     table.add(1, np.ones((SLOTS, DIM), np.float32), 1.0)
     table.commit()

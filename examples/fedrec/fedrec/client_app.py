@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import cast
 
 import jax
@@ -10,9 +9,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from hushtable.fl import DUMMY
+from hushtable.fl import DUMMY, Ids, Session
 from hushtable.fl.flower import UPLOAD_RECORD, RowClient
-from hushtable.fl.table import Ids
 
 from . import model, place
 from .ratings import Lesson
@@ -37,9 +35,7 @@ def _values(context: Context, server_round: int) -> Ids:
     return real
 
 
-client = RowClient(
-    app, values=_values, key=place.read_key, sessions=import_module("hushtable.fl").Session
-)
+client = RowClient(app, values=_values, key=place.read_key, sessions=Session)
 
 
 @app.train()

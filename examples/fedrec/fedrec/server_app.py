@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from logging import INFO, getLogger
-from typing import Any
 
 from flwr.app import Array, ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAdam
 
 import hushtable
+from hushtable.fl import Controller
 from hushtable.fl.flower import RowStrategy
 
 from . import model, place
@@ -64,10 +63,8 @@ def main(grid: Grid, context: Context) -> None:
         _log.log(INFO, "the table is in %s: hushtable serve %s", bundle, bundle)
 
 
-def _create(context: Context, rows: Floats, clients: int) -> Any:
-    # Built with the native module.
-    controller = import_module("hushtable.fl").Controller
-    return controller.create(
+def _create(context: Context, rows: Floats, clients: int) -> Controller:
+    return Controller.create(
         place.folder(context) / "controller",
         table=rows,
         epsilon=float(context.run_config["epsilon"]),

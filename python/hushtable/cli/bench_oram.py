@@ -49,8 +49,8 @@ def oram(
     slots: Annotated[int, typer.Option(help="Requests of a user.")] = 100,
     aggregate: Annotated[str, typer.Option(help="As of `hushtable train create`.")] = "fed_avg",
     cached_levels: Annotated[
-        int, typer.Option(help="Levels of the raw tree that are kept in memory.")
-    ] = 12,
+        int, typer.Option(help="Levels of the raw tree that are kept in memory; 14 are 64 MiB.")
+    ] = 14,
     threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 0,
     folder: Annotated[
         Path | None,

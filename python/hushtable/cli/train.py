@@ -74,7 +74,7 @@ def create(
         str | None, typer.Option(help="The table's name. Default: the bundle's, or the folder's.")
     ] = None,
     cached_levels: Annotated[
-        int | None, typer.Option(help="Levels of the tree kept in memory. Default: 12, 16 MiB.")
+        int | None, typer.Option(help="Levels of the tree kept in memory. Default: 14, 64 MiB.")
     ] = None,
     key: _Key = None,
     counter: _Counter = None,

@@ -5,19 +5,21 @@ process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds p
 (``pip install 'hushtable[fl]'``), and :mod:`hushtable.fl.accountant` adds up what users lose.
 """
 
-from ._arrays import DUMMY
+from ._arrays import DUMMY, Flags, Floats, Ids
 from .client import TrainInfo, TrainingClient, connect
 from .controller import Aggregate, Controller, RoundReport
 from .plain import PlainReport, PlainTable
-from .sealed import SealedController, SealedSession, Sessions, Terms
-from .session import RoundTerms, Session
-from .table import BadRound, Report, Table
+from .sealed import RoundTerms, SealedController, SealedSession, Sessions
+from .session import Session
+from .table import Report, Table
 
 __all__ = [
     "DUMMY",
     "Aggregate",
-    "BadRound",
     "Controller",
+    "Flags",
+    "Floats",
+    "Ids",
     "PlainReport",
     "PlainTable",
     "Report",
@@ -28,7 +30,6 @@ __all__ = [
     "Session",
     "Sessions",
     "Table",
-    "Terms",
     "TrainInfo",
     "TrainingClient",
     "connect",

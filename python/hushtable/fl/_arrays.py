@@ -11,7 +11,7 @@ from ..errors import RoundError
 
 __all__ = ["DUMMY", "Flags", "Floats", "Ids", "as_floats", "as_ids"]
 
-#: What stands in a slot that asks for nothing.
+#: Fills the slots of a user who has fewer values than slots.
 DUMMY = 2**32 - 1
 
 Floats = npt.NDArray[np.float32]

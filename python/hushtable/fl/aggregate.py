@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .table import Floats, Ids
+from ._arrays import Floats, Ids
 
 __all__ = ["Aggregate", "FedAdagrad", "FedAdam", "FedAvg", "aggregate_of"]
 

@@ -12,7 +12,8 @@ from .. import _native
 from ..client import TlsConfig
 from ..errors import RoundError
 from .controller import RoundReport
-from .session import RoundTerms, Session
+from .sealed import RoundTerms
+from .session import Session
 
 __all__ = ["TrainInfo", "TrainingClient", "connect"]
 

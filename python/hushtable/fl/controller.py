@@ -30,7 +30,7 @@ from .. import _native
 from ..errors import ConfigError, RoundError
 from ..table import Table as Bundle
 from ._arrays import DUMMY, Flags, Floats, Ids, as_floats, as_ids
-from .session import RoundTerms
+from .sealed import RoundTerms
 
 __all__ = [
     "Aggregate",

@@ -31,8 +31,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from .sealed import SealedController, SealedSession, Sessions, Terms
-from .table import Flags, Floats, Ids, Report
+from ._arrays import Flags, Floats, Ids
+from .sealed import RoundTerms, SealedController, SealedSession, Sessions
+from .table import Report
 
 __all__ = [
     "IDS_MESSAGE",
@@ -334,17 +335,17 @@ class RowClient:
         return PrivateRows(rows, found, session)
 
 
-def _to_record(terms: Terms, server_round: int) -> ConfigRecord:
+def _to_record(terms: RoundTerms, server_round: int) -> ConfigRecord:
     # Flower's whole numbers are signed: the round does not fit.
     fields = {**asdict(terms), "round": terms.round.to_bytes(_ROUND_BYTES, "little")}
     return ConfigRecord({**fields, _ROUND_KEY: server_round})
 
 
-def _from_record(record: Mapping[str, Any]) -> tuple[Terms, int]:
+def _from_record(record: Mapping[str, Any]) -> tuple[RoundTerms, int]:
     fields = dict(record)
     server_round = int(fields.pop(_ROUND_KEY))
     fields["round"] = int.from_bytes(_bytes(fields["round"]), "little")
-    return Terms(**fields), server_round
+    return RoundTerms(**fields), server_round
 
 
 def _bytes(value: object) -> bytes:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RoundError
+from ._arrays import DUMMY, Flags, Floats, Ids
 from .aggregate import aggregate_of
-from .table import DUMMY, BadRound, Flags, Floats, Ids
 
 __all__ = ["PlainReport", "PlainTable"]
 
@@ -109,15 +110,15 @@ class PlainTable:
     def begin(self, requests: Ids) -> int:
         """See :meth:`hushtable.fl.Table.begin`."""
         if self._round is not None:
-            raise BadRound("a round is open: commit or abandon it first")
+            raise RoundError("a round is open: commit or abandon it first")
         if requests.shape != (self._users, self._slots) or requests.dtype != np.uint32:
-            raise BadRound(
+            raise RoundError(
                 f"requests are {requests.dtype} {requests.shape},"
                 f" expected uint32 {(self._users, self._slots)}"
             )
         real = requests != DUMMY
         if (requests[real] >= len(self._rows)).any():
-            raise BadRound(
+            raise RoundError(
                 f"row id {int(requests[real].max())} is out of range, the table has"
                 f" {len(self._rows)} rows"
             )
@@ -145,9 +146,9 @@ class PlainTable:
 
     def _open(self, user: int) -> _Round:
         if self._round is None:
-            raise BadRound("no round is open: begin one first")
+            raise RoundError("no round is open: begin one first")
         if not 0 <= user < self._users:
-            raise BadRound(f"user {user} is out of range, a round has {self._users}")
+            raise RoundError(f"user {user} is out of range, a round has {self._users}")
         return self._round
 
     def rows(self, user: int) -> tuple[Floats, Flags]:
@@ -161,16 +162,18 @@ class PlainTable:
         """See :meth:`hushtable.fl.Table.add`."""
         current = self._open(user)
         if gradients.shape != (self._slots, self.dim) or gradients.dtype != np.float32:
-            raise BadRound(
+            raise RoundError(
                 f"gradients are {gradients.dtype} {gradients.shape},"
                 f" expected float32 {(self._slots, self.dim)}"
             )
         if not np.isfinite(gradients).all():
-            raise BadRound(f"user {user}'s gradients have values that are not finite")
+            raise RoundError(f"user {user}'s gradients have values that are not finite")
         if not (math.isfinite(weight) and weight >= 0):
-            raise BadRound(f"the weight of user {user} is {weight}, expected 0 or more and finite")
+            raise RoundError(
+                f"the weight of user {user} is {weight}, expected 0 or more and finite"
+            )
         if user in current.uploaded:
-            raise BadRound(f"user {user} has added gradients in this round already")
+            raise RoundError(f"user {user} has added gradients in this round already")
         current.uploaded.add(user)
         found = current.found[user]
         places = np.searchsorted(current.union, current.requests[user][found])

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .table import Flags, Floats, Ids, Report
+from ._arrays import Flags, Floats, Ids
+from .table import Report
 
-__all__ = ["SealedController", "SealedSession", "Sessions", "Terms"]
+__all__ = ["RoundTerms", "SealedController", "SealedSession", "Sessions"]
 
 
 @dataclass(frozen=True)
-class Terms:
+class RoundTerms:
     """What a user must know to take part in a round; nothing here is secret.
 
     The messages are bound to it: a relay that tells a user other terms than the controller's gets
@@ -26,7 +27,7 @@ class Terms:
         rows: of the table.
         slots: values of a user, at most.
         dim: numbers in a row.
-        round: the round's number, 0 to 2^64 - 1; no other round has it.
+        round: the round's number, 1 to 2^64 - 1; no other round has it.
         user: the user's number in the round.
     """
 
@@ -57,7 +58,7 @@ class SealedController(Protocol):
     def open_round(self, users: int) -> int:
         """Starts a round that takes the requests of so many users; returns its number."""
 
-    def terms(self, user: int) -> Terms:
+    def terms(self, user: int) -> RoundTerms:
         """The open round's, for one user."""
 
     def request(self, user: int, sealed: bytes) -> None:
@@ -98,7 +99,7 @@ class SealedSession(Protocol):
 class Sessions(Protocol):
     """Where sessions come from: :class:`hushtable.fl.Session` is one."""
 
-    def __call__(self, key: bytes, terms: Terms) -> SealedSession:
+    def __call__(self, key: bytes, terms: RoundTerms) -> SealedSession:
         """A new session with the controller of this public key."""
 
     def from_bytes(self, kept: bytes) -> SealedSession:

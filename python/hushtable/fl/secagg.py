@@ -40,9 +40,10 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 from flwr.serverapp import Grid
 
+from ._arrays import Floats
 from .flower import ROWS_KEY, UPLOAD_KEY, PrivateRows, RowClient, RowTraffic
 from .sealed import SealedController
-from .table import Floats, Report
+from .table import Report
 
 __all__ = ["LegacyRowStrategy", "close_fit", "open_fit"]
 

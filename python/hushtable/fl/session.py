@@ -2,80 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from .. import _native
 from ..errors import RoundError
 from ._arrays import Flags, Floats, Ids, as_floats, as_ids
+from .sealed import RoundTerms
 
-__all__ = ["RoundTerms", "Session"]
-
-
-class _Terms(Protocol):
-    """What a user must know to take part: ``hushtable.fl.Terms``."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def dim(self) -> int: ...
-    @property
-    def round(self) -> int: ...
-    @property
-    def user(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class RoundTerms:
-    """What a user must know to take part in a round; nothing here is secret.
-
-    Attributes:
-        table: the table's name.
-        rows: of the table.
-        slots: values of a user, at most.
-        dim: numbers in a row.
-        round: the round's number, 1 to 2^64 - 1; no other round has it.
-        user: the user's number in the round.
-    """
-
-    table: str
-    rows: int
-    slots: int
-    dim: int
-    round: int
-    user: int
+__all__ = ["Session"]
 
 
 class Session:
     """A user's half of one sealed round: request, then rows, then upload.
 
-    Either of ``Session(public_key, terms)`` and ``Session(public_key, table, rows, dim, slots,
-    round, user)``. The key must come from somebody whom the user trusts with the ids, not from the
-    relay.
+    Args:
+        key: the controller's public key, 32 bytes. It must come from somebody whom the user trusts
+            with the ids, not from the relay.
+        terms: of the round.
 
     Raises:
         ConfigError: a key that no secret can be shared with, terms that no round has.
     """
 
-    def __init__(
-        self,
-        public_key: bytes,
-        table: str | _Terms,
-        rows: int = 0,
-        dim: int = 0,
-        slots: int = 0,
-        round: int = 0,
-        user: int = 0,
-    ) -> None:
-        if not isinstance(table, str):
-            terms = table
-            table, rows, dim = terms.table, terms.rows, terms.dim
-            slots, round, user = terms.slots, terms.round, terms.user
-        self._native = _native.Session(public_key, table, rows, dim, slots, round, user)
+    def __init__(self, key: bytes, terms: RoundTerms) -> None:
+        self._native = _native.Session(
+            key, terms.table, terms.rows, terms.dim, terms.slots, terms.round, terms.user
+        )
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> Self:

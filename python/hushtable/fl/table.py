@@ -9,21 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
+from ._arrays import Flags, Floats, Ids
 
-__all__ = ["DUMMY", "BadRound", "Flags", "Floats", "Ids", "Report", "Table"]
-
-#: Fills the slots of a user who has fewer values than slots.
-DUMMY = 2**32 - 1
-
-Ids = npt.NDArray[np.uint32]
-Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
-
-
-class BadRound(ValueError):
-    """A call that does not fit the round: its order, a shape, a user or an id."""
+__all__ = ["Report", "Table"]
 
 
 class Report(Protocol):
@@ -57,7 +45,7 @@ class Table(Protocol):
         """Reads the rows of a round.
 
         Args:
-            requests: uint32 [users, slots] row ids, :data:`DUMMY` where there is none.
+            requests: uint32 [users, slots] row ids, :data:`hushtable.fl.DUMMY` where there is none.
 
         Returns:
             k, how many rows were read: the requested ones with noise, 1 to users * slots.

@@ -13,8 +13,8 @@ from .geometry import BUCKET_BYTES, LOAD_MAX, Tree, path_tree, raw_tree
 
 __all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes", "evicted_nodes"]
 
-#: Levels that hushtable keeps in memory by default: 16 MB.
-CACHED_LEVELS = 12
+#: Levels that hushtable keeps in memory by default: 64 MiB.
+CACHED_LEVELS = 14
 
 
 @dataclass(frozen=True, slots=True)
