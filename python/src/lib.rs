@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use super::onion_bench::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
     #[pymodule_export]
-    use super::oram_bench::{NativePathBench, page_seconds, union_seconds};
+    use super::oram_bench::{NativePathBench, oram_shape, page_seconds, union_seconds};
     #[pymodule_export]
     use super::prepare::{onion_sizes, parameter_sets, prepare_table};
     #[pymodule_export]

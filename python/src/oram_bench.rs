@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use hushtable_oram::disk::{FileSpec, FileStore, Pages, Run, Store};
+use hushtable_oram::geometry::{Geometry, GeometrySpec};
 use hushtable_oram::path::{PathOram, PathShape};
 use hushtable_oram::seal::Key;
 use hushtable_oram::union::{Union, scan};
@@ -14,6 +15,14 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::errors::Failure;
+
+/// Z, A and levels of the tree of `rows` rows of `row_bytes` bytes.
+#[pyfunction]
+pub(crate) fn oram_shape(rows: u64, row_bytes: usize) -> PyResult<(usize, usize, u32)> {
+    let geometry = Geometry::new(&GeometrySpec::on_disk(rows, row_bytes))
+        .map_err(|error| Failure::new("ConfigError", error))?;
+    Ok((geometry.slots(), geometry.period(), geometry.levels()))
+}
 
 /// Seconds that the union of `ids` took, in one piece by sorting or in chunks by scanning, and how
 /// many distinct rows it found (in all chunks together).

@@ -10,7 +10,7 @@ from .cost import Costs
 from .counts import DESIGNS, FEDORA, HUSHTABLE, PATH_PLUS, Design, Pages
 from .datasets import DATASETS, Dataset
 from .fl import REQUESTS, TABLES, Point, TableSize, points, simulate, table_1
-from .geometry import Tree, path_tree, raw_tree
+from .geometry import Tree, own_tree, path_tree, raw_tree
 from .measured import Run, RunTime, Times, read_runs
 from .privacy import Accesses, accesses, mean_accesses, probabilities
 
@@ -35,6 +35,7 @@ __all__ = [
     "Tree",
     "accesses",
     "mean_accesses",
+    "own_tree",
     "path_tree",
     "points",
     "probabilities",

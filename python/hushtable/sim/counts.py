@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from .geometry import BUCKET_BYTES, LOAD_MAX, Tree, path_tree, raw_tree
+from .geometry import BUCKET_BYTES, Tree, own_tree, path_tree, raw_tree
 
 __all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes", "evicted_nodes"]
 
@@ -62,7 +62,7 @@ class Design:
         """The tree of a table."""
         if self.oram == "path":
             return path_tree(rows, row_bytes)
-        return raw_tree(rows, row_bytes, load_max=None if self.is_ours else LOAD_MAX)
+        return (own_tree if self.is_ours else raw_tree)(rows, row_bytes)
 
     def file_bytes(self, tree: Tree) -> int:
         """Bytes on the SSD."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .. import _native
 from ..errors import ConfigError
 
-__all__ = ["BUCKET_BYTES", "ROWS_MAX", "Tree", "margin", "path_tree", "raw_tree"]
+__all__ = ["BUCKET_BYTES", "ROWS_MAX", "Tree", "margin", "own_tree", "path_tree", "raw_tree"]
 
 #: Bytes of a page of the SSD, and of a bucket of the RAW ORAM.
 BUCKET_BYTES = 4096
@@ -79,14 +80,13 @@ def margin(slots: int, period: float) -> float:
     return slots * math.log(2 * slots / period) + period / 2 - slots - math.log(4)
 
 
-def raw_tree(rows: int, row_bytes: int, *, load_max: float | None = None) -> Tree:
-    """The RAW ORAM's tree with the largest eviction period that the stash's bound allows.
+def raw_tree(rows: int, row_bytes: int) -> Tree:
+    """The RAW ORAM's tree as published: the largest eviction period that Ring ORAM's condition
+    allows, filled by three quarters at most.
 
     Args:
         rows: of the table, 1 to 2^31.
         row_bytes: of one row.
-        load_max: fill the tree by no more than this share, as the artifact does (0.75). Without it,
-            no more than A rows a leaf, which the bound needs and hushtable keeps.
 
     Raises:
         ConfigError: no such tree.
@@ -103,16 +103,23 @@ def raw_tree(rows: int, row_bytes: int, *, load_max: float | None = None) -> Tre
                 f"but at least {_RAW_SLOTS_MIN} must"
             )
         period = next((a for a in range(2 * slots - 1, 1, -1) if margin(slots, a) > 0), 1)
-        if load_max is None:
-            # rows <= A (leaves - 1/2)
-            leaves = _power_of_two(math.ceil((2 * rows + period) / (2 * period)))
-        else:
-            leaves = max(_power_of_two(math.ceil(rows / load_max / slots)) // 2, 1)
-        leaves = max(leaves, 2)
+        leaves = max(_power_of_two(math.ceil(rows / LOAD_MAX / slots)) // 2, 2)
         if _bytes_for(leaves) <= leaf_bytes:
             levels = leaves.bit_length()
             return Tree("raw", rows, row_bytes, slots, period, levels, 1, 2 * leaves - 1)
         leaf_bytes = _bytes_for(leaves)
+
+
+def own_tree(rows: int, row_bytes: int) -> Tree:
+    """hushtable's tree, as the oblivious memory itself shapes it: its stash is bounded for every
+    sequence of requests, which the published tree's is not where rows are asked for in turn.
+
+    Raises:
+        ConfigError: no such tree.
+    """
+    _check(rows, row_bytes)
+    slots, period, levels = _native.oram_shape(rows, row_bytes)
+    return Tree("raw", rows, row_bytes, slots, period, levels, 1, (1 << levels) - 1)
 
 
 def path_tree(rows: int, row_bytes: int) -> Tree:
