@@ -1,0 +1,247 @@
+//! What engines ask of a device: memory, modules, launches, streams.
+//!
+//! [`Cuda`](crate::cuda::Cuda) is one; the tests' host shim is another, so that all of an engine but
+//! the driver runs where there is no GPU.
+
+use std::sync::Arc;
+
+use crate::Error;
+
+/// What a device is and has.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceFacts {
+    /// Its name, as the driver gives it.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Bytes of memory, in all.
+    pub memory_bytes: u64,
+    /// Bytes of shared memory that a block can have.
+    pub shared_bytes_max: u32,
+    /// The driver's version, as in 13000.
+    pub driver_version: u32,
+}
+
+/// Device memory that is freed when dropped. Its first bytes are aligned to 256.
+pub struct Buffer {
+    device: Arc<dyn Device>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Buffer {
+    /// Where it is on the device.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A kernel's argument: where its byte `offset` is.
+    pub fn at(&self, offset: usize) -> Arg {
+        debug_assert!(offset <= self.bytes);
+        Arg::Address(self.address + offset as u64)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.device.free(self.address);
+    }
+}
+
+/// One argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "what kernels take")]
+pub enum Arg {
+    /// A pointer.
+    Address(u64),
+    /// `u32`.
+    U32(u32),
+    /// `u64`.
+    U64(u64),
+}
+
+/// How many threads, in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "written field by field")]
+pub struct Launch {
+    /// Blocks along x and y.
+    pub blocks: (u32, u32),
+    /// Threads of a block: whole warps, at most 1,024.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared_bytes: u32,
+    /// All blocks run at once and may wait for each other.
+    pub is_cooperative: bool,
+}
+
+/// A source and what is defined for it: one module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_structs, reason = "written field by field")]
+pub struct ModuleSpec {
+    /// The name of the file in `kernels/`, as `tensor.cu`.
+    pub source: &'static str,
+    /// Macros, by name.
+    pub defines: Vec<(&'static str, u32)>,
+}
+
+/// A kernel that can be launched on the device that loaded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel(pub(crate) u64);
+
+/// An ordered queue of work on a device. Work of different streams may overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stream(pub(crate) u64);
+
+/// A moment in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event(pub(crate) u64);
+
+/// Memory of the host that a device copies to and from without the processor.
+pub struct PinnedBuffer {
+    device: Arc<dyn Device>,
+    address: u64,
+    bytes: usize,
+}
+
+/// A GPU, or what stands for one in tests.
+///
+/// Addresses, streams, events and kernels are those of this device; others are undefined behaviour
+/// on a GPU, so nothing outside this crate makes them.
+pub trait Device: Send + Sync {
+    /// What it is.
+    fn facts(&self) -> &DeviceFacts;
+
+    /// Bytes that are free now.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn free_bytes(&self) -> Result<u64, Error>;
+
+    /// Takes memory, its contents undefined; `alloc` of the `Arc` wraps it.
+    #[doc(hidden)]
+    fn take(&self, bytes: usize) -> Result<u64, Error>;
+
+    #[doc(hidden)]
+    fn free(&self, address: u64);
+
+    #[doc(hidden)]
+    fn take_pinned(&self, bytes: usize) -> Result<u64, Error>;
+
+    #[doc(hidden)]
+    fn free_pinned(&self, address: u64);
+
+    /// A new stream; it lives as long as the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn stream(&self) -> Result<Stream, Error>;
+
+    /// Copies to `to` from byte `offset` on, in the stream's order. From pinned memory it is
+    /// asynchronous; other memory may be reused when this returns.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy_in(&self, stream: Stream, to: &Buffer, offset: usize, from: &[u8]) -> Result<(), Error>;
+
+    /// Copies from `from` from byte `offset` on, in the stream's order, and waits for it.
+    ///
+    /// # Errors
+    /// The driver's, those of earlier work in the stream included.
+    fn copy_out(
+        &self,
+        stream: Stream,
+        to: &mut [u8],
+        from: &Buffer,
+        offset: usize,
+    ) -> Result<(), Error>;
+
+    /// Sets bytes to zero, in the stream's order.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn clear(&self, stream: Stream, buffer: &Buffer, offset: usize, bytes: usize)
+    -> Result<(), Error>;
+
+    /// Compiles a module, or finds it compiled, and gives one of its kernels. The same again costs a
+    /// look into a map.
+    ///
+    /// # Errors
+    /// [`Error::Compile`] with the compiler's words; the driver's.
+    fn kernel(&self, module: &ModuleSpec, name: &'static str) -> Result<Kernel, Error>;
+
+    /// Runs a kernel, in the stream's order.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn launch(
+        &self,
+        stream: Stream,
+        kernel: Kernel,
+        launch: Launch,
+        arguments: &[Arg],
+    ) -> Result<(), Error>;
+
+    /// Blocks of `kernel` that a multiprocessor runs at once.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn blocks_per_multiprocessor(
+        &self,
+        kernel: Kernel,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32, Error>;
+
+    /// Waits for all that is in the stream.
+    ///
+    /// # Errors
+    /// The driver's, those of earlier work in the stream included.
+    fn synchronize(&self, stream: Stream) -> Result<(), Error>;
+
+    /// Marks a moment in a stream.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn record(&self, stream: Stream) -> Result<Event, Error>;
+
+    /// Has the stream's later work wait for the event.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn wait(&self, stream: Stream, event: Event) -> Result<(), Error>;
+
+    /// Milliseconds between two events, once both have come; forgets them.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, Error>;
+
+    /// One line for logs.
+    fn description(&self) -> String;
+}
+
+/// Memory on a device, `bytes` of it.
+///
+/// # Errors
+/// [`Error::DeviceMemory`] with what was asked and what is free.
+pub fn alloc(device: &Arc<dyn Device>, bytes: usize) -> Result<Buffer, Error> {
+    let address = device.take(bytes.max(1))?;
+    Ok(Buffer { device: Arc::clone(device), address, bytes })
+}
+
+/// Pinned memory of the host, zeros.
+///
+/// # Errors
+/// The driver's.
+pub fn alloc_pinned(device: &Arc<dyn Device>, bytes: usize) -> Result<PinnedBuffer, Error> {
+    let address = device.take_pinned(bytes.max(1))?;
+    Ok(PinnedBuffer { device: Arc::clone(device), address, bytes })
+}
