@@ -127,10 +127,7 @@ pub(crate) fn expand_seconds(
     seconds: f64,
 ) -> PyResult<Vec<f64>> {
     let (prg, platform) = (parse_prg(prg)?, platform(isa)?);
-    let group =
-        Group::ALL.into_iter().find(|candidate| candidate.name() == group).ok_or_else(|| {
-            Failure::config(format!("group is {group:?}, but must be bits, z8 or z32"))
-        })?;
+    let group: Group = group.parse().map_err(Failure::config)?;
     let pair = Domain::new(rows, group)
         .and_then(|domain| KeyPair::generate(Prg::new(prg, platform), domain, rows / 2))
         .map_err(Failure::from)?;
