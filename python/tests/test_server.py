@@ -79,6 +79,7 @@ def test_json_lines(bundle: Path) -> None:
             "layout": None,
             "scheme": "two",
             "onion": None,
+            "engine": ready["engine"],
         }
         assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
         server.terminate()

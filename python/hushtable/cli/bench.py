@@ -13,11 +13,12 @@ import typer
 
 from .. import _native
 from .._floors import Floor, answer_floor, expand_floor
+from .._records import bench_record
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
 from ._bench_bags import DEFAULT_LAYOUT, bench_bags
-from .output import Json, bench_record, examples, note, print_bench, print_json, print_table
+from .output import Json, examples, note, print_bench, print_json, print_table
 
 app = typer.Typer(
     help="Measure the engine and the servers, beside the floor that this machine sets.",
