@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ CHECKS = (
     (3000, 600, 16),
     (70_001, 12, 33),
 )
+SANITIZE_SECONDS = 600
 CHECKS_QUICK = ((1, 1, 1), (65, 8, 3), (700, 33, 17))
 
 
@@ -79,7 +80,7 @@ class Run:
         """An engine over a random table; the last one is kept."""
         if self._engine is None or self._engine[0] != (rows, row_bytes):
             self._engine = None  # its memory, before the next one takes its own
-            engine = _native.GpuBench(rows, row_bytes, device=self.device)
+            engine = gpu.open_bench(rows, row_bytes, self.device)
             self._engine = ((rows, row_bytes), engine)
         return self._engine[1]
 
@@ -207,27 +208,31 @@ def check(run: Run) -> None:
 def sanitize(run: Run) -> None:
     """compute-sanitizer on small sizes, where it is on the PATH."""
     tool = shutil.which("compute-sanitizer")
+    found: dict[str, str] = {}
+    run.document["sanitizer"] = found
     if tool is None:
-        run.document["sanitizer"] = "compute-sanitizer is not on the PATH: not run"
-        print(f"sanitize: {run.document['sanitizer']}", flush=True)
+        found["not run"] = "compute-sanitizer is not on the PATH"
+        print(f"sanitize: {found['not run']}", flush=True)
         run.write()
         return
     out = run.out.with_suffix(".sanitized.json")
     command = [sys.executable, __file__, "--stages", "check", "--quick", "--out", str(out)]
-    found: dict[str, str] = {}
+    command += ["--device", str(run.device)]
     for kind in ("memcheck", "racecheck"):
-        done = subprocess.run(
-            [tool, "--tool", kind, "--error-exitcode", "9", "--target-processes", "all", *command],
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        found[kind] = "clean" if done.returncode == 0 else done.stdout[-4000:] + done.stderr[-2000:]
-        print(f"sanitize: {kind}: {'clean' if done.returncode == 0 else 'NOT CLEAN'}", flush=True)
-        run.document["sanitizer"] = found
+        options = ["--tool", kind, "--error-exitcode", "9", "--target-processes", "all"]
+        try:
+            done = subprocess.run(
+                [tool, *options, *command], capture_output=True, text=True, timeout=SANITIZE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            found[kind] = f"gave up after {SANITIZE_SECONDS} s"
+        else:
+            found[kind] = "clean" if done.returncode == 0 else (done.stdout + done.stderr)[-6000:]
+            if done.returncode == 9:
+                run.write()
+                raise WrongAnswer(f"compute-sanitizer's {kind}: {found[kind]}")
+        print(f"sanitize: {kind}: {found[kind].splitlines()[-1]}", flush=True)
         run.write()
-        if done.returncode == 9:
-            raise WrongAnswer(f"compute-sanitizer's {kind}: {found[kind]}")
     out.unlink(missing_ok=True)
 
 
@@ -317,6 +322,7 @@ def batch_of(rows: int) -> int:
 
 STAGES: dict[str, Callable[[Run], None]] = {
     "check": check,
+    "sanitize": sanitize,
     "engine": engine,
     "one": one,
     "sizes": sizes,
@@ -327,17 +333,16 @@ STAGES: dict[str, Callable[[Run], None]] = {
     "figure_10": figure_10,
     "figure_11": figure_11,
     "figure_9": figure_9,
-    "sanitize": sanitize,
 }
 
 
-def chosen(text: str | None) -> Iterator[str]:
-    """Stage names from a list with commas, in the order of importance."""
+def chosen(text: str | None) -> list[str]:
+    """Stage names from a list with commas, in its order; all, the most important first."""
     names = list(STAGES) if text is None else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in STAGES:
             raise SystemExit(f"there is no stage {name!r}: {', '.join(STAGES)}")
-    yield from (name for name in STAGES if name in names)
+    return names
 
 
 def default_out(device_name: str) -> Path:
@@ -374,7 +379,7 @@ def main() -> int:
         document = json.loads(arguments.report.read_text(encoding="utf-8"))
         gpu_report.show(document, PAPER, arguments.plots)
         return 0
-    names = list(chosen(arguments.stages))
+    names = chosen(arguments.stages)
     report = gpu.gpu_report()
     if not report["available"]:
         print(f"no GPU to measure: {report['reason']}", file=sys.stderr)
@@ -384,7 +389,7 @@ def main() -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     run = Run(out, arguments.device, arguments.seconds, arguments.quick)
     run.document |= {"machine": machine(report, arguments.device), "results": [], "refused": []}
-    if names != ["check"]:
+    if set(names) - {"check", "sanitize"}:
         run.document["machine"]["probe"] = vars_of(gpu.probe(arguments.device))
     for name in names:
         started = time.monotonic()

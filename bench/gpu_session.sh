@@ -34,7 +34,9 @@ if [ "$code" != 0 ]; then
 fi
 left=$((seconds_max - SECONDS))
 timeout --signal=INT --kill-after=10 "$left" \
-    python3 "$here/gpu.py" --out "$out/gpu.json" --plots "$out" --seconds 0.3 "$@" \
+    python3 "$here/gpu.py" --out "$out/gpu.json" --plots "$out" --seconds 0.3 \
+    --stages check,engine,one,sizes,table_iii,table_v,table_iv,large,figure_10,figure_11,figure_9,sanitize \
+    "$@" \
     2>&1 | tee "$out/gpu.log" || code=$?
 # Whether it was cut off or not: what was measured, as tables.
 if [ "$code" = 124 ] || [ "$code" = 137 ] || [ "$code" = 130 ]; then

@@ -171,16 +171,16 @@ def gpu_record(
 @functools.cache
 def probe(device: int) -> Probe:
     """Measures the device ``device``: the best of several runs of each."""
-    return Probe(*_native.gpu_probe(device))
+    return Probe(*_native.gpu_probe(device, _folder_names()))
 
 
-def announce_wheels() -> None:
-    """Tells the native module where wheels of NVIDIA's put NVRTC, for when the system has none.
+def open_bench(rows: int, row_bytes: int, device: int) -> _native.GpuBench:
+    """An engine over random rows on the device ``device``."""
+    return _native.GpuBench(rows, row_bytes, device=device, folders=_folder_names())
 
-    ``pip install 'hushtable[cuda]'`` brings such a wheel. A folder that ``HUSHTABLE_NVRTC`` names
-    comes first.
-    """
-    _native.nvrtc_folders([str(folder) for folder in wheel_folders()])
+
+def _folder_names() -> list[str]:
+    return [str(folder) for folder in wheel_folders()]
 
 
 def wheel_folders() -> list[Path]:
@@ -196,7 +196,6 @@ def wheel_folders() -> list[Path]:
 
 def gpu_report() -> dict[str, Any]:
     """What was looked for and what was found, for ``hushtable doctor``."""
-    announce_wheels()
-    report: dict[str, Any] = _native.gpu_report()
+    report: dict[str, Any] = _native.gpu_report(_folder_names())
     report["visible_devices"] = os.environ.get("CUDA_VISIBLE_DEVICES")
     return report

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from . import _native, errors
-from ._gpu import announce_wheels
+from ._gpu import wheel_folders
 from ._types import LayoutInfo, OnionInfo
 from .errors import ConfigError, Error, ServerUnavailable
 from .table import PARAMETERS, Progress, prepared_path
@@ -193,7 +193,7 @@ def serve(
         server = _native.Server.start_onion(json.dumps(_onion_spec(settings)))
     else:
         del settings["scheme"]
-        announce_wheels()
+        settings["nvrtc_folders"] = [str(folder) for folder in wheel_folders()]
         server = _native.Server.start(json.dumps(settings))
     table, version = server.table
     protocol = "https" if tls else "http"
@@ -340,7 +340,7 @@ def _is_setting(variable: str) -> bool:
 
 
 #: Variables that say what this machine is or where things are on it, for children too.
-_OF_THE_MACHINE = ("HUSHTABLE_ISA", "HUSHTABLE_LOG", "HUSHTABLE_NVRTC", "HUSHTABLE_CACHE")
+_OF_THE_MACHINE = ("HUSHTABLE_ISA", "HUSHTABLE_LOG", "HUSHTABLE_NVRTC")
 
 
 class ServerProcess:

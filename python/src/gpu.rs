@@ -10,6 +10,8 @@
 )]
 mod engine;
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -62,11 +64,17 @@ pub(crate) struct Times {
 
 #[pymethods]
 impl NativeGpuBench {
-    /// Fills `rows × row_bytes` and loads them onto device `device`.
+    /// Fills `rows × row_bytes` and loads them onto device `device`; NVRTC may be in `folders`.
     #[new]
-    #[pyo3(signature = (rows, row_bytes, *, device))]
-    fn new(py: Python<'_>, rows: u64, row_bytes: usize, device: u32) -> PyResult<Self> {
-        Ok(Self(py.detach(|| engine::Bench::new(rows, row_bytes, device))?))
+    #[pyo3(signature = (rows, row_bytes, *, device, folders))]
+    fn new(
+        py: Python<'_>,
+        rows: u64,
+        row_bytes: usize,
+        device: u32,
+        folders: Vec<PathBuf>,
+    ) -> PyResult<Self> {
+        Ok(Self(py.detach(|| engine::Bench::new(rows, row_bytes, device, folders))?))
     }
 
     /// The device.
@@ -115,16 +123,10 @@ impl NativeGpuBench {
     }
 }
 
-/// Names folders to look for NVRTC in, after `HUSHTABLE_NVRTC` and before the system's.
+/// What was looked for and what was found, in `folders` for NVRTC too; see `Report`.
 #[pyfunction]
-pub(crate) fn nvrtc_folders(folders: Vec<String>) {
-    engine::nvrtc_folders(folders);
-}
-
-/// What was looked for and what was found; see `Report`.
-#[pyfunction]
-pub(crate) fn gpu_report(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let report = py.detach(engine::report);
+pub(crate) fn gpu_report(py: Python<'_>, folders: Vec<PathBuf>) -> PyResult<Bound<'_, PyDict>> {
+    let report = py.detach(|| engine::report(folders));
     let devices: Vec<_> =
         report.devices.iter().map(|facts| device_fields(py, facts)).collect::<PyResult<_>>()?;
     let fields = PyDict::new(py);
@@ -141,8 +143,12 @@ pub(crate) fn gpu_report(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// GB/s read, 10^12 int8 multiply-adds/s on the tensor cores, 10^9 32-bit integer operations/s, as the
 /// device measures them.
 #[pyfunction]
-pub(crate) fn gpu_probe(py: Python<'_>, device: u32) -> PyResult<(f64, f64, f64)> {
-    Ok(py.detach(|| engine::probe(device))?)
+pub(crate) fn gpu_probe(
+    py: Python<'_>,
+    device: u32,
+    folders: Vec<PathBuf>,
+) -> PyResult<(f64, f64, f64)> {
+    Ok(py.detach(|| engine::probe(device, folders))?)
 }
 
 fn device_fields<'py>(py: Python<'py>, facts: &DeviceFacts) -> PyResult<Bound<'py, PyDict>> {

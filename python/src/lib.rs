@@ -46,7 +46,7 @@ mod _native {
     #[pymodule_export]
     use super::fl_session::NativeSession;
     #[pymodule_export]
-    use super::gpu::{NativeGpuBench, gpu_probe, gpu_report, nvrtc_folders};
+    use super::gpu::{NativeGpuBench, gpu_probe, gpu_report};
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]

@@ -45,7 +45,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 class Engine:
     """Stands for an engine on a device: times that grow with the work, answers that are right."""
 
-    def __init__(self, rows: int, row_bytes: int, *, device: int) -> None:
+    def __init__(self, rows: int, row_bytes: int, device: int) -> None:
         self.work = rows * row_bytes
         self.facts = FACTS
         self.description = "made up"
@@ -67,7 +67,7 @@ class Engine:
 
 class CpuEngine(Engine):
     def __init__(self, rows: int, row_bytes: int, *, threads: int, isa: None) -> None:
-        super().__init__(rows, row_bytes, device=0)
+        super().__init__(rows, row_bytes, 0)
         self.threads = threads or 2
 
 
@@ -81,7 +81,7 @@ def _names() -> set[str]:
 @pytest.fixture
 def made_up(bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run of every stage but the sanitizer's on an engine that is none."""
-    monkeypatch.setattr(bench._native, "GpuBench", Engine)
+    monkeypatch.setattr(bench.gpu, "open_bench", Engine)
     monkeypatch.setattr(bench._native, "Bench", CpuEngine)
     monkeypatch.setattr(bench.gpu, "probe", lambda device: PROBE)
     run = bench.Run(tmp_path / "made-up.json", 0, 0.01, True)
@@ -162,7 +162,7 @@ def test_a_wrong_answer_ends_the_run(
             if how["strategy"] == "tensor":
                 raise Failed("byte 3 of answer 0 came back wrong")
 
-    monkeypatch.setattr(bench._native, "GpuBench", Wrong)
+    monkeypatch.setattr(bench.gpu, "open_bench", Wrong)
     run = bench.Run(tmp_path / "made-up.json", 0, 0.01, True)
     run.document |= {"results": [], "refused": []}
     with pytest.raises(bench.WrongAnswer, match="tensor, aes128, z8: byte 3"):
@@ -172,11 +172,14 @@ def test_a_wrong_answer_ends_the_run(
     assert run.document["results"] == []
 
 
-def test_stages_run_in_order_of_importance(bench: ModuleType) -> None:
-    assert list(bench.chosen("figure_9, check,one")) == ["check", "one", "figure_9"]
-    assert next(iter(bench.chosen(None))) == "check"
+def test_correctness_comes_before_figures(bench: ModuleType) -> None:
+    assert bench.chosen(None)[:3] == ["check", "sanitize", "engine"]
+    assert bench.chosen("one, check") == ["one", "check"]
     with pytest.raises(SystemExit, match="no stage 'figure_8'"):
-        list(bench.chosen("figure_8"))
+        bench.chosen("figure_8")
+    session = (BENCH / "gpu_session.sh").read_text()
+    stages = session.partition("--stages check,engine,")[2].partition(" ")[0]
+    assert sorted(["check", "engine", *stages.split(",")]) == sorted(bench.STAGES)
 
 
 @pytest.mark.skipif(_gpu.gpu_report()["available"], reason="this machine has a GPU")

@@ -138,7 +138,7 @@ def test_bench_gpu_needs_one() -> None:
     assert done.returncode == 2
     assert "error: no GPU can be used: " in done.stderr
     with pytest.raises(hushtable.ConfigError, match="no GPU can be used"):
-        _native.gpu_probe(0)
+        _gpu.probe(0)
 
 
 @with_gpu

@@ -98,7 +98,8 @@ mod gpu {
     }
 
     pub fn load(_: &ServerSpec, _: &Table, _: u32) -> Result<Arc<dyn Backend>, String> {
-        Err("this build has no GPU engine: packages for Linux on x86-64 and aarch64 have one".into())
+        Err("this build has no GPU engine: packages for Linux on x86-64 and aarch64 have one"
+            .into())
     }
 }
 
@@ -118,7 +119,8 @@ mod tests {
             assert_eq!(device.to_string(), text);
         }
         assert_eq!("cuda:0".parse(), Ok(DeviceSpec::Cuda(0)));
-        for text in ["", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:+1", "cuda:4294967296", "cuda: 1"] {
+        for text in ["", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:+1", "cuda:4294967296", "cuda: 1"]
+        {
             let found: Result<DeviceSpec, String> = text.parse();
             assert!(found.unwrap_err().contains("auto, cpu, cuda or cuda:NUMBER"), "{text:?}");
         }

@@ -71,7 +71,8 @@ fn check_group(table: &Table, servers: &[dpf::Server; 2], group: Group) -> Resul
     let row = random_u64()? % table.rows();
     let shape = servers[0].backend().shape();
     let (request, pending) =
-        dpf::Client::with_group(shape, table.version(), PrgKind::Aes128, group)?.query(&[row], 1)?;
+        dpf::Client::with_group(shape, table.version(), PrgKind::Aes128, group)?
+            .query(&[row], 1)?;
     let mut answers = [vec![0; table.row_bytes()], vec![0; table.row_bytes()]];
     let mut scan = Duration::MAX;
     for ((server, keys), answer) in

@@ -71,7 +71,8 @@ impl LookupService {
         if !self.info.groups.contains(&group) {
             let accepted: Vec<_> = self.info.groups.iter().map(|group| group.name()).collect();
             let accepted = accepted.join(", ");
-            let message = format!("this server takes keys of group {accepted}, not {}", group.name());
+            let message =
+                format!("this server takes keys of group {accepted}, not {}", group.name());
             return Err(Refusal::BadKey { key_index, defect: KeyDefect::Group, message });
         }
         if !self.info.prgs.contains(&params.prg) {

@@ -39,6 +39,9 @@ pub struct ServerSpec {
     /// What answers keys: processors or a GPU. Whole inferences are answered by processors.
     #[serde(default)]
     pub device: DeviceSpec,
+    /// Folders with NVRTC, which compiles a GPU's kernels, for when the system has none.
+    #[serde(default)]
+    pub nvrtc_folders: Vec<PathBuf>,
     /// Threads that share a pass over the table on processors; 0 (the default) for one a core.
     #[serde(default)]
     pub threads: usize,
@@ -169,6 +172,7 @@ impl ServerSpec {
             tls: None,
             insecure: false,
             device: DeviceSpec::default(),
+            nvrtc_folders: Vec::new(),
             threads: 0,
             io_threads: default_io_threads(),
             window_us: None,

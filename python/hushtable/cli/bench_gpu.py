@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .. import _native
-from .._gpu import STRATEGIES, announce_wheels, gpu_record, probe
+from .._gpu import STRATEGIES, gpu_record, open_bench, probe
 from .output import Json, examples, note, print_bench
 
 
@@ -43,9 +42,8 @@ def gpu(
     The floor is the largest of three, by rates that the device measures itself: reading the table
     once, multiplying it with every key's shares, and expanding every key.
     """
-    announce_wheels()
     note(f"filling {rows:,} x {row_bytes} B")
-    engine = _native.GpuBench(rows, row_bytes, device=device)
+    engine = open_bench(rows, row_bytes, device)
     note("checking, then measuring")
     engine.check(min(batch, 8), strategy=strategy, prg=prg, group=group)
     times = engine.answer_ms(batch, strategy=strategy, prg=prg, group=group, seconds=seconds)

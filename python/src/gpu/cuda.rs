@@ -1,5 +1,7 @@
 //! A platform that has no engine for GPUs.
 
+use std::path::PathBuf;
+
 use super::{DeviceFacts, How, Report, Times, no_gpu};
 use crate::errors::Failure;
 
@@ -9,7 +11,7 @@ const REASON: &str = "hushtable has an engine for GPUs on Linux, x86-64 and aarc
 pub(crate) enum Bench {}
 
 impl Bench {
-    pub fn new(_: u64, _: usize, _: u32) -> Result<Self, Failure> {
+    pub fn new(_: u64, _: usize, _: u32, _: Vec<PathBuf>) -> Result<Self, Failure> {
         Err(no_gpu(REASON))
     }
 
@@ -30,12 +32,10 @@ impl Bench {
     }
 }
 
-pub(crate) fn nvrtc_folders(_: Vec<String>) {}
-
-pub(crate) fn report() -> Report {
+pub(crate) fn report(_: Vec<PathBuf>) -> Report {
     Report { reason: Some(REASON.into()), ..Report::default() }
 }
 
-pub(crate) fn probe(_: u32) -> Result<(f64, f64, f64), Failure> {
+pub(crate) fn probe(_: u32, _: Vec<PathBuf>) -> Result<(f64, f64, f64), Failure> {
     Err(no_gpu(REASON))
 }
