@@ -39,7 +39,7 @@ struct State {
     mappings: HashMap<u64, Mapping>,
     taken_bytes: u64,
     kernels: Vec<Entry>,
-    known: HashMap<(ModuleSpec, &'static str), Kernel>,
+    known: HashMap<ModuleSpec, HashMap<&'static str, Kernel>>,
     events: HashMap<u64, Instant>,
     next: u64,
 }
@@ -154,15 +154,19 @@ impl Device for Shim {
     }
 
     fn kernel(&self, module: &ModuleSpec, name: &'static str) -> Result<Kernel, Error> {
-        if let Some(kernel) = self.state().known.get(&(module.clone(), name)) {
-            return Ok(*kernel);
+        let known = |state: &State| state.known.get(module)?.get(name).copied();
+        if let Some(kernel) = known(&self.state()) {
+            return Ok(kernel);
         }
         // Not under the lock: it may take the compiler seconds.
         let entry = build::entry(module, name)?;
         let mut state = self.state();
+        if let Some(kernel) = known(&state) {
+            return Ok(kernel);
+        }
         let kernel = Kernel(state.kernels.len() as u64);
         state.kernels.push(entry);
-        state.known.insert((module.clone(), name), kernel);
+        state.known.entry(module.clone()).or_default().insert(name, kernel);
         Ok(kernel)
     }
 
@@ -225,6 +229,10 @@ impl Device for Shim {
     fn wait(&self, _: Stream, event: Event) -> Result<(), Error> {
         assert!(self.state().events.contains_key(&event.0), "an event that was forgotten");
         Ok(())
+    }
+
+    fn forget(&self, event: Event) {
+        self.state().events.remove(&event.0).expect("a recorded event");
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, Error> {
