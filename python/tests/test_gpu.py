@@ -52,8 +52,6 @@ def test_doctor_says_why_there_is_none() -> None:
     assert "not used: " in line
     assert REPORT["reason"].split("(")[0].strip() in line
     if REPORT["engine"]:
-        assert "CUDA driver" in done.stdout
-        assert "NVRTC" in done.stdout
         assert "compiled kernels" in done.stdout
 
 

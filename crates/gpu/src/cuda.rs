@@ -17,6 +17,7 @@ use crate::{
 };
 use cache::Cache;
 use driver::{PARAMETERS_SINCE, call};
+pub use cache::user_folder as cache_folder;
 pub use nvrtc::{Compiled, NVRTC_VARIABLE, Need, Nvrtc, Resources, target};
 
 /// What the kernels use since compute capability 8.0: asynchronous copies to shared memory, integer

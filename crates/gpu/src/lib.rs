@@ -13,6 +13,7 @@ pub mod cuda;
 mod device;
 mod error;
 pub mod module;
+mod probe;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
 
@@ -23,3 +24,4 @@ pub use device::{
     alloc, alloc_pinned,
 };
 pub use error::Error;
+pub use probe::Probe;

@@ -88,6 +88,29 @@ pub(crate) fn load(spec: &ServerSpec, table: &Table) -> Result<Arc<dyn Backend>,
     }
 }
 
+/// NVIDIA GPUs, by the engine of `hushtable-gpu`.
+#[cfg(feature = "gpu")]
+mod gpu {
+    use hushtable_gpu::{Cuda, CudaSpec, Error};
+
+    use super::{Arc, Backend, ServerSpec, Table};
+
+    /// Whether there is a driver, and so somebody who expects a GPU to be used.
+    pub fn is_present() -> bool {
+        !matches!(Cuda::devices(), Err(Error::NoDriver { .. }))
+    }
+
+    pub fn load(spec: &ServerSpec, table: &Table, index: u32) -> Result<Arc<dyn Backend>, String> {
+        let nvrtc_folders = spec.nvrtc_folders.clone();
+        let cuda = CudaSpec { index, nvrtc_folders, cache_folder: None };
+        let _device = Cuda::open(&cuda).map_err(|error| error.to_string())?;
+        if table.layout().is_some() {
+            tracing::info!("whole inferences, by the table's layout, are answered by processors");
+        }
+        Err("not merged yet".into())
+    }
+}
+
 /// A build that has no GPU engine.
 #[cfg(not(feature = "gpu"))]
 mod gpu {

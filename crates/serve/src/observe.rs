@@ -296,7 +296,7 @@ impl Metrics {
         );
         match scheme {
             Scheme::Pair(_) => {
-                r.register("engine", "1 for what answers keys", metrics.engine.clone());
+                r.register("engine_info", "What answers keys", metrics.engine.clone());
                 metrics.register_passes(r, "keys");
                 metrics.register_bags(r);
             }

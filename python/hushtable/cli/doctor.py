@@ -116,8 +116,8 @@ def _gpu_facts(gpu: dict[str, Any]) -> dict[str, str]:
     facts = {"GPU": "would be used" if gpu["available"] else f"not used: {gpu['reason']}"}
     if not gpu["engine"]:
         return facts
-    driver = gpu["driver"]
-    facts["CUDA driver"] = "none" if driver is None else f"for CUDA {driver}"
+    if gpu["driver"] is not None:
+        facts["CUDA driver"] = f"for CUDA {gpu['driver']}"
     for device in gpu["devices"]:
         major, minor = device["capability"]
         memory = f"{device['memory_bytes'] / 2**30:.1f} GiB"
@@ -125,7 +125,8 @@ def _gpu_facts(gpu: dict[str, Any]) -> dict[str, str]:
             f"{device['name']}, capability {major}.{minor}, "
             f"{device['multiprocessors']} multiprocessors, {memory}"
         )
-    facts["NVRTC"] = gpu["nvrtc"] or "none: pip install 'hushtable[cuda]'"
+    if gpu["devices"]:
+        facts["NVRTC"] = gpu["nvrtc"] or "none: pip install 'hushtable[cuda]'"
     facts["compiled kernels"] = gpu["cache"] or "kept in memory only"
     if gpu["visible_devices"] is not None:
         facts["CUDA_VISIBLE_DEVICES"] = gpu["visible_devices"]

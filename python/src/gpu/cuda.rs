@@ -1,18 +1,21 @@
-//! A platform that has no engine for GPUs.
+//! NVIDIA GPUs, by the engine of `hushtable-gpu`.
 
 use std::path::PathBuf;
+
+use hushtable_gpu::cuda::cache_folder;
+use hushtable_gpu::{Cuda, CudaSpec, Probe, available};
 
 use super::{DeviceFacts, How, Report, Times, no_gpu};
 use crate::errors::Failure;
 
-const REASON: &str = "hushtable has an engine for GPUs on Linux, x86-64 and aarch64, alone";
-
-/// None can be made.
+/// An engine over random rows.
 pub(crate) enum Bench {}
 
 impl Bench {
-    pub fn new(_: u64, _: usize, _: u32, _: Vec<PathBuf>) -> Result<Self, Failure> {
-        Err(no_gpu(REASON))
+    pub fn new(_: u64, _: usize, index: u32, nvrtc_folders: Vec<PathBuf>) -> Result<Self, Failure> {
+        let spec = CudaSpec { index, nvrtc_folders, cache_folder: None };
+        let _ = Cuda::open(&spec).map_err(no_gpu)?;
+        Err(no_gpu("not merged yet"))
     }
 
     pub fn facts(&self) -> DeviceFacts {
@@ -32,10 +35,39 @@ impl Bench {
     }
 }
 
-pub(crate) fn report(_: Vec<PathBuf>) -> Report {
-    Report { reason: Some(REASON.into()), ..Report::default() }
+pub(crate) fn report(nvrtc_folders: Vec<PathBuf>) -> Report {
+    let found = available(&nvrtc_folders);
+    let usable = (0..).zip(&found.devices).any(|(index, _)| found.is_usable(index));
+    let driver = found.devices.first().map(|device| device.driver_version);
+    Report {
+        has_engine: true,
+        reason: (!usable).then(|| found.obstacles.join("; ")),
+        driver: driver.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10)),
+        devices: (0..)
+            .zip(&found.devices)
+            .map(|(index, facts)| device_facts(index, facts))
+            .collect(),
+        nvrtc: found.compiler,
+        cache: cache_folder().map(|folder| folder.display().to_string()),
+    }
 }
 
-pub(crate) fn probe(_: u32, _: Vec<PathBuf>) -> Result<(f64, f64, f64), Failure> {
-    Err(no_gpu(REASON))
+pub(crate) fn probe(index: u32, nvrtc_folders: Vec<PathBuf>) -> Result<(f64, f64, f64), Failure> {
+    let spec = CudaSpec { index, nvrtc_folders, cache_folder: None };
+    let rates = Cuda::open(&spec).and_then(|device| Probe::measure(&device)).map_err(no_gpu)?;
+    Ok((
+        rates.read_bytes_per_s / 1e9,
+        rates.multiply_adds_per_s / 1e12,
+        rates.operations_per_s / 1e9,
+    ))
+}
+
+fn device_facts(index: u32, facts: &hushtable_gpu::DeviceFacts) -> DeviceFacts {
+    DeviceFacts {
+        index,
+        name: facts.name.clone(),
+        capability: facts.capability,
+        multiprocessors: facts.multiprocessors,
+        memory_bytes: facts.memory_bytes,
+    }
 }
