@@ -16,8 +16,9 @@
 
 // Warps of a block: `query_warps` of them (1, 2, 4 or 8) have the same table and other keys, so that the
 // first-level cache serves all but one. Grid: x: warps over (step, strip, pairs); y: keys.
-KERNEL multiply(const u8 *table, const u32 *shares, u32 *sums, u64 share_words, u32 key_count,
-                u32 leaves, u32 table_height, u32 strips, u32 first_block, u32 steps, u32 query_warps) {
+KERNEL_BOUNDS(256, QUERIES == 1 ? 4 : 2)
+multiply(const u8 *table, const u32 *shares, u32 *sums, u64 share_words, u32 key_count,
+         u32 leaves, u32 table_height, u32 strips, u32 first_block, u32 steps, u32 query_warps) {
     Shape shape = {table_height, strips, first_block};
     Product product = {table, shares, sums, share_words, key_count, leaves, steps};
     u32 warp = thread_index() / 32, table_warps = block_threads() / 32 / query_warps;

@@ -25,16 +25,13 @@ DEVICE void spread_octet(Octet &octet, u32 byte) {
     octet.w[1] = spread_bits(byte >> 4);
 }
 
-// Octet j of table leaf `leaf`, from a key's shares in natural order in memory. Words that several
-// octets use are loaded once where the loop over j is unrolled.
+// Octet j of table leaf `leaf`, from a key's shares in natural order.
 DEVICE void load_octet(Octet &octet, const u32 *shares, u64 leaf, u32 j) {
 #if GROUP == 0
-    Vec2 words = load_2(shares + 2 * leaf);
-    spread_octet(octet, (j < 4 ? words.x : words.y) >> 8 * (j % 4));
+    spread_octet(octet, shares[2 * leaf + j / 4] >> 8 * (j % 4));
 #elif GROUP == 1
-    Vec4 words = load_4(shares + 16 * leaf + j / 2 * 4);
-    octet.w[0] = j % 2 ? words.z : words.x;
-    octet.w[1] = j % 2 ? words.w : words.y;
+    Vec2 words = load_2(shares + 16 * leaf + 2 * j);
+    octet.w[0] = words.x, octet.w[1] = words.y;
 #else
     load_words(octet.w, shares + 64 * leaf + 8 * j);
 #endif
@@ -77,13 +74,38 @@ struct Product {
     u32 steps;  // of the superblocks present
 };
 
+// The table leaves of a lane in a step: t and t + 1 of its superblock.
+DEVICE void find_leaves(u32 (&leaf)[2], const Product &product, const Shape &shape, u32 step) {
+    u32 block = step >> shape.height, s = step - (block << shape.height);
+    u32 t = thread_index() % 2 * 2;
+    UNROLL for (int half = 0; half < 2; half++) {
+        u64 at = ((((u64)shape.first_block + block) * 4 + t + half) << shape.height) + s;
+        // Beyond the shares the table is zero.
+        leaf[half] = at < product.leaves ? (u32)at : product.leaves - 1;
+    }
+}
+
+template <int P, int L>
+DEVICE void load_lines(Vec4 (&words)[L][P], const Product &product, const Shape &shape, u32 strip,
+                       u32 first_pair, u32 step, u32 first) {
+    u32 lane = thread_index() % 32;
+    const u8 *at = step_at(product.table, shape, strip, step) + first * LINE_BYTES + first_pair * 512;
+    at += lane * 16;
+    UNROLL for (int line = 0; line < L; line++)
+        UNROLL for (int pair = 0; pair < P; pair++) {
+            words[line][pair] = Vec4{0, 0, 0, 0};
+            if ((first_pair + pair) * 2 + lane / 16 < TILES)
+                words[line][pair] = load_4(at + line * LINE_BYTES + pair * 512);
+        }
+}
+
 // Adds, for Q keys from `first_key` on, the products with P pairs of tiles from `first_pair`
 // on of steps `step`, `step + stride`, ... to the sums. A lane reads 16 bytes at a time: one column,
 // leaves t and t + 1, eight rows of each; a warp 512 bytes. L loads a pair are in flight.
 template <int Q, int P, int L>
 DEVICE void multiply_steps(const Product &product, const Shape &shape, u32 first_key, u32 strip,
                            u32 first_pair, u32 step, u32 stride) {
-    u32 lane = thread_index() % 32, t = lane % 2 * 2;
+    u32 lane = thread_index() % 32;
     u32 sums[Q][P];
     const u32 *shares[Q];
     UNROLL for (int q = 0; q < Q; q++) {
@@ -91,34 +113,34 @@ DEVICE void multiply_steps(const Product &product, const Shape &shape, u32 first
         shares[q] = product.shares + key * product.share_words;
         UNROLL for (int pair = 0; pair < P; pair++) sums[q][pair] = 0;
     }
-    for (; step < product.steps; step += stride) {
-        const u8 *lines = step_at(product.table, shape, strip, step) + first_pair * 512 + lane * 16;
-        u32 block = step >> shape.height, s = step - (block << shape.height);
-        u64 leaf[2];
-        UNROLL for (int half = 0; half < 2; half++) {
-            u64 at = ((((u64)shape.first_block + block) * 4 + t + half) << shape.height) + s;
-            // Beyond the shares the table is zero.
-            leaf[half] = at < product.leaves ? at : product.leaves - 1;
+    if (step >= product.steps) return;
+    // A turn is L lines of a step; the next one's words are on their way while one is multiplied.
+    u32 turn = 0, leaf[2];
+    Vec4 next[L][P];
+    load_lines<P, L>(next, product, shape, strip, first_pair, step, 0);
+    find_leaves(leaf, product, shape, step);
+    while (step < product.steps) {
+        Vec4 words[L][P];
+        UNROLL for (int line = 0; line < L; line++)
+            UNROLL for (int pair = 0; pair < P; pair++) words[line][pair] = next[line][pair];
+        u32 first = turn * L, leaves[2] = {leaf[0], leaf[1]};
+        if (++turn == 8 / L) {
+            turn = 0;
+            step += stride;
+            if (step < product.steps) find_leaves(leaf, product, shape, step);
         }
-        for (int first = 0; first < 8; first += L) {
-            Vec4 words[L][P];
-            UNROLL for (int line = 0; line < L; line++)
-                UNROLL for (int pair = 0; pair < P; pair++) {
-                    bool is_there = (first_pair + pair) * 2 + lane / 16 < TILES;
-                    words[line][pair] = Vec4{0, 0, 0, 0};
-                    if (is_there) words[line][pair] = load_4(lines + (first + line) * LINE_BYTES + pair * 512);
-                }
-            UNROLL for (int q = 0; q < Q; q++)
-                UNROLL for (int line = 0; line < L; line++) {
-                    Octet octet;
-                    load_octet(octet, shares[q], leaf[0], first + line);
-                    UNROLL for (int pair = 0; pair < P; pair++)
-                        add_products(sums[q][pair], octet, words[line][pair].x, words[line][pair].y);
-                    load_octet(octet, shares[q], leaf[1], first + line);
-                    UNROLL for (int pair = 0; pair < P; pair++)
-                        add_products(sums[q][pair], octet, words[line][pair].z, words[line][pair].w);
-                }
-        }
+        if (step < product.steps)
+            load_lines<P, L>(next, product, shape, strip, first_pair, step, turn * L);
+        UNROLL for (int q = 0; q < Q; q++)
+            UNROLL for (int line = 0; line < L; line++) {
+                Octet octet;
+                load_octet(octet, shares[q], leaves[0], first + line);
+                UNROLL for (int pair = 0; pair < P; pair++)
+                    add_products(sums[q][pair], octet, words[line][pair].x, words[line][pair].y);
+                load_octet(octet, shares[q], leaves[1], first + line);
+                UNROLL for (int pair = 0; pair < P; pair++)
+                    add_products(sums[q][pair], octet, words[line][pair].z, words[line][pair].w);
+            }
     }
     u64 columns = (u64)shape.strips * TILES * 8;
     UNROLL for (int q = 0; q < Q; q++)

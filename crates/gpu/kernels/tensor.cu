@@ -42,40 +42,35 @@ DEVICE u32 key_of(const Batch &batch, u32 query) {
 
 // The part of shared memory that a walk needs: see `walk_bytes` in plan.rs.
 struct WalkShared {
-    u8 *stack;  // [level][query of the lane][thread] nodes
-    u8 *levels; // [level][query of the block] 8 words
-    u8 *leaves; // [query of the block] 16 words
+    u32 *stack;  // [level][query of the lane][thread] nodes
+    u32 *levels; // [level][query of the block] 8 words
+    u32 *leaves; // [query of the block] 16 words
     u32 queries;
 };
 
 DEVICE WalkShared walk_shared(u8 *shared, const Batch &batch) {
     WalkShared walk;
     walk.queries = block_threads() / 32 * QUERIES;
-    walk.stack = shared;
-    walk.levels = walk.stack + batch.height * 2 * block_threads() * sizeof(Node);
-    walk.leaves = walk.levels + batch.height * walk.queries * 32;
-    prg_prepare(walk.leaves + walk.queries * 64);
+    walk.stack = (u32 *)shared;
+    walk.levels = walk.stack + batch.height * 2 * block_threads() * NODE_WORDS;
+    walk.leaves = walk.levels + batch.height * walk.queries * LEVEL_WORDS;
     // The last levels' correction words and the leaf's, a key's one after the other.
-    u32 words = 8 * batch.height + 16;
+    u32 level_words = LEVEL_WORDS * batch.height, words = level_words + LEAF_WORDS;
+    u32 first = NODE_WORDS + LEVEL_WORDS * (batch.depth - batch.height);
     for (u32 i = thread_index(); i < walk.queries * words; i += block_threads()) {
-        u32 query = i / words, word = i % words, level = word / 8;
+        u32 query = i / words, word = i - query * words;
         u32 key = key_of(batch, block_index_y() * walk.queries + query);
-        u32 from = 4 + 8 * (batch.depth - batch.height) + word;
-        u32 value = batch.keys[(u64)key * batch.key_words + from];
-        u8 *to = level < batch.height ? walk.levels + (level * walk.queries + query) * 32 + word % 8 * 4
-                                      : walk.leaves + query * 64 + (word - 8 * batch.height) * 4;
-        *(u32 *)to = value;
+        u32 value = batch.keys[(u64)key * batch.key_words + first + word];
+        if (word < level_words)
+            walk.levels[(word / LEVEL_WORDS * walk.queries + query) * LEVEL_WORDS + word % LEVEL_WORDS] = value;
+        else
+            walk.leaves[query * LEAF_WORDS + word - level_words] = value;
     }
     return walk;
 }
 
-DEVICE u8 *slot(const WalkShared &walk, u32 level, u32 query) {
-    return walk.stack + ((level * 2 + query) * block_threads() + thread_index()) * sizeof(Node);
-}
-
-DEVICE void load_node(Node &node, const void *from) { load_words(node.w, from); }
-DEVICE void store_node(void *to, const Node &node) {
-    store_4(to, node.w[0], node.w[1], node.w[2], node.w[3]);
+DEVICE u32 *slot(const WalkShared &walk, u32 level, u32 query) {
+    return walk.stack + ((level * 2 + query) * block_threads() + thread_index()) * NODE_WORDS;
 }
 
 // Leaf `s` of the lane's subtree for its two queries, depth first: from the frontier if `s` is 0, else
@@ -87,17 +82,15 @@ DEVICE void walk_to(const WalkShared &walk, const Batch &batch, const Node *fron
     u32 level = 0;
     Node node[2];
     if (s == 0) {
-        UNROLL for (int q = 0; q < 2; q++) load_node(node[q], frontier + root[q]);
+        UNROLL for (int q = 0; q < 2; q++) node[q] = load_node(frontier[root[q]].w);
     } else {
         level = batch.height;
         for (u32 rest = s; rest % 2 == 0; rest /= 2) level--;
-        UNROLL for (int q = 0; q < 2; q++) load_node(node[q], slot(walk, level - 1, q));
+        UNROLL for (int q = 0; q < 2; q++) node[q] = load_node(slot(walk, level - 1, q));
     }
     for (; level < batch.height; level++) {
-        u32 correction[2][8];
-        UNROLL for (int q = 0; q < 2; q++)
-            load_words(correction[q], walk.levels + (level * walk.queries + query + 8 * q) * 32);
-        const u32 *const corrections[2] = {correction[0], correction[1]};
+        const u32 *correction = walk.levels + (level * walk.queries + query) * LEVEL_WORDS;
+        const u32 *const corrections[2] = {correction, correction + 8 * LEVEL_WORDS};
         Node left[2], right[2];
         expand_node_pair(node, corrections, left, right);
         UNROLL for (int q = 0; q < 2; q++) {
@@ -106,11 +99,8 @@ DEVICE void walk_to(const WalkShared &walk, const Batch &batch, const Node *fron
         }
     }
     convert_leaf_pair(node, a, b);
-    u32 correction[16];
-    load_words(correction, walk.leaves + query * 64);
-    correct_leaf<1>(node[0], correction, a);
-    load_words(correction, walk.leaves + (query + 8) * 64);
-    correct_leaf<1>(node[1], correction, b);
+    correct_leaf<1>(node[0], walk.leaves + query * LEAF_WORDS, a);
+    correct_leaf<1>(node[1], walk.leaves + (query + 8) * LEAF_WORDS, b);
 }
 
 // The lane's two subtrees in unit `unit`, as places in the frontier.
@@ -168,11 +158,11 @@ DEVICE void block_units(u32 units, u32 &first, u32 &end) {
     end = (u32)((u64)units * (block_index() + 1) / grid_blocks());
 }
 
+#if FUSED
+
 // Warps 4 to 7 run half a step ahead of warps 0 to 3: warp w is on quarter w % 4 of the
 // multiprocessor, so that each quarter has one that expands while the other multiplies.
 DEVICE bool is_ahead() { return thread_index() / 128 % 2; }
-
-#if FUSED
 
 KERNEL_BOUNDS(256, 1)
 tensor(const u8 *table, const Node *frontier, const u32 *keys, u32 *to, u32 key_count, u32 key_words,
@@ -180,12 +170,14 @@ tensor(const u8 *table, const Node *frontier, const u32 *keys, u32 *to, u32 key_
     SHARED(shared);
     Batch batch = {keys, key_count, key_words, depth, height};
     Shape shape = {table_height, 1, first_block};
-    WalkShared walk = walk_shared(shared + 2 * STEP_BYTES, batch);
+    prg_prepare(shared);
+    u8 *steps = shared + PRG_SHARED_BYTES;
+    WalkShared walk = walk_shared(steps + 2 * STEP_BYTES, batch);
     u32 unit, end;
     block_units(units, unit, end);
     if (unit == end) return;
     u32 step = unit << height, steps_end = end << height;
-    copy_step(shared, step_at(table, shape, 0, step));
+    copy_step(steps, step_at(table, shape, 0, step));
     u32 sums[TILES][4];
     clear_sums(sums);
     u64 root[2];
@@ -202,11 +194,11 @@ tensor(const u8 *table, const Node *frontier, const u32 *keys, u32 *to, u32 key_
                 copy_async_wait<0>();
                 block_sync();
                 if (step + 1 < steps_end)
-                    copy_step(shared + (turn ^ 1) * STEP_BYTES, step_at(table, shape, 0, step + 1));
+                    copy_step(steps + (turn ^ 1) * STEP_BYTES, step_at(table, shape, 0, step + 1));
             }
             if (half == 0) walk_to(walk, batch, frontier, root, s, a, b);
         }
-        const u8 *lines = shared + turn * STEP_BYTES + thread_index() % 32 * LANE_BYTES;
+        const u8 *lines = steps + turn * STEP_BYTES + thread_index() % 32 * LANE_BYTES;
         UNROLL for (int j = 0; j < 8; j++) {
             u32 fragment[4] = {a[2 * j], b[2 * j], a[2 * j + 1], b[2 * j + 1]};
             multiply_line(sums, fragment, lines + j * LINE_BYTES);
@@ -230,7 +222,8 @@ fragments(u8 *to, const Node *frontier, const u32 *keys, u32 key_count, u32 key_
     SHARED(shared);
     Batch batch = {keys, key_count, key_words, depth, height};
     Shape shape = {table_height, 1, first_block};
-    WalkShared walk = walk_shared(shared, batch);
+    prg_prepare(shared);
+    WalkShared walk = walk_shared(shared + PRG_SHARED_BYTES, batch);
     block_sync();
     u32 unit, end;
     block_units(units, unit, end);
