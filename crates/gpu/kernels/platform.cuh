@@ -51,8 +51,6 @@ DEVICE u32 rotate_left(u32 x, int n) {
 // Byte i of the result is the one of a (0 to 3) and b (4 to 7) that hexadecimal digit i of `which`,
 // from the lowest, names.
 DEVICE u32 permute_bytes(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
-// a * b + c, modulo 2^32.
-DEVICE u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
 // x, but the compiler does not know.
 DEVICE u32 opaque(u32 x) {
     asm volatile("" : "+r"(x));

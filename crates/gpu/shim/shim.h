@@ -92,7 +92,6 @@ DEVICE u32 permute_bytes(u32 a, u32 b, u32 which) {
     for (int i = 0; i < 4; i++) bytes |= (u32)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
     return bytes;
 }
-DEVICE u32 multiply_add(u32 a, u32 b, u32 c) { return a * b + c; }
 DEVICE u32 opaque(u32 x) { return x; }
 DEVICE u32 multiply_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) {

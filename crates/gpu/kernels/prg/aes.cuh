@@ -63,30 +63,38 @@ DEVICE void prg_prepare(u8 *shared) {
     }
 }
 
-// Entry `byte` of the word's table, BYTE from the lowest.
-template <int BYTE> DEVICE u32 look_up(const u32 *lane, u32 word) {
-    return lane[32 * (word >> 8 * BYTE & 255)];
+// The table as one lane sees it.
+struct Table {
+    const u8 *shared;
+    u32 lane_offset;
+};
+
+// The entry of byte BYTE of the word, from the lowest. An entry takes 128 bytes: its address is bits
+// of the word where they are wanted.
+template <int BYTE> DEVICE u32 look_up(const Table &table, u32 word) {
+    u32 at = BYTE == 0 ? word << 7 : word >> (8 * BYTE - 7);
+    return *(const u32 *)(table.shared + ((at & 0x7f80) | table.lane_offset));
 }
 
 // Column c after SubBytes, ShiftRows, MixColumns.
-DEVICE u32 mix_column(const u32 *lane, const u32 (&s)[4], int c) {
-    return look_up<0>(lane, s[c]) ^ rotate_left(look_up<1>(lane, s[(c + 1) % 4]), 8) ^
-           rotate_left(look_up<2>(lane, s[(c + 2) % 4]), 16) ^
-           rotate_left(look_up<3>(lane, s[(c + 3) % 4]), 24);
+DEVICE u32 mix_column(const Table &table, const u32 (&s)[4], int c) {
+    return look_up<0>(table, s[c]) ^ rotate_left(look_up<1>(table, s[(c + 1) % 4]), 8) ^
+           rotate_left(look_up<2>(table, s[(c + 2) % 4]), 16) ^
+           rotate_left(look_up<3>(table, s[(c + 3) % 4]), 24);
 }
 
 // The same without MixColumns: bytes 1 and 2 of an entry are SubBytes.
-DEVICE u32 last_column(const u32 *lane, const u32 (&s)[4], int c) {
-    return (look_up<0>(lane, s[c]) >> 8 & 0xff) |
-           (look_up<1>(lane, s[(c + 1) % 4]) & 0xff00) |
-           (look_up<2>(lane, s[(c + 2) % 4]) & 0xff0000) |
-           (look_up<3>(lane, s[(c + 3) % 4]) << 8 & 0xff000000);
+DEVICE u32 last_column(const Table &table, const u32 (&s)[4], int c) {
+    return (look_up<0>(table, s[c]) >> 8 & 0xff) |
+           (look_up<1>(table, s[(c + 1) % 4]) & 0xff00) |
+           (look_up<2>(table, s[(c + 2) % 4]) & 0xff0000) |
+           (look_up<3>(table, s[(c + 3) % 4]) << 8 & 0xff000000);
 }
 
 // H(s ^ (FIRST + n)) for n below N.
 template <int FIRST, int N> DEVICE void hash(const u32 (&seed)[4], u32 *out) {
-    SHARED(table);
-    const u32 *lane = (const u32 *)table + thread_index() % 32;
+    SHARED(shared);
+    const Table table = {shared, 4 * (thread_index() % 32)};
     u32 x[4], s[N][4];
     sigma(seed, x);
     UNROLL for (int n = 0; n < N; n++) {
@@ -99,7 +107,7 @@ template <int FIRST, int N> DEVICE void hash(const u32 (&seed)[4], u32 *out) {
         UNROLL for (int n = 0; n < N; n++) {
             u32 next[4];
             UNROLL for (int c = 0; c < 4; c++) {
-                next[c] = mix_column(lane, s[n], c) ^ ROUND_KEYS[4 * round + c];
+                next[c] = mix_column(table, s[n], c) ^ ROUND_KEYS[4 * round + c];
             }
             UNROLL for (int c = 0; c < 4; c++) s[n][c] = next[c];
         }
@@ -108,14 +116,14 @@ template <int FIRST, int N> DEVICE void hash(const u32 (&seed)[4], u32 *out) {
         UNROLL for (int n = 0; n < N; n++) {
             u32 next[4];
             UNROLL for (int c = 0; c < 4; c++) {
-                next[c] = mix_column(lane, s[n], c) ^ ROUND_KEYS[4 * round + c];
+                next[c] = mix_column(table, s[n], c) ^ ROUND_KEYS[4 * round + c];
             }
             UNROLL for (int c = 0; c < 4; c++) s[n][c] = next[c];
         }
     }
     UNROLL for (int n = 0; n < N; n++) {
         UNROLL for (int c = 0; c < 4; c++) {
-            out[4 * n + c] = last_column(lane, s[n], c) ^ x[c] ^ (c == 2 ? FIRST + n : 0) ^
+            out[4 * n + c] = last_column(table, s[n], c) ^ x[c] ^ (c == 2 ? FIRST + n : 0) ^
                              ROUND_KEYS[40 + c];
         }
     }

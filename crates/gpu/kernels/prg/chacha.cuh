@@ -4,11 +4,13 @@
 // Floor. A round is 4 quarter rounds of 4 additions, 4 XORs and 4 rotations: 48 operations on 32
 // bits, of which none can be left out. 20 rounds are 960, the last additions 8 (children: the
 // other half is not needed) or 16 (leaf): 968 and 976. A multiprocessor of capability 8.0 to 9.0
-// does 64 of each kind a cycle (CUDA C++ programming guide, "Arithmetic instructions"), as all
-// three go through one pipe: 15.1 cycles a block and multiprocessor. Additions can instead be
-// multiply-adds, x * 1 + y, which another pipe of 64 lanes runs at the same time; XORs and rotations
-// then remain, 640 operations, 10 cycles. The instructions issue at 128 lanes a cycle: 7.6 cycles.
-// ADD_BY_MULTIPLY = 1 makes the additions such that the compiler cannot turn them back.
+// does 64 of each kind a cycle (CUDA C++ programming guide, "Arithmetic instructions"). XORs and
+// rotations go through one pipe; additions too, but the compiler makes them multiply-adds, x * 1 + y,
+// for which there is another one of 64 lanes. What is left for the first is 640: 10 cycles a block
+// and multiprocessor (5 the other, 7.6 to issue at 128 lanes a cycle).
+// ROTATE_BY_MULTIPLY = 1 moves one rotation of four as well, as the sum of both halves of the 64-bit
+// product with 2^16: 560 for the first pipe; for the second 320, 80 multiply-adds, and 80 upper
+// halves, of which each counts twice if they have half the rate: 8.75 cycles. To be measured.
 //
 // Nothing is indexed at run time, so that all of the state stays in registers. PRG_UNROLL double
 // rounds (of 10 or 6) are one turn of the loop: whole unrolled, the two functions of a tree are
@@ -18,8 +20,8 @@
 #ifndef PRG_UNROLL
 #define PRG_UNROLL 2
 #endif
-#ifndef ADD_BY_MULTIPLY
-#define ADD_BY_MULTIPLY 0
+#ifndef ROTATE_BY_MULTIPLY
+#define ROTATE_BY_MULTIPLY 0
 #endif
 
 #define PRG_SHARED_BYTES 0
@@ -34,28 +36,27 @@ constexpr int ROUNDS = 12;
 // "expand 16-byte k"
 constexpr u32 TAU_0 = 0x61707865, TAU_1 = 0x3120646e, TAU_2 = 0x79622d36, TAU_3 = 0x6b206574;
 
-#if ADD_BY_MULTIPLY
-CONSTANT u32 ONE = 1;
+// x rotated by 16; `factor` is 2^16, which the compiler does not know.
+DEVICE u32 rotate_16(u32 x, u32 factor) {
+#if ROTATE_BY_MULTIPLY
+    return x * factor + multiply_high(x, factor);
+#else
+    (void)factor;
+    return rotate_left(x, 16);
 #endif
+}
 
 // Quarter rounds of N blocks at once: what one waits for, the other fills.
 template <int N>
-DEVICE void quarter_round(u32 (&x)[N][16], int a, int b, int c, int d, u32 one) {
-#if ADD_BY_MULTIPLY
-#define ADD(x, y) x = multiply_add(y, one, x)
-#else
-    (void)one;
-#define ADD(x, y) x += y
-#endif
-    UNROLL for (int n = 0; n < N; n++) ADD(x[n][a], x[n][b]);
-    UNROLL for (int n = 0; n < N; n++) x[n][d] = rotate_left(x[n][d] ^ x[n][a], 16);
-    UNROLL for (int n = 0; n < N; n++) ADD(x[n][c], x[n][d]);
+DEVICE void quarter_round(u32 (&x)[N][16], int a, int b, int c, int d, u32 factor) {
+    UNROLL for (int n = 0; n < N; n++) x[n][a] += x[n][b];
+    UNROLL for (int n = 0; n < N; n++) x[n][d] = rotate_16(x[n][d] ^ x[n][a], factor);
+    UNROLL for (int n = 0; n < N; n++) x[n][c] += x[n][d];
     UNROLL for (int n = 0; n < N; n++) x[n][b] = rotate_left(x[n][b] ^ x[n][c], 12);
-    UNROLL for (int n = 0; n < N; n++) ADD(x[n][a], x[n][b]);
+    UNROLL for (int n = 0; n < N; n++) x[n][a] += x[n][b];
     UNROLL for (int n = 0; n < N; n++) x[n][d] = rotate_left(x[n][d] ^ x[n][a], 8);
-    UNROLL for (int n = 0; n < N; n++) ADD(x[n][c], x[n][d]);
+    UNROLL for (int n = 0; n < N; n++) x[n][c] += x[n][d];
     UNROLL for (int n = 0; n < N; n++) x[n][b] = rotate_left(x[n][b] ^ x[n][c], 7);
-#undef ADD
 }
 
 // The block before the last additions.
@@ -69,21 +70,17 @@ template <int N> DEVICE void chacha(const u32 (&seed)[N][4], u32 counter, u32 (&
         }
         x[n][12] = counter;
     }
-#if ADD_BY_MULTIPLY
-    u32 one = opaque(ONE);
-#else
-    u32 one = 1;
-#endif
+    u32 factor = ROTATE_BY_MULTIPLY ? opaque(1 << 16) : 0;
     NO_UNROLL for (int turn = 0; turn < ROUNDS / 2 / PRG_UNROLL; turn++) {
         UNROLL for (int i = 0; i < PRG_UNROLL; i++) {
-            quarter_round(x, 0, 4, 8, 12, one);
-            quarter_round(x, 1, 5, 9, 13, one);
-            quarter_round(x, 2, 6, 10, 14, one);
-            quarter_round(x, 3, 7, 11, 15, one);
-            quarter_round(x, 0, 5, 10, 15, one);
-            quarter_round(x, 1, 6, 11, 12, one);
-            quarter_round(x, 2, 7, 8, 13, one);
-            quarter_round(x, 3, 4, 9, 14, one);
+            quarter_round(x, 0, 4, 8, 12, factor);
+            quarter_round(x, 1, 5, 9, 13, factor);
+            quarter_round(x, 2, 6, 10, 14, factor);
+            quarter_round(x, 3, 7, 11, 15, factor);
+            quarter_round(x, 0, 5, 10, 15, factor);
+            quarter_round(x, 1, 6, 11, 12, factor);
+            quarter_round(x, 2, 7, 8, 13, factor);
+            quarter_round(x, 3, 4, 9, 14, factor);
         }
     }
     static_assert(ROUNDS / 2 % PRG_UNROLL == 0, "PRG_UNROLL divides the double rounds");
