@@ -6,15 +6,18 @@
 // message, and so does a warp function that not all of a warp's threads call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 typedef uint8_t u8;
 typedef uint32_t u32;
 typedef unsigned long long u64;
 
-#define KERNEL extern "C" void
-#define KERNEL_BOUNDS(threads, blocks) extern "C" void
+// The attribute is what src/shim.rs finds kernels by in the preprocessed text.
+#define KERNEL extern "C" __attribute__((used)) void
+#define KERNEL_BOUNDS(threads, blocks) KERNEL
 #define DEVICE static inline
 #define CONSTANT static const
 #define SHARED(name) u8 *name = shim::dynamic_shared()
@@ -32,7 +35,8 @@ namespace shim {
 struct Place {
     u32 thread, block, block_y, threads, blocks;
 };
-extern thread_local Place *place;
+// Of the compiler's own kind, which is read without asking whether it must be constructed first.
+extern __thread Place *place;
 u8 *dynamic_shared();
 void block_wait();
 // Leaves `bytes` of `mine` where the warp's other lanes find them, waits for them, and copies all 32
@@ -43,6 +47,19 @@ void grid_wait();
 // Looks that an access of vector width is aligned, as the hardware does.
 inline void check_aligned(const void *address, size_t bytes) {
     if (reinterpret_cast<uintptr_t>(address) % bytes) fail("a misaligned address");
+}
+// Calls a kernel with what the pointers point at, and says how many bytes each argument has.
+template <class... A, size_t... I>
+void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
+    kernel(*static_cast<A *>(arguments[I])...);
+}
+template <class... A> void call(void (*kernel)(A...), void **arguments) {
+    call(kernel, arguments, std::index_sequence_for<A...>());
+}
+template <class... A> u32 sizes(void (*)(A...), u32 *bytes) {
+    u32 each[] = {sizeof(A)..., 0};
+    std::memcpy(bytes, each, sizeof...(A) * sizeof(u32));
+    return sizeof...(A);
 }
 } // namespace shim
 

@@ -25,7 +25,10 @@ pub struct DeviceFacts {
     pub driver_version: u32,
 }
 
-/// Device memory that is freed when dropped. Its first bytes are aligned to 256.
+/// Device memory that is freed when dropped.
+///
+/// Its first byte is aligned to 256 on a GPU. Engines count on 16 only: the shim puts a buffer's end
+/// before a page that may not be touched, and so aligns the start to 16.
 pub struct Buffer {
     device: Arc<dyn Device>,
     address: u64,
@@ -43,9 +46,24 @@ impl Buffer {
         self.bytes
     }
 
+    /// Where `bytes` from `offset` on are.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> Result<u64, Error> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            let reason = format!(
+                "{bytes} bytes from byte {offset} on do not fit a device buffer of {} bytes",
+                self.bytes
+            );
+            return Err(Error::Geometry { reason });
+        }
+        Ok(self.address + offset as u64)
+    }
+
     /// A kernel's argument: where its byte `offset` is.
+    ///
+    /// # Panics
+    /// For an offset past the end.
     pub fn at(&self, offset: usize) -> Arg {
-        debug_assert!(offset <= self.bytes);
+        assert!(offset <= self.bytes, "byte {offset} of a buffer of {}", self.bytes);
         Arg::Address(self.address + offset as u64)
     }
 }
@@ -82,6 +100,41 @@ pub struct Launch {
     pub is_cooperative: bool,
 }
 
+impl Launch {
+    /// That the device takes such a launch of a kernel, of which it runs `resident` blocks on each
+    /// multiprocessor at once; that is asked only where it matters.
+    pub(crate) fn check(
+        &self,
+        facts: &DeviceFacts,
+        resident: impl FnOnce() -> Result<u32, Error>,
+    ) -> Result<(), Error> {
+        let (x, y) = self.blocks;
+        let refuse = |reason: String| Err(Error::Geometry { reason });
+        if x == 0 || x > i32::MAX as u32 || y == 0 || y > 65_535 {
+            return refuse(format!("a grid of {x} by {y} blocks: at most 2,147,483,647 by 65,535"));
+        }
+        if self.threads == 0 || self.threads > 1024 || !self.threads.is_multiple_of(32) {
+            return refuse(format!("a block of {} threads: 32 to 1,024, by 32", self.threads));
+        }
+        if self.shared_bytes > facts.shared_bytes_max {
+            return refuse(format!(
+                "a block of {} bytes of shared memory: {} has {}",
+                self.shared_bytes, facts.name, facts.shared_bytes_max
+            ));
+        }
+        if self.is_cooperative {
+            let at_once = u64::from(resident()?) * u64::from(facts.multiprocessors);
+            if u64::from(x) * u64::from(y) > at_once {
+                return refuse(format!(
+                    "{x} by {y} blocks that wait for each other: {} runs {at_once} such at once",
+                    facts.name
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A source and what is defined for it: one module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "written field by field")]
@@ -104,11 +157,39 @@ pub struct Stream(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event(pub(crate) u64);
 
-/// Memory of the host that a device copies to and from without the processor.
+/// Memory of the host that a device copies to and from without the processor, freed when dropped.
+///
+/// What a stream still copies from it must stay as it is: write to it only after
+/// [`Device::synchronize`], or an event that came after the copy.
 pub struct PinnedBuffer {
     device: Arc<dyn Device>,
     address: u64,
     bytes: usize,
+}
+
+impl PinnedBuffer {
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the device gave this many initialised bytes, ours until the drop.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
+    }
+
+    /// Its bytes, to write to.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nothing else refers to them while `self` is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        self.device.free_pinned(self.address, self.bytes);
+    }
 }
 
 /// A GPU, or what stands for one in tests.
@@ -132,11 +213,13 @@ pub trait Device: Send + Sync {
     #[doc(hidden)]
     fn free(&self, address: u64);
 
+    /// Takes memory of the host, zeros, aligned to a page.
     #[doc(hidden)]
     fn take_pinned(&self, bytes: usize) -> Result<u64, Error>;
 
+    /// Once nothing that was asked of the device uses it.
     #[doc(hidden)]
-    fn free_pinned(&self, address: u64);
+    fn free_pinned(&self, address: u64, bytes: usize);
 
     /// A new stream; it lives as long as the device.
     ///
@@ -149,7 +232,8 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// The driver's.
-    fn copy_in(&self, stream: Stream, to: &Buffer, offset: usize, from: &[u8]) -> Result<(), Error>;
+    fn copy_in(&self, stream: Stream, to: &Buffer, offset: usize, from: &[u8])
+    -> Result<(), Error>;
 
     /// Copies from `from` from byte `offset` on, in the stream's order, and waits for it.
     ///
@@ -167,8 +251,13 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// The driver's.
-    fn clear(&self, stream: Stream, buffer: &Buffer, offset: usize, bytes: usize)
-    -> Result<(), Error>;
+    fn clear(
+        &self,
+        stream: Stream,
+        buffer: &Buffer,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), Error>;
 
     /// Compiles a module, or finds it compiled, and gives one of its kernels. The same again costs a
     /// look into a map.
@@ -228,20 +317,49 @@ pub trait Device: Send + Sync {
     fn description(&self) -> String;
 }
 
-/// Memory on a device, `bytes` of it.
+/// Memory on a device, `bytes` of it, at least one.
 ///
 /// # Errors
 /// [`Error::DeviceMemory`] with what was asked and what is free.
 pub fn alloc(device: &Arc<dyn Device>, bytes: usize) -> Result<Buffer, Error> {
-    let address = device.take(bytes.max(1))?;
+    let bytes = bytes.max(1);
+    let address = device.take(bytes)?;
     Ok(Buffer { device: Arc::clone(device), address, bytes })
 }
 
-/// Pinned memory of the host, zeros.
+/// Pinned memory of the host, `bytes` of zeros, at least one.
 ///
 /// # Errors
 /// The driver's.
 pub fn alloc_pinned(device: &Arc<dyn Device>, bytes: usize) -> Result<PinnedBuffer, Error> {
-    let address = device.take_pinned(bytes.max(1))?;
+    let bytes = bytes.max(1);
+    let address = device.take_pinned(bytes)?;
     Ok(PinnedBuffer { device: Arc::clone(device), address, bytes })
+}
+
+impl Arg {
+    /// Its bytes: what the kernel's parameter must have.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Arg::Address(_) | Arg::U64(_) => 8,
+            Arg::U32(_) => 4,
+        }
+    }
+
+    /// Its value, in the low bytes of a little-endian word.
+    pub(crate) fn word(&self) -> u64 {
+        match *self {
+            Arg::Address(value) | Arg::U64(value) => value,
+            Arg::U32(value) => u64::from(value),
+        }
+    }
+}
+
+/// That arguments have the sizes that the kernel takes.
+pub(crate) fn check_arguments(expected: &[usize], arguments: &[Arg]) -> Result<(), Error> {
+    let found: Vec<usize> = arguments.iter().map(Arg::bytes).collect();
+    if found != expected {
+        return Err(Error::Arguments { expected: expected.to_vec(), found });
+    }
+    Ok(())
 }

@@ -48,7 +48,8 @@ pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
     }
     for (section, name, optional) in dependencies(&manifest) {
         if let Some(to) = name.strip_prefix("hushtable-") {
-            if !allowed.contains(&to) {
+            // A crate's own name is its tests asking for its features.
+            if to != short && !allowed.contains(&to) {
                 found.push(format!("{folder} -> {to} ({section}): this arrow is not drawn"));
             }
             if short == "serve" && to == "gpu" && !optional {

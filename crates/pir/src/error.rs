@@ -197,4 +197,10 @@ pub enum Error {
         /// The system's reason.
         reason: String,
     },
+    /// A device other than the processor that failed.
+    #[error("{reason}")]
+    Device {
+        /// The device's own error, with its remedy.
+        reason: String,
+    },
 }

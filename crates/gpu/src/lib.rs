@@ -1,0 +1,21 @@
+//! Two-server answers on an NVIDIA GPU.
+//!
+//! Everything that is CUDA is here: kernels as text (`kernels/`), compiled at run time by NVRTC and
+//! cached; the driver, loaded at run time, so that a build without CUDA finds a GPU where there is
+//! one. [`Device`] is what engines ask of it. A second device, [`shim`], runs the same kernels on the
+//! processor, so that all of an engine but the driver is tested where there is no GPU.
+//!
+//! The scheme, the strategies and the tables that they are measured by are those of Lam et al.,
+//! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
+
+mod device;
+mod error;
+pub mod module;
+#[cfg(any(test, feature = "shim"))]
+pub mod shim;
+
+pub use device::{
+    Arg, Buffer, Device, DeviceFacts, Event, Kernel, Launch, ModuleSpec, PinnedBuffer, Stream,
+    alloc, alloc_pinned,
+};
+pub use error::Error;

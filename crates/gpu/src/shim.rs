@@ -1,0 +1,243 @@
+//! A device for tests: kernels compiled as C++ and run on the processor.
+//!
+//! `shim/shim.h` gives the words of `kernels/platform.cuh` a meaning on the host: blocks one after
+//! the other, a block's threads as fibres whose turns are drawn from a seed. A module is compiled by
+//! the machine's C++ compiler (`CXX`, else `c++`) on first use and kept beside the test's program.
+//!
+//! What it catches that a GPU may not: a read or write past a buffer or past shared memory, a
+//! misaligned vector, a shift by 32, a barrier that some threads miss (each ends the program with a
+//! message), a missing barrier (a wrong answer under some seed), use of memory that nobody wrote
+//! (bytes of 0xa5), arguments of other sizes than the kernel's (an error). What it cannot show: work
+//! of two streams out of order, and anything of time.
+
+mod build;
+mod memory;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::{Arg, Buffer, Device, DeviceFacts, Error, Event, Kernel, Launch, ModuleSpec, Stream};
+use build::Entry;
+use memory::Mapping;
+
+/// Bytes that [`Shim::new`] has.
+const MEMORY_BYTES: u64 = 4 << 30;
+const MULTIPROCESSORS: u32 = 4;
+
+/// The host, as a device.
+pub struct Shim {
+    facts: DeviceFacts,
+    order: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    mappings: HashMap<u64, Mapping>,
+    taken_bytes: u64,
+    kernels: Vec<Entry>,
+    known: HashMap<(ModuleSpec, &'static str), Kernel>,
+    events: HashMap<u64, Instant>,
+    next: u64,
+}
+
+impl Shim {
+    /// A device whose threads take turns by `seed`.
+    #[allow(clippy::new_ret_no_self, reason = "engines take devices")]
+    pub fn new(seed: u64) -> Arc<dyn Device> {
+        Self::with_memory(seed, MEMORY_BYTES)
+    }
+
+    /// One with so many bytes of memory.
+    pub fn with_memory(seed: u64, memory_bytes: u64) -> Arc<dyn Device> {
+        let facts = DeviceFacts {
+            name: "host shim".to_owned(),
+            capability: (9, 0),
+            multiprocessors: MULTIPROCESSORS,
+            memory_bytes,
+            shared_bytes_max: 232_448,
+            driver_version: 0,
+        };
+        Arc::new(Self { facts, order: AtomicU64::new(seed), state: Mutex::default() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map(&self, bytes: usize, fill: u8) -> Result<u64, Error> {
+        let mut state = self.state();
+        let free = self.facts.memory_bytes - state.taken_bytes;
+        if bytes as u64 > free {
+            return Err(Error::DeviceMemory { asked: bytes as u64, free });
+        }
+        let mapping =
+            Mapping::new(bytes, fill).ok_or(Error::DeviceMemory { asked: bytes as u64, free })?;
+        let address = mapping.address();
+        state.taken_bytes += bytes as u64;
+        state.mappings.insert(address, mapping);
+        Ok(address)
+    }
+
+    fn unmap(&self, address: u64) {
+        let mut state = self.state();
+        let mapping = state.mappings.remove(&address).expect("an address that was given");
+        state.taken_bytes -= mapping.bytes() as u64;
+    }
+}
+
+impl Device for Shim {
+    fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    fn free_bytes(&self) -> Result<u64, Error> {
+        Ok(self.facts.memory_bytes - self.state().taken_bytes)
+    }
+
+    fn take(&self, bytes: usize) -> Result<u64, Error> {
+        self.map(bytes, memory::UNWRITTEN)
+    }
+
+    fn free(&self, address: u64) {
+        self.unmap(address);
+    }
+
+    fn take_pinned(&self, bytes: usize) -> Result<u64, Error> {
+        // Not of the device's memory, but nothing is lost by counting it there as well: tests that
+        // bound memory say how much.
+        let mapping =
+            Mapping::new(bytes, 0).ok_or(Error::DeviceMemory { asked: bytes as u64, free: 0 })?;
+        let address = mapping.address();
+        self.state().mappings.insert(address, mapping);
+        Ok(address)
+    }
+
+    fn free_pinned(&self, address: u64, _bytes: usize) {
+        self.state().mappings.remove(&address).expect("an address that was given");
+    }
+
+    fn stream(&self) -> Result<Stream, Error> {
+        let mut state = self.state();
+        state.next += 1;
+        Ok(Stream(state.next))
+    }
+
+    fn copy_in(&self, _: Stream, to: &Buffer, offset: usize, from: &[u8]) -> Result<(), Error> {
+        let at = to.range(offset, from.len())?;
+        // SAFETY: the buffer has these bytes, and no Rust reference points into device memory.
+        unsafe { std::ptr::copy(from.as_ptr(), at as *mut u8, from.len()) };
+        Ok(())
+    }
+
+    fn copy_out(
+        &self,
+        _: Stream,
+        to: &mut [u8],
+        from: &Buffer,
+        offset: usize,
+    ) -> Result<(), Error> {
+        let at = from.range(offset, to.len())?;
+        // SAFETY: as in `copy_in`.
+        unsafe { std::ptr::copy(at as *const u8, to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    fn clear(&self, _: Stream, buffer: &Buffer, offset: usize, bytes: usize) -> Result<(), Error> {
+        let at = buffer.range(offset, bytes)?;
+        // SAFETY: as in `copy_in`.
+        unsafe { std::ptr::write_bytes(at as *mut u8, 0, bytes) };
+        Ok(())
+    }
+
+    fn kernel(&self, module: &ModuleSpec, name: &'static str) -> Result<Kernel, Error> {
+        if let Some(kernel) = self.state().known.get(&(module.clone(), name)) {
+            return Ok(*kernel);
+        }
+        // Not under the lock: it may take the compiler seconds.
+        let entry = build::entry(module, name)?;
+        let mut state = self.state();
+        let kernel = Kernel(state.kernels.len() as u64);
+        state.kernels.push(entry);
+        state.known.insert((module.clone(), name), kernel);
+        Ok(kernel)
+    }
+
+    fn launch(
+        &self,
+        _: Stream,
+        kernel: Kernel,
+        launch: Launch,
+        arguments: &[Arg],
+    ) -> Result<(), Error> {
+        launch.check(&self.facts, || {
+            self.blocks_per_multiprocessor(kernel, launch.threads, launch.shared_bytes)
+        })?;
+        let entry = self.state().kernels[kernel.0 as usize].clone();
+        crate::device::check_arguments(&entry.sizes, arguments)?;
+        let mut words: Vec<u64> = arguments.iter().map(Arg::word).collect();
+        let mut pointers: Vec<*mut c_void> =
+            words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
+        let order = self.order.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the entry is of this kernel and its arguments are of the sizes that it takes; that
+        // addresses are of live buffers is what the caller of `launch` promises, and a page that
+        // may not be touched is after each.
+        unsafe {
+            (build::launcher()?)(
+                entry.run,
+                launch.blocks.0,
+                launch.blocks.1,
+                launch.threads,
+                u64::from(launch.shared_bytes),
+                u32::from(launch.is_cooperative),
+                order,
+                pointers.as_mut_ptr(),
+            );
+        }
+        Ok(())
+    }
+
+    fn blocks_per_multiprocessor(
+        &self,
+        _: Kernel,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32, Error> {
+        let by_shared = self.facts.shared_bytes_max / shared_bytes.max(1);
+        Ok((2048 / threads.max(32)).min(by_shared).min(32))
+    }
+
+    fn synchronize(&self, _: Stream) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn record(&self, _: Stream) -> Result<Event, Error> {
+        let mut state = self.state();
+        state.next += 1;
+        let event = state.next;
+        state.events.insert(event, Instant::now());
+        Ok(Event(event))
+    }
+
+    fn wait(&self, _: Stream, event: Event) -> Result<(), Error> {
+        assert!(self.state().events.contains_key(&event.0), "an event that was forgotten");
+        Ok(())
+    }
+
+    fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, Error> {
+        let mut state = self.state();
+        let mut take = |event: Event| state.events.remove(&event.0).expect("a recorded event");
+        let (from, to) = (take(from), take(to));
+        Ok(to.duration_since(from).as_secs_f32() * 1e3)
+    }
+
+    fn description(&self) -> String {
+        format!("{}, {} bytes", self.facts.name, self.facts.memory_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;
