@@ -93,8 +93,8 @@ DEVICE u32 last_column(const Table &table, const u32 (&s)[4], int c) {
 
 // H(s ^ (FIRST + n)) for n below N.
 template <int FIRST, int N> DEVICE void hash(const u32 (&seed)[4], u32 *out) {
-    SHARED(shared);
-    const Table table = {shared, 4 * (thread_index() % 32)};
+    SHARED(substitution_table);
+    const Table table = {substitution_table, 4 * (thread_index() % 32)};
     u32 x[4], s[N][4];
     sigma(seed, x);
     UNROLL for (int n = 0; n < N; n++) {

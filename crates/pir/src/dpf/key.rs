@@ -89,6 +89,20 @@ impl Key {
         self.words().root | u128::from(self.params.side.id())
     }
 
+    /// The key as 32-bit words, the lowest of each 128 bits first, for devices that work on those:
+    /// the root node (4 words; bit 0 of the first is 0 for left, 1 for right), for every level the
+    /// corrections of the left and of the right child (4 words each, the control bit in bit 0), and
+    /// the leaf's correction (16 words). 20 + 8 × depth words, for every key of a domain as many.
+    pub fn device_words(&self) -> Secret<Vec<u32>> {
+        let key = self.words();
+        // Of the right length at once: no other copy of the words is left behind.
+        let mut words = Vec::with_capacity(20 + 8 * key.levels.len());
+        let mut push = |word: u128| words.extend([0, 32, 64, 96].map(|bit| (word >> bit) as u32));
+        push(self.root_node());
+        key.levels.as_flattened().iter().chain(&key.leaf).copied().for_each(&mut push);
+        Secret::new(words)
+    }
+
     /// The key's bytes, as the table in this module's source says.
     pub fn to_bytes(&self) -> Vec<u8> {
         let KeyParams { side, domain, prg } = self.params;
