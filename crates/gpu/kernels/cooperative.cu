@@ -2,7 +2,7 @@
 // Machine Learning Inference", section III-C, optimisation 4): all blocks expand one key and multiply
 // its shares with the table, and wait for each other in between.
 //
-// Macros: PRG, GROUP, TILES.
+// Macros: PRG, GROUP_ID, TILES.
 //
 // The floor is the scan's of multiply.cu, and before it a chain of `depth` + 1 calls of the generator and
 // a barrier of the grid for each level below `top`.
@@ -48,7 +48,7 @@ cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *sh
         u32 leaf[LEAF_WORDS];
         Node node = load_node(nodes + NODE_WORDS * i);
         convert_leaf(node, leaf);
-        correct_leaf<GROUP>(node, levels + LEVEL_WORDS * depth, leaf);
+        correct_leaf<GROUP_ID>(node, levels + LEVEL_WORDS * depth, leaf);
         UNROLL for (int word = 0; word < 16; word += 4)
             store_4(shares + (u64)LEAF_WORDS * i + word, leaf[word], leaf[word + 1], leaf[word + 2], leaf[word + 3]);
     }

@@ -2,7 +2,7 @@
 // Machine Learning Inference", section III-C, optimisations 2 and 3): a block has one key to itself,
 // expands K nodes at a time, depth first, and multiplies K leaves with their rows before it goes on.
 //
-// Macros: PRG, GROUP, TILES.
+// Macros: PRG, GROUP_ID, TILES.
 //
 // The floor is the expansion's, as in tensor.cu; but every key reads all of the table, so that
 // beyond what the L2 cache holds memory binds: table bytes a key. K of at least a superblock's leaves
@@ -11,9 +11,9 @@
 #include "product.cuh"
 #include "tree.cuh"
 
-#if GROUP == 0
+#if GROUP_ID == 0
 #define LEAF_ROWS 512
-#elif GROUP == 1
+#elif GROUP_ID == 1
 #define LEAF_ROWS 64
 #else
 #define LEAF_ROWS 16
@@ -37,9 +37,9 @@ DEVICE void expand_all(const Node *from, Node *to, u32 count, const u32 *correct
 
 // The shares of rows `row` to `row + 7` of those in shared memory.
 DEVICE void find_octet(Octet &octet, const u32 *shares, u32 row) {
-#if GROUP == 0
+#if GROUP_ID == 0
     spread_octet(octet, shares[row / 32] >> row % 32);
-#elif GROUP == 1
+#elif GROUP_ID == 1
     octet.w[0] = shares[row / 4], octet.w[1] = shares[row / 4 + 1];
 #else
     load_words(octet.w, shares + row);
@@ -119,7 +119,7 @@ fused(const u8 *table, const u32 *keys, u32 *to, u32 key_words, u32 depth, u32 l
         for (u32 i = thread_index(); i < count; i += block_threads()) {
             u32 leaf[LEAF_WORDS];
             convert_leaf(nodes[i], leaf);
-            correct_leaf<GROUP>(nodes[i], levels + LEVEL_WORDS * depth, leaf);
+            correct_leaf<GROUP_ID>(nodes[i], levels + LEVEL_WORDS * depth, leaf);
             UNROLL for (int word = 0; word < 16; word += 4)
                 store_4(shares + LEAF_WORDS * i + word, leaf[word], leaf[word + 1], leaf[word + 2], leaf[word + 3]);
         }
@@ -133,7 +133,7 @@ fused(const u8 *table, const u32 *keys, u32 *to, u32 key_words, u32 depth, u32 l
         u32 sum = sums[i];
         UNROLL for (int lanes = 1; lanes < 4; lanes *= 2) {
             u32 others = warp_shuffle_xor(sum, lanes);
-            sum = GROUP == 0 ? sum ^ others : sum + others;
+            sum = GROUP_ID == 0 ? sum ^ others : sum + others;
         }
         u32 warp = thread_index() / 32, lane = thread_index() % 32, tile = warp % TILE_WARPS + i * TILE_WARPS;
         if (tile < TILES && warp < TILE_WARPS * STEP_WARPS && lane % 4 == 0)

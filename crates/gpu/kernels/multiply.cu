@@ -1,7 +1,7 @@
 // Shares from memory times the table, on CUDA cores: for few keys, and for the groups that the tensor
 // cores have no products for.
 //
-// Macros: GROUP; TILES; QUERIES (keys a warp); PAIRS (pairs of tiles a warp); LINES (loads a pair in
+// Macros: GROUP_ID; TILES; QUERIES (keys a warp); PAIRS (pairs of tiles a warp); LINES (loads a pair in
 // flight: 1, 2, 4 or 8).
 //
 // One key is bound by memory: 16 bytes of table (a lane's load) take 4 integer operations in Z_2^8,

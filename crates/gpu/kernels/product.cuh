@@ -1,11 +1,11 @@
 // Shares times table on CUDA cores, for every group: what multiply.cu, cooperative.cu and fused.cu
 // have in common.
 //
-// Macros: GROUP (0 bits, 1 Z_2^8, 2 Z_2^32), TILES.
+// Macros: GROUP_ID (0 bits, 1 Z_2^8, 2 Z_2^32), TILES.
 #pragma once
 #include "layout.cuh"
 
-#if GROUP == 2
+#if GROUP_ID == 2
 #define OCTET_WORDS 8
 #else
 #define OCTET_WORDS 2
@@ -27,9 +27,9 @@ DEVICE void spread_octet(Octet &octet, u32 byte) {
 
 // Octet j of table leaf `leaf`, from a key's shares in natural order.
 DEVICE void load_octet(Octet &octet, const u32 *shares, u64 leaf, u32 j) {
-#if GROUP == 0
+#if GROUP_ID == 0
     spread_octet(octet, shares[2 * leaf + j / 4] >> 8 * (j % 4));
-#elif GROUP == 1
+#elif GROUP_ID == 1
     Vec2 words = load_2(shares + 16 * leaf + 2 * j);
     octet.w[0] = words.x, octet.w[1] = words.y;
 #else
@@ -39,10 +39,10 @@ DEVICE void load_octet(Octet &octet, const u32 *shares, u64 leaf, u32 j) {
 
 // Adds the products of eight rows' shares with their bytes of one column.
 DEVICE void add_products(u32 &sum, const Octet &octet, u32 low, u32 high) {
-#if GROUP == 0
+#if GROUP_ID == 0
     sum ^= low & octet.w[0];
     sum ^= high & octet.w[1];
-#elif GROUP == 1
+#elif GROUP_ID == 1
     sum = dot_bytes(low, octet.w[0], sum);
     sum = dot_bytes(high, octet.w[1], sum);
 #else
@@ -55,7 +55,7 @@ DEVICE void add_products(u32 &sum, const Octet &octet, u32 low, u32 high) {
 
 // One lane's sum into a column's.
 DEVICE void add_sum(u32 *to, u32 sum) {
-#if GROUP == 0
+#if GROUP_ID == 0
     sum ^= sum >> 16;
     atomic_xor(to, (sum ^ sum >> 8) & 255);
 #else
@@ -146,7 +146,7 @@ DEVICE void multiply_steps(const Product &product, const Shape &shape, u32 first
     UNROLL for (int q = 0; q < Q; q++)
         UNROLL for (int pair = 0; pair < P; pair++) {
             u32 sum = sums[q][pair], other = warp_shuffle_xor(sum, 1);
-#if GROUP == 0
+#if GROUP_ID == 0
             sum ^= other;
 #else
             sum += other;

@@ -209,8 +209,7 @@ tensor(const u8 *table, const Node *frontier, const u32 *keys, u32 *to, u32 key_
 
 #else
 
-// Shares as fragments: [query group of 16][step][j][lane] 16 bytes. Steps are those of units
-// `first_unit` to `first_unit + units`, counted from there.
+// Shares as fragments: [query group of 16][step][j][lane] 16 bytes.
 DEVICE u8 *fragment_at(u8 *fragments, u32 steps, u32 step) {
     u64 group = block_index_y() * (block_threads() / 32) + thread_index() / 32;
     return fragments + ((group * steps + step) * 8 * 32 + thread_index() % 32) * 16;
@@ -218,7 +217,7 @@ DEVICE u8 *fragment_at(u8 *fragments, u32 steps, u32 step) {
 
 KERNEL_BOUNDS(256, 2)
 fragments(u8 *to, const Node *frontier, const u32 *keys, u32 key_count, u32 key_words, u32 depth,
-          u32 height, u32 table_height, u32 first_block, u32 first_unit, u32 units) {
+          u32 height, u32 table_height, u32 first_block, u32 units) {
     SHARED(shared);
     Batch batch = {keys, key_count, key_words, depth, height};
     Shape shape = {table_height, 1, first_block};
@@ -229,7 +228,7 @@ fragments(u8 *to, const Node *frontier, const u32 *keys, u32 key_count, u32 key_
     block_units(units, unit, end);
     u64 root[2];
     for (; unit < end; unit++) {
-        find_roots(batch, shape, first_unit + unit, root);
+        find_roots(batch, shape, unit, root);
         for (u32 s = 0; s < 1u << height; s++) {
             u32 a[16], b[16];
             walk_to(walk, batch, frontier, root, s, a, b);
@@ -240,17 +239,17 @@ fragments(u8 *to, const Node *frontier, const u32 *keys, u32 key_count, u32 key_
     }
 }
 
-// One strip of the table, steps `first_step` to `first_step + steps`.
+// One strip of the table.
 KERNEL_BOUNDS(256, 1)
 tensor_fragments(const u8 *table, u8 *fragments, u32 *to, u32 key_count, u32 table_height, u32 strips,
-                 u32 strip, u32 first_step, u32 steps) {
+                 u32 strip, u32 steps) {
     SHARED(shared);
     Batch batch = {nullptr, key_count, 0, 0, 0};
     Shape shape = {table_height, strips, 0};
     u32 step, end;
     block_units(steps, step, end);
     if (step == end) return;
-    copy_step(shared, step_at(table, shape, strip, first_step + step));
+    copy_step(shared, step_at(table, shape, strip, step));
     u32 sums[TILES][4];
     clear_sums(sums);
     Vec4 next[8];
@@ -261,7 +260,7 @@ tensor_fragments(const u8 *table, u8 *fragments, u32 *to, u32 key_count, u32 tab
         Vec4 now[8];
         UNROLL for (int j = 0; j < 8; j++) now[j] = next[j];
         if (step + 1 < end) {
-            copy_step(shared + (turn ^ 1) * STEP_BYTES, step_at(table, shape, strip, first_step + step + 1));
+            copy_step(shared + (turn ^ 1) * STEP_BYTES, step_at(table, shape, strip, step + 1));
             const u8 *fragment = fragment_at(fragments, steps, step + 1);
             UNROLL for (int j = 0; j < 8; j++) next[j] = load_4(fragment + 512 * j);
         }

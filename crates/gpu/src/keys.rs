@@ -88,6 +88,11 @@ impl DeviceKeys {
         self.count
     }
 
+    /// The buffer, for other keys.
+    pub fn into_words(self) -> Buffer {
+        self.words
+    }
+
     /// The words: key i begins at byte 4 × [`KeyKind::key_words`] × i.
     pub fn words(&self) -> &Buffer {
         &self.words
