@@ -211,6 +211,18 @@ fn batches_are_cut_where_a_launch_or_the_memory_ends() {
 }
 
 #[test]
+fn a_block_may_have_more_nodes_than_threads() {
+    // 20 keys are blocks enough: each goes breadth first to 256 nodes, of 4 leaves.
+    let bench = Bench::new(8, PrgTuning::default());
+    let domain = Domain::new(600 * 16, Group::Z32).expect("rows");
+    let (keys, _) = batch(PrgKind::ChaCha12, domain, 20);
+    let uploaded = bench.upload(&keys.iter().collect::<Vec<_>>());
+    let expected: Vec<u32> = keys.iter().flat_map(expected).collect();
+    let found = bench.shares(&uploaded, ExpandStrategy::Hybrid { k: 256 }, Subtree::WHOLE);
+    assert!(found == expected);
+}
+
+#[test]
 fn a_subtree_is_its_part_of_the_tree() {
     let bench = Bench::new(3, PrgTuning::default());
     // 11 leaves of 16: of the last subtree of four none has rows, of the one before three have.
