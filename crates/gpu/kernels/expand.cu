@@ -86,9 +86,8 @@ DEVICE void start_block(const Key &key, u32 *nodes, u32 level, u32 index, u32 le
 
 // a) §III-C1, the base: every thread goes from the root to each of its leaves. Grid: x over leaves
 // (1: a block a key, as in the paper; more spread a key over the device), y over keys.
-KERNEL_BOUNDS(128, 4)
-expand_from_root(const u32 *keys, u32 key_words, u32 depth, u32 level, u32 index, u32 leaves,
-                 u32 group, u32 *shares, u32 share_leaves) {
+KERNEL_BOUNDS(128, 4) expand_from_root(const u32 *keys, u32 key_words, u32 depth, u32 level,
+        u32 index, u32 leaves, u32 group, u32 *shares, u32 share_leaves) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();
@@ -105,9 +104,8 @@ expand_from_root(const u32 *keys, u32 key_words, u32 depth, u32 level, u32 index
 // b) §III-C2, level by level: three kernels, nodes in device memory, [key][stride][4 words].
 //
 // The first node of each key.
-KERNEL_BOUNDS(128, 4)
-start_levels(const u32 *keys, u32 key_words, u32 count, u32 level, u32 index, u32 *nodes,
-             u32 stride) {
+KERNEL_BOUNDS(128, 4) start_levels(const u32 *keys, u32 key_words, u32 count, u32 level, u32 index,
+        u32 *nodes, u32 stride) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();
@@ -118,9 +116,8 @@ start_levels(const u32 *keys, u32 key_words, u32 count, u32 level, u32 index, u3
 }
 
 // The children of the first `width` nodes of each of `count` keys; they are of level `level`.
-KERNEL_BOUNDS(128, 4)
-expand_level(const u32 *keys, u32 key_words, u32 count, u32 level, u32 width, const u32 *nodes,
-             u32 stride, u32 *children, u32 child_stride) {
+KERNEL_BOUNDS(128, 4) expand_level(const u32 *keys, u32 key_words, u32 count, u32 level, u32 width,
+        const u32 *nodes, u32 stride, u32 *children, u32 child_stride) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();
@@ -138,9 +135,8 @@ expand_level(const u32 *keys, u32 key_words, u32 count, u32 level, u32 width, co
 }
 
 // The leaves of the first `leaves` nodes of each of `count` keys.
-KERNEL_BOUNDS(128, 4)
-convert_level(const u32 *keys, u32 key_words, u32 count, u32 depth, u32 leaves, u32 group,
-              const u32 *nodes, u32 stride, u32 *shares, u32 share_leaves) {
+KERNEL_BOUNDS(128, 4) convert_level(const u32 *keys, u32 key_words, u32 count, u32 depth,
+        u32 leaves, u32 group, const u32 *nodes, u32 stride, u32 *shares, u32 share_leaves) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();
@@ -155,9 +151,8 @@ convert_level(const u32 *keys, u32 key_words, u32 count, u32 depth, u32 leaves, 
 // c) §III-C3, breadth first to K nodes a key, from each of which one thread then goes depth first.
 // Grid: x over the 2^split nodes at which blocks begin, y over keys; a block takes 2^breadth nodes
 // further down, K = 2^(split + breadth). Shared memory: those nodes. The stacks are the threads' own.
-KERNEL_BOUNDS(128, 4)
-expand_hybrid(const u32 *keys, u32 key_words, u32 depth, u32 level, u32 index, u32 split,
-              u32 breadth, u32 leaves, u32 group, u32 *shares, u32 share_leaves) {
+KERNEL_BOUNDS(128, 4) expand_hybrid(const u32 *keys, u32 key_words, u32 depth, u32 level,
+        u32 index, u32 split, u32 breadth, u32 leaves, u32 group, u32 *shares, u32 share_leaves) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();
@@ -190,8 +185,8 @@ expand_hybrid(const u32 *keys, u32 key_words, u32 depth, u32 level, u32 index, u
 }
 
 // d) The nodes of level split + breadth, [key][2^(split + breadth)][4 words]; grid as in c.
-KERNEL_BOUNDS(128, 4)
-expand_frontier(const u32 *keys, u32 key_words, u32 split, u32 breadth, u32 *frontier) {
+KERNEL_BOUNDS(128, 4) expand_frontier(const u32 *keys, u32 key_words, u32 split, u32 breadth,
+        u32 *frontier) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();

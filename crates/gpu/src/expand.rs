@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use hushtable_prg::PrgKind;
 
-use crate::prg::PrgTuning;
-use crate::{Arg, Buffer, Device, DeviceKeys, Error, KeyKind, Launch, ModuleSpec, Stream, alloc};
+use crate::module::Listed;
+use crate::{
+    Arg, Buffer, Device, DeviceKeys, Error, KeyKind, Launch, ModuleSpec, PrgTuning, Stream, alloc,
+};
 
 /// How a batch of keys is expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,6 +93,7 @@ pub struct Expander {
     device: Arc<dyn Device>,
     tuning: PrgTuning,
     node_bytes_max: usize,
+    keys_per_launch: u32,
 }
 
 /// Threads of a block: four warps, one for each scheduler of a multiprocessor.
@@ -100,7 +103,7 @@ const WARP: u32 = 32;
 const BREADTH_MAX: u32 = 10;
 /// Blocks that a multiprocessor should have: 16 warps hide what each waits for.
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 4;
-/// Keys of a launch: a grid has at most 65,535 blocks along y.
+/// Keys of a launch where they are blocks along y, of which a grid has at most 65,535.
 const KEYS_PER_LAUNCH: u32 = 32_768;
 const NODE_BYTES: usize = 16;
 const LEAF_BYTES: usize = 64;
@@ -112,7 +115,8 @@ impl Expander {
     /// memory.
     pub fn new(device: Arc<dyn Device>) -> Self {
         let node_bytes_max = (device.facts().memory_bytes / 8) as usize;
-        Self { device, tuning: PrgTuning::default(), node_bytes_max }
+        let tuning = PrgTuning::default();
+        Self { device, tuning, node_bytes_max, keys_per_launch: KEYS_PER_LAUNCH }
     }
 
     /// The same with other kernels.
@@ -185,7 +189,7 @@ impl Expander {
         }
         has_room("nodes", nodes, (keys.count() as usize * NODE_BYTES) << top)?;
         let kernel = self.kernel(keys, "expand_frontier")?;
-        for chunk in chunks(keys.count(), KEYS_PER_LAUNCH) {
+        for chunk in chunks(keys.count(), self.keys_per_launch) {
             let (split, breadth) = self.split(chunk.count, top);
             let launch = Launch {
                 blocks: (1 << split, chunk.count),
@@ -228,8 +232,28 @@ impl Expander {
 }
 
 /// The module of a generator's strategies.
-pub(crate) fn module(prg: PrgKind, tuning: PrgTuning) -> ModuleSpec {
+fn module(prg: PrgKind, tuning: PrgTuning) -> ModuleSpec {
     ModuleSpec { source: "expand.cu", defines: tuning.defines(prg) }
+}
+
+/// All modules of this file, and of the generators' known answers.
+pub(crate) fn modules() -> impl Iterator<Item = Listed> {
+    let strategies = PrgTuning::all().map(|(prg, tuning)| Listed {
+        spec: module(prg, tuning),
+        spill_free: &[
+            "expand_from_root",
+            "start_levels",
+            "expand_level",
+            "convert_level",
+            "expand_hybrid",
+            "expand_frontier",
+        ],
+    });
+    let checks = PrgTuning::all().map(|(prg, tuning)| Listed {
+        spec: ModuleSpec { source: "prg_check.cu", defines: tuning.defines(prg) },
+        spill_free: &["check_prg"],
+    });
+    strategies.chain(checks)
 }
 
 /// One call of [`Expander::expand`].
@@ -247,7 +271,7 @@ impl Work<'_> {
     fn block_per_key(&self) -> Result<(), Error> {
         let device = &self.expander.device;
         let kernel = self.expander.kernel(self.keys, "expand_from_root")?;
-        for chunk in chunks(self.keys.count(), KEYS_PER_LAUNCH) {
+        for chunk in chunks(self.keys.count(), self.expander.keys_per_launch) {
             // Single warps where whole blocks would leave multiprocessors without any.
             let all = u64::from(self.leaves) * u64::from(chunk.count);
             let scarce = all < u64::from(THREADS * device.facts().multiprocessors);
@@ -281,7 +305,7 @@ impl Work<'_> {
         let kernel = self.expander.kernel(self.keys, "expand_hybrid")?;
         let levels = k.max(1).checked_next_power_of_two().map_or(32, u32::trailing_zeros);
         let levels = levels.min(self.height);
-        for chunk in chunks(self.keys.count(), KEYS_PER_LAUNCH) {
+        for chunk in chunks(self.keys.count(), self.expander.keys_per_launch) {
             let (split, breadth) = self.expander.split(chunk.count, levels);
             let launch = Launch {
                 // Blocks without a row are none.
@@ -424,3 +448,6 @@ fn has_room(what: &str, buffer: &Buffer, needed: usize) -> Result<(), Error> {
         reason: format!("the {what} take {needed} bytes, the buffer has {}", buffer.bytes()),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,10 @@
 
 mod device;
 mod error;
+mod expand;
+mod keys;
 pub mod module;
+mod prg;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
 
@@ -19,3 +22,6 @@ pub use device::{
     alloc, alloc_pinned,
 };
 pub use error::Error;
+pub use expand::{ExpandStrategy, Expander, Subtree};
+pub use keys::{DeviceKeys, KeyKind, common_kind, pack};
+pub use prg::PrgTuning;

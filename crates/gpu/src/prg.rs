@@ -17,6 +17,19 @@ pub struct PrgTuning {
 const AES_TABLE_BYTES: u32 = 32 << 10;
 
 impl PrgTuning {
+    /// Every generator in each way that differs for it.
+    pub fn all() -> impl Iterator<Item = (PrgKind, Self)> {
+        let plain = Self::default();
+        let bitsliced = Self { aes_bitsliced: true, ..plain };
+        let multiplied = Self { rotate_by_multiply: true, ..plain };
+        let others = [
+            (PrgKind::Aes128, bitsliced),
+            (PrgKind::ChaCha20, multiplied),
+            (PrgKind::ChaCha12, multiplied),
+        ];
+        PrgKind::ALL.into_iter().map(move |prg| (prg, plain)).chain(others)
+    }
+
     /// The macros of a module that includes `tree.cuh` for this generator.
     pub fn defines(self, prg: PrgKind) -> Vec<(&'static str, u32)> {
         let mut defines = vec![("PRG", u32::from(prg.id()))];

@@ -175,3 +175,33 @@ fn word(bytes: &[u8]) -> u128 {
     word.copy_from_slice(bytes);
     u128::from_le_bytes(word)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Domain, Group, KeyPair};
+    use hushtable_prg::{Platform, Prg, PrgKind};
+
+    #[test]
+    fn device_words_are_the_bytes_in_another_order() {
+        let prg = Prg::new(PrgKind::ChaCha20, Platform::detect());
+        // Ten levels: the right children's control bits take two bytes.
+        let domain = Domain::new(16 * 1000, Group::Z32).unwrap();
+        let pair = KeyPair::from_seeds(prg, domain, 12_345, &[[1; 16], [2; 16]]).unwrap();
+        for (side, key) in [pair.left, pair.right].iter().enumerate() {
+            let bytes = key.to_bytes();
+            let (words, right_bits) = (&bytes[8..][..16 * 11], &bytes[8 + 16 * 11..][..2]);
+            let mut expected = words[..16].to_vec();
+            expected[0] |= side as u8;
+            for (level, left) in words[16..].chunks_exact(16).enumerate() {
+                expected.extend(left);
+                expected.extend(left);
+                let first = expected.len() - 16;
+                expected[first] = left[0] & !1 | right_bits[level / 8] >> (level % 8) & 1;
+            }
+            expected.extend(&bytes[bytes.len() - 64..]);
+            let words = key.device_words();
+            let found: Vec<u8> = words.expose().iter().flat_map(|w| w.to_le_bytes()).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}
