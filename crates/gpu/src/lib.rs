@@ -8,20 +8,33 @@
 //! The scheme, the strategies and the tables that they are measured by are those of Lam et al.,
 //! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
 
+mod available;
+pub mod cuda;
 mod device;
+mod engine;
 mod error;
 mod expand;
 mod keys;
+mod lane;
+mod layout;
 pub mod module;
+mod pass;
+mod plan;
 mod prg;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
+mod store;
+mod strategy;
 
+pub use available::{Availability, available};
+pub use cuda::{Cuda, CudaSpec};
 pub use device::{
     Arg, Buffer, Device, DeviceFacts, Event, Kernel, Launch, ModuleSpec, PinnedBuffer, Stream,
     alloc, alloc_pinned,
 };
+pub use engine::{GpuEngine, GpuSpec, Residence};
 pub use error::Error;
 pub use expand::{ExpandStrategy, Expander, Subtree};
 pub use keys::{DeviceKeys, KeyKind, common_kind, pack};
 pub use prg::PrgTuning;
+pub use strategy::Strategy;
