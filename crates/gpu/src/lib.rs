@@ -9,13 +9,24 @@
 //! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
 
 mod available;
+mod clock;
 pub mod cuda;
 mod device;
+mod engine;
 mod error;
+mod expand;
+mod keys;
+mod lane;
+mod layout;
 pub mod module;
+mod pass;
+mod plan;
+mod prg;
 mod probe;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
+mod store;
+mod strategy;
 
 pub use available::{Availability, available};
 pub use cuda::{Cuda, CudaSpec};
@@ -23,5 +34,10 @@ pub use device::{
     Arg, Buffer, Device, DeviceFacts, Event, Kernel, Launch, ModuleSpec, PinnedBuffer, Stream,
     alloc, alloc_pinned,
 };
+pub use engine::{GpuEngine, GpuSpec, Residence};
 pub use error::Error;
+pub use expand::{ExpandStrategy, Expander, Subtree};
+pub use keys::{DeviceKeys, KeyKind, common_kind, pack};
+pub use prg::PrgTuning;
 pub use probe::Probe;
+pub use strategy::Strategy;

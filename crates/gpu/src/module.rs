@@ -3,7 +3,7 @@
 //! A module is a source of `kernels/` and what is defined for it. Headers are named from `kernels/`
 //! on, as in `#include "prg/chacha.cuh"`.
 
-use crate::{Error, ModuleSpec};
+use crate::{Error, ModuleSpec, expand, plan};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -13,12 +13,31 @@ macro_rules! sources {
     };
 }
 
-sources!["platform.cuh", "probe.cu"];
+sources![
+    "cooperative.cu",
+    "expand.cu",
+    "finish.cu",
+    "fused.cu",
+    "layout.cuh",
+    "multiply.cu",
+    "platform.cuh",
+    "prg/aes.cuh",
+    "prg/chacha.cuh",
+    "prg/highway.cuh",
+    "prg/salsa.cuh",
+    "prg/sha256.cuh",
+    "prg/siphash.cuh",
+    "prg_check.cu",
+    "probe.cu",
+    "product.cuh",
+    "tensor.cu",
+    "tree.cuh",
+];
 
-/// Sources that only tests of the shim run.
-#[cfg(test)]
+/// Sources that only tests of devices run.
+#[cfg(any(test, feature = "shim"))]
 const CHECKS: &[(&str, &str)] = &[("check.cu", include_str!("../shim/check.cu"))];
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "shim")))]
 const CHECKS: &[(&str, &str)] = &[];
 
 /// What only the shim defines: no file of `kernels/`.
@@ -36,10 +55,13 @@ pub struct Listed {
 
 /// Every module that an engine may ask for. Tests compile each for every architecture.
 pub fn all() -> Vec<Listed> {
-    vec![Listed {
+    let mut all = vec![Listed {
         spec: ModuleSpec { source: "probe.cu", defines: vec![] },
         spill_free: &["probe_read", "probe_alu", "probe_mma"],
-    }]
+    }];
+    all.extend(expand::modules());
+    all.extend(plan::modules());
+    all
 }
 
 /// The text of a file of `kernels/`.

@@ -2,7 +2,8 @@
 //!
 //! It takes NVRTC, which the `nvidia-cuda-nvrtc` wheel has; `make test-rust` says where that is. With
 //! HUSHTABLE_NEEDS_NVRTC=1 it is a failure that there is none, else the test is skipped. With
-//! HUSHTABLE_CUBINS=folder the machine code is left there, for `nvdisasm` and `cuobjdump`.
+//! HUSHTABLE_CUBINS=folder the machine code is left there, for `nvdisasm -c` (`pip install
+//! nvidia-cuda-nvdisasm`), which shows what the compiler made of it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

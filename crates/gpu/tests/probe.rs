@@ -1,6 +1,6 @@
 //! The probes compute what they say: a probe that the compiler could cut short would measure nothing.
 
-use hushtable_gpu::shim::Shim;
+use hushtable_gpu::shim::under_test;
 use hushtable_gpu::{Arg, Launch, ModuleSpec, alloc};
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -8,7 +8,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 }
 
 fn run(name: &'static str, input: &[u8], output: usize, arguments: &[Arg]) -> Vec<u32> {
-    let device = Shim::new(1);
+    let device = under_test(1);
     let stream = device.stream().expect("a stream");
     let spec = ModuleSpec { source: "probe.cu", defines: vec![] };
     let kernel = device.kernel(&spec, name).expect("a kernel");

@@ -147,8 +147,7 @@ impl Nvrtc {
     /// # Errors
     /// [`Error::NoCompiler`] with what was wrong.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref();
-        Self::load(path).map_err(|why| Error::NoCompiler { searched: why })
+        Self::load(path.as_ref()).map_err(|why| Error::NoCompiler { searched: why })
     }
 
     fn load(path: &Path) -> Result<Self, String> {
@@ -342,9 +341,9 @@ impl Drop for Running<'_> {
 /// it asks for it by name when it first compiles, and finds it if it is loaded by then.
 fn builtins(path: &Path, version: (u32, u32)) -> Option<Library> {
     let name = format!("libnvrtc-builtins.so.{}.{}", version.0, version.1);
-    let beside = path.parent()?.join(name);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     // SAFETY: NVRTC's own library, which does nothing when it is loaded.
-    beside.is_absolute().then(|| unsafe { Library::new(beside) }.ok())?
+    unsafe { Library::new(folder.join(name)) }.ok()
 }
 
 /// The first that fits the driver in full, else the first that its major version lets it load.

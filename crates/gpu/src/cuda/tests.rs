@@ -107,3 +107,12 @@ fn a_compiler_must_suit_driver_and_device() {
         assert!(text.contains(expected), "{text}");
     }
 }
+
+#[test]
+fn what_checks_devices_compiles_for_them() {
+    let Some(nvrtc) = nvrtc() else { return };
+    let spec = ModuleSpec { source: "check.cu", defines: vec![("WITH_EXTRA", 5)] };
+    let found = nvrtc.compile(&spec, "sm_90a").expect("it compiles").resources();
+    assert!(found.iter().any(|kernel| kernel.kernel == "extra"), "{found:?}");
+    assert!(found.iter().all(|kernel| kernel.stack_bytes == 0), "{found:?}");
+}

@@ -1,0 +1,316 @@
+//! The backend for GPUs.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hushtable_pir::dpf::Key;
+use hushtable_pir::{Backend, Table, TableShape};
+
+use crate::lane::{Lanes, Taken};
+use crate::layout::Layout;
+use crate::pass::{Pass, Route};
+use crate::prg::PrgTuning;
+use crate::store::{CopyRows, Store};
+use crate::{Device, Error, Expander, KeyKind, Strategy, plan};
+
+/// How a [`GpuEngine`] runs.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct GpuSpec {
+    /// How batches are answered.
+    pub strategy: Strategy,
+    /// Most keys in one pass over the table; larger batches take several, two at a time. 0 for the
+    /// default, 1,024.
+    pub batch_keys_max: usize,
+    /// Most bytes of device memory to take; `None` for what is free.
+    pub memory_bytes_max: Option<u64>,
+    /// Where the table is to be.
+    pub residence: Residence,
+    /// Which of two ways kernels go where a measurement must tell.
+    pub tuning: PrgTuning,
+}
+
+impl Default for GpuSpec {
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::Auto,
+            batch_keys_max: 0,
+            memory_bytes_max: None,
+            residence: Residence::Auto,
+            tuning: PrgTuning::default(),
+        }
+    }
+}
+
+/// Where a table is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Residence {
+    /// In device memory if it fits, else as [`Streamed`](Self::Streamed).
+    #[default]
+    Auto,
+    /// In device memory.
+    Resident,
+    /// In pinned memory of the host. Every pass sends it to the device in parts, the next one while
+    /// one is worked on: a pass takes at least the table's bytes over the bus's speed.
+    Streamed,
+}
+
+/// A table on a GPU, or in the host's memory beside it, and what answers keys from it.
+///
+/// Answers are those of [`CpuEngine`](hushtable_pir::CpuEngine), byte for byte. No time, branch or
+/// address of a kernel depends on a key's secrets; what does not say so here is as in
+/// `kernels/prg/aes.cuh`. Keys, nodes and shares are wiped from device memory after each pass.
+pub struct GpuEngine {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) layout: Layout,
+    pub(crate) store: Store,
+    pub(crate) expander: Expander,
+    pub(crate) strategy: Strategy,
+    pub(crate) tuning: PrgTuning,
+    /// Bytes that a lane may take for nodes and shares each.
+    pub(crate) work_bytes_max: usize,
+    batch_keys_max: usize,
+    lanes: Lanes,
+}
+
+/// Keys a pass by default: beyond 512 blocks are full and each fills its multiprocessor (below), and
+/// 1,024 halve what is left of a pass besides, its launches and the last blocks' wait.
+const BATCH_KEYS_MAX: usize = 1024;
+/// What a scheduler should wait for. A block of `tensor` has 128 keys, which share what it reads of
+/// the table. Four groups of those make, of a table of 2^20 rows, as many blocks as an H200 has
+/// multiprocessors (132), of equal work (`plan.rs` tests it); more keys a pass gain only what launches
+/// cost, and each key waits longer.
+const BATCH_KEYS_BEST: usize = 512;
+/// Batches at work at once: two, so that one's keys and answers are copied while the other is
+/// computed, of each of two callers.
+const LANES: usize = 4;
+/// Least that a lane must have for nodes and shares.
+const WORK_BYTES_LEAST: u64 = 256 << 10;
+/// Most that it takes: passes over more than this a key are cut into parts.
+const WORK_BYTES_MAX: u64 = 2 << 30;
+
+impl GpuEngine {
+    /// Loads a bundle's rows.
+    ///
+    /// # Errors
+    /// [`Error::Pir`] where the bundle cannot be read; [`Error::DeviceMemory`] with what is needed and
+    /// what there is, for a table that does not fit as `spec` wants it; the device's.
+    pub fn from_table(
+        device: Arc<dyn Device>,
+        table: &Table,
+        spec: &GpuSpec,
+    ) -> Result<Self, Error> {
+        let shape = TableShape::new(table.rows(), table.row_bytes())?;
+        Self::new(device, shape, spec, &|first, rows| {
+            let read = table.copy_rows(first, rows);
+            Ok(read.map_err(|error| hushtable_pir::Error::Table { reason: error.to_string() })?)
+        })
+    }
+
+    /// Loads `rows × row_bytes` bytes, row by row.
+    ///
+    /// # Errors
+    /// [`Error::Pir`] for another length; [`Error::DeviceMemory`] and the device's as for
+    /// [`from_table`](Self::from_table).
+    pub fn from_rows(
+        device: Arc<dyn Device>,
+        shape: TableShape,
+        rows: &[u8],
+        spec: &GpuSpec,
+    ) -> Result<Self, Error> {
+        if rows.len() as u64 != shape.table_bytes() {
+            let (expected, found) = (shape.table_bytes(), rows.len() as u64);
+            return Err(hushtable_pir::Error::TableBytes { expected, found }.into());
+        }
+        Self::new(device, shape, spec, &|first, to| {
+            let start = first as usize * shape.row_bytes();
+            to.copy_from_slice(&rows[start..start + to.len()]);
+            Ok(())
+        })
+    }
+
+    fn new(
+        device: Arc<dyn Device>,
+        shape: TableShape,
+        spec: &GpuSpec,
+        copy: &CopyRows<'_>,
+    ) -> Result<Self, Error> {
+        let layout = Layout::new(shape, plan::tiles_max(device.facts()));
+        let free = device.free_bytes()?;
+        let budget = spec.memory_bytes_max.map_or(free, |most| most.min(free));
+        let resident_needs = layout.table_bytes() + LANES as u64 * WORK_BYTES_LEAST;
+        let is_resident = match spec.residence {
+            Residence::Resident => true,
+            Residence::Streamed => false,
+            Residence::Auto => resident_needs <= budget,
+        };
+        let (store, lanes, work) = if is_resident {
+            if resident_needs > budget {
+                return Err(Error::DeviceMemory { asked: resident_needs, free: budget });
+            }
+            // Twice: for nodes and for shares.
+            let work = (budget - layout.table_bytes()) / (2 * LANES as u64);
+            (Store::resident(&device, &layout, copy)?, LANES, work)
+        } else {
+            let part_blocks = part_blocks(&layout, budget)?;
+            let work = budget / 4;
+            // One: a pass has the bus to itself.
+            (Store::streamed(&device, &layout, part_blocks, copy)?, 1, work)
+        };
+        let batch_keys_max = match spec.batch_keys_max {
+            0 => BATCH_KEYS_MAX,
+            keys => keys,
+        };
+        let lanes = Lanes::new(&device, lanes)?;
+        Ok(Self {
+            expander: Expander::new(Arc::clone(&device)).with_tuning(spec.tuning),
+            device,
+            layout,
+            store,
+            strategy: spec.strategy,
+            tuning: spec.tuning,
+            work_bytes_max: work.min(WORK_BYTES_MAX) as usize,
+            batch_keys_max,
+            lanes,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Whether the table is in device memory.
+    pub fn is_resident(&self) -> bool {
+        matches!(self.store, Store::Resident(_))
+    }
+
+    /// Bytes of the stored table, wherever it is.
+    pub fn stored_bytes(&self) -> u64 {
+        self.layout.table_bytes()
+    }
+
+    /// What passes of `count` keys of a kind do, in a word or two: for benchmarks.
+    pub fn route(&self, kind: KeyKind, count: usize) -> String {
+        Route::new(self, kind, count.min(self.batch_keys_max) as u32).to_string()
+    }
+
+    /// Answers keys of one kind. `chosen` says where among `keys` they are.
+    fn answer_kind(
+        &self,
+        kind: KeyKind,
+        keys: &[Key],
+        chosen: &[usize],
+        answers: &mut [u8],
+    ) -> Result<(), Error> {
+        let row_bytes = self.layout.shape().row_bytes();
+        let most = self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1);
+        // Equal passes: a short last one would cost as much of launches as a long one.
+        let passes = chosen.len().div_ceil(most);
+        let mut batches = chosen.chunks(chosen.len().div_ceil(passes));
+        let mut idle: Vec<Taken<'_>> = vec![self.lanes.wait()];
+        if passes > 1 {
+            idle.extend(self.lanes.another());
+        }
+        let mut issued: VecDeque<(Taken<'_>, &[usize])> = VecDeque::new();
+        let mut outcome = Ok(());
+        loop {
+            // As many at work as there are lanes; then the oldest's answers, while the other goes on.
+            while let (true, Some(mut taken), Some(batch)) =
+                (outcome.is_ok(), idle.pop(), idle_next(&mut batches))
+            {
+                let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
+                outcome = Pass { engine: self, kind, lane: taken.lane() }.issue(&chosen);
+                issued.push_back((taken, batch));
+            }
+            let Some((mut taken, batch)) = issued.pop_front() else { break };
+            let pass = Pass { engine: self, kind, lane: taken.lane() };
+            let collected = pass.collect(batch.len(), |index, row| {
+                answers[batch[index] * row_bytes..][..row_bytes].copy_from_slice(row);
+            });
+            outcome = outcome.and(collected);
+            idle.push(taken);
+        }
+        outcome
+    }
+}
+
+fn idle_next<'a>(batches: &mut std::slice::Chunks<'a, usize>) -> Option<&'a [usize]> {
+    batches.next()
+}
+
+/// Superblocks of a streamed table's parts: two of them, and as much again for the rest, in `budget`.
+fn part_blocks(layout: &Layout, budget: u64) -> Result<u32, Error> {
+    // A part's rows are those of whole leaves of every group.
+    let least = least_part_blocks(layout);
+    let fitting = (budget / 4 / layout.block_bytes() as u64).min(u64::from(u32::MAX) / 2 + 1);
+    match fitting.checked_ilog2() {
+        Some(blocks) if 1 << blocks >= least && budget / 4 >= WORK_BYTES_LEAST => {
+            // The first power of two that holds the table is enough.
+            Ok((1 << blocks).min(layout.blocks().next_power_of_two()).max(least))
+        }
+        _ => {
+            let bytes = u64::from(least) * layout.block_bytes() as u64;
+            Err(Error::DeviceMemory { asked: 4 * bytes.max(WORK_BYTES_LEAST), free: budget })
+        }
+    }
+}
+
+/// Fewest superblocks of a part: 512 rows at least.
+pub(crate) fn least_part_blocks(layout: &Layout) -> u32 {
+    if layout.block_rows() < 512 { 2 } else { 1 }
+}
+
+impl Backend for GpuEngine {
+    fn shape(&self) -> TableShape {
+        self.layout.shape()
+    }
+
+    fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), hushtable_pir::Error> {
+        let shape = self.shape();
+        let expected = keys.len() * shape.row_bytes();
+        if answers.len() != expected {
+            let found = answers.len();
+            return Err(hushtable_pir::Error::AnswerBytes { expected, found });
+        }
+        let mut kinds: Vec<(KeyKind, Vec<usize>)> = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let kind = KeyKind::of(key);
+            if kind.domain.rows() != shape.rows() {
+                let (expected, found) = (shape.rows(), kind.domain.rows());
+                return Err(hushtable_pir::Error::Domain { expected, found });
+            }
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, chosen)) => chosen.push(index),
+                None => kinds.push((kind, vec![index])),
+            }
+        }
+        // Most batches are of one kind; a mixed one takes a pass a kind.
+        for (kind, chosen) in kinds {
+            self.answer_kind(kind, keys, &chosen, answers)?;
+        }
+        Ok(())
+    }
+
+    fn batch_keys_best(&self) -> usize {
+        BATCH_KEYS_BEST.min(self.batch_keys_max)
+    }
+
+    fn description(&self) -> String {
+        format!(
+            "{}, {}, {:.1} MiB {}",
+            self.device.facts().name,
+            self.strategy,
+            self.stored_bytes() as f64 / f64::from(1 << 20),
+            if self.is_resident() { "resident" } else { "streamed" },
+        )
+    }
+}
+
+impl std::fmt::Debug for GpuEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the rows.
+        f.debug_struct("GpuEngine").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}

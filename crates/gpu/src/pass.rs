@@ -1,0 +1,456 @@
+//! One pass over the table for keys of one kind: what is launched, and on what.
+
+use std::fmt;
+
+use hushtable_pir::dpf::{Group, Key};
+
+use crate::engine::{GpuEngine, least_part_blocks};
+use crate::lane::Lane;
+use crate::plan::{self, WalkPlan, WalkSpec};
+use crate::store::{Part, Store};
+use crate::{
+    Arg, DeviceFacts, DeviceKeys, Error, ExpandStrategy, KeyKind, Launch, Strategy, Subtree, keys,
+};
+
+/// Keys up to which a scan of the table, once for all, is the way for bytes too: its dot products keep
+/// up with the memory, and `tensor` would leave most of a block's warps without keys.
+const SCAN_KEYS_MAX: u32 = 32;
+/// Keys up to which each thread goes down from the root: the shortest way, though nodes are expanded
+/// again and again.
+const ROOT_KEYS_MAX: u32 = 4;
+/// Nodes of a key from which threads go depth first, where it is left to the engine: leaves of 2^20
+/// rows are 2^11 in bits and 2^14 in bytes.
+const EXPANSION: u32 = 1024;
+const NODE_BYTES: usize = 16;
+const LEAF_BYTES: usize = 64;
+/// What `multiply` may read past the last key's shares: a table leaf of words where a tree has fewer.
+const SHARE_SLACK_BYTES: usize = 256;
+const FINISH_THREADS: u32 = 256;
+/// Threads of the paper's kernels.
+const PAPER_THREADS: u32 = 256;
+/// Blocks of a multiprocessor that wait for each other.
+const COOPERATIVE_BLOCKS_MAX: u32 = 2;
+
+/// How a pass goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// Shares of a part, then its product.
+    Product(ExpandStrategy),
+    /// `tensor`.
+    Tensor,
+    /// `fragments`, then `tensor_fragments` a strip.
+    Fragments,
+    /// `fused`, by its expansion factor.
+    Fused(u32),
+    /// `cooperative`, a launch a key.
+    Cooperative,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Product(ExpandStrategy::BlockPerKey) => f.write_str("block-per-key, product"),
+            Self::Product(ExpandStrategy::LevelByLevel) => f.write_str("level-by-level, product"),
+            Self::Product(ExpandStrategy::Hybrid { k }) => write!(f, "hybrid:{k}, product"),
+            Self::Tensor => f.write_str("tensor"),
+            Self::Fragments => f.write_str("tensor by fragments"),
+            Self::Fused(k) => write!(f, "fused:{k}"),
+            Self::Cooperative => f.write_str("cooperative"),
+        }
+    }
+}
+
+impl Route {
+    /// The route of a pass of `keys` keys.
+    pub(crate) fn new(engine: &GpuEngine, kind: KeyKind, keys: u32) -> Self {
+        let is_resident = matches!(engine.store, Store::Resident(_));
+        let is_bytes = kind.domain.group() == Group::Z8;
+        match engine.strategy {
+            Strategy::Tensor if is_bytes => Self::tensor(engine, kind, keys),
+            Strategy::Fused { k } if is_resident => Self::Fused(k),
+            Strategy::Cooperative if is_resident && fits_cooperative(engine, kind) => Self::Cooperative,
+            Strategy::Auto if is_bytes && keys > SCAN_KEYS_MAX => Self::tensor(engine, kind, keys),
+            other => Self::Product(other.expand().unwrap_or(match keys {
+                ..=ROOT_KEYS_MAX => ExpandStrategy::BlockPerKey,
+                _ => ExpandStrategy::Hybrid { k: EXPANSION },
+            })),
+        }
+    }
+
+    fn tensor(engine: &GpuEngine, kind: KeyKind, keys: u32) -> Self {
+        // In several strips leaves would be expanded for each.
+        match walk_plan(engine, kind, keys, engine.layout.blocks(), true, None) {
+            Some(_) if engine.layout.strips() == 1 => Self::Tensor,
+            _ => Self::Fragments,
+        }
+    }
+}
+
+fn fits_cooperative(engine: &GpuEngine, kind: KeyKind) -> bool {
+    let leaves = 1usize << kind.domain.depth();
+    leaves * LEAF_BYTES <= engine.work_bytes_max && leaves * 2 * NODE_BYTES <= engine.work_bytes_max
+}
+
+/// The walk of `blocks` superblocks for `tensor` (`is_fused`) or `fragments`.
+fn walk_plan(
+    engine: &GpuEngine,
+    kind: KeyKind,
+    keys: u32,
+    blocks: u32,
+    is_fused: bool,
+    height: Option<u32>,
+) -> Option<WalkPlan> {
+    let prg_bytes = engine.tuning.shared_bytes(kind.prg);
+    let step_bytes = if is_fused { 2 * engine.layout.step_bytes() as u32 } else { 0 };
+    let spec = WalkSpec {
+        keys,
+        blocks,
+        depth: kind.domain.depth(),
+        shared_bytes: prg_bytes + step_bytes,
+        // The kernels' __launch_bounds__.
+        resident: if is_fused { 1 } else { 2 },
+        node_bytes_max: engine.work_bytes_max as u64,
+        height,
+    };
+    plan::walk(spec, &engine.layout, engine.device.facts())
+}
+
+/// A pass in a lane.
+pub(crate) struct Pass<'a> {
+    pub engine: &'a GpuEngine,
+    pub kind: KeyKind,
+    pub lane: &'a mut Lane,
+}
+
+impl Pass<'_> {
+    /// Most keys of a kind that a pass has memory for.
+    pub(crate) fn keys_max(engine: &GpuEngine, kind: KeyKind) -> usize {
+        let layout = &engine.layout;
+        // Words, sums and answers, and the least part's shares, or all of a frontier.
+        let beside = 4 * kind.key_words() + 4 * layout.columns() + layout.shape().row_bytes();
+        let rows = (layout.block_rows() as usize) << least_part_blocks(layout).ilog2();
+        let shares = rows / kind.domain.group().rows_per_leaf() as usize * LEAF_BYTES;
+        let nodes = NODE_BYTES << kind.domain.depth().saturating_sub(layout.height());
+        let group_nodes = if kind.domain.group() == Group::Z8 { nodes } else { 0 };
+        engine.work_bytes_max / beside.max(shares).max(group_nodes)
+    }
+
+    /// Puts all of a pass in the lane's stream.
+    pub(crate) fn issue(mut self, chosen: &[&Key]) -> Result<(), Error> {
+        let Self { engine, kind, .. } = self;
+        let device = &engine.device;
+        let bytes = 4 * kind.key_words() * chosen.len();
+        let staged = self.lane.keys_out.of(device, bytes)?;
+        keys::pack(chosen, staged);
+        let words = self.lane.keys.take(device, bytes)?;
+        let outcome = device.copy_in(self.lane.stream, &words, 0, staged);
+        let keys = DeviceKeys::from_words(kind, chosen.len(), words)?;
+        let outcome = outcome.and_then(|()| self.multiply(&keys)).and_then(|()| self.finish(&keys));
+        self.lane.keys.put(keys.into_words());
+        // Even if something failed.
+        outcome.and(self.lane.wipe(device))
+    }
+
+    /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers.
+    pub(crate) fn collect(self, count: usize, mut take: impl FnMut(usize, &[u8])) -> Result<(), Error> {
+        let Self { engine, lane, .. } = self;
+        let device = &engine.device;
+        let row_bytes = engine.layout.shape().row_bytes();
+        let outcome = match lane.answers.buffer() {
+            Some(answers) => {
+                let staged = lane.answers_in.of(device, count * row_bytes)?;
+                let copied = device.copy_out(lane.stream, staged, answers, 0);
+                if copied.is_ok() {
+                    staged.chunks_exact(row_bytes).enumerate().for_each(|(i, row)| take(i, row));
+                }
+                copied
+            }
+            // It failed before there were any.
+            None => Ok(()),
+        };
+        let outcome = device.synchronize(lane.stream).and(outcome);
+        lane.keys_out.wipe();
+        outcome
+    }
+
+    /// Clears the sums and adds all products to them.
+    fn multiply(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
+        let engine = self.engine;
+        let bytes = 4 * engine.layout.columns() * keys.count() as usize;
+        let sums = self.lane.sums.of(&engine.device, bytes)?;
+        engine.device.clear(self.lane.stream, sums, 0, bytes)?;
+        match Route::new(engine, self.kind, keys.count()) {
+            Route::Product(strategy) => self.product(keys, strategy),
+            Route::Tensor => self.tensor(keys),
+            Route::Fragments => self.fragments(keys),
+            Route::Fused(k) => self.fused(keys, k),
+            Route::Cooperative => self.cooperative(keys),
+        }
+    }
+
+    fn finish(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
+        let engine = self.engine;
+        let row_bytes = engine.layout.shape().row_bytes();
+        let bytes = row_bytes * keys.count() as usize;
+        let answers = self.lane.answers.of(&engine.device, bytes)?.at(0);
+        let group = self.kind.domain.group();
+        let kernel = engine.device.kernel(&plan::finish_module(group), "finish")?;
+        let launch = Launch {
+            blocks: (bytes.div_ceil(FINISH_THREADS as usize) as u32, 1),
+            threads: FINISH_THREADS,
+            shared_bytes: 0,
+            is_cooperative: false,
+        };
+        let arguments = [
+            self.sums(0)?,
+            keys.words().at(0),
+            answers,
+            Arg::U32(keys.count()),
+            Arg::U32(self.kind.key_words() as u32),
+            Arg::U32(engine.layout.columns() as u32),
+            Arg::U32(row_bytes as u32),
+        ];
+        engine.device.launch(self.lane.stream, kernel, launch, &arguments)
+    }
+
+    /// Where key `key`'s sums are.
+    fn sums(&mut self, key: u32) -> Result<Arg, Error> {
+        let bytes = 4 * self.engine.layout.columns() * key as usize;
+        Ok(self.lane.sums.of(&self.engine.device, bytes)?.at(bytes))
+    }
+
+    /// Superblocks of a part, so that what a pass keeps of each superblock, `block_bytes`, fits.
+    fn part_blocks(&self, block_bytes: usize) -> u32 {
+        let layout = &self.engine.layout;
+        let fitting = (self.engine.work_bytes_max / block_bytes).checked_ilog2().unwrap_or(0);
+        let most = self.engine.store.part_blocks(layout).next_power_of_two();
+        (1 << fitting.min(31)).min(most).max(least_part_blocks(layout))
+    }
+
+    fn product(&mut self, keys: &DeviceKeys, strategy: ExpandStrategy) -> Result<(), Error> {
+        let Self { engine, kind, ref mut lane, .. } = *self;
+        let (device, layout) = (&engine.device, &engine.layout);
+        let (group, depth) = (kind.domain.group(), kind.domain.depth());
+        let count = keys.count();
+        let leaf_rows = group.rows_per_leaf();
+        let block_bytes = (layout.block_rows() / leaf_rows).max(1) as usize * LEAF_BYTES;
+        let part_blocks = Pass { engine, kind, lane }.part_blocks(block_bytes * count as usize);
+        // The levels below the node whose leaves a part's rows are.
+        let part_leaves = u64::from(part_blocks) * layout.block_rows() / leaf_rows;
+        let level = depth - depth.min(part_leaves.ilog2());
+        let share_words = 16u64 << (depth - level);
+        let table_leaves = ((leaf_rows << (depth - level)) / 64).max(1);
+        let bytes = 4 * share_words as usize * count as usize;
+        let stream = lane.stream;
+        let sums = lane.sums.of(device, 0)?.at(0);
+        let shares = lane.shares.of(device, bytes + SHARE_SLACK_BYTES)?;
+        engine.store.each_part(device, stream, layout, part_blocks, |part| {
+            let subtree = match level {
+                0 => Subtree::WHOLE,
+                _ => Subtree { level, index: part.first / part_blocks },
+            };
+            engine.expander.expand(stream, keys, strategy, subtree, shares)?;
+            let steps = part.blocks << layout.height();
+            let plan = plan::product(count, group, steps, layout, device.facts());
+            let kernel = device.kernel(&plan.module(group, layout.tiles()), "multiply")?;
+            let arguments = [
+                part.table,
+                shares.at(0),
+                sums,
+                Arg::U64(share_words),
+                Arg::U32(count),
+                Arg::U32(table_leaves as u32),
+                Arg::U32(layout.height()),
+                Arg::U32(layout.strips()),
+                // The shares are of the part.
+                Arg::U32(if level == 0 { part.first } else { 0 }),
+                Arg::U32(steps),
+                Arg::U32(plan.query_warps),
+            ];
+            device.launch(stream, kernel, plan.launch, &arguments)
+        })
+    }
+
+    /// Plans the walk of `blocks` superblocks and fills the lane's frontier for it.
+    fn frontier(
+        &mut self,
+        keys: &DeviceKeys,
+        blocks: u32,
+        is_fused: bool,
+    ) -> Result<(u32, Arg), Error> {
+        let engine = self.engine;
+        let height = self.walk(keys, blocks, is_fused, None)?.height;
+        let top = self.kind.domain.depth() - height;
+        let bytes = (keys.count() as usize * NODE_BYTES) << top;
+        let nodes = self.lane.nodes.of(&engine.device, bytes)?;
+        engine.expander.frontier(self.lane.stream, keys, top, nodes)?;
+        Ok((height, nodes.at(0)))
+    }
+
+    fn walk(
+        &self,
+        keys: &DeviceKeys,
+        blocks: u32,
+        is_fused: bool,
+        height: Option<u32>,
+    ) -> Result<WalkPlan, Error> {
+        let plan = walk_plan(self.engine, self.kind, keys.count(), blocks, is_fused, height);
+        plan.ok_or_else(|| {
+            let DeviceFacts { name, shared_bytes_max, .. } = self.engine.device.facts();
+            let reason = format!(
+                "a block of {name} has {shared_bytes_max} bytes of shared memory, too few for {} \
+                 keys of {}: choose another generator, or another strategy than tensor",
+                keys.count(),
+                self.kind.prg
+            );
+            Error::Geometry { reason }
+        })
+    }
+
+    /// What `tensor` and `fragments` are told of the batch and the table.
+    fn walk_arguments(&self, keys: &DeviceKeys, part: &Part, plan: &WalkPlan) -> [Arg; 7] {
+        [
+            Arg::U32(keys.count()),
+            Arg::U32(self.kind.key_words() as u32),
+            Arg::U32(self.kind.domain.depth()),
+            Arg::U32(plan.height),
+            Arg::U32(self.engine.layout.height()),
+            Arg::U32(part.first),
+            Arg::U32(plan.units),
+        ]
+    }
+
+    fn tensor(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
+        let engine = self.engine;
+        let (device, layout) = (&engine.device, &engine.layout);
+        let part_blocks = engine.store.part_blocks(layout);
+        let (height, nodes) = self.frontier(keys, part_blocks.min(layout.blocks()), true)?;
+        let sums = self.sums(0)?;
+        let module = plan::tensor_module(self.kind.prg, engine.tuning, layout.tiles(), true);
+        let kernel = device.kernel(&module, "tensor")?;
+        let stream = self.lane.stream;
+        engine.store.each_part(device, stream, layout, part_blocks, |part| {
+            let plan = self.walk(keys, part.blocks, true, Some(height))?;
+            let mut arguments = vec![part.table, nodes, keys.words().at(0), sums];
+            arguments.extend(self.walk_arguments(keys, &part, &plan));
+            device.launch(stream, kernel, plan.launch, &arguments)
+        })
+    }
+
+    fn fragments(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
+        let engine = self.engine;
+        let (device, layout) = (&engine.device, &engine.layout);
+        let rows = plan::padded_keys(keys.count()) as usize;
+        // A byte a row and key.
+        let block_bytes = rows * layout.block_rows() as usize;
+        let part_blocks = self.part_blocks(block_bytes);
+        let blocks = part_blocks.min(layout.blocks());
+        let (height, nodes) = self.frontier(keys, blocks, false)?;
+        let sums = self.sums(0)?;
+        let fragments = self.lane.shares.of(device, blocks as usize * block_bytes)?.at(0);
+        let module = plan::tensor_module(self.kind.prg, engine.tuning, layout.tiles(), false);
+        let expand = device.kernel(&module, "fragments")?;
+        let multiply = device.kernel(&module, "tensor_fragments")?;
+        let stream = self.lane.stream;
+        engine.store.each_part(device, stream, layout, part_blocks, |part| {
+            let plan = self.walk(keys, part.blocks, false, Some(height))?;
+            let mut arguments = vec![fragments, nodes, keys.words().at(0)];
+            arguments.extend(self.walk_arguments(keys, &part, &plan));
+            device.launch(stream, expand, plan.launch, &arguments)?;
+            let steps = part.blocks << layout.height();
+            let launch = plan::fragments_launch(keys.count(), steps, layout, device.facts());
+            for strip in 0..layout.strips() {
+                let arguments = [
+                    part.table,
+                    fragments,
+                    sums,
+                    Arg::U32(keys.count()),
+                    Arg::U32(layout.height()),
+                    Arg::U32(layout.strips()),
+                    Arg::U32(strip),
+                    Arg::U32(steps),
+                ];
+                device.launch(stream, multiply, launch, &arguments)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn fused(&mut self, keys: &DeviceKeys, k: u32) -> Result<(), Error> {
+        let engine = self.engine;
+        let (device, layout) = (&engine.device, &engine.layout);
+        let KeyKind { domain, prg } = self.kind;
+        let prg_bytes = engine.tuning.shared_bytes(prg);
+        let (log_k, shared_bytes) = plan::fused(k, domain.depth(), prg_bytes, device.facts());
+        let module =
+            plan::paper_module("fused.cu", prg, engine.tuning, domain.group(), layout.tiles());
+        let kernel = device.kernel(&module, "fused")?;
+        let sums = self.sums(0)?;
+        let launch = Launch {
+            blocks: (keys.count(), layout.strips()),
+            threads: PAPER_THREADS,
+            shared_bytes,
+            is_cooperative: false,
+        };
+        let stream = self.lane.stream;
+        engine.store.each_part(device, stream, layout, layout.blocks(), |part| {
+            let arguments = [
+                part.table,
+                keys.words().at(0),
+                sums,
+                Arg::U32(self.kind.key_words() as u32),
+                Arg::U32(domain.depth()),
+                Arg::U32(log_k),
+                Arg::U32(layout.height()),
+                Arg::U32(layout.strips()),
+                Arg::U32(part.blocks << layout.height()),
+            ];
+            device.launch(stream, kernel, launch, &arguments)
+        })
+    }
+
+    fn cooperative(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
+        let engine = self.engine;
+        let (device, layout) = (&engine.device, &engine.layout);
+        let KeyKind { domain, prg } = self.kind;
+        let depth = domain.depth();
+        let module =
+            plan::paper_module("cooperative.cu", prg, engine.tuning, domain.group(), layout.tiles());
+        let kernel = device.kernel(&module, "cooperative")?;
+        let shared_bytes = engine.tuning.shared_bytes(prg);
+        let resident = device.blocks_per_multiprocessor(kernel, PAPER_THREADS, shared_bytes)?;
+        let blocks = device.facts().multiprocessors * resident.clamp(1, COOPERATIVE_BLOCKS_MAX);
+        let launch =
+            Launch { blocks: (blocks, 1), threads: PAPER_THREADS, shared_bytes, is_cooperative: true };
+        let top = depth.min((blocks * PAPER_THREADS).ilog2());
+        let level_bytes = NODE_BYTES << depth;
+        let table_leaves = ((domain.group().rows_per_leaf() << depth) / 64).max(1);
+        let (stream, lane) = (self.lane.stream, &mut *self.lane);
+        let nodes = lane.nodes.of(device, 2 * level_bytes)?;
+        let shares = lane.shares.of(device, (LEAF_BYTES << depth) + SHARE_SLACK_BYTES)?;
+        let barrier = lane.barrier.of(device, 4)?;
+        let sums = lane.sums.of(device, 0)?;
+        engine.store.each_part(device, stream, layout, layout.blocks(), |part| {
+            for key in 0..keys.count() as usize {
+                device.clear(stream, barrier, 0, 4)?;
+                let arguments = [
+                    part.table,
+                    keys.words().at(4 * self.kind.key_words() * key),
+                    nodes.at(0),
+                    nodes.at(level_bytes),
+                    shares.at(0),
+                    sums.at(4 * layout.columns() * key),
+                    barrier.at(0),
+                    Arg::U32(depth),
+                    Arg::U32(top),
+                    Arg::U32(layout.height()),
+                    Arg::U32(layout.strips()),
+                    Arg::U32(table_leaves as u32),
+                    Arg::U32(part.blocks << layout.height()),
+                ];
+                device.launch(stream, kernel, launch, &arguments)?;
+            }
+            Ok(())
+        })
+    }
+}
