@@ -34,14 +34,15 @@ PAPER = json.loads((ROOT / "bench" / "papers" / "gpu-pir.json").read_text(encodi
 GROUPS = ("bits", "z8", "z32")
 SIZES = (1 << 14, 1 << 16, 1 << 20, 1 << 22)
 MILLION = 1 << 20
-#: The paper's strategies, each with what it adds; K as its §III-C3 leaves it to be found by trial.
-ABLATION = {
-    "block-per-key": "base",
-    "level-by-level": "+ no node twice (e)",
-    "hybrid:64": "+ bounded memory (m)",
-    "fused:64": "+ fused product",
-    "cooperative": "+ cooperative groups (c)",
-    "tensor": "this engine, tensor cores",
+#: The paper's strategies in its order (§III-C), and ours; `hybrid` and `fused` by a factor K, which
+#: the paper leaves to be found by trial: see `factors`.
+ABLATION = ("block-per-key", "level-by-level", "hybrid", "fused", "cooperative", "tensor")
+FACTORS = {"hybrid": (16, 64, 256, 1024), "fused": (16, 64, 256)}
+#: Kernels of which only a measurement says which way is faster.
+TUNINGS = {
+    "aes128": ("tensor", "tensor+bitsliced"),
+    "chacha20": ("tensor", "tensor+multiplied"),
+    "chacha12": ("tensor", "tensor+multiplied"),
 }
 #: Odd sizes: one row, less than a leaf, leaves cut short, rows of one byte, of no whole word or
 #: tile, of several strips.
@@ -68,6 +69,8 @@ class Run:
     seconds: float
     quick: bool
     document: dict[str, Any] = field(default_factory=dict)
+    #: Of the strategies that have a factor, the one to use.
+    factors: dict[str, int] = field(default_factory=lambda: {"hybrid": 256, "fused": 64})
     _engine: tuple[tuple[int, int], Any] | None = None
 
     def write(self) -> None:
@@ -84,6 +87,10 @@ class Run:
             self._engine = ((rows, row_bytes), engine)
         return self._engine[1]
 
+    def named(self, strategy: str) -> str:
+        """A strategy with its factor, where it has one."""
+        return f"{strategy}:{self.factors[strategy]}" if strategy in self.factors else strategy
+
     def measure(
         self,
         stage: str,
@@ -97,6 +104,7 @@ class Run:
         **detail: Any,
     ) -> dict[str, Any] | None:
         """Times one shape and keeps the record; a shape that a strategy cannot do is kept too."""
+        strategy = self.named(strategy)
         shape = f"{stage}: {rows:,} x {row_bytes} B, batch {batch}, {strategy}, {prg}, {group}"
         engine = self.engine(rows, row_bytes)
         try:
@@ -177,10 +185,16 @@ def is_wrong(error: Error) -> bool:
     return "came back wrong" in str(error)
 
 
-def is_refused_by_design(strategy: str, batch: int, group: str) -> bool:
-    """What a strategy is not for: the tensor cores multiply bytes, cooperative groups take one key
-    at a time."""
-    return (strategy == "tensor" and group != "z8") or (strategy == "cooperative" and batch > 64)
+def is_pointless(strategy: str, batch: int, group: str, prg: str) -> bool:
+    """Whether another strategy would answer in its place, or the very same kernels.
+
+    The tensor cores multiply bytes, cooperative groups take one key at a time, a tuning is of one
+    generator.
+    """
+    name, _, tuning = strategy.partition("+")
+    if tuning and strategy not in TUNINGS.get(prg, ()):
+        return True
+    return (name == "tensor" and group != "z8") or (name == "cooperative" and batch > 64)
 
 
 def check(run: Run) -> None:
@@ -189,10 +203,13 @@ def check(run: Run) -> None:
     count = 0
     for rows, row_bytes, batch in shapes:
         engine = run.engine(rows, row_bytes)
-        for strategy in ("auto", *ABLATION):
+        strategies = [run.named(strategy) for strategy in ("auto", *ABLATION)]
+        # What differs in a generator's kernels only is tried where it is chosen.
+        strategies += ["fused:2", "hybrid:1024", "tensor+bitsliced", "tensor+multiplied"]
+        for strategy in strategies:
             for prg in _native.prg_names():
                 for group in GROUPS:
-                    if is_refused_by_design(strategy, batch, group):
+                    if is_pointless(strategy, batch, group, prg):
                         continue
                     what = f"{rows} x {row_bytes} B, batch {batch}, {strategy}, {prg}, {group}"
                     try:
@@ -252,6 +269,25 @@ def one(run: Run) -> None:
         run.measure("one", MILLION, 256, 1, "cooperative", group=group)
 
 
+def factors(run: Run) -> None:
+    """The factor K of each strategy that has one: the fastest is used from here on."""
+    for strategy, candidates in FACTORS.items():
+        found: dict[int, float] = {}
+        for k in candidates:
+            record = run.measure("factors", MILLION, 256, 512, f"{strategy}:{k}", prg="salsa12")
+            if record is not None:
+                found[k] = record["value"]
+        if found:
+            run.factors[strategy] = max(found, key=found.__getitem__)
+
+
+def tunings(run: Run) -> None:
+    """Both ways of the kernels that have two."""
+    for prg, strategies in TUNINGS.items():
+        for strategy in strategies:
+            run.measure("tunings", MILLION, 256, 512, strategy, prg=prg)
+
+
 def sizes(run: Run) -> None:
     """The other sizes of the paper, batched, our engine."""
     for rows, batches in (
@@ -267,7 +303,7 @@ def table_iii(run: Run) -> None:
     """AES-128 at four sizes: the paper's strategy, ours, and our engine for processors."""
     for rows in SIZES:
         batch = batch_of(rows)
-        for strategy in ("fused:64", "tensor"):
+        for strategy in ("fused", "tensor"):
             run.measure("table_iii", rows, 256, batch, strategy, prg="aes128")
         run.measure("table_iii", rows, 256, 1, "auto", prg="aes128", group="bits")
         run.measure_cpu("table_iii", rows, 256, 256)
@@ -276,14 +312,14 @@ def table_iii(run: Run) -> None:
 def table_iv(run: Run) -> None:
     """With and without fusion at four sizes, Salsa20/12; our engine beside."""
     for rows in SIZES:
-        for strategy in ("hybrid:64", "fused:64", "tensor"):
+        for strategy in ("hybrid", "fused", "tensor"):
             run.measure("table_iv", rows, 256, batch_of(rows), strategy, prg="salsa12")
 
 
 def table_v(run: Run) -> None:
     """Every generator at 2^20 rows, batches of 512."""
     for prg in _native.prg_names():
-        for strategy in ("fused:64", "tensor"):
+        for strategy in ("fused", "tensor"):
             run.measure("table_v", MILLION, 256, 512, strategy, prg=prg)
 
 
@@ -292,14 +328,16 @@ def figure_9(run: Run) -> None:
     for rows in (1 << 14, MILLION, 1 << 22):
         for batch in (1, 4, 16, 64, 256, 1024, 4096):
             for strategy in ABLATION:
-                if not is_refused_by_design(strategy, batch, "z8") and batch <= 4 * batch_of(rows):
+                if is_pointless(strategy, batch, "z8", "salsa12"):
+                    continue
+                if batch <= 4 * batch_of(rows):
                     run.measure("figure_9", rows, 256, batch, strategy, prg="salsa12")
 
 
 def figure_10(run: Run) -> None:
     """Row bytes from 64 to 2,048 at 2^20 rows."""
     for row_bytes in (64, 128, 256, 512, 1024, 2048):
-        for strategy in ("fused:64", "tensor"):
+        for strategy in ("fused", "tensor"):
             run.measure("figure_10", MILLION, row_bytes, 512, strategy, prg="salsa12")
 
 
@@ -326,6 +364,8 @@ STAGES: dict[str, Callable[[Run], None]] = {
     "engine": engine,
     "one": one,
     "sizes": sizes,
+    "factors": factors,
+    "tunings": tunings,
     "table_iii": table_iii,
     "table_v": table_v,
     "table_iv": table_iv,

@@ -264,6 +264,10 @@ def sections(document: Record, paper: Record) -> Iterable[str]:
         yield series(results, "one", "One query on 2^20 x 256 B", "rows")
     if "sizes" in ran:
         yield series(results, "sizes", "Other sizes, batched", "rows")
+    if "factors" in ran:
+        yield series(results, "factors", "The factor K of hybrid and fused", "rows")
+    if "tunings" in ran:
+        yield series(results, "tunings", "Kernels made in two ways", "rows")
     for stage, make in (("table_iii", table_iii), ("table_iv", table_iv), ("table_v", table_v)):
         if stage in ran:
             yield make(results, paper)

@@ -130,9 +130,12 @@ def gpu_record(
     prg: str,
     **detail: Any,
 ) -> dict[str, Any]:
-    """One measurement. ``times`` are milliseconds a batch: ``device``, between events around the
-    kernels and the copies of keys and answers; ``wall``, of the whole call. ``threads`` of the
-    record are the device's multiprocessors."""
+    """One measurement.
+
+    ``times`` are milliseconds a batch: ``device``, between events, from the first copy of keys
+    until the last answers are in its memory; ``wall``, of the whole call. ``threads`` of the record
+    are the device's multiprocessors.
+    """
     floor = gpu_floor(probe, rows, row_bytes, batch, group=group, prg=prg)
     device_ms = statistics.median(times["device"])
     rate, best = batch / device_ms * 1e3, batch / floor.seconds

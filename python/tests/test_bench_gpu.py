@@ -51,7 +51,9 @@ class Engine:
         self.description = "made up"
 
     def check(self, batch: int, *, strategy: str, prg: str, group: str) -> None:
-        assert strategy in ("auto", "cpu") or strategy.partition(":")[0] in _names()
+        name, _, tuning = strategy.partition("+")
+        assert name.partition(":")[0] in _names()
+        assert ("K" in name, tuning) in {(False, ""), (False, "bitsliced"), (False, "multiplied")}
         assert prg in _gpu.OPERATIONS
         if strategy == "level-by-level" and self.work >= 1 << 30:
             raise Failed("the level buffer does not fit")
@@ -99,7 +101,7 @@ def test_every_stage_runs_and_is_written(made_up: Any) -> None:
     stages = {record["stage"] for record in written["results"]}
     assert stages == {
         *("engine", "one", "sizes", "table_iii", "table_iv", "table_v", "large"),
-        *("figure_9", "figure_10", "figure_11"),
+        *("figure_9", "figure_10", "figure_11", "factors", "tunings"),
     }
     assert written["checked"] > 100
     # What a strategy cannot do is kept with its reason, and the run goes on.

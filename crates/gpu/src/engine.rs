@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hushtable_pir::dpf::Key;
+use hushtable_pir::dpf::{Group, Key};
 use hushtable_pir::{Backend, Table, TableShape};
 
+use crate::clock::Clock;
 use crate::lane::{Lanes, Taken};
 use crate::layout::Layout;
 use crate::pass::{Pass, Route};
 use crate::prg::PrgTuning;
 use crate::store::{CopyRows, Store};
-use crate::{Device, Error, Expander, KeyKind, Strategy, plan};
+use crate::{Device, Error, Expander, KeyKind, Strategy, common_kind, plan};
 
 /// How a [`GpuEngine`] runs.
 #[derive(Clone, Debug)]
@@ -196,6 +197,50 @@ impl GpuEngine {
         Route::new(self, kind, count.min(self.batch_keys_max) as u32).to_string()
     }
 
+    /// Answers by another strategy from now on.
+    pub fn set_strategy(&mut self, strategy: Strategy) {
+        self.strategy = strategy;
+    }
+
+    /// Answers by other kernels from now on.
+    pub fn set_tuning(&mut self, tuning: PrgTuning) {
+        self.tuning = tuning;
+        self.expander = self.expander.clone().with_tuning(tuning);
+    }
+
+    /// Answers keys as [`Backend::answer`] does, and gives the milliseconds that the device took: from
+    /// the beginning of the first copy of keys to it until the last answers are in its memory and what
+    /// was secret is wiped. For benchmarks.
+    ///
+    /// # Errors
+    /// As [`Backend::answer`]; [`Error::Geometry`] for keys of several kinds, or none.
+    pub fn answer_timed(&self, keys: &[Key], answers: &mut [u8]) -> Result<f64, Error> {
+        let kind = common_kind(&keys.iter().collect::<Vec<_>>())?;
+        self.check(keys, answers)?;
+        let chosen: Vec<usize> = (0..keys.len()).collect();
+        let mut clock = Clock::default();
+        self.answer_kind(kind, keys, &chosen, answers, Some(&mut clock))?;
+        clock.milliseconds(&self.device)
+    }
+
+    /// That keys and answers fit the table.
+    fn check(&self, keys: &[Key], answers: &[u8]) -> Result<(), hushtable_pir::Error> {
+        let shape = self.layout.shape();
+        let expected = keys.len() * shape.row_bytes();
+        if answers.len() != expected {
+            let found = answers.len();
+            return Err(hushtable_pir::Error::AnswerBytes { expected, found });
+        }
+        let other = |key: &&Key| key.params().domain.rows() != shape.rows();
+        match keys.iter().find(other) {
+            Some(key) => {
+                let (expected, found) = (shape.rows(), key.params().domain.rows());
+                Err(hushtable_pir::Error::Domain { expected, found })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Answers keys of one kind. `chosen` says where among `keys` they are.
     fn answer_kind(
         &self,
@@ -203,6 +248,7 @@ impl GpuEngine {
         keys: &[Key],
         chosen: &[usize],
         answers: &mut [u8],
+        mut clock: Option<&mut Clock>,
     ) -> Result<(), Error> {
         let row_bytes = self.layout.shape().row_bytes();
         let most = self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1);
@@ -221,7 +267,8 @@ impl GpuEngine {
                 (outcome.is_ok(), idle.pop(), idle_next(&mut batches))
             {
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
-                outcome = Pass { engine: self, kind, lane: taken.lane() }.issue(&chosen);
+                let pass = Pass { engine: self, kind, lane: taken.lane() };
+                outcome = pass.issue(&chosen, clock.as_deref_mut());
                 issued.push_back((taken, batch));
             }
             let Some((mut taken, batch)) = issued.pop_front() else { break };
@@ -268,19 +315,10 @@ impl Backend for GpuEngine {
     }
 
     fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), hushtable_pir::Error> {
-        let shape = self.shape();
-        let expected = keys.len() * shape.row_bytes();
-        if answers.len() != expected {
-            let found = answers.len();
-            return Err(hushtable_pir::Error::AnswerBytes { expected, found });
-        }
+        self.check(keys, answers)?;
         let mut kinds: Vec<(KeyKind, Vec<usize>)> = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let kind = KeyKind::of(key);
-            if kind.domain.rows() != shape.rows() {
-                let (expected, found) = (shape.rows(), kind.domain.rows());
-                return Err(hushtable_pir::Error::Domain { expected, found });
-            }
             match kinds.iter_mut().find(|(known, _)| *known == kind) {
                 Some((_, chosen)) => chosen.push(index),
                 None => kinds.push((kind, vec![index])),
@@ -288,13 +326,18 @@ impl Backend for GpuEngine {
         }
         // Most batches are of one kind; a mixed one takes a pass a kind.
         for (kind, chosen) in kinds {
-            self.answer_kind(kind, keys, &chosen, answers)?;
+            self.answer_kind(kind, keys, &chosen, answers, None)?;
         }
         Ok(())
     }
 
     fn batch_keys_best(&self) -> usize {
         BATCH_KEYS_BEST.min(self.batch_keys_max)
+    }
+
+    fn groups(&self) -> &[Group] {
+        // Batches of bytes go to the tensor cores; one key of bits reads the table as fast.
+        &[Group::Z8, Group::Bits]
     }
 
     fn description(&self) -> String {

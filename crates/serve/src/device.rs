@@ -91,7 +91,7 @@ pub(crate) fn load(spec: &ServerSpec, table: &Table) -> Result<Arc<dyn Backend>,
 /// NVIDIA GPUs, by the engine of `hushtable-gpu`.
 #[cfg(feature = "gpu")]
 mod gpu {
-    use hushtable_gpu::{Cuda, CudaSpec, Error};
+    use hushtable_gpu::{Cuda, CudaSpec, Error, GpuEngine, GpuSpec};
 
     use super::{Arc, Backend, ServerSpec, Table};
 
@@ -103,11 +103,15 @@ mod gpu {
     pub fn load(spec: &ServerSpec, table: &Table, index: u32) -> Result<Arc<dyn Backend>, String> {
         let nvrtc_folders = spec.nvrtc_folders.clone();
         let cuda = CudaSpec { index, nvrtc_folders, cache_folder: None };
-        let _device = Cuda::open(&cuda).map_err(|error| error.to_string())?;
+        let load = || {
+            let device = Cuda::open(&cuda)?;
+            GpuEngine::from_table(device, table, &GpuSpec::default())
+        };
+        let engine = load().map_err(|error| error.to_string())?;
         if table.layout().is_some() {
             tracing::info!("whole inferences, by the table's layout, are answered by processors");
         }
-        Err("not merged yet".into())
+        Ok(Arc::new(engine))
     }
 }
 

@@ -37,8 +37,9 @@ def gpu(
 ) -> None:
     """Answer keys from a random table on a GPU: queries a second of one server's engine.
 
-    Before the clock starts, some answers are compared with the processor's. The time is the
-    device's own, between events, with the copies of keys and answers in it: the median of repeats.
+    Before the clock starts, some answers are compared with the rows, and with the processor's. The
+    time is the device's own, between events, from the first copy of keys until the last answers are
+    in its memory: the median of repeats. The detail has that of the whole call too.
     The floor is the largest of three, by rates that the device measures itself: reading the table
     once, multiplying it with every key's shares, and expanding every key.
     """
