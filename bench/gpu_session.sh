@@ -5,8 +5,7 @@
 #
 #   bench/gpu_session.sh FOLDER [OUT] [SECONDS_MAX] [ARGUMENT OF bench/gpu.py ...]
 #
-# The wheel is `maturin build --release --compatibility manylinux_2_28 --out FOLDER`, or what the
-# machine's libc allows. Correctness first, then figures in order of importance; the file in OUT is
+# The wheel is `maturin build --release --compatibility linux --out FOLDER`. Correctness first, then figures in order of importance; the file in OUT is
 # whole after each of them, and what is under way after SECONDS_MAX is given up.
 set -euo pipefail
 wheels=${1:?which folder has the wheels?}
@@ -26,7 +25,8 @@ export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 # First that it runs at all, on few shapes, so that a fault in the first minute is seen in it.
 code=0
-timeout "$seconds_max" python3 "$here/gpu.py" --stages check --quick --out "$out/first.json" \
+timeout "$seconds_max" python3 "$here/gpu.py" --stages check --quick --prgs chacha20,aes128 \
+    --out "$out/first.json" \
     2>&1 | tee "$out/first.log" || code=$?
 if [ "$code" != 0 ]; then
     echo "the first check ended with $code: nothing is timed" >&2

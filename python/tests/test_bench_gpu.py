@@ -86,7 +86,7 @@ def made_up(bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(bench.gpu, "open_bench", Engine)
     monkeypatch.setattr(bench._native, "Bench", CpuEngine)
     monkeypatch.setattr(bench.gpu, "probe", lambda device: PROBE)
-    run = bench.Run(tmp_path / "made-up.json", 0, 0.01, True)
+    run = bench.Run(tmp_path / "made-up.json", 0, 0.01, False, list(_gpu.OPERATIONS))
     run.document |= {"machine": {}, "results": [], "refused": []}
     for name in bench.STAGES:
         if name != "sanitize":
@@ -165,7 +165,7 @@ def test_a_wrong_answer_ends_the_run(
                 raise Failed("byte 3 of answer 0 came back wrong")
 
     monkeypatch.setattr(bench.gpu, "open_bench", Wrong)
-    run = bench.Run(tmp_path / "made-up.json", 0, 0.01, True)
+    run = bench.Run(tmp_path / "made-up.json", 0, 0.01, True, ["aes128"])
     run.document |= {"results": [], "refused": []}
     with pytest.raises(bench.WrongAnswer, match="tensor, aes128, z8: byte 3"):
         bench.check(run)
