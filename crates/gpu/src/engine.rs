@@ -7,10 +7,10 @@ use hushtable_pir::dpf::Key;
 use hushtable_pir::{Backend, Table, TableShape};
 
 use crate::lane::{Lanes, Taken};
-use crate::layout::Layout;
+use crate::layout::{CopyRows, Layout};
 use crate::pass::{Pass, Route};
 use crate::prg::PrgTuning;
-use crate::store::{CopyRows, Store};
+use crate::store::Store;
 use crate::{Device, Error, Expander, KeyKind, Strategy, plan};
 
 /// How a [`GpuEngine`] runs.
@@ -218,7 +218,7 @@ impl GpuEngine {
         loop {
             // As many at work as there are lanes; then the oldest's answers, while the other goes on.
             while let (true, Some(mut taken), Some(batch)) =
-                (outcome.is_ok(), idle.pop(), idle_next(&mut batches))
+                (outcome.is_ok(), idle.pop(), batches.next())
             {
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
                 outcome = Pass { engine: self, kind, lane: taken.lane() }.issue(&chosen);
@@ -234,10 +234,6 @@ impl GpuEngine {
         }
         outcome
     }
-}
-
-fn idle_next<'a>(batches: &mut std::slice::Chunks<'a, usize>) -> Option<&'a [usize]> {
-    batches.next()
 }
 
 /// Superblocks of a streamed table's parts: two of them, and as much again for the rest, in `budget`.

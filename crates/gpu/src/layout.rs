@@ -24,6 +24,9 @@ const HEIGHT_MAX: u32 = 6;
 /// Fewest superblocks of a table that is large enough: padding is then an eighth at most.
 const BLOCKS_LEAST: u64 = 8;
 
+/// Writes the rows from one on that fill the bytes.
+pub(crate) type CopyRows<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+
 /// Where every byte of a table of some shape is.
 ///
 /// A superblock is 4 S table leaves of 64 rows, S = 2^height, and stored in one piece: strips of up to
@@ -140,7 +143,7 @@ impl Layout {
         &self,
         first: u32,
         to: &mut [u8],
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
+        copy: &CopyRows<'_>,
     ) -> Result<(), Error> {
         let blocks = Mutex::new(to.chunks_exact_mut(self.block_bytes()).zip(first..));
         let failed = Mutex::new(Ok(()));
