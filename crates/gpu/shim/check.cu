@@ -35,11 +35,14 @@ KERNEL write_shared(u32 index, u32 *out) {
 
 KERNEL read_vector(const u8 *from, u64 offset, u32 *out) { out[0] = ((const Vec4 *)(from + offset))->x; }
 
+#if !WITH_EXTRA
+// A GPU would set this much aside for each thread that it can run.
 KERNEL deep(u32 *out, u32 depth) {
     volatile u32 stack[1 << 16];
     for (u32 i = 0; i < depth; i++) stack[i << 8] = i;
     out[0] = stack[0];
 }
+#endif
 
 // Lane i's value from lane i + 1, then from lane i ^ 5.
 KERNEL shuffles(u32 *out) {

@@ -307,6 +307,9 @@ pub trait Device: Send + Sync {
     /// The driver's.
     fn wait(&self, stream: Stream, event: Event) -> Result<(), Error>;
 
+    /// Has no more use for an event. Work that waits for it does so still.
+    fn forget(&self, event: Event);
+
     /// Milliseconds between two events, once both have come; forgets them.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What can go wrong with a device, and what to do about it.
 
 /// An error of this crate. Fields carry the facts; `Display` names the remedy.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// No CUDA driver on this machine.

@@ -1,7 +1,6 @@
 //! The paper's ways to expand keys (Lam et al., §III-C), each a launch or several that write all
 //! shares of a batch to device memory; and the frontier, from which other kernels go on.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use hushtable_prg::PrgKind;
@@ -27,25 +26,6 @@ pub enum ExpandStrategy {
         /// The expansion factor: rounded up to a power of two, and cut to the leaves.
         k: u32,
     },
-}
-
-impl FromStr for ExpandStrategy {
-    type Err = String;
-
-    /// Reads `block-per-key`, `level-by-level`, or `hybrid:K`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || {
-            format!("a way to expand is block-per-key, level-by-level or hybrid:K, not {text:?}")
-        };
-        match text {
-            "block-per-key" => Ok(Self::BlockPerKey),
-            "level-by-level" => Ok(Self::LevelByLevel),
-            _ => {
-                let k = text.strip_prefix("hybrid:").and_then(|k| k.parse().ok());
-                k.filter(|k| *k > 0).map(|k| Self::Hybrid { k }).ok_or_else(refused)
-            }
-        }
-    }
 }
 
 /// The leaves below one node: those that a part of a table needs.

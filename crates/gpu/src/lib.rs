@@ -8,6 +8,8 @@
 //! The scheme, the strategies and the tables that they are measured by are those of Lam et al.,
 //! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
 
+mod available;
+pub mod cuda;
 mod device;
 mod error;
 mod expand;
@@ -17,6 +19,8 @@ mod prg;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
 
+pub use available::{Availability, available};
+pub use cuda::{Cuda, CudaSpec};
 pub use device::{
     Arg, Buffer, Device, DeviceFacts, Event, Kernel, Launch, ModuleSpec, PinnedBuffer, Stream,
     alloc, alloc_pinned,

@@ -27,10 +27,10 @@ sources![
     "tree.cuh",
 ];
 
-/// Sources that only tests of the shim run.
-#[cfg(test)]
+/// Sources that only tests of devices run.
+#[cfg(any(test, feature = "shim"))]
 const CHECKS: &[(&str, &str)] = &[("check.cu", include_str!("../shim/check.cu"))];
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "shim")))]
 const CHECKS: &[(&str, &str)] = &[];
 
 /// What only the shim defines: no file of `kernels/`.

@@ -15,17 +15,64 @@ mod memory;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use crate::{Arg, Buffer, Device, DeviceFacts, Error, Event, Kernel, Launch, ModuleSpec, Stream};
+use crate::{
+    Arg, Buffer, Cuda, CudaSpec, Device, DeviceFacts, Error, Event, Kernel, Launch, ModuleSpec,
+    Stream,
+};
 use build::Entry;
 use memory::Mapping;
 
 /// Bytes that [`Shim::new`] has.
 const MEMORY_BYTES: u64 = 4 << 30;
 const MULTIPROCESSORS: u32 = 4;
+
+/// Names what [`under_test`] gives: `shim`, which is the default, or `cuda`.
+pub const TEST_DEVICE_VARIABLE: &str = "HUSHTABLE_TEST_DEVICE";
+
+/// What tests run on: the shim, its turns by `seed`, or with HUSHTABLE_TEST_DEVICE=cuda the first GPU.
+/// A test that takes its device from here is the same test on both.
+///
+/// # Panics
+/// For another value, and where there is no GPU that can be used.
+pub fn under_test(seed: u64) -> Arc<dyn Device> {
+    match std::env::var(TEST_DEVICE_VARIABLE).as_deref() {
+        Err(_) | Ok("" | "shim") => Shim::new(seed),
+        // One for all tests: what it compiled stays loaded.
+        Ok("cuda") => {
+            static DEVICE: OnceLock<Arc<dyn Device>> = OnceLock::new();
+            let open = || match Cuda::open(&CudaSpec::default()) {
+                Ok(device) => device,
+                Err(error) => panic!("{TEST_DEVICE_VARIABLE}=cuda: {error}"),
+            };
+            Arc::clone(DEVICE.get_or_init(open))
+        }
+        Ok(other) => panic!("{TEST_DEVICE_VARIABLE} is {other}: shim or cuda"),
+    }
+}
+
+/// Libraries that together answer for CUDA's driver, so that [`Cuda`] itself is tested without a GPU.
+#[doc(hidden)]
+#[allow(clippy::exhaustive_structs, reason = "for this crate's tests")]
+pub struct StandIn {
+    /// What is to be found as `libcuda.so`.
+    pub driver: PathBuf,
+    /// Paths that it takes from the environment: the scheduler, and the one module that it loads
+    /// whatever code it is handed.
+    pub variables: [(&'static str, PathBuf); 2],
+}
+
+/// A driver that runs `module` on the shim.
+#[doc(hidden)]
+pub fn stand_in(module: &ModuleSpec) -> Result<StandIn, Error> {
+    let scheduler = ("HUSHTABLE_STAND_IN_SCHEDULER", build::scheduler_file()?);
+    let module = ("HUSHTABLE_STAND_IN_MODULE", build::module_file(module)?);
+    Ok(StandIn { driver: build::driver_file()?, variables: [scheduler, module] })
+}
 
 /// The host, as a device.
 pub struct Shim {
@@ -39,7 +86,7 @@ struct State {
     mappings: HashMap<u64, Mapping>,
     taken_bytes: u64,
     kernels: Vec<Entry>,
-    known: HashMap<(ModuleSpec, &'static str), Kernel>,
+    known: HashMap<ModuleSpec, HashMap<&'static str, Kernel>>,
     events: HashMap<u64, Instant>,
     next: u64,
 }
@@ -154,15 +201,19 @@ impl Device for Shim {
     }
 
     fn kernel(&self, module: &ModuleSpec, name: &'static str) -> Result<Kernel, Error> {
-        if let Some(kernel) = self.state().known.get(&(module.clone(), name)) {
-            return Ok(*kernel);
+        let known = |state: &State| state.known.get(module)?.get(name).copied();
+        if let Some(kernel) = known(&self.state()) {
+            return Ok(kernel);
         }
         // Not under the lock: it may take the compiler seconds.
         let entry = build::entry(module, name)?;
         let mut state = self.state();
+        if let Some(kernel) = known(&state) {
+            return Ok(kernel);
+        }
         let kernel = Kernel(state.kernels.len() as u64);
         state.kernels.push(entry);
-        state.known.insert((module.clone(), name), kernel);
+        state.known.entry(module.clone()).or_default().insert(name, kernel);
         Ok(kernel)
     }
 
@@ -225,6 +276,10 @@ impl Device for Shim {
     fn wait(&self, _: Stream, event: Event) -> Result<(), Error> {
         assert!(self.state().events.contains_key(&event.0), "an event that was forgotten");
         Ok(())
+    }
+
+    fn forget(&self, event: Event) {
+        self.state().events.remove(&event.0).expect("a recorded event");
     }
 
     fn elapsed_ms(&self, from: Event, to: Event) -> Result<f32, Error> {

@@ -3,7 +3,7 @@
 use crate::dpf::Side;
 
 /// An error of this crate. Fields carry the facts; `Display` names the remedy.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A table or key with no rows, or more than an index can name.

@@ -315,21 +315,6 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(DeviceKeys::from_words(kind, 2, words), Err(Error::Geometry { .. })));
 }
 
-#[test]
-fn names_of_strategies() {
-    for (text, strategy) in [
-        ("block-per-key", ExpandStrategy::BlockPerKey),
-        ("level-by-level", ExpandStrategy::LevelByLevel),
-        ("hybrid:128", ExpandStrategy::Hybrid { k: 128 }),
-    ] {
-        assert_eq!(text.parse(), Ok(strategy));
-    }
-    for text in ["", "hybrid", "hybrid:", "hybrid:0", "hybrid:-1", "levels"] {
-        let error = text.parse::<ExpandStrategy>().expect_err("no such strategy");
-        assert!(error.contains(&format!("{text:?}")), "{error}");
-    }
-}
-
 fn vector(value: &Value) -> Vec<u32> {
     let words = value.as_array().expect("a list").iter().flat_map(|word| {
         let word = u128::from_str_radix(word.as_str().expect("text"), 16).expect("a number");

@@ -13,6 +13,7 @@ use crate::{Error, ModuleSpec, module};
 
 const HEADER: &str = include_str!("../../shim/shim.h");
 const SCHEDULER: &str = include_str!("../../shim/shim.cpp");
+const DRIVER: &str = include_str!("../../shim/driver.cpp");
 
 const FLAGS: [&str; 19] = [
     "-std=c++17",
@@ -79,13 +80,13 @@ pub(super) fn entry(spec: &ModuleSpec, name: &'static str) -> Result<Entry, Erro
     Ok(Entry { run, sizes })
 }
 
-type Slot = Arc<OnceLock<Result<&'static Library, String>>>;
+type Slot = Arc<OnceLock<Result<&'static Library, Error>>>;
 
 /// One compilation of a kind at a time; those of others go on.
 fn once(
     key: blake3::Hash,
-    make: impl FnOnce() -> Result<Library, String>,
-) -> Result<&'static Library, String> {
+    make: impl FnOnce() -> Result<Library, Error>,
+) -> Result<&'static Library, Error> {
     static SLOTS: LazyLock<Mutex<HashMap<blake3::Hash, Slot>>> = LazyLock::new(Mutex::default);
     let slot = {
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,51 +96,72 @@ fn once(
     slot.get_or_init(|| make().map(|library| &*Box::leak(Box::new(library)))).clone()
 }
 
-fn scheduler() -> Result<&'static Library, Error> {
+/// The file of a library of one source, which may include `shim.h`.
+fn built(source: &'static str, text: &str) -> Result<PathBuf, Error> {
     let mut hasher = blake3::Hasher::new();
-    for part in FLAGS.iter().chain(&[HEADER, SCHEDULER]) {
+    for part in FLAGS.iter().chain(&[HEADER, text]) {
         hasher.update(part.as_bytes());
     }
-    let key = hasher.finalize();
-    let made = once(key, || {
-        let built = build(&key, &|folder| {
-            fs::write(folder.join("shim.h"), HEADER).map_err(said)?;
-            fs::write(folder.join("shim.cpp"), SCHEDULER).map_err(said)?;
-            compile(folder, "shim.cpp")
-        })?;
+    let made = build(&hasher.finalize(), &|folder| {
+        fs::write(folder.join("shim.h"), HEADER).map_err(said)?;
+        fs::write(folder.join("source.cpp"), text).map_err(said)?;
+        compile(folder, "source.cpp")
+    });
+    made.map_err(|log| failure(source, &log))
+}
+
+/// The file of the library that runs threads.
+pub(super) fn scheduler_file() -> Result<PathBuf, Error> {
+    built("shim.cpp", SCHEDULER)
+}
+
+/// The file of a library that answers for the driver.
+pub(super) fn driver_file() -> Result<PathBuf, Error> {
+    built("driver.cpp", DRIVER)
+}
+
+fn scheduler() -> Result<&'static Library, Error> {
+    once(blake3::hash(SCHEDULER.as_bytes()), || {
+        let built = scheduler_file()?;
         // Kernels' libraries look for the scheduler among what is loaded for all.
         // SAFETY: what was just compiled from this crate's text has no constructors that do harm.
-        unsafe { Library::open(Some(built), RTLD_NOW | RTLD_GLOBAL) }.map_err(said)
-    });
-    made.map_err(|log| failure("shim.cpp", &log))
+        unsafe { Library::open(Some(built), RTLD_NOW | RTLD_GLOBAL) }
+            .map_err(|error| failure("shim.cpp", &error.to_string()))
+    })
 }
 
 fn library(spec: &ModuleSpec) -> Result<&'static Library, Error> {
+    once(module_key(spec)?, || {
+        let built = module_file(spec)?;
+        // SAFETY: as for the scheduler.
+        unsafe { Library::open(Some(built), RTLD_NOW) }
+            .map_err(|error| failure(spec.source, &error.to_string()))
+    })
+}
+
+fn module_key(spec: &ModuleSpec) -> Result<blake3::Hash, Error> {
     let mut how = FLAGS.to_vec();
     how.push(HEADER);
-    let key = module::hash(spec, &how)?;
+    module::hash(spec, &how)
+}
+
+/// The file of a module's library.
+pub(super) fn module_file(spec: &ModuleSpec) -> Result<PathBuf, Error> {
     let files = module::files(spec.source)?;
-    let made = once(key, || {
-        let built = build(&key, &|folder| {
-            fs::write(folder.join("shim.h"), HEADER).map_err(said)?;
-            for (name, text) in &files {
-                let path = folder.join(name);
-                fs::create_dir_all(path.parent().expect("in the folder")).map_err(said)?;
-                fs::write(path, text).map_err(said)?;
-            }
-            let mut text: String = spec
-                .defines
-                .iter()
-                .map(|(name, value)| format!("#define {name} {value}u\n"))
-                .collect();
-            text += &format!("#include \"{}\"\n", spec.source);
-            fs::write(folder.join("module.cpp"), &text).map_err(said)?;
-            let plain = run(compiler(folder).args(["-E", "-P", "module.cpp"]))?;
-            fs::write(folder.join("module.cpp"), text + &wrapper(&plain)).map_err(said)?;
-            compile(folder, "module.cpp")
-        })?;
-        // SAFETY: as for the scheduler.
-        unsafe { Library::open(Some(built), RTLD_NOW) }.map_err(said)
+    let made = build(&module_key(spec)?, &|folder| {
+        fs::write(folder.join("shim.h"), HEADER).map_err(said)?;
+        for (name, text) in &files {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().expect("in the folder")).map_err(said)?;
+            fs::write(path, text).map_err(said)?;
+        }
+        let mut text: String =
+            spec.defines.iter().map(|(name, value)| format!("#define {name} {value}u\n")).collect();
+        text += &format!("#include \"{}\"\n", spec.source);
+        fs::write(folder.join("module.cpp"), &text).map_err(said)?;
+        let plain = run(compiler(folder).args(["-E", "-P", "module.cpp"]))?;
+        fs::write(folder.join("module.cpp"), text + &wrapper(&plain)).map_err(said)?;
+        compile(folder, "module.cpp")
     });
     made.map_err(|log| failure(spec.source, &log))
 }
