@@ -223,6 +223,27 @@ fn a_block_may_have_more_nodes_than_threads() {
 }
 
 #[test]
+fn few_keys_of_a_small_tree_go_from_the_root() {
+    let bench = Bench::new(1, PrgTuning::default());
+    let strategy = |leaves: u64, keys: u32| {
+        let domain = Domain::new(64 * leaves, Group::Z8).expect("rows");
+        let kind = KeyKind { domain, prg: PrgKind::ChaCha20 };
+        bench.expander.strategy(kind, keys, Subtree::WHOLE).expect("a tree")
+    };
+    // The shim has four multiprocessors, 512 lanes.
+    assert_eq!(strategy(1, 1), ExpandStrategy::BlockPerKey);
+    assert_eq!(strategy(512, 1), ExpandStrategy::BlockPerKey);
+    for (leaves, keys) in [(4096, 1), (1 << 14, 1), (512, 64), (1 << 14, 512), (1 << 20, 4096)] {
+        let strategy = strategy(leaves, keys);
+        let ExpandStrategy::Hybrid { k } = strategy else {
+            panic!("{leaves} leaves of {keys} keys by {strategy:?}");
+        };
+        // Lanes enough, but not a thread a leaf where there are more leaves than lanes.
+        assert!(k * keys >= 512 && u64::from(k) < leaves, "{leaves} leaves of {keys} keys, {k}");
+    }
+}
+
+#[test]
 fn a_subtree_is_its_part_of_the_tree() {
     let bench = Bench::new(3, PrgTuning::default());
     // 11 leaves of 16: of the last subtree of four none has rows, of the one before three have.
@@ -252,9 +273,8 @@ fn a_subtree_is_its_part_of_the_tree() {
 /// Nodes of a level, from the key's words.
 fn level_of(key: &Key, top: u32) -> Vec<u32> {
     let words = key.device_words();
-    let word = |at: usize| {
-        (0..4).fold(0, |word, k| word | u128::from(words.expose()[at + k]) << (32 * k))
-    };
+    let word =
+        |at: usize| (0..4).fold(0, |word, k| word | u128::from(words.expose()[at + k]) << (32 * k));
     let prg = Prg::new(key.params().prg, Platform::detect());
     let mut nodes = vec![word(0)];
     for level in 0..top as usize {
@@ -329,7 +349,8 @@ fn every_generator_gives_the_known_answers() {
     let file: Value = serde_json::from_str(include_str!("../../../../vectors/prg.json"))
         .expect("the vectors are JSON");
     let nodes = vector(&file["nodes"]);
-    let corrections = [vector(&file["child_correction"]), vector(&file["leaf_correction"])].concat();
+    let corrections =
+        [vector(&file["child_correction"]), vector(&file["leaf_correction"])].concat();
     let count = nodes.len() / 4;
     for (prg, tuning) in PrgTuning::all() {
         let bench = Bench::new(1, tuning);
