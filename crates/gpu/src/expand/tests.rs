@@ -1,3 +1,5 @@
+//! On the shim, and with HUSHTABLE_TEST_DEVICE=cuda on a GPU.
+
 use std::sync::Arc;
 
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, Side, expand_leaves};
@@ -7,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use super::{ExpandStrategy, Expander, Subtree, module};
-use crate::shim::Shim;
+use crate::shim::{Shim, under_test};
 use crate::{
     Arg, Buffer, Device, DeviceKeys, Error, KeyKind, Launch, ModuleSpec, PrgTuning, Stream, alloc,
 };
@@ -28,7 +30,10 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64, tuning: PrgTuning) -> Self {
-        let device = Shim::new(seed);
+        Self::on(under_test(seed), tuning)
+    }
+
+    fn on(device: Arc<dyn Device>, tuning: PrgTuning) -> Self {
         let stream = device.stream().expect("a stream");
         let expander = Expander::new(Arc::clone(&device)).with_tuning(tuning);
         Self { device, stream, expander }
@@ -224,7 +229,7 @@ fn a_block_may_have_more_nodes_than_threads() {
 
 #[test]
 fn few_keys_of_a_small_tree_go_from_the_root() {
-    let bench = Bench::new(1, PrgTuning::default());
+    let bench = Bench::on(Shim::new(1), PrgTuning::default());
     let strategy = |leaves: u64, keys: u32| {
         let domain = Domain::new(64 * leaves, Group::Z8).expect("rows");
         let kind = KeyKind { domain, prg: PrgKind::ChaCha20 };
