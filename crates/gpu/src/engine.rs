@@ -217,9 +217,10 @@ impl GpuEngine {
         let mut outcome = Ok(());
         loop {
             // As many at work as there are lanes; then the oldest's answers, while the other goes on.
-            while let (true, Some(mut taken), Some(batch)) =
-                (outcome.is_ok(), idle.pop(), batches.next())
+            while outcome.is_ok()
+                && let Some(mut taken) = idle.pop()
             {
+                let Some(batch) = batches.next() else { break };
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
                 outcome = Pass { engine: self, kind, lane: taken.lane() }.issue(&chosen);
                 issued.push_back((taken, batch));

@@ -39,7 +39,8 @@ impl Store {
     ) -> Result<Self, Error> {
         let table = alloc(device, layout.table_bytes() as usize)?;
         let stream = device.stream()?;
-        let at_once = (CHUNK_BYTES / layout.block_bytes()).clamp(1, layout.blocks() as usize) as u32;
+        let at_once =
+            (CHUNK_BYTES / layout.block_bytes()).clamp(1, layout.blocks() as usize) as u32;
         let bytes = at_once as usize * layout.block_bytes();
         let mut staging = alloc_pinned(device, bytes)?;
         for first in (0..layout.blocks()).step_by(at_once as usize) {

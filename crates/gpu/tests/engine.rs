@@ -257,9 +257,11 @@ fn what_does_not_fit_is_refused_with_both_numbers() {
         let spec = GpuSpec { residence, memory_bytes_max: Some(memory), ..GpuSpec::default() };
         GpuEngine::from_rows(Shim::new(0), case.shape, &case.bytes, &spec).expect_err("too little")
     };
-    for (residence, memory) in
-        [(Residence::Resident, 2 << 20), (Residence::Streamed, 64 << 10), (Residence::Auto, 64 << 10)]
-    {
+    for (residence, memory) in [
+        (Residence::Resident, 2 << 20),
+        (Residence::Streamed, 64 << 10),
+        (Residence::Auto, 64 << 10),
+    ] {
         let error = refused(residence, memory);
         let Error::DeviceMemory { asked, free } = error else { panic!("{error}") };
         assert!(free == memory && asked > memory, "{residence:?}: {asked} of {free}");
