@@ -8,10 +8,10 @@ use hushtable_pir::{Backend, Table, TableShape};
 
 use crate::clock::Clock;
 use crate::lane::{Lanes, Taken};
-use crate::layout::Layout;
+use crate::layout::{CopyRows, Layout};
 use crate::pass::{Pass, Route};
 use crate::prg::PrgTuning;
-use crate::store::{CopyRows, Store};
+use crate::store::Store;
 use crate::{Device, Error, Expander, KeyKind, Strategy, common_kind, plan};
 
 /// How a [`GpuEngine`] runs.
@@ -263,9 +263,10 @@ impl GpuEngine {
         let mut outcome = Ok(());
         loop {
             // As many at work as there are lanes; then the oldest's answers, while the other goes on.
-            while let (true, Some(mut taken), Some(batch)) =
-                (outcome.is_ok(), idle.pop(), idle_next(&mut batches))
+            while outcome.is_ok()
+                && let Some(mut taken) = idle.pop()
             {
+                let Some(batch) = batches.next() else { break };
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
                 let pass = Pass { engine: self, kind, lane: taken.lane() };
                 outcome = pass.issue(&chosen, clock.as_deref_mut());
@@ -281,10 +282,6 @@ impl GpuEngine {
         }
         outcome
     }
-}
-
-fn idle_next<'a>(batches: &mut std::slice::Chunks<'a, usize>) -> Option<&'a [usize]> {
-    batches.next()
 }
 
 /// Superblocks of a streamed table's parts: two of them, and as much again for the rest, in `budget`.

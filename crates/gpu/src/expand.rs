@@ -1,7 +1,6 @@
 //! The paper's ways to expand keys (Lam et al., §III-C), each a launch or several that write all
 //! shares of a batch to device memory; and the frontier, from which other kernels go on.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
 use hushtable_prg::PrgKind;
@@ -27,25 +26,6 @@ pub enum ExpandStrategy {
         /// The expansion factor: rounded up to a power of two, and cut to the leaves.
         k: u32,
     },
-}
-
-impl FromStr for ExpandStrategy {
-    type Err = String;
-
-    /// Reads `block-per-key`, `level-by-level`, or `hybrid:K`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || {
-            format!("a way to expand is block-per-key, level-by-level or hybrid:K, not {text:?}")
-        };
-        match text {
-            "block-per-key" => Ok(Self::BlockPerKey),
-            "level-by-level" => Ok(Self::LevelByLevel),
-            _ => {
-                let k = text.strip_prefix("hybrid:").and_then(|k| k.parse().ok());
-                k.filter(|k| *k > 0).map(|k| Self::Hybrid { k }).ok_or_else(refused)
-            }
-        }
-    }
 }
 
 /// The leaves below one node: those that a part of a table needs.
@@ -105,6 +85,8 @@ const BREADTH_MAX: u32 = 10;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 4;
 /// Keys of a launch where they are blocks along y, of which a grid has at most 65,535.
 const KEYS_PER_LAUNCH: u32 = 32_768;
+/// log2 of the largest factor that [`Expander::strategy`] gives.
+const HYBRID_MAX: u32 = 20;
 const NODE_BYTES: usize = 16;
 const LEAF_BYTES: usize = 64;
 /// Nodes of a level that one launch works on: its threads are numbered by 32 bits.
@@ -207,6 +189,40 @@ impl Expander {
             self.device.launch(stream, kernel, launch, &arguments)?;
         }
         Ok(())
+    }
+
+    /// The way that should end first: the one whose longest sequence of generator calls on a
+    /// scheduler is shortest. Few keys of a small tree go from the root, others hybrid. It counts
+    /// calls and knows nothing of the device but its multiprocessors: a measurement may know better.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for a subtree that the tree does not have.
+    pub fn strategy(
+        &self,
+        kind: KeyKind,
+        keys: u32,
+        subtree: Subtree,
+    ) -> Result<ExpandStrategy, Error> {
+        let (height, leaves) = subtree.shape(kind)?;
+        // Four schedulers a multiprocessor, each of which runs a warp's call at a time.
+        let schedulers = u64::from(4 * self.device.facts().multiprocessors);
+        let calls = |warps: u64| warps.div_ceil(schedulers);
+        let (keys_wide, level) = (u64::from(keys), u64::from(subtree.level));
+        let warps = keys_wide * u64::from(leaves.div_ceil(WARP));
+        let mut best =
+            (calls(warps) * (level + u64::from(height) + 1), ExpandStrategy::BlockPerKey);
+        for log_k in WARP.trailing_zeros()..=height.min(HYBRID_MAX) {
+            let (split, breadth) = self.split(keys, log_k);
+            let blocks = keys_wide << split;
+            let walk = calls(blocks) * (level + u64::from(split));
+            let broad: u64 = (0..breadth).map(|l| calls(blocks * ((1u64 << l).div_ceil(32)))).sum();
+            // As many inner nodes as leaves, but for one.
+            let deep = calls(blocks << breadth >> 5) * ((2 << (height - log_k)) - 1);
+            if walk + broad + deep < best.0 {
+                best = (walk + broad + deep, ExpandStrategy::Hybrid { k: 1 << log_k });
+            }
+        }
+        Ok(best.1)
     }
 
     fn kernel(&self, keys: &DeviceKeys, name: &'static str) -> Result<crate::Kernel, Error> {

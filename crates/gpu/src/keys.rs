@@ -44,11 +44,7 @@ impl DeviceKeys {
     ///
     /// # Errors
     /// [`Error::Geometry`] for no keys or keys of several kinds; the device's.
-    pub fn upload(
-        device: &Arc<dyn Device>,
-        stream: Stream,
-        keys: &[&Key],
-    ) -> Result<Self, Error> {
+    pub fn upload(device: &Arc<dyn Device>, stream: Stream, keys: &[&Key]) -> Result<Self, Error> {
         let kind = common_kind(keys)?;
         let mut bytes = Secret::new(vec![0; 4 * kind.key_words() * keys.len()]);
         pack(keys, bytes.expose_mut());

@@ -47,7 +47,11 @@ impl Room {
 pub(crate) struct Staging(Option<PinnedBuffer>);
 
 impl Staging {
-    pub(crate) fn of(&mut self, device: &Arc<dyn Device>, bytes: usize) -> Result<&mut [u8], Error> {
+    pub(crate) fn of(
+        &mut self,
+        device: &Arc<dyn Device>,
+        bytes: usize,
+    ) -> Result<&mut [u8], Error> {
         if self.0.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
             self.0 = None;
         }

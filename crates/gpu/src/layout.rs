@@ -24,6 +24,9 @@ const HEIGHT_MAX: u32 = 6;
 /// Fewest superblocks of a table that is large enough: padding is then an eighth at most.
 const BLOCKS_LEAST: u64 = 8;
 
+/// Writes the rows from one on that fill the bytes.
+pub(crate) type CopyRows<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync + 'a;
+
 /// Where every byte of a table of some shape is.
 ///
 /// A superblock is 4 S table leaves of 64 rows, S = 2^height, and stored in one piece: strips of up to
@@ -136,12 +139,7 @@ impl Layout {
 
     /// Packs superblocks from `first` on, as many as `to` has room for, on all cores.
     /// `copy(row, bytes)` writes the rows from `row` on that fill `bytes`.
-    pub(crate) fn pack(
-        &self,
-        first: u32,
-        to: &mut [u8],
-        copy: &(dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync),
-    ) -> Result<(), Error> {
+    pub(crate) fn pack(&self, first: u32, to: &mut [u8], copy: &CopyRows<'_>) -> Result<(), Error> {
         let blocks = Mutex::new(to.chunks_exact_mut(self.block_bytes()).zip(first..));
         let failed = Mutex::new(Ok(()));
         let work = || {
@@ -203,9 +201,14 @@ mod tests {
 
     #[test]
     fn rows_come_back_and_the_rest_is_zero() {
-        for (rows, row_bytes, tiles_max) in
-            [(1, 1, 32), (65, 3, 32), (257, 8, 32), (1000, 100, 5), (4097, 600, 32), (70_000, 9, 32)]
-        {
+        for (rows, row_bytes, tiles_max) in [
+            (1, 1, 32),
+            (65, 3, 32),
+            (257, 8, 32),
+            (1000, 100, 5),
+            (4097, 600, 32),
+            (70_000, 9, 32),
+        ] {
             let (layout, bytes, packed) = packed(rows, row_bytes, tiles_max);
             for row in 0..rows {
                 let expected = &bytes[row as usize * row_bytes..][..row_bytes];
@@ -236,7 +239,8 @@ mod tests {
 
     #[test]
     fn large_tables_have_large_superblocks_and_little_padding() {
-        let layout = |rows, row_bytes| Layout::new(TableShape::new(rows, row_bytes).expect("ok"), 32);
+        let layout =
+            |rows, row_bytes| Layout::new(TableShape::new(rows, row_bytes).expect("ok"), 32);
         let large = layout(1 << 20, 256);
         assert_eq!((large.height(), large.blocks(), large.tiles()), (6, 64, 32));
         assert_eq!((large.step_bytes(), large.table_bytes()), (64 << 10, 256 << 20));

@@ -69,7 +69,9 @@ impl Route {
         match engine.strategy {
             Strategy::Tensor if is_bytes => Self::tensor(engine, kind, keys),
             Strategy::Fused { k } if is_resident => Self::Fused(k),
-            Strategy::Cooperative if is_resident && fits_cooperative(engine, kind) => Self::Cooperative,
+            Strategy::Cooperative if is_resident && fits_cooperative(engine, kind) => {
+                Self::Cooperative
+            }
             Strategy::Auto if is_bytes && keys > SCAN_KEYS_MAX => Self::tensor(engine, kind, keys),
             other => Self::Product(other.expand().unwrap_or(match keys {
                 ..=ROOT_KEYS_MAX => ExpandStrategy::BlockPerKey,
@@ -158,7 +160,11 @@ impl Pass<'_> {
     }
 
     /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers.
-    pub(crate) fn collect(self, count: usize, mut take: impl FnMut(usize, &[u8])) -> Result<(), Error> {
+    pub(crate) fn collect(
+        self,
+        count: usize,
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<(), Error> {
         let Self { engine, lane, .. } = self;
         let device = &engine.device;
         let row_bytes = engine.layout.shape().row_bytes();
@@ -420,14 +426,23 @@ impl Pass<'_> {
         let (device, layout) = (&engine.device, &engine.layout);
         let KeyKind { domain, prg } = self.kind;
         let depth = domain.depth();
-        let module =
-            plan::paper_module("cooperative.cu", prg, engine.tuning, domain.group(), layout.tiles());
+        let module = plan::paper_module(
+            "cooperative.cu",
+            prg,
+            engine.tuning,
+            domain.group(),
+            layout.tiles(),
+        );
         let kernel = device.kernel(&module, "cooperative")?;
         let shared_bytes = engine.tuning.shared_bytes(prg);
         let resident = device.blocks_per_multiprocessor(kernel, PAPER_THREADS, shared_bytes)?;
         let blocks = device.facts().multiprocessors * resident.clamp(1, COOPERATIVE_BLOCKS_MAX);
-        let launch =
-            Launch { blocks: (blocks, 1), threads: PAPER_THREADS, shared_bytes, is_cooperative: true };
+        let launch = Launch {
+            blocks: (blocks, 1),
+            threads: PAPER_THREADS,
+            shared_bytes,
+            is_cooperative: true,
+        };
         let top = depth.min((blocks * PAPER_THREADS).ilog2());
         let level_bytes = NODE_BYTES << depth;
         let table_leaves = ((domain.group().rows_per_leaf() << depth) / 64).max(1);

@@ -113,7 +113,12 @@ pub(crate) fn walk(spec: WalkSpec, layout: &Layout, facts: &DeviceFacts) -> Opti
 }
 
 /// Of `tensor_fragments`: a block's keys are those of `fragments`.
-pub(crate) fn fragments_launch(keys: u32, steps: u32, layout: &Layout, facts: &DeviceFacts) -> Launch {
+pub(crate) fn fragments_launch(
+    keys: u32,
+    steps: u32,
+    layout: &Layout,
+    facts: &DeviceFacts,
+) -> Launch {
     let warps = warps_of(keys);
     let groups = keys.div_ceil(warps * WARP_KEYS);
     let chunks = (facts.multiprocessors / groups).clamp(1, steps);
@@ -197,9 +202,12 @@ pub(crate) fn fused(k: u32, depth: u32, prg_bytes: u32, facts: &DeviceFacts) -> 
     let asked = k.max(2).checked_next_power_of_two().map_or(LOG_K_MAX, u32::trailing_zeros);
     let bytes = |log_k: u32| {
         let stacks = depth.saturating_sub(log_k);
-        prg_bytes + ((2 * NODE_BYTES + LEAF_BYTES) << log_k) + ((stacks * NODE_BYTES) << (log_k - 1))
+        prg_bytes
+            + ((2 * NODE_BYTES + LEAF_BYTES) << log_k)
+            + ((stacks * NODE_BYTES) << (log_k - 1))
     };
-    let fitting = (1..=asked.min(LOG_K_MAX)).rev().find(|log_k| bytes(*log_k) <= facts.shared_bytes_max);
+    let fitting =
+        (1..=asked.min(LOG_K_MAX)).rev().find(|log_k| bytes(*log_k) <= facts.shared_bytes_max);
     let log_k = fitting.unwrap_or(1);
     (log_k, bytes(log_k))
 }
@@ -208,7 +216,12 @@ fn group_define(group: Group) -> (&'static str, u32) {
     ("GROUP_ID", u32::from(group.id()))
 }
 
-pub(crate) fn tensor_module(prg: PrgKind, tuning: PrgTuning, tiles: u32, fused: bool) -> ModuleSpec {
+pub(crate) fn tensor_module(
+    prg: PrgKind,
+    tuning: PrgTuning,
+    tiles: u32,
+    fused: bool,
+) -> ModuleSpec {
     let mut defines = tuning.defines(prg);
     defines.extend([("TILES", tiles), ("FUSED", u32::from(fused))]);
     ModuleSpec { source: "tensor.cu", defines }
@@ -272,7 +285,8 @@ pub(crate) fn modules() -> Vec<Listed> {
                     continue;
                 }
                 forms.push(form);
-                let launch = Launch { blocks: (1, 1), threads: 32, shared_bytes: 0, is_cooperative: false };
+                let launch =
+                    Launch { blocks: (1, 1), threads: 32, shared_bytes: 0, is_cooperative: false };
                 let plan = ProductPlan { launch, query_warps: 1, form };
                 all.push(listed(plan.module(group, tiles), &["multiply"]));
             }
@@ -333,7 +347,9 @@ mod tests {
 
     #[test]
     fn every_batch_and_table_has_a_walk_that_fits() {
-        for facts in [facts(132, 232_448), facts(108, 166_912), facts(1, 101_376), facts(4, 232_448)] {
+        for facts in
+            [facts(132, 232_448), facts(108, 166_912), facts(1, 101_376), facts(4, 232_448)]
+        {
             for rows in [1, 65, 1000, 20_000, 1 << 20, 1 << 26] {
                 for row_bytes in [1, 64, 100, 256] {
                     let shape = TableShape::new(rows, row_bytes).expect("a shape");

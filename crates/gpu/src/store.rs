@@ -2,14 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::layout::Layout;
+use crate::layout::{CopyRows, Layout};
 use crate::{Arg, Buffer, Device, Error, Event, PinnedBuffer, Stream, alloc, alloc_pinned};
 
 /// Bytes that are packed and sent at a time when a table is loaded.
 const CHUNK_BYTES: usize = 64 << 20;
-
-/// Writes the rows from one on that fill the bytes.
-pub(crate) type CopyRows<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + Sync + 'a;
 
 /// A table's superblocks.
 pub(crate) enum Store {
@@ -42,7 +39,8 @@ impl Store {
     ) -> Result<Self, Error> {
         let table = alloc(device, layout.table_bytes() as usize)?;
         let stream = device.stream()?;
-        let at_once = (CHUNK_BYTES / layout.block_bytes()).clamp(1, layout.blocks() as usize) as u32;
+        let at_once =
+            (CHUNK_BYTES / layout.block_bytes()).clamp(1, layout.blocks() as usize) as u32;
         let bytes = at_once as usize * layout.block_bytes();
         let mut staging = alloc_pinned(device, bytes)?;
         for first in (0..layout.blocks()).step_by(at_once as usize) {
@@ -89,7 +87,7 @@ impl Store {
         mut work: impl FnMut(Part) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let parts = (0..layout.blocks()).step_by(part_blocks as usize);
-        let parts = parts.map(|first| (first, part_blocks.min(layout.blocks() - first)));
+        let mut parts = parts.map(|first| (first, part_blocks.min(layout.blocks() - first)));
         match self {
             Self::Resident(table) => {
                 for (first, blocks) in parts {
@@ -116,14 +114,14 @@ impl Store {
                     marks.push((sent, device.record(stream)?));
                     Ok(())
                 };
-                let outcome = parts.map(send).collect::<Result<(), Error>>();
+                let outcome = parts.try_for_each(send);
                 // Before others have the buffers, even if something failed.
                 let settled = device.synchronize(stage.copies).and(device.synchronize(stream));
-                outcome.and(settled)?;
                 for (sent, worked) in marks {
-                    device.elapsed_ms(sent, worked)?;
+                    device.forget(sent);
+                    device.forget(worked);
                 }
-                Ok(())
+                outcome.and(settled)
             }
         }
     }

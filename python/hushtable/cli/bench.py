@@ -244,10 +244,20 @@ def serve(
         rates = _engine_rates(rows, row_bytes, clients * keys_per_request, server_cpu)
         note("starting the servers")
         with ServerProcess(
-            bundle, "left", tls=certificates.server, cpus=server_cpu, threads=1
+            bundle,
+            "left",
+            device="cpu",
+            tls=certificates.server,
+            cpus=server_cpu,
+            threads=1,
         ) as left:
             with ServerProcess(
-                bundle, "right", tls=certificates.server, cpus=client_cpu, threads=1
+                bundle,
+                "right",
+                device="cpu",
+                tls=certificates.server,
+                cpus=client_cpu,
+                threads=1,
             ) as right:
                 _load(left.url, right.url, certificates.ca, 1, keys_per_request, 0.0, 0.1)
             note(f"loading it with {clients} clients for {warmup + seconds:g} s")

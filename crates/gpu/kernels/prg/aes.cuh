@@ -12,8 +12,8 @@
 //   the blocks of one seed share 15 in the first and 12 in the second: 293 for the children and 559
 //   for the leaf, at 32 lanes a cycle and multiprocessor; and about 3 operations a lookup at 64.
 // - 1: bits. Eight words hold one bit each of the 32 bytes of two blocks; SubBytes is a circuit of
-//   113 gates (Boyar and Peralta, "A depth-16 circuit for the AES S-box", 2011), about 230 operations
-//   a round and two blocks, and no shared memory.
+//   113 gates (Boyar and Peralta, "A depth-16 circuit for the AES S-box", 2011); a round of two blocks
+//   is some 260 operations, without shared memory.
 #pragma once
 
 #ifndef AES_BITSLICED

@@ -1,10 +1,9 @@
 // Salsa20 with 128-bit keys (Bernstein, "Salsa20 specification", sections 8 and 9): the seed is the
 // key, nonce zero. Children are the first half of block 0, the leaf is block 1.
 //
-// Floor: 16 quarter-round steps a round, each an addition, a rotation and an XOR: 960 operations
-// for 20 rounds and 576 for 12, and the last additions, as for ChaCha (chacha.cuh): the same 15
-// cycles (9 for 12 rounds) a block and multiprocessor. Here a rotation is never by whole bytes, and
-// never of what an XOR just gave, so that it stands between an addition and an XOR.
+// Floor: 16 steps a round, each an addition, a rotation and an XOR, as ChaCha has (chacha.cuh): 960
+// operations for 20 rounds and 576 for 12, of which the additions go to the other pipe: 10 cycles
+// (6 for 12 rounds) a block and multiprocessor. No rotation here is by whole bytes.
 #pragma once
 
 #ifndef PRG_UNROLL

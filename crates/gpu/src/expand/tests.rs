@@ -1,3 +1,5 @@
+//! On the shim, and with HUSHTABLE_TEST_DEVICE=cuda on a GPU.
+
 use std::sync::Arc;
 
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, Side, expand_leaves};
@@ -7,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
 use super::{ExpandStrategy, Expander, Subtree, module};
-use crate::shim::Shim;
+use crate::shim::{Shim, under_test};
 use crate::{
     Arg, Buffer, Device, DeviceKeys, Error, KeyKind, Launch, ModuleSpec, PrgTuning, Stream, alloc,
 };
@@ -28,7 +30,10 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64, tuning: PrgTuning) -> Self {
-        let device = Shim::new(seed);
+        Self::on(under_test(seed), tuning)
+    }
+
+    fn on(device: Arc<dyn Device>, tuning: PrgTuning) -> Self {
         let stream = device.stream().expect("a stream");
         let expander = Expander::new(Arc::clone(&device)).with_tuning(tuning);
         Self { device, stream, expander }
@@ -223,6 +228,27 @@ fn a_block_may_have_more_nodes_than_threads() {
 }
 
 #[test]
+fn few_keys_of_a_small_tree_go_from_the_root() {
+    let bench = Bench::on(Shim::new(1), PrgTuning::default());
+    let strategy = |leaves: u64, keys: u32| {
+        let domain = Domain::new(64 * leaves, Group::Z8).expect("rows");
+        let kind = KeyKind { domain, prg: PrgKind::ChaCha20 };
+        bench.expander.strategy(kind, keys, Subtree::WHOLE).expect("a tree")
+    };
+    // The shim has four multiprocessors, 512 lanes.
+    assert_eq!(strategy(1, 1), ExpandStrategy::BlockPerKey);
+    assert_eq!(strategy(512, 1), ExpandStrategy::BlockPerKey);
+    for (leaves, keys) in [(4096, 1), (1 << 14, 1), (512, 64), (1 << 14, 512), (1 << 20, 4096)] {
+        let strategy = strategy(leaves, keys);
+        let ExpandStrategy::Hybrid { k } = strategy else {
+            panic!("{leaves} leaves of {keys} keys by {strategy:?}");
+        };
+        // Lanes enough, but not a thread a leaf where there are more leaves than lanes.
+        assert!(k * keys >= 512 && u64::from(k) < leaves, "{leaves} leaves of {keys} keys, {k}");
+    }
+}
+
+#[test]
 fn a_subtree_is_its_part_of_the_tree() {
     let bench = Bench::new(3, PrgTuning::default());
     // 11 leaves of 16: of the last subtree of four none has rows, of the one before three have.
@@ -252,9 +278,8 @@ fn a_subtree_is_its_part_of_the_tree() {
 /// Nodes of a level, from the key's words.
 fn level_of(key: &Key, top: u32) -> Vec<u32> {
     let words = key.device_words();
-    let word = |at: usize| {
-        (0..4).fold(0, |word, k| word | u128::from(words.expose()[at + k]) << (32 * k))
-    };
+    let word =
+        |at: usize| (0..4).fold(0, |word, k| word | u128::from(words.expose()[at + k]) << (32 * k));
     let prg = Prg::new(key.params().prg, Platform::detect());
     let mut nodes = vec![word(0)];
     for level in 0..top as usize {
@@ -315,21 +340,6 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(DeviceKeys::from_words(kind, 2, words), Err(Error::Geometry { .. })));
 }
 
-#[test]
-fn names_of_strategies() {
-    for (text, strategy) in [
-        ("block-per-key", ExpandStrategy::BlockPerKey),
-        ("level-by-level", ExpandStrategy::LevelByLevel),
-        ("hybrid:128", ExpandStrategy::Hybrid { k: 128 }),
-    ] {
-        assert_eq!(text.parse(), Ok(strategy));
-    }
-    for text in ["", "hybrid", "hybrid:", "hybrid:0", "hybrid:-1", "levels"] {
-        let error = text.parse::<ExpandStrategy>().expect_err("no such strategy");
-        assert!(error.contains(&format!("{text:?}")), "{error}");
-    }
-}
-
 fn vector(value: &Value) -> Vec<u32> {
     let words = value.as_array().expect("a list").iter().flat_map(|word| {
         let word = u128::from_str_radix(word.as_str().expect("text"), 16).expect("a number");
@@ -344,7 +354,8 @@ fn every_generator_gives_the_known_answers() {
     let file: Value = serde_json::from_str(include_str!("../../../../vectors/prg.json"))
         .expect("the vectors are JSON");
     let nodes = vector(&file["nodes"]);
-    let corrections = [vector(&file["child_correction"]), vector(&file["leaf_correction"])].concat();
+    let corrections =
+        [vector(&file["child_correction"]), vector(&file["leaf_correction"])].concat();
     let count = nodes.len() / 4;
     for (prg, tuning) in PrgTuning::all() {
         let bench = Bench::new(1, tuning);

@@ -40,7 +40,7 @@ const FLAGS: [&str; 19] = [
 ];
 
 /// What kernels are found by in the preprocessed text: `KERNEL` of shim.h.
-const MARK: &str = "extern \"C\" __attribute__((used)) void ";
+const MARK: &str = "extern \"C\" __attribute__((used)) void";
 
 pub(super) type KernelFn = unsafe extern "C" fn(*mut *mut c_void);
 type SizesFn = unsafe extern "C" fn(*mut u32) -> u32;
@@ -141,7 +141,7 @@ fn library(spec: &ModuleSpec) -> Result<&'static Library, Error> {
 
 fn module_key(spec: &ModuleSpec) -> Result<blake3::Hash, Error> {
     let mut how = FLAGS.to_vec();
-    how.push(HEADER);
+    how.extend([HEADER, MARK]);
     module::hash(spec, &how)
 }
 
