@@ -8,16 +8,22 @@ use crate::{Buffer, Device, Error, PinnedBuffer, Stream, alloc, alloc_pinned};
 
 /// Device memory that grows to what is asked of it.
 #[derive(Default)]
-pub(crate) struct Room(Option<Buffer>);
+pub(crate) struct Room {
+    buffer: Option<Buffer>,
+    /// Bytes that were asked for since they were wiped: all that may hold something.
+    used: usize,
+}
 
 impl Room {
     /// A buffer of at least `bytes`; what it held is lost if it must grow.
     pub(crate) fn of(&mut self, device: &Arc<dyn Device>, bytes: usize) -> Result<&Buffer, Error> {
-        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
+        if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
             // First: both might not fit.
-            self.0 = None;
+            self.buffer = None;
+            self.used = 0;
         }
-        match &mut self.0 {
+        self.used = self.used.max(bytes);
+        match &mut self.buffer {
             Some(buffer) => Ok(buffer),
             none => Ok(none.insert(alloc(device, bytes)?)),
         }
@@ -26,25 +32,38 @@ impl Room {
     /// The same, taken out; [`put`](Self::put) gives it back.
     pub(crate) fn take(&mut self, device: &Arc<dyn Device>, bytes: usize) -> Result<Buffer, Error> {
         self.of(device, bytes)?;
-        match self.0.take() {
+        match self.buffer.take() {
             Some(buffer) => Ok(buffer),
             None => alloc(device, bytes),
         }
     }
 
     pub(crate) fn put(&mut self, buffer: Buffer) {
-        self.0 = Some(buffer);
+        self.buffer = Some(buffer);
+    }
+
+    /// Wipes, in the stream's order, what was asked for since the last time: a batch of one is not to
+    /// pay for what a large one took before it.
+    fn wipe(&mut self, device: &Arc<dyn Device>, stream: Stream) -> Result<(), Error> {
+        let used = std::mem::take(&mut self.used);
+        match &self.buffer {
+            Some(buffer) => device.clear(stream, buffer, 0, used.min(buffer.bytes())),
+            None => Ok(()),
+        }
     }
 
     /// What is there, if anything is.
     pub(crate) fn buffer(&self) -> Option<&Buffer> {
-        self.0.as_ref()
+        self.buffer.as_ref()
     }
 }
 
 /// Pinned memory of the host that grows likewise.
 #[derive(Default)]
-pub(crate) struct Staging(Option<PinnedBuffer>);
+pub(crate) struct Staging {
+    buffer: Option<PinnedBuffer>,
+    used: usize,
+}
 
 impl Staging {
     pub(crate) fn of(
@@ -52,20 +71,23 @@ impl Staging {
         device: &Arc<dyn Device>,
         bytes: usize,
     ) -> Result<&mut [u8], Error> {
-        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
-            self.0 = None;
+        if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
+            self.buffer = None;
+            self.used = 0;
         }
-        let buffer = match &mut self.0 {
+        self.used = self.used.max(bytes);
+        let buffer = match &mut self.buffer {
             Some(buffer) => buffer,
             none => none.insert(alloc_pinned(device, bytes)?),
         };
         Ok(&mut buffer.as_mut_slice()[..bytes])
     }
 
-    /// Wipes what is there; nothing may still be copied from it.
+    /// Wipes what was asked for since the last time; nothing may still be copied from it.
     pub(crate) fn wipe(&mut self) {
-        if let Some(buffer) = &mut self.0 {
-            buffer.as_mut_slice().zeroize();
+        let used = std::mem::take(&mut self.used);
+        if let Some(buffer) = &mut self.buffer {
+            buffer.as_mut_slice()[..used].zeroize();
         }
     }
 }
@@ -110,11 +132,10 @@ impl Lane {
     /// of frontier where shares stay in registers, a microsecond at 4.8 TB/s; for one key 1 MB of
     /// shares; for 512 keys of rows of several strips 512 MB of fragments, which also are written
     /// once and read once a strip: less than a third of what memory has to do anyway.
-    pub(crate) fn wipe(&self, device: &Arc<dyn Device>) -> Result<(), Error> {
-        for room in [&self.keys, &self.nodes, &self.shares] {
-            if let Some(buffer) = room.buffer() {
-                device.clear(self.stream, buffer, 0, buffer.bytes())?;
-            }
+    pub(crate) fn wipe(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
+        let Self { keys, nodes, shares, stream, .. } = self;
+        for room in [keys, nodes, shares] {
+            room.wipe(device, *stream)?;
         }
         Ok(())
     }
