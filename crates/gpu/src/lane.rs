@@ -8,16 +8,21 @@ use crate::{Buffer, Device, Error, PinnedBuffer, Stream, alloc, alloc_pinned};
 
 /// Device memory that grows to what is asked of it.
 #[derive(Default)]
-pub(crate) struct Room(Option<Buffer>);
+pub(crate) struct Room {
+    buffer: Option<Buffer>,
+    /// Bytes asked for since it was wiped.
+    used: usize,
+}
 
 impl Room {
     /// A buffer of at least `bytes`; what it held is lost if it must grow.
     pub(crate) fn of(&mut self, device: &Arc<dyn Device>, bytes: usize) -> Result<&Buffer, Error> {
-        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
+        if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
             // First: both might not fit.
-            self.0 = None;
+            self.buffer = None;
         }
-        match &mut self.0 {
+        self.used = self.used.max(bytes);
+        match &mut self.buffer {
             Some(buffer) => Ok(buffer),
             none => Ok(none.insert(alloc(device, bytes)?)),
         }
@@ -26,19 +31,28 @@ impl Room {
     /// The same, taken out; [`put`](Self::put) gives it back.
     pub(crate) fn take(&mut self, device: &Arc<dyn Device>, bytes: usize) -> Result<Buffer, Error> {
         self.of(device, bytes)?;
-        match self.0.take() {
+        match self.buffer.take() {
             Some(buffer) => Ok(buffer),
             None => alloc(device, bytes),
         }
     }
 
     pub(crate) fn put(&mut self, buffer: Buffer) {
-        self.0 = Some(buffer);
+        self.buffer = Some(buffer);
     }
 
     /// What is there, if anything is.
     pub(crate) fn buffer(&self) -> Option<&Buffer> {
-        self.0.as_ref()
+        self.buffer.as_ref()
+    }
+
+    /// Clears, in the stream's order, what was used since the last time.
+    fn wipe(&mut self, device: &Arc<dyn Device>, stream: Stream) -> Result<(), Error> {
+        if let Some(buffer) = &self.buffer {
+            device.clear(stream, buffer, 0, self.used.min(buffer.bytes()))?;
+        }
+        self.used = 0;
+        Ok(())
     }
 }
 
@@ -110,11 +124,9 @@ impl Lane {
     /// of frontier where shares stay in registers, a microsecond at 4.8 TB/s; for one key 1 MB of
     /// shares; for 512 keys of rows of several strips 512 MB of fragments, which also are written
     /// once and read once a strip: less than a third of what memory has to do anyway.
-    pub(crate) fn wipe(&self, device: &Arc<dyn Device>) -> Result<(), Error> {
-        for room in [&self.keys, &self.nodes, &self.shares] {
-            if let Some(buffer) = room.buffer() {
-                device.clear(self.stream, buffer, 0, buffer.bytes())?;
-            }
+    pub(crate) fn wipe(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
+        for room in [&mut self.keys, &mut self.nodes, &mut self.shares] {
+            room.wipe(device, self.stream)?;
         }
         Ok(())
     }
