@@ -16,7 +16,8 @@
 
 // Warps of a block: `query_warps` of them (1, 2, 4 or 8) have the same table and other keys, so that the
 // first-level cache serves all but one. Grid: x: warps over (step, strip, pairs); y: keys.
-KERNEL_BOUNDS(256, QUERIES == 1 ? 4 : 2)
+// As many blocks as keep all in registers: `product_blocks` in plan.rs.
+KERNEL_BOUNDS(256, QUERIES > 1 ? 2 : GROUP_ID == 2 ? 3 : 4)
 multiply(const u8 *table, const u32 *shares, u32 *sums, u64 share_words, u32 key_count,
          u32 leaves, u32 table_height, u32 strips, u32 first_block, u32 steps, u32 query_warps) {
     Shape shape = {table_height, strips, first_block};

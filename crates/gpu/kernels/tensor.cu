@@ -6,21 +6,22 @@
 // and `tensor_fragments`, which leave the shares in memory in between, for rows of several strips,
 // whose expansion would else be done once a strip.
 //
-// The floor of `tensor` at 256-byte rows and ChaCha20, per (leaf of 64 rows, query):
-// - integer operations: two blocks (a leaf and, as trees have as many inner nodes, a node) of 80
-//   quarter-rounds of 12 operations (4 additions, 4 XORs, 4 rotations), 1,920 in all, and some 150
-//   for corrections and the stack. A multiprocessor (capability 9.0) does 64 XORs or rotations a
-//   cycle, and 64 additions beside them where the compiler makes them multiply-adds: 20 cycles for
-//   1,280 XORs and rotations, 30 if the additions are on the same pipe.
-// - tensor operations: 64 x 256 products, 4 of 4,096 a tile: 4 cycles at the 4,096 products a cycle
-//   of the peak, some 8 at what mma.sync reaches of it.
+// The floor of `tensor` at 256-byte rows and ChaCha20, per (leaf of 64 rows, query), in cycles of a
+// multiprocessor of capability 9.0:
+// - integer operations: two blocks (a leaf and, as a tree has as many inner nodes, a node) of 80
+//   quarter-rounds of 12 operations, 1,920 in all, and some 150 for corrections and the stack. XORs
+//   and rotations, two thirds, take 64 lanes a cycle of one pipe: 20 cycles. Additions go beside them
+//   as multiply-adds, which the compiler makes of them. 22 cycles with the rest.
+// - tensor operations: 64 x 256 products, 4 of the 4,096 of multiply_tile(): 4 cycles at the peak of
+//   4,096 products a cycle, 8 at half of it, should mma.sync not reach more.
 // - shared memory: 64 x 256 bytes of table serve a warp's 16 queries: 1,024 bytes, 8 cycles of 128
-//   bytes, and 128 bytes of stack and corrections, 1 cycle.
-// - device memory: 64 x 256 bytes serve a block's 128 queries: 128 bytes, 6 cycles at 21 bytes a
-//   cycle and multiprocessor (4.8 TB/s over 132 at 1.75 GHz), less what the L2 cache serves.
-// Only the first binds, if the others run beside it: so half of the warps run half a step ahead, and
-// expand while the others multiply. 20 to 30 cycles x 2^14 leaves over 132 multiprocessors at 1.75
-// GHz are 470,000 to 700,000 queries/s at 2^20 rows.
+//   bytes; 128 bytes of stack and corrections, 1 cycle.
+// - device memory: the same bytes serve a block's 128 queries: 128 bytes, 6 cycles at 21 bytes a
+//   cycle (4.8 TB/s over 132 multiprocessors at 1.75 GHz), less what the L2 cache serves.
+// - instructions: 1,920 + 150 + 4 x 2 for the tiles, of 128 lanes a cycle: 17 cycles.
+// The first binds if the others run beside it: so half of the warps run half a step ahead, and expand
+// while the others multiply. 22 cycles x 2^14 leaves over 132 multiprocessors at 1.75 GHz are 640,000
+// queries/s at 2^20 rows.
 #include "layout.cuh"
 #include "tree.cuh"
 

@@ -15,7 +15,6 @@ namespace shim {
 namespace {
 
 constexpr size_t STACK_BYTES = 128 << 10;
-constexpr size_t EXCHANGE_BYTES = 64;
 // A guard page a stack is a mapping of its own, and a process may have some 65,000.
 constexpr size_t GUARDED_STACKS = 8192;
 
@@ -51,7 +50,7 @@ class Pages {
 struct Warp {
     // Two, taken in turn: who goes on to the next exchange leaves this one's values as they are, and
     // cannot be two ahead of a lane that has not yet taken them.
-    u8 values[2][32][EXCHANGE_BYTES];
+    alignas(16) u8 values[2][32 * EXCHANGE_BYTES];
     u32 lanes = 0, arrived = 0, turn = 0;
 };
 
@@ -190,14 +189,12 @@ void grid_wait() {
     arrive(grid->arrived, grid->turn, grid->fibres.size());
 }
 
-void warp_exchange(const void *mine, void *all, size_t bytes) {
-    if (bytes > EXCHANGE_BYTES) fail("an exchange of too many bytes");
+const u8 *warp_exchange(const void *mine, size_t bytes) {
     Warp &warp = current->block->warps[place->thread / 32];
-    u8(&values)[32][EXCHANGE_BYTES] = warp.values[warp.turn % 2];
-    std::memcpy(values[place->thread % 32], mine, bytes);
+    u8 *values = warp.values[warp.turn % 2];
+    std::memcpy(values + place->thread % 32 * EXCHANGE_BYTES, mine, bytes);
     arrive(warp.arrived, warp.turn, warp.lanes);
-    for (u32 lane = 0; lane < 32; lane++)
-        std::memcpy(static_cast<u8 *>(all) + lane * bytes, values[lane], bytes);
+    return values;
 }
 
 } // namespace shim

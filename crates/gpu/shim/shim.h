@@ -39,9 +39,22 @@ struct Place {
 extern __thread Place *place;
 u8 *dynamic_shared();
 void block_wait();
-// Leaves `bytes` of `mine` where the warp's other lanes find them, waits for them, and copies all 32
-// to `all`.
-void warp_exchange(const void *mine, void *all, size_t bytes);
+// Leaves `mine` where the warp's other lanes find it, waits for them, and gives the values of all.
+// They stay as they are until this lane's next exchange.
+constexpr size_t EXCHANGE_BYTES = 64;
+const u8 *warp_exchange(const void *mine, size_t bytes);
+template <class T> class Lanes {
+  public:
+    explicit Lanes(const T &mine) : all(warp_exchange(&mine, sizeof mine)) {
+        static_assert(sizeof mine <= EXCHANGE_BYTES, "an exchange of too many bytes");
+    }
+    const T &operator[](u32 lane) const {
+        return *reinterpret_cast<const T *>(all + lane % 32 * EXCHANGE_BYTES);
+    }
+
+  private:
+    const u8 *all;
+};
 void grid_wait();
 [[noreturn]] void fail(const char *what);
 // Looks that an access of vector width is aligned, as the hardware does.
@@ -70,19 +83,10 @@ DEVICE u32 block_threads() { return shim::place->threads; }
 DEVICE u32 grid_blocks() { return shim::place->blocks; }
 
 DEVICE void block_sync() { shim::block_wait(); }
-DEVICE void warp_sync() {
-    u32 mine = 0, all[32];
-    shim::warp_exchange(&mine, all, 4);
-}
-DEVICE u32 warp_shuffle(u32 value, u32 lane) {
-    u32 all[32];
-    shim::warp_exchange(&value, all, 4);
-    return all[lane % 32];
-}
+DEVICE void warp_sync() { shim::Lanes<u32>(0); }
+DEVICE u32 warp_shuffle(u32 value, u32 lane) { return shim::Lanes<u32>(value)[lane]; }
 DEVICE u32 warp_shuffle_xor(u32 value, u32 mask) {
-    u32 all[32];
-    shim::warp_exchange(&value, all, 4);
-    return all[(thread_index() ^ mask) % 32];
+    return shim::Lanes<u32>(value)[thread_index() ^ mask];
 }
 
 DEVICE u32 rotate_left(u32 x, int n) { return x << n | x >> (32 - n); }
@@ -95,22 +99,25 @@ DEVICE u32 permute_bytes(u32 a, u32 b, u32 which) {
 DEVICE u32 opaque(u32 x) { return x; }
 DEVICE u32 multiply_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) {
-    for (int i = 0; i < 4; i++) c += (a >> 8 * i & 255) * (b >> 8 * i & 255);
-    return c;
+    return c + (a & 255) * (b & 255) + (a >> 8 & 255) * (b >> 8 & 255) +
+           (a >> 16 & 255) * (b >> 16 & 255) + (a >> 24) * (b >> 24);
 }
 DEVICE void atomic_add(u32 *to, u32 value) { *to += value; }
 DEVICE void atomic_xor(u32 *to, u32 value) { *to ^= value; }
 
 DEVICE void multiply_tile(u32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    u32 mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]}, all[32][6];
-    shim::warp_exchange(mine, all, sizeof mine);
+    struct Fragment {
+        u32 a[4], b[2];
+    };
+    shim::Lanes<Fragment> all(Fragment{{a[0], a[1], a[2], a[3]}, {b[0], b[1]}});
     u32 g = thread_index() % 32 / 4, t = thread_index() % 4;
-    for (u32 i = 0; i < 4; i++) {
-        u32 upper = i / 2, column = 2 * t + i % 2;
-        for (u32 lane = 0; lane < 4; lane++) {
-            // Lane (g, lane) has this row of a, lane (column, lane) this column of b.
-            d[i] = dot_bytes(all[4 * g + lane][upper], all[4 * column + lane][4], d[i]);
-            d[i] = dot_bytes(all[4 * g + lane][2 + upper], all[4 * column + lane][5], d[i]);
+    for (u32 lane = 0; lane < 4; lane++) {
+        // Lane (g, lane) has these rows of a, lane (column, lane) this column of b.
+        const u32(&row)[4] = all[4 * g + lane].a;
+        for (u32 i = 0; i < 4; i++) {
+            const u32(&column)[2] = all[4 * (2 * t + i % 2) + lane].b;
+            d[i] = dot_bytes(row[i / 2], column[0], d[i]);
+            d[i] = dot_bytes(row[2 + i / 2], column[1], d[i]);
         }
     }
 }

@@ -7,7 +7,7 @@ mod nvrtc;
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 
@@ -42,8 +42,7 @@ pub struct Cuda {
     facts: DeviceFacts,
     device: sys::CUdevice,
     context: sys::CUcontext,
-    nvrtc_folders: Vec<PathBuf>,
-    compiler: OnceLock<Result<Nvrtc, Error>>,
+    compiler: Nvrtc,
     cache: Option<Cache>,
     state: Mutex<State>,
 }
@@ -116,14 +115,15 @@ impl Cuda {
             let (name, found) = (facts.name, facts.capability);
             return Err(Error::Capability { name, found, needed: CAPABILITY_MIN });
         }
+        let need = Need { driver_version: Some(version), capability: Some(facts.capability) };
+        let compiler = Nvrtc::find(&spec.nvrtc_folders, need)?;
         let mut context = std::ptr::null_mut();
         call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
         Ok(Arc::new(Self {
             facts,
             device,
             context,
-            nvrtc_folders: spec.nvrtc_folders.clone(),
-            compiler: OnceLock::new(),
+            compiler,
             cache: spec.cache_folder.clone().or_else(cache::user_folder).map(Cache::new),
             state: Mutex::default(),
         }))
@@ -142,19 +142,9 @@ impl Cuda {
         self.state().kernels[kernel.0 as usize].clone()
     }
 
-    /// Looked for once, at the first kernel, or by [`compiler_or_why`](Self::compiler).
-    fn compiler(&self) -> Result<&Nvrtc, Error> {
-        let need = Need {
-            driver_version: Some(self.facts.driver_version),
-            capability: Some(self.facts.capability),
-        };
-        let found = self.compiler.get_or_init(|| Nvrtc::find(&self.nvrtc_folders, need));
-        found.as_ref().map_err(Clone::clone)
-    }
-
     /// A module's machine code: what is kept of an earlier run, else compiled.
     fn code(&self, spec: &ModuleSpec) -> Result<Vec<u8>, Error> {
-        compiled(self.compiler()?, self.cache.as_ref(), spec, &target(self.facts.capability))
+        compiled(&self.compiler, self.cache.as_ref(), spec, &target(self.facts.capability))
     }
 
     /// Takes from a loaded module the kernel of a name.
@@ -496,12 +486,8 @@ impl Device for Cuda {
 
     fn description(&self) -> String {
         let facts = &self.facts;
-        let compiler = match self.compiler.get() {
-            Some(Ok(compiler)) => format!(", {compiler}"),
-            _ => String::new(),
-        };
         format!(
-            "{}, sm_{}{}, {} multiprocessors, {} MiB, driver {}.{}{compiler}",
+            "{}, sm_{}{}, {} multiprocessors, {} MiB, driver {}.{}, {}",
             facts.name,
             facts.capability.0,
             facts.capability.1,
@@ -509,6 +495,7 @@ impl Device for Cuda {
             facts.memory_bytes >> 20,
             facts.driver_version / 1000,
             facts.driver_version % 1000 / 10,
+            self.compiler,
         )
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hushtable_pir::dpf::{Group, Key};
-use hushtable_pir::{Backend, Table, TableShape};
+use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
+use hushtable_pir::{Backend, Platform, Prg, PrgKind, Table, TableShape};
 
 use crate::clock::Clock;
 use crate::lane::{Lanes, Taken};
@@ -209,8 +209,8 @@ impl GpuEngine {
     }
 
     /// Answers keys as [`Backend::answer`] does, and gives the milliseconds that the device took: from
-    /// the beginning of the first copy of keys to it until the last answers are in its memory and what
-    /// was secret is wiped. For benchmarks.
+    /// the beginning of the first copy of keys to it until the last answers are in its memory. Batches of
+    /// several passes are timed as a whole. For benchmarks.
     ///
     /// # Errors
     /// As [`Backend::answer`]; [`Error::Geometry`] for keys of several kinds, or none.
@@ -241,6 +241,60 @@ impl GpuEngine {
         }
     }
 
+    /// Runs, for keys of a generator and group, all kernels that batches of one and of
+    /// [`batch_keys_best`](Backend::batch_keys_best) keys take, so that no client waits for the
+    /// compiler.
+    ///
+    /// # Errors
+    /// As [`answer`](Backend::answer).
+    pub fn warm_up(&self, prg: PrgKind, group: Group) -> Result<(), hushtable_pir::Error> {
+        let shape = self.layout.shape();
+        let domain = Domain::new(shape.rows(), group)?;
+        let prg = Prg::new(prg, Platform::detect());
+        // Keys that nobody made a secret of.
+        let key = |i: u8| Ok(KeyPair::from_seeds(prg, domain, 0, &[[i; 16], [!i; 16]])?.left);
+        for count in [1, self.batch_keys_best()] {
+            let keys: Result<Vec<Key>, hushtable_pir::Error> =
+                (0..count).map(|i| key(i as u8)).collect();
+            self.answer(&keys?, &mut vec![0; count * shape.row_bytes()])?;
+        }
+        Ok(())
+    }
+
+    /// Milliseconds that the device takes for one pass of keys of one kind, from the copy of their
+    /// words to the answers in its memory, by its own events: for benchmarks. Wiping is left out; the
+    /// next pass has it.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for no keys, keys of several kinds, or more than a pass takes; the device's.
+    pub fn pass_ms(&self, keys: &[&Key]) -> Result<f32, Error> {
+        let kind = common_kind(keys)?;
+        let most = self.pass_keys_max(kind);
+        if keys.len() > most || kind.domain.rows() != self.layout.shape().rows() {
+            let reason = format!(
+                "a pass over {} rows takes up to {most} keys for them, not {} for {}",
+                self.layout.shape().rows(),
+                keys.len(),
+                kind.domain.rows()
+            );
+            return Err(Error::Geometry { reason });
+        }
+        let mut taken = self.lanes.wait();
+        let stream = taken.lane().stream;
+        let from = self.device.record(stream)?;
+        let issued = Pass { engine: self, kind, lane: taken.lane() }.issue(keys, None);
+        let to = self.device.record(stream);
+        let collected =
+            Pass { engine: self, kind, lane: taken.lane() }.collect(keys.len(), |_, _| ());
+        let elapsed = to.and_then(|to| self.device.elapsed_ms(from, to));
+        issued.and(collected).and(elapsed)
+    }
+
+    /// Most keys of a kind that a pass takes.
+    fn pass_keys_max(&self, kind: KeyKind) -> usize {
+        self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1)
+    }
+
     /// Answers keys of one kind. `chosen` says where among `keys` they are.
     fn answer_kind(
         &self,
@@ -251,7 +305,7 @@ impl GpuEngine {
         mut clock: Option<&mut Clock>,
     ) -> Result<(), Error> {
         let row_bytes = self.layout.shape().row_bytes();
-        let most = self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1);
+        let most = self.pass_keys_max(kind);
         // Equal passes: a short last one would cost as much of launches as a long one.
         let passes = chosen.len().div_ceil(most);
         let mut batches = chosen.chunks(chosen.len().div_ceil(passes));
@@ -352,5 +406,69 @@ impl std::fmt::Debug for GpuEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Not the rows.
         f.debug_struct("GpuEngine").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shim::Shim;
+
+    fn engine(strategy: Strategy) -> GpuEngine {
+        let shape = TableShape::new(1000, 8).expect("a shape");
+        let spec = GpuSpec { strategy, ..GpuSpec::default() };
+        GpuEngine::from_rows(Shim::new(0), shape, &[7; 8000], &spec).expect("a table")
+    }
+
+    fn keys(count: u8) -> Vec<Key> {
+        let domain = Domain::new(1000, Group::Z8).expect("a domain");
+        let prg = Prg::new(PrgKind::ChaCha20, Platform::PORTABLE);
+        let pair = |i| KeyPair::from_seeds(prg, domain, 1, &[[i; 16], [!i; 16]]).expect("keys");
+        (0..count).map(|i| pair(i).left).collect()
+    }
+
+    #[test]
+    fn nothing_secret_stays_after_a_pass() {
+        for strategy in [Strategy::Tensor, Strategy::BlockPerKey, Strategy::Cooperative] {
+            let gpu = engine(strategy);
+            // A short pass after a long one leaves nothing of either.
+            for count in [3, 1] {
+                gpu.answer(&keys(count), &mut vec![0; 8 * usize::from(count)]).expect("answers");
+                let mut taken = gpu.lanes.wait();
+                let lane = taken.lane();
+                for room in [&lane.keys, &lane.nodes, &lane.shares] {
+                    let Some(buffer) = room.buffer() else { continue };
+                    let mut bytes = vec![1; buffer.bytes()];
+                    gpu.device.copy_out(lane.stream, &mut bytes, buffer, 0).expect("in bounds");
+                    // What nobody wrote is the shim's 0xa5.
+                    assert!(bytes.iter().all(|byte| [0, 0xa5].contains(byte)), "{strategy}");
+                    assert!(bytes.contains(&0), "{strategy}");
+                }
+                let staged = lane.keys_out.of(&gpu.device, 1).expect("memory");
+                assert_eq!(staged, [0]);
+            }
+        }
+    }
+
+    #[test]
+    fn passes_are_timed_one_kind_at_a_time() {
+        let gpu = engine(Strategy::Auto);
+        let keys = keys(2);
+        let both: Vec<&Key> = keys.iter().collect();
+        assert!(gpu.pass_ms(&both).expect("a pass") >= 0.0);
+        assert!(matches!(gpu.pass_ms(&[]), Err(Error::Geometry { .. })));
+        let many = vec![both[0]; 2000];
+        let error = gpu.pass_ms(&many).expect_err("too many");
+        assert!(error.to_string().contains("up to 1024 keys"), "{error}");
+        assert_eq!(gpu.route(KeyKind::of(both[0]), 1), "block-per-key, product");
+        assert_eq!(gpu.route(KeyKind::of(both[0]), 512), "tensor");
+    }
+
+    #[test]
+    fn warming_up_compiles_what_batches_take() {
+        let shape = TableShape::new(100, 8).expect("a shape");
+        let spec = GpuSpec { batch_keys_max: 40, ..GpuSpec::default() };
+        let gpu = GpuEngine::from_rows(Shim::new(0), shape, &[7; 800], &spec).expect("a table");
+        gpu.warm_up(PrgKind::ChaCha20, Group::Z8).expect("warm");
     }
 }

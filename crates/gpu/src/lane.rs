@@ -10,7 +10,7 @@ use crate::{Buffer, Device, Error, PinnedBuffer, Stream, alloc, alloc_pinned};
 #[derive(Default)]
 pub(crate) struct Room {
     buffer: Option<Buffer>,
-    /// Bytes that were asked for since they were wiped: all that may hold something.
+    /// Bytes asked for since it was wiped.
     used: usize,
 }
 
@@ -20,7 +20,6 @@ impl Room {
         if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
             // First: both might not fit.
             self.buffer = None;
-            self.used = 0;
         }
         self.used = self.used.max(bytes);
         match &mut self.buffer {
@@ -42,28 +41,24 @@ impl Room {
         self.buffer = Some(buffer);
     }
 
-    /// Wipes, in the stream's order, what was asked for since the last time: a batch of one is not to
-    /// pay for what a large one took before it.
-    fn wipe(&mut self, device: &Arc<dyn Device>, stream: Stream) -> Result<(), Error> {
-        let used = std::mem::take(&mut self.used);
-        match &self.buffer {
-            Some(buffer) => device.clear(stream, buffer, 0, used.min(buffer.bytes())),
-            None => Ok(()),
-        }
-    }
-
     /// What is there, if anything is.
     pub(crate) fn buffer(&self) -> Option<&Buffer> {
         self.buffer.as_ref()
+    }
+
+    /// Clears, in the stream's order, what was used since the last time.
+    fn wipe(&mut self, device: &Arc<dyn Device>, stream: Stream) -> Result<(), Error> {
+        if let Some(buffer) = &self.buffer {
+            device.clear(stream, buffer, 0, self.used.min(buffer.bytes()))?;
+        }
+        self.used = 0;
+        Ok(())
     }
 }
 
 /// Pinned memory of the host that grows likewise.
 #[derive(Default)]
-pub(crate) struct Staging {
-    buffer: Option<PinnedBuffer>,
-    used: usize,
-}
+pub(crate) struct Staging(Option<PinnedBuffer>);
 
 impl Staging {
     pub(crate) fn of(
@@ -71,23 +66,20 @@ impl Staging {
         device: &Arc<dyn Device>,
         bytes: usize,
     ) -> Result<&mut [u8], Error> {
-        if self.buffer.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
-            self.buffer = None;
-            self.used = 0;
+        if self.0.as_ref().is_some_and(|buffer| buffer.bytes() < bytes) {
+            self.0 = None;
         }
-        self.used = self.used.max(bytes);
-        let buffer = match &mut self.buffer {
+        let buffer = match &mut self.0 {
             Some(buffer) => buffer,
             none => none.insert(alloc_pinned(device, bytes)?),
         };
         Ok(&mut buffer.as_mut_slice()[..bytes])
     }
 
-    /// Wipes what was asked for since the last time; nothing may still be copied from it.
+    /// Wipes what is there; nothing may still be copied from it.
     pub(crate) fn wipe(&mut self) {
-        let used = std::mem::take(&mut self.used);
-        if let Some(buffer) = &mut self.buffer {
-            buffer.as_mut_slice()[..used].zeroize();
+        if let Some(buffer) = &mut self.0 {
+            buffer.as_mut_slice().zeroize();
         }
     }
 }
@@ -133,9 +125,8 @@ impl Lane {
     /// shares; for 512 keys of rows of several strips 512 MB of fragments, which also are written
     /// once and read once a strip: less than a third of what memory has to do anyway.
     pub(crate) fn wipe(&mut self, device: &Arc<dyn Device>) -> Result<(), Error> {
-        let Self { keys, nodes, shares, stream, .. } = self;
-        for room in [keys, nodes, shares] {
-            room.wipe(device, *stream)?;
+        for room in [&mut self.keys, &mut self.nodes, &mut self.shares] {
+            room.wipe(device, self.stream)?;
         }
         Ok(())
     }

@@ -151,38 +151,38 @@ impl Pass<'_> {
         let keys = DeviceKeys::from_words(kind, chosen.len(), words)?;
         let outcome = outcome.and_then(|()| self.multiply(&keys)).and_then(|()| self.finish(&keys));
         self.lane.keys.put(keys.into_words());
-        // Even if something failed.
-        outcome.and(self.lane.wipe(device))?;
+        outcome?;
         match (clock, began) {
             (Some(clock), Some(began)) => clock.ended(device, self.lane.stream, began),
             _ => Ok(()),
         }
     }
 
-    /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers.
-    pub(crate) fn collect(
-        self,
+    /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers; then wipes
+    /// the lane, whatever came of the pass.
+    pub(crate) fn collect(self, count: usize, take: impl FnMut(usize, &[u8])) -> Result<(), Error> {
+        let Self { engine, lane, .. } = self;
+        let outcome = Self::copy_answers(engine, lane, count, take);
+        // Even after an error nothing may be copied from the host's keys any more.
+        let settled = engine.device.synchronize(lane.stream);
+        lane.keys_out.wipe();
+        // The answers need not wait for this: the lane's next pass does, by the stream's order.
+        outcome.and(settled).and(lane.wipe(&engine.device))
+    }
+
+    fn copy_answers(
+        engine: &GpuEngine,
+        lane: &mut Lane,
         count: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
-        let Self { engine, lane, .. } = self;
-        let device = &engine.device;
         let row_bytes = engine.layout.shape().row_bytes();
-        let outcome = match lane.answers.buffer() {
-            Some(answers) => {
-                let staged = lane.answers_in.of(device, count * row_bytes)?;
-                let copied = device.copy_out(lane.stream, staged, answers, 0);
-                if copied.is_ok() {
-                    staged.chunks_exact(row_bytes).enumerate().for_each(|(i, row)| take(i, row));
-                }
-                copied
-            }
-            // It failed before there were any.
-            None => Ok(()),
-        };
-        let outcome = device.synchronize(lane.stream).and(outcome);
-        lane.keys_out.wipe();
-        outcome
+        // None where the pass failed before there were any.
+        let Some(answers) = lane.answers.buffer() else { return Ok(()) };
+        let staged = lane.answers_in.of(&engine.device, count * row_bytes)?;
+        engine.device.copy_out(lane.stream, staged, answers, 0)?;
+        staged.chunks_exact(row_bytes).enumerate().for_each(|(index, row)| take(index, row));
+        Ok(())
     }
 
     /// Clears the sums and adds all products to them.

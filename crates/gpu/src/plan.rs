@@ -150,9 +150,11 @@ impl ProductForm {
     fn new(keys: u32, group: Group, tiles: u32) -> Self {
         let pairs = tiles.div_ceil(2).next_power_of_two();
         match (keys, group) {
-            // A scan: four 16-byte loads a lane on their way while four are multiplied.
+            // A scan: four 16-byte loads a lane on their way while four are multiplied, or two, where
+            // their shares, eight words a load and row octet, would not stay in registers beside.
+            (1, Group::Z32) => Self { queries: 1, pairs: 1, lines: 2 },
             (1, _) => Self { queries: 1, pairs: 1, lines: 4 },
-            // Shares are eight words a lane and key here: more keys would not stay in registers.
+            // More keys' shares would not stay in registers.
             (_, Group::Z32) => Self { queries: 4, pairs: pairs.min(2), lines: 1 },
             (..=4, _) => Self { queries: 4, pairs: pairs.min(4), lines: 1 },
             _ => Self { queries: 8, pairs: pairs.min(4), lines: 1 },
@@ -161,8 +163,12 @@ impl ProductForm {
 }
 
 /// Blocks of a multiprocessor that multiply.cu is compiled for.
-fn product_blocks(queries: u32) -> u32 {
-    if queries == 1 { 4 } else { 2 }
+fn product_blocks(queries: u32, group: Group) -> u32 {
+    match (queries, group) {
+        (1, Group::Z32) => 3,
+        (1, _) => 4,
+        _ => 2,
+    }
 }
 
 /// A product of `keys` keys' shares with `steps` steps.
@@ -180,7 +186,7 @@ pub(crate) fn product(
     let y = query_groups.div_ceil(query_warps);
     // A row of places: warps that together read all of a step.
     let places = layout.strips() * layout.tiles().div_ceil(2).div_ceil(form.pairs);
-    let wanted = (facts.multiprocessors * product_blocks(form.queries)).div_ceil(y);
+    let wanted = (facts.multiprocessors * product_blocks(form.queries, group)).div_ceil(y);
     let least = places.div_ceil(table_warps);
     let most = (u64::from(places) * u64::from(steps)).div_ceil(u64::from(table_warps));
     let x = u64::from(wanted.max(least)).min(most) as u32;
@@ -258,8 +264,8 @@ pub(crate) fn finish_module(group: Group) -> ModuleSpec {
     ModuleSpec { source: "finish.cu", defines: vec![group_define(group)] }
 }
 
-/// Modules for every generator and group, at the widths that tell kernels apart: one tile, an odd
-/// number, all.
+/// Modules for every generator and group, at the widths that tell kernels apart: an odd number of
+/// tiles, and all.
 pub(crate) fn modules() -> Vec<Listed> {
     let tuning = PrgTuning::default();
     let listed = |spec, spill_free| Listed { spec, spill_free };
@@ -278,7 +284,7 @@ pub(crate) fn modules() -> Vec<Listed> {
     }
     for group in Group::ALL {
         all.push(listed(finish_module(group), &["finish"]));
-        for tiles in [1, 13, TILES_MAX] {
+        for tiles in [13, TILES_MAX] {
             let mut forms: Vec<ProductForm> = Vec::new();
             for form in [1, 2, 64].map(|keys| ProductForm::new(keys, group, tiles)) {
                 if forms.contains(&form) {
@@ -292,9 +298,8 @@ pub(crate) fn modules() -> Vec<Listed> {
             }
         }
         for source in ["fused.cu", "cooperative.cu"] {
-            for (prg, tiles) in [(PrgKind::ChaCha20, TILES_MAX), (PrgKind::Aes128, 13)] {
-                all.push(listed(paper_module(source, prg, tuning, group, tiles), &[]));
-            }
+            let module = paper_module(source, PrgKind::ChaCha20, tuning, group, TILES_MAX);
+            all.push(listed(module, &[]));
         }
     }
     all

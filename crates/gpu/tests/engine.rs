@@ -5,7 +5,9 @@ use std::sync::Arc;
 use hushtable_gpu::shim::Shim;
 use hushtable_gpu::{Error, GpuEngine, GpuSpec, Residence, Strategy};
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
-use hushtable_pir::{Backend, CpuEngine, EngineSpec, Platform, Prg, PrgKind, TableShape};
+use hushtable_pir::{
+    Backend, CpuEngine, DType, EngineSpec, Platform, Prg, PrgKind, Table, TableShape,
+};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
 use rand::{RngExt, SeedableRng};
@@ -270,6 +272,19 @@ fn what_does_not_fit_is_refused_with_both_numbers() {
     let device = Shim::with_memory(0, 64 << 10);
     let error = GpuEngine::from_rows(device, case.shape, &case.bytes, &GpuSpec::default());
     assert!(matches!(error, Err(Error::DeviceMemory { free: 65_536, .. })), "{error:?}");
+}
+
+#[test]
+fn a_bundles_rows_are_served() {
+    let values: Vec<f32> = (0..200).map(|i| i as f32).collect();
+    let table = Table::from_weight("t", 100, 2, DType::F32, &values).expect("a table");
+    let gpu = GpuEngine::from_table(Shim::new(0), &table, &GpuSpec::default()).expect("loaded");
+    let mut case = Case::new(100, 8, 23);
+    table.copy_rows(0, &mut case.bytes).expect("rows");
+    let spec = EngineSpec { threads: 1, ..EngineSpec::default() };
+    case.cpu = CpuEngine::from_table(&table, &spec).expect("loaded");
+    case.check(&gpu, &[(CHACHA, Group::Z8)], 2);
+    assert_eq!(gpu.description(), "host shim, auto, 0.0 MiB resident");
 }
 
 #[test]
