@@ -21,6 +21,7 @@ typedef unsigned long long u64;
 #define CONSTANT static __device__ __constant__
 #define SHARED(name) extern __shared__ __align__(16) u8 name[]
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 struct alignas(16) Vec4 {
     u32 x, y, z, w;
@@ -46,6 +47,14 @@ DEVICE u32 rotate_left(u32 x, int n) {
     if (n == 8) return __byte_perm(x, x, 0x2103);
     if (n == 24) return __byte_perm(x, x, 0x0321);
     return __funnelshift_l(x, x, n);
+}
+// Byte i of the result is the one of a (0 to 3) and b (4 to 7) that hexadecimal digit i of `which`,
+// from the lowest, names.
+DEVICE u32 permute_bytes(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
+// x, but the compiler does not know.
+DEVICE u32 opaque(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
 }
 DEVICE u32 multiply_high(u32 a, u32 b) { return __umulhi(a, b); }
 

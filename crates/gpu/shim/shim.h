@@ -22,6 +22,7 @@ typedef unsigned long long u64;
 #define CONSTANT static const
 #define SHARED(name) u8 *name = shim::dynamic_shared()
 #define UNROLL
+#define NO_UNROLL
 
 struct alignas(16) Vec4 {
     u32 x, y, z, w;
@@ -89,6 +90,13 @@ DEVICE u32 warp_shuffle_xor(u32 value, u32 mask) {
 }
 
 DEVICE u32 rotate_left(u32 x, int n) { return x << n | x >> (32 - n); }
+DEVICE u32 permute_bytes(u32 a, u32 b, u32 which) {
+    u64 both = (u64)b << 32 | a;
+    u32 bytes = 0;
+    for (int i = 0; i < 4; i++) bytes |= (u32)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return bytes;
+}
+DEVICE u32 opaque(u32 x) { return x; }
 DEVICE u32 multiply_high(u32 a, u32 b) { return (u32)((u64)a * b >> 32); }
 DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) {
     return c + (a & 255) * (b & 255) + (a >> 8 & 255) * (b >> 8 & 255) +

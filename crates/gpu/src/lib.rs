@@ -12,7 +12,10 @@ mod available;
 pub mod cuda;
 mod device;
 mod error;
+mod expand;
+mod keys;
 pub mod module;
+mod prg;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
 
@@ -23,3 +26,6 @@ pub use device::{
     alloc, alloc_pinned,
 };
 pub use error::Error;
+pub use expand::{ExpandStrategy, Expander, Subtree};
+pub use keys::{DeviceKeys, KeyKind, common_kind, pack};
+pub use prg::PrgTuning;

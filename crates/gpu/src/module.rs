@@ -3,7 +3,7 @@
 //! A module is a source of `kernels/` and what is defined for it. Headers are named from `kernels/`
 //! on, as in `#include "prg/chacha.cuh"`.
 
-use crate::{Error, ModuleSpec};
+use crate::{Error, ModuleSpec, expand};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -13,7 +13,19 @@ macro_rules! sources {
     };
 }
 
-sources!["platform.cuh", "probe.cu"];
+sources![
+    "expand.cu",
+    "platform.cuh",
+    "prg/aes.cuh",
+    "prg/chacha.cuh",
+    "prg/highway.cuh",
+    "prg/salsa.cuh",
+    "prg/sha256.cuh",
+    "prg/siphash.cuh",
+    "prg_check.cu",
+    "probe.cu",
+    "tree.cuh",
+];
 
 /// Sources that only tests of devices run.
 #[cfg(any(test, feature = "shim"))]
@@ -36,10 +48,12 @@ pub struct Listed {
 
 /// Every module that an engine may ask for. Tests compile each for every architecture.
 pub fn all() -> Vec<Listed> {
-    vec![Listed {
+    let mut all = vec![Listed {
         spec: ModuleSpec { source: "probe.cu", defines: vec![] },
         spill_free: &["probe_read", "probe_alu", "probe_mma"],
-    }]
+    }];
+    all.extend(expand::modules());
+    all
 }
 
 /// The text of a file of `kernels/`.

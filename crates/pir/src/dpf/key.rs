@@ -89,6 +89,20 @@ impl Key {
         self.words().root | u128::from(self.params.side.id())
     }
 
+    /// The key as 32-bit words, the lowest of each 128 bits first, for devices that work on those:
+    /// the root node (4 words; bit 0 of the first is 0 for left, 1 for right), for every level the
+    /// corrections of the left and of the right child (4 words each, the control bit in bit 0), and
+    /// the leaf's correction (16 words). 20 + 8 × depth words, for every key of a domain as many.
+    pub fn device_words(&self) -> Secret<Vec<u32>> {
+        let key = self.words();
+        // Of the right length at once: no other copy of the words is left behind.
+        let mut words = Vec::with_capacity(20 + 8 * key.levels.len());
+        let mut push = |word: u128| words.extend([0, 32, 64, 96].map(|bit| (word >> bit) as u32));
+        push(self.root_node());
+        key.levels.as_flattened().iter().chain(&key.leaf).copied().for_each(&mut push);
+        Secret::new(words)
+    }
+
     /// The key's bytes, as the table in this module's source says.
     pub fn to_bytes(&self) -> Vec<u8> {
         let KeyParams { side, domain, prg } = self.params;
@@ -160,4 +174,34 @@ fn word(bytes: &[u8]) -> u128 {
     let mut word = [0; 16];
     word.copy_from_slice(bytes);
     u128::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Domain, Group, KeyPair};
+    use hushtable_prg::{Platform, Prg, PrgKind};
+
+    #[test]
+    fn device_words_are_the_bytes_in_another_order() {
+        let prg = Prg::new(PrgKind::ChaCha20, Platform::detect());
+        // Ten levels: the right children's control bits take two bytes.
+        let domain = Domain::new(16 * 1000, Group::Z32).unwrap();
+        let pair = KeyPair::from_seeds(prg, domain, 12_345, &[[1; 16], [2; 16]]).unwrap();
+        for (side, key) in [pair.left, pair.right].iter().enumerate() {
+            let bytes = key.to_bytes();
+            let (words, right_bits) = (&bytes[8..][..16 * 11], &bytes[8 + 16 * 11..][..2]);
+            let mut expected = words[..16].to_vec();
+            expected[0] |= side as u8;
+            for (level, left) in words[16..].chunks_exact(16).enumerate() {
+                expected.extend(left);
+                expected.extend(left);
+                let first = expected.len() - 16;
+                expected[first] = left[0] & !1 | right_bits[level / 8] >> (level % 8) & 1;
+            }
+            expected.extend(&bytes[bytes.len() - 64..]);
+            let words = key.device_words();
+            let found: Vec<u8> = words.expose().iter().flat_map(|w| w.to_le_bytes()).collect();
+            assert_eq!(found, expected);
+        }
+    }
 }
