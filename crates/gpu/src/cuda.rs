@@ -16,8 +16,8 @@ use crate::{
     Arg, Buffer, Device, DeviceFacts, Error, Event, Kernel, Launch, ModuleSpec, Stream, module,
 };
 use cache::Cache;
-use driver::{PARAMETERS_SINCE, call};
 pub use cache::user_folder as cache_folder;
+use driver::{PARAMETERS_SINCE, call};
 pub use nvrtc::{Compiled, NVRTC_VARIABLE, Need, Nvrtc, Resources, target};
 
 /// What the kernels use since compute capability 8.0: asynchronous copies to shared memory, integer

@@ -105,9 +105,19 @@ mod gpu {
         let cuda = CudaSpec { index, nvrtc_folders, cache_folder: None };
         let load = || {
             let device = Cuda::open(&cuda)?;
-            GpuEngine::from_table(device, table, &GpuSpec::default())
+            let batch_keys_max = spec.batch_keys_max.unwrap_or(0);
+            let how = GpuSpec { batch_keys_max, ..GpuSpec::default() };
+            let engine = GpuEngine::from_table(device, table, &how)?;
+            // Kernels of a generator are compiled when they are first asked for: before any client
+            // does, where nothing is cached.
+            for prg in spec.prgs.iter().filter_map(|name| name.parse().ok()) {
+                for &group in engine.groups() {
+                    engine.warm_up(prg, group)?;
+                }
+            }
+            Ok(engine)
         };
-        let engine = load().map_err(|error| error.to_string())?;
+        let engine = load().map_err(|error: Error| error.to_string())?;
         if table.layout().is_some() {
             tracing::info!("whole inferences, by the table's layout, are answered by processors");
         }
