@@ -281,7 +281,7 @@ def sections(document: Record, paper: Record) -> Iterable[str]:
             yield series(results, stage, title, by)
     for refused in document.get("refused", []):
         yield f"refused: {refused['what']}: {refused['why']}"
-    yield bar_table(results, paper)
+    yield bar_table(results, paper) if results else "nothing was timed"
 
 
 def show(document: Record, paper: Record, plots: Path | None) -> None:
