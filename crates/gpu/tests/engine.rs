@@ -178,6 +178,19 @@ fn a_full_block_walks_high_subtrees() {
 }
 
 #[test]
+fn the_highest_walks_and_the_largest_superblocks() {
+    // Eight superblocks of 64 steps, the last one short: two groups of keys on the shim's four
+    // multiprocessors are equal work for all if lanes walk six levels.
+    let mut case = Case::new(131_070, 8, 24);
+    let gpu = case.gpu(25, &spec(Strategy::Tensor));
+    case.check(&gpu, &[(CHACHA, Group::Z8)], 130);
+    case.check(&gpu, &[(CHACHA, Group::Bits)], 2);
+    let spec = GpuSpec { memory_bytes_max: Some(4 << 20), ..spec(Strategy::Tensor) };
+    let streamed = case.gpu(26, &GpuSpec { residence: Residence::Streamed, ..spec });
+    case.check(&streamed, &[(CHACHA, Group::Z8)], 3);
+}
+
+#[test]
 fn wide_rows_are_expanded_once() {
     let mut case = Case::new(3000, 600, 8);
     let gpu = case.gpu(9, &spec(Strategy::Tensor));
