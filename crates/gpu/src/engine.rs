@@ -237,12 +237,15 @@ impl GpuEngine {
         let mut taken = self.lanes.wait();
         let stream = taken.lane().stream;
         let from = self.device.record(stream)?;
-        let issued = Pass { engine: self, kind, lane: taken.lane() }.issue(keys);
+        if let Err(error) = (Pass { engine: self, kind, lane: taken.lane() }).issue(keys) {
+            self.device.forget(from);
+            return Err(error);
+        }
         let to = self.device.record(stream);
-        let collected =
-            Pass { engine: self, kind, lane: taken.lane() }.collect(keys.len(), |_, _| ());
+        let pass = Pass { engine: self, kind, lane: taken.lane() };
+        let collected = pass.collect(keys.len(), |_, _| ());
         let elapsed = to.and_then(|to| self.device.elapsed_ms(from, to));
-        issued.and(collected).and(elapsed)
+        collected.and(elapsed)
     }
 
     /// Most keys of a kind that a pass takes.
@@ -277,7 +280,9 @@ impl GpuEngine {
                 let Some(batch) = batches.next() else { break };
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
                 outcome = Pass { engine: self, kind, lane: taken.lane() }.issue(&chosen);
-                issued.push_back((taken, batch));
+                if outcome.is_ok() {
+                    issued.push_back((taken, batch));
+                }
             }
             let Some((mut taken, batch)) = issued.pop_front() else { break };
             let pass = Pass { engine: self, kind, lane: taken.lane() };

@@ -288,6 +288,25 @@ fn what_does_not_fit_is_refused_with_both_numbers() {
 }
 
 #[test]
+fn a_batch_that_fails_leaves_the_engine_whole() {
+    let mut case = Case::new(1000, 64, 27);
+    let device = Shim::with_memory(0, 8 << 20);
+    let spec = spec(Strategy::Tensor);
+    let gpu = GpuEngine::from_rows(Arc::clone(&device), case.shape, &case.bytes, &spec);
+    let gpu = gpu.expect("it fits");
+    // Somebody else takes all but a little of the device's memory.
+    let free = device.free_bytes().expect("a number") as usize;
+    let taken = hushtable_gpu::alloc(&device, free - 1000).expect("memory");
+    let (_, keys, _) = case.keys(&[(CHACHA, Group::Z8)], 20);
+    for _ in 0..5 {
+        let error = gpu.answer(&keys, &mut [0; 20 * 64]).expect_err("too little memory");
+        assert!(error.to_string().contains("bytes of device memory were asked for"), "{error}");
+    }
+    drop(taken);
+    case.check(&gpu, &[(CHACHA, Group::Z8)], 20);
+}
+
+#[test]
 fn a_bundles_rows_are_served() {
     let values: Vec<f32> = (0..200).map(|i| i as f32).collect();
     let table = Table::from_weight("t", 100, 2, DType::F32, &values).expect("a table");
