@@ -1,8 +1,9 @@
-//! The engine on the host shim: byte for byte what the engine for processors answers.
+//! The engine on the host shim, and with HUSHTABLE_TEST_DEVICE=cuda on a GPU: byte for byte what the
+//! engine for processors answers.
 
 use std::sync::Arc;
 
-use hushtable_gpu::shim::Shim;
+use hushtable_gpu::shim::{Shim, under_test};
 use hushtable_gpu::{Error, GpuEngine, GpuSpec, Residence, Strategy};
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
 use hushtable_pir::{
@@ -33,7 +34,7 @@ impl Case {
     }
 
     fn gpu(&self, seed: u64, spec: &GpuSpec) -> GpuEngine {
-        GpuEngine::from_rows(Shim::new(seed), self.shape, &self.bytes, spec).expect("a table")
+        GpuEngine::from_rows(under_test(seed), self.shape, &self.bytes, spec).expect("a table")
     }
 
     /// Keys of random rows, the first and last among them; those rows, and the left and right keys.
