@@ -14,7 +14,7 @@ SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml 
 CAPS := avx2 portable
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind demo test test-rust test-timing test-oblivious test-caps test-python lint bench docs fuzz clean
+.PHONY: help setup valgrind demo test test-rust test-timing test-oblivious test-caps test-python lint bench gpu docs fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -87,6 +87,9 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/readme.py
+
+gpu: setup ## On a machine with a GPU: correctness, then the paper's tables and figures
+	$(BIN)/python bench/gpu.py --plots docs/plots
 
 docs: setup ## Runs what README.md and docs/ show
 	$(BIN)/python docs/run.py

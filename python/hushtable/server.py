@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import IO, Any, Literal, Self
 
 from . import _native, errors
+from ._gpu import wheel_folders
 from ._types import LayoutInfo, OnionInfo
 from .errors import ConfigError, Error, ServerUnavailable
 from .table import PARAMETERS, Progress, prepared_path
@@ -88,6 +89,7 @@ class Serving:
         layout: how whole inferences are answered, and what one costs; None without a layout.
         scheme: ``two`` or ``onion``.
         onion: what a lookup from a single server costs; None for one of two.
+        engine: what answers lookups, processors or a GPU; None for a single server.
     """
 
     side: str | None
@@ -98,6 +100,7 @@ class Serving:
     layout: LayoutInfo | None = None
     scheme: str = "two"
     onion: OnionInfo | None = None
+    engine: str | None = None
 
     @property
     def name(self) -> str:
@@ -144,6 +147,7 @@ def serve(
     side: Side | None = None,
     *,
     scheme: Scheme = "two",
+    device: str | None = None,
     addr: str = "127.0.0.1:4000",
     metrics_addr: str | None = "127.0.0.1:4001",
     tls: ServerTls | None = None,
@@ -164,6 +168,8 @@ def serve(
         bundle: the table's folder.
         side: ``"left"`` or ``"right"``, with ``scheme="two"``. Both servers hold the same bundle.
         scheme: ``"two"``, or ``"onion"`` for a single server.
+        device: what answers a server of two: ``"auto"``, the first GPU where there is one that can
+            and processors otherwise; ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, that GPU or an error.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
             without ``tls``, unless ``insecure=True``.
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
@@ -182,11 +188,12 @@ def serve(
         PreparedError: a prepared file that cannot be made or read.
         Error: a port that is taken.
     """
-    settings = _settings(bundle, side, scheme, addr, metrics_addr, tls, options)
+    settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
     if scheme == "onion":
         server = _native.Server.start_onion(json.dumps(_onion_spec(settings)))
     else:
         del settings["scheme"]
+        settings["nvrtc_folders"] = [str(folder) for folder in wheel_folders()]
         server = _native.Server.start(json.dumps(settings))
     table, version = server.table
     protocol = "https" if tls else "http"
@@ -200,7 +207,12 @@ def serve(
         scheme=scheme,
         onion=None if server.onion is None else OnionInfo(*server.onion),
     )
-    run_until_stopped(server, None if on_ready is None else lambda: on_ready(serving), on_prepared)
+
+    def tell() -> None:
+        if on_ready is not None:
+            on_ready(dataclasses.replace(serving, engine=server.engine))
+
+    run_until_stopped(server, tell, on_prepared)
 
 
 def run_until_stopped(
@@ -258,6 +270,7 @@ def _settings(
     bundle: str | os.PathLike[str],
     side: str | None,
     scheme: str,
+    device: str | None,
     addr: str,
     metrics_addr: str | None,
     tls: ServerTls | None,
@@ -270,6 +283,8 @@ def _settings(
         raise ConfigError("a single server has no side: leave side out")
     if scheme == "two" and side not in ("left", "right"):
         raise ConfigError(f"side must be left or right, not {side!r}")
+    if scheme == "onion" and device not in (None, "auto", "cpu"):
+        raise ConfigError(f"a single server answers by processors: leave out device {device!r}")
     settings: dict[str, Any] = {
         "table": os.fspath(bundle),
         "scheme": scheme,
@@ -282,6 +297,8 @@ def _settings(
             settings[name] = os.fspath(settings[name])
     if side is not None:
         settings["side"] = side
+    if device is not None and scheme == "two":
+        settings["device"] = device
     if tls is not None:
         settings["tls"] = {
             "cert": os.fspath(tls.certificate),
@@ -319,7 +336,11 @@ def _name(side: str | None) -> str:
 
 
 def _is_setting(variable: str) -> bool:
-    return variable.startswith("HUSHTABLE_") and variable not in ("HUSHTABLE_ISA", "HUSHTABLE_LOG")
+    return variable.startswith("HUSHTABLE_") and variable not in _OF_THE_MACHINE
+
+
+#: Variables that say what this machine is or where things are on it, for children too.
+_OF_THE_MACHINE = ("HUSHTABLE_ISA", "HUSHTABLE_LOG", "HUSHTABLE_NVRTC")
 
 
 class ServerProcess:
@@ -335,6 +356,8 @@ class ServerProcess:
         bundle: the table's folder.
         side: ``"left"`` or ``"right"``; none for a single server.
         scheme: ``"two"``, or ``"onion"`` for a single server.
+        device: what answers a server of two: ``"auto"`` (a GPU where there is one), ``"cpu"``,
+            ``"cuda"`` or ``"cuda:1"``.
         tls: certificate and key; without, plain HTTP on this machine only.
         cpus: the processors it may run on; all by default.
         env: variables to set for it, e.g. ``{"HUSHTABLE_ISA": "avx2"}``.
@@ -358,6 +381,7 @@ class ServerProcess:
         side: Side | None = None,
         *,
         scheme: Scheme = "two",
+        device: str | None = None,
         tls: ServerTls | None = None,
         cpus: Iterable[int] | None = None,
         env: Mapping[str, str] | None = None,
@@ -366,7 +390,7 @@ class ServerProcess:
     ) -> None:
         addr = options.pop("addr", "127.0.0.1:0")
         metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
-        self._settings = _settings(bundle, side, scheme, addr, metrics_addr, tls, options)
+        self._settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
         self._name = _name(side)
         self._cpus = None if cpus is None else set(cpus)
         # What the parent's own server or lookups are told by variables is not for this one.

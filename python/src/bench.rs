@@ -127,10 +127,7 @@ pub(crate) fn expand_seconds(
     seconds: f64,
 ) -> PyResult<Vec<f64>> {
     let (prg, platform) = (parse_prg(prg)?, platform(isa)?);
-    let group =
-        Group::ALL.into_iter().find(|candidate| candidate.name() == group).ok_or_else(|| {
-            Failure::config(format!("group is {group:?}, but must be bits, z8 or z32"))
-        })?;
+    let group: Group = group.parse().map_err(Failure::config)?;
     let pair = Domain::new(rows, group)
         .and_then(|domain| KeyPair::generate(Prg::new(prg, platform), domain, rows / 2))
         .map_err(Failure::from)?;
@@ -271,11 +268,11 @@ fn platform(isa: Option<&str>) -> Result<Platform, Failure> {
     })
 }
 
-fn parse_prg(name: &str) -> Result<PrgKind, Failure> {
+pub(crate) fn parse_prg(name: &str) -> Result<PrgKind, Failure> {
     name.parse().map_err(Failure::config)
 }
 
-fn random_rows(shape: TableShape) -> Result<Vec<u8>, Failure> {
+pub(crate) fn random_rows(shape: TableShape) -> Result<Vec<u8>, Failure> {
     let bytes = shape.table_bytes();
     let size = usize::try_from(bytes).map_err(|_| hushtable_pir::Error::Memory { bytes })?;
     let mut rows: Vec<u8> = Vec::new();
@@ -290,10 +287,10 @@ fn random_rows(shape: TableShape) -> Result<Vec<u8>, Failure> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): content for timing, nothing secret.
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -276,6 +276,7 @@ impl From<ServeError> for Failure {
             | ServeError::Setting { .. }
             | ServeError::PrgName { .. }
             | ServeError::ParameterSet { .. }
+            | ServeError::Device { .. }
             | ServeError::Url { .. }
             | ServeError::PlainText { .. }
             | ServeError::NoCa { .. }

@@ -12,6 +12,7 @@ mod fl;
 mod fl_aggregate;
 mod fl_client;
 mod fl_session;
+mod gpu;
 mod layout;
 mod logs;
 mod lookups;
@@ -44,6 +45,8 @@ mod _native {
     use super::fl_client::NativeTrainClient;
     #[pymodule_export]
     use super::fl_session::NativeSession;
+    #[pymodule_export]
+    use super::gpu::{NativeGpuBench, gpu_probe, gpu_report};
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]

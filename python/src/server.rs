@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ pub(crate) struct NativeServer {
     metrics_addr: Option<SocketAddr>,
     facts: ServedFacts,
     prepared: Arc<Progress>,
+    engine: Arc<OnceLock<String>>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     events: Mutex<Receiver<Event>>,
 }
@@ -59,7 +60,7 @@ struct Progress {
 
 /// What a server's thread tells.
 enum Event {
-    Bound(SocketAddr, Option<SocketAddr>),
+    Bound(SocketAddr, Option<SocketAddr>, Arc<OnceLock<String>>),
     Ready,
     Failed(Failure),
     Stopped,
@@ -125,6 +126,12 @@ impl NativeServer {
     #[getter]
     fn onion(&self) -> Option<OnionFacts> {
         self.facts.onion
+    }
+
+    /// What answers lookups, in a line; None until a server of two is ready, and of others.
+    #[getter]
+    fn engine(&self) -> Option<String> {
+        self.engine.get().cloned()
     }
 
     /// `(done, all)`: bytes of the table that were prepared since the start; zeros where nothing
@@ -226,11 +233,12 @@ impl NativeServer {
         };
         thread::Builder::new().name("hushtable-server".into()).spawn(run).map_err(failed)?;
         match events.recv() {
-            Ok(Event::Bound(addr, metrics_addr)) => Ok(Self {
+            Ok(Event::Bound(addr, metrics_addr, engine)) => Ok(Self {
                 addr,
                 metrics_addr,
                 facts,
                 prepared,
+                engine,
                 stop: Mutex::new(Some(stop)),
                 events: Mutex::new(events),
             }),
@@ -269,7 +277,8 @@ fn run(
         .map_err(|error| Failure::new("Error", format!("no runtime for a server: {error}")))?;
     runtime.block_on(async {
         let bound = server.bind().await?;
-        drop(news.send(Event::Bound(bound.addr, bound.metrics_addr)));
+        let engine = Arc::clone(&bound.engine);
+        drop(news.send(Event::Bound(bound.addr, bound.metrics_addr, engine)));
         let (ready, news) = (bound.ready(), news.clone());
         tokio::spawn(async move {
             ready.await;

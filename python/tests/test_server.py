@@ -49,6 +49,7 @@ def test_probes_and_metrics(deployment: Deployment) -> None:
     assert fetch(f"{url}/readyz")[0] == 200
     status, metrics = fetch(f"{url}/metrics")
     assert status == 200
+    assert 'hushtable_engine_info{description="' in metrics
     assert f"hushtable_table_rows {ROWS}" in metrics.replace('{side="left"}', "")
 
 
@@ -79,6 +80,7 @@ def test_json_lines(bundle: Path) -> None:
             "layout": None,
             "scheme": "two",
             "onion": None,
+            "engine": ready["engine"],
         }
         assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
         server.terminate()

@@ -16,6 +16,7 @@ use crate::{
     Arg, Buffer, Device, DeviceFacts, Error, Event, Kernel, Launch, ModuleSpec, Stream, module,
 };
 use cache::Cache;
+pub use cache::user_folder as cache_folder;
 use driver::{PARAMETERS_SINCE, call};
 pub use nvrtc::{Compiled, NVRTC_VARIABLE, Need, Nvrtc, Resources, target};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
 use hushtable_pir::{Backend, Platform, Prg, PrgKind, Table, TableShape};
 
+use crate::clock::Clock;
 use crate::lane::{Lanes, Taken};
 use crate::layout::{CopyRows, Layout};
 use crate::pass::{Pass, Route};
@@ -196,6 +197,50 @@ impl GpuEngine {
         Route::new(self, kind, count.min(self.batch_keys_max) as u32).to_string()
     }
 
+    /// Answers by another strategy from now on.
+    pub fn set_strategy(&mut self, strategy: Strategy) {
+        self.strategy = strategy;
+    }
+
+    /// Answers by other kernels from now on.
+    pub fn set_tuning(&mut self, tuning: PrgTuning) {
+        self.tuning = tuning;
+        self.expander = self.expander.clone().with_tuning(tuning);
+    }
+
+    /// Answers keys as [`Backend::answer`] does, and gives the milliseconds that the device took: from
+    /// the beginning of the first copy of keys to it until the last answers are in its memory. Batches of
+    /// several passes are timed as a whole. For benchmarks.
+    ///
+    /// # Errors
+    /// As [`Backend::answer`]; [`Error::Geometry`] for keys of several kinds, or none.
+    pub fn answer_timed(&self, keys: &[Key], answers: &mut [u8]) -> Result<f64, Error> {
+        let kind = common_kind(&keys.iter().collect::<Vec<_>>())?;
+        self.check(keys, answers)?;
+        let chosen: Vec<usize> = (0..keys.len()).collect();
+        let mut clock = Clock::default();
+        self.answer_kind(kind, keys, &chosen, answers, Some(&mut clock))?;
+        clock.milliseconds(&self.device)
+    }
+
+    /// That keys and answers fit the table.
+    fn check(&self, keys: &[Key], answers: &[u8]) -> Result<(), hushtable_pir::Error> {
+        let shape = self.layout.shape();
+        let expected = keys.len() * shape.row_bytes();
+        if answers.len() != expected {
+            let found = answers.len();
+            return Err(hushtable_pir::Error::AnswerBytes { expected, found });
+        }
+        let other = |key: &&Key| key.params().domain.rows() != shape.rows();
+        match keys.iter().find(other) {
+            Some(key) => {
+                let (expected, found) = (shape.rows(), key.params().domain.rows());
+                Err(hushtable_pir::Error::Domain { expected, found })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Runs, for keys of a generator and group, all kernels that batches of one and of
     /// [`batch_keys_best`](Backend::batch_keys_best) keys take, so that no client waits for the
     /// compiler.
@@ -216,38 +261,6 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Milliseconds that the device takes for one pass of keys of one kind, from the copy of their
-    /// words to the answers in its memory, by its own events: for benchmarks. Wiping is left out; the
-    /// next pass has it.
-    ///
-    /// # Errors
-    /// [`Error::Geometry`] for no keys, keys of several kinds, or more than a pass takes; the device's.
-    pub fn pass_ms(&self, keys: &[&Key]) -> Result<f32, Error> {
-        let kind = common_kind(keys)?;
-        let most = self.pass_keys_max(kind);
-        if keys.len() > most || kind.domain.rows() != self.layout.shape().rows() {
-            let reason = format!(
-                "a pass over {} rows takes up to {most} keys for them, not {} for {}",
-                self.layout.shape().rows(),
-                keys.len(),
-                kind.domain.rows()
-            );
-            return Err(Error::Geometry { reason });
-        }
-        let mut taken = self.lanes.wait();
-        let stream = taken.lane().stream;
-        let from = self.device.record(stream)?;
-        if let Err(error) = (Pass { engine: self, kind, lane: taken.lane() }).issue(keys) {
-            self.device.forget(from);
-            return Err(error);
-        }
-        let to = self.device.record(stream);
-        let pass = Pass { engine: self, kind, lane: taken.lane() };
-        let collected = pass.collect(keys.len(), |_, _| ());
-        let elapsed = to.and_then(|to| self.device.elapsed_ms(from, to));
-        collected.and(elapsed)
-    }
-
     /// Most keys of a kind that a pass takes.
     fn pass_keys_max(&self, kind: KeyKind) -> usize {
         self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1)
@@ -260,6 +273,7 @@ impl GpuEngine {
         keys: &[Key],
         chosen: &[usize],
         answers: &mut [u8],
+        mut clock: Option<&mut Clock>,
     ) -> Result<(), Error> {
         let row_bytes = self.layout.shape().row_bytes();
         let most = self.pass_keys_max(kind);
@@ -279,7 +293,8 @@ impl GpuEngine {
             {
                 let Some(batch) = batches.next() else { break };
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
-                outcome = Pass { engine: self, kind, lane: taken.lane() }.issue(&chosen);
+                let pass = Pass { engine: self, kind, lane: taken.lane() };
+                outcome = pass.issue(&chosen, clock.as_deref_mut());
                 if outcome.is_ok() {
                     issued.push_back((taken, batch));
                 }
@@ -324,19 +339,10 @@ impl Backend for GpuEngine {
     }
 
     fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), hushtable_pir::Error> {
-        let shape = self.shape();
-        let expected = keys.len() * shape.row_bytes();
-        if answers.len() != expected {
-            let found = answers.len();
-            return Err(hushtable_pir::Error::AnswerBytes { expected, found });
-        }
+        self.check(keys, answers)?;
         let mut kinds: Vec<(KeyKind, Vec<usize>)> = Vec::new();
         for (index, key) in keys.iter().enumerate() {
             let kind = KeyKind::of(key);
-            if kind.domain.rows() != shape.rows() {
-                let (expected, found) = (shape.rows(), kind.domain.rows());
-                return Err(hushtable_pir::Error::Domain { expected, found });
-            }
             match kinds.iter_mut().find(|(known, _)| *known == kind) {
                 Some((_, chosen)) => chosen.push(index),
                 None => kinds.push((kind, vec![index])),
@@ -344,13 +350,18 @@ impl Backend for GpuEngine {
         }
         // Most batches are of one kind; a mixed one takes a pass a kind.
         for (kind, chosen) in kinds {
-            self.answer_kind(kind, keys, &chosen, answers)?;
+            self.answer_kind(kind, keys, &chosen, answers, None)?;
         }
         Ok(())
     }
 
     fn batch_keys_best(&self) -> usize {
         BATCH_KEYS_BEST.min(self.batch_keys_max)
+    }
+
+    fn groups(&self) -> &[Group] {
+        // Batches of bytes go to the tensor cores; one key of bits reads the table as fast.
+        &[Group::Z8, Group::Bits]
     }
 
     fn description(&self) -> String {
@@ -413,17 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_timed_one_kind_at_a_time() {
+    fn a_route_is_by_the_batch() {
         let gpu = engine(Strategy::Auto);
-        let keys = keys(2);
-        let both: Vec<&Key> = keys.iter().collect();
-        assert!(gpu.pass_ms(&both).expect("a pass") >= 0.0);
-        assert!(matches!(gpu.pass_ms(&[]), Err(Error::Geometry { .. })));
-        let many = vec![both[0]; 2000];
-        let error = gpu.pass_ms(&many).expect_err("too many");
-        assert!(error.to_string().contains("up to 1024 keys"), "{error}");
-        assert_eq!(gpu.route(KeyKind::of(both[0]), 1), "block-per-key, product");
-        assert_eq!(gpu.route(KeyKind::of(both[0]), 512), "tensor");
+        let kind = KeyKind::of(&keys(1)[0]);
+        assert_eq!(gpu.route(kind, 1), "block-per-key, product");
+        assert_eq!(gpu.route(kind, 20), "hybrid:1024, product");
+        assert_eq!(gpu.route(kind, 512), "tensor");
     }
 
     #[test]

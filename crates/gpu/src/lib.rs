@@ -9,6 +9,7 @@
 //! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
 
 mod available;
+mod clock;
 pub mod cuda;
 mod device;
 mod engine;
@@ -21,6 +22,7 @@ pub mod module;
 mod pass;
 mod plan;
 mod prg;
+mod probe;
 #[cfg(any(test, feature = "shim"))]
 pub mod shim;
 mod store;
@@ -37,4 +39,5 @@ pub use error::Error;
 pub use expand::{ExpandStrategy, Expander, Subtree};
 pub use keys::{DeviceKeys, KeyKind, common_kind, pack};
 pub use prg::PrgTuning;
+pub use probe::Probe;
 pub use strategy::Strategy;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hushtable_pir::dpf::{Group, Key};
 
+use crate::clock::Clock;
 use crate::engine::{GpuEngine, least_part_blocks};
 use crate::lane::Lane;
 use crate::plan::{self, WalkPlan, WalkSpec};
@@ -138,8 +139,8 @@ impl Pass<'_> {
     }
 
     /// Puts all of a pass in the lane's stream. After an error the lane is as before.
-    pub(crate) fn issue(mut self, chosen: &[&Key]) -> Result<(), Error> {
-        let outcome = self.launch(chosen);
+    pub(crate) fn issue(mut self, chosen: &[&Key], clock: Option<&mut Clock>) -> Result<(), Error> {
+        let outcome = self.launch(chosen, clock);
         if outcome.is_err() {
             // What was put in the stream may still read the host's keys. What else fails here is of no
             // more interest than what failed first.
@@ -149,18 +150,23 @@ impl Pass<'_> {
         outcome
     }
 
-    fn launch(&mut self, chosen: &[&Key]) -> Result<(), Error> {
+    fn launch(&mut self, chosen: &[&Key], clock: Option<&mut Clock>) -> Result<(), Error> {
         let Self { engine, kind, .. } = *self;
         let device = &engine.device;
         let bytes = 4 * kind.key_words() * chosen.len();
         let staged = self.lane.keys_out.of(device, bytes)?;
         keys::pack(chosen, staged);
+        let began = clock.as_ref().map(|_| device.record(self.lane.stream)).transpose()?;
         let words = self.lane.keys.take(device, bytes)?;
         let outcome = device.copy_in(self.lane.stream, &words, 0, staged);
         let keys = DeviceKeys::from_words(kind, chosen.len(), words)?;
         let outcome = outcome.and_then(|()| self.multiply(&keys)).and_then(|()| self.finish(&keys));
         self.lane.keys.put(keys.into_words());
-        outcome
+        outcome?;
+        match (clock, began) {
+            (Some(clock), Some(began)) => clock.ended(device, self.lane.stream, began),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers.

@@ -1,6 +1,7 @@
 //! What answers keys.
 
-use crate::{Error, TableShape, dpf::Key};
+use crate::dpf::{Group, Key};
+use crate::{Error, TableShape};
 
 /// Something that holds a table and answers batches of keys: a processor, a GPU.
 ///
@@ -24,6 +25,12 @@ pub trait Backend: Send + Sync {
 
     /// Keys that one pass over the table answers best; a scheduler batches up to this many.
     fn batch_keys_best(&self) -> usize;
+
+    /// Output groups that it answers at full speed, fastest first, [`Group::Bits`] among them. A
+    /// server announces them, and refuses keys of others: those would cost it several times the work.
+    fn groups(&self) -> &[Group] {
+        &[Group::Bits]
+    }
 
     /// One line for logs and `doctor`: device, instruction set, threads, resident bytes.
     fn description(&self) -> String;

@@ -122,7 +122,7 @@ impl CpuEngine {
             }
         };
         let add = |mut left: Vec<u8>, right: Vec<u8>| {
-            add_sums(group, &mut left, &right);
+            group.add(&mut left, &right);
             left
         };
         let starts: Vec<usize> = (0..subtrees).step_by(share).collect();
@@ -263,17 +263,4 @@ fn le_word(bytes: &[u8]) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(bytes);
     u32::from_le_bytes(word)
-}
-
-/// Adds one thread's sums to another's.
-fn add_sums(group: Group, to: &mut [u8], from: &[u8]) {
-    match group {
-        Group::Bits => to.iter_mut().zip(from).for_each(|(a, b)| *a ^= b),
-        Group::Z8 => to.iter_mut().zip(from).for_each(|(a, b)| *a = a.wrapping_add(*b)),
-        Group::Z32 => {
-            for (a, b) in to.chunks_exact_mut(4).zip(from.chunks_exact(4)) {
-                a.copy_from_slice(&le_word(a).wrapping_add(le_word(b)).to_le_bytes());
-            }
-        }
-    }
 }

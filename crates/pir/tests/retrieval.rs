@@ -1,8 +1,9 @@
 //! Two keys, two answers, one row: every backend and group against the reference.
 
-use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, Side, reference};
+use hushtable_pir::dpf::{Client, Domain, Group, Key, KeyPair, Reply, Side, reference};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, Error, TableShape};
 use hushtable_prg::{Platform, Prg, PrgKind};
+use hushtable_table::Version;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -124,6 +125,34 @@ fn a_mixed_batch_is_answered_key_by_key() {
     engine.answer(&keys, &mut answers).unwrap();
     for (key, answer) in keys.iter().zip(answers.chunks_exact(21)) {
         assert_eq!(answer, reference::answer(key, &bytes, 21), "{:?}", key.params());
+    }
+}
+
+#[test]
+fn a_client_of_each_group_reads_rows_of_any_length() {
+    let version = Version::from([3; 32]);
+    for (rows, row_bytes) in [(700, 7), (65, 8), (1, 1)] {
+        let (shape, bytes) = table(rows, row_bytes, 5);
+        let engine = CpuEngine::from_rows(shape, &bytes, &EngineSpec::default()).unwrap();
+        for group in Group::ALL {
+            let client = Client::with_group(shape, version, PrgKind::ChaCha12, group).unwrap();
+            let ids = [rows - 1, 0];
+            let (request, pending) = client.query(&ids, 3).unwrap();
+            let answers = [&request.left, &request.right].map(|keys| {
+                let keys: Vec<_> = keys.iter().map(|key| Key::parse(key).unwrap()).collect();
+                assert!(keys.iter().all(|key| key.params().domain.group() == group));
+                let mut answers = vec![0; 3 * row_bytes];
+                engine.answer(&keys, &mut answers).unwrap();
+                answers
+            });
+            let [left, right] = answers.each_ref().map(|answers| Reply { version, answers });
+            let expected: Vec<u8> = ids
+                .iter()
+                .flat_map(|&id| &bytes[id as usize * row_bytes..][..row_bytes])
+                .copied()
+                .collect();
+            assert_eq!(pending.combine(left, right).unwrap(), expected, "{group:?}");
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use hushtable_table::{DType, decode_rows};
 use tokio::time::Instant;
 
 use crate::endpoint::Peer;
-use crate::info::version_from_wire;
+use crate::info::{common_group, version_from_wire};
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, TableInfo};
 
@@ -312,7 +312,12 @@ async fn open(
     let bags = Bags::open((left, &l), (right, &r), prg, call_max, layout_bytes_max).await?;
     Ok(Session {
         bags,
-        client: dpf::Client::new(l.shape, l.version, prg)?,
+        client: dpf::Client::with_group(
+            l.shape,
+            l.version,
+            prg,
+            common_group(&l.groups, &r.groups),
+        )?,
         keys_per_request_max: l.keys_per_request_max.min(r.keys_per_request_max),
         info: l,
     })

@@ -11,7 +11,7 @@ use hushtable_pir::onion::ParameterSet;
 use hushtable_table::Version;
 use hushtable_table::layout::LayoutError;
 
-use crate::Refusal;
+use crate::{DeviceSpec, Refusal};
 
 /// An error of this crate. Fields carry the facts; `Display` names the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +134,14 @@ pub enum Error {
     ParameterSet {
         /// The name.
         name: String,
+    },
+    /// The device asked for cannot answer.
+    #[error("device {device} cannot be used: {reason}")]
+    Device {
+        /// The device.
+        device: DeviceSpec,
+        /// What was looked for and what was found.
+        reason: String,
     },
     /// A backend that holds another table, or lays it out otherwise, than the server does.
     #[error(

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_pir::PrgKind;
-use hushtable_pir::{TableShape, dpf::Side};
+use hushtable_pir::TableShape;
+use hushtable_pir::dpf::{Group, Side};
 use hushtable_table::{DType, Version};
 
 use crate::{ReplyDefect, wire};
@@ -31,6 +32,9 @@ pub struct TableInfo {
     pub request_bytes_max: u64,
     /// Generators that keys may use.
     pub prgs: Vec<PrgKind>,
+    /// Output groups that keys may use, what the server answers fastest first;
+    /// [`Group::Bits`] is always among them.
+    pub groups: Vec<Group>,
     /// How long a request may wait for others to share its pass.
     pub window: Duration,
     /// The server's software.
@@ -68,6 +72,7 @@ impl From<&TableInfo> for wire::TableInfoReply {
             keys_per_request_max: info.keys_per_request_max.try_into().unwrap_or(u32::MAX),
             request_bytes_max: info.request_bytes_max,
             prgs: info.prgs.iter().map(|prg| prg.id().into()).collect(),
+            groups: info.groups.iter().map(|group| group.id().into()).collect(),
             window_us: microseconds(info.window),
             software: info.software.clone(),
             layout_version: match &info.layout {
@@ -114,12 +119,37 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
             keys_per_request_max: reply.keys_per_request_max as usize,
             request_bytes_max: reply.request_bytes_max,
             prgs: prgs.take(PrgKind::ALL.len()).collect(),
+            groups: groups_from_wire(&reply.groups),
             window: Duration::from_micros(reply.window_us),
             name: cut(&reply.name),
             software: cut(&reply.software),
             layout,
         })
     }
+}
+
+/// The groups that this version knows, each once; bits last where it was not named: an older server
+/// names none and takes those.
+fn groups_from_wire(ids: &[u32]) -> Vec<Group> {
+    let known = ids.iter().filter_map(|&id| Group::from_id(id.try_into().ok()?).ok());
+    let mut groups = Vec::new();
+    for group in known.chain([Group::Bits]) {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// The group that two servers together answer fastest: the least sum of their ranks, bits before
+/// others of the same sum.
+pub(crate) fn common_group(left: &[Group], right: &[Group]) -> Group {
+    let rank = |groups: &[Group], group| groups.iter().position(|&other| other == group);
+    Group::ALL
+        .into_iter()
+        .filter_map(|group| Some((rank(left, group)? + rank(right, group)?, group)))
+        .min_by_key(|&(ranks, _)| ranks)
+        .map_or(Group::Bits, |(_, group)| group)
 }
 
 pub(crate) fn version_from_wire(bytes: &[u8]) -> Result<Version, ReplyDefect> {
@@ -197,6 +227,7 @@ mod tests {
             keys_per_request_max: 1024,
             request_bytes_max: 1 << 20,
             prgs: vec![PrgKind::Aes128, PrgKind::ChaCha20],
+            groups: vec![Group::Z8, Group::Bits],
             window: Duration::from_micros(6100),
             software: "hushtable/0.1.0".into(),
             layout: Some(LayoutInfo {
@@ -246,5 +277,28 @@ mod tests {
         let info = TableInfo::try_from(reply).unwrap();
         assert_eq!(info.name.chars().count(), TEXT_CHARS_MAX);
         assert_eq!(info.prgs, [PrgKind::Aes128, PrgKind::ChaCha20]);
+    }
+
+    #[test]
+    fn an_older_server_and_a_newer_one_take_bits() {
+        assert_eq!(groups_from_wire(&[]), [Group::Bits]);
+        assert_eq!(groups_from_wire(&[9, 1, 1, u32::MAX, 256]), [Group::Z8, Group::Bits]);
+        assert_eq!(groups_from_wire(&[0; 100_000]), [Group::Bits]);
+    }
+
+    #[test]
+    fn both_servers_choose_the_group() {
+        use Group::{Bits, Z8, Z32};
+        for (left, right, expected) in [
+            (&[Bits][..], &[Bits][..], Bits),
+            (&[Z8, Bits], &[Z8, Bits], Z8),
+            (&[Z8, Bits], &[Bits], Bits),
+            (&[Z8, Bits], &[Bits, Z8], Bits),
+            (&[Z8, Z32, Bits], &[Z32, Z8, Bits], Z8),
+            (&[Z32, Bits], &[Z8, Bits], Bits),
+        ] {
+            assert_eq!(common_group(left, right), expected, "{left:?} {right:?}");
+            assert_eq!(common_group(right, left), expected, "{right:?} {left:?}");
+        }
     }
 }

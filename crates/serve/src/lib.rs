@@ -22,6 +22,7 @@ mod budget;
 pub mod certificate;
 mod client;
 mod connection;
+mod device;
 mod door;
 mod endpoint;
 mod engine;
@@ -43,6 +44,7 @@ pub mod wire;
 
 pub use blocking::{BlockingClient, BlockingOnionClient, BlockingTrainClient};
 pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
+pub use device::DeviceSpec;
 pub use endpoint::{EndpointSpec, Identity};
 pub use error::{Error, ReplyDefect};
 pub use info::{LayoutInfo, TableInfo};

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
-use crate::info::version_from_wire;
+use crate::info::{common_group, version_from_wire};
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, ReplyDefect, TableInfo};
 
@@ -266,9 +266,10 @@ impl Tally {
     }
 }
 
-/// A few requests of random rows, for the side of the server.
+/// A few requests of random rows, for the side of the server, of the group that it answers fastest.
 fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<Prepared>, Error> {
-    let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
+    let group = common_group(&info.groups, &info.groups);
+    let client = dpf::Client::with_group(info.shape, info.version, PrgKind::Aes128, group)?;
     let mut requests = Vec::with_capacity(REQUESTS_A_CLIENT);
     for _ in 0..REQUESTS_A_CLIENT {
         let (request, _) = client.query(&random_rows(info.shape, keys)?, keys)?;
@@ -285,7 +286,8 @@ fn make_requests(info: &TableInfo, keys: usize) -> Result<Vec<Prepared>, Error> 
 /// Fetches the same rows twice, with different keys: both must give the same bytes, and either
 /// server alone cannot make that happen.
 async fn check_sample(peer: &Peer, partner: &Peer, info: &TableInfo) -> Result<(), Error> {
-    let client = dpf::Client::new(info.shape, info.version, PrgKind::Aes128)?;
+    let group = common_group(&info.groups, &partner.table_info(CALL_MAX).await?.groups);
+    let client = dpf::Client::with_group(info.shape, info.version, PrgKind::Aes128, group)?;
     let keys = SAMPLE_KEYS.min(info.keys_per_request_max);
     let rows = random_rows(info.shape, keys)?;
     let version = Bytes::copy_from_slice(info.version.as_bytes());

@@ -132,6 +132,7 @@ pub(crate) struct Metrics {
     pub keys: KeyMetrics,
     /// Rounds; counted by a training server.
     pub train: TrainMetrics,
+    engine: Family<EngineLabels, Gauge>,
     table_rows: Gauge<u64, AtomicU64>,
     table_bytes: Gauge<u64, AtomicU64>,
     scan_seconds: Gauge<f64, AtomicU64>,
@@ -177,6 +178,11 @@ struct MethodLabel {
 struct BuildLabels {
     version: &'static str,
     side: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EngineLabels {
+    description: String,
 }
 
 impl Method {
@@ -240,6 +246,7 @@ impl Metrics {
             bag_passes: PassMetrics::default(),
             keys: KeyMetrics::default(),
             train: TrainMetrics::default(),
+            engine: Family::default(),
             table_rows: Gauge::default(),
             table_bytes: Gauge::default(),
             scan_seconds: Gauge::default(),
@@ -289,6 +296,7 @@ impl Metrics {
         );
         match scheme {
             Scheme::Pair(_) => {
+                r.register("engine_info", "What answers keys", metrics.engine.clone());
                 metrics.register_passes(r, "keys");
                 metrics.register_bags(r);
             }
@@ -431,6 +439,10 @@ impl Metrics {
         let method = method.name();
         self.requests.get_or_create(&RequestLabels { method, code: code_name(code) }).inc();
         self.request_seconds.get_or_create(&MethodLabel { method }).observe(took.as_secs_f64());
+    }
+
+    pub fn describe_engine(&self, description: String) {
+        self.engine.get_or_create(&EngineLabels { description }).set(1);
     }
 
     pub fn describe_table(&self, rows: u64, bytes: u64, scan: Duration) {

@@ -3,8 +3,8 @@
 mod pair;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -34,6 +34,8 @@ pub(crate) struct Loading {
     pub metrics: Arc<Metrics>,
     /// Becomes true where nobody waits for the load any more.
     pub is_abandoned: Arc<AtomicBool>,
+    /// Where a load says what answers, in a line.
+    pub engine: Arc<OnceLock<String>>,
 }
 
 /// A checked server that has not started yet.
@@ -53,6 +55,8 @@ pub struct BoundServer {
     pub addr: SocketAddr,
     /// Where metrics and probes are answered.
     pub metrics_addr: Option<SocketAddr>,
+    /// What answers lookups, in a line; said by a server of two, once it is ready.
+    pub engine: Arc<OnceLock<String>>,
     phase: watch::Sender<Phase>,
 }
 
@@ -68,7 +72,15 @@ impl Unbound {
             }
         };
         let (phase, _) = watch::channel(Phase::Loading);
-        Ok(BoundServer { unbound: self, listener, metrics_listener, addr, metrics_addr, phase })
+        Ok(BoundServer {
+            unbound: self,
+            listener,
+            metrics_listener,
+            addr,
+            metrics_addr,
+            engine: Arc::default(),
+            phase,
+        })
     }
 
     /// Binds and runs on a runtime of its own.
@@ -106,7 +118,7 @@ impl BoundServer {
     /// [`Error::Pir`], [`Error::Onion`] for a table that cannot be loaded, [`Error::SelfCheck`],
     /// [`Error::Io`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr } = self;
+        let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine } = self;
         let Unbound { network, scheme, load } = unbound;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let metrics = Metrics::new(scheme, Arc::clone(&budget));
@@ -118,7 +130,7 @@ impl BoundServer {
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let abandon = Abandon(Arc::clone(&is_abandoned));
-        let loading = Loading { metrics: Arc::clone(&metrics), is_abandoned };
+        let loading = Loading { metrics: Arc::clone(&metrics), is_abandoned, engine };
         let load = tokio::task::spawn_blocking(move || load(&loading));
         let routes = tokio::select! {
             loaded = load => match loaded {

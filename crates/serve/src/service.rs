@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hushtable_pir::dpf::{self, Group, Key};
+use hushtable_pir::dpf::{self, Key};
 use tonic::{Request, Response, Status};
 
 use crate::admission::Admission;
@@ -68,8 +68,11 @@ impl LookupService {
         let key = self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
         let params = key.params();
         let group = params.domain.group();
-        if group != Group::Bits {
-            let message = format!("lookups take keys of group bits, not {}", group.name());
+        if !self.info.groups.contains(&group) {
+            let accepted: Vec<_> = self.info.groups.iter().map(|group| group.name()).collect();
+            let accepted = accepted.join(", ");
+            let message =
+                format!("this server takes keys of group {accepted}, not {}", group.name());
             return Err(Refusal::BadKey { key_index, defect: KeyDefect::Group, message });
         }
         if !self.info.prgs.contains(&params.prg) {

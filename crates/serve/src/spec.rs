@@ -11,7 +11,7 @@ use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, bags, tls};
+use crate::{DeviceSpec, Error, bags, tls};
 
 /// How a server runs. Every field but `table` and `side` has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,13 @@ pub struct ServerSpec {
     /// Serve other machines without TLS: for when something else encrypts the way.
     #[serde(default)]
     pub insecure: bool,
-    /// Threads that share a pass over the table; 0 (the default) for one a core.
+    /// What answers keys: processors or a GPU. Whole inferences are answered by processors.
+    #[serde(default)]
+    pub device: DeviceSpec,
+    /// Folders with NVRTC, which compiles a GPU's kernels, for when the system has none.
+    #[serde(default)]
+    pub nvrtc_folders: Vec<PathBuf>,
+    /// Threads that share a pass over the table on processors; 0 (the default) for one a core.
     #[serde(default)]
     pub threads: usize,
     /// Threads for connections: 1 to 64. One (the default) carries about 25,000 requests a second.
@@ -165,6 +171,8 @@ impl ServerSpec {
             metrics_addr: default_metrics_addr(),
             tls: None,
             insecure: false,
+            device: DeviceSpec::default(),
+            nvrtc_folders: Vec::new(),
             threads: 0,
             io_threads: default_io_threads(),
             window_us: None,
@@ -267,8 +275,13 @@ impl Settings {
                 .clamp(1, KEYS_PER_REQUEST_DEFAULT.min(spec.queue_keys_max)),
         };
         within("keys_per_request_max", keys_per_request_max, 1..=spec.queue_keys_max)?;
-        let domain = Domain::new(table.rows(), Group::Bits)?;
-        let key_bytes = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 }.key_bytes();
+        // Which groups are taken is the backend's to say, once it is loaded: room for the longest key.
+        let mut key_bytes = 0;
+        for group in Group::ALL {
+            let domain = Domain::new(table.rows(), group)?;
+            let params = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 };
+            key_bytes = key_bytes.max(params.key_bytes());
+        }
         // A key in protobuf has a tag and a length of at most three bytes before it.
         let mut request_bytes_max = keys_per_request_max * (key_bytes + 4) + 64;
         let mut whole = request_bytes_max + keys_per_request_max * row_bytes;

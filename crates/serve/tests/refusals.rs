@@ -82,7 +82,7 @@ async fn keys_that_are_no_keys() {
         (with(0, 9), "format"),
         (with(1, 2), "side 2 is unknown"),
         (with(2, 7), "output group 7 is unknown"),
-        (additive.to_bytes().into(), "group bits, not z8"),
+        (additive.to_bytes().into(), "keys of group bits, not z8"),
         (with(3, 0), "pseudorandom generator 0 is unknown"),
         (with(3, 200), "pseudorandom generator 200 is unknown"),
         (with(3, PrgKind::Sha256.id()), "takes aes128, chacha20, chacha12, not sha256"),

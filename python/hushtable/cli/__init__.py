@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
 from . import (
     bench,
+    bench_gpu,
     bench_layout,
     bench_onion,
     bench_oram,
@@ -42,6 +43,7 @@ app.add_typer(train.app, name="train")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
+bench_gpu.register(bench.app)
 bench_layout.register(bench.app)
 bench_onion.register(bench.app)
 bench_oram.register(bench.app)

@@ -13,11 +13,12 @@ import typer
 
 from .. import _native
 from .._floors import Floor, answer_floor, expand_floor
+from .._records import bench_record
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
 from ._bench_bags import DEFAULT_LAYOUT, bench_bags
-from .output import Json, bench_record, examples, note, print_bench, print_json, print_table
+from .output import Json, examples, note, print_bench, print_json, print_table
 
 app = typer.Typer(
     help="Measure the engine and the servers, beside the floor that this machine sets.",
@@ -243,10 +244,20 @@ def serve(
         rates = _engine_rates(rows, row_bytes, clients * keys_per_request, server_cpu)
         note("starting the servers")
         with ServerProcess(
-            bundle, "left", tls=certificates.server, cpus=server_cpu, threads=1
+            bundle,
+            "left",
+            device="cpu",
+            tls=certificates.server,
+            cpus=server_cpu,
+            threads=1,
         ) as left:
             with ServerProcess(
-                bundle, "right", tls=certificates.server, cpus=client_cpu, threads=1
+                bundle,
+                "right",
+                device="cpu",
+                tls=certificates.server,
+                cpus=client_cpu,
+                threads=1,
             ) as right:
                 _load(left.url, right.url, certificates.ca, 1, keys_per_request, 0.0, 0.1)
             note(f"loading it with {clients} clients for {warmup + seconds:g} s")

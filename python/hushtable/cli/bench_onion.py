@@ -9,8 +9,9 @@ import typer
 
 from .. import _native
 from .._floors import multiply_ns, row_select_floor, transform_floor
+from .._records import bench_record
 from ..errors import ConfigError
-from .output import Json, bench_record, examples, note, print_bench
+from .output import Json, examples, note, print_bench
 
 
 def register(app: typer.Typer) -> None:

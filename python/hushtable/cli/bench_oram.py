@@ -17,9 +17,10 @@ import typer
 
 from .. import _native
 from .._floors import cores
+from .._records import bench_record
 from ..errors import ConfigError
 from ..fl.controller import Controller
-from .output import Json, bench_record, examples, note, print_bench, print_json, progress_bar
+from .output import Json, examples, note, print_bench, print_json, progress_bar
 
 
 def register(app: typer.Typer) -> None:

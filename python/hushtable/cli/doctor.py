@@ -12,6 +12,7 @@ import typer
 
 from .. import __version__, _native
 from .._floors import cores, instruction_ns, read_gb_per_s
+from .._gpu import gpu_report
 from .output import Json, examples, note, print_facts, print_json
 
 #: What the kernels look for, as Linux names it.
@@ -76,7 +77,7 @@ def _examine() -> dict[str, Any]:
             "prg": "aes128",
             "ring_kernel": _native.ring_kernel(),
         },
-        "gpu": {"available": False, "reason": "no GPU engine in this version"},
+        "gpu": gpu_report(),
     }
 
 
@@ -105,9 +106,31 @@ def _print(report: dict[str, Any]) -> None:
         "would use": f"kernel {use['kernel']}, {use['threads']} thread(s), "
         f"passes of {use['batch_keys']} keys, {use['prg']}; "
         f"single servers: transforms by {use['ring_kernel']}",
-        "GPU": report["gpu"]["reason"],
+        **_gpu_facts(report["gpu"]),
     }
     print_facts(facts)
+
+
+def _gpu_facts(gpu: dict[str, Any]) -> dict[str, str]:
+    """What was found of a GPU, and why not what was not."""
+    facts = {"GPU": "would be used" if gpu["available"] else f"not used: {gpu['reason']}"}
+    if not gpu["engine"]:
+        return facts
+    if gpu["driver"] is not None:
+        facts["CUDA driver"] = f"for CUDA {gpu['driver']}"
+    for device in gpu["devices"]:
+        major, minor = device["capability"]
+        memory = f"{device['memory_bytes'] / 2**30:.1f} GiB"
+        facts[f"cuda:{device['index']}"] = (
+            f"{device['name']}, capability {major}.{minor}, "
+            f"{device['multiprocessors']} multiprocessors, {memory}"
+        )
+    if gpu["devices"]:
+        facts["NVRTC"] = gpu["nvrtc"] or "none: pip install 'hushtable[cuda]'"
+    facts["compiled kernels"] = gpu["cache"] or "kept in memory only"
+    if gpu["visible_devices"] is not None:
+        facts["CUDA_VISIBLE_DEVICES"] = gpu["visible_devices"]
+    return facts
 
 
 def _processor() -> tuple[str, set[str]]:

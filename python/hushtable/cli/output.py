@@ -65,31 +65,6 @@ def print_facts(facts: Mapping[str, Any]) -> None:
         console.print(f"[dim]{name:<{width}}[/dim]  {escape(str(value))}")
 
 
-def bench_record(
-    bench: str,
-    params: dict[str, Any],
-    value: float,
-    unit: str,
-    floor: float | None,
-    of_floor: float | None,
-    threads: int,
-    isa: str,
-    **detail: Any,
-) -> dict[str, Any]:
-    """What every benchmark prints with ``--json``."""
-    return {
-        "bench": bench,
-        "params": params,
-        "value": value,
-        "unit": unit,
-        "floor": floor,
-        "of_floor": of_floor,
-        "threads": threads,
-        "isa": isa,
-        "detail": detail,
-    }
-
-
 def print_bench(record: dict[str, Any], as_json: bool) -> None:
     """A benchmark's record: JSON, or what, how fast, and how near its floor."""
     if as_json:

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
             "--addr 0.0.0.0:4000 --tls-cert certs/server.pem --tls-key certs/server.key",
             "HUSHTABLE_SIDE=left HUSHTABLE_THREADS=8 hushtable serve bundles/items",
             "hushtable serve --config left.toml --json",
+            "hushtable serve bundles/items --side left --device cuda:1",
             "hushtable serve bundles/items --scheme onion --keys-dir keys",
         )
     )(serve)
@@ -86,6 +87,12 @@ def serve(
             help="Serve other machines without TLS: only where something else encrypts the way.",
             envvar="HUSHTABLE_INSECURE",
             show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        _option(
+            "cpu, cuda, cuda:NUMBER, or auto: a GPU where there is one. Default: auto.", "device"
         ),
     ] = None,
     threads: Annotated[
@@ -236,6 +243,7 @@ def serve(
         "addr": addr,
         "metrics_addr": metrics_addr,
         "insecure": insecure,
+        "device": device,
         "threads": threads,
         "io_threads": io_threads,
         "window_us": window_us,
@@ -292,6 +300,8 @@ def serve(
             print(f"layout {describe_layout(serving.layout)}", flush=True)
         if serving.onion is not None:
             print(_describe_onion(serving.onion), flush=True)
+        if serving.engine is not None and not serving.engine.startswith("cpu"):
+            print(f"answers come from {serving.engine}", flush=True)
 
     # What was prepared last; None once the server is ready.
     prepared_bytes: tuple[int, int] | None = None

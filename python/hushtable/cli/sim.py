@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._records import bench_record
 from ..errors import ConfigError
-from .output import Json, bench_record, examples, note, print_json, print_table
+from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
     from ..sim import Accesses, Point

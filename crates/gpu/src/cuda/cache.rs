@@ -55,7 +55,7 @@ fn head(content: &[u8]) -> [u8; HEADER_BYTES] {
 }
 
 /// `$XDG_CACHE_HOME/hushtable/kernels`, or under `~/.cache`; none for a user without a home.
-pub(super) fn user_folder() -> Option<PathBuf> {
+pub fn user_folder() -> Option<PathBuf> {
     folder_of(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir())
 }
 

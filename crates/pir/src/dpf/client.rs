@@ -26,6 +26,7 @@ pub struct Request {
 pub struct Pending {
     shape: TableShape,
     version: Version,
+    group: Group,
     ids: usize,
     keys: usize,
 }
@@ -40,12 +41,26 @@ pub struct Reply<'a> {
 }
 
 impl Client {
-    /// A client of the table version that both servers announced.
+    /// A client of the table version that both servers announced, whose keys are of
+    /// [`Group::Bits`]: what processors answer fastest.
     ///
     /// # Errors
     /// None beyond those of the shape, which is checked already; kept fallible for other domains.
     pub fn new(shape: TableShape, version: Version, prg: PrgKind) -> Result<Self, Error> {
-        let domain = Domain::new(shape.rows(), Group::Bits)?;
+        Self::with_group(shape, version, prg, Group::Bits)
+    }
+
+    /// As [`new`](Self::new), with keys of `group`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_group(
+        shape: TableShape,
+        version: Version,
+        prg: PrgKind,
+        group: Group,
+    ) -> Result<Self, Error> {
+        let domain = Domain::new(shape.rows(), group)?;
         Ok(Self { shape, version, domain, prg: Prg::new(prg, Platform::detect()) })
     }
 
@@ -75,8 +90,13 @@ impl Client {
             request.left.push(pair.left.to_bytes());
             request.right.push(pair.right.to_bytes());
         }
-        let pending =
-            Pending { shape: self.shape, version: self.version, ids: ids.len(), keys: max_ids };
+        let pending = Pending {
+            shape: self.shape,
+            version: self.version,
+            group: self.domain.group(),
+            ids: ids.len(),
+            keys: max_ids,
+        };
         Ok((request, pending))
     }
 }
@@ -88,9 +108,15 @@ impl Pending {
     /// [`Error::VersionMismatch`] or [`Error::VersionChanged`] where a server answered from another
     /// version of the table (the sum would be noise), [`Error::AnswerBytes`] for a wrong length.
     pub fn combine(&self, left: Reply<'_>, right: Reply<'_>) -> Result<Vec<u8>, Error> {
-        let expected = self.keys * self.shape.row_bytes();
-        let mut rows = add_replies(self.version, expected, left, right)?;
-        rows.truncate(self.ids * self.shape.row_bytes());
+        let row_bytes = self.shape.row_bytes();
+        let expected = self.keys * row_bytes;
+        let mut rows = check_replies(self.version, expected, left, right)?.to_vec();
+        rows.truncate(self.ids * row_bytes);
+        for (row, share) in
+            rows.chunks_exact_mut(row_bytes).zip(right.answers.chunks_exact(row_bytes))
+        {
+            self.group.add(row, share);
+        }
         Ok(rows)
     }
 }
@@ -102,6 +128,18 @@ pub(crate) fn add_replies(
     left: Reply<'_>,
     right: Reply<'_>,
 ) -> Result<Vec<u8>, Error> {
+    let mut sum = check_replies(version, answer_bytes, left, right)?.to_vec();
+    Group::Bits.add(&mut sum, right.answers);
+    Ok(sum)
+}
+
+/// The left answers, once both replies' versions and lengths are what they should be.
+fn check_replies<'a>(
+    version: Version,
+    answer_bytes: usize,
+    left: Reply<'a>,
+    right: Reply<'_>,
+) -> Result<&'a [u8], Error> {
     if left.version != right.version {
         return Err(Error::VersionMismatch {
             left: left.version.to_string(),
@@ -120,9 +158,5 @@ pub(crate) fn add_replies(
             return Err(Error::AnswerBytes { expected: answer_bytes, found });
         }
     }
-    let mut sum = left.answers.to_vec();
-    for (byte, share) in sum.iter_mut().zip(right.answers) {
-        *byte ^= share;
-    }
-    Ok(sum)
+    Ok(left.answers)
 }

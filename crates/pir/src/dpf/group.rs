@@ -40,6 +40,17 @@ impl Side {
     }
 }
 
+impl std::str::FromStr for Group {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|group| group.name() == text)
+            .ok_or_else(|| format!("a group is bits, z8 or z32, not {text:?}"))
+    }
+}
+
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -78,7 +89,11 @@ impl Group {
         self as u8
     }
 
-    pub(crate) fn from_id(id: u8) -> Result<Self, Error> {
+    /// The group of that id.
+    ///
+    /// # Errors
+    /// [`Error::UnknownGroup`].
+    pub fn from_id(id: u8) -> Result<Self, Error> {
         Self::ALL.get(usize::from(id)).copied().ok_or(Error::UnknownGroup { found: id })
     }
 
@@ -91,6 +106,21 @@ impl Group {
         }
     }
 
+    /// Adds one share of a row, `from`, to another, `to`. Of [`Z32`](Self::Z32) a row's last word may
+    /// be cut short: what is carried out of it belongs to no byte of the row.
+    pub fn add(self, to: &mut [u8], from: &[u8]) {
+        match self {
+            Self::Bits => to.iter_mut().zip(from).for_each(|(a, b)| *a ^= b),
+            Self::Z8 => to.iter_mut().zip(from).for_each(|(a, b)| *a = a.wrapping_add(*b)),
+            Self::Z32 => {
+                for (a, b) in to.chunks_mut(4).zip(from.chunks(4)) {
+                    let sum = le_word(a).wrapping_add(le_word(b)).to_le_bytes();
+                    a.copy_from_slice(&sum[..a.len()]);
+                }
+            }
+        }
+    }
+
     /// Rows that one 512-bit leaf holds shares of.
     pub fn rows_per_leaf(self) -> u64 {
         match self {
@@ -99,6 +129,13 @@ impl Group {
             Self::Z32 => 16,
         }
     }
+}
+
+/// The word of up to four little-endian bytes.
+fn le_word(bytes: &[u8]) -> u32 {
+    let mut word = [0; 4];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u32::from_le_bytes(word)
 }
 
 /// The rows a key addresses: the leaf count and depth of its tree follow.

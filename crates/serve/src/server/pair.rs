@@ -10,6 +10,7 @@ use hushtable_table::layout::Layout;
 
 use super::{BoundServer, Loading, SOFTWARE, Unbound};
 use crate::bags::Bags;
+use crate::device;
 use crate::door::{Routed, Routes};
 use crate::engine::{self, Bins, Engine};
 use crate::observe::{Metrics, Scheme};
@@ -52,7 +53,7 @@ impl Server {
         let engine_spec = spec.clone();
         let batch_spec = spec.clone();
         let (settings, network) = Settings::check(spec, &table)?;
-        let make_backend: MakeBackend = Box::new(move |table| engine::load(&engine_spec, table));
+        let make_backend: MakeBackend = Box::new(move |table| device::load(&engine_spec, table));
         let make_batch_backend: MakeBatchBackend =
             Box::new(move |table, layout| engine::load_batch(&batch_spec, table, layout));
         Ok(Self { network, settings, table, make_backend, make_batch_backend })
@@ -99,7 +100,7 @@ impl Server {
         let Self { network, settings, table, make_backend, make_batch_backend } = self;
         let scheme = Scheme::Pair(settings.spec.side);
         let load = move |loading: &Loading| {
-            let Loading { metrics, .. } = loading;
+            let Loading { metrics, engine: said, .. } = loading;
             let side = settings.spec.side;
             let backend = make_backend(&table)?;
             let Engine { server, scan } = engine::check(side, &table, backend)?;
@@ -113,6 +114,8 @@ impl Server {
             };
             let shape = server.backend().shape();
             metrics.describe_table(shape.rows(), shape.table_bytes(), scan);
+            let description = server.backend().description();
+            metrics.describe_engine(description.clone());
 
             let window = settings.spec.window_us.map_or(scan, Duration::from_micros);
             let best = server.backend().batch_keys_best().max(1);
@@ -127,7 +130,7 @@ impl Server {
                 version = %table.version(),
                 rows = shape.rows(),
                 row_bytes = shape.row_bytes(),
-                backend = server.backend().description(),
+                backend = %description,
                 scan_us = scan.as_micros() as u64,
                 window_us = window.as_micros() as u64,
                 batch_keys_max = limits.batch_queries_max,
@@ -143,12 +146,15 @@ impl Server {
                 keys_per_request_max: settings.keys_per_request_max,
                 request_bytes_max: settings.request_bytes_max as u64,
                 prgs: settings.prgs.clone(),
+                groups: server.backend().groups().to_vec(),
                 window,
                 software: SOFTWARE.into(),
                 layout: bags.as_ref().map(Bags::info),
             };
             let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.passes.clone() };
             let scheduler = Scheduler::start(Arc::new(server.clone()), spec)?;
+            // Loaded once, so said once.
+            let _ = said.set(description);
             let service = LookupService::new(server, info, scheduler, bags);
             let grpc = PrivateLookupServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(settings.request_bytes_max);

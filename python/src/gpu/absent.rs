@@ -1,0 +1,41 @@
+//! A platform that has no engine for GPUs.
+
+use std::path::PathBuf;
+
+use super::{DeviceFacts, How, Report, Times, no_gpu};
+use crate::errors::Failure;
+
+const REASON: &str = "hushtable has an engine for GPUs on Linux, x86-64 and aarch64, alone";
+
+/// None can be made.
+pub(crate) enum Bench {}
+
+impl Bench {
+    pub fn new(_: u64, _: usize, _: u32, _: Vec<PathBuf>) -> Result<Self, Failure> {
+        Err(no_gpu(REASON))
+    }
+
+    pub fn facts(&self) -> DeviceFacts {
+        match *self {}
+    }
+
+    pub fn description(&self) -> String {
+        match *self {}
+    }
+
+    pub fn check(&self, _: usize, _: &How<'_>) -> Result<(), Failure> {
+        match *self {}
+    }
+
+    pub fn answer_ms(&self, _: usize, _: &How<'_>, _: f64) -> Result<Times, Failure> {
+        match *self {}
+    }
+}
+
+pub(crate) fn report(_: Vec<PathBuf>) -> Report {
+    Report { reason: Some(REASON.into()), ..Report::default() }
+}
+
+pub(crate) fn probe(_: u32, _: Vec<PathBuf>) -> Result<(f64, f64, f64), Failure> {
+    Err(no_gpu(REASON))
+}
