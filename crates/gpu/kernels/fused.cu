@@ -48,8 +48,7 @@ DEVICE void find_octet(Octet &octet, const u32 *shares, u32 row) {
 }
 
 // Multiplies `rows` rows from `first_row` on (a power of two and a multiple of it), whose shares
-// are in shared memory, with the table. Lane 4 n + t reads the column n of a tile in the leaves of
-// t.
+// are in shared memory, with the table. Lane 4 n + t reads column n of a tile in the leaves of t.
 DEVICE void multiply_rows(u32 (&sums)[WARP_TILES], const u8 *table, const Shape &shape, u32 strip,
                           u32 steps, const u32 *shares, u64 first_row, u32 rows) {
     u32 warp = thread_index() / 32, lane = thread_index() % 32;

@@ -7,9 +7,9 @@
 // One key is bound by memory: 16 bytes of table (a lane's load) take 4 integer operations in Z_2^8,
 // and 28 with bits, of the 64 to 128 a cycle of a multiprocessor, which gets 21 bytes of memory a
 // cycle (4.8 TB/s over 132 multiprocessors at 1.75 GHz). Four loads of 16 bytes a lane in flight
-// are 64 KiB a multiprocessor of 1,024 threads, where 36 KiB cover a microsecond of latency. Many
-// keys are bound by integer operations, per 4 bytes of table and key: 1 dot product in Z_2^8; 1
-// AND-XOR and 5 / PAIRS for the mask with bits; 8 in Z_2^32.
+// are 64 KiB a multiprocessor of 1,024 threads, where 36 KiB cover a microsecond of latency.
+// Many keys are bound by integer operations, per 4 bytes of table and key: 1 dot product in Z_2^8;
+// 1 AND-XOR and 5 / PAIRS for the mask with bits; 8 in Z_2^32.
 #include "product.cuh"
 
 #define PAIR_GROUPS (((TILES + 1) / 2 + PAIRS - 1) / PAIRS)

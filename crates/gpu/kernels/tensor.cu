@@ -18,7 +18,8 @@
 //   bytes; 128 bytes of stack and corrections, 1 cycle.
 // - device memory: the same bytes serve a block's 128 queries: 128 bytes, 6 cycles at 21 bytes a
 //   cycle (4.8 TB/s over 132 multiprocessors at 1.75 GHz), less what the L2 cache serves.
-// - instructions: 1,920 + 150 + 4 x 2 for the tiles, of 128 lanes a cycle: 17 cycles.
+// - instructions: 1,920 + 150, and a load and a product for each of 4 tiles, 256 counted by lanes, of
+//   128 a cycle: 18 cycles.
 // The first binds if the others run beside it: so half of the warps run half a step ahead, and
 // expand while the others multiply. 22 cycles x 2^14 leaves over 132 multiprocessors at 1.75 GHz
 // are 640,000 queries/s at 2^20 rows.
