@@ -1,11 +1,11 @@
-// The paper's cooperative strategy (Lam et al., "GPU-based Private Information Retrieval for On-Device
-// Machine Learning Inference", section III-C, optimisation 4): all blocks expand one key and multiply
-// its shares with the table, and wait for each other in between.
+// The paper's cooperative strategy (Lam et al., "GPU-based Private Information Retrieval for
+// On-Device Machine Learning Inference", section III-C, optimisation 4): all blocks expand one key
+// and multiply its shares with the table, and wait for each other in between.
 //
 // Macros: PRG, GROUP_ID, TILES.
 //
-// The floor is the scan's of multiply.cu, and before it a chain of `depth` + 1 calls of the generator and
-// a barrier of the grid for each level below `top`.
+// The floor is the scan's of multiply.cu, and before it a chain of `depth` + 1 calls of the
+// generator and a barrier of the grid for each level below `top`.
 #include "product.cuh"
 #include "tree.cuh"
 
@@ -14,13 +14,14 @@
 // Levels above `top` are walked by each thread for itself, from the root: waiting would take longer
 // than expanding what others expand too. nodes: 2^depth twice; shares: 2^depth leaves.
 KERNEL_BOUNDS(256, 2)
-cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *shares, u32 *sums, u32 *barrier,
-            u32 depth, u32 top, u32 table_height, u32 strips, u32 leaves, u32 steps) {
+cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *shares, u32 *sums,
+            u32 *barrier, u32 depth, u32 top, u32 table_height, u32 strips, u32 leaves, u32 steps) {
     SHARED(shared);
     prg_prepare(shared);
     block_sync();
     const u32 *levels = key + NODE_WORDS;
-    u32 first = block_index() * block_threads() + thread_index(), threads = grid_blocks() * block_threads();
+    u32 first = block_index() * block_threads() + thread_index(),
+        threads = grid_blocks() * block_threads();
     u32 *nodes = nodes_a, *other = nodes_b;
     for (u32 i = first; i < 1u << top; i += threads) {
         Node node = load_node(key);
@@ -36,7 +37,8 @@ cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *sh
     for (u32 level = top; level < depth; level++) {
         for (u32 i = first; i < 1u << level; i += threads) {
             Node left, right;
-            expand_node(load_node(nodes + NODE_WORDS * i), levels + LEVEL_WORDS * level, left, right);
+            expand_node(load_node(nodes + NODE_WORDS * i), levels + LEVEL_WORDS * level, left,
+                        right);
             store_node(other + 2 * NODE_WORDS * i, left);
             store_node(other + 2 * NODE_WORDS * i + NODE_WORDS, right);
         }
@@ -50,7 +52,8 @@ cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *sh
         convert_leaf(node, leaf);
         correct_leaf<GROUP_ID>(node, levels + LEVEL_WORDS * depth, leaf);
         UNROLL for (int word = 0; word < 16; word += 4)
-            store_4(shares + (u64)LEAF_WORDS * i + word, leaf[word], leaf[word + 1], leaf[word + 2], leaf[word + 3]);
+            store_4(shares + (u64)LEAF_WORDS * i + word, leaf[word], leaf[word + 1], leaf[word + 2],
+                    leaf[word + 3]);
     }
     grid_sync(barrier);
     Shape shape = {table_height, strips, 0};
@@ -59,6 +62,7 @@ cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *sh
     // A grid too small for a row of places goes over them in turn.
     for (u32 place = warp; place < places || place / places < stride; place += threads / 32) {
         u32 at = place % places;
-        multiply_steps<1, 1, 4>(product, shape, 0, at / PAIRS, at % PAIRS, place / places, stride ? stride : 1);
+        multiply_steps<1, 1, 4>(product, shape, 0, at / PAIRS, at % PAIRS, place / places,
+                                stride ? stride : 1);
     }
 }

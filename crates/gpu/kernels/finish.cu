@@ -4,10 +4,10 @@
 #include "platform.cuh"
 
 // answers[key][row_bytes], a thread a byte, from sums[key][columns]. In the additive groups a right
-// server's shares count negatively: its answer is negated here, once, and not share by share. The side
-// is the control bit of the key's root.
-KERNEL finish(const u32 *sums, const u32 *keys, u8 *answers, u32 key_count, u32 key_words, u32 columns,
-              u32 row_bytes) {
+// server's shares count negatively: its answer is negated here, once, and not share by share. The
+// side is the control bit of the key's root.
+KERNEL finish(const u32 *sums, const u32 *keys, u8 *answers, u32 key_count, u32 key_words,
+              u32 columns, u32 row_bytes) {
     u64 at = (u64)block_index() * block_threads() + thread_index();
     if (at >= (u64)key_count * row_bytes) return;
     u32 key = (u32)(at / row_bytes), column = (u32)(at % row_bytes);

@@ -3,9 +3,9 @@
 // One stored form serves every group: the table's own bytes, padded with zeros, in the order in
 // which the lanes of a warp need them as the right-hand side of multiply_tile(). Row r is byte
 // b = r % 4 of word w = r % 64 / 4 of table leaf L = r / 64. A superblock is 4 S leaves, S = 2^h:
-// leaf t S + s of it belongs to the lanes 4 n + t and to step s, so that each of the four lanes that
-// share a column has a subtree of S leaves to itself. Columns are bytes of a row: tiles of 8, in
-// strips of TILES tiles.
+// leaf t S + s of it belongs to the lanes 4 n + t and to step s, so that each of the four lanes
+// that share a column has a subtree of S leaves to itself. Columns are bytes of a row: tiles of 8,
+// in strips of TILES tiles.
 //
 // A step of a strip is STEP_BYTES in a row, in the order (j, tile, lane, half, b), where w = 2 j +
 // half and lane = 4 n + t for column n of the tile. Steps are in the order (superblock, strip, s).
@@ -31,7 +31,8 @@ struct Shape {
 // Where step `step` of a strip is, counted from the first superblock present.
 DEVICE const u8 *step_at(const u8 *table, const Shape &shape, u32 strip, u32 step) {
     u32 block = step >> shape.height;
-    u64 at = (((u64)block * shape.strips + strip) << shape.height) + (step - (block << shape.height));
+    u64 at =
+        (((u64)block * shape.strips + strip) << shape.height) + (step - (block << shape.height));
     return table + at * STEP_BYTES;
 }
 
@@ -44,6 +45,7 @@ DEVICE void store_4(void *to, u32 x, u32 y, u32 z, u32 w) { *(Vec4 *)to = Vec4{x
 template <int WORDS> DEVICE void load_words(u32 (&to)[WORDS], const void *from) {
     UNROLL for (int i = 0; i < WORDS / 4; i++) {
         Vec4 words = load_4((const u8 *)from + 16 * i);
-        to[4 * i] = words.x, to[4 * i + 1] = words.y, to[4 * i + 2] = words.z, to[4 * i + 3] = words.w;
+        to[4 * i] = words.x, to[4 * i + 1] = words.y, to[4 * i + 2] = words.z,
+               to[4 * i + 3] = words.w;
     }
 }

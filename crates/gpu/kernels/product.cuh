@@ -89,7 +89,8 @@ template <int P, int L>
 DEVICE void load_lines(Vec4 (&words)[L][P], const Product &product, const Shape &shape, u32 strip,
                        u32 first_pair, u32 step, u32 first) {
     u32 lane = thread_index() % 32;
-    const u8 *at = step_at(product.table, shape, strip, step) + first * LINE_BYTES + first_pair * 512;
+    const u8 *at =
+        step_at(product.table, shape, strip, step) + first * LINE_BYTES + first_pair * 512;
     at += lane * 16;
     UNROLL for (int line = 0; line < L; line++)
         UNROLL for (int pair = 0; pair < P; pair++) {
@@ -100,8 +101,8 @@ DEVICE void load_lines(Vec4 (&words)[L][P], const Product &product, const Shape 
 }
 
 // Adds, for Q keys from `first_key` on, the products with P pairs of tiles from `first_pair`
-// on of steps `step`, `step + stride`, ... to the sums. A lane reads 16 bytes at a time: one column,
-// leaves t and t + 1, eight rows of each; a warp 512 bytes. L loads a pair are in flight.
+// on of steps `step`, `step + stride`, ... to the sums. A lane reads 16 bytes at a time: one
+// column, leaves t and t + 1, eight rows of each; a warp 512 bytes. L loads a pair are in flight.
 template <int Q, int P, int L>
 DEVICE void multiply_steps(const Product &product, const Shape &shape, u32 first_key, u32 strip,
                            u32 first_pair, u32 step, u32 stride) {
@@ -153,7 +154,8 @@ DEVICE void multiply_steps(const Product &product, const Shape &shape, u32 first
 #endif
             u32 tile = (first_pair + pair) * 2 + lane / 16;
             if (lane % 2 == 0 && tile < TILES && first_key + q < product.key_count)
-                add_sum(product.sums + (first_key + q) * columns + (strip * TILES + tile) * 8 + lane / 2 % 8,
+                add_sum(product.sums + (first_key + q) * columns + (strip * TILES + tile) * 8 +
+                            lane / 2 % 8,
                         sum);
         }
 }

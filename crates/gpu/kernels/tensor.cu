@@ -1,6 +1,6 @@
-// Batches of byte shares on tensor cores: a warp expands 16 queries' leaves into its registers, where
-// they are the left-hand side of multiply_tile() as they come, and multiplies them with the table's
-// step, which the block shares.
+// Batches of byte shares on tensor cores: a warp expands 16 queries' leaves into its registers,
+// where they are the left-hand side of multiply_tile() as they come, and multiplies them with the
+// table's step, which the block shares.
 //
 // Macros: PRG; TILES (1 to 32); FUSED: 1 for kernel `tensor`, which is all of it, 0 for `fragments`
 // and `tensor_fragments`, which leave the shares in memory in between, for rows of several strips,
@@ -10,18 +10,19 @@
 // multiprocessor of capability 9.0:
 // - integer operations: two blocks (a leaf and, as a tree has as many inner nodes, a node) of 80
 //   quarter-rounds of 12 operations, 1,920 in all, and some 150 for corrections and the stack. XORs
-//   and rotations, two thirds, take 64 lanes a cycle of one pipe: 20 cycles. Additions go beside them
-//   as multiply-adds, which the compiler makes of them. 22 cycles with the rest.
-// - tensor operations: 64 x 256 products, 4 of the 4,096 of multiply_tile(): 4 cycles at the peak of
-//   4,096 products a cycle, 8 at half of it, should mma.sync not reach more.
+//   and rotations, two thirds, take 64 lanes a cycle of one pipe: 20 cycles. Additions go beside
+//   them as multiply-adds, which the compiler makes of them. 22 cycles with the rest.
+// - tensor operations: 64 x 256 products, 4 of the 4,096 of multiply_tile(): 4 cycles at the peak
+//   of 4,096 products a cycle, 8 at half of it, should mma.sync not reach more.
 // - shared memory: 64 x 256 bytes of table serve a warp's 16 queries: 1,024 bytes, 8 cycles of 128
 //   bytes; 128 bytes of stack and corrections, 1 cycle.
 // - device memory: the same bytes serve a block's 128 queries: 128 bytes, 6 cycles at 21 bytes a
 //   cycle (4.8 TB/s over 132 multiprocessors at 1.75 GHz), less what the L2 cache serves.
-// - instructions: 1,920 + 150 + 4 x 2 for the tiles, of 128 lanes a cycle: 17 cycles.
-// The first binds if the others run beside it: so half of the warps run half a step ahead, and expand
-// while the others multiply. 22 cycles x 2^14 leaves over 132 multiprocessors at 1.75 GHz are 640,000
-// queries/s at 2^20 rows.
+// - instructions: 1,920 + 150, and a load and a product for each of 4 tiles, 256 counted by lanes, of
+//   128 a cycle: 18 cycles.
+// The first binds if the others run beside it: so half of the warps run half a step ahead, and
+// expand while the others multiply. 22 cycles x 2^14 leaves over 132 multiprocessors at 1.75 GHz
+// are 640,000 queries/s at 2^20 rows.
 #include "layout.cuh"
 #include "tree.cuh"
 
@@ -63,7 +64,8 @@ DEVICE WalkShared walk_shared(u8 *shared, const Batch &batch) {
         u32 key = key_of(batch, block_index_y() * walk.queries + query);
         u32 value = batch.keys[(u64)key * batch.key_words + first + word];
         if (word < level_words)
-            walk.levels[(word / LEVEL_WORDS * walk.queries + query) * LEVEL_WORDS + word % LEVEL_WORDS] = value;
+            walk.levels[(word / LEVEL_WORDS * walk.queries + query) * LEVEL_WORDS +
+                        word % LEVEL_WORDS] = value;
         else
             walk.leaves[query * LEAF_WORDS + word - level_words] = value;
     }
@@ -74,11 +76,12 @@ DEVICE u32 *slot(const WalkShared &walk, u32 level, u32 query) {
     return walk.stack + ((level * 2 + query) * block_threads() + thread_index()) * NODE_WORDS;
 }
 
-// Leaf `s` of the lane's subtree for its two queries, depth first: from the frontier if `s` is 0, else
-// from the sibling that waits on the stack. How far down is a matter of `s` alone, the same for all.
-// The leaves' words are the lane's fragments: fragment j is {a[2j], b[2j], a[2j+1], b[2j+1]}.
-DEVICE void walk_to(const WalkShared &walk, const Batch &batch, const Node *frontier, const u64 (&root)[2],
-                    u32 s, u32 (&a)[16], u32 (&b)[16]) {
+// Leaf `s` of the lane's subtree for its two queries, depth first: from the frontier if `s` is 0,
+// else from the sibling that waits on the stack. How far down is a matter of `s` alone, the same
+// for all. The leaves' words are the lane's fragments: fragment j is {a[2j], b[2j], a[2j+1],
+// b[2j+1]}.
+DEVICE void walk_to(const WalkShared &walk, const Batch &batch, const Node *frontier,
+                    const u64 (&root)[2], u32 s, u32 (&a)[16], u32 (&b)[16]) {
     u32 query = thread_index() / 32 * QUERIES + thread_index() % 32 / 4;
     u32 level = 0;
     Node node[2];
@@ -114,8 +117,7 @@ DEVICE void find_roots(const Batch &batch, const Shape &shape, u32 unit, u64 (&r
     // Beyond the tree any node will do: the table is zero there.
     u64 last = ((u64)1 << top) - 1;
     place = place < last ? place : last;
-    UNROLL for (int q = 0; q < 2; q++)
-        root[q] = ((u64)key_of(batch, query + 8 * q) << top) + place;
+    UNROLL for (int q = 0; q < 2; q++) root[q] = ((u64)key_of(batch, query + 8 * q) << top) + place;
 }
 
 DEVICE void clear_sums(u32 (&sums)[TILES][4]) {
@@ -166,8 +168,8 @@ DEVICE void block_units(u32 units, u32 &first, u32 &end) {
 DEVICE bool is_ahead() { return thread_index() / 128 % 2; }
 
 KERNEL_BOUNDS(256, 1)
-tensor(const u8 *table, const Node *frontier, const u32 *keys, u32 *to, u32 key_count, u32 key_words,
-       u32 depth, u32 height, u32 table_height, u32 first_block, u32 units) {
+tensor(const u8 *table, const Node *frontier, const u32 *keys, u32 *to, u32 key_count,
+       u32 key_words, u32 depth, u32 height, u32 table_height, u32 first_block, u32 units) {
     SHARED(shared);
     Batch batch = {keys, key_count, key_words, depth, height};
     Shape shape = {table_height, 1, first_block};
@@ -242,8 +244,8 @@ fragments(u8 *to, const Node *frontier, const u32 *keys, u32 key_count, u32 key_
 
 // One strip of the table.
 KERNEL_BOUNDS(256, 1)
-tensor_fragments(const u8 *table, u8 *fragments, u32 *to, u32 key_count, u32 table_height, u32 strips,
-                 u32 strip, u32 steps) {
+tensor_fragments(const u8 *table, u8 *fragments, u32 *to, u32 key_count, u32 table_height,
+                 u32 strips, u32 strip, u32 steps) {
     SHARED(shared);
     Batch batch = {nullptr, key_count, 0, 0, 0};
     Shape shape = {table_height, strips, 0};
@@ -254,7 +256,8 @@ tensor_fragments(const u8 *table, u8 *fragments, u32 *to, u32 key_count, u32 tab
     u32 sums[TILES][4];
     clear_sums(sums);
     Vec4 next[8];
-    UNROLL for (int j = 0; j < 8; j++) next[j] = load_4(fragment_at(fragments, steps, step) + 512 * j);
+    UNROLL for (int j = 0; j < 8; j++)
+        next[j] = load_4(fragment_at(fragments, steps, step) + 512 * j);
     for (u32 turn = 0; step < end; step++, turn ^= 1) {
         copy_async_wait<0>();
         block_sync();

@@ -261,35 +261,6 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Milliseconds that the device takes for one pass of keys of one kind, from the copy of their
-    /// words to the answers in its memory, by its own events: for benchmarks. Wiping is left out; the
-    /// next pass has it.
-    ///
-    /// # Errors
-    /// [`Error::Geometry`] for no keys, keys of several kinds, or more than a pass takes; the device's.
-    pub fn pass_ms(&self, keys: &[&Key]) -> Result<f32, Error> {
-        let kind = common_kind(keys)?;
-        let most = self.pass_keys_max(kind);
-        if keys.len() > most || kind.domain.rows() != self.layout.shape().rows() {
-            let reason = format!(
-                "a pass over {} rows takes up to {most} keys for them, not {} for {}",
-                self.layout.shape().rows(),
-                keys.len(),
-                kind.domain.rows()
-            );
-            return Err(Error::Geometry { reason });
-        }
-        let mut taken = self.lanes.wait();
-        let stream = taken.lane().stream;
-        let from = self.device.record(stream)?;
-        let issued = Pass { engine: self, kind, lane: taken.lane() }.issue(keys, None);
-        let to = self.device.record(stream);
-        let collected =
-            Pass { engine: self, kind, lane: taken.lane() }.collect(keys.len(), |_, _| ());
-        let elapsed = to.and_then(|to| self.device.elapsed_ms(from, to));
-        issued.and(collected).and(elapsed)
-    }
-
     /// Most keys of a kind that a pass takes.
     fn pass_keys_max(&self, kind: KeyKind) -> usize {
         self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1)
@@ -324,7 +295,9 @@ impl GpuEngine {
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
                 let pass = Pass { engine: self, kind, lane: taken.lane() };
                 outcome = pass.issue(&chosen, clock.as_deref_mut());
-                issued.push_back((taken, batch));
+                if outcome.is_ok() {
+                    issued.push_back((taken, batch));
+                }
             }
             let Some((mut taken, batch)) = issued.pop_front() else { break };
             let pass = Pass { engine: self, kind, lane: taken.lane() };
@@ -451,17 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_timed_one_kind_at_a_time() {
+    fn a_route_is_by_the_batch() {
         let gpu = engine(Strategy::Auto);
-        let keys = keys(2);
-        let both: Vec<&Key> = keys.iter().collect();
-        assert!(gpu.pass_ms(&both).expect("a pass") >= 0.0);
-        assert!(matches!(gpu.pass_ms(&[]), Err(Error::Geometry { .. })));
-        let many = vec![both[0]; 2000];
-        let error = gpu.pass_ms(&many).expect_err("too many");
-        assert!(error.to_string().contains("up to 1024 keys"), "{error}");
-        assert_eq!(gpu.route(KeyKind::of(both[0]), 1), "block-per-key, product");
-        assert_eq!(gpu.route(KeyKind::of(both[0]), 512), "tensor");
+        let kind = KeyKind::of(&keys(1)[0]);
+        assert_eq!(gpu.route(kind, 1), "block-per-key, product");
+        assert_eq!(gpu.route(kind, 20), "hybrid:1024, product");
+        assert_eq!(gpu.route(kind, 512), "tensor");
     }
 
     #[test]

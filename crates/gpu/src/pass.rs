@@ -138,9 +138,20 @@ impl Pass<'_> {
         engine.work_bytes_max / beside.max(shares).max(group_nodes)
     }
 
-    /// Puts all of a pass in the lane's stream.
+    /// Puts all of a pass in the lane's stream. After an error the lane is as before.
     pub(crate) fn issue(mut self, chosen: &[&Key], clock: Option<&mut Clock>) -> Result<(), Error> {
-        let Self { engine, kind, .. } = self;
+        let outcome = self.launch(chosen, clock);
+        if outcome.is_err() {
+            // What was put in the stream may still read the host's keys. What else fails here is of no
+            // more interest than what failed first.
+            let _ = self.engine.device.synchronize(self.lane.stream);
+            let _ = self.wipe();
+        }
+        outcome
+    }
+
+    fn launch(&mut self, chosen: &[&Key], clock: Option<&mut Clock>) -> Result<(), Error> {
+        let Self { engine, kind, .. } = *self;
         let device = &engine.device;
         let bytes = 4 * kind.key_words() * chosen.len();
         let staged = self.lane.keys_out.of(device, bytes)?;
@@ -158,31 +169,32 @@ impl Pass<'_> {
         }
     }
 
-    /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers; then wipes
-    /// the lane, whatever came of the pass.
-    pub(crate) fn collect(self, count: usize, take: impl FnMut(usize, &[u8])) -> Result<(), Error> {
-        let Self { engine, lane, .. } = self;
-        let outcome = Self::copy_answers(engine, lane, count, take);
-        // Even after an error nothing may be copied from the host's keys any more.
-        let settled = engine.device.synchronize(lane.stream);
-        lane.keys_out.wipe();
-        // The answers need not wait for this: the lane's next pass does, by the stream's order.
-        outcome.and(settled).and(lane.wipe(&engine.device))
-    }
-
-    fn copy_answers(
-        engine: &GpuEngine,
-        lane: &mut Lane,
+    /// Waits for an issued pass of `count` keys and hands over its answers, by their numbers.
+    pub(crate) fn collect(
+        mut self,
         count: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
+        let Self { engine, ref mut lane, .. } = self;
         let row_bytes = engine.layout.shape().row_bytes();
-        // None where the pass failed before there were any.
-        let Some(answers) = lane.answers.buffer() else { return Ok(()) };
         let staged = lane.answers_in.of(&engine.device, count * row_bytes)?;
-        engine.device.copy_out(lane.stream, staged, answers, 0)?;
-        staged.chunks_exact(row_bytes).enumerate().for_each(|(index, row)| take(index, row));
-        Ok(())
+        let outcome = match lane.answers.buffer() {
+            Some(answers) => engine.device.copy_out(lane.stream, staged, answers, 0),
+            None => Err(Error::Geometry { reason: "a pass that nobody issued".to_owned() }),
+        };
+        if outcome.is_ok() {
+            staged.chunks_exact(row_bytes).enumerate().for_each(|(index, row)| take(index, row));
+        } else {
+            let _ = engine.device.synchronize(lane.stream);
+        }
+        // The answers do not wait for this: the lane's next pass does, by the stream's order.
+        outcome.and(self.wipe())
+    }
+
+    /// Wipes what the lane has of keys, which nothing may still be copied from.
+    fn wipe(&mut self) -> Result<(), Error> {
+        self.lane.keys_out.wipe();
+        self.lane.wipe(&self.engine.device)
     }
 
     /// Clears the sums and adds all products to them.

@@ -351,6 +351,14 @@ mod tests {
     }
 
     #[test]
+    fn the_walk_is_as_high_as_the_table_lets_where_all_have_equal_work() {
+        // What the tests on the shim count on.
+        let layout = layout(131_070, 8);
+        let plan = tensor(130, &layout, 11, &facts(4, 232_448)).expect("it fits");
+        assert_eq!((plan.height, plan.launch.blocks), (6, (2, 2)));
+    }
+
+    #[test]
     fn every_batch_and_table_has_a_walk_that_fits() {
         for facts in
             [facts(132, 232_448), facts(108, 166_912), facts(1, 101_376), facts(4, 232_448)]

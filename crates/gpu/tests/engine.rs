@@ -1,8 +1,9 @@
-//! The engine on the host shim: byte for byte what the engine for processors answers.
+//! The engine on the host shim, and with HUSHTABLE_TEST_DEVICE=cuda on a GPU: byte for byte what the
+//! engine for processors answers.
 
 use std::sync::Arc;
 
-use hushtable_gpu::shim::Shim;
+use hushtable_gpu::shim::{Shim, under_test};
 use hushtable_gpu::{Error, GpuEngine, GpuSpec, Residence, Strategy};
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
 use hushtable_pir::{
@@ -33,7 +34,7 @@ impl Case {
     }
 
     fn gpu(&self, seed: u64, spec: &GpuSpec) -> GpuEngine {
-        GpuEngine::from_rows(Shim::new(seed), self.shape, &self.bytes, spec).expect("a table")
+        GpuEngine::from_rows(under_test(seed), self.shape, &self.bytes, spec).expect("a table")
     }
 
     /// Keys of random rows, the first and last among them; those rows, and the left and right keys.
@@ -178,6 +179,19 @@ fn a_full_block_walks_high_subtrees() {
 }
 
 #[test]
+fn the_highest_walks_and_the_largest_superblocks() {
+    // Eight superblocks of 64 steps, the last one short: two groups of keys on the shim's four
+    // multiprocessors are equal work for all if lanes walk six levels.
+    let mut case = Case::new(131_070, 8, 24);
+    let gpu = case.gpu(25, &spec(Strategy::Tensor));
+    case.check(&gpu, &[(CHACHA, Group::Z8)], 130);
+    case.check(&gpu, &[(CHACHA, Group::Bits)], 2);
+    let spec = GpuSpec { memory_bytes_max: Some(4 << 20), ..spec(Strategy::Tensor) };
+    let streamed = case.gpu(26, &GpuSpec { residence: Residence::Streamed, ..spec });
+    case.check(&streamed, &[(CHACHA, Group::Z8)], 3);
+}
+
+#[test]
 fn wide_rows_are_expanded_once() {
     let mut case = Case::new(3000, 600, 8);
     let gpu = case.gpu(9, &spec(Strategy::Tensor));
@@ -272,6 +286,25 @@ fn what_does_not_fit_is_refused_with_both_numbers() {
     let device = Shim::with_memory(0, 64 << 10);
     let error = GpuEngine::from_rows(device, case.shape, &case.bytes, &GpuSpec::default());
     assert!(matches!(error, Err(Error::DeviceMemory { free: 65_536, .. })), "{error:?}");
+}
+
+#[test]
+fn a_batch_that_fails_leaves_the_engine_whole() {
+    let mut case = Case::new(1000, 64, 27);
+    let device = Shim::with_memory(0, 8 << 20);
+    let spec = spec(Strategy::Tensor);
+    let gpu = GpuEngine::from_rows(Arc::clone(&device), case.shape, &case.bytes, &spec);
+    let gpu = gpu.expect("it fits");
+    // Somebody else takes all but a little of the device's memory.
+    let free = device.free_bytes().expect("a number") as usize;
+    let taken = hushtable_gpu::alloc(&device, free - 1000).expect("memory");
+    let (_, keys, _) = case.keys(&[(CHACHA, Group::Z8)], 20);
+    for _ in 0..5 {
+        let error = gpu.answer(&keys, &mut [0; 20 * 64]).expect_err("too little memory");
+        assert!(error.to_string().contains("bytes of device memory were asked for"), "{error}");
+    }
+    drop(taken);
+    case.check(&gpu, &[(CHACHA, Group::Z8)], 20);
 }
 
 #[test]
