@@ -2,7 +2,7 @@
 //!
 //! Everything that is CUDA is here: kernels as text (`kernels/`), compiled at run time by NVRTC and
 //! cached; the driver, loaded at run time, so that a build without CUDA finds a GPU where there is
-//! one. [`Device`] is what engines ask of it. A second device, [`shim`], runs the same kernels on the
+//! one. [`Device`] is what engines ask of it. A second device, `shim`, runs the same kernels on the
 //! processor, so that all of an engine but the driver is tested where there is no GPU.
 //!
 //! The scheme, the strategies and the tables that they are measured by are those of Lam et al.,
