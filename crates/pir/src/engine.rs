@@ -5,7 +5,7 @@ use hushtable_table::Table;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::dpf::{Group, Key, Walk};
+use crate::dpf::{Group, Key, Walk, le_word};
 use crate::kernel::{BLOCK_ROWS, Kernel, Planes, UNIT_ROW_BYTES};
 use crate::pass::Pass;
 use crate::{Backend, Error, TableShape};
@@ -257,10 +257,4 @@ fn add_products_z32(rows: &[u8], width: usize, shares: &[u8], sums: &mut [u8]) {
     for (to, word) in sums.chunks_exact_mut(4).zip(words) {
         to.copy_from_slice(&le_word(to).wrapping_add(*word).to_le_bytes());
     }
-}
-
-fn le_word(bytes: &[u8]) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(bytes);
-    u32::from_le_bytes(word)
 }

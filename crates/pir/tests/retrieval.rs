@@ -22,23 +22,9 @@ fn pair(prg: PrgKind, group: Group, rows: u64, index: u64) -> KeyPair {
 
 /// Left's answer plus right's, in the group.
 fn combine(group: Group, left: &[u8], right: &[u8]) -> Vec<u8> {
-    let zip = left.iter().zip(right);
-    match group {
-        Group::Bits => zip.map(|(a, b)| a ^ b).collect(),
-        Group::Z8 => zip.map(|(a, b)| a.wrapping_add(*b)).collect(),
-        _ => left
-            .chunks(4)
-            .zip(right.chunks(4))
-            .flat_map(|(a, b)| {
-                let word = |bytes: &[u8]| {
-                    let mut word = [0; 4];
-                    word[..bytes.len()].copy_from_slice(bytes);
-                    u32::from_le_bytes(word)
-                };
-                word(a).wrapping_add(word(b)).to_le_bytes()[..a.len()].to_vec()
-            })
-            .collect(),
-    }
+    let mut sum = left.to_vec();
+    group.add(&mut sum, right);
+    sum
 }
 
 #[test]

@@ -15,8 +15,20 @@ import typer
 from .. import _native
 from .._types import OnionInfo
 from ..errors import ConfigError
-from ..server import ServerTls, Serving
+from ..server import Serving
 from ..server import serve as run_server
+from ._serving import (
+    DrainMsMax,
+    IoThreads,
+    Log,
+    LogJson,
+    MetricsAddr,
+    TlsCert,
+    TlsClientCa,
+    TlsKey,
+    option,
+    server_tls,
+)
 from .output import Json, describe_layout, examples, print_json, progress_bar
 
 
@@ -35,12 +47,6 @@ def register(app: typer.Typer) -> None:
     )(serve)
 
 
-def _option(text: str, name: str, **more: Any) -> Any:
-    return typer.Option(
-        help=text, envvar=f"HUSHTABLE_{name.upper()}", show_default=False, metavar="", **more
-    )
-
-
 #: Where the help lists what only a single server has.
 _ONION = {"rich_help_panel": "With --scheme onion"}
 
@@ -57,29 +63,17 @@ def serve(
     ] = None,
     scheme: Annotated[
         str | None,
-        _option("two, or onion: a single server, asked alone. Default: two.", "scheme"),
+        option("two, or onion: a single server, asked alone. Default: two.", "scheme"),
     ] = None,
-    side: Annotated[str | None, _option("left or right; none with --scheme onion.", "side")] = None,
+    side: Annotated[str | None, option("left or right; none with --scheme onion.", "side")] = None,
     addr: Annotated[
         str | None,
-        _option("IP and port to listen on, port 0 for any. Default: 127.0.0.1:4000.", "addr"),
+        option("IP and port to listen on, port 0 for any. Default: 127.0.0.1:4000.", "addr"),
     ] = None,
-    metrics_addr: Annotated[
-        str | None,
-        _option(
-            "IP and port of metrics and probes, or none. Default: 127.0.0.1:4001.", "metrics_addr"
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, _option("PEM file: this server's certificate and chain.", "tls_cert")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, _option("PEM file: the certificate's private key.", "tls_key")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        _option("PEM file: ask clients for certificates of this authority.", "tls_client_ca"),
-    ] = None,
+    metrics_addr: MetricsAddr = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     insecure: Annotated[
         bool | None,
         typer.Option(
@@ -91,75 +85,70 @@ def serve(
     ] = None,
     device: Annotated[
         str | None,
-        _option(
+        option(
             "cpu, cuda, cuda:NUMBER, or auto: a GPU where there is one. Default: auto.", "device"
         ),
     ] = None,
     threads: Annotated[
-        int | None, _option("Threads that answer; 0 for one a core. Default: 0.", "threads")
+        int | None, option("Threads that answer; 0 for one a core. Default: 0.", "threads")
     ] = None,
-    io_threads: Annotated[
-        int | None, _option("Threads for connections. Default: 1.", "io_threads")
-    ] = None,
+    io_threads: IoThreads = None,
     window_us: Annotated[
         int | None,
-        _option("Longest wait for others to share a pass, in us. Default: one pass.", "window_us"),
+        option("Longest wait for others to share a pass, in us. Default: one pass.", "window_us"),
     ] = None,
     batch_keys_max: Annotated[
         int | None,
-        _option("Most keys in a pass. Default: what the engine does best.", "batch_keys_max"),
+        option("Most keys in a pass. Default: what the engine does best.", "batch_keys_max"),
     ] = None,
     keys_per_request_max: Annotated[
         int | None,
-        _option("Most keys in a request. Default: 1024 or less.", "keys_per_request_max"),
+        option("Most keys in a request. Default: 1024 or less.", "keys_per_request_max"),
     ] = None,
     queue_keys_max: Annotated[
-        int | None, _option("Most keys that wait; beyond, BUSY. Default: 16384.", "queue_keys_max")
+        int | None, option("Most keys that wait; beyond, BUSY. Default: 16384.", "queue_keys_max")
     ] = None,
     batch_bags_max: Annotated[
         int | None,
-        _option("Most inferences in a pass. Default: what the engine does best.", "batch_bags_max"),
+        option("Most inferences in a pass. Default: what the engine does best.", "batch_bags_max"),
     ] = None,
     queue_bags_max: Annotated[
         int | None,
-        _option("Most inferences that wait; beyond, BUSY. Default: 1024.", "queue_bags_max"),
+        option("Most inferences that wait; beyond, BUSY. Default: 1024.", "queue_bags_max"),
     ] = None,
     inflight_bytes_max: Annotated[
         int | None,
-        _option(
+        option(
             "Most bytes of requests and answers in memory. Default: 256 MiB.", "inflight_bytes_max"
         ),
     ] = None,
     connections_max: Annotated[
-        int | None, _option("Most connections. Default: 4096.", "connections_max")
+        int | None, option("Most connections. Default: 4096.", "connections_max")
     ] = None,
     streams_per_connection_max: Annotated[
         int | None,
-        _option("Most open requests a connection. Default: 128.", "streams_per_connection_max"),
+        option("Most open requests a connection. Default: 128.", "streams_per_connection_max"),
     ] = None,
     handshake_ms_max: Annotated[
-        int | None, _option("Longest handshake, in ms. Default: 10000.", "handshake_ms_max")
+        int | None, option("Longest handshake, in ms. Default: 10000.", "handshake_ms_max")
     ] = None,
     request_ms_max: Annotated[
-        int | None, _option("Longest request, in ms. Default: 60000.", "request_ms_max")
+        int | None, option("Longest request, in ms. Default: 60000.", "request_ms_max")
     ] = None,
-    drain_ms_max: Annotated[
-        int | None,
-        _option("Longest wait for requests after SIGTERM, in ms. Default: 10000.", "drain_ms_max"),
-    ] = None,
+    drain_ms_max: DrainMsMax = None,
     prgs: Annotated[
         str | None,
-        _option("Generators that keys may use. Default: aes128,chacha20,chacha12.", "prgs"),
+        option("Generators that keys may use. Default: aes128,chacha20,chacha12.", "prgs"),
     ] = None,
     parameters: Annotated[
         str | None,
-        _option(
+        option(
             "Parameter set: n4096_128 or ive_paper. Default: n4096_128.", "parameters", **_ONION
         ),
     ] = None,
     prepared: Annotated[
         Path | None,
-        _option(
+        option(
             "The prepared file, made at the start where it is missing or stale; none to prepare in "
             "memory. Default: beside the bundle, BUNDLE.onion-PARAMETERS.prepared.",
             "prepared",
@@ -179,7 +168,7 @@ def serve(
     ] = None,
     keys_dir: Annotated[
         Path | None,
-        _option(
+        option(
             "Folder where clients' keys outlive a restart. Default: memory only.",
             "keys_dir",
             **_ONION,
@@ -187,11 +176,11 @@ def serve(
     ] = None,
     keys_budget_mib: Annotated[
         int | None,
-        _option("Most MiB of clients' keys in memory. Default: 1024.", "keys_budget_mib", **_ONION),
+        option("Most MiB of clients' keys in memory. Default: 1024.", "keys_budget_mib", **_ONION),
     ] = None,
     keys_dir_budget_mib: Annotated[
         int | None,
-        _option(
+        option(
             "Most MiB of clients' keys in --keys-dir. Default: 16384.",
             "keys_dir_budget_mib",
             **_ONION,
@@ -199,7 +188,7 @@ def serve(
     ] = None,
     batch_queries_max: Annotated[
         int | None,
-        _option(
+        option(
             "Most queries in a pass. Default: what the engine does best.",
             "batch_queries_max",
             **_ONION,
@@ -207,26 +196,22 @@ def serve(
     ] = None,
     queries_per_request_max: Annotated[
         int | None,
-        _option(
+        option(
             "Most queries in a request. Default: 64 or less.", "queries_per_request_max", **_ONION
         ),
     ] = None,
     queue_queries_max: Annotated[
         int | None,
-        _option(
+        option(
             "Most queries that wait; beyond, BUSY. Default: 1024.", "queue_queries_max", **_ONION
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        _option("TOML or JSON file with these settings; flags and variables win.", "config"),
+        option("TOML or JSON file with these settings; flags and variables win.", "config"),
     ] = None,
-    log: Annotated[
-        str, typer.Option(help="Level or filter of the log.", envvar="HUSHTABLE_LOG")
-    ] = "warn",
-    log_json: Annotated[
-        bool, typer.Option("--log-json", help="Log JSON lines.", envvar="HUSHTABLE_LOG_JSON")
-    ] = False,
+    log: Log = "warn",
+    log_json: LogJson = False,
     json: Json = False,
 ) -> None:
     """Serve a bundle as the left, the right or a single server, until SIGTERM or Ctrl-C.
@@ -324,7 +309,7 @@ def serve(
             bundle_path,
             chosen_side,
             scheme=chosen_scheme,
-            tls=_tls(tls),
+            tls=server_tls(tls),
             on_ready=announce,
             on_prepared=on_prepared,
             **settings,
@@ -344,18 +329,6 @@ def _describe_onion(onion: OnionInfo) -> str:
         f"{onion.parameters}: {onion.key_bytes:,} B of keys once, then {onion.query_bytes:,} B up "
         f"and {onion.response_bytes:,} B down a row"
     )
-
-
-def _tls(files: dict[str, Any]) -> ServerTls | None:
-    if not files:
-        return None
-    for part in ("cert", "key"):
-        if files.get(part) is None:
-            raise ConfigError(f"TLS needs a certificate and its key: give --tls-{part} too")
-    unknown = files.keys() - {"cert", "key", "client_ca"}
-    if unknown:
-        raise ConfigError(f"tls has no setting {sorted(unknown)[0]!r}: cert, key, client_ca")
-    return ServerTls(files["cert"], files["key"], files.get("client_ca"))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

@@ -6,16 +6,27 @@ import contextlib
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .. import _native
 from ..errors import ConfigError
 from ..fl.controller import Controller, place
-from ..server import ServerTls
 from ..table import Table
 from ..training import TrainServing, serve_training
+from ._serving import (
+    DrainMsMax,
+    IoThreads,
+    Log,
+    LogJson,
+    MetricsAddr,
+    TlsCert,
+    TlsClientCa,
+    TlsKey,
+    option,
+    server_tls,
+)
 from .output import Json, examples, print_facts, print_json, progress_bar
 
 app = typer.Typer(
@@ -162,12 +173,6 @@ def export(
     )
 
 
-def _option(text: str, name: str, **more: Any) -> Any:
-    return typer.Option(
-        help=text, envvar=f"HUSHTABLE_{name.upper()}", show_default=False, metavar="", **more
-    )
-
-
 @app.command(
     epilog=examples(
         "hushtable train serve films",
@@ -178,33 +183,21 @@ def _option(text: str, name: str, **more: Any) -> Any:
 def serve(
     folder: _Folder,
     port: Annotated[
-        int | None, _option("Port on this machine, 0 for any: short for --addr.", "port")
+        int | None, option("Port on this machine, 0 for any: short for --addr.", "port")
     ] = None,
     addr: Annotated[
-        str | None, _option("IP and port to listen on. Default: 127.0.0.1:4000.", "addr")
+        str | None, option("IP and port to listen on. Default: 127.0.0.1:4000.", "addr")
     ] = None,
-    metrics_addr: Annotated[
-        str | None,
-        _option(
-            "IP and port of metrics and probes, or none. Default: 127.0.0.1:4001.", "metrics_addr"
-        ),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None, _option("PEM file: this server's certificate and chain.", "tls_cert")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, _option("PEM file: the certificate's private key.", "tls_key")
-    ] = None,
-    tls_client_ca: Annotated[
-        Path | None,
-        _option("PEM file: ask clients for certificates of this authority.", "tls_client_ca"),
-    ] = None,
+    metrics_addr: MetricsAddr = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve other machines without TLS.")
     ] = False,
     operator_token_file: Annotated[
         Path | None,
-        _option(
+        option(
             "File with the token that opening and ending rounds takes. Default: whoever connects "
             "may.",
             "operator_token_file",
@@ -212,28 +205,20 @@ def serve(
     ] = None,
     request_ms: Annotated[
         int | None,
-        _option("How long requests are taken, where the operator does not say: 60000.", "request"),
+        option("How long requests are taken, where the operator does not say: 60000.", "request"),
     ] = None,
     upload_ms: Annotated[
         int | None,
-        _option(
+        option(
             "How long uploads are waited for, where the operator does not say: 600000.", "upload"
         ),
     ] = None,
-    io_threads: Annotated[
-        int | None, _option("Threads for connections. Default: 1.", "io_threads")
-    ] = None,
-    drain_ms_max: Annotated[
-        int | None, _option("Longest wait for calls after SIGTERM, in ms: 10000.", "drain_ms_max")
-    ] = None,
+    io_threads: IoThreads = None,
+    drain_ms_max: DrainMsMax = None,
     key: _Key = None,
     counter: _Counter = None,
-    log: Annotated[
-        str, typer.Option(help="Level or filter of the log.", envvar="HUSHTABLE_LOG")
-    ] = "warn",
-    log_json: Annotated[
-        bool, typer.Option("--log-json", help="Log JSON lines.", envvar="HUSHTABLE_LOG_JSON")
-    ] = False,
+    log: Log = "warn",
+    log_json: LogJson = False,
     json: Json = False,
 ) -> None:
     """Serve the rounds of the controller in FOLDER, until SIGTERM or Ctrl-C.
@@ -243,8 +228,6 @@ def serve(
     """
     if port is not None and addr is not None:
         raise ConfigError("--port is short for --addr 127.0.0.1:PORT: give one of them")
-    if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("TLS needs both: --tls-cert and --tls-key")
     options = {
         "io_threads": io_threads,
         "drain_ms_max": drain_ms_max,
@@ -253,9 +236,7 @@ def serve(
         "operator_token_file": operator_token_file and str(operator_token_file),
         "insecure": insecure or None,
     }
-    tls = None
-    if tls_cert is not None and tls_key is not None:
-        tls = ServerTls(tls_cert, tls_key, tls_client_ca)
+    tls = {"cert": tls_cert, "key": tls_key, "client_ca": tls_client_ca}
     _native.log_to_stderr(log, log_json)
 
     def on_ready(serving: TrainServing) -> None:
@@ -277,7 +258,7 @@ def serve(
             counter=counter,
             addr=addr or f"127.0.0.1:{4000 if port is None else port}",
             metrics_addr=_metrics(metrics_addr, port),
-            tls=tls,
+            tls=server_tls({name: file for name, file in tls.items() if file is not None}),
             on_ready=on_ready,
             on_opening=bar,
             **options,

@@ -132,7 +132,8 @@ impl Group {
 }
 
 /// The word of up to four little-endian bytes.
-fn le_word(bytes: &[u8]) -> u32 {
+#[inline]
+pub(crate) fn le_word(bytes: &[u8]) -> u32 {
     let mut word = [0; 4];
     word[..bytes.len()].copy_from_slice(bytes);
     u32::from_le_bytes(word)

@@ -20,6 +20,7 @@ mod walk;
 pub(crate) use client::add_replies;
 pub use client::{Client, Pending, Reply, Request};
 pub use generate::KeyPair;
+pub(crate) use group::le_word;
 pub use group::{Domain, Group, Side};
 pub(crate) use key::Words;
 pub use key::{Key, KeyParams};
