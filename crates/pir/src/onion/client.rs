@@ -4,13 +4,15 @@ use hushtable_rlwe::ring::NoiseSource;
 use hushtable_rlwe::{Error as RlweError, SecretKey, response};
 use hushtable_table::Version;
 
+use super::geometry::Place;
 use super::query::{Query, is_equal};
-use super::{Error, EvaluationKeys, Geometry, KeyId};
+use super::{Error, EvaluationKeys, Geometry, KeyId, Mask};
 
 /// A client of one version of one table, with its secret.
 pub struct Client {
     geometry: Geometry,
     version: Version,
+    mask: Mask,
     secret: SecretKey,
     keys: Vec<u8>,
     key_id: KeyId,
@@ -18,8 +20,8 @@ pub struct Client {
 
 /// A lookup that was sent: what is needed to read its responses.
 pub struct Pending {
-    /// Where in its item each row is.
-    within: Vec<usize>,
+    /// Where each row is.
+    places: Vec<Place>,
     queries: usize,
 }
 
@@ -38,7 +40,8 @@ impl Client {
     pub fn draw(geometry: Geometry, version: Version, source: &mut NoiseSource) -> Self {
         let secret = SecretKey::draw(geometry.params(), source);
         let keys = EvaluationKeys::generate(&geometry, &secret, source);
-        Self { key_id: KeyId::of(&keys), keys, secret, geometry, version }
+        let mask = Mask::new(version, geometry.set());
+        Self { key_id: KeyId::of(&keys), keys, secret, mask, geometry, version }
     }
 
     /// The table's geometry.
@@ -92,8 +95,8 @@ impl Client {
         let places = ids.iter().copied().chain(std::iter::repeat(0)).take(max_ids);
         let make = |id| Query::make(&self.geometry, &self.secret, self.geometry.place(id), source);
         let queries = places.map(make).collect();
-        let within = ids.iter().map(|&id| self.geometry.place(id).within).collect();
-        (queries, Pending { within, queries: max_ids })
+        let places = ids.iter().map(|&id| self.geometry.place(id)).collect();
+        (queries, Pending { places, queries: max_ids })
     }
 
     /// Decodes the responses to all queries, from table `version`, to ids × row_bytes bytes.
@@ -116,28 +119,29 @@ impl Client {
             return Err(Error::ResponseBytes { expected, found: responses.len() });
         }
         let row_bytes = self.geometry.shape().row_bytes();
-        let mut rows = Vec::with_capacity(pending.within.len() * row_bytes);
-        for (&within, bytes) in pending.within.iter().zip(responses.chunks_exact(response_bytes)) {
-            let item = self.open(bytes)?;
+        let mut rows = Vec::with_capacity(pending.places.len() * row_bytes);
+        for (place, bytes) in pending.places.iter().zip(responses.chunks_exact(response_bytes)) {
+            let item = self.open(place.item, bytes)?;
             let first = rows.len();
             rows.resize(first + row_bytes, 0);
             // Every row is read, so that no address depends on which one was wanted.
             for (index, row) in item.chunks_exact(row_bytes).enumerate() {
-                let mask = is_equal(index as u64, within as u64) as u8;
+                let mask = is_equal(index as u64, place.within as u64) as u8;
                 rows[first..].iter_mut().zip(row).for_each(|(out, byte)| *out |= byte & mask);
             }
         }
         Ok(rows)
     }
 
-    /// All bytes of the item that one response holds.
-    fn open(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    /// All bytes of the item that one response holds, its mask taken off.
+    fn open(&self, item_index: u64, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let params = self.geometry.params();
         let (bits, chunk_bytes) = (params.plain_bits(), response::response_bytes(params));
         let mut item = Vec::new();
-        for chunk in bytes.chunks_exact(chunk_bytes) {
+        for (chunk, bytes) in bytes.chunks_exact(chunk_bytes).enumerate() {
+            let first = item.len();
             let numbers =
-                response::open(params, &self.secret, chunk).map_err(|error| match error {
+                response::open(params, &self.secret, bytes).map_err(|error| match error {
                     RlweError::Bytes { expected, found, .. } => {
                         Error::ResponseBytes { expected, found }
                     }
@@ -146,6 +150,7 @@ impl Client {
             for number in numbers {
                 item.extend_from_slice(&number.to_le_bytes()[..bits as usize / 8]);
             }
+            self.mask.apply(self.geometry.plaintext_number(item_index, chunk), &mut item[first..]);
         }
         Ok(item)
     }

@@ -35,6 +35,8 @@ pub(crate) struct Place {
     pub row: usize,
     /// Column.
     pub column: u64,
+    /// Item: column · D0 + matrix row.
+    pub item: u64,
     /// Which of the item's rows.
     pub within: usize,
 }
@@ -202,11 +204,16 @@ impl Geometry {
         self.items().div_ceil(self.rows().max(1) as u64)
     }
 
+    /// The number of an item's chunk among all plaintexts, which its [mask](super::Mask) goes by.
+    pub(crate) fn plaintext_number(&self, item: u64, chunk: usize) -> u64 {
+        item * self.chunks() as u64 + chunk as u64
+    }
+
     /// Where a row lies; in constant time, as the id is the client's secret.
     pub(crate) fn place(&self, id: u64) -> Place {
         let (item, within) = divide(id, self.rows_per_item() as u64);
         let (column, row) = divide(item, self.rows() as u64);
-        Place { row: row as usize, column, within: within as usize }
+        Place { row: row as usize, column, item, within: within as usize }
     }
 
     /// Bytes of a client's keys.

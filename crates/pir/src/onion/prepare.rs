@@ -13,7 +13,7 @@ use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
 use super::payload::{Payload, zeros};
 use super::pool::Pool;
-use super::{Error, Geometry, ParameterSet};
+use super::{Error, Geometry, Mask, ParameterSet};
 use crate::TableShape;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
 
@@ -51,6 +51,7 @@ pub fn prepare(
 ) -> Result<Summary, Error> {
     let geometry = geometry(table, set)?;
     let writer = PreparedWriter::open(path, &file_spec(table, &geometry))?;
+    let mask = Mask::new(table.version(), set);
     let units = units(&geometry);
     let resumed_units = writer.done();
     let bytes = AtomicU64::new(0);
@@ -72,7 +73,7 @@ pub fn prepare(
             || workspaces.take(|| Workspace::new(&geometry)),
             |workspace, (index, unit)| {
                 if !writer.is_done(index as u32) {
-                    unit.encode(&geometry, workspace, &|first, rows| {
+                    unit.encode(&geometry, &mask, workspace, &|first, rows| {
                         table.copy_rows(first, rows).map_err(Error::Table)
                     })?;
                     for (vector, bytes) in workspace.vectors(unit) {
@@ -163,12 +164,13 @@ impl Engine {
             end += block.bytes;
         }
         let mut payload = zeros(end + SLACK_BYTES)?;
+        let mask = Mask::new(version, geometry.set());
         let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
         let workspaces = Pool::default();
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
                 let mut workspace = workspaces.take(|| Workspace::new(&geometry));
-                unit.encode(&geometry, &mut workspace, copy)?;
+                unit.encode(&geometry, &mask, &mut workspace, copy)?;
                 Ok(workspace)
             };
             let done = units.par_iter().map(encode).collect::<Result<Vec<_>, Error>>()?;
@@ -214,6 +216,8 @@ struct Unit {
 /// Room for one unit.
 struct Workspace {
     rows: Vec<u8>,
+    /// One plaintext, masked.
+    plaintext: Vec<u8>,
     polys: Vec<Poly<Coefficients>>,
     /// Limb and vector, row, column: packed.
     out: Vec<u8>,
@@ -223,7 +227,8 @@ impl Workspace {
     fn new(geometry: &Geometry) -> Self {
         let ring = geometry.params().answer_ring();
         let polys = (0..TILE_ROWS * GROUP_COLUMNS).map(|_| ring.zero()).collect();
-        Self { rows: Vec::new(), polys, out: Vec::new() }
+        let plaintext = vec![0; geometry.plaintext_bytes()];
+        Self { rows: Vec::new(), plaintext, polys, out: Vec::new() }
     }
 
     /// The unit's bytes for each limb and vector.
@@ -252,6 +257,7 @@ impl Unit {
     fn encode(
         &self,
         geometry: &Geometry,
+        mask: &Mask,
         workspace: &mut Workspace,
         copy: CopyRows<'_>,
     ) -> Result<(), Error> {
@@ -269,9 +275,11 @@ impl Unit {
                 let item = at * matrix_rows as u64 + first as u64;
                 self.read(geometry, item, tile, &mut workspace.rows, copy)?;
                 let item_bytes = workspace.rows.len() / tile;
-                for (row, bytes) in workspace.rows.chunks_exact(item_bytes.max(1)).enumerate() {
+                let items = workspace.rows.chunks_exact(item_bytes.max(1));
+                for (row, (item, bytes)) in (item..).zip(items).enumerate() {
+                    self.mask(geometry, mask, item, bytes, &mut workspace.plaintext);
                     let poly = &mut workspace.polys[row * GROUP_COLUMNS + column];
-                    self.transform(geometry, bytes, poly);
+                    transform(geometry, &workspace.plaintext, poly);
                 }
             }
             for vector in 0..vectors {
@@ -308,39 +316,45 @@ impl Unit {
         Ok(())
     }
 
-    /// One chunk of an item as evaluations: little-endian numbers of `plain_bits` bits, centred.
-    fn transform(&self, geometry: &Geometry, item: &[u8], poly: &mut Poly<Coefficients>) {
-        let params = geometry.params();
-        let ring = params.answer_ring();
-        let bits = params.plain_bits();
-        let plaintext_bytes = geometry.plaintext_bytes();
-        let start = (self.block.chunk * plaintext_bytes).min(item.len());
-        let bytes = &item[start..(start + plaintext_bytes).min(item.len())];
-        let number_bytes = bits as usize / 8;
-        for (limb, modulus) in ring.moduli().enumerate() {
-            let values = poly.limb_mut(limb);
-            let whole = bytes.chunks_exact(number_bytes);
-            values[bytes.len() / number_bytes..].fill(0);
-            let last = whole.remainder();
-            let centre = |number: i64| {
-                let centred = number - ((number >> (bits - 1)) << bits);
-                match bits < modulus.bits() {
-                    true => modulus.from_signed(centred),
-                    false => modulus.from_signed_vartime(centred),
-                }
-            };
-            for (value, number) in values.iter_mut().zip(whole) {
-                *value = centre(match *number {
-                    [a, b] => u16::from_le_bytes([a, b]).into(),
-                    [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
-                    _ => little_endian(number),
-                });
+    /// The unit's chunk of an item, filled up with zeros, under its mask.
+    fn mask(
+        &self,
+        geometry: &Geometry,
+        mask: &Mask,
+        item: u64,
+        bytes: &[u8],
+        plaintext: &mut [u8],
+    ) {
+        let chunk = bytes.chunks(plaintext.len()).nth(self.block.chunk).unwrap_or_default();
+        plaintext[..chunk.len()].copy_from_slice(chunk);
+        plaintext[chunk.len()..].fill(0);
+        mask.apply(geometry.plaintext_number(item, self.block.chunk), plaintext);
+    }
+}
+
+/// A plaintext as evaluations: little-endian numbers of `plain_bits` bits, centred.
+fn transform(geometry: &Geometry, plaintext: &[u8], poly: &mut Poly<Coefficients>) {
+    let params = geometry.params();
+    let ring = params.answer_ring();
+    let bits = params.plain_bits();
+    for (limb, modulus) in ring.moduli().enumerate() {
+        let values = poly.limb_mut(limb);
+        let centre = |number: i64| {
+            let centred = number - ((number >> (bits - 1)) << bits);
+            match bits < modulus.bits() {
+                true => modulus.from_signed(centred),
+                false => modulus.from_signed_vartime(centred),
             }
-            if !last.is_empty() {
-                values[bytes.len() / number_bytes] = centre(little_endian(last));
-            }
-            ring.kernel().forward(ring.table(limb), values);
+        };
+        let numbers = plaintext.chunks_exact(bits as usize / 8);
+        for (value, number) in values.iter_mut().zip(numbers) {
+            *value = centre(match *number {
+                [a, b] => u16::from_le_bytes([a, b]).into(),
+                [a, b, c, d] => u32::from_le_bytes([a, b, c, d]).into(),
+                _ => little_endian(number),
+            });
         }
+        ring.kernel().forward(ring.table(limb), values);
     }
 }
 
@@ -350,5 +364,5 @@ fn little_endian(bytes: &[u8]) -> i64 {
 
 /// Rows whose transforms are kept until they are packed side by side.
 const TILE_ROWS: usize = 8;
-/// The payload's own format.
-const FORMAT: u32 = 1;
+/// The payload's own format: 1 had no mask over plaintexts.
+const FORMAT: u32 = 2;
