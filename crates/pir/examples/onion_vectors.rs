@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{
-    Client, Engine, EvaluationKeys, Geometry, OnionSpec, ParameterSet, Server,
+    Client, Engine, EvaluationKeys, Geometry, Mask, OnionSpec, ParameterSet, Server,
 };
 use hushtable_rlwe::ring::NoiseSource;
 use hushtable_table::Version;
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         vector(Geometry::with_levels(set, shape, levels)?, [number as u8 + 1; 32], id)
     })
     .collect::<Result<_, Box<dyn std::error::Error>>>()?;
-    let file = json!({ "format": 1, "vectors": vectors });
+    let file = json!({ "format": 2, "vectors": vectors });
     println!("{}", serde_json::to_string_pretty(&file)?);
     Ok(())
 }
@@ -53,6 +53,9 @@ fn vector(
     let mut response = vec![0; server.backend().geometry().response_bytes()];
     server.answer(&[server.accept(&keys, &queries[0])?], &mut response)?;
     let row = client.decode(&pending, version, &response)?;
+    let plaintext = id / geometry.rows_per_item() as u64 * geometry.chunks() as u64;
+    let mut mask = vec![0; geometry.plaintext_bytes()];
+    Mask::new(version, geometry.set()).apply(plaintext, &mut mask);
     Ok(json!({
         "parameter_set": geometry.set().name(),
         "levels": geometry.levels(),
@@ -64,6 +67,8 @@ fn vector(
         "keys": digest(client.keys()),
         "query": digest(&queries[0]),
         "response": digest(&response),
+        "plaintext": plaintext,
+        "mask": digest(&mask),
         "row": hex(&row),
     }))
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hushtable_pir::onion::{
-    Client, Engine, EvaluationKeys, Geometry, OnionSpec, ParameterSet, Schedule, Server,
+    Client, Engine, EvaluationKeys, Geometry, Mask, OnionSpec, ParameterSet, Schedule, Server,
 };
 use hushtable_pir::{Platform, TableShape};
 use hushtable_rlwe::ring::NoiseSource;
@@ -32,6 +32,10 @@ struct Vector {
     keys: Digest,
     query: Digest,
     response: Digest,
+    /// The number of the row's first plaintext.
+    plaintext: u64,
+    /// Its mask.
+    mask: Digest,
     row: String,
 }
 
@@ -72,7 +76,7 @@ fn server(geometry: &Geometry, version: Version, spec: &OnionSpec) -> Server {
 #[test]
 fn every_platform_reproduces_the_vectors() {
     let file: File = serde_json::from_str(include_str!("../../../vectors/onion.json")).unwrap();
-    assert_eq!(file.format, 1);
+    assert_eq!(file.format, 2);
     assert!(file.vectors.len() >= 4);
     let sets = [ParameterSet::N256Test, ParameterSet::N4096128, ParameterSet::IvePaper];
     for set in sets {
@@ -93,6 +97,10 @@ fn every_platform_reproduces_the_vectors() {
         vector.keys.check(client.keys(), "keys");
         let (queries, pending) = client.query_from(&[vector.id], 1, &mut source);
         vector.query.check(&queries[0], "query");
+
+        let mut mask = vec![0; geometry.plaintext_bytes()];
+        Mask::new(version, set).apply(vector.plaintext, &mut mask);
+        vector.mask.check(&mask, "mask");
 
         let row: Vec<u8> = (0..vector.row_bytes)
             .map(|index| table_byte(vector.id as usize * vector.row_bytes + index))

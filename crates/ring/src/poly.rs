@@ -64,6 +64,11 @@ impl<F: Form> Poly<F> {
         &mut self.values[index * self.degree..(index + 1) * self.degree]
     }
 
+    /// Bytes of memory that its numbers take.
+    pub fn memory_bytes(&self) -> usize {
+        self.values.memory_bytes()
+    }
+
     /// All numbers, limb by limb.
     pub fn values(&self) -> &[u64] {
         &self.values

@@ -22,6 +22,12 @@ impl Ring {
     /// is public.
     pub fn uniform(&self, seed: &Seed, index: u64) -> Poly<Evaluations> {
         let mut poly = self.zero();
+        self.uniform_into(seed, index, &mut poly);
+        poly
+    }
+
+    /// As [`uniform`](Self::uniform), over what `poly` held.
+    pub fn uniform_into(&self, seed: &Seed, index: u64, poly: &mut Poly<Evaluations>) {
         for (limb, modulus) in self.moduli().enumerate() {
             let mut nonce = [0; 12];
             nonce[..8].copy_from_slice(&index.to_le_bytes());
@@ -37,7 +43,6 @@ impl Ring {
                 };
             }
         }
-        poly
     }
 }
 

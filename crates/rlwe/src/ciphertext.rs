@@ -21,6 +21,11 @@ impl Ciphertext {
         Self { mask: ring.zero(), body: ring.zero() }
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.mask.memory_bytes() + self.body.memory_bytes()
+    }
+
     /// The two polynomials, mask first.
     pub fn polys(&self) -> [&Poly<Evaluations>; 2] {
         [&self.mask, &self.body]

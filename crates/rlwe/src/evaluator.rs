@@ -26,6 +26,11 @@ impl Selector {
     pub fn rows(&self) -> &[Ciphertext] {
         &self.rows
     }
+
+    /// The same, for whoever has a use for them when the bit has none any more.
+    pub fn into_rows(self) -> Vec<Ciphertext> {
+        self.rows
+    }
 }
 
 /// Substitutes X^r and switches back to the secret, with tables for its level.
@@ -54,30 +59,57 @@ impl Substitution {
 
 /// Ciphertexts that are used up and wait to be written over: what evaluators of one engine share.
 ///
-/// Fresh memory costs as much as a third of what is computed in it.
+/// Fresh memory costs as much as a third of what is computed in it. What is taken is to be given
+/// back; what was not taken here is not kept, so that there are never more than were needed at once.
 #[derive(Debug, Default)]
 pub struct Spare {
     /// By limbs, less one.
-    lists: Mutex<Vec<Vec<Ciphertext>>>,
+    lists: Mutex<Vec<List>>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    idle: Vec<Ciphertext>,
+    /// Ciphertexts that were taken and not given back.
+    lent: usize,
 }
 
 impl Spare {
     /// A ciphertext over `ring` of any content.
     pub fn take(&self, ring: &Ring) -> Ciphertext {
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        let spare = lists.get_mut(ring.limbs() - 1).and_then(Vec::pop);
-        drop(lists);
-        spare.unwrap_or_else(|| Ciphertext::zero(ring))
+        let idle = self.with_list(ring.limbs(), |list| {
+            list.lent += 1;
+            list.idle.pop()
+        });
+        idle.unwrap_or_else(|| Ciphertext::zero(ring))
     }
 
     /// Takes a ciphertext that nobody needs any more.
     pub fn give(&self, ciphertext: Ciphertext) {
-        let limbs = ciphertext.body.limbs();
+        let surplus = self.with_list(ciphertext.body.limbs(), |list| match list.lent {
+            0 => Some(ciphertext),
+            _ => {
+                list.lent -= 1;
+                list.idle.push(ciphertext);
+                None
+            }
+        });
+        // Freed outside the lock.
+        drop(surplus);
+    }
+
+    /// Ciphertexts that wait, and ciphertexts that were taken and not given back.
+    pub fn counts(&self) -> (usize, usize) {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.iter().fold((0, 0), |(idle, lent), list| (idle + list.idle.len(), lent + list.lent))
+    }
+
+    fn with_list<T>(&self, limbs: usize, run: impl FnOnce(&mut List) -> T) -> T {
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         if lists.len() < limbs {
-            lists.resize_with(limbs, Vec::new);
+            lists.resize_with(limbs, List::default);
         }
-        lists[limbs - 1].push(ciphertext);
+        run(&mut lists[limbs - 1])
     }
 }
 

@@ -42,6 +42,19 @@ pub fn compress(params: &Parameters, ciphertext: &Ciphertext, out: &mut Vec<u8>)
 /// # Errors
 /// [`Error::Bytes`] for another length than [`response_bytes`].
 pub fn open(params: &Parameters, secret: &SecretKey, bytes: &[u8]) -> Result<Vec<u64>, Error> {
+    let (mask_bits, plain_bits) = (params.spec().response_mask_bits, params.plain_bits());
+    // The top plain_bits, rounded.
+    let half = 1 << (mask_bits - plain_bits - 1);
+    let read = |phase: u64| ((phase + half) >> (mask_bits - plain_bits)) & mask(plain_bits);
+    Ok(phase(params, secret, bytes)?.into_iter().map(read).collect())
+}
+
+/// b + a · s of what [`compress`] made, modulo 2^mask_bits: N numbers, each a coefficient times
+/// 2^(mask_bits − plain_bits), and its noise.
+///
+/// # Errors
+/// [`Error::Bytes`] for another length than [`response_bytes`].
+pub fn phase(params: &Parameters, secret: &SecretKey, bytes: &[u8]) -> Result<Vec<u64>, Error> {
     let (degree, spec) = (params.degree(), params.spec());
     let mask_bytes = packed_bytes(degree, spec.response_mask_bits);
     let expected = response_bytes(params);
@@ -52,16 +65,14 @@ pub fn open(params: &Parameters, secret: &SecretKey, bytes: &[u8]) -> Result<Vec
     unpack("response", &bytes[..mask_bytes], spec.response_mask_bits, &mut masks)?;
     unpack("response", &bytes[mask_bytes..], spec.response_body_bits, &mut bodies)?;
     let products = multiply_by_secret(params, secret, &masks)?;
-    let (mask_bits, plain_bits) = (spec.response_mask_bits, spec.plain_bits);
+    let mask_bits = spec.response_mask_bits;
     let read = |(&body, product): (&u64, u64)| {
-        // Both at 2^mask_bits, modulo that: then the top plain_bits, rounded.
+        // Both at 2^mask_bits, modulo that.
         let body = match mask_bits.checked_sub(spec.response_body_bits) {
             Some(shift) => body << shift,
             None => body >> (spec.response_body_bits - mask_bits),
         };
-        let phase = body.wrapping_add(product) & mask(mask_bits);
-        let half = 1 << (mask_bits - plain_bits - 1);
-        ((phase + half) >> (mask_bits - plain_bits)) & mask(plain_bits)
+        body.wrapping_add(product) & mask(mask_bits)
     };
     Ok(bodies.iter().zip(products).map(read).collect())
 }

@@ -68,6 +68,11 @@ impl SwitchKey {
         &self.rows
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.rows.iter().map(Ciphertext::memory_bytes).sum::<usize>()
+    }
+
     /// Appends the bodies; the masks follow from the seed.
     pub fn pack(&self, params: &Parameters, out: &mut Vec<u8>) {
         for row in &self.rows {

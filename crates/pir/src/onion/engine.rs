@@ -101,6 +101,15 @@ pub(crate) struct Expanded {
     rows: Lent<Buffer>,
     /// One for each game.
     selectors: Vec<Selector>,
+    /// Where the selectors' memory goes.
+    spare: Arc<Spare>,
+}
+
+impl Drop for Expanded {
+    fn drop(&mut self) {
+        let rows = self.selectors.drain(..).flat_map(Selector::into_rows);
+        rows.for_each(|row| self.spare.give(row));
+    }
 }
 
 impl Expanded {
@@ -173,6 +182,12 @@ impl Engine {
         self.pool.install(run)
     }
 
+    /// Ciphertexts kept for the next pass, and ciphertexts of passes under way.
+    #[doc(hidden)]
+    pub fn spare_counts(&self) -> (usize, usize) {
+        self.spare.counts()
+    }
+
     /// Threads that answer.
     pub fn threads(&self) -> usize {
         self.pool.current_num_threads()
@@ -192,6 +207,7 @@ impl Engine {
                 .expanded_rows
                 .take(|| Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())),
             selectors: Vec::new(),
+            spare: Arc::clone(&self.spare),
         };
         let mut sums = self.sums.take(|| Buffer::zeroed(0));
         let mut pass = || {
@@ -244,7 +260,7 @@ impl Engine {
         let keys = asked.keys();
         let (rows, leaves) = (self.geometry.rows(), self.geometry.leaves());
         let used = rows + self.geometry.selector_leaves();
-        let root = Node { residue: 0, ciphertext: asked.query().ciphertext(params) };
+        let root = Node { residue: 0, ciphertext: asked.query().ciphertext(params, &self.spare) };
         let levels = self.geometry.levels();
         // A few subtrees a thread: the first levels are split here, the rest side by side.
         let wide = match rayon::current_num_threads() {
@@ -291,7 +307,7 @@ impl Engine {
         for leaf in ready.into_iter().take(rows).flatten() {
             self.spare.give(leaf.ciphertext);
         }
-        Expanded { rows: interleaved, selectors }
+        Expanded { rows: interleaved, selectors, spare: Arc::clone(&self.spare) }
     }
 
     /// Leaves in the order in which RowSel reads them.
@@ -383,12 +399,13 @@ impl Engine {
         });
     }
 
-    /// The columns of the first block for the first query, before any game.
-    pub(crate) fn column_sums(&self, expanded: &[Expanded]) -> Vec<Ciphertext> {
-        let block = &self.blocks[0];
+    /// A column of the first chunk for the first query, before any game.
+    pub(crate) fn column_sum(&self, expanded: &[Expanded], column: u64) -> Ciphertext {
+        let is_its = |block: &&Block| block.chunk == 0 && block.first <= column;
+        let block = self.blocks.iter().rfind(is_its).expect("the column is answered here");
         let mut sums = self.sums.take(|| Buffer::zeroed(0));
         self.install(|| self.select_rows(block, &[&expanded[0]], &mut sums));
-        (0..block.columns).map(|column| self.column(block, &sums, 1, 0, column)).collect()
+        self.column(block, &sums, 1, 0, (column - block.first) as usize)
     }
 
     /// An evaluator, which goes back when it is dropped.

@@ -104,8 +104,8 @@ impl EvaluationKeys {
         };
         let levels = (0..geometry.levels()).map(&mut key).collect::<Result<Vec<_>, _>>()?;
         let square = key(geometry.levels())?;
-        let polys = 2 * digits as usize * (levels.len() + 1);
-        let memory_bytes = polys * params.ring().limbs() * params.degree() * size_of::<u64>();
+        let keys = levels.iter().chain([&square]);
+        let memory_bytes = size_of::<Self>() + keys.map(SwitchKey::memory_bytes).sum::<usize>();
         Ok(Self { set: geometry.set(), levels, square, memory_bytes })
     }
 

@@ -2,7 +2,7 @@
 
 use hushtable_rlwe::pack::{pack_poly, unpack_poly};
 use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
-use hushtable_rlwe::{Ciphertext, Parameters, SecretKey};
+use hushtable_rlwe::{Ciphertext, Parameters, SecretKey, Spare};
 
 use super::geometry::{HEADER_BYTES, Place};
 use super::keys::Evaluated;
@@ -84,14 +84,21 @@ impl Query {
     }
 
     /// The ciphertext modulo Q: the body times the dropped limbs, which are zero in it then.
-    pub(crate) fn ciphertext(&self, params: &Parameters) -> Ciphertext {
+    ///
+    /// It is taken from `spare`, where its memory goes when it is used up.
+    pub(crate) fn ciphertext(&self, params: &Parameters, spare: &Spare) -> Ciphertext {
         let ring = params.ring();
-        let mut out = Ciphertext { mask: ring.uniform(&self.seed, 0), body: ring.zero() };
+        let mut out = spare.take(ring);
+        ring.uniform_into(&self.seed, 0, &mut out.mask);
         let scale = params.query_residues(|_| 1, 0);
-        for (limb, &scale) in scale.iter().enumerate().take(params.answer_ring().limbs()) {
+        for (limb, &scale) in scale.iter().enumerate() {
             let to = out.body.limb_mut(limb);
-            to.copy_from_slice(self.body.limb(limb));
-            ring.kernel().scale_assign(ring.modulus(limb), to, scale);
+            if limb < params.answer_ring().limbs() {
+                to.copy_from_slice(self.body.limb(limb));
+                ring.kernel().scale_assign(ring.modulus(limb), to, scale);
+            } else {
+                to.fill(0);
+            }
         }
         out
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use hushtable_rlwe::noise::{Measured, measure};
 use hushtable_rlwe::ring::NoiseSource;
 use hushtable_rlwe::scheme::Encrypted;
-use hushtable_rlwe::{Ciphertext, Evaluator};
+use hushtable_rlwe::{Ciphertext, Evaluator, response};
 use hushtable_table::Version;
 
 use super::engine::{Engine, Expanded, OnionSpec, Stages};
 use super::tree::{self, Alone};
-use super::{Asked, Client, Error, EvaluationKeys, Geometry, OnionBackend, Query};
+use super::{Asked, Client, Error, EvaluationKeys, Geometry, Mask, OnionBackend, Query};
 use crate::kernel::rowsel::LANES;
 
 /// Variances (mean squares over a ciphertext's coefficients, modulo q), one a sample.
@@ -19,44 +19,53 @@ use crate::kernel::rowsel::LANES;
 pub struct Samples {
     /// Of expanded leaves.
     pub leaves: Vec<f64>,
-    /// Of answers before the tournament's last join, where no game was played yet; one column each.
+    /// Of what RowSel makes, before any game: the wanted column's.
     pub row_selects: Vec<f64>,
-    /// Of answers.
+    /// Of answers, after the last game.
     pub answers: Vec<f64>,
+    /// Of responses, scaled up to q: with the noise of their compression, and with what rounding
+    /// their bodies adds.
+    pub responses: Vec<f64>,
     /// The largest absolute value of each answer's noise.
     pub largest: Vec<f64>,
 }
 
-/// Looks `count` random rows of a random table up, and measures the noise of what comes of it.
+/// Looks `ids` up, each by a client with a secret of its own, in the table of these bytes whose
+/// version is said to be `version`, and measures the noise of what comes of it.
 ///
 /// # Errors
-/// What making a client or the table fails with.
-pub fn sample_noise(geometry: &Geometry, count: usize, seed: u64) -> Result<Samples, Error> {
+/// What making the table fails with, and [`Error::IdRange`].
+///
+/// # Panics
+/// Where `table` has not the size that the geometry says.
+pub fn sample_noise(
+    geometry: &Geometry,
+    table: &[u8],
+    version: Version,
+    ids: &[u64],
+    seed: u64,
+) -> Result<Samples, Error> {
     let mut seeds = [0; 32];
     seeds[..8].copy_from_slice(&seed.to_le_bytes());
     let mut source = NoiseSource::from_seed(&seeds);
     let shape = geometry.shape();
-    let mut table = Vec::with_capacity(shape.table_bytes() as usize + 32);
-    while table.len() < shape.table_bytes() as usize {
-        table.extend(source.seed());
+    assert_eq!(table.len() as u64, shape.table_bytes(), "the table's size");
+    if let Some(&id) = ids.iter().find(|&&id| id >= shape.rows()) {
+        return Err(Error::IdRange { id, rows: shape.rows() });
     }
-    let version = Version::from([0; 32]);
     let copy = |first: u64, out: &mut [u8]| {
         let first = first as usize * shape.row_bytes();
         out.copy_from_slice(&table[first..first + out.len()]);
         Ok(())
     };
-    let spec = OnionSpec::new();
-    let engine = Engine::from_rows(geometry.clone(), version, &spec, &copy)?;
-    let client = Client::draw(geometry.clone(), version, &mut source);
-    let keys = Arc::new(EvaluationKeys::parse(geometry, client.keys())?);
+    let engine = Engine::from_rows(geometry.clone(), version, &OnionSpec::new(), &copy)?;
     let mut samples = Samples::default();
-    for _ in 0..count {
-        let draw = source.seed();
-        let id = u64::from_le_bytes(draw[..8].try_into().expect("eight bytes")) % shape.rows();
+    for &id in ids {
+        let client = Client::draw(geometry.clone(), version, &mut source);
+        let keys = Arc::new(EvaluationKeys::parse(geometry, client.keys())?);
         let query = Query::make(geometry, client.secret(), geometry.place(id), &mut source);
         let asked = [Asked::new(Arc::clone(&keys), Query::parse(geometry, &query)?)];
-        sample(&engine, &client, &asked, id, &table, &mut samples);
+        sample(&engine, &client, &asked, id, table, &mut samples);
     }
     Ok(samples)
 }
@@ -83,24 +92,10 @@ fn sample(
         let Measured { variance, .. } = noise(&leaf, &|index| if index == 0 { one } else { 0 });
         samples.leaves.push(variance);
     }
-    let message = |column: u64| {
-        let item = column * geometry.rows() as u64 + place.row as u64;
-        let bytes = (params.plain_bits() / 8) as usize;
-        let first = item as usize * geometry.rows_per_item() * geometry.shape().row_bytes();
-        move |index: usize| {
-            let at = (first + index * bytes).min(table.len());
-            let end = (at + bytes).min(table.len()).min(first + geometry.plaintext_bytes());
-            let mut word = [0; 16];
-            word[..end.saturating_sub(at)].copy_from_slice(&table[at..end.max(at)]);
-            let number = i128::from_le_bytes(word);
-            delta * (number - ((number >> (params.plain_bits() - 1)) << params.plain_bits()))
-        }
-    };
-    let columns = engine.column_sums(&expanded);
-    for (column, ciphertext) in columns.iter().enumerate().take(3) {
-        let Measured { variance, .. } = noise(ciphertext, &message(column as u64));
-        samples.row_selects.push(variance);
-    }
+    let plaintext = plaintext(engine, place.item, table);
+    let message = |index: usize| delta * i128::from(plaintext[index]);
+    let column = engine.column_sum(&expanded, place.column);
+    samples.row_selects.push(noise(&column, &message).variance);
     let won = engine.install(|| engine.play(&expanded, &mut Stages::default()));
     let mut evaluator = Evaluator::new(params);
     let mut scheme = Encrypted { evaluator: &mut evaluator, levels: &[], keys: &[] };
@@ -108,11 +103,46 @@ fn sample(
     for subtrees in won.into_iter().flatten() {
         let winners = tree::join(&mut scheme, bits, subtrees, bits.len() as u32, Alone::Advances);
         for winner in winners {
-            let Measured { variance, largest } = noise(&winner.ciphertext, &message(place.column));
+            let Measured { variance, largest } = noise(&winner.ciphertext, &message);
             samples.answers.push(variance);
             samples.largest.push(largest);
+            let mut response = Vec::new();
+            response::compress(params, &winner.ciphertext, &mut response);
+            samples.responses.push(of_response(client, &response, &plaintext));
         }
     }
+}
+
+/// An item's stored plaintext, centred.
+fn plaintext(engine: &Engine, item: u64, table: &[u8]) -> Vec<i64> {
+    let geometry = engine.geometry();
+    assert_eq!(geometry.chunks(), 1, "rows that share plaintexts are sampled");
+    let item_bytes = geometry.rows_per_item() * geometry.shape().row_bytes();
+    let rows = table.chunks(item_bytes).nth(item as usize).unwrap_or_default();
+    let mut bytes = vec![0; geometry.plaintext_bytes()];
+    bytes[..rows.len()].copy_from_slice(rows);
+    let mask = Mask::new(engine.version(), geometry.set());
+    mask.apply(geometry.plaintext_number(item, 0), &mut bytes);
+    let bits = geometry.params().plain_bits();
+    let number = |bytes: &[u8]| {
+        let number = bytes.iter().rev().fold(0, |number, &byte| number << 8 | i64::from(byte));
+        number - ((number >> (bits - 1)) << bits)
+    };
+    bytes.chunks_exact(bits as usize / 8).map(number).collect()
+}
+
+/// The variance of a response's noise, scaled up to q.
+fn of_response(client: &Client, response: &[u8], plaintext: &[i64]) -> f64 {
+    let params = client.geometry().params();
+    let phase = response::phase(params, client.secret(), response).expect("a whole response");
+    let bits = params.spec().response_mask_bits;
+    let squares = phase.iter().zip(plaintext).map(|(&phase, &number)| {
+        let noise = phase.wrapping_sub((number << (bits - params.plain_bits())) as u64);
+        let noise = (noise << (64 - bits)) as i64 >> (64 - bits);
+        (noise as f64).powi(2)
+    });
+    let scale = params.answer_ring().modulus_log2() - f64::from(bits);
+    squares.sum::<f64>() / plaintext.len() as f64 * (2.0 * scale).exp2()
 }
 
 /// One row's leaf, out of the order in which RowSel reads them.
