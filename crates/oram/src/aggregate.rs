@@ -52,8 +52,15 @@ pub trait Aggregate: fmt::Debug + Send + Sync {
     /// half updated: abandon the round.
     fn post(&self, batch: &mut Batch<'_>) -> Result<(), AggregateError>;
 
-    /// Adds what is owed to rows before the table is published (sums and weights are not looked
-    /// at): nothing but for LazyDP, whose guarantee needs it.
+    /// Whether rows are owed noise for rounds that did not read them, which
+    /// [`settle`](Self::settle) adds: so for the aggregates that are differentially private.
+    fn owes_noise(&self) -> bool {
+        false
+    }
+
+    /// Adds what rows are owed up to `batch.round`, before anyone is given them (sums and weights
+    /// are not looked at). How much noise is drawn, and in which order, depends on the shape alone,
+    /// so that from the same generator the same rows get the same noise.
     ///
     /// # Errors
     ///

@@ -7,19 +7,22 @@
 //!
 //! # What a round writes, and when
 //!
-//! 1. The *intent*: which rows are about to be read, from which leaves, and where they go next. It is
+//! 1. That it *begins*: a round spends of ε by drawing how many rows it reads, so it is counted,
+//!    durably and under the root counter, before.
+//! 2. The *intent*: which rows are about to be read, from which leaves, and where they go next. It is
 //!    durable, and the root counter has advanced over it, before a bucket is read. For a round that was
 //!    cut short has shown its leaves: were its rows then asked for by another round, the same paths
 //!    would be read, and who watches would know that the two rounds want the same rows. So opening the
 //!    folder again first ends the round as its intent says: same paths, rows unchanged, new leaves.
-//! 2. Buckets, to their other copies.
-//! 3. The rows themselves, and the commit, to the journal. Then the root counter.
+//! 3. Buckets, to their other copies.
+//! 4. The rows themselves, and the commit, to the journal. Then the root counter.
 //!
 //! # What is secret
 //!
 //! Ids, where they lie in the union, its size, leaves until they are read, rows and gradients. Public:
 //! K, k, the leaves read, which user uploaded, which was refused, sizes, and times.
 
+mod budget;
 mod error;
 mod open;
 mod records;
@@ -29,6 +32,7 @@ mod spec;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use hushtable_prg::valgrind::declassify;
@@ -49,8 +53,10 @@ use crate::raw::{Fetch, RawOram};
 use crate::seal::Key;
 use crate::union::{LOST, Union};
 
+use budget::Budget;
+pub use budget::{BudgetSpec, Spent};
 pub use error::Error;
-use records::Entry;
+use records::{Entry, Intent};
 pub use report::{Report, RoundStart, Steps};
 pub use spec::{ControllerSpec, DefaultRow};
 
@@ -67,7 +73,7 @@ pub struct Controller {
     folder: PathBuf,
     spec: ControllerSpec,
     spec_hash: [u8; 32],
-    aggregate: Box<dyn Aggregate>,
+    aggregate: Arc<dyn Aggregate>,
     key: Key,
     raw: RawOram,
     position: PositionMap,
@@ -76,6 +82,9 @@ pub struct Controller {
     random: ChaCha20Rng,
     default_row: Vec<f32>,
     round: u64,
+    /// Rounds that were ever begun.
+    begun: u64,
+    budget: Budget,
     open: Option<Open>,
     /// An error has left memory behind the disk.
     ended: bool,
@@ -137,18 +146,24 @@ impl Controller {
         self.open.is_some()
     }
 
+    /// Rounds that were ever begun, whatever became of them, and what they have cost.
+    pub fn spent(&self) -> Spent {
+        self.budget.spent(self.begun)
+    }
+
     /// Uses another aggregate than the spec's, of the same state: one from another language, say.
     ///
     /// # Errors
     ///
-    /// State of another size.
+    /// State of another size, or an open round, whose rows have had the noise of the one before.
     pub fn set_aggregate(&mut self, aggregate: Box<dyn Aggregate>) -> Result<(), Error> {
+        self.check_idle("set_aggregate")?;
         let expected = self.aggregate.state_bytes(self.spec.dim);
         let found = aggregate.state_bytes(self.spec.dim);
         if found != expected {
             return Err(Error::Length { what: "a row's state bytes", found, expected });
         }
-        self.aggregate = aggregate;
+        self.aggregate = Arc::from(aggregate);
         Ok(())
     }
 
@@ -156,9 +171,13 @@ impl Controller {
     /// values. A user with an id that is no row is refused as a whole (the answer says so); its slots
     /// count as padding, so that the other users' round is what it would have been.
     ///
+    /// The round is charged to the budget, durably, before how many rows it reads is drawn. Rows that
+    /// are owed noise get it before anyone is served them.
+    ///
     /// # Errors
     ///
-    /// A round that is open, too many users, the wrong number of ids: nothing has happened then. The
+    /// A round that is open, too many users, the wrong number of ids, or [`Error::BudgetSpent`]:
+    /// nothing has happened then. The
     /// disk or tampered state: the controller has ended, and is to be opened again.
     pub fn begin(&mut self, users: usize, ids: &[u32]) -> Result<RoundStart, Error> {
         self.check_idle("begin")?;
@@ -177,6 +196,7 @@ impl Controller {
 
         let clock = Instant::now();
         let mechanism = Mechanism::new(&self.spec.fdp, ids.len() as u64)?;
+        self.charge()?;
         let mut k = mechanism.sample(union.count(), &mut self.random);
         // How many rows are read is what the round shows of the union, and what ε is about.
         declassify(&mut k);
@@ -186,20 +206,26 @@ impl Controller {
         self.ended = true;
         let disk = self.raw.tree().counters();
         let journal_bytes = self.journal.counters().written_bytes;
-        let entries = self.take_positions(&kept.ids, &mut steps)?;
+        let intent = self.take_positions(&kept.ids, &mut steps)?;
         let clock = Instant::now();
-        let mut buffer =
-            BufferOram::new(k as usize, self.payload_bytes(), self.spec.dim, &self.key)?;
+        let (dim, payload_bytes) = (self.spec.dim, self.payload_bytes());
+        let mut buffer = BufferOram::new(k as usize, payload_bytes, dim, &self.key)?;
         steps.buffer_us = micros(clock);
-        self.take_rows(&entries, &mut steps, &mut |rank, payload| {
-            Ok(buffer.insert(rank as u32, payload)?)
+        let (aggregate, committed, mut noise) =
+            (Arc::clone(&self.aggregate), self.round, intent.noise());
+        let mut settled = Zeroizing::new(Vec::with_capacity(payload_bytes));
+        self.take_rows(&intent.entries, &mut steps, &mut |rank, payload| {
+            settled.clear();
+            settled.extend_from_slice(payload);
+            settle_rows(&*aggregate, dim, payload_bytes, &mut settled, committed, &mut noise)?;
+            Ok(buffer.insert(rank as u32, &settled)?)
         })?;
         self.ended = false;
         let (round, requests) = (self.round + 1, ids.len());
         self.open = Some(Open {
             users,
             k: k as usize,
-            entries,
+            entries: intent.entries,
             positions: kept.positions,
             buffer: Some(buffer),
             drained: None,
@@ -209,6 +235,19 @@ impl Controller {
             journal_bytes,
         });
         Ok(RoundStart { round, users, requests, k: k as usize, refused })
+    }
+
+    /// Books a round that is about to show how many rows it reads. It counts from here on, whatever
+    /// becomes of it.
+    fn charge(&mut self) -> Result<(), Error> {
+        let begun = self.budget.charge(self.begun)?;
+        self.ended = true;
+        self.journal.append(records::BEGUN, self.round, &begun.to_le_bytes())?;
+        self.journal.sync()?;
+        self.advance(self.round)?;
+        self.begun = begun;
+        self.ended = false;
+        Ok(())
     }
 
     /// Makes padding of the slots of users who ask for what is no row, and says who they are.
@@ -241,7 +280,7 @@ impl Controller {
         &mut self,
         ids: &[u32],
         steps: &mut Steps,
-    ) -> Result<Zeroizing<Vec<Entry>>, Error> {
+    ) -> Result<Intent, Error> {
         let clock = Instant::now();
         let leaves = self.geometry().leaves() as u32;
         let mut entries = Zeroizing::new(Vec::with_capacity(ids.len()));
@@ -252,12 +291,18 @@ impl Controller {
         }
         steps.position_us += micros(clock);
         let clock = Instant::now();
-        let intent = Zeroizing::new(records::intent_to_bytes(&entries));
-        self.journal.append(records::INTENT, self.round, &intent)?;
+        let intent = Intent::new(entries)?;
+        self.journal.append(records::INTENT, self.round, &intent.to_bytes())?;
         self.journal.sync()?;
         self.advance(self.round)?;
         steps.journal_us += micros(clock);
-        Ok(entries)
+        Ok(intent)
+    }
+
+    /// Adds to rows what they are owed up to the last committed round.
+    fn settle(&self, payloads: &mut [u8], noise: &mut ChaCha20Rng) -> Result<(), Error> {
+        let (dim, payload_bytes) = (self.spec.dim, self.payload_bytes());
+        settle_rows(&*self.aggregate, dim, payload_bytes, payloads, self.round, noise)
     }
 
     /// Takes rows out of the tree; all of them must be there.
@@ -380,7 +425,7 @@ impl Controller {
         self.finish(true)
     }
 
-    /// Ends the round without a trace in the table: rows go back as they were. It takes as long, and
+    /// Ends the round without an update: rows go back as they were served. It takes as long, and
     /// looks to the disk, as a commit.
     ///
     /// # Errors
@@ -489,8 +534,8 @@ impl Controller {
     }
 
     /// Gives every row, in order, to `sink` (first row, \[n, dim\] numbers), in rounds of their own
-    /// that read all rows and write them back. LazyDP's noise that is owed is paid, so that what is
-    /// given has the privacy that was promised.
+    /// that read all rows and write them back. Noise that rows are owed is added first, so that what
+    /// is given has the privacy that was promised.
     ///
     /// # Errors
     ///
@@ -503,35 +548,22 @@ impl Controller {
         self.check_idle("export")?;
         let (dim, payload_bytes) = (self.spec.dim, self.payload_bytes());
         let rows = self.spec.rows as u32;
-        let round = u32::try_from(self.round).unwrap_or(u32::MAX);
         let mut steps = Steps::default();
         for first in (0..rows).step_by(1 << 16) {
             let ids: Vec<u32> = (first..rows.min(first.saturating_add(1 << 16))).collect();
             let mut payloads = Zeroizing::new(vec![0; ids.len() * payload_bytes]);
             self.ended = true;
-            let entries = self.take_positions(&ids, &mut steps)?;
-            self.take_rows(&entries, &mut steps, &mut |at, payload| {
+            let intent = self.take_positions(&ids, &mut steps)?;
+            self.take_rows(&intent.entries, &mut steps, &mut |at, payload| {
                 payloads[at * payload_bytes..][..payload_bytes].copy_from_slice(payload);
                 Ok(())
             })?;
-            let zeros = vec![0_f32; ids.len() * dim];
-            let (sums, weights) = (&zeros[..], &zeros[..ids.len()]);
-            let mut published = Vec::new();
-            update_rows(&mut payloads, dim, payload_bytes, |rows, state| {
-                let noise = &mut self.random;
-                let settled = self.aggregate.settle(&mut Batch {
-                    dim,
-                    round,
-                    rows,
-                    state,
-                    sums,
-                    weights,
-                    noise,
-                });
-                published.extend_from_slice(rows);
-                settled
-            })?;
-            self.put(&entries, &payloads, self.round, &mut steps)?;
+            self.settle(&mut payloads, &mut intent.noise())?;
+            let mut published = Vec::with_capacity(ids.len() * dim);
+            for payload in payloads.chunks_exact(payload_bytes) {
+                published.extend(numbers(&payload[..4 * dim]));
+            }
+            self.put(&intent.entries, &payloads, self.round, &mut steps)?;
             self.ended = false;
             self.checkpoint_if_due()?;
             sink(u64::from(first), &published)
@@ -591,6 +623,30 @@ fn micros(clock: Instant) -> u64 {
     u64::try_from(clock.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
+fn numbers(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes")))
+}
+
+/// Adds to rows what they are owed up to `round`.
+fn settle_rows(
+    aggregate: &dyn Aggregate,
+    dim: usize,
+    payload_bytes: usize,
+    payloads: &mut [u8],
+    round: u64,
+    noise: &mut ChaCha20Rng,
+) -> Result<(), Error> {
+    // Public: the spec.
+    if !aggregate.owes_noise() {
+        return Ok(());
+    }
+    let round = u32::try_from(round).unwrap_or(u32::MAX);
+    update_rows(payloads, dim, payload_bytes, |rows, state| {
+        let (sums, weights) = (&[][..], &[][..]);
+        Ok(aggregate.settle(&mut Batch { dim, round, rows, state, sums, weights, noise })?)
+    })
+}
+
 /// Parts payloads into rows and state for `update`, and puts them together again.
 fn update_rows<E>(
     payloads: &mut [u8],
@@ -602,8 +658,7 @@ fn update_rows<E>(
     let mut rows = Zeroizing::new(Vec::with_capacity(payloads.len() / payload_bytes * dim));
     let mut state = Zeroizing::new(Vec::new());
     for payload in payloads.chunks_exact(payload_bytes) {
-        let numbers = payload[..row_bytes].chunks_exact(4);
-        rows.extend(numbers.map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))));
+        rows.extend(numbers(&payload[..row_bytes]));
         state.extend_from_slice(&payload[row_bytes..]);
     }
     update(&mut rows, &mut state)?;

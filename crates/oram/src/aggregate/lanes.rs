@@ -7,6 +7,11 @@ use std::hint::black_box;
 pub(super) struct Lane(u32);
 
 impl Lane {
+    /// As `choice`, which is public.
+    pub(super) fn of(choice: bool) -> Self {
+        Self(0_u32.wrapping_sub(u32::from(choice)))
+    }
+
     /// For a weight: whether it is not zero (of either sign).
     pub(super) fn is_nonzero(weight: f32) -> Self {
         let bits = weight.to_bits() << 1;
@@ -31,6 +36,10 @@ impl Lane {
 
     pub(super) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     pub(super) fn select(self, then: f32, otherwise: f32) -> f32 {

@@ -10,8 +10,12 @@ use super::{Aggregate, AggregateError, Batch, rows_of};
 
 /// θ ← θ - η · (Σ_c Δ_c / max(1, |Δ_c| / C) + N(0, r σ² C²)) / users, section 4.3 of the paper.
 ///
-/// r is 1, or for a lazy one the rounds since the row's last update, which are 4 bytes of state: a
-/// little-endian `u32`, the last round that updated the row.
+/// Where every row gets the noise of every round, r is the number of rounds whose noise the row has
+/// not had: independent noise of r rounds adds up to that of r times the variance, so it need not be
+/// drawn before somebody is given the row (Lim et al., LazyDP, ASPLOS 2024). Up to which round it has
+/// been drawn is the row's state, a little-endian `u32`. Who sent a row decides nothing of that.
+///
+/// Otherwise r is 1, and a row that nobody sent is left as it was.
 #[derive(Clone, Debug)]
 pub(super) struct NoisySum {
     pub(super) name: &'static str,
@@ -20,7 +24,7 @@ pub(super) struct NoisySum {
     pub(super) clip_per: ClipPer,
     pub(super) noise_multiplier: f32,
     pub(super) users: f32,
-    pub(super) is_lazy: bool,
+    pub(super) owes_noise: bool,
 }
 
 impl Aggregate for NoisySum {
@@ -29,7 +33,11 @@ impl Aggregate for NoisySum {
     }
 
     fn state_bytes(&self, _dim: usize) -> usize {
-        if self.is_lazy { 4 } else { 0 }
+        if self.owes_noise { 4 } else { 0 }
+    }
+
+    fn owes_noise(&self) -> bool {
+        self.owes_noise
     }
 
     fn pre(&self, gradients: &mut [f32], weights: &mut [f32]) -> Result<(), AggregateError> {
@@ -73,7 +81,8 @@ impl Aggregate for NoisySum {
             {
                 *next = self.step(value, f64::from(sum) + scale * noise);
             }
-            let is_kept = Lane::is_nonzero(weight).and(Lane::is_finite(&next));
+            let is_updated = Lane::of(self.owes_noise).or(Lane::is_nonzero(weight));
+            let is_kept = is_updated.and(Lane::is_finite(&next));
             keep(row, &next, is_kept);
             mark(state, batch.round, is_kept);
         }
@@ -82,7 +91,7 @@ impl Aggregate for NoisySum {
 
     fn settle(&self, batch: &mut Batch<'_>) -> Result<(), AggregateError> {
         // Public: the spec.
-        if !self.is_lazy {
+        if !self.owes_noise {
             return Ok(());
         }
         batch.check_rows(4)?;
@@ -125,7 +134,7 @@ impl NoisySum {
     }
 }
 
-/// Notes the round in a lazy row's state.
+/// Notes in a row's state that it has the noise of all rounds up to this one.
 fn mark(state: &mut [u8], round: u32, is_kept: Lane) {
     if let Some(last) = state.first_chunk_mut() {
         let before = u32::from_le_bytes(*last);

@@ -49,8 +49,12 @@ pub enum AggregateSpec {
         #[serde(default = "thousandth")]
         tau: f32,
     },
-    /// The mean of clipped gradients, with noise, over a fixed number of users (McMahan et al., ICLR
+    /// The mean of clipped gradients over a fixed number of users, with noise (McMahan et al., ICLR
     /// 2018, the estimator with a fixed denominator). Weights count as one each.
+    ///
+    /// Every row gets the noise of every round, sent or not; a row that a round does not read gets it
+    /// when it is next read, or exported (Lim et al., LazyDP, ASPLOS 2024). So neither the table nor
+    /// the rows that users are served say which rows were trained, beyond ε.
     DpFedAvg {
         /// η; 1 if not given.
         #[serde(default = "one")]
@@ -65,9 +69,10 @@ pub enum AggregateSpec {
         /// The users of a round, by which the sum is divided whoever drops out.
         users: f32,
     },
-    /// [`DpFedAvg`](Self::DpFedAvg) of the sum instead of the mean, as the paper has it (section
-    /// 4.3; Ning et al., 2022): rows nobody sent get no noise, so that a published table tells
-    /// which rows were trained at all.
+    /// Clipped sums with noise, for the rows that were sent alone, as the paper has it (section 4.3;
+    /// Ning et al., 2022). **It shows which rows were trained**: the others get no noise, so a
+    /// published table, or a row served twice, tells them apart, and ε is infinite there. What it
+    /// hides is how a trained row was changed.
     Eana {
         /// η; 1 if not given.
         #[serde(default = "one")]
@@ -80,9 +85,8 @@ pub enum AggregateSpec {
         /// σ: the noise's standard deviation over C.
         noise_multiplier: f32,
     },
-    /// As if every row got noise every round, drawn when a row is next trained (Lim et al., ASPLOS
-    /// 2024): the variance is that of the rounds since. Holds for a published table only after
-    /// [`Aggregate::settle`] on all rows.
+    /// The mechanism of [`DpFedAvg`](Self::DpFedAvg) under the name that the paper has for it, for
+    /// the sum of gradients unless `users` divides it.
     LazyDp {
         /// η; 1 if not given.
         #[serde(default = "one")]
@@ -176,12 +180,12 @@ impl AggregateSpec {
                     clip_per,
                     noise_multiplier,
                     users,
-                    is_lazy: false,
+                    owes_noise: true,
                 };
                 noisy(sum)?
             }
             Self::Eana { learning_rate, clip, clip_per, noise_multiplier } => {
-                let (name, users, is_lazy) = ("eana", 1.0, false);
+                let (name, users, owes_noise) = ("eana", 1.0, false);
                 let sum = NoisySum {
                     name,
                     learning_rate,
@@ -189,7 +193,7 @@ impl AggregateSpec {
                     clip_per,
                     noise_multiplier,
                     users,
-                    is_lazy,
+                    owes_noise,
                 };
                 noisy(sum)?
             }
@@ -201,7 +205,7 @@ impl AggregateSpec {
                     clip_per,
                     noise_multiplier,
                     users,
-                    is_lazy: true,
+                    owes_noise: true,
                 };
                 noisy(sum)?
             }

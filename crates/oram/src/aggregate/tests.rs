@@ -283,24 +283,50 @@ fn noise_has_the_variance_of_the_rounds_since_the_last_update() {
     assert_eq!(variance(eana, 0.6, 10, &[9], true), 0.0, "nothing is owed");
 }
 
+/// The names by which the mechanism is asked for that gives every row noise.
+fn private() -> [AggregateSpec; 2] {
+    let text = r#"[{ "name": "dp_fed_avg", "clip": 1, "noise_multiplier": 1, "users": 1 },
+        { "name": "lazy_dp", "clip": 1, "noise_multiplier": 1 }]"#;
+    serde_json::from_str(text).expect("JSON")
+}
+
 #[test]
-fn lazy_noise_is_owed_until_a_row_is_sent() {
-    let aggregate = build(AggregateSpec::LazyDp {
-        learning_rate: 1.0,
-        clip: 1.0,
-        clip_per: ClipPer::Row,
-        noise_multiplier: 1.0,
-        users: 1.0,
-    });
-    let mut table = Table::new(2, &*aggregate);
-    let dummy = table.rows[..DIM].to_vec();
-    table.round = 6;
-    table.post(&*aggregate, &[0.0; 2 * DIM], &[0.0, 1.0]).expect("post");
-    assert_eq!(table.rows[..DIM], dummy);
-    assert_eq!(table.state, [0, 0, 0, 0, 6, 0, 0, 0]);
-    aggregate.settle(&mut table.batch(&[], &[])).expect("settle");
-    assert_eq!(table.state, [6, 0, 0, 0, 6, 0, 0, 0]);
-    assert_ne!(table.rows[..DIM], dummy);
+fn noise_is_owed_whoever_sent_a_row() {
+    for spec in private() {
+        let aggregate = build(spec);
+        assert!(aggregate.owes_noise());
+        let mut table = Table::new(2, &*aggregate);
+        let before = table.rows.clone();
+        table.round = 6;
+        table.post(&*aggregate, &[0.0; 2 * DIM], &[0.0, 1.0]).expect("post");
+        assert_eq!(table.state, [6, 0, 0, 0, 6, 0, 0, 0]);
+        assert!(table.rows.iter().zip(&before).all(|(after, before)| after != before));
+        let settled = table.rows.clone();
+        aggregate.settle(&mut table.batch(&[], &[])).expect("settle");
+        assert_eq!(table.rows, settled, "nothing is owed twice");
+        table.round = 7;
+        aggregate.settle(&mut table.batch(&[], &[])).expect("settle");
+        assert_eq!(table.state, [7, 0, 0, 0, 7, 0, 0, 0]);
+        assert!(table.rows.iter().zip(&settled).all(|(after, before)| after != before));
+    }
+}
+
+#[test]
+fn rows_settle_the_same_in_one_batch_and_one_by_one() {
+    for spec in private() {
+        let aggregate = build(spec);
+        let mut together = Table::new(7, &*aggregate);
+        let mut apart = Table::new(7, &*aggregate);
+        (together.round, apart.round) = (3, 3);
+        aggregate.settle(&mut together.batch(&[], &[])).expect("settle");
+        let Table { rows, state, rng: noise, .. } = &mut apart;
+        for (rows, state) in rows.chunks_exact_mut(DIM).zip(state.chunks_exact_mut(4)) {
+            let (sums, weights) = (&[][..], &[][..]);
+            let mut batch = Batch { dim: DIM, round: 3, rows, state, sums, weights, noise };
+            aggregate.settle(&mut batch).expect("settle");
+        }
+        assert_eq!((together.rows, together.state), (apart.rows, apart.state));
+    }
 }
 
 /// Noise is drawn for rows without a weight as well: the generator is as far afterwards.

@@ -89,6 +89,23 @@ pub enum Error {
         /// Slots of a user.
         slots: usize,
     },
+    /// A round that would cost more than is left. It has not begun.
+    #[error(
+        "{rounds} rounds have cost epsilon {spent:.4} of {budget:.4}, which leaves {:.4}: this one \
+         would make it {needed:.4}. Export the table; to go on, create a controller anew, which \
+         loses its users' privacy anew",
+        (budget - spent).max(0.0)
+    )]
+    BudgetSpent {
+        /// Rounds begun so far, whatever became of them.
+        rounds: u64,
+        /// Their ε.
+        spent: f64,
+        /// What it would be with this round.
+        needed: f64,
+        /// What it may be.
+        budget: f64,
+    },
     /// No such user in this round.
     #[error("user {user} of a round of {users}: users are numbered from 0")]
     User {

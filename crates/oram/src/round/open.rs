@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
-use super::records::{self, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, ROWS};
+use super::records::{self, BEGUN, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, Intent, ROWS};
 use super::spec::Checked;
-use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES};
+use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
 use zeroize::Zeroizing;
 
 use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
 use crate::disk::{FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::journal::{CounterValue, Entry as JournalEntry, FileCounter, Journal, Record};
+use crate::oblivious::Mask;
 use crate::position::PositionMap;
 use crate::raw::RawOram;
 use crate::recover::{Entered, recover};
@@ -65,7 +66,7 @@ impl Controller {
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let Checked { geometry, aggregate } = spec.check()?;
+        let Checked { geometry, aggregate, budget } = spec.check()?;
         if counter.exists() {
             return Err(Error::Exists { path: counter.to_owned() });
         }
@@ -102,6 +103,8 @@ impl Controller {
             counter: Box::new(counter),
             random,
             round: 0,
+            begun: 0,
+            budget,
             open: None,
             ended: false,
         };
@@ -212,7 +215,7 @@ impl Controller {
         };
         let changed = || Error::SpecChanged { path: spec_path.clone() };
         let spec: ControllerSpec = serde_json::from_slice(&text).map_err(|_| changed())?;
-        let Checked { geometry, aggregate } = spec.check()?;
+        let Checked { geometry, aggregate, budget } = spec.check()?;
         let spec_hash = *blake3::hash(&text).as_bytes();
 
         let mut replay = Replay::default();
@@ -286,30 +289,43 @@ impl Controller {
             counter: Box::new(counter),
             random: seeded()?,
             round: replay.round.max(replay.checkpoint_round),
+            begun: replay.begun.max(checkpoint.begun),
+            budget,
             spec,
             open: None,
             ended: false,
         };
-        if let Some(entries) = replay.intent.take() {
-            controller.end_interrupted(&entries)?;
+        if let Some(intent) = replay.intent.take() {
+            controller.end_interrupted(&intent)?;
         }
         controller.checkpoint()?;
         Ok(controller)
     }
 
-    /// Ends a round that was cut short after it may have read: the same paths again, the rows as they
-    /// are to the leaves that they were to get. A row that was in a cached bucket is on no path now;
-    /// it has got a fresh leaf already.
-    fn end_interrupted(&mut self, entries: &[Entry]) -> Result<(), Error> {
+    /// Ends a round that was cut short after it may have read: the same paths again, and the rows to
+    /// the leaves that they were to get. A row that was in a cached bucket is on no path now; it has
+    /// got a fresh leaf already.
+    ///
+    /// Rows that are owed noise go back with that which their users may have been served, and are
+    /// owed it no more: were it drawn again for the next user, two draws would average it away.
+    fn end_interrupted(&mut self, intent: &Intent) -> Result<(), Error> {
         let payload_bytes = self.payload_bytes();
-        let mut payloads = Zeroizing::new(vec![0; entries.len() * payload_bytes]);
-        let mut moved = Zeroizing::new(Vec::with_capacity(entries.len()));
-        self.fetch(entries, &mut |at, payload, found| {
+        let count = intent.entries.len();
+        let mut payloads = Zeroizing::new(vec![0; count * payload_bytes]);
+        let mut moved = Zeroizing::new(Vec::with_capacity(count));
+        self.fetch(&intent.entries, &mut |at, payload, found| {
             payloads[at * payload_bytes..][..payload_bytes].copy_from_slice(payload);
-            let entry = entries[at];
+            let entry = intent.entries[at];
             moved.push(Entry { id: found.select_u32(entry.id, DUMMY), ..entry });
             Ok(())
         })?;
+        // Public: the spec.
+        if self.aggregate.owes_noise() {
+            self.take_elsewhere(&intent.entries, &moved, &mut payloads)?;
+            moved.clear();
+            moved.extend_from_slice(&intent.entries);
+            self.settle(&mut payloads, &mut intent.noise())?;
+        }
         for entry in moved.iter() {
             self.position.exchange(entry.id, entry.fresh)?;
         }
@@ -318,6 +334,31 @@ impl Controller {
             block[HEAD_BYTES..].copy_from_slice(&payloads[at * payload_bytes..][..payload_bytes]);
         })?;
         Ok(())
+    }
+
+    /// Takes out the rows of `entries` that are not among the `found`, from where recovery put them,
+    /// into the gaps that they left in `payloads`. Their leaves were drawn when this controller was
+    /// opened and decided no address since; for each of the others a dummy reads a random path.
+    fn take_elsewhere(
+        &mut self,
+        entries: &[Entry],
+        found: &[Entry],
+        payloads: &mut [u8],
+    ) -> Result<(), Error> {
+        let payload_bytes = self.payload_bytes();
+        let mut rest = Zeroizing::new(Vec::with_capacity(entries.len()));
+        for (entry, found) in entries.iter().zip(found) {
+            let is_found = Mask::equal(u64::from(entry.id), u64::from(found.id));
+            let id = is_found.select_u32(DUMMY, entry.id);
+            let leaf = self.position.exchange(id, entry.fresh)?;
+            rest.push(Entry { id, leaf, fresh: entry.fresh });
+        }
+        self.take_rows(&rest, &mut Steps::default(), &mut |at, payload| {
+            // What is not there is zero, here or there.
+            let own = &mut payloads[at * payload_bytes..][..payload_bytes];
+            own.iter_mut().zip(payload).for_each(|(to, from)| *to |= from);
+            Ok(())
+        })
     }
 
     /// Writes the cached levels and starts a new journal, if the journal is long. When that is due
@@ -342,7 +383,8 @@ impl Controller {
         tree.commit();
         let copies = tree.copies().words().to_vec();
         let default_row = self.default_row.clone();
-        let checkpoint = Checkpoint { spec: self.spec_hash, default_row, evictions, copies, stash };
+        let (spec, begun) = (self.spec_hash, self.begun);
+        let checkpoint = Checkpoint { spec, default_row, evictions, begun, copies, stash };
         let payload = Zeroizing::new(checkpoint.to_bytes());
         let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
         // The counter at the old journal's end: a new one is known by the head that it goes on from.
@@ -371,7 +413,8 @@ struct Replay {
     checkpoint: Option<Checkpoint>,
     checkpoint_round: u64,
     round: u64,
-    intent: Option<Vec<Entry>>,
+    begun: u64,
+    intent: Option<Intent>,
     waiting: Vec<u8>,
     entered: Vec<Entered>,
     commits: Vec<(u64, u64)>,
@@ -385,7 +428,7 @@ impl Replay {
                 self.checkpoint_round = record.round;
             }
             INTENT => {
-                self.intent = Some(records::intent_from_bytes(&record.payload)?);
+                self.intent = Some(Intent::from_bytes(&record.payload)?);
                 self.waiting.clear();
             }
             ROWS => self.waiting.extend_from_slice(&record.payload),
@@ -397,6 +440,7 @@ impl Replay {
                 self.intent = None;
                 self.round = record.round;
             }
+            BEGUN => self.begun = records::begun_from_bytes(&record.payload)?,
             _ => return Err(Error::Record),
         }
         Ok(())

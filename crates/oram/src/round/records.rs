@@ -1,18 +1,23 @@
 //! The journal's records: what they are and how their bytes lie.
 
 use hushtable_prg::valgrind::{declassify, mark_public};
-use zeroize::Zeroize;
+use rand::SeedableRng;
+use rand_chacha::ChaCha20Rng;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::Error;
 
 /// The state at a moment when the cached levels were written to disk.
 pub const CHECKPOINT: u32 = 1;
-/// A round is about to read: which rows, from which leaves, to which new ones.
+/// A round is about to read: which rows, from which leaves, to which new ones, and where the noise
+/// that they are owed comes from.
 pub const INTENT: u32 = 2;
 /// Some of the rows that a round writes.
 pub const ROWS: u32 = 3;
 /// The round of the rows before is in force.
 pub const COMMIT: u32 = 4;
+/// A round is about to draw how many rows it reads: how many rounds ever were.
+pub const BEGUN: u32 = 5;
 
 /// The most bytes of rows in a record.
 pub const ROWS_BYTES_MAX: usize = 64 << 20;
@@ -23,6 +28,8 @@ pub struct Checkpoint {
     /// What is served for a lost row.
     pub default_row: Vec<f32>,
     pub evictions: u64,
+    /// Rounds that were ever begun.
+    pub begun: u64,
     pub copies: Vec<u64>,
     pub stash: Vec<u8>,
 }
@@ -33,6 +40,7 @@ impl Checkpoint {
         bytes.extend((self.default_row.len() as u64).to_le_bytes());
         bytes.extend(self.default_row.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend(self.evictions.to_le_bytes());
+        bytes.extend(self.begun.to_le_bytes());
         bytes.extend((self.copies.len() as u64).to_le_bytes());
         bytes.extend(self.copies.iter().flat_map(|word| word.to_le_bytes()));
         bytes.extend(&self.stash);
@@ -49,6 +57,7 @@ impl Checkpoint {
         let default_row =
             numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
         let evictions = from.u64()?;
+        let begun = from.u64()?;
         let count = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
         let words = from.take(count.checked_mul(8).ok_or(Error::Record)?)?;
         let copies =
@@ -56,7 +65,7 @@ impl Checkpoint {
         let mut copies: Vec<u64> = copies.collect();
         // Who saw the writes knows which copy of each bucket is the newer.
         mark_public(&mut copies);
-        Ok(Self { spec, default_row, evictions, copies, stash: from.0.to_vec() })
+        Ok(Self { spec, default_row, evictions, begun, copies, stash: from.0.to_vec() })
     }
 }
 
@@ -71,17 +80,51 @@ pub struct Entry {
     pub fresh: u32,
 }
 
-pub fn intent_to_bytes(entries: &[Entry]) -> Vec<u8> {
-    entries.iter().flat_map(|e| [e.id, e.leaf, e.fresh]).flat_map(u32::to_le_bytes).collect()
+/// What a round takes out.
+pub struct Intent {
+    pub entries: Zeroizing<Vec<Entry>>,
+    /// Of the noise that the rows are owed: a round that is cut short after its users were served is
+    /// ended with the noise that they have seen.
+    seed: Zeroizing<[u8; 32]>,
 }
 
-pub fn intent_from_bytes(bytes: &[u8]) -> Result<Vec<Entry>, Error> {
-    if !bytes.len().is_multiple_of(12) {
-        return Err(Error::Record);
+impl Intent {
+    /// Of these entries, with noise of its own.
+    pub fn new(entries: Zeroizing<Vec<Entry>>) -> Result<Self, Error> {
+        let mut seed = Zeroizing::new([0; 32]);
+        hushtable_prg::fill_random(&mut seed[..])?;
+        Ok(Self { entries, seed })
     }
-    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
-    let entry = |b: &[u8]| Entry { id: word(&b[..4]), leaf: word(&b[4..8]), fresh: word(&b[8..]) };
-    Ok(bytes.chunks_exact(12).map(entry).collect())
+
+    /// Where the rows' noise comes from, in their order: the same each time.
+    pub fn noise(&self) -> ChaCha20Rng {
+        ChaCha20Rng::from_seed(*self.seed)
+    }
+
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let words = self.entries.iter().flat_map(|e| [e.id, e.leaf, e.fresh]);
+        let words = words.flat_map(u32::to_le_bytes);
+        Zeroizing::new(self.seed.iter().copied().chain(words).collect())
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let (seed, bytes) = bytes.split_first_chunk().ok_or(Error::Record)?;
+        if !bytes.len().is_multiple_of(12) {
+            return Err(Error::Record);
+        }
+        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+        let entry =
+            |b: &[u8]| Entry { id: word(&b[..4]), leaf: word(&b[4..8]), fresh: word(&b[8..]) };
+        let entries = Zeroizing::new(bytes.chunks_exact(12).map(entry).collect());
+        Ok(Self { entries, seed: Zeroizing::new(*seed) })
+    }
+}
+
+/// How many rounds were begun.
+pub fn begun_from_bytes(bytes: &[u8]) -> Result<u64, Error> {
+    let mut from = Reader(bytes);
+    let begun = from.u64()?;
+    if from.0.is_empty() { Ok(begun) } else { Err(Error::Record) }
 }
 
 /// The evictions before and after a round.

@@ -1,5 +1,7 @@
 //! What a controller is asked to be, as a file says it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{Aggregate, AggregateSpec};
@@ -8,6 +10,7 @@ use crate::fdp::{FdpSpec, Mechanism};
 use crate::geometry::{Geometry, GeometrySpec};
 use crate::union::{Loss, SLOTS_COUNT_MAX};
 
+use super::budget::{Budget, BudgetSpec};
 use super::Error;
 
 /// What a user gets for a row that was lost.
@@ -39,6 +42,9 @@ pub struct ControllerSpec {
     /// How many rows are read.
     #[serde(default)]
     pub fdp: FdpSpec,
+    /// What rounds may cost together; no bound if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetSpec>,
     /// Which rows are lost when fewer are read than were asked for.
     #[serde(default)]
     pub loss: Loss,
@@ -81,6 +87,7 @@ impl ControllerSpec {
             users_max,
             slots,
             fdp: FdpSpec::default(),
+            budget: None,
             loss: Loss::default(),
             default_row: DefaultRow::default(),
             aggregate: AggregateSpec::FedAvg { learning_rate: 1.0 },
@@ -122,17 +129,19 @@ impl ControllerSpec {
         let aggregate = self.aggregate.build()?;
         // Made again for each round's K; this one is for the error.
         let _ = Mechanism::new(&self.fdp, requests as u64)?;
+        let budget = Budget::new(self.budget, &self.fdp)?;
         let payload_bytes = 4 * self.dim + aggregate.state_bytes(self.dim);
         let geometry = Geometry::new(&GeometrySpec {
             overflow_bits: self.overflow_bits,
             ..GeometrySpec::on_disk(self.rows, payload_bytes)
         })?;
-        Ok(Checked { geometry, aggregate })
+        Ok(Checked { geometry, aggregate: aggregate.into(), budget })
     }
 }
 
 /// What a spec means.
 pub(super) struct Checked {
     pub(super) geometry: Geometry,
-    pub(super) aggregate: Box<dyn Aggregate>,
+    pub(super) aggregate: Arc<dyn Aggregate>,
+    pub(super) budget: Budget,
 }
