@@ -92,10 +92,10 @@ const WORK_BYTES_LEAST: u64 = 256 << 10;
 const WORK_BYTES_MAX: u64 = 2 << 30;
 
 impl GpuEngine {
-    /// Loads a bundle's rows.
+    /// Loads a bundle's rows, and checks them against its version as they are loaded.
     ///
     /// # Errors
-    /// [`Error::Pir`] where the bundle cannot be read; [`Error::DeviceMemory`] with what is needed and
+    /// [`Error::Pir`] where the bundle cannot be read or its rows are not those of its version; [`Error::DeviceMemory`] with what is needed and
     /// what there is, for a table that does not fit as `spec` wants it; the device's.
     pub fn from_table(
         device: Arc<dyn Device>,
@@ -103,10 +103,15 @@ impl GpuEngine {
         spec: &GpuSpec,
     ) -> Result<Self, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        Self::new(device, shape, spec, &|first, rows| {
-            let read = table.copy_rows(first, rows);
-            Ok(read.map_err(|error| hushtable_pir::Error::Table { reason: error.to_string() })?)
-        })
+        let failed = |error: hushtable_table::Error| {
+            Error::from(hushtable_pir::Error::Table { reason: error.to_string() })
+        };
+        let reading = table.reading().map_err(failed)?;
+        let engine = Self::new(device, shape, spec, &|first, rows| {
+            reading.copy_rows(first, rows).map_err(failed)
+        })?;
+        reading.finish().map_err(failed)?;
+        Ok(engine)
     }
 
     /// Loads `rows × row_bytes` bytes, row by row.

@@ -41,19 +41,26 @@ pub struct CpuEngine {
     pool: ThreadPool,
 }
 
+// Loading checks whole blocks of the table's.
+const _: () = assert!(BLOCK_ROWS.is_multiple_of(hushtable_table::BLOCK_ROWS));
+
 /// Keys a pass by default: more gain little once the product outweighs reading the table.
 const BATCH_KEYS_MAX: usize = 256;
 
 impl CpuEngine {
-    /// Loads a bundle's rows.
+    /// Loads a bundle's rows, and checks them against its version as they are loaded.
     ///
     /// # Errors
-    /// [`Error::Table`] where the bundle cannot be read, [`Error::Memory`], [`Error::Threads`].
+    /// [`Error::Table`] where the bundle cannot be read or its rows are not those of its version,
+    /// [`Error::Memory`], [`Error::Threads`].
     pub fn from_table(table: &Table, spec: &EngineSpec) -> Result<Self, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        Self::new(shape, spec, |first, rows| {
-            table.copy_rows(first, rows).map_err(|error| Error::Table { reason: error.to_string() })
-        })
+        let failed = |error: hushtable_table::Error| Error::Table { reason: error.to_string() };
+        let reading = table.reading().map_err(failed)?;
+        let engine =
+            Self::new(shape, spec, |first, rows| reading.copy_rows(first, rows).map_err(failed))?;
+        reading.finish().map_err(failed)?;
+        Ok(engine)
     }
 
     /// Loads `rows × row_bytes` bytes, row by row.

@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::layout::LayoutError;
-use crate::shape::{Shape, ShapeError};
+use crate::shape::{BLOCK_ROWS, Shape, ShapeError};
 use crate::source::SourceError;
+use crate::version::Version;
 
 /// What can go wrong with a table.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +114,17 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         source: SourceError,
+    },
+    /// Rows to be checked that are no whole blocks.
+    #[error(
+        "rows {first} to {first}+{count} are no whole blocks of {BLOCK_ROWS}: a checked reading \
+         takes whole ones"
+    )]
+    PartialBlock {
+        /// The first row asked for.
+        first: u64,
+        /// How many were asked for.
+        count: u64,
     },
     /// No folder can be named by this path.
     #[error("{} cannot name a bundle; give a path that ends in a folder name", path.display())]
@@ -291,6 +303,49 @@ pub enum RowsError {
     /// Not a plain file.
     #[error("this is a folder, pipe or device, not a plain file")]
     NotAFile,
+    /// The rows do not hash to the version that the manifest says.
+    #[error(
+        "{}the rows hash to version {found}, where the manifest says {expected}: they are damaged or \
+         another table's; `hushtable table verify` lists what is damaged: fetch the bundle again, or \
+         build it again", row.map_or_else(String::new, |row| format!("row {row} does not match its sum; "))
+    )]
+    Content {
+        /// The first row that does not match its sum; `None` where all do.
+        row: Option<u64>,
+        /// The manifest's version.
+        expected: Version,
+        /// What the rows hash to.
+        found: Version,
+    },
+    /// The bytes between the safetensors header and the rows are not those of a bundle.
+    #[error("the header is damaged; fetch the bundle again, or build it again")]
+    HeaderBytes,
+    /// The file shrank, or its disk failed, while it was mapped.
+    #[error(
+        "the file was cut short, or its disk failed, while it was open; fetch the bundle again, or \
+         build it again, and do not write to a bundle's files in place"
+    )]
+    Lost,
+    /// A row does not match its sum.
+    #[error(
+        "row {row} does not match its sum: it is damaged, or another table's; `hushtable table \
+         verify` lists what is damaged: fetch the bundle again, or build it again"
+    )]
+    Row {
+        /// The first such row.
+        row: u64,
+    },
+    /// The sums do not hash to what the manifest says.
+    #[error(
+        "the row sums hash to {found}, where the manifest says {expected}: they are damaged or \
+         another bundle's; fetch the bundle again, or build it again"
+    )]
+    Sums {
+        /// What the manifest says.
+        expected: Version,
+        /// What the file hashes to.
+        found: Version,
+    },
     /// `rows.sums` does not start as such a file does.
     #[error(
         "the file does not start with the mark of a row sums file; restore it or build the bundle again"

@@ -10,7 +10,8 @@
 //! | `layout.json`, `layout.map` | where there is one, the [`layout`] by which many rows are read at once |
 //!
 //! [`build`] makes one from a safetensors, NumPy or torch file without holding the table in
-//! memory; [`Table::open`] maps one; [`verify`] reads every byte and names the damaged rows. A
+//! memory; [`Table::open`] maps one; [`Table::reading`] checks all rows as an engine loads them;
+//! [`verify`] reads every byte and names the damaged rows. A
 //! build is atomic: killed at any point, the bundle that stood before still stands.
 //!
 //! What an engine derives from a table once, and then only maps, is a [`prepared`] file.
@@ -27,7 +28,8 @@
 //! # Ok::<(), hushtable_table::Error>(())
 //! ```
 
-// The one exception is `mapping`, which wraps the memory map and says why that is sound.
+// The one exception is `mapping`, which wraps the memory map, catches the faults of files that were
+// cut short, and says why that is sound.
 #![deny(unsafe_code)]
 
 mod build;
@@ -40,6 +42,7 @@ pub mod layout;
 mod manifest;
 mod mapping;
 pub mod prepared;
+mod reading;
 mod shape;
 mod source;
 mod staging;
@@ -54,7 +57,8 @@ pub use codec::{decode_rows, encode_rows};
 pub use dtype::{DType, UnknownDType};
 pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
 pub use manifest::{FORMAT_VERSION, Manifest};
-pub use shape::{ROW_BYTES_MAX, ROWS_MAX, Shape, ShapeError};
+pub use reading::{CheckedRows, Reading};
+pub use shape::{BLOCK_ROWS, ROW_BYTES_MAX, ROWS_MAX, Shape, ShapeError};
 pub use source::{Element, NpyError, PickleError, Source, SourceError, SourceFormat, TensorInfo};
 pub use source::{TorchError, ZipError, scan};
 pub use table::Table;

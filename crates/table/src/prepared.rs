@@ -46,13 +46,14 @@ mod error;
 mod file;
 mod journal;
 mod reader;
+mod stamp;
 mod writer;
 
 use crate::version::Version;
 
 pub use error::{PreparedError, PreparedFormatError, PreparedSpecError};
 pub use file::PreparedBytes;
-pub use reader::{Loaded, Prepared};
+pub use reader::{Loaded, Prepared, Standing};
 pub use writer::PreparedWriter;
 
 /// The most bytes of [`PreparedSpec::kind`].

@@ -8,6 +8,10 @@ pub const ROWS_MAX: u64 = 1 << 32;
 /// The most bytes that a served row has.
 pub const ROW_BYTES_MAX: usize = 65_536;
 
+/// How many rows are hashed together into a table's version: few enough that what an engine stores in
+/// one piece is whole blocks.
+pub const BLOCK_ROWS: usize = 256;
+
 // Byte offsets into a table reach 2^48 and are handled as usize throughout.
 const _: () = assert!(usize::BITS >= 64, "hushtable-table needs a 64-bit target");
 
@@ -62,6 +66,11 @@ impl Shape {
     /// Bytes of all rows as served, at most 2^48.
     pub fn content_bytes(&self) -> u64 {
         self.rows * self.row_bytes() as u64
+    }
+
+    /// How many blocks of [`BLOCK_ROWS`] rows; the last may be shorter.
+    pub(crate) fn blocks(&self) -> usize {
+        self.rows.div_ceil(BLOCK_ROWS as u64) as usize
     }
 
     /// How many rows to handle at a time so that a chunk stays in the second-level cache.

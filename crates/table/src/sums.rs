@@ -18,8 +18,13 @@ pub(crate) fn file_bytes(shape: Shape) -> u64 {
 /// Appends the sums of whole rows as served.
 pub(crate) fn append_sums(shape: Shape, served: &[u8], out: &mut Vec<u8>) {
     for row in served.chunks_exact(shape.row_bytes()) {
-        out.extend_from_slice(&crc32fast::hash(row).to_le_bytes());
+        out.extend_from_slice(&sum(row));
     }
+}
+
+/// The sum of one row as served.
+pub(crate) fn sum(row: &[u8]) -> [u8; 4] {
+    crc32fast::hash(row).to_le_bytes()
 }
 
 /// Checks the mark and the size of the file.

@@ -1,14 +1,15 @@
 //! A table that can be read: an opened bundle, or one in memory.
 
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::build::write_table;
-use crate::bundle::Bundle;
+use crate::bundle::{self, Bundle};
 use crate::codec::{count_nonfinite, encode_rows_from};
 use crate::dtype::DType;
-use crate::error::{CodecError, Error};
+use crate::error::{CodecError, Error, RowsError};
 use crate::header::{DATA_OFFSET, scales_bytes};
 use crate::layout::{Layout, LayoutError};
 use crate::manifest::{Manifest, ManifestSpec, check_name};
@@ -31,8 +32,8 @@ pub struct Table {
 }
 
 enum Storage {
-    /// `rows.safetensors`, header included.
-    Mapped(Mapping),
+    /// `rows.safetensors`, header included, and `rows.sums`.
+    Mapped { rows: Mapping, sums: Mapping },
     /// The rows as served.
     Memory(Vec<u8>),
 }
@@ -40,11 +41,12 @@ enum Storage {
 impl Table {
     /// Opens the bundle at `path`, memory-mapped.
     ///
-    /// Checks the manifest, the sizes and the headers, but does not read the rows: [`verify`]
-    /// does. The opened table stays whole when a build replaces the bundle. Do not write to a
-    /// bundle's files in place: bytes under an open table would change, and a file cut short
-    /// would end the process with SIGBUS on the next read.
+    /// Checks the manifest, the sizes and the headers, but does not read the rows: [`reading`]
+    /// and [`verify`] do. The opened table stays whole when a build replaces the bundle. Do not
+    /// write to a bundle's files in place: bytes under an open table would change, which only a
+    /// checked reading notices; a file cut short makes the next read an error.
     ///
+    /// [`reading`]: Self::reading
     /// [`verify`]: crate::verify
     ///
     /// # Errors
@@ -57,18 +59,23 @@ impl Table {
 
     /// Maps the rows of an open bundle.
     pub(crate) fn map(path: &Path, bundle: &Bundle) -> Result<Self, Error> {
-        let mapping = Mapping::new(&bundle.rows).map_err(Error::io("map the rows of", path))?;
-        // The size was checked before, but the file may have been cut short since.
-        let expected = DATA_OFFSET as u64 + bundle.manifest.shape().content_bytes();
-        if mapping.len() as u64 != expected {
+        let shape = bundle.manifest.shape();
+        let map = |file: &File, name: &str, expected: u64| {
+            let path = path.join(name);
+            let mapping = Mapping::new(file).map_err(Error::io("map", &path))?;
+            // The size was checked before, but the file may have been cut short since.
             let found = mapping.len() as u64;
-            let source = crate::error::RowsError::FileSize { expected, found };
-            return Err(Error::Rows { path: path.join(crate::bundle::ROWS), source });
-        }
+            match found == expected {
+                true => Ok(mapping),
+                false => Err(Error::Rows { path, source: RowsError::FileSize { expected, found } }),
+            }
+        };
+        let rows = map(&bundle.rows, bundle::ROWS, DATA_OFFSET as u64 + shape.content_bytes())?;
+        let sums = map(&bundle.sums, bundle::SUMS, sums::file_bytes(shape))?;
         Ok(Self {
             manifest: bundle.manifest.clone(),
             path: Some(path.to_owned()),
-            storage: Arc::new(Storage::Mapped(mapping)),
+            storage: Arc::new(Storage::Mapped { rows, sums }),
             layout: bundle.layout.clone(),
         })
     }
@@ -121,7 +128,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::Codec`] when `out` is no whole number of rows, [`Error::RowRange`] when the table
-    /// ends before the last row asked for.
+    /// ends before the last row asked for, [`Error::Rows`] when its file was cut short meanwhile.
     pub fn copy_rows(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
         let shape = self.shape();
         let row_bytes = shape.row_bytes();
@@ -135,7 +142,7 @@ impl Table {
         let start = first as usize * row_bytes;
         match &*self.storage {
             Storage::Memory(served) => out.copy_from_slice(&served[start..start + out.len()]),
-            Storage::Mapped(file) if shape.dtype() == DType::Int8 => {
+            Storage::Mapped { rows: file, .. } if shape.dtype() == DType::Int8 => {
                 let (scales, codes) = file[DATA_OFFSET..].split_at(scales_bytes(shape) as usize);
                 let first = first as usize;
                 let rows = scales[4 * first..]
@@ -146,11 +153,17 @@ impl Table {
                     row[4..].copy_from_slice(codes);
                 }
             }
-            Storage::Mapped(file) => {
+            Storage::Mapped { rows: file, .. } => {
                 out.copy_from_slice(&file[DATA_OFFSET + start..][..out.len()]);
             }
         }
-        Ok(())
+        match &*self.storage {
+            // What was read of a file that has shrunk is zeros.
+            Storage::Mapped { rows, .. } if rows.is_lost() => {
+                Err(self.rows_error(bundle::ROWS, RowsError::Lost))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes the table as a bundle at `path`, replacing an older bundle in one step.
@@ -221,12 +234,18 @@ impl Table {
         self.path.as_deref()
     }
 
-    /// The bytes of `rows.safetensors`, if the table was opened.
-    pub(crate) fn mapping(&self) -> Option<&Mapping> {
+    /// The bytes of `rows.safetensors` and of `rows.sums`, if the table was opened.
+    pub(crate) fn mappings(&self) -> Option<(&Mapping, &Mapping)> {
         match &*self.storage {
-            Storage::Mapped(mapping) => Some(mapping),
+            Storage::Mapped { rows, sums } => Some((rows, sums)),
             Storage::Memory(_) => None,
         }
+    }
+
+    /// The error of a defect in the file `name` of the bundle.
+    pub(crate) fn rows_error(&self, name: &str, source: RowsError) -> Error {
+        let folder = self.path.clone().unwrap_or_else(|| self.name().into());
+        Error::Rows { path: folder.join(name), source }
     }
 }
 

@@ -64,7 +64,7 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     let sums_path = path.join(bundle::SUMS);
     let mut findings = Findings::default();
 
-    if let Some(mapping) = table.mapping() {
+    if let Some((mapping, _)) = table.mappings() {
         mapping.advise_sequential();
         // Open reads the header's meaning, which the padding is no part of.
         if mapping[..DATA_OFFSET] != encode_header(shape) {

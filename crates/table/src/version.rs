@@ -5,11 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::shape::Shape;
+use crate::shape::{BLOCK_ROWS, Shape};
 
 /// BLAKE3 of a table's shape, dtype and rows as served: equal versions mean equal answers.
 ///
-/// It goes with every answer, so that a client never combines shares of different tables. The
+/// Rows are hashed in blocks of [`BLOCK_ROWS`](crate::BLOCK_ROWS), and the version is the hash of
+/// these hashes, so that whoever loads a table can check it on all its threads, in any order. It goes with every answer, so that a client never combines shares of different tables. The
 /// name, the build's origin and the layout on disk do not enter it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version([u8; 32]);
@@ -72,27 +73,86 @@ pub struct MalformedVersion {
     pub byte_count: usize,
 }
 
-/// Hashes rows as served, in order, into a [`Version`].
-pub(crate) struct ContentHasher(blake3::Hasher);
+/// What a block of rows hashes to.
+pub(crate) type BlockHash = [u8; 32];
 
-impl ContentHasher {
+/// Hashes blocks of [`BLOCK_ROWS`] rows, each by itself: in any order, on any thread.
+#[derive(Clone)]
+pub(crate) struct BlockHasher(blake3::Hasher);
+
+impl BlockHasher {
+    pub(crate) fn new() -> Self {
+        Self(blake3::Hasher::new_derive_key("hushtable table block v1"))
+    }
+
+    /// The hash of a whole block's rows as served.
+    pub(crate) fn hash(&self, served: &[u8]) -> BlockHash {
+        *self.0.clone().update(served).finalize().as_bytes()
+    }
+}
+
+/// Hashes the hashes of all blocks, in order, into a [`Version`].
+pub(crate) struct VersionHasher(blake3::Hasher);
+
+impl VersionHasher {
     pub(crate) fn new(shape: Shape) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("hushtable table content v1");
+        let mut hasher = blake3::Hasher::new_derive_key("hushtable table content v2");
         let name = shape.dtype().name().as_bytes();
         hasher.update(&shape.rows().to_le_bytes());
         hasher.update(&(shape.dim() as u64).to_le_bytes());
-        // The name is length-prefixed, so that no two headers run into each other or the rows.
+        // The name is length-prefixed, so that no two headers run into each other or the hashes.
         hasher.update(&(name.len() as u64).to_le_bytes());
         hasher.update(name);
         Self(hasher)
     }
 
-    pub(crate) fn update(&mut self, served: &[u8]) {
-        self.0.update(served);
+    /// Takes the next block's hash.
+    pub(crate) fn push(&mut self, block: &BlockHash) {
+        self.0.update(block);
     }
 
     pub(crate) fn finish(&self) -> Version {
         Version(*self.0.finalize().as_bytes())
+    }
+}
+
+/// Hashes rows as served, in order and in pieces of any length, into a [`Version`].
+pub(crate) struct ContentHasher {
+    version: VersionHasher,
+    fresh: blake3::Hasher,
+    block: blake3::Hasher,
+    /// Bytes that the block still lacks.
+    missing: usize,
+    block_bytes: usize,
+}
+
+impl ContentHasher {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let BlockHasher(fresh) = BlockHasher::new();
+        let block_bytes = BLOCK_ROWS * shape.row_bytes();
+        let block = fresh.clone();
+        Self { version: VersionHasher::new(shape), fresh, block, missing: block_bytes, block_bytes }
+    }
+
+    pub(crate) fn update(&mut self, mut served: &[u8]) {
+        while !served.is_empty() {
+            let (now, later) = served.split_at(served.len().min(self.missing));
+            self.block.update(now);
+            self.missing -= now.len();
+            if self.missing == 0 {
+                self.version.push(self.block.finalize().as_bytes());
+                self.block.clone_from(&self.fresh);
+                self.missing = self.block_bytes;
+            }
+            served = later;
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Version {
+        if self.missing < self.block_bytes {
+            self.version.push(self.block.finalize().as_bytes());
+        }
+        self.version.finish()
     }
 }
 
@@ -118,6 +178,24 @@ mod tests {
         for (i, left) in versions.iter().enumerate() {
             for right in &versions[i + 1..] {
                 assert_ne!(left, right);
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_hash_alike_whole_and_in_pieces() {
+        for rows in [1, 511, 512, 513, 1024, 1500] {
+            let shape = Shape::new(rows, 3, DType::F16).unwrap();
+            let served: Vec<u8> = (0..shape.content_bytes()).map(|i| (i * 31 >> 3) as u8).collect();
+            let mut version = VersionHasher::new(shape);
+            let blocks = BlockHasher::new();
+            for block in served.chunks(BLOCK_ROWS * shape.row_bytes()) {
+                version.push(&blocks.hash(block));
+            }
+            for piece in [1, 100, 6 * 512, 6 * 700, usize::MAX] {
+                let mut pieces = ContentHasher::new(shape);
+                served.chunks(piece.min(served.len())).for_each(|piece| pieces.update(piece));
+                assert_eq!(pieces.finish(), version.finish(), "{rows} rows by {piece}");
             }
         }
     }

@@ -43,11 +43,14 @@ const EXPANDED_LEAVES_MAX: usize = 16;
 const EXPANDED_WORDS_MAX: usize = 1 << 14;
 
 impl BatchEngine {
-    /// Loads the bins of `layout` with the rows of `table`.
+    /// Loads the bins of `layout` with the rows of `table`, and checks each row against its sum as
+    /// it is loaded. A caller who does not trust the sums checks the table's content besides, as
+    /// [`CpuEngine::from_table`](crate::CpuEngine::from_table) does.
     ///
     /// # Errors
-    /// [`Error::VersionChanged`] for another version of the table than the layout's,
-    /// [`Error::Table`] where it cannot be read, [`Error::Memory`], [`Error::Threads`].
+    /// [`Error::LayoutTable`] for another version of the table than the layout's,
+    /// [`Error::Table`] where it cannot be read or a row is damaged, [`Error::Memory`],
+    /// [`Error::Threads`].
     pub fn from_table(table: &Table, layout: &Layout, spec: &EngineSpec) -> Result<Self, Error> {
         if layout.table_version() != table.version() {
             return Err(Error::LayoutTable {
@@ -56,9 +59,11 @@ impl BatchEngine {
             });
         }
         let row_bytes = table.row_bytes();
+        let failed = |error: hushtable_table::Error| Error::Table { reason: error.to_string() };
+        let rows = table.checked_rows().map_err(failed)?;
         Self::new(layout, spec, |id, row| {
             debug_assert_eq!(row.len(), row_bytes);
-            table.copy_rows(id, row).map_err(|error| Error::Table { reason: error.to_string() })
+            rows.copy_rows(id, row).map_err(failed)
         })
     }
 

@@ -9,9 +9,11 @@ use hushtable_rlwe::ring::Buffer;
 use hushtable_rlwe::scheme::Encrypted;
 use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Spare, Substitution, response};
 use hushtable_table::Version;
+use hushtable_table::prepared::Standing;
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use super::check::check_blocks;
 use super::geometry::{BLOCK_COLUMNS, Block};
 use super::payload::Payload;
 use super::pool::{Lent, Pool};
@@ -224,11 +226,36 @@ impl Engine {
         pass()
     }
 
+    pub(super) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// Whether all that was read of the table until now was what its version says.
+    pub(crate) fn confirm(&self) -> Result<Standing, Error> {
+        let Payload::File(file) = &self.payload else { return Ok(Standing::Kept) };
+        let (payload, hashes) = (file.payload(), file.block_hashes());
+        let check =
+            || self.install(|| check_blocks(file.path(), &self.geometry, payload, hashes));
+        Ok(file.standing(check)?)
+    }
+
     /// Answers as [`OnionBackend::answer`] does, and says where the time went.
     ///
     /// # Errors
-    /// [`Error::ResponseBytes`].
+    /// [`Error::ResponseBytes`]; [`Error::Prepared`] where the file that is answered from was
+    /// written to or cut short.
     pub fn answer_timed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
+        loop {
+            let stages = self.answer_unconfirmed(queries, out)?;
+            // A file that was touched but is whole: once more, from what was checked since.
+            match self.confirm()? {
+                Standing::Kept => return Ok(stages),
+                Standing::Restored => {}
+            }
+        }
+    }
+
+    fn answer_unconfirmed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
         let expected = queries.len() * self.geometry.response_bytes();
         if out.len() != expected {
             return Err(Error::ResponseBytes { expected, found: out.len() });
@@ -544,6 +571,10 @@ impl OnionBackend for Engine {
 
     fn answer(&self, queries: &[Asked], responses: &mut [u8]) -> Result<(), Error> {
         self.answer_timed(queries, responses).map(drop)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.confirm().map(|_| ())
     }
 
     fn batch_queries_best(&self) -> usize {

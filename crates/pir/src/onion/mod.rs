@@ -13,6 +13,7 @@
 //!
 //! Client and server halves turn bytes into bytes; nothing here has sockets.
 
+mod check;
 mod client;
 mod engine;
 mod error;

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hushtable_rlwe::ring::{Coefficients, Poly};
 use hushtable_table::prepared::{Prepared, PreparedSpec, PreparedWriter};
-use hushtable_table::{Table, Version};
+use hushtable_table::{BLOCK_ROWS, Table, Version};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
+use super::check::check_blocks;
 use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
 use super::payload::{Payload, zeros};
@@ -67,6 +68,9 @@ pub fn prepare(
         .num_threads(spec.threads)
         .build()
         .map_err(|error| Error::Threads { message: error.to_string() })?;
+    // All of it against its version first, and then each row where it is used.
+    pool.install(|| check_content(table))?;
+    let checked = table.checked_rows().map_err(Error::Table)?;
     let workspaces = Pool::default();
     let outcome = pool.install(|| {
         units.par_iter().enumerate().try_for_each_init(
@@ -74,7 +78,7 @@ pub fn prepare(
             |workspace, (index, unit)| {
                 if !writer.is_done(index as u32) {
                     unit.encode(&geometry, &mask, workspace, &|first, rows| {
-                        table.copy_rows(first, rows).map_err(Error::Table)
+                        checked.copy_rows(first, rows).map_err(Error::Table)
                     })?;
                     for (vector, bytes) in workspace.vectors(unit) {
                         let at = unit.block.offset + unit.block.group_offset(vector, unit.group);
@@ -101,7 +105,7 @@ pub fn prepare(
 }
 
 impl Engine {
-    /// Opens the file at `path`, which [`prepare`] made of this very table.
+    /// Opens the file at `path`, which [`prepare`] made of this very table, and checks all of it.
     ///
     /// # Errors
     /// [`Error::Prepared`], which says what is wrong with the file: missing, of another version of
@@ -114,6 +118,7 @@ impl Engine {
     ) -> Result<Self, Error> {
         let geometry = geometry(table, set)?;
         let prepared = Prepared::open(path, &file_spec(table, &geometry))?;
+        let hashes = prepared.block_hashes().to_vec();
         let payload = match spec.load {
             true => Payload::Memory(prepared.load()?),
             false => {
@@ -122,7 +127,12 @@ impl Engine {
             }
         };
         let blocks = geometry.blocks();
-        Self::new(geometry, table.version(), payload, blocks, spec)
+        let engine = Self::new(geometry, table.version(), payload, blocks, spec)?;
+        // Where the bytes are answered from: what happened on their way is found too.
+        let check = || check_blocks(path, engine.geometry(), engine.payload().bytes(), &hashes);
+        engine.install(check)?;
+        engine.confirm()?;
+        Ok(engine)
     }
 
     /// Prepares `table` in memory.
@@ -131,8 +141,10 @@ impl Engine {
     /// As [`prepare`], files apart.
     pub fn from_table(table: &Table, set: ParameterSet, spec: &OnionSpec) -> Result<Self, Error> {
         let geometry = geometry(table, set)?;
+        check_content(table)?;
+        let checked = table.checked_rows().map_err(Error::Table)?;
         Self::from_rows(geometry, table.version(), spec, &|first, rows| {
-            table.copy_rows(first, rows).map_err(Error::Table)
+            checked.copy_rows(first, rows).map_err(Error::Table)
         })
     }
 
@@ -183,6 +195,22 @@ impl Engine {
         }
         Self::new(geometry, version, Payload::Made(payload), blocks, spec)
     }
+}
+
+/// Reads all rows and compares them with the table's version, on the current pool's threads.
+fn check_content(table: &Table) -> Result<(), Error> {
+    let reading = table.reading().map_err(Error::Table)?;
+    let rows_at_once = (1 << 20) / table.row_bytes();
+    let rows_at_once = rows_at_once.next_multiple_of(BLOCK_ROWS) as u64;
+    (0..table.rows().div_ceil(rows_at_once)).into_par_iter().try_for_each_init(Vec::new, {
+        |rows, chunk| {
+            let first = chunk * rows_at_once;
+            let count = rows_at_once.min(table.rows() - first) as usize;
+            rows.resize(count * table.row_bytes(), 0);
+            reading.copy_rows(first, rows)
+        }
+    })?;
+    Ok(reading.finish()?)
 }
 
 fn geometry(table: &Table, set: ParameterSet) -> Result<Geometry, Error> {

@@ -9,6 +9,24 @@ use crate::version::Version;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PreparedError {
+    /// A block's bytes are not those that were written.
+    #[error(
+        "{}: block {block} of {blocks} is damaged: it hashes to {found}, where the file says \
+         {expected}; see to the disk, then fetch the file again, or prepare the table again",
+        path.display()
+    )]
+    Block {
+        /// The file.
+        path: PathBuf,
+        /// The first damaged block, from 0 on.
+        block: u32,
+        /// How many there are.
+        blocks: u32,
+        /// What the file says it hashes to.
+        expected: Version,
+        /// What it hashes to.
+        found: Version,
+    },
     /// A block was finished twice, with another hash the second time.
     #[error(
         "{}: block {block} was finished with hash {expected} and again with {found}; the engine \
@@ -44,6 +62,17 @@ pub enum PreparedError {
         expected: u32,
         /// How many the file says.
         found: u32,
+    },
+    /// The file was written to, or cut short, while it was open.
+    #[error(
+        "{} was written to, cut short, or could not be read while it was served; nothing more is \
+         answered from it: start again, which checks it, and put new files in its place by renaming, \
+         never by writing into it",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
     },
     /// The file is damaged, cut short, not finished, or no prepared file.
     #[error("{}: {source}", path.display())]

@@ -6,12 +6,15 @@ use std::num::NonZero;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use memmap2::{Mmap, MmapMut};
 use rustix::fs::OFlags;
 
 use super::file::{Extents, HASH_BYTES, PreparedBytes, is_unfinished};
+use super::stamp::{Change, Stamp};
 use super::{PreparedError, PreparedFormatError, PreparedSpec, SLACK_BYTES};
 use crate::mapping::Mapping;
 use crate::version::Version;
@@ -25,14 +28,31 @@ pub struct Prepared {
     spec: PreparedSpec,
     extents: Extents,
     version: Version,
+    /// What the file was when its bytes were last checked.
+    stamp: Mutex<Stamp>,
+    /// Whether it was ever seen to be written to, or to lack bytes.
+    is_changed: AtomicBool,
+}
+
+/// What is known of a file that was not seen to be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[allow(clippy::exhaustive_enums, reason = "callers handle both")]
+pub enum Standing {
+    /// Its bytes were the checked ones all the time.
+    Kept,
+    /// They are the checked ones now, but it was renamed, linked or replaced, or somebody wrote to
+    /// it, set its time back and then undid it: what was read meanwhile is not to be used.
+    Restored,
 }
 
 impl Prepared {
     /// Opens the file at `path` if it is finished and what `expected` says.
     ///
-    /// Checks all but the payload's bytes, which are not read. An opened file stays whole when a
-    /// writer puts another in its place. Do not write to the file in place: bytes under an open
-    /// map would change, and a file cut short would end the process with SIGBUS on the next read.
+    /// Checks all but the payload's bytes, which are not read: which of them are which block's, the
+    /// engine knows, and it checks them by [`block_hashes`](Self::block_hashes). An opened file
+    /// stays whole when a writer puts another in its place. Do not write to the file in place:
+    /// [`standing`](Self::standing) then refuses it from then on.
     ///
     /// # Errors
     /// [`PreparedError::Missing`] if there is none, [`PreparedError::Stale`] if it is made from
@@ -56,6 +76,8 @@ impl Prepared {
         if !metadata.is_file() {
             return Err(PreparedError::NotAFile { path });
         }
+        // Before anything is read.
+        let stamp = Stamp::settled(&file).map_err(PreparedError::io("read the times of", &path))?;
         let of_file = |source| PreparedError::File { path: path.clone(), source };
         check_finished(&file, metadata.len())
             .map_err(PreparedError::io("read", &path))?
@@ -65,7 +87,55 @@ impl Prepared {
         let (spec, version) = (parsed.spec().clone(), parsed.version());
         check_expected(&path, expected, &spec)?;
         let extents = Extents::of(&spec);
-        Ok(Self { path, file, map, spec, extents, version })
+        let (stamp, is_changed) = (Mutex::new(stamp), AtomicBool::new(false));
+        let prepared = Self { path, file, map, spec, extents, version, stamp, is_changed };
+        // What was parsed may have been zeros in the place of bytes that went meanwhile.
+        let now = Stamp::of(&prepared.file);
+        prepared.change(&now.map_err(PreparedError::io("read the times of", &prepared.path))?)?;
+        Ok(prepared)
+    }
+
+    /// Whether what was read of the file until now is what was checked when it was opened.
+    ///
+    /// Ask after reading and before using what was read: a write shows before its bytes do. Where
+    /// it cannot be told without reading, `check` is called, which reads the payload and compares
+    /// it with [`block_hashes`](Self::block_hashes).
+    ///
+    /// # Errors
+    /// [`PreparedError::Changed`] once the file was seen written to or cut short, and for ever
+    /// after; what `check` fails with; [`PreparedError::Io`] where the system does not say.
+    pub fn standing(
+        &self,
+        check: impl FnOnce() -> Result<(), PreparedError>,
+    ) -> Result<Standing, PreparedError> {
+        let times = || PreparedError::io("read the times of", &self.path);
+        if self.change(&Stamp::of(&self.file).map_err(times())?)? == Change::Nothing {
+            return Ok(Standing::Kept);
+        }
+        // Taken before the check, so that whatever is written after it began will show.
+        let settled = Stamp::settled(&self.file).map_err(times())?;
+        check()?;
+        self.change(&settled)?;
+        *self.stamp.lock().unwrap_or_else(PoisonError::into_inner) = settled;
+        self.change(&Stamp::of(&self.file).map_err(times())?)?;
+        Ok(Standing::Restored)
+    }
+
+    /// What happened to the file until `now`; an error if its bytes were changed, now or ever.
+    fn change(&self, now: &Stamp) -> Result<Change, PreparedError> {
+        let change = self.stamp.lock().unwrap_or_else(PoisonError::into_inner).until(now);
+        if change == Change::Bytes || self.map.is_lost() {
+            self.is_changed.store(true, Ordering::SeqCst);
+        }
+        match self.is_changed.load(Ordering::SeqCst) {
+            true => Err(PreparedError::Changed { path: self.path.clone() }),
+            false => Ok(change),
+        }
+    }
+
+    /// Where the file was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// What the file is.
