@@ -112,9 +112,12 @@ def test_onion_keys_and_queries_are_the_known_answers(parameters: str) -> None:
     for vector in known:
         geometry = onions.Geometry(bytes.fromhex(vector["geometry"]))
         source = onions.Source(bytes.fromhex(vector["seed"]))
-        client = onions.Client(geometry, bytes(32), source)
+        client = onions.Client(geometry, bytes.fromhex(vector["seed"]), source)
         query = client.query(vector["id"])
-        for what, found in (("keys", client.keys), ("query", query)):
+        number = vector["id"] // geometry.rows_per_item * geometry.chunks
+        assert number == vector["plaintext"]
+        mask = client.mask(number, bytes(geometry.params.plain_bytes))
+        for what, found in (("keys", client.keys), ("query", query), ("mask", mask)):
             assert found[:32].hex() == vector[what]["first_bytes"]
             assert (len(found), onions.blake3(found).hexdigest()) == (
                 vector[what]["bytes"],
