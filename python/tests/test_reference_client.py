@@ -110,11 +110,17 @@ def test_onion_keys_and_queries_are_the_known_answers(parameters: str) -> None:
     known = [vector for vector in vectors("onion") if vector["parameter_set"] == parameters]
     assert known
     for vector in known:
-        geometry = onions.Geometry(bytes.fromhex(vector["geometry"]))
+        (set_id,) = (id for id, make in onions.SETS.items() if make().name == parameters)
+        shape = (vector["row_bytes"], vector["rows"])
+        geometry = onions.Geometry(set_id, *shape, levels=vector["levels"])
+        assert geometry.to_bytes().hex() == vector["geometry"]
         source = onions.Source(bytes.fromhex(vector["seed"]))
-        client = onions.Client(geometry, bytes(32), source)
+        client = onions.Client(geometry, bytes.fromhex(vector["seed"]), source)
         query = client.query(vector["id"])
-        for what, found in (("keys", client.keys), ("query", query)):
+        number = vector["id"] // geometry.rows_per_item * geometry.chunks
+        assert number == vector["plaintext"]
+        mask = client.mask(number, bytes(geometry.params.plain_bytes))
+        for what, found in (("keys", client.keys), ("query", query), ("mask", mask)):
             assert found[:32].hex() == vector[what]["first_bytes"]
             assert (len(found), onions.blake3(found).hexdigest()) == (
                 vector[what]["bytes"],
@@ -179,18 +185,19 @@ def test_the_layout_pages_example_is_what_comes_of_it() -> None:
 
 def test_the_onion_pages_example_is_what_comes_of_it() -> None:
     shown = example("onion-format.md")
-    geometry = onions.Geometry(bytes.fromhex(shown["geometry"]))
+    geometry = onions.Geometry(1, 256, 100_000)
+    assert geometry.to_bytes().hex() == shown["geometry"]
     params = geometry.params
-    assert (params.name, geometry.rows, geometry.row_bytes) == ("n4096_128", 100_000, 256)
     client = onions.Client(geometry, bytes([7]) * 32)
     item, within = divmod(77_777, geometry.rows_per_item)
     message = client.message(38, 0)
     x = np.zeros(params.degree, dtype=np.uint64)
     x[1] = 1
     uniform = onions.uniform(params, bytes(32), 1)
+    chance = onions.failure_log2(params, geometry.levels, geometry.d0, geometry.games)
     for name, found in {
         "D0, columns, rows_per_item": (geometry.d0, geometry.columns, geometry.rows_per_item),
-        "log2 of the chance": (round(geometry.failure_log2(geometry.d0, geometry.games), 1),),
+        "log2 of the chance": (round(chance, 1),),
         "bytes of keys": (len(client.keys),),
         "row 77,777: item, w": (item, within),
         "its matrix row, column": (item % geometry.d0, item // geometry.d0),

@@ -195,22 +195,52 @@ def thresholds() -> list[int]:
         return [int((2 * sum(weights[: k + 1]) - 1) * scale + _HALF) for k in range(42)]
 
 
-class Geometry:
-    """Where rows lie."""
+def failure_log2(params: Parameters, levels: int, d0: int, games: int) -> float:
+    """log2 of the bound on a response's chance of being wrong."""
+    n, dropped, error = params.degree, float(params.dropped), 3.2**2
+    s, plain = 2 * n / 3, 2.0**params.plain_bits
 
-    def __init__(self, data: bytes) -> None:
-        fields = struct.unpack("<4BIQ", data)
-        format, set_id, self.levels, self.games, self.row_bytes, self.rows = fields
-        assert format == 1
-        self.params = params = SETS[set_id]()
-        assert 1 <= self.levels <= 12
-        assert 1 <= self.row_bytes <= 32_768
-        assert 1 <= self.rows <= 1 << 32
-        self.rows_per_item = max(params.plain_bytes // self.row_bytes, 1)
-        self.chunks = -(-self.row_bytes // params.plain_bytes)
-        self.items = -(-self.rows // self.rows_per_item)
-        assert self.games == next(games for games in range(32) if self._fits(games))
-        self.d0 = self._matrix_rows(self.games)
+    def rest(digits: Digits) -> float:
+        return 4.0**digits.dropped / 12 if digits.dropped else 0.0
+
+    def terms(digits: Digits) -> float:
+        return digits.count * n * 4.0**digits.base / 12
+
+    def down(v: float) -> float:
+        return v if params.dropped == 1 else v / dropped**2 + (1 + s) / 12
+
+    leaf = error if params.dropped == 1 else error + dropped**2 / 12
+    switch = terms(params.key_switch) * error
+    for _ in range(levels):
+        leaf = 2 * leaf + switch + s * rest(params.key_switch)
+    times = leaf * s + switch + 8 / 9 * n * n * rest(params.key_switch)
+    rowsel = down(leaf) * plain**2 / 4 * d0 * n
+    game = terms(params.selector) * (down(times) + down(leaf)) + (1 + s) * rest(params.selector)
+    switched = (params.q / 2.0**params.mask_bits) ** 2 / 12 * s
+    margin = params.q / plain
+    margin *= 0.5 - plain / 2.0**params.body_bits / 2 - plain**2 / (4 * params.q)
+    x = margin / math.sqrt(rowsel + games * game + switched)
+    chance_log2 = -x * x / 2 * math.log2(math.e) - math.log2(x * math.sqrt(2 * math.pi))
+    return chance_log2 + 1 + math.log2(n)
+
+
+class Geometry:
+    """Where rows lie: what follows from a parameter set and a table's shape."""
+
+    def __init__(self, set_id: int, row_bytes: int, rows: int, levels: int | None = None) -> None:
+        assert 1 <= row_bytes <= 32_768
+        assert 1 <= rows <= 1 << 32
+        self.params, self.row_bytes, self.rows = SETS[set_id](), row_bytes, rows
+        params = self.params
+        self.rows_per_item = max(params.plain_bytes // row_bytes, 1)
+        self.chunks = -(-row_bytes // params.plain_bytes)
+        self.items = -(-rows // self.rows_per_item)
+        fitting = [
+            next(([level, games] for games in range(32) if self._fits(level, games)), None)
+            for level in ([levels] if levels else range(1, 13))
+        ]
+        self.levels, self.games = min(filter(None, fitting), key=lambda found: self._cost(*found))
+        self.d0 = self._matrix_rows(self.levels, self.games)
         self.columns = -(-self.items // self.d0)
         self.header = bytes([1, set_id, self.levels, 0])
         packed = [params.degree * prime.bits // 8 for prime in params.primes]
@@ -219,44 +249,24 @@ class Geometry:
         self.chunk_bytes = params.degree * (params.mask_bits + params.body_bits) // 8
         self.response_bytes = self.chunks * self.chunk_bytes
 
-    def _matrix_rows(self, games: int) -> int:
-        return (1 << self.levels) - games * self.params.selector.count
+    def to_bytes(self) -> bytes:
+        """What a server announces."""
+        numbers = (1, self.params.id, self.levels, self.games, self.row_bytes, self.rows)
+        return struct.pack("<4BIQ", *numbers)
 
-    def _fits(self, games: int) -> bool:
-        """Whether so many games hold the table and keep noise within its bound."""
-        d0 = self._matrix_rows(games)
+    def _matrix_rows(self, levels: int, games: int) -> int:
+        return (1 << levels) - games * self.params.selector.count
+
+    def _fits(self, levels: int, games: int) -> bool:
+        """Whether they hold the table and keep noise within its bound."""
+        d0 = self._matrix_rows(levels, games)
         if not 1 <= d0 <= 2047 or -(-self.items // d0) > 1 << games:
             return False
-        return self.failure_log2(d0, games) <= -40
+        return failure_log2(self.params, levels, d0, games) <= -40
 
-    def failure_log2(self, d0: int, games: int) -> float:
-        """log2 of the bound on a response's chance of being wrong."""
-        params = self.params
-        n, dropped, error = params.degree, float(params.dropped), 3.2**2
-        s, plain = 2 * n / 3, 2.0**params.plain_bits
-
-        def rest(digits: Digits) -> float:
-            return 4.0**digits.dropped / 12 if digits.dropped else 0.0
-
-        def terms(digits: Digits) -> float:
-            return digits.count * n * 4.0**digits.base / 12
-
-        def down(v: float) -> float:
-            return v if params.dropped == 1 else v / dropped**2 + (1 + s) / 12
-
-        leaf = error if params.dropped == 1 else error + dropped**2 / 12
-        switch = terms(params.key_switch) * error
-        for _ in range(self.levels):
-            leaf = 2 * leaf + switch + s * rest(params.key_switch)
-        times = leaf * s + switch + 8 / 9 * n * n * rest(params.key_switch)
-        rowsel = down(leaf) * plain**2 / 4 * d0 * n
-        game = terms(params.selector) * (down(times) + down(leaf)) + (1 + s) * rest(params.selector)
-        switched = (params.q / 2.0**params.mask_bits) ** 2 / 12 * s
-        margin = params.q / plain
-        margin *= 0.5 - plain / 2.0**params.body_bits / 2 - plain**2 / (4 * params.q)
-        x = margin / math.sqrt(rowsel + games * game + switched)
-        chance_log2 = -x * x / 2 * math.log2(math.e) - math.log2(x * math.sqrt(2 * math.pi))
-        return chance_log2 + 1 + math.log2(n)
+    def _cost(self, levels: int, games: int) -> int:
+        columns = -(-self.items // self._matrix_rows(levels, games))
+        return 2 * (1 << levels) + columns * self.chunks
 
 
 class Client:

@@ -148,10 +148,11 @@ class OnionClient:
 
     def __init__(self, peer: Peer, accepted: Sequence[str] = ("n4096_128",)) -> None:
         self.peer, self.info = peer, peer.call("Info")
-        info, geometry = self.info, onions.Geometry(self.info.geometry)
-        assert info.parameters == geometry.params.name
+        info = self.info
         assert info.parameters in accepted
-        assert (info.rows, info.row_bytes) == (geometry.rows, geometry.row_bytes)
+        (set_id,) = (id for id, make in onions.SETS.items() if make().name == info.parameters)
+        geometry = onions.Geometry(set_id, info.row_bytes, info.rows)
+        assert info.geometry == geometry.to_bytes()
         sizes = (geometry.key_bytes, geometry.query_bytes, geometry.response_bytes)
         assert sizes == (info.key_bytes, info.query_bytes, info.response_bytes)
         self.client = onions.Client(geometry, info.version)
