@@ -1,8 +1,15 @@
 //! How much noise there is: predicted, as variances, and measured.
 //!
-//! Noise terms are treated as independent, with the variance that the worst table gives; a
-//! coefficient of a sum of thousands of them is taken as Gaussian. Variances are in units of one
-//! modulo Q up to [`Noise::drop_limbs`], and of one modulo q after it.
+//! Plaintexts are taken as uniform and independent of the noise that they multiply, which a public
+//! mask makes true of any table (`pir::onion`'s `mask`). Under it a coefficient of a row selection is
+//! a sum of independent uniform numbers times that noise, whatever the noise is: its variance is
+//! exactly the energy of the noise times a plaintext coefficient's, and its tail is no thicker than a
+//! Gaussian's. Without a mask this is false: a constant table adds up what hangs together in the
+//! leaves' noise, and for some secrets has several times the variance.
+//!
+//! Other noise terms are treated as independent, and their sums, of thousands each, as Gaussian. They
+//! are not multiplied by plaintexts. Variances are in units of one modulo Q up to
+//! [`Noise::drop_limbs`], and of one modulo q after it.
 
 use hushtable_ring::{Gadget, SIGMA};
 
@@ -90,7 +97,10 @@ impl<'a> Noise<'a> {
         }
     }
 
-    /// A sum of `rows` leaves times plaintexts of any content (coefficients of at most P/2).
+    /// A sum of `rows` leaves times masked plaintexts.
+    ///
+    /// Their coefficients have mean square P²/12. The bound takes P²/4, three times as much: what
+    /// is left covers secrets that are longer than the mean, and leaves with more noise than it.
     pub fn row_select(&self, leaf: f64, rows: usize) -> f64 {
         let plain = 2f64.powi(2 * (self.params.plain_bits() as i32 - 1));
         leaf * plain * (rows * self.params.degree()) as f64

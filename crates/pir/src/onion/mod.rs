@@ -9,7 +9,8 @@
 //!
 //! What differs from the paper in the default parameters: expansion is done modulo Q = q0 · q1, and
 //! its results are switched to q0 alone, which takes the expansion's noise along. One prime of 50
-//! bits then carries 16 bits of table, 3.25 bytes a byte, and evaluation keys need two digits.
+//! bits then carries 16 bits of table, 3.25 bytes a byte, and evaluation keys need two digits. And
+//! plaintexts are stored under a public [`Mask`], so that no table has more noise than a random one.
 //!
 //! Client and server halves turn bytes into bytes; nothing here has sockets.
 
