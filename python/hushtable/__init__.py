@@ -74,7 +74,7 @@ from .server import (
     make_certificates,
     serve,
 )
-from .table import Table, build_table, prepared_path, verify_table
+from .table import Table, build_table, prepared_path, verify_prepared, verify_table
 
 if TYPE_CHECKING:
     from . import nn
@@ -130,6 +130,7 @@ __all__ = [
     "nn",
     "prepared_path",
     "serve",
+    "verify_prepared",
     "verify_table",
 ]
 

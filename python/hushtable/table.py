@@ -17,7 +17,15 @@ from ._ids import Ids, flatten_ids
 from ._types import Bag, Damage, LayoutInfo, LookupStats, PreparedInfo, TableInfo, VerifyReport
 from .errors import ConfigError, NoLayout
 
-__all__ = ["PARAMETERS", "Progress", "Table", "build_table", "prepared_path", "verify_table"]
+__all__ = [
+    "PARAMETERS",
+    "Progress",
+    "Table",
+    "build_table",
+    "prepared_path",
+    "verify_prepared",
+    "verify_table",
+]
 
 #: Called with the rows done and the rows there are.
 Progress = Callable[[int, int], None]
@@ -244,3 +252,28 @@ def verify_table(path: str | Path, *, progress: Progress | None = None) -> Verif
     """
     rows, ok, damage_count, damaged = _native.verify_table(Path(path), progress=progress)
     return VerifyReport(rows, ok, damage_count, tuple(Damage(*damage) for damage in damaged))
+
+
+def verify_prepared(
+    table: Table,
+    path: str | os.PathLike[str],
+    *,
+    parameters: str = PARAMETERS,
+    threads: int = 0,
+) -> None:
+    """Reads every byte of a prepared file and checks it against the hashes of its blocks.
+
+    A server does the same when it starts.
+
+    Args:
+        table: the table that the file was made from.
+        path: the file; :func:`prepared_path` says where it is by default.
+        parameters: the parameter set that it was made for.
+        threads: threads that read; 0 for one a core.
+
+    Raises:
+        ConfigError: an unknown parameter set.
+        PreparedError: the file is missing, damaged (the first damaged block is named), or for
+            another table or parameter set.
+    """
+    _native.verify_prepared(table._native, Path(path), parameters=parameters, threads=threads)

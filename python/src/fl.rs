@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
 use hushtable_oram::wire::{ControllerKey, SealedRound, Shape, random_round};
 use hushtable_serve::{ControllerPlace, MasterKey};
-use hushtable_table::{DType, Table, decode_rows};
+use hushtable_table::{CheckedRows, DType, Table, decode_rows};
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2, PyUntypedArrayMethods,
 };
@@ -67,7 +67,7 @@ impl NativeController {
                 let table = table.table();
                 let shape = [table.rows() as usize, table.dim()];
                 check_shape("the table's rows", &shape, [spec.rows as usize, spec.dim])?;
-                Rows::Table(table)
+                Rows::Table { table, rows: table.checked_rows().map_err(Failure::from)? }
             }
             (None, Some(values)) => {
                 check_shape("the rows", values.shape(), [spec.rows as usize, spec.dim])?;
@@ -419,7 +419,8 @@ impl NativeController {
 
 /// Where rows to begin with come from.
 enum Rows<'a> {
-    Table(&'a Table),
+    /// Each row is checked against its sum.
+    Table { table: &'a Table, rows: CheckedRows<'a> },
     Values { values: &'a [f32], dim: usize },
     Uniform { half_width: f32, random: Box<ChaCha8Rng> },
 }
@@ -443,13 +444,13 @@ impl Rows<'_> {
                 out.copy_from_slice(&values[start..start + out.len()]);
                 Ok(())
             }
-            Self::Table(table) => {
+            Self::Table { table, rows } => {
                 let mut served = vec![0; out.len() / table.dim() * table.row_bytes()];
                 let failed = |error: hushtable_table::Error| RoundError::File {
                     path: table.path().map_or_else(PathBuf::new, Path::to_owned),
                     source: std::io::Error::other(error),
                 };
-                table.copy_rows(first, &mut served).map_err(failed)?;
+                rows.copy_rows(first, &mut served).map_err(failed)?;
                 decode_rows(table.dtype(), table.dim(), &served, out).map_err(failed)
             }
             Self::Uniform { half_width, random } => {

@@ -56,7 +56,7 @@ mod _native {
     #[pymodule_export]
     use super::oram_bench::{NativePathBench, oram_shape, page_seconds, union_seconds};
     #[pymodule_export]
-    use super::prepare::{onion_sizes, parameter_sets, prepare_table};
+    use super::prepare::{onion_sizes, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{NativeServer, make_certificates};
     #[pymodule_export]

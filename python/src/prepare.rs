@@ -32,7 +32,7 @@ pub(crate) fn prepare_table(
 ) -> PyResult<Made> {
     let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
     let table = table.table();
-    if let Some(made) = py.detach(|| reuse(table, &out, set))? {
+    if let Some(made) = py.detach(|| reuse(table, &out, set, threads))? {
         return Ok(made);
     }
     let spec = OnionSpec { threads, ..OnionSpec::new() };
@@ -120,9 +120,31 @@ pub(crate) fn check_threads(threads: usize) -> Result<usize, Failure> {
     }
 }
 
-/// The facts of a file that fits already, so that it need not be made.
-fn reuse(table: &Table, out: &std::path::Path, set: ParameterSet) -> Result<Option<Made>, Failure> {
-    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
+/// Reads all of the prepared file at `path` and compares it with what was written for `table`.
+#[pyfunction]
+#[pyo3(signature = (table, path, *, parameters, threads))]
+pub(crate) fn verify_prepared(
+    py: Python<'_>,
+    table: &NativeTable,
+    path: PathBuf,
+    parameters: &str,
+    threads: usize,
+) -> PyResult<()> {
+    let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
+    let (table, spec) = (table.table(), OnionSpec { threads, ..OnionSpec::new() });
+    // Opening a file checks it whole.
+    let opened = py.detach(|| Engine::open(&path, table, set, &spec).map(drop));
+    Ok(opened.map_err(Failure::from)?)
+}
+
+/// The facts of a file that fits already and is whole, so that it need not be made.
+fn reuse(
+    table: &Table,
+    out: &std::path::Path,
+    set: ParameterSet,
+    threads: usize,
+) -> Result<Option<Made>, Failure> {
+    let spec = OnionSpec { threads, ..OnionSpec::new() };
     match Engine::open(out, table, set, &spec) {
         Ok(_) => {
             let shape = TableShape::new(table.rows(), table.row_bytes())?;

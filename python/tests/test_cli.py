@@ -83,7 +83,13 @@ def test_table_build_info_verify(tmp_path: Path) -> None:
         "layout": None,
     }
     report = run_json("table", "verify", out)
-    assert report == {"rows": 500, "ok": True, "damage_count": 0, "damaged": []}
+    assert report == {
+        "rows": 500,
+        "ok": True,
+        "damage_count": 0,
+        "damaged": [],
+        "prepared": [],
+    }
     assert "500 rows are as they were built" in run("table", "verify", out).stdout
     assert built["version"] in run("table", "info", out).stdout
 

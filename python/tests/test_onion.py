@@ -267,6 +267,34 @@ def test_a_stale_or_cut_prepared_file_is_made_anew(
     assert other.prepare(out).reused
 
 
+def test_a_damaged_prepared_file_is_named_and_not_served(
+    bundle: Path, certificates: hushtable.Certificates, tmp_path: Path
+) -> None:
+    table, path = hushtable.Table.open(bundle), tmp_path / "films.prepared"
+    made = table.prepare(path)
+    hushtable.verify_prepared(table, path)
+    command = ("table", "verify", bundle, "--prepared", path)
+    assert run_json(*command)["prepared"] == [{"path": str(path), "defect": None}]
+    with path.open("r+b") as file:
+        file.seek(4096 + made.prepared_bytes // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(hushtable.PreparedError, match=r"block \d+ of \d+ is damaged"):
+        hushtable.verify_prepared(table, path)
+    done = run(*command, "--json")
+    assert done.returncode == 1
+    (found,) = json.loads(done.stdout)["prepared"]
+    assert "is damaged" in found["defect"]
+    for mapped in (False, True):
+        server = serve(bundle, certificates, prepared=path, mapped=mapped)
+        with pytest.raises(hushtable.PreparedError, match="is damaged"):
+            server.start()
+    # Preparing again mends it.
+    assert not table.prepare(path).reused
+    hushtable.verify_prepared(table, path)
+
+
 def test_preparing_in_memory(
     bundle: Path, tmp_path: Path, certificates: hushtable.Certificates, weight: np.ndarray
 ) -> None:

@@ -161,7 +161,7 @@ fn shards_answer_as_the_whole_does() {
         world.check_by(&[0, 8_999, 4_567, 1], |asked, responses| {
             let expansions = shards[0].expansions(asked);
             let mut parts: Vec<Partial> =
-                shards.iter().map(|shard| shard.partial(&expansions)).collect();
+                shards.iter().map(|shard| shard.partial(&expansions).unwrap()).collect();
             parts.reverse();
             shards[0].combine(&expansions, parts, responses).unwrap();
         });
@@ -185,7 +185,7 @@ fn a_shard_that_is_missing_doubled_or_of_another_version_is_an_error() {
     let asked = [world.server.accept(&world.keys, &queries[0]).unwrap()];
     let expansions = shards[0].expansions(&asked);
     let mut out = vec![0; world.geometry.response_bytes()];
-    let part = |index: usize| shards[index].partial(&expansions);
+    let part = |index: usize| shards[index].partial(&expansions).unwrap();
     let mut combine = |parts| shards[0].combine(&expansions, parts, &mut out);
     let ends = part(1).columns();
     let error = combine(vec![part(0), part(2)]).unwrap_err();
@@ -198,7 +198,7 @@ fn a_shard_that_is_missing_doubled_or_of_another_version_is_an_error() {
     assert!(matches!(error, Error::ShardColumns { found: None, .. }), "{error}");
     let error = combine(vec![part(0), part(1), part(1), part(2)]).unwrap_err();
     assert!(matches!(error, Error::ShardColumns { .. }), "{error}");
-    let other = shard(2, [8; 32]).partial(&expansions);
+    let other = shard(2, [8; 32]).partial(&expansions).unwrap();
     let error = combine(vec![part(0), part(1), other]).unwrap_err();
     assert!(matches!(error, Error::ShardVersion { .. }), "{error}");
     combine(vec![part(2), part(0), part(1)]).unwrap();

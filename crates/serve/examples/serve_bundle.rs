@@ -4,13 +4,14 @@
 //! serve_bundle SPEC.json
 //! ```
 //!
-//! SPEC.json is a `ServerSpec`. The addresses are printed as JSON on one line once the ports are
+//! SPEC.json is a `ServerSpec`, or an `OnionServerSpec`, which has no `side`. The addresses are printed as JSON on one line once the ports are
 //! taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use hushtable_serve::{Server, ServerSpec};
+use hushtable_serve::{BoundServer, OnionServer, Server};
+use serde_json::Value;
 
 // As the Python package's module has it.
 #[global_allocator]
@@ -34,12 +35,17 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
         Some(_) => log.json().init(),
         None => log.init(),
     }
-    let spec: ServerSpec = serde_json::from_slice(&std::fs::read(path)?)?;
-    Server::open(spec)?.run_blocking(|bound| {
-        let addrs = serde_json::json!({ "addr": bound.addr, "metrics_addr": bound.metrics_addr });
-        let mut out = std::io::stdout();
-        // Whoever started this process may not listen: that is no reason not to serve.
-        let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
-    })?;
+    let spec: Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    match spec.get("side") {
+        Some(_) => Server::open(serde_json::from_value(spec)?)?.run_blocking(print_addrs)?,
+        None => OnionServer::open(serde_json::from_value(spec)?)?.run_blocking(print_addrs)?,
+    }
     Ok(())
+}
+
+fn print_addrs(bound: &BoundServer) {
+    let addrs = serde_json::json!({ "addr": bound.addr, "metrics_addr": bound.metrics_addr });
+    let mut out = std::io::stdout();
+    // Whoever started this process may not listen: that is no reason not to serve.
+    let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
 }

@@ -25,6 +25,8 @@ pub(crate) enum Phase {
     Loading,
     Serving,
     Draining,
+    /// What is answered from is no longer what was loaded.
+    Failed,
 }
 
 /// Serves until dropped.
@@ -79,6 +81,9 @@ fn reply(request: &Request<Incoming>, metrics: &Metrics, phase: Phase) -> Respon
         ("/readyz", Phase::Serving) => text(StatusCode::OK, "ready\n"),
         ("/readyz", Phase::Loading) => text(StatusCode::SERVICE_UNAVAILABLE, "loading the table\n"),
         ("/readyz", Phase::Draining) => text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
+        ("/readyz", Phase::Failed) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "the table was changed while it was served\n")
+        }
         _ => text(StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n"),
     }
 }

@@ -15,7 +15,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tower::Service as _;
 
-use crate::Refusal;
+use crate::{Error, Refusal};
 use crate::admission::Admission;
 use crate::budget::{Budget, Held, Reservation};
 use crate::observe::{Method, Metrics};
@@ -23,6 +23,11 @@ use crate::observe::{Method, Metrics};
 /// What a scheme's service tells the rest of the server.
 pub(crate) trait Service: Send + Sync + 'static {
     fn admission(&self) -> &Admission;
+
+    /// Whether what it answers from is still what was loaded. May block.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Called once, after the last answer: what is unfinished must end here.
     fn stop(self: Arc<Self>) -> Stopping {
@@ -35,6 +40,8 @@ pub(crate) trait Routes: Send + Sync {
     /// The gRPC service's full name.
     fn name(&self) -> &'static str;
     fn admission(&self) -> &Admission;
+    /// As [`Service::check`].
+    fn check(&self) -> Result<(), Error>;
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
     fn call(&self, request: Request<CountedBody>) -> Visiting;
@@ -61,6 +68,10 @@ where
 
     fn admission(&self) -> &Admission {
         self.service.admission()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.service.check()
     }
 
     fn stop(&self) -> Stopping {

@@ -115,8 +115,9 @@ impl BoundServer {
     /// under way are answered, new ones refused, for at most `drain_ms_max`.
     ///
     /// # Errors
-    /// [`Error::Pir`], [`Error::Onion`] for a table that cannot be loaded, [`Error::SelfCheck`],
-    /// [`Error::Io`].
+    /// [`Error::Pir`], [`Error::Onion`] for a table that cannot be loaded or is not what its version
+    /// says, [`Error::SelfCheck`], [`Error::Io`]; [`Error::Onion`] too once the file that is answered
+    /// from was written to or cut short, after which nothing is answered any more.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine } = self;
         let Unbound { network, scheme, load } = unbound;
@@ -173,10 +174,17 @@ impl BoundServer {
         let mut serving = Aborted(tokio::spawn(connection::serve(
             listener, rules, door, budget, metrics, draining,
         )));
-        shutdown.await;
+        let failure = tokio::select! {
+            () = shutdown => None,
+            failure = first_failure(Arc::clone(&routes)) => Some(failure),
+        };
 
-        tracing::info!(drain_ms_max = network.spec.drain_ms_max, "shutting down");
-        phase.send_replace(Phase::Draining);
+        let drain_ms_max = network.spec.drain_ms_max;
+        match &failure {
+            None => tracing::info!(drain_ms_max, "shutting down"),
+            Some(error) => tracing::error!(%error, drain_ms_max, "nothing more can be answered"),
+        }
+        phase.send_replace(if failure.is_some() { Phase::Failed } else { Phase::Draining });
         routes.admission().drain();
         set_health(&health, routes.name(), ServingStatus::NotServing).await;
         drain.send_replace(true);
@@ -195,7 +203,7 @@ impl BoundServer {
         }
         routes.stop().await;
         drop(admin);
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// As [`run`](Self::run), until the process gets SIGTERM or SIGINT.
@@ -223,6 +231,19 @@ impl BoundServer {
             if phase.wait_for(|phase| *phase != Phase::Loading).await.is_err() {
                 std::future::pending::<()>().await;
             }
+        }
+    }
+}
+
+/// Resolves once what is answered from is no longer what was loaded.
+async fn first_failure(routes: Arc<dyn Routes>) -> Error {
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        let routes = Arc::clone(&routes);
+        match tokio::task::spawn_blocking(move || routes.check()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
 }
@@ -272,4 +293,6 @@ async fn set_health(health: &HealthReporter, service: &str, status: ServingStatu
 pub(crate) const SOFTWARE: &str = concat!("hushtable/", env!("CARGO_PKG_VERSION"));
 /// A health request holds a service's name.
 const HEALTH_BYTES_MAX: usize = 1024;
+/// How soon an idle server learns that it cannot answer; a pass asks for itself.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 const WATCH_GRACE: Duration = Duration::from_millis(50);

@@ -13,7 +13,16 @@ from typing import Annotated
 
 import typer
 
-from ..table import PARAMETERS, Table, build_table, prepared_path, verify_table
+from .. import _native
+from ..errors import PreparedError
+from ..table import (
+    PARAMETERS,
+    Table,
+    build_table,
+    prepared_path,
+    verify_prepared,
+    verify_table,
+)
 from .output import (
     Json,
     describe_layout,
@@ -109,26 +118,61 @@ def info(bundle: Bundle, json: Json = False) -> None:
 
 @app.command(
     epilog=examples(
-        "hushtable table verify bundles/items", "hushtable table verify bundles/items --json"
+        "hushtable table verify bundles/items",
+        "hushtable table verify bundles/items --prepared /fast/items.prepared --json",
     )
 )
-def verify(bundle: Bundle, json: Json = False) -> None:
-    """Read every byte of a bundle; exits with 1 if one is not as it was built."""
+def verify(
+    bundle: Bundle,
+    prepared: Annotated[
+        Path | None,
+        typer.Option(
+            help="A prepared file to check too. Default: those beside the bundle, "
+            "BUNDLE.onion-PARAMETERS.prepared.",
+            show_default=False,
+        ),
+    ] = None,
+    parameters: Annotated[
+        str, typer.Option(help="Parameter set of the --prepared file: n4096_128 or ive_paper.")
+    ] = PARAMETERS,
+    json: Json = False,
+) -> None:
+    """Read every byte of a bundle, and of its prepared files; exits with 1 if one is not as it was
+    built."""
     with progress_bar("verifying", shown=not json) as progress:
         report = verify_table(bundle, progress=progress)
+    table = Table.open(bundle)
+    places = {name: prepared_path(bundle, name) for name in _native.parameter_sets()}
+    files = [(path, name) for name, path in places.items() if path.exists()]
+    if prepared is not None:
+        files = [(prepared, parameters)]
+    defects = {path: _defect(table, path, name) for path, name in files}
     if json:
-        print_json(dataclasses.asdict(report))
-    elif report.ok:
-        print(f"ok: {report.rows:,} rows are as they were built")
+        facts = [{"path": str(path), "defect": defect} for path, defect in defects.items()]
+        print_json({**dataclasses.asdict(report), "prepared": facts})
     else:
+        if report.ok:
+            print(f"ok: {report.rows:,} rows are as they were built")
         for damage in report.damaged:
             print(damage.what)
         more = report.damage_count - len(report.damaged)
         if more:
             print(f"and {more:,} more")
-        print(f"damaged: build {bundle} again, or restore it from a copy")
-    if not report.ok:
+        if not report.ok:
+            print(f"damaged: build {bundle} again, or restore it from a copy")
+        for path, defect in defects.items():
+            print(defect or f"ok: {path} is as it was prepared")
+    if not report.ok or any(defects.values()):
         raise typer.Exit(1)
+
+
+def _defect(table: Table, path: Path, parameters: str) -> str | None:
+    """What is wrong with a prepared file."""
+    try:
+        verify_prepared(table, path, parameters=parameters)
+    except PreparedError as error:
+        return str(error)
+    return None
 
 
 @app.command(

@@ -245,14 +245,23 @@ impl Engine {
     /// [`Error::ResponseBytes`]; [`Error::Prepared`] where the file that is answered from was
     /// written to or cut short.
     pub fn answer_timed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
-        loop {
-            let stages = self.answer_unconfirmed(queries, out)?;
+        self.confirmed(|| self.answer_unconfirmed(queries, out))
+    }
+
+    /// What `read` makes of the table's bytes, once it is known that they were right.
+    pub(crate) fn confirmed<T>(
+        &self,
+        mut read: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        for _ in 0..CONFIRMATIONS_MAX {
+            let made = read()?;
             // A file that was touched but is whole: once more, from what was checked since.
             match self.confirm()? {
-                Standing::Kept => return Ok(stages),
+                Standing::Kept => return Ok(made),
                 Standing::Restored => {}
             }
         }
+        Err(Error::Unsteady { attempts: CONFIRMATIONS_MAX })
     }
 
     fn answer_unconfirmed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
@@ -592,5 +601,7 @@ impl OnionBackend for Engine {
     }
 }
 
+/// Passes over a file that something touches in each of them.
+const CONFIRMATIONS_MAX: usize = 8;
 /// Beyond this a pass gains little: the table's reading is shared by enough.
 const BATCH_QUERIES: usize = 16;

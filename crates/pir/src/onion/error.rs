@@ -118,6 +118,15 @@ pub enum Error {
     /// The table.
     #[error(transparent)]
     Table(#[from] hushtable_table::Error),
+    /// A prepared file that something keeps touching.
+    #[error(
+        "the prepared file was renamed, linked or its times were set in each of {attempts} passes; \
+         find what does that, or serve it from memory"
+    )]
+    Unsteady {
+        /// Passes that were made.
+        attempts: usize,
+    },
     /// More ids than the padding allows.
     #[error("{ids} ids for max_ids = {max_ids}: ask for fewer at once, or raise max_ids")]
     TooManyIds {

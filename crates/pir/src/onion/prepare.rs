@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hushtable_rlwe::ring::{Coefficients, Poly};
-use hushtable_table::prepared::{Prepared, PreparedSpec, PreparedWriter};
+use hushtable_table::prepared::{Prepared, PreparedSpec, PreparedWriter, Standing};
 use hushtable_table::{BLOCK_ROWS, Table, Version};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
@@ -14,7 +14,7 @@ use super::engine::{Engine, OnionSpec};
 use super::geometry::Block;
 use super::payload::{Payload, zeros};
 use super::pool::Pool;
-use super::{Error, Geometry, Mask, ParameterSet};
+use super::{Error, Geometry, Mask, OnionBackend, ParameterSet};
 use crate::TableShape;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
 
@@ -131,8 +131,9 @@ impl Engine {
         // Where the bytes are answered from: what happened on their way is found too.
         let check = || check_blocks(path, engine.geometry(), engine.payload().bytes(), &hashes);
         engine.install(check)?;
-        engine.confirm()?;
-        Ok(engine)
+        match engine.confirm()? {
+            Standing::Kept | Standing::Restored => Ok(engine),
+        }
     }
 
     /// Prepares `table` in memory.

@@ -43,6 +43,14 @@ pub trait OnionBackend: Send + Sync {
     /// [`Error::ResponseBytes`] for a buffer of another size.
     fn answer(&self, queries: &[Asked], responses: &mut [u8]) -> Result<(), Error>;
 
+    /// Whether what it answers from is still what was loaded: a server asks now and then.
+    ///
+    /// # Errors
+    /// What has happened to it; nothing must be served any more.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Queries that one pass answers best; a scheduler batches up to this many.
     fn batch_queries_best(&self) -> usize;
 

@@ -75,9 +75,14 @@ impl Engine {
     }
 
     /// This shard's part of the answers.
-    pub fn partial(&self, expansions: &Expansions) -> Partial {
-        let won = self.install(|| self.play(&expansions.0, &mut Stages::default()));
-        Partial { version: self.version(), columns: self.columns(), won }
+    ///
+    /// # Errors
+    /// [`Error::Prepared`] where the file that is answered from was written to or cut short.
+    pub fn partial(&self, expansions: &Expansions) -> Result<Partial, Error> {
+        let won = self.confirmed(|| {
+            Ok(self.install(|| self.play(&expansions.0, &mut Stages::default())))
+        })?;
+        Ok(Partial { version: self.version(), columns: self.columns(), won })
     }
 
     /// Joins all shards' parts, in any order, and writes the responses.

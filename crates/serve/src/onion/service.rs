@@ -18,7 +18,7 @@ use crate::schedule::{Answered, Scheduler};
 use crate::wire::onion_lookup_server::OnionLookup;
 use crate::wire::{KeysChunk, PutKeysReply};
 use crate::wire::{OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest};
-use crate::{KeyDefect, Limit, Refusal};
+use crate::{Error, KeyDefect, Limit, Refusal};
 
 impl KeyParser for onion::Server {
     type Keys = EvaluationKeys;
@@ -159,6 +159,10 @@ fn refuse(error: KeysError<onion::Error>) -> Refusal {
 impl Service for OnionService {
     fn admission(&self) -> &Admission {
         &self.admission
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        Ok(self.server.backend().check()?)
     }
 }
 
