@@ -40,6 +40,7 @@ from ._types import (
 )
 from .client import AsyncClient, Client, TlsConfig, connect, connect_async
 from .errors import (
+    BudgetSpent,
     ConfigError,
     ControllerError,
     DamagedTable,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "Bag",
+    "BudgetSpent",
     "Certificates",
     "Client",
     "ConfigError",

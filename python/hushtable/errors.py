@@ -8,6 +8,7 @@ classes.
 from __future__ import annotations
 
 __all__ = [
+    "BudgetSpent",
     "ConfigError",
     "ControllerError",
     "DamagedTable",
@@ -195,6 +196,35 @@ class RoundError(Error, ValueError):
 
     Its order, a shape, a user, an id, a message that does not open. The round goes on.
     """
+
+
+class BudgetSpent(Error):
+    """A round that would cost more privacy than is left. Nothing was booked, and nothing sent.
+
+    Attributes:
+        user: whose budget it is; empty for a controller's, or one's own.
+        rounds: rounds that were booked; 0 where that is not told.
+        spent: the epsilon lost so far; 0 where a server does not tell.
+        needed: what it would be after the round.
+        limit: what it may be.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        user: str = "",
+        rounds: int = 0,
+        spent: float = 0.0,
+        needed: float = 0.0,
+        limit: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.user = user
+        self.rounds = rounds
+        self.spent = spent
+        self.needed = needed
+        self.limit = limit
 
 
 class RoundOver(RoundError):

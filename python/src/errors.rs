@@ -24,7 +24,7 @@ pub(crate) struct Failure {
 #[derive(Debug)]
 enum Field {
     Count(u64),
-    Seconds(f64),
+    Number(f64),
     Text(String),
 }
 
@@ -67,8 +67,8 @@ impl Failure {
         self
     }
 
-    fn seconds(mut self, name: &'static str, seconds: f64) -> Self {
-        self.fields.push((name, Field::Seconds(seconds)));
+    fn number(mut self, name: &'static str, number: f64) -> Self {
+        self.fields.push((name, Field::Number(number)));
         self
     }
 
@@ -83,7 +83,7 @@ impl Failure {
         for (name, value) in &self.fields {
             match value {
                 Field::Count(count) => fields.set_item(name, count)?,
-                Field::Seconds(seconds) => fields.set_item(name, seconds)?,
+                Field::Number(number) => fields.set_item(name, number)?,
                 Field::Text(text) => fields.set_item(name, text)?,
             }
         }
@@ -254,11 +254,20 @@ impl From<RoundError> for Failure {
             | RoundError::Gradients(_)
             | RoundError::Aggregate(_)
             | RoundError::Union(_) => "RoundError",
+            RoundError::BudgetSpent { .. } => "BudgetSpent",
             RoundError::Row { .. } => "TableError",
             RoundError::Entropy(_) => "Error",
             _ => "ControllerError",
         };
-        Self::new(class, &error)
+        let failure = Self::new(class, &error);
+        match error {
+            RoundError::BudgetSpent { rounds, spent, needed, budget } => failure
+                .count("rounds", rounds)
+                .number("spent", spent)
+                .number("needed", needed)
+                .number("limit", budget),
+            _ => failure,
+        }
     }
 }
 
@@ -331,8 +340,12 @@ impl From<ServeError> for Failure {
                 failure.text("left", left).text("right", right)
             }
             ServeError::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } => {
-                failure.seconds("retry_after", retry_after.as_secs_f64())
+                failure.number("retry_after", retry_after.as_secs_f64())
             }
+            ServeError::Refused {
+                refusal: Refusal::Train(TrainRefusal::BudgetSpent { rounds, .. }),
+                ..
+            } => failure.count("rounds", rounds),
             ServeError::Refused { refusal: Refusal::TooManyKeys { keys, keys_max }, .. } => {
                 failure.count("ids", keys as u64).count("max_ids", keys_max as u64)
             }
@@ -362,6 +375,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::TooManyKeys { .. } | Refusal::TooManyQueries { .. } => "TooManyIds",
         Refusal::Train(TrainRefusal::BadSetting { .. }) => "ConfigError",
         Refusal::Train(TrainRefusal::OperatorOnly) => "OperatorOnly",
+        Refusal::Train(TrainRefusal::BudgetSpent { .. }) => "BudgetSpent",
         Refusal::Train(TrainRefusal::RoundOver { .. }) => "RoundOver",
         Refusal::Train(TrainRefusal::Pending { .. }) => "RoundPending",
         Refusal::Train(_) => "RoundError",

@@ -126,6 +126,18 @@ impl NativeController {
         self.with(py, |controller, _| Ok(controller.round()))
     }
 
+    /// What rounds have cost, by name: rounds, epsilon, budget, delta, rounds_left.
+    fn spent<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let spent = self.with(py, |controller, _| Ok(controller.spent()))?;
+        let dict = PyDict::new(py);
+        dict.set_item("rounds", spent.rounds)?;
+        dict.set_item("epsilon", spent.epsilon)?;
+        dict.set_item("budget", spent.budget)?;
+        dict.set_item("delta", spent.delta)?;
+        dict.set_item("rounds_left", spent.rounds_left)?;
+        Ok(dict)
+    }
+
     /// What requests are sealed to.
     #[getter]
     fn public_key<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
@@ -263,6 +275,8 @@ impl NativeController {
                 let text = "a round is open: commit or abandon it first";
                 return Err(Failure::new("RoundError", text));
             }
+            // Before users are asked for anything.
+            controller.check_budget()?;
             let users_max = self.spec.users_max;
             if users > users_max {
                 return Err(RoundError::Users { users, users_max }.into());

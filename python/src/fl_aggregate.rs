@@ -60,6 +60,10 @@ impl Aggregate for CallableAggregate {
         self.built.state_bytes(dim)
     }
 
+    fn owes_noise(&self) -> bool {
+        self.built.owes_noise()
+    }
+
     fn pre(&self, gradients: &mut [f32], weights: &mut [f32]) -> Result<(), AggregateError> {
         let Some(pre) = &self.pre else { return self.built.pre(gradients, weights) };
         let (rows, dim) = (weights.len(), gradients.len() / weights.len().max(1));

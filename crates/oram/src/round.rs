@@ -151,6 +151,15 @@ impl Controller {
         self.budget.spent(self.begun)
     }
 
+    /// Whether a round may still begin: for asking before users send what they want.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BudgetSpent`].
+    pub fn check_budget(&self) -> Result<(), Error> {
+        self.budget.charge(self.begun).map(drop)
+    }
+
     /// Uses another aggregate than the spec's, of the same state: one from another language, say.
     ///
     /// # Errors
@@ -276,11 +285,7 @@ impl Controller {
     }
 
     /// Moves `ids` to new leaves in the position map, and puts that on record.
-    fn take_positions(
-        &mut self,
-        ids: &[u32],
-        steps: &mut Steps,
-    ) -> Result<Intent, Error> {
+    fn take_positions(&mut self, ids: &[u32], steps: &mut Steps) -> Result<Intent, Error> {
         let clock = Instant::now();
         let leaves = self.geometry().leaves() as u32;
         let mut entries = Zeroizing::new(Vec::with_capacity(ids.len()));

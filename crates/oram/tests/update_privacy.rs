@@ -7,6 +7,7 @@ use std::path::Path;
 
 use hushtable_oram::aggregate::AggregateSpec;
 use hushtable_oram::bucket::DUMMY;
+use hushtable_oram::disk::{FaultSpec, Faults, Tear, Unsynced};
 use hushtable_oram::fdp::FdpSpec;
 use hushtable_oram::round::{Controller, ControllerSpec, Error};
 use hushtable_oram::seal::Key;
@@ -78,16 +79,33 @@ impl Table {
             Ok(())
         };
         let (folder, counter) = places(at.path());
-        let made =
-            Controller::create(&folder, &key(), &counter, &spec, &mut fill, &mut |_, _| {});
+        let made = Controller::create(&folder, &key(), &counter, &spec, &mut fill, &mut |_, _| {});
         Self { rows, dim, controller: Some(made.expect("a controller")), at }
     }
 
     fn controller(&mut self) -> &mut Controller {
-        self.controller.get_or_insert_with(|| {
-            let (folder, counter) = places(self.at.path());
-            Controller::open(&folder, &key(), &counter, &mut |_, _| {}).expect("what is there")
-        })
+        if self.controller.is_none() {
+            self.controller = Some(self.open(&Faults::none()).expect("what is there"));
+        }
+        self.controller.as_mut().expect("it is open")
+    }
+
+    fn open(&self, faults: &Faults) -> Result<Controller, Error> {
+        let (folder, counter) = places(self.at.path());
+        Controller::open_with(&folder, &key(), &counter, &mut |_, _| {}, faults)
+    }
+
+    /// Its files, elsewhere.
+    fn copy(&self) -> Self {
+        let at = TempDir::new().expect("a folder");
+        let [(from, counter), (to, counter_to)] = [places(self.at.path()), places(at.path())];
+        std::fs::create_dir(&to).expect("a folder");
+        for file in std::fs::read_dir(from).expect("files") {
+            let file = file.expect("a file");
+            std::fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
+        }
+        std::fs::copy(counter, counter_to).expect("a copy");
+        Self { at, rows: self.rows, dim: self.dim, controller: None }
     }
 
     /// Begins a round; each user's ids are padded.
@@ -308,6 +326,49 @@ fn noise_that_was_served_is_not_drawn_again() {
         let rounds = squares / count as f64 / SIGMA.powi(2);
         assert!((rounds - 1.0).abs() < 5.0 * (2.0 / count as f64).sqrt(), "{rounds:.3} rounds");
     }
+}
+
+#[test]
+fn no_crash_makes_noise_be_drawn_again_that_was_served() {
+    let wanted: [&[u32]; 3] = [&[50, 51, 52, 1], &[10, 11, 12, 13], &[5]];
+    let view = |table: &mut Table| [0, 1, 2].map(|user| table.served(user, wanted[user].len()));
+    let mut base = Table::new((60, 16), named("lazy_dp", DIVISOR));
+    base.train(&[&[1, 10]], 0.25);
+    base.controller.take().expect("a controller").close().expect("an end");
+    let (mut cut, mut done) = (0, 0);
+    for kill_at in 0.. {
+        let mut table = base.copy();
+        let faults = Faults::new(FaultSpec {
+            kill_at: Some(kill_at),
+            tear: Tear::Half,
+            unsynced: if kill_at % 2 == 0 { Unsynced::Lost } else { Unsynced::Kept },
+        });
+        let opened = table.open(&faults);
+        let mut served = None;
+        let outcome = opened.and_then(|controller| {
+            table.controller = Some(controller);
+            table.begin(&wanted)?;
+            served = Some(view(&mut table));
+            table.controller().commit().map(drop)
+        });
+        assert_eq!(outcome.is_err(), faults.is_killed(), "{outcome:?}");
+        // A second crash, while the first is mended.
+        table.crash();
+        let faults_again =
+            Faults::new(FaultSpec { kill_at: Some(kill_at / 2), ..FaultSpec::default() });
+        drop(table.open(&faults_again));
+        let round = table.controller().round();
+        table.begin(&wanted).expect("a round");
+        if let (1, Some(served)) = (round, served) {
+            assert_eq!(view(&mut table), served, "kill at {kill_at}");
+            cut += 1;
+        }
+        done += u32::from(round == 2);
+        if !faults.is_killed() {
+            break;
+        }
+    }
+    assert!(cut > 3 && done > 0, "{cut} cut after rows were served, {done} done");
 }
 
 /// What exports before and after a round tell of rows that a user did or did not train in it: the

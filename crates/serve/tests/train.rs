@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{Certificates, Running};
-use hushtable_oram::round::{Controller, ControllerSpec};
+use hushtable_oram::round::{BudgetSpec, Controller, ControllerSpec};
 use hushtable_oram::wire::{self, ControllerKey, DUMMY, Shape, UserSession};
 use hushtable_serve::{
     Awaited, Committed, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError,
@@ -518,6 +518,50 @@ async fn a_controller_that_ended_is_opened_again_as_of_its_last_round() {
     std::fs::write(&tree, bytes).unwrap();
     let (first, report) = rounds(9).await.unwrap();
     assert_eq!((first, report.rounds), (26.0, 2));
+    server.stop().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_round_opens_once_the_budget_is_spent() {
+    let folder = TempDir::new().unwrap();
+    let place = ControllerPlace::new(&folder.path().join("films"));
+    let key = MasterKey::create(&place.key).unwrap();
+    let mut spec = ControllerSpec::new("films", (300, DIM), (2, SLOTS));
+    spec.budget = Some(BudgetSpec { epsilon: 2.5, delta: 0.0 });
+    spec.cached_levels = 0;
+    let (counter, sealing) = (&place.counter, key.folder_key());
+    let mut rows = |_, _: &mut [f32]| Ok(());
+    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
+        .unwrap()
+        .close()
+        .unwrap();
+    let start = || {
+        let made = TrainServer::of_controller(self::spec(), place.clone(), |_, _| {});
+        Running::start(made.unwrap())
+    };
+    let server = start();
+    let client = connect(&server).await;
+    // A round that nobody began costs nothing, one that was abandoned costs as any other.
+    let round = client.open_round(RoundSpec::new(1)).await.unwrap();
+    client.abandon(round).await.unwrap();
+    for ends_by_abandoning in [true, false] {
+        let round = client.open_round(RoundSpec::new(1)).await.unwrap();
+        ask(&client, round, 0, &[9]).await;
+        client.rows(round, 0, SOON).await.unwrap();
+        match ends_by_abandoning {
+            true => client.abandon(round).await.unwrap(),
+            false => drop(client.finish(round, true, SOON).await.unwrap()),
+        }
+    }
+    let is_spent = |refusal| match refusal {
+        TrainRefusal::BudgetSpent { rounds: 2, message } => message.contains("leaves 0.5"),
+        other => panic!("{other:?}"),
+    };
+    assert!(is_spent(refusal(client.open_round(RoundSpec::new(1)).await)));
+    server.stop().unwrap();
+    let server = start();
+    let client = connect(&server).await;
+    assert!(is_spent(refusal(client.open_round(RoundSpec::new(1)).await)));
     server.stop().unwrap();
 }
 

@@ -12,7 +12,7 @@ import typer
 
 from .. import _native
 from ..errors import ConfigError
-from ..fl.controller import Controller, place
+from ..fl.controller import Controller, Spent, place
 from ..table import Table
 from ..training import TrainServing, serve_training
 from ._serving import (
@@ -74,11 +74,27 @@ def create(
             "inf exactly those asked for."
         ),
     ] = "1",
+    epsilon_budget: Annotated[
+        float | None,
+        typer.Option(
+            help="What the epsilon of all rounds may come to, those that are abandoned, crash or "
+            "evaluate included; no round begins past it. Default: no bound.",
+        ),
+    ] = None,
+    budget_delta: Annotated[
+        float,
+        typer.Option(
+            help="0 adds rounds up by their sum; more, by concentrated differential privacy, "
+            "which is less for many rounds."
+        ),
+    ] = 0.0,
     aggregate: Annotated[
         str,
         typer.Option(
-            help="What becomes of gradients: fed_avg, fed_adam, fed_adagrad, dp_fed_avg, eana or "
-            "lazy_dp, with settings as fed_adagrad:lr=0.1 or dp_fed_avg:clip=1,noise=1.1,users=100."
+            help="What becomes of gradients: fed_avg, fed_adam, fed_adagrad; with noise for every "
+            "row dp_fed_avg (a mean) or lazy_dp (a sum); or eana, whose noise leaves visible which "
+            "rows were trained. Settings as fed_adagrad:lr=0.1 or "
+            "dp_fed_avg:clip=1,noise=1.1,users=100."
         ),
     ] = "fed_avg",
     name: Annotated[
@@ -110,6 +126,8 @@ def create(
             users=users,
             slots=slots,
             epsilon=_epsilon(epsilon),
+            epsilon_budget=epsilon_budget,
+            budget_delta=budget_delta,
             aggregate=aggregate,
             name=name,
             key=key,
@@ -149,8 +167,8 @@ def export(
 ) -> None:
     """Write the trained table as a bundle, which `hushtable serve` serves.
 
-    All rows are read and written back, in an order that says nothing. Noise that LazyDP owes is
-    added first.
+    All rows are read and written back, in an order that says nothing. Noise that they are owed
+    (dp_fed_avg, lazy_dp) is added first.
     """
     with (
         progress_bar("exporting", shown=not json) as bar,
@@ -284,6 +302,16 @@ def _epsilon(text: str) -> float:
     return epsilon
 
 
+def _spent(spent: Spent) -> str:
+    text = f"{spent.epsilon:.6g} by {spent.rounds:,} rounds begun"
+    if spent.budget is None:
+        return f"{text}, no budget"
+    delta = f" at delta {spent.delta:g}" if spent.delta else ""
+    left = f"{max(spent.budget - spent.epsilon, 0.0):.6g} left of {spent.budget:g}{delta}"
+    rounds = "" if spent.rounds_left is None else f" ({spent.rounds_left:,} rounds)"
+    return f"{text}, {left}{rounds}"
+
+
 def _print(
     controller: Controller, folder: Path, key: Path | None, counter: Path | None, as_json: bool
 ) -> None:
@@ -296,6 +324,7 @@ def _print(
             "counter": str(counter_path),
             "public_key": controller.public_key.hex(),
             "rounds": controller.rounds,
+            "spent": dataclasses.asdict(controller.spent),
             **facts,
             "spec": controller.spec,
         }
@@ -309,6 +338,7 @@ def _print(
             "rounds": f"{controller.rounds:,}",
             "round": f"up to {controller.users:,} users x {controller.slots:,} slots",
             "epsilon": str(spec["fdp"]["epsilon"]),
+            "spent": _spent(controller.spent),
             "aggregate": str(spec["aggregate"]["name"]),
             "tree": f"{facts['levels']} levels, {facts['buckets'] * 2 * 4096:,} B on disk",
             "public key": controller.public_key.hex(),

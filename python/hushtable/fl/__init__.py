@@ -6,8 +6,9 @@ process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds p
 """
 
 from ._arrays import DUMMY, Flags, Floats, Ids
+from .budget import Budget
 from .client import TrainInfo, TrainingClient, connect
-from .controller import Aggregate, Controller, RoundReport
+from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
 from .sealed import RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
@@ -16,6 +17,7 @@ from .table import Report, Table
 __all__ = [
     "DUMMY",
     "Aggregate",
+    "Budget",
     "Controller",
     "Flags",
     "Floats",
@@ -29,6 +31,7 @@ __all__ = [
     "SealedSession",
     "Session",
     "Sessions",
+    "Spent",
     "Table",
     "TrainInfo",
     "TrainingClient",

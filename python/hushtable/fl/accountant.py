@@ -56,7 +56,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, Error
+from ..errors import BudgetSpent, ConfigError, Error
 
 __all__ = [
     "Accountant",
@@ -80,28 +80,6 @@ _GRID_POINTS_A_ROUND = 64
 
 class MissingExtra(Error, ImportError):
     """An optional library that this way of adding up needs."""
-
-
-class BudgetSpent(Error):
-    """A part in a round that would take a user past the limit. Nothing was booked.
-
-    Attributes:
-        user: who.
-        spent: what the user has lost so far.
-        needed: what it would be after the round.
-        limit: what it may be.
-    """
-
-    def __init__(self, user: str, *, spent: float, needed: float, limit: float) -> None:
-        super().__init__(
-            f"user {user!r} has lost epsilon {spent:.4g} and would have lost {needed:.4g} after"
-            f" this round, more than the limit of {limit:.4g}: leave the user out, or read more"
-            " rows a round at a smaller epsilon"
-        )
-        self.user = user
-        self.spent = spent
-        self.needed = needed
-        self.limit = limit
 
 
 class Accountant:
@@ -248,7 +226,16 @@ class Accountant:
             needed = self._add_up(after)
             if needed > self.limit:
                 spent = self._add_up(booked)
-                raise BudgetSpent(user, spent=spent, needed=needed, limit=self.limit)
+                raise BudgetSpent(
+                    f"user {user!r} has lost epsilon {spent:.4g} and would have lost {needed:.4g}"
+                    f" after this round, more than the limit of {self.limit:.4g}: leave the user"
+                    " out, or read more rows a round at a smaller epsilon",
+                    user=user,
+                    rounds=booked.total(),
+                    spent=spent,
+                    needed=needed,
+                    limit=self.limit,
+                )
         self._ledger[user] = after
 
     def epsilon(self, user: str, *, composition: Composition | None = None) -> float:

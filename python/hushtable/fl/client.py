@@ -11,6 +11,7 @@ from typing import Self
 from .. import _native
 from ..client import TlsConfig
 from ..errors import RoundError
+from .budget import Budget
 from .controller import RoundReport
 from .sealed import RoundTerms
 from .session import Session
@@ -65,6 +66,7 @@ def connect(
     timeout: float = 600.0,
     connect_timeout: float = 5.0,
     insecure: bool = False,
+    budget: Budget | None = None,
 ) -> TrainingClient:
     """Connects to ``hushtable train serve``, as the operator or as a user.
 
@@ -75,8 +77,10 @@ def connect(
         timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
         connect_timeout: seconds that one connection may take.
         insecure: allow ``http://`` to other machines. What users seal stays sealed.
+        budget: of the user: each :meth:`TrainingClient.request` is booked before it is sent.
 
     Raises:
+        ConfigError: also for a server whose rounds cost more than the budget books for them.
         ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
         ProtocolError: a server that trains nothing.
     """
@@ -94,7 +98,7 @@ def connect(
         seconds=min(timeout, 60.0),
         operator_token=operator_token,
     )
-    return TrainingClient(native, address, timeout)
+    return TrainingClient(native, address, timeout, budget)
 
 
 class TrainingClient:
@@ -105,12 +109,21 @@ class TrainingClient:
     Without a ``round`` they are about the one that this client opened last.
     """
 
-    def __init__(self, native: _native.TrainClient, address: str, timeout: float) -> None:
+    def __init__(
+        self,
+        native: _native.TrainClient,
+        address: str,
+        timeout: float,
+        budget: Budget | None = None,
+    ) -> None:
         self._native = native
         self._address = address
         self._timeout = timeout
         self._round: int | None = None
+        self._budget = budget
         self._connected = self.info()
+        if budget is not None:
+            budget.check(self._connected.epsilon, self._connected.mechanism)
 
     def info(self) -> TrainInfo:
         """What is trained, and how far it is."""
@@ -179,7 +192,14 @@ class TrainingClient:
         return Session(self.public_key, self.terms(user, round))
 
     def request(self, user: int, sealed: bytes, round: int | None = None) -> None:
-        """Sends a user's sealed request."""
+        """Sends a user's sealed request, once it is booked.
+
+        Raises:
+            BudgetSpent: the user's budget does not allow it; nothing was sent.
+            RoundError: as :meth:`Controller.request`.
+        """
+        if self._budget is not None:
+            self._budget.charge()
         self._native.request(self._of(round), user, sealed)
 
     def close_requests(self, round: int | None = None) -> int:

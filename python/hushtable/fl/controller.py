@@ -36,6 +36,7 @@ __all__ = [
     "Aggregate",
     "Controller",
     "RoundReport",
+    "Spent",
     "aggregate_spec",
     "place",
 ]
@@ -64,7 +65,8 @@ class Aggregate:
         pre: on each user's gradients before they are added up.
         post: on the sums, when the round is committed. Rows keep state between rounds if the
             controller was created with a built-in aggregate that has some (``fed_adam``,
-            ``fed_adagrad``): its bytes are this function's to use.
+            ``fed_adagrad``): its bytes are this function's to use. Over ``dp_fed_avg`` and
+            ``lazy_dp`` they say how much noise a row has had: leave those as they are.
     """
 
     pre: Pre | None = None
@@ -96,6 +98,25 @@ class RoundReport:
     written_bytes: int
     steps_us: dict[str, int]
     journal_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a controller's rounds have cost: an upper bound of what they have cost any one user.
+
+    Attributes:
+        rounds: that ever began, committed or not.
+        epsilon: their sum, or with a delta what :mod:`~hushtable.fl.accountant` calls zcdp.
+        budget: what it may come to; None for no bound.
+        delta: that both hold with.
+        rounds_left: that may still begin; None where there is no end to them.
+    """
+
+    rounds: int
+    epsilon: float
+    budget: float | None
+    delta: float
+    rounds_left: int | None
 
 
 def place(
@@ -166,6 +187,8 @@ class Controller:
         users: int,
         slots: int,
         epsilon: float = 1.0,
+        epsilon_budget: float | None = None,
+        budget_delta: float = 0.0,
         aggregate: str | Mapping[str, Any] = "fed_avg",
         name: str | None = None,
         key: _PathLike | None = None,
@@ -186,8 +209,12 @@ class Controller:
             slots: values of a user in a round; fewer are padded.
             epsilon: of one value in one round; 0 reads as many rows as there are requests,
                 ``math.inf`` exactly those asked for.
-            aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``,
-                ``dp_fed_avg``, ``eana``, ``lazy_dp``, with settings as ``fed_adagrad:lr=0.1``.
+            epsilon_budget: what the epsilon of all rounds may come to, those that are abandoned or
+                cut short included; no round begins past it. None for no bound. Fixed for good.
+            budget_delta: 0 adds rounds up by their sum; more, by concentrated differential privacy.
+            aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``, or,
+                clipped and noised, ``dp_fed_avg`` or ``lazy_dp``, or ``eana``, which shows which
+                rows were trained; with settings as ``fed_adagrad:lr=0.1``.
             name: the table's; the bundle's own, or the folder's, by default.
             key: the file of the key that the folder is sealed under; made where there is none. Keep
                 it off the folder's disk.
@@ -224,6 +251,8 @@ class Controller:
             **settings,
             "fdp": {**fdp, **settings.get("fdp", {})},
         }
+        if epsilon_budget is not None:
+            spec["budget"] = {"epsilon": float(epsilon_budget), "delta": float(budget_delta)}
         native = _native.Controller.create(
             folder,
             key,
@@ -298,6 +327,11 @@ class Controller:
         return self._native.rounds
 
     @property
+    def spent(self) -> Spent:
+        """What the rounds have cost."""
+        return Spent(**self._native.spent())
+
+    @property
     def public_key(self) -> bytes:
         """What users seal to, 32 bytes."""
         return self._native.public_key
@@ -323,6 +357,7 @@ class Controller:
 
         Raises:
             RoundError: a round that is open, too many users, another shape, an id that is no row.
+            BudgetSpent: the round would cost more than is left; it has not begun.
             ControllerError: the disk, or changed files: open the controller again.
         """
         if requests is None:
@@ -371,7 +406,7 @@ class Controller:
         self._native.abandon()
 
     def export(self, progress: Progress | None = None) -> Floats:
-        """All rows, float32 [rows, dim]; noise that LazyDP owes is added first."""
+        """All rows, float32 [rows, dim]; noise that they are owed is added first."""
         return self._native.export(progress=progress)
 
     def export_bundle(

@@ -32,6 +32,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from ._arrays import Flags, Floats, Ids
+from .budget import Budget
 from .sealed import RoundTerms, SealedController, SealedSession, Sessions
 from .table import Report
 
@@ -292,6 +293,9 @@ class RowClient:
         key: given the context, the controller's public key. It must not come from Flower's server,
             which could send its own: ship it with the app, or read it from the node's config.
         sessions: what seals and opens: :class:`hushtable.fl.Session`.
+        budget: given the context, what the node's user may still lose. Each answer to
+            ``query.ids`` is booked before it is made, whether the round trains or evaluates, and
+            refused by :class:`~hushtable.BudgetSpent` when it is spent.
     """
 
     def __init__(
@@ -301,8 +305,10 @@ class RowClient:
         values: Callable[[Context, int], Ids],
         key: Callable[[Context], bytes],
         sessions: Sessions,
+        budget: Callable[[Context], Budget] | None = None,
     ) -> None:
         self._sessions = sessions
+        self._budget = budget
         self._values = values
         self._key = key
         app.query("ids")(self._answer)
@@ -310,6 +316,8 @@ class RowClient:
     def _answer(self, message: Message, context: Context) -> Message:
         terms, server_round = _from_record(message.content.config_records[_TERMS_RECORD])
         session = self._sessions(self._key(context), terms)
+        if self._budget is not None:
+            self._budget(context).charge()
         request = session.request(self._values(context, server_round))
         # The next message may come to another process: only the context goes along.
         context.state[_SESSION_RECORD] = ConfigRecord({"session": session.to_bytes()})

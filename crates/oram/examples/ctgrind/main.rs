@@ -43,6 +43,7 @@ const CASES: &[(&str, fn())] = &[
     ("sampling", fdp::samples),
     ("aggregate", aggregate::aggregates),
     ("round", round::rounds),
+    ("settle", round::settles),
     ("wire", wire::messages),
 ];
 

@@ -1,6 +1,7 @@
 //! Whole rounds: ids, gradients and weights are secret, and all that was ever sealed.
 
 use crate::secret::secret;
+use hushtable_oram::aggregate::{AggregateSpec, ClipPer};
 use hushtable_oram::bucket::DUMMY;
 use hushtable_oram::fdp::FdpSpec;
 use hushtable_oram::round::{Controller, ControllerSpec, DefaultRow};
@@ -121,4 +122,57 @@ pub fn rounds() {
         )
         .expect("the table");
     assert_eq!(rows, ROWS);
+}
+
+/// Rows that are owed noise: it is added before users are served, through an end and a crash.
+pub fn settles() {
+    let at = TempDir::new().expect("a folder");
+    let (folder, counter) = (at.path().join("t"), at.path().join("counter"));
+    let mut spec = ControllerSpec::new("toys", (ROWS as u64, DIM), (USERS, SLOTS));
+    spec.fdp = FdpSpec { epsilon: 1.0, ..FdpSpec::default() };
+    spec.aggregate = AggregateSpec::LazyDp {
+        learning_rate: 1.0,
+        clip: 1.0,
+        clip_per: ClipPer::Row,
+        noise_multiplier: 0.5,
+        users: 1.0,
+    };
+    spec.cached_levels = 2;
+    let mut fill = |_: u64, rows: &mut [f32]| {
+        rows.fill(0.25);
+        Ok(())
+    };
+    let controller =
+        Controller::create(&folder, &key(), &counter, &spec, &mut fill, &mut |_, _| ());
+    let mut controller = controller.expect("a controller");
+    for number in 0..3 {
+        controller.begin(USERS, &secret(ids(number))).expect("a round");
+        let (mut rows, mut found) = (vec![0.0; SLOTS * DIM], [false; SLOTS]);
+        controller.rows(0, &mut rows, &mut found).expect("rows");
+        let gradients = secret(vec![1.0f32; SLOTS * DIM]);
+        controller.add(0, &gradients, 1.0).expect("gradients");
+        match number {
+            0 => drop(controller.commit().expect("a commit")),
+            1 => drop(controller.abandon().expect("an end")),
+            _ => (),
+        }
+    }
+    drop(controller);
+    let controller = Controller::open(&folder, &key(), &counter, &mut |_, _| ());
+    let mut controller = controller.expect("what was committed");
+    assert_eq!((controller.round(), controller.spent().rounds), (1, 3));
+    let mut changed = 0;
+    controller
+        .export(
+            &mut |_, table| {
+                let mut table = table.to_vec();
+                mark_public(&mut table);
+                assert!(table.iter().all(|number| number.is_finite() && *number != 0.25));
+                changed += table.len();
+                Ok(())
+            },
+            &mut |_, _| (),
+        )
+        .expect("the table");
+    assert_eq!(changed, ROWS * DIM);
 }

@@ -10,8 +10,8 @@ use crate::fdp::{FdpSpec, Mechanism};
 use crate::geometry::{Geometry, GeometrySpec};
 use crate::union::{Loss, SLOTS_COUNT_MAX};
 
-use super::budget::{Budget, BudgetSpec};
 use super::Error;
+use super::budget::{Budget, BudgetSpec};
 
 /// What a user gets for a row that was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

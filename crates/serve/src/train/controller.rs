@@ -11,7 +11,7 @@ use hushtable_oram::seal::Key;
 use hushtable_oram::wire::{ControllerKey, Shape};
 use zeroize::Zeroizing;
 
-use super::{Committed, MemoryError, RoundMemory, TrainFacts};
+use super::{BudgetSpent, Committed, MemoryError, RoundMemory, TrainFacts};
 use crate::Error;
 
 /// The 32 secret bytes that a controller's folder is sealed under, kept in a file of their own. Its
@@ -216,6 +216,13 @@ impl RoundMemory for OramMemory {
 
     fn rounds(&self) -> u64 {
         self.rounds
+    }
+
+    fn spent(&self) -> Option<BudgetSpent> {
+        // One that is to be opened again says so when its round begins.
+        let controller = self.controller.as_ref()?;
+        let spent = controller.check_budget().err()?;
+        Some(BudgetSpent { rounds: controller.spent().rounds, message: spent.to_string() })
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
 use super::info::{RoundReport, RoundStage, TrainFacts, TrainInfo};
-use super::{Awaited, Outcome, RoundMemory, TrainRefusal};
+use super::{Awaited, BudgetSpent, Outcome, RoundMemory, TrainRefusal};
 use crate::Refusal;
 use crate::observe::TrainMetrics;
 use crate::server::SOFTWARE;
@@ -33,6 +33,8 @@ pub(super) struct Host {
 
 struct State {
     rounds: u64,
+    /// Why no further round may begin, if so.
+    spent: Option<BudgetSpent>,
     open: Option<Open>,
     /// How the last round ended, for calls that are repeated after a lost reply.
     last: Option<(u64, Ended)>,
@@ -77,7 +79,8 @@ impl Host {
         memory: Box<dyn RoundMemory>,
         metrics: TrainMetrics,
     ) -> Arc<Self> {
-        let state = State { rounds: memory.rounds(), open: None, last: None };
+        let state =
+            State { rounds: memory.rounds(), spent: memory.spent(), open: None, last: None };
         Arc::new(Self {
             facts,
             key,
@@ -121,6 +124,10 @@ impl Host {
         let mut state = self.state();
         if let Some(open) = &state.open {
             return Err(TrainRefusal::RoundOpen { round: open.sealed.round() }.into());
+        }
+        // Before users have sent anything.
+        if let Some(BudgetSpent { rounds, message }) = state.spent.clone() {
+            return Err(TrainRefusal::BudgetSpent { rounds, message }.into());
         }
         // Zero says that there is none.
         let round = random_round().map_err(|error| self.failed("draw a number", &error))?.max(1);
@@ -224,6 +231,7 @@ impl Host {
             let begun = memory.begin(users, &ids);
             host.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
             let mut state = host.state();
+            state.spent = memory.spent();
             let result = match begun {
                 Ok(()) => {
                     let open = state.open_mut(round)?;

@@ -46,6 +46,11 @@ pub trait RoundMemory: Send {
 
     /// Rounds committed.
     fn rounds(&self) -> u64;
+
+    /// What says so, once no further round may begin: the privacy that rounds cost is spent.
+    fn spent(&self) -> Option<BudgetSpent> {
+        None
+    }
 }
 
 /// What a committed round did.
@@ -64,4 +69,14 @@ pub struct Committed {
     pub written_bytes: u64,
     /// What each step took.
     pub steps: Vec<(String, Duration)>,
+}
+
+/// That rounds have cost all that they may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "memories fill it in")]
+pub struct BudgetSpent {
+    /// Rounds that began, whatever became of them.
+    pub rounds: u64,
+    /// What they cost, and what they may.
+    pub message: String,
 }

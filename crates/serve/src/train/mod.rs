@@ -14,7 +14,7 @@ mod spec;
 pub use client::{TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory, facts_of};
 pub use info::{RoundReport, RoundStage, TrainFacts, TrainInfo};
-pub use memory::{Committed, MemoryError, RoundMemory};
+pub use memory::{BudgetSpent, Committed, MemoryError, RoundMemory};
 pub use refusal::{Awaited, MessageDefect, Outcome, TrainRefusal};
 pub use server::TrainServer;
 pub use spec::{RoundSpec, TrainServerSpec};

@@ -100,6 +100,14 @@ pub enum TrainRefusal {
         /// Users there is room for.
         users_max: usize,
     },
+    /// Another round would cost more privacy than is left.
+    #[error("{message}")]
+    BudgetSpent {
+        /// Rounds that began, whatever became of them.
+        rounds: u64,
+        /// The server's explanation.
+        message: String,
+    },
     /// What was waited for has not come yet.
     #[error("round {round} still waits for {awaited}: ask again")]
     Pending {
@@ -304,6 +312,11 @@ impl TrainRefusal {
                 "TOO_MANY_USERS",
                 vec![("users", users.to_string()), ("users_max", users_max.to_string())],
             ),
+            Self::BudgetSpent { rounds, message } => (
+                Code::ResourceExhausted,
+                "BUDGET_SPENT",
+                vec![("rounds", rounds.to_string()), ("message", message.clone())],
+            ),
             Self::Pending { round: number, awaited, .. } => (
                 Code::FailedPrecondition,
                 "PENDING",
@@ -349,6 +362,9 @@ impl TrainRefusal {
             "TOO_MANY_USERS" => {
                 Self::TooManyUsers { users: count("users")?, users_max: count("users_max")? }
             }
+            "BUDGET_SPENT" => {
+                Self::BudgetSpent { rounds: number("rounds")?, message: fact("message")? }
+            }
             "PENDING" => Self::Pending {
                 round: number("round")?,
                 awaited: read_word(&fact("awaited")?)?,
@@ -372,6 +388,7 @@ impl TrainRefusal {
             Self::NotBegun { round: 5 },
             Self::TooFewUsers { users: 1, users_min: 2 },
             Self::TooManyUsers { users: 101, users_max: 100 },
+            Self::BudgetSpent { rounds: 7, message: "why".into() },
         ];
         all.extend(MessageDefect::ALL.iter().map(|&(defect, _)| Self::BadMessage {
             what: "request".into(),
