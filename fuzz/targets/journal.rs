@@ -49,7 +49,8 @@ fuzz_target!(|input: Input| {
                 }
             }
         }
-        let last = CounterValue { head: journal.head(), ..CounterValue::default() };
+        let (instance, head) = (*journal.instance(), journal.head());
+        let last = CounterValue { instance, head, ..CounterValue::default() };
         drop(journal);
         for damage in &input.damages {
             damage.inflict(&path);

@@ -4,16 +4,19 @@
 //!
 //! > nonce ‖ AEGIS-256(ids ‖ leaves ‖ payloads) ‖ tag
 //!
-//! under the AEAD nonce *random ‖ bucket's number ‖ counter* (8 bytes each for the last two). The
+//! under the AEAD nonce *random ‖ bucket's number ‖ counter* (8 bytes each for the last two), with the
+//! name of the [attempt](crate::attempt) as associated data. The
 //! counter is how often evictions have passed the bucket, which the one root counter says for all of
 //! them ([`passes`](crate::geometry::passes)), so that an older bucket put back is found out (FEDORA
-//! 5.2); the random half is for rounds that were begun, cut short and begun again: no two pages are
-//! ever sealed under one nonce.
+//! 5.2). A round that was begun, cut short and begun again writes buckets of the same counters twice:
+//! the attempt tells those that stand from the others, and the random half sees to it that no two
+//! pages are ever sealed under one nonce.
 //!
 //! In memory a block is id (u32) ‖ leaf (u32) ‖ payload, one behind the other: a *block's bytes*.
 
 use rand::Rng;
 
+use crate::attempt::Version;
 use crate::geometry::Geometry;
 use crate::seal::{Forged, Key};
 
@@ -79,16 +82,16 @@ impl BucketCodec {
         self.slots * block_bytes(self.payload_bytes)
     }
 
-    /// Opens `page`, sealed as bucket `number` after `counter` evictions, into `blocks`
+    /// Opens `page`, sealed as `version`, into `blocks`
     /// ([`open_bytes`](Self::open_bytes)). The page's bytes are used up.
     ///
     /// # Errors
     ///
-    /// The page is not what was sealed under this key, number and counter.
+    /// The page is not what was sealed under this key as this version.
     pub fn open(
         &self,
         key: &Key,
-        (number, counter): (u64, u64),
+        version: &Version,
         page: &mut [u8],
         blocks: &mut [u8],
     ) -> Result<(), Forged> {
@@ -98,7 +101,7 @@ impl BucketCodec {
         let (random, rest) = page[..self.bucket_bytes].split_at_mut(NONCE_BYTES);
         let (text, tag) = rest.split_at_mut(self.bucket_bytes - NONCE_BYTES - TAG_BYTES);
         let tag: &[u8; TAG_BYTES] = (&*tag).try_into().expect("a tag's bytes");
-        key.open_in_place(&nonce(random, number, counter), &[], text, tag)?;
+        key.open_in_place(&nonce(random, version), version.attempt.bytes(), text, tag)?;
         let (ids, rest) = text.split_at(self.slots * self.id_bytes);
         let (leaves, rest) = rest.split_at(self.slots * self.leaf_bytes);
         let none = narrow(DUMMY, self.id_bytes);
@@ -114,11 +117,11 @@ impl BucketCodec {
         Ok(())
     }
 
-    /// Seals `blocks` into `page` as bucket `number` after `counter` evictions.
+    /// Seals `blocks` into `page` as `version`.
     pub fn seal(
         &self,
         key: &Key,
-        (number, counter): (u64, u64),
+        version: &Version,
         blocks: &[u8],
         page: &mut [u8],
         random: &mut impl Rng,
@@ -137,16 +140,17 @@ impl BucketCodec {
             payloads[slot * self.payload_bytes..][..self.payload_bytes]
                 .copy_from_slice(&block[HEAD_BYTES..]);
         }
-        let sealed = key.seal_in_place(&nonce(nonce_bytes, number, counter), &[], text);
+        let nonce = nonce(nonce_bytes, version);
+        let sealed = key.seal_in_place(&nonce, version.attempt.bytes(), text);
         tag.copy_from_slice(&sealed);
     }
 }
 
-fn nonce(random: &[u8], number: u64, counter: u64) -> [u8; 32] {
+fn nonce(random: &[u8], version: &Version) -> [u8; 32] {
     let mut nonce = [0; 32];
     nonce[..16].copy_from_slice(random);
-    nonce[16..24].copy_from_slice(&number.to_le_bytes());
-    nonce[24..].copy_from_slice(&counter.to_le_bytes());
+    nonce[16..24].copy_from_slice(&version.number.to_le_bytes());
+    nonce[24..].copy_from_slice(&version.counter.to_le_bytes());
     nonce
 }
 
@@ -166,6 +170,7 @@ mod tests {
     use rand_chacha::ChaCha20Rng;
 
     use super::*;
+    use crate::attempt::Attempt;
     use crate::geometry::GeometrySpec;
 
     #[test]
@@ -183,19 +188,26 @@ mod tests {
                 set_head(block, id, leaf);
             }
             let mut page = vec![0; geometry.bucket_bytes()];
-            codec.seal(&key, (5, 9), &blocks, &mut page, &mut random);
+            let attempt = Attempt::from_bytes([3; 16]);
+            let version = Version { number: 5, counter: 9, attempt };
+            codec.seal(&key, &version, &blocks, &mut page, &mut random);
             let mut back = vec![0; codec.open_bytes()];
-            codec.open(&key, (5, 9), &mut page.clone(), &mut back).unwrap();
+            codec.open(&key, &version, &mut page.clone(), &mut back).unwrap();
             assert_eq!(back, blocks);
-            assert!(codec.open(&key, (5, 8), &mut page.clone(), &mut back).is_err());
-            assert!(codec.open(&key, (4, 9), &mut page.clone(), &mut back).is_err());
+            for other in [
+                Version { counter: 8, ..version },
+                Version { number: 4, ..version },
+                Version { attempt: Attempt::from_bytes([4; 16]), ..version },
+            ] {
+                assert!(codec.open(&key, &other, &mut page.clone(), &mut back).is_err());
+            }
             for at in [0, 15, 16, 100, geometry.bucket_bytes() - 1] {
                 let mut flipped = page.clone();
                 flipped[at] ^= 1;
-                assert!(codec.open(&key, (5, 9), &mut flipped, &mut back).is_err());
+                assert!(codec.open(&key, &version, &mut flipped, &mut back).is_err());
             }
             let mut again = vec![0; geometry.bucket_bytes()];
-            codec.seal(&key, (5, 9), &blocks, &mut again, &mut random);
+            codec.seal(&key, &version, &blocks, &mut again, &mut random);
             assert_ne!(page, again, "one nonce twice");
         }
     }

@@ -265,9 +265,20 @@ pub fn eviction_leaf(eviction: u64, levels: u32) -> u32 {
 /// its bucket is sealed under, which the one root counter gives for every bucket (FEDORA 5.2).
 pub fn passes(evictions: u64, level: u32, index: u64) -> u64 {
     // The eviction numbers that pass the node are those that end in its index's bits, reversed.
-    let phase =
-        if level == 0 { 0 } else { u64::from((index as u32).reverse_bits() >> (32 - level)) };
+    let phase = first_pass(level, index);
     if evictions > phase { (evictions - phase - 1) / (1 << level) + 1 } else { 0 }
+}
+
+/// How many of the first `evictions` evictions passed the node `index` of `level`, and the number of the
+/// last that did; none if none has.
+pub fn last_pass(evictions: u64, level: u32, index: u64) -> Option<(u64, u64)> {
+    let count = passes(evictions, level, index);
+    (count > 0).then(|| (count, first_pass(level, index) + ((count - 1) << level)))
+}
+
+/// The number of the first eviction that passes a node.
+fn first_pass(level: u32, index: u64) -> u64 {
+    if level == 0 { 0 } else { u64::from((index as u32).reverse_bits() >> (32 - level)) }
 }
 
 #[cfg(test)]
@@ -333,6 +344,7 @@ mod tests {
     fn a_nodes_counter_counts_its_evictions() {
         let levels = 5;
         let mut counts = vec![vec![0; 16]; 5];
+        let mut last = vec![vec![None; 16]; 5];
         for eviction in 0..100 {
             for level in 0..levels {
                 for index in 0..1u64 << level {
@@ -340,9 +352,14 @@ mod tests {
                         passes(eviction, level, index),
                         counts[level as usize][index as usize]
                     );
+                    assert_eq!(
+                        last_pass(eviction, level, index).map(|(_, last)| last),
+                        last[level as usize][index as usize]
+                    );
                 }
                 let index = eviction_leaf(eviction, levels) >> (levels - 1 - level);
                 counts[level as usize][index as usize] += 1;
+                last[level as usize][index as usize] = Some(eviction);
             }
         }
     }

@@ -7,10 +7,12 @@
 //!
 //! What no file can detect by itself is that it is an old copy of all that it was. For that there is
 //! the [`RootCounter`] (FEDORA, section 5.2: one counter on the chip, from which all others follow),
-//! which remembers the head of the last commit.
+//! which remembers the head of the last commit, and which goes from one head to the next by comparing
+//! first, so that of two copies of a journal one goes on.
 
 mod chain;
 mod counter;
+mod counter_file;
 mod error;
 mod log;
 mod replay;
@@ -21,12 +23,16 @@ use std::sync::Arc;
 
 use chain::{Chain, FILE_HEADER_BYTES, Keys};
 pub use chain::{PAYLOAD_BYTES_MAX, Record};
-pub use counter::{CounterValue, FileCounter, RootCounter};
+pub use counter::{
+    COUNTER_BYTES, CounterPlace, CounterSeal, CounterValue, RootCounter, Sealed, check_advance,
+};
+pub use counter_file::FileCounter;
 pub use error::JournalError;
 use log::Log;
 
 use crate::disk::file::{self, Locked, io_error, sync_folder_of};
 use crate::disk::{Counters, DiskError, Faults};
+use crate::instance::Instance;
 use crate::seal::Key;
 
 /// An append-only file of sealed records, locked against other processes while it is open.
@@ -60,18 +66,20 @@ pub struct Entry<'a> {
 }
 
 impl Journal {
-    /// Makes a journal without records. `faults` is [`Faults::none`] outside tests.
+    /// Makes a journal without records, of a new [instance](crate::instance). `faults` is
+    /// [`Faults::none`] outside tests.
     ///
     /// # Errors
     ///
     /// A file that is there already, or what the system says; no file is left behind then.
     pub fn create(path: &Path, key: &Key, faults: &Faults) -> Result<Journal, JournalError> {
         let keys = Arc::new(Keys::derive(key));
+        let instance = Instance::random()?;
         faults.step().allow()?;
         let file = file::create_new(path)?;
-        let journal = file::lock(file, path)
-            .map_err(JournalError::from)
-            .and_then(|file| Journal::begin(path, path, file, keys, 0, 0, [0; 32], faults));
+        let journal = file::lock(file, path).map_err(JournalError::from).and_then(|file| {
+            Journal::begin(path, path, file, keys, &instance, 0, 0, [0; 32], faults)
+        });
         let journal = journal.and_then(|journal| {
             faults.step().allow()?;
             sync_folder_of(path)?;
@@ -226,10 +234,18 @@ impl Journal {
     ///
     /// # Errors
     ///
+    /// [`JournalError::OtherInstance`] if the counter is of another controller;
     /// [`JournalError::RolledBack`] if the counter stands at a record that this journal does not
     /// have: the file is an older copy, or its last records were damaged;
     /// [`JournalError::CounterBehind`] if more than `records_max` records are behind it.
     pub fn reconcile(&self, counter: &CounterValue, records_max: u64) -> Result<u64, JournalError> {
+        if counter.instance != *self.instance() {
+            return Err(JournalError::OtherInstance {
+                path: self.path.clone(),
+                journal: *self.instance(),
+                counter: counter.instance,
+            });
+        }
         let Some(at) = self.heads.iter().rposition(|head| *head == counter.head) else {
             return Err(JournalError::RolledBack {
                 path: self.path.clone(),
@@ -252,6 +268,11 @@ impl Journal {
     /// A hash that stands for every record that ever was in this journal.
     pub fn head(&self) -> [u8; 32] {
         self.chain.head()
+    }
+
+    /// Of which instance it is: the same in all generations.
+    pub fn instance(&self) -> &Instance {
+        self.chain.instance()
     }
 
     /// How many records there are in this generation.
@@ -300,6 +321,7 @@ impl Journal {
             beside,
             file,
             self.keys.clone(),
+            self.instance(),
             generation,
             sequence,
             self.head(),
@@ -320,12 +342,13 @@ impl Journal {
         written_at: &Path,
         file: Locked,
         keys: Arc<Keys>,
+        instance: &Instance,
         generation: u64,
         sequence: u64,
         base: [u8; 32],
         faults: &Faults,
     ) -> Result<Journal, JournalError> {
-        let (header, chain) = Chain::begin(&keys, generation, sequence, base)?;
+        let (header, chain) = Chain::begin(&keys, instance, generation, sequence, base)?;
         let mut log = Log::new(file, written_at, 0, faults);
         log.append(&header)?;
         let mut journal = Journal {
@@ -366,14 +389,14 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Checks that `file`, now locked, is still what is at `path`: another process may have put a new
 /// generation there between the opening and the locking.
-fn check_same(file: &fs::File, path: &Path) -> Result<(), JournalError> {
+fn check_same(file: &fs::File, path: &Path) -> Result<(), DiskError> {
     use std::os::unix::fs::MetadataExt;
 
     let opened = file.metadata().map_err(io_error("look at", path))?;
     let there = fs::metadata(path).map_err(file::missing_or("look at", path))?;
     match (opened.dev(), opened.ino()) == (there.dev(), there.ino()) {
         true => Ok(()),
-        false => Err(DiskError::Busy { path: path.to_owned() }.into()),
+        false => Err(DiskError::Busy { path: path.to_owned() }),
     }
 }
 

@@ -4,12 +4,14 @@
 #![deny(unsafe_code)]
 
 pub mod aggregate;
+pub mod attempt;
 pub mod bucket;
 pub mod buffer;
 pub mod disk;
 pub mod evict;
 pub mod fdp;
 pub mod geometry;
+pub mod instance;
 pub mod journal;
 pub mod layout;
 pub mod memory;

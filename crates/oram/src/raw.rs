@@ -320,6 +320,7 @@ mod tests {
     use rand_chacha::ChaCha20Rng;
 
     use super::*;
+    use crate::attempt::{Attempt, Attempts};
     use crate::bucket::set_head;
     use crate::disk::MemoryStore;
     use crate::geometry::GeometrySpec;
@@ -335,7 +336,8 @@ mod tests {
         let valid =
             Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, w| w.fill(0))
                 .unwrap();
-        let tree = Tree::new(geometry, cached, key, store, copies, random);
+        let attempts = Attempts::first(Attempt::random().unwrap());
+        let tree = Tree::new(geometry, cached, key, store, copies, attempts, random);
         RawOram::new(tree, valid, 0, window_bytes_max)
     }
 

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use rand::Rng;
 
 use crate::bucket::{DUMMY, block_bytes, id, leaf, set_head};
-use crate::geometry::{Geometry, passes};
+use crate::geometry::{Geometry, last_pass};
 use crate::layout::place;
 use crate::oblivious::{Mask, compact, compact_pairs, sort, sort_pairs};
 use crate::tree::{Tree, TreeError};
@@ -72,14 +72,7 @@ pub fn upper_capacity(geometry: &Geometry, cached_levels: u32) -> usize {
 
 /// How new what a bucket holds is: one more than the number of the last eviction that passed it.
 fn written_at(evictions: u64, level: u32, index: u64) -> u64 {
-    let count = passes(evictions, level, index);
-    let first = passes_phase(level, index);
-    if count == 0 { 0 } else { first + ((count - 1) << level) + 1 }
-}
-
-/// The number of the first eviction that passes a node.
-fn passes_phase(level: u32, index: u64) -> u64 {
-    if level == 0 { 0 } else { u64::from((index as u32).reverse_bits() >> (32 - level)) }
+    last_pass(evictions, level, index).map_or(0, |(_, last)| last + 1)
 }
 
 /// Makes it again. `evictions` is the committed root counter, `flushed` what it was when the cached

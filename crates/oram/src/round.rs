@@ -79,6 +79,8 @@ pub struct Controller {
     position: PositionMap,
     journal: Journal,
     counter: Box<dyn RootCounter>,
+    /// Where the counter stands, as this controller left it.
+    counted: CounterValue,
     random: ChaCha20Rng,
     default_row: Vec<f32>,
     round: u64,
@@ -582,9 +584,15 @@ impl Controller {
         self.raw.geometry().payload_bytes()
     }
 
+    /// Moves the counter to the journal's head, unless someone else has moved it.
     fn advance(&mut self, round: u64) -> Result<(), Error> {
-        let evictions = self.raw.evictions();
-        Ok(self.counter.advance(&CounterValue { round, evictions, head: self.journal.head() })?)
+        let (evictions, head) = (self.raw.evictions(), self.journal.head());
+        let value = CounterValue { instance: *self.journal.instance(), round, evictions, head };
+        if value != self.counted {
+            self.counter.advance(&self.counted, &value)?;
+            self.counted = value;
+        }
+        Ok(())
     }
 
     fn check_idle(&self, call: &'static str) -> Result<(), Error> {

@@ -9,6 +9,8 @@ use aegis::aegis256::Aegis256;
 use hushtable_prg::{EntropyError, Secret, fill_random, valgrind};
 use thiserror::Error;
 
+use crate::instance::Instance;
+
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
 /// Bytes of a tag.
@@ -51,6 +53,11 @@ impl Key {
     /// independent, and none tells anything of this one.
     pub fn derive(&self, context: &str) -> Self {
         self.derive_bytes(context.as_bytes())
+    }
+
+    /// A key for one purpose of one instance.
+    pub fn derive_for(&self, context: &str, instance: &Instance) -> Self {
+        self.derive(context).derive_bytes(instance.bytes())
     }
 
     /// A key for one memory: [`derive`](Self::derive) with a salt from the operating system, so that a

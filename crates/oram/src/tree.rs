@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use rand_chacha::ChaCha20Rng;
 
+use crate::attempt::{Attempts, Version};
 use crate::bucket::{BucketCodec, clear};
 use crate::disk::{Counters, DiskError, PAGE_BYTES, Pages, Run, Store};
 use crate::geometry::{Geometry, passes};
@@ -107,6 +108,7 @@ pub struct Tree {
     /// The committed copy of each bucket, and whether this round wrote the other one.
     copies: BitSet,
     fresh: BitSet,
+    attempts: Attempts,
     random: ChaCha20Rng,
     pages: Pages,
 }
@@ -138,13 +140,15 @@ impl BitSet {
 
 impl Tree {
     /// A tree of which nothing was written yet (`copies` all zeros), or one whose levels below the
-    /// cached ones are in `store`. The cached levels start empty.
+    /// cached ones are in `store`, written by `attempts`, the last of which writes from now on. The
+    /// cached levels start empty.
     pub fn new(
         geometry: Geometry,
         cached_levels: u32,
         key: Key,
         store: Box<dyn Store>,
         copies: BitSet,
+        attempts: Attempts,
         random: ChaCha20Rng,
     ) -> Self {
         let cached_buckets = (1u64 << cached_levels.min(geometry.levels())) - 1;
@@ -160,6 +164,7 @@ impl Tree {
             present: vec![false; cached_buckets as usize],
             copies,
             fresh: BitSet::new(buckets),
+            attempts,
             random,
             pages: Pages::new(),
         }
@@ -190,8 +195,20 @@ impl Tree {
         &self.copies
     }
 
+    /// Which attempts wrote it, for the record of a checkpoint.
+    pub fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
     fn current_page(&self, number: u64) -> u64 {
         self.layout.page(number, self.copies.bit(number) ^ self.fresh.bit(number))
+    }
+
+    /// A bucket as this attempt seals it after `evictions` evictions.
+    fn own_version(&self, number: u64, evictions: u64) -> Version {
+        let (level, index) = place(number);
+        let counter = passes(evictions, level, index);
+        Version { number, counter, attempt: self.attempts.current() }
     }
 
     /// Opens the buckets `numbers` (ascending) as they are after `evictions` evictions.
@@ -214,29 +231,31 @@ impl Tree {
         let mut on_disk = Vec::new();
         for (at, &number) in window.numbers.iter().enumerate() {
             let blocks = &mut window.blocks[at * open_bytes..][..open_bytes];
-            let (level, index) = place(number);
-            let counter = passes(evictions, level, index);
-            if counter == 0 || (number < self.cached_buckets && !self.present[number as usize]) {
+            let is_cached = number < self.cached_buckets;
+            let version = self.attempts.version(number, evictions);
+            let Some(version) = version.filter(|_| !is_cached || self.present[number as usize])
+            else {
                 clear(blocks, block_bytes);
-            } else if number < self.cached_buckets {
+                continue;
+            };
+            if is_cached {
                 self.pages.resize(1);
                 let page = self.pages.page_mut(0);
                 page.copy_from_slice(self.cached.page(number as usize));
-                self.codec
-                    .open(&self.key, (number, counter), page, blocks)
-                    .map_err(|_| TreeError::Forged { level, index })?;
+                let version = Version { attempt: self.attempts.current(), ..version };
+                self.codec.open(&self.key, &version, page, blocks).map_err(|_| forged(number))?;
             } else {
-                on_disk.push((self.current_page(number), at, counter));
+                on_disk.push((self.current_page(number), at, version));
             }
         }
-        on_disk.sort_unstable();
+        on_disk.sort_unstable_by_key(|&(page, ..)| page);
         self.open_from_disk(&on_disk, window)
     }
 
-    /// Opens what is on disk as it comes: (page, place in the window, counter), ascending.
+    /// Opens what is on disk as it comes: (page, place in the window, version), ascending.
     fn open_from_disk(
         &mut self,
-        wanted: &[(u64, usize, u64)],
+        wanted: &[(u64, usize, Version)],
         window: &mut Window,
     ) -> Result<(), TreeError> {
         let pages: Vec<u64> = wanted.iter().map(|&(page, ..)| page).collect();
@@ -250,22 +269,20 @@ impl Tree {
             next += pages[next..].partition_point(|&page| page < end);
         }
         let (codec, key, open_bytes) = (&self.codec, &self.key, window.open_bytes);
-        let mut forged = None;
+        let mut wrong = None;
         self.store.read_each(&runs, &mut |index, bytes| {
             let run: Run = runs[index];
             let end = starts.get(index + 1).copied().unwrap_or(wanted.len());
-            for &(page, at, counter) in &wanted[starts[index]..end] {
-                let number = window.numbers[at];
+            for (page, at, version) in &wanted[starts[index]..end] {
                 let from = (page - run.first_page) as usize * PAGE_BYTES;
                 let page = &mut bytes[from..from + PAGE_BYTES];
                 let blocks = &mut window.blocks[at * open_bytes..][..open_bytes];
-                if codec.open(key, (number, counter), page, blocks).is_err() {
-                    let (level, index) = place(number);
-                    forged = Some(TreeError::Forged { level, index });
+                if codec.open(key, version, page, blocks).is_err() {
+                    wrong = Some(forged(version.number));
                 }
             }
         })?;
-        forged.map_or(Ok(()), Err)
+        wrong.map_or(Ok(()), Err)
     }
 
     /// Seals the window's buckets as they are after `evictions` evictions and writes those that are on
@@ -278,31 +295,24 @@ impl Tree {
     pub fn save(&mut self, window: &Window, evictions: u64) -> Result<(), TreeError> {
         let mut on_disk = Vec::new();
         for (at, &number) in window.numbers.iter().enumerate() {
-            let (level, index) = place(number);
-            let counter = passes(evictions, level, index);
+            let version = self.own_version(number, evictions);
             if number < self.cached_buckets {
                 let blocks = &window.blocks[at * window.open_bytes..][..window.open_bytes];
                 let page = self.cached.page_mut(number as usize);
-                self.codec.seal(&self.key, (number, counter), blocks, page, &mut self.random);
+                self.codec.seal(&self.key, &version, blocks, page, &mut self.random);
                 self.present[number as usize] = true;
             } else {
                 self.fresh.set(number);
-                on_disk.push((self.current_page(number), at, counter));
+                on_disk.push((self.current_page(number), at, version));
             }
         }
-        on_disk.sort_unstable();
+        on_disk.sort_unstable_by_key(|&(page, ..)| page);
         for batch in on_disk.chunks(8 * RUN_PAGES_MAX as usize) {
             self.pages.resize(batch.len());
-            for (to, &(_, at, counter)) in batch.iter().enumerate() {
+            for (to, (_, at, version)) in batch.iter().enumerate() {
                 let blocks = &window.blocks[at * window.open_bytes..][..window.open_bytes];
                 let page = self.pages.page_mut(to);
-                self.codec.seal(
-                    &self.key,
-                    (window.numbers[at], counter),
-                    blocks,
-                    page,
-                    &mut self.random,
-                );
+                self.codec.seal(&self.key, version, blocks, page, &mut self.random);
             }
             let pages: Vec<u64> = batch.iter().map(|&(page, ..)| page).collect();
             self.store.write(&Layout::runs(&pages, 0, RUN_PAGES_MAX), &self.pages)?;
@@ -321,14 +331,13 @@ impl Tree {
         clear(&mut empty, self.codec.open_bytes() / self.geometry.slots());
         let mut wanted = Vec::new();
         for number in 0..self.cached_buckets {
-            let (level, index) = place(number);
-            let counter = passes(evictions, level, index);
-            if counter == 0 {
+            let version = self.own_version(number, evictions);
+            if version.counter == 0 {
                 continue;
             }
             if !self.present[number as usize] {
                 let page = self.cached.page_mut(number as usize);
-                self.codec.seal(&self.key, (number, counter), &empty, page, &mut self.random);
+                self.codec.seal(&self.key, &version, &empty, page, &mut self.random);
                 self.present[number as usize] = true;
             }
             self.fresh.set(number);
@@ -384,16 +393,15 @@ impl Tree {
         (evictions, flushed): (u64, u64),
         each: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<(), TreeError> {
-        let mut wanted: Vec<(u64, u64, u64)> = Vec::new();
+        let mut wanted: Vec<(u64, Version)> = Vec::new();
         for number in 0..self.geometry.buckets() {
-            let (level, index) = place(number);
-            let seen = if number < self.cached_buckets { flushed } else { evictions };
-            let counter = passes(seen, level, index);
-            if counter > 0 {
-                wanted.push((self.current_page(number), number, counter));
-            }
+            let version = match number < self.cached_buckets {
+                true => self.attempts.flushed_version(number, flushed),
+                false => self.attempts.version(number, evictions),
+            };
+            wanted.extend(version.map(|version| (self.current_page(number), version)));
         }
-        wanted.sort_unstable();
+        wanted.sort_unstable_by_key(|&(page, _)| page);
         let mut blocks = vec![0; self.codec.open_bytes()];
         let all = self.layout.pages();
         let (mut first, mut next) = (0, 0);
@@ -402,17 +410,11 @@ impl Tree {
                 Run { first_page: first, pages: u64::from(RUN_PAGES_MAX).min(all - first) as u32 };
             self.store.read(&[run], &mut self.pages)?;
             first += u64::from(run.pages);
-            while let Some(&(page, number, counter)) =
-                wanted.get(next).filter(|wanted| wanted.0 < first)
-            {
+            while let Some((page, version)) = wanted.get(next).filter(|wanted| wanted.0 < first) {
                 let bytes = self.pages.page_mut((page - run.first_page) as usize);
-                self.codec.open(&self.key, (number, counter), bytes, &mut blocks).map_err(
-                    |_| {
-                        let (level, index) = place(number);
-                        TreeError::Forged { level, index }
-                    },
-                )?;
-                each(number, &blocks);
+                let opened = self.codec.open(&self.key, version, bytes, &mut blocks);
+                opened.map_err(|_| forged(version.number))?;
+                each(version.number, &blocks);
                 next += 1;
             }
         }
@@ -423,4 +425,10 @@ impl Tree {
     pub fn pages_of(geometry: &Geometry) -> u64 {
         geometry.buckets() * COPIES
     }
+}
+
+/// The error of a bucket that does not open.
+fn forged(number: u64) -> TreeError {
+    let (level, index) = place(number);
+    TreeError::Forged { level, index }
 }

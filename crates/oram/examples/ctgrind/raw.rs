@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::secret::{numbers, secret};
+use hushtable_oram::attempt::{Attempt, Attempts};
 use hushtable_oram::bucket::{DUMMY, HEAD_BYTES, block_bytes, clear, id, leaf, set_head};
 use hushtable_oram::disk::MemoryStore;
 use hushtable_oram::evict::Eviction;
@@ -92,7 +93,8 @@ pub(crate) fn filled(rows: u32) -> (RawOram, Vec<u32>) {
     let copies = BitSet::new(geometry.buckets());
     let random = ChaCha20Rng::seed_from_u64(1);
     let valid = Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, _| ());
-    let tree = Tree::new(geometry, CACHED_LEVELS, key, store, copies, random);
+    let attempts = Attempts::first(Attempt::from_bytes([1; 16]));
+    let tree = Tree::new(geometry, CACHED_LEVELS, key, store, copies, attempts, random);
     // Windows of a few paths: several of them.
     let mut memory = RawOram::new(tree, valid.expect("valid bits"), 0, 1 << 17);
     let mask = geometry.leaves() as u32 - 1;

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! file    header, records
-//! header  magic 8 | generation 8 | sequence of the first record 8 | head before 32 | salt 32 | tag 16
+//! header  magic 8 | generation 8 | sequence of the first record 8 | head before 32 | instance 32
+//!         salt 32 | tag 16
 //! record  magic 4 | kind 4 | payload bytes 4 | round 8 | sequence 8 | synced 8 | nonce 32 | tag 16
 //!         sealed payload | tag 16
 //! head    BLAKE3 of the header; then BLAKE3 of (head before, record header, payload tag)
@@ -22,15 +23,19 @@ use hushtable_prg::{EntropyError, fill_random};
 use zeroize::Zeroizing;
 
 use super::{Entry, JournalError};
+use crate::instance::Instance;
 use crate::seal::{Key, NONCE_BYTES, TAG_BYTES};
 
 /// Most bytes of a record's payload.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
-pub(super) const FILE_HEADER_BYTES: usize = 104;
-pub(super) const FILE_MAGIC: [u8; 8] = *b"HTORAMJ1";
+pub(super) const FILE_HEADER_BYTES: usize = 136;
+pub(super) const FILE_MAGIC: [u8; 8] = *b"HTORAMJ2";
 pub(super) const RECORD_HEADER_BYTES: usize = 84;
 pub(super) const RECORD_MAGIC: [u8; 4] = *b"HTJR";
+const INSTANCE_AT: usize = 56;
+const SALT_AT: usize = 88;
+const FILE_TAG_AT: usize = 120;
 const NONCE_AT: usize = 36;
 const HEADER_TAG_AT: usize = 68;
 
@@ -102,6 +107,7 @@ impl Keys {
 /// Where a chain of records stands.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
+    instance: Instance,
     generation: u64,
     salt: [u8; 32],
     head: [u8; 32],
@@ -123,6 +129,7 @@ impl Chain {
     /// A new generation: its header, and where the chain stands behind it.
     pub fn begin(
         keys: &Keys,
+        instance: &Instance,
         generation: u64,
         sequence: u64,
         base: [u8; 32],
@@ -133,16 +140,18 @@ impl Chain {
         header[8..16].copy_from_slice(&generation.to_le_bytes());
         header[16..24].copy_from_slice(&sequence.to_le_bytes());
         header[24..56].copy_from_slice(&base);
-        header[56..88].copy_from_slice(&salt);
-        let tag = code(&keys.file, &salt, &header[..88]);
-        header[88..].copy_from_slice(&tag);
+        header[INSTANCE_AT..SALT_AT].copy_from_slice(instance.bytes());
+        header[SALT_AT..FILE_TAG_AT].copy_from_slice(&salt);
+        let tag = code(&keys.file, &salt, &header[..FILE_TAG_AT]);
+        header[FILE_TAG_AT..].copy_from_slice(&tag);
         Ok((header, Chain::behind(&header)))
     }
 
     /// The generation that `header` begins, and the head of the one before; none if the header is
     /// not one that the keys made.
     pub fn parse(keys: &Keys, header: &[u8; FILE_HEADER_BYTES]) -> Option<(Chain, [u8; 32])> {
-        let sound = is_code(&keys.file, &array(header, 56), &header[..88], &array(header, 88));
+        let (salt, tag) = (array(header, SALT_AT), array(header, FILE_TAG_AT));
+        let sound = is_code(&keys.file, &salt, &header[..FILE_TAG_AT], &tag);
         sound.then(|| (Chain::behind(header), array(header, 24)))
     }
 
@@ -150,7 +159,8 @@ impl Chain {
         let sequence = u64::from_le_bytes(array(header, 16));
         Chain {
             generation: u64::from_le_bytes(array(header, 8)),
-            salt: array(header, 56),
+            instance: Instance::from_bytes(array(header, INSTANCE_AT)),
+            salt: array(header, SALT_AT),
             head: *blake3::hash(header).as_bytes(),
             sequence,
             synced: sequence,
@@ -226,6 +236,10 @@ impl Chain {
     /// Notes that all records so far are durable.
     pub fn note_synced(&mut self) {
         self.synced = self.sequence;
+    }
+
+    pub fn instance(&self) -> &Instance {
+        &self.instance
     }
 
     pub fn generation(&self) -> u64 {

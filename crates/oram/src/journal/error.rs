@@ -6,6 +6,7 @@ use hushtable_prg::EntropyError;
 
 use super::PAYLOAD_BYTES_MAX;
 use crate::disk::DiskError;
+use crate::instance::Instance;
 
 /// What can go wrong with a journal or a counter.
 #[derive(Debug, thiserror::Error)]
@@ -13,12 +14,12 @@ use crate::disk::DiskError;
 pub enum JournalError {
     /// A counter that was to go back.
     #[error(
-        "{}: the counter stands at round {round} after {evictions} evictions and never goes back, \
-         here to round {wanted_round} after {wanted_evictions}", path.display()
+        "{place}: the counter stands at round {round} after {evictions} evictions and never goes back or \
+         to another controller, here to round {wanted_round} after {wanted_evictions}"
     )]
     Backwards {
-        /// The counter's file.
-        path: PathBuf,
+        /// Where the counter is kept.
+        place: String,
         /// The round at which it stands.
         round: u64,
         /// The evictions at which it stands.
@@ -40,6 +41,72 @@ pub enum JournalError {
         records: u64,
         /// How many a crash may leave.
         records_max: u64,
+    },
+    /// A counter that was to be made is there.
+    #[error(
+        "{place} holds a root counter already: give another place, or open the controller that it is of; of \
+         a controller that is no more, remove the counter first"
+    )]
+    CounterExists {
+        /// Where it is kept.
+        place: String,
+    },
+    /// Another controller has the counter's file open.
+    #[error(
+        "{} is held by a controller that is running: a counter has one. Stop that one first; if it is of a \
+         copy of this folder, go on with one of the two and remove the other", path.display()
+    )]
+    CounterHeld {
+        /// The counter's file.
+        path: PathBuf,
+    },
+    /// There is no counter.
+    #[error(
+        "{place} holds no root counter: it was removed, or this is another place; without its counter a \
+         controller cannot be told from an old copy, so restore it or create the controller anew"
+    )]
+    CounterMissing {
+        /// Where it should be kept.
+        place: String,
+    },
+    /// The counter is not where this controller left it.
+    #[error(
+        "{place}: the root counter is not where this controller left it, at round {expected_round} after \
+         {expected_evictions} evictions, but at round {found_round} after {found_evictions}: another \
+         controller went on from a copy of this one's folder, or someone changed the counter. This one has \
+         stopped; go on with the copy that the counter fits, and remove the other"
+    )]
+    CounterMoved {
+        /// Where the counter is kept.
+        place: String,
+        /// The round at which this controller left it.
+        expected_round: u64,
+        /// The evictions at which this controller left it.
+        expected_evictions: u64,
+        /// The round at which it stands.
+        found_round: u64,
+        /// The evictions at which it stands.
+        found_evictions: u64,
+    },
+    /// Another file is where the counter's was.
+    #[error(
+        "{} is not the file that this controller holds: someone put another one there while it ran. This \
+         controller has stopped; find out who did, then open it again", path.display()
+    )]
+    CounterReplaced {
+        /// The counter's file.
+        path: PathBuf,
+    },
+    /// The place where the counter is kept does not answer.
+    #[error(
+        "{place} gives no root counter: {reason}. Nothing was lost: open the controller again when the place \
+         can be reached"
+    )]
+    CounterUnavailable {
+        /// Where the counter is kept.
+        place: String,
+        /// What it said, or that it said nothing.
+        reason: String,
     },
     /// A record is not as it was written, and others follow that were written after it was synced.
     #[error(
@@ -66,14 +133,23 @@ pub enum JournalError {
          was made with", path.display()
     )]
     Forged {
-        /// The journal's or counter's file.
+        /// The journal's file.
         path: PathBuf,
     },
-    /// The file was never a counter.
-    #[error("{} is not a root counter: it has {bytes} bytes, or begins as no counter does", path.display())]
+    /// A counter that its authentication code does not fit.
+    #[error(
+        "{place} holds a root counter that does not authenticate: it is damaged, or of another key; restore \
+         it, or give the key it was made with"
+    )]
+    ForgedCounter {
+        /// Where it is kept.
+        place: String,
+    },
+    /// What is there was never a counter.
+    #[error("{place} is not a root counter: it has {bytes} bytes, or begins as no counter does")]
     NotACounter {
-        /// The file.
-        path: PathBuf,
+        /// Where it is kept.
+        place: String,
         /// How long it is.
         bytes: u64,
     },
@@ -82,6 +158,19 @@ pub enum JournalError {
     NotAJournal {
         /// The file.
         path: PathBuf,
+    },
+    /// The counter is another controller's.
+    #[error(
+        "{} is of controller {journal}, and the root counter of controller {counter}: both were made with \
+         this key, and their files do not mix; give the folder and the counter of one", path.display()
+    )]
+    OtherInstance {
+        /// The journal.
+        path: PathBuf,
+        /// Whose journal it is.
+        journal: Instance,
+        /// Whose counter it is.
+        counter: Instance,
     },
     /// The journal does not have the record at which the counter stands.
     #[error(

@@ -1,5 +1,6 @@
 //! A file that is appended to, with faults as planned.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,11 @@ impl Log {
     pub fn new(file: Locked, path: &Path, bytes: u64, faults: &Faults) -> Log {
         let path = path.to_owned();
         Log { file, path, bytes, synced_bytes: bytes, faults: faults.clone() }
+    }
+
+    /// The file, which is locked as long as this lives.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// Notes that the file was renamed, for errors to name.

@@ -66,7 +66,8 @@ fn what_was_appended_is_read_again() {
     let (mut journal, records) = open(&path).expect("the same journal");
     assert_eq!(records, plain);
     assert_eq!((journal.head(), journal.generation(), journal.next_sequence()), (head, 0, 20));
-    let at = |head| CounterValue { head, ..CounterValue::default() };
+    let instance = *journal.instance();
+    let at = |head| CounterValue { instance, head, ..CounterValue::default() };
     for (i, &head) in heads.iter().enumerate() {
         let records = 20 - (i as u64).saturating_sub(1);
         assert_eq!(journal.reconcile(&at(head), 20).expect("a head of this journal"), records);
@@ -138,6 +139,7 @@ fn run_rounds(
     counted: &mut CounterValue,
 ) -> Result<(), JournalError> {
     let mut journal = Journal::create(&folder.join("journal"), &key(), faults)?;
+    counted.instance = *journal.instance();
     let mut counter = FileCounter::create(&folder.join("counter"), &key(), counted, faults)?;
     for round in 1..6 {
         for kind in [1, 2] {
@@ -173,8 +175,8 @@ fn advance(
     round: u64,
     head: [u8; 32],
 ) -> Result<(), JournalError> {
-    let value = CounterValue { round, evictions: round * 3, head };
-    counter.advance(&value)?;
+    let value = CounterValue { round, evictions: round * 3, head, ..*counted };
+    counter.advance(counted, &value)?;
     *counted = value;
     Ok(())
 }
@@ -257,7 +259,8 @@ fn a_flipped_bit_anywhere_is_detected() {
         journal.append(i as u32, i, &payload(i % 4)).expect("space");
         journal.sync().expect("a disk that works");
     }
-    let counter = CounterValue { round: 4, head: journal.head(), ..CounterValue::default() };
+    let (instance, head) = (*journal.instance(), journal.head());
+    let counter = CounterValue { instance, round: 4, head, evictions: 0 };
     drop(journal);
     let good = fs::read(&path).expect("a file");
     let last_bytes = 84 + payload(4 % 4).len() + 16;
@@ -421,7 +424,9 @@ fn an_old_copy_is_detected() {
     let folder = folder();
     let (path, counter_path) = (folder.path().join("journal"), folder.path().join("counter"));
     let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
-    let start = CounterValue { head: journal.head(), ..CounterValue::default() };
+    let (instance, head) = (*journal.instance(), journal.head());
+    let start = CounterValue { instance, head, ..CounterValue::default() };
+    let mut counted = start;
     let mut counter =
         FileCounter::create(&counter_path, &key(), &start, &Faults::none()).expect("a new counter");
     let mut copies = Vec::new();
@@ -429,8 +434,9 @@ fn an_old_copy_is_detected() {
         copies.push(fs::read(&path).expect("a file"));
         journal.append(1, round, b"commit").expect("space");
         journal.sync().expect("a disk that works");
-        let value = CounterValue { round, evictions: round, head: journal.head() };
-        counter.advance(&value).expect("space");
+        let value = CounterValue { round, evictions: round, head: journal.head(), ..start };
+        counter.advance(&counted, &value).expect("space");
+        counted = value;
     }
     drop(journal);
     let value = counter.read().expect("a counter");
@@ -451,19 +457,31 @@ fn a_counter_goes_forward_and_cannot_be_forged() {
     let path = folder.path().join("counter");
     let open = || FileCounter::open(&path, &key(), &Faults::none());
     assert!(matches!(open(), Err(JournalError::Disk(DiskError::Missing { .. }))));
-    let value = CounterValue { round: 5, evictions: 50, head: [3; 32] };
+    let instance = Instance::from_bytes([1; 32]);
+    let value = CounterValue { instance, round: 5, evictions: 50, head: [3; 32] };
     let mut counter = FileCounter::create(&path, &key(), &value, &Faults::none()).expect("new");
     let again = FileCounter::create(&path, &key(), &value, &Faults::none());
     assert!(matches!(again, Err(JournalError::Disk(DiskError::Exists { .. }))), "{again:?}");
     for (round, evictions) in [(4, 50), (5, 49), (0, 0)] {
-        let back = counter.advance(&CounterValue { round, evictions, head: [4; 32] });
+        let to = CounterValue { round, evictions, head: [4; 32], ..value };
+        let back = counter.advance(&value, &to);
         assert!(matches!(back, Err(JournalError::Backwards { round: 5, evictions: 50, .. })));
     }
-    let value = CounterValue { round: 6, evictions: 50, head: [5; 32] };
-    counter.advance(&value).expect("forward");
+    let other = CounterValue { instance: Instance::from_bytes([2; 32]), round: 9, ..value };
+    let back = counter.advance(&value, &other);
+    assert!(matches!(back, Err(JournalError::Backwards { .. })), "{back:?}");
+    let (before, value) = (value, CounterValue { round: 6, head: [5; 32], ..value });
+    counter.advance(&before, &value).expect("forward");
+    // From where it no longer is: as a second controller would, from a copy.
+    let late = counter.advance(&before, &CounterValue { round: 7, ..value });
+    let moved =
+        matches!(late, Err(JournalError::CounterMoved { expected_round: 5, found_round: 6, .. }));
+    assert!(moved, "{late:?}");
+    assert!(matches!(open(), Err(JournalError::CounterHeld { .. })));
+    drop(counter);
     assert_eq!(open().expect("the same").read().expect("a counter"), value);
     let other_key = FileCounter::open(&path, &Key::from_bytes([8; 32]), &Faults::none());
-    assert!(matches!(other_key, Err(JournalError::Forged { .. })), "{other_key:?}");
+    assert!(matches!(other_key, Err(JournalError::ForgedCounter { .. })), "{other_key:?}");
     let good = fs::read(&path).expect("a file");
     for at in 0..good.len() {
         let mut bad = good.clone();
@@ -471,13 +489,33 @@ fn a_counter_goes_forward_and_cannot_be_forged() {
         fs::write(&path, &bad).expect("a file");
         match open() {
             Err(JournalError::NotACounter { .. }) => assert!(at < 8),
-            Err(JournalError::Forged { .. }) => assert!(at >= 8),
+            Err(JournalError::ForgedCounter { .. }) => assert!(at >= 8),
             other => panic!("byte {at}: {other:?}"),
         }
         fs::write(&path, &good[..at]).expect("a file");
         let cut = open();
         assert!(matches!(cut, Err(JournalError::NotACounter { bytes, .. }) if bytes == at as u64));
     }
+}
+
+/// A file that someone puts in the counter's place is found by the controller that holds the counter,
+/// should it say the same.
+#[test]
+fn a_counter_that_is_replaced_while_it_is_held_is_not_advanced() {
+    let folder = folder();
+    let (path, copy) = (folder.path().join("counter"), folder.path().join("copy"));
+    let value = CounterValue { round: 5, ..CounterValue::default() };
+    let next = CounterValue { round: 6, ..value };
+    let mut counter = FileCounter::create(&path, &key(), &value, &Faults::none()).expect("new");
+    fs::copy(&path, &copy).expect("a copy");
+    fs::rename(&copy, &path).expect("in its place");
+    // The copy is locked by nobody.
+    let mut second = FileCounter::open(&path, &key(), &Faults::none()).expect("a counter");
+    let replaced = counter.advance(&value, &next);
+    assert!(matches!(replaced, Err(JournalError::CounterReplaced { .. })), "{replaced:?}");
+    second.advance(&value, &next).expect("the file that is there");
+    let moved = counter.advance(&value, &next);
+    assert!(matches!(moved, Err(JournalError::CounterMoved { .. })), "{moved:?}");
 }
 
 /// In a process whose files cannot grow past some size, and, where the system lets tests mount one,

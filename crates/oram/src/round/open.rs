@@ -12,10 +12,14 @@ use super::spec::Checked;
 use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
 use zeroize::Zeroizing;
 
+use crate::attempt::{Attempt, Attempts};
 use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
-use crate::disk::{FaultStore, Faults, FileStore, Store};
+use crate::disk::{DiskError, FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
-use crate::journal::{CounterValue, Entry as JournalEntry, FileCounter, Journal, Record};
+use crate::instance::Instance;
+use crate::journal::{
+    CounterPlace, CounterValue, Entry as JournalEntry, Journal, JournalError, Record,
+};
 use crate::oblivious::Mask;
 use crate::position::PositionMap;
 use crate::raw::RawOram;
@@ -36,9 +40,12 @@ pub type Rows<'a> = dyn FnMut(u64, &mut [f32]) -> Result<(), Error> + 'a;
 pub type Progress<'a> = dyn FnMut(u64, u64) + 'a;
 
 impl Controller {
-    /// Creates a controller in `folder` (a new one) with its root counter in the file `counter` (a
-    /// new one, on storage that whoever can write to `folder` cannot put back). Each row goes to a
+    /// Creates a controller in `folder` (a new one) with its root counter at `counter` (a new file, or
+    /// a service's key, where whoever can write to `folder` cannot put it back). Each row goes to a
     /// random leaf, by the writes that a round makes, so that building shows nothing of where.
+    ///
+    /// The controller is an [instance](crate::instance) of its own: of two that are created with one key,
+    /// neither takes the other's files.
     ///
     /// # Errors
     ///
@@ -47,7 +54,7 @@ impl Controller {
     pub fn create(
         folder: &Path,
         key: &Key,
-        counter: &Path,
+        counter: &dyn CounterPlace,
         spec: &ControllerSpec,
         rows: &mut Rows<'_>,
         progress: &mut Progress<'_>,
@@ -60,16 +67,17 @@ impl Controller {
     pub fn create_with(
         folder: &Path,
         key: &Key,
-        counter: &Path,
+        counter: &dyn CounterPlace,
         spec: &ControllerSpec,
         rows: &mut Rows<'_>,
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
         let Checked { geometry, aggregate, budget } = spec.check()?;
-        if counter.exists() {
-            return Err(Error::Exists { path: counter.to_owned() });
-        }
+        counter.check_free().map_err(|error| match error {
+            JournalError::Disk(DiskError::Exists { path }) => Error::Exists { path },
+            error => error.into(),
+        })?;
         match fs::create_dir(folder) {
             Err(source) if source.kind() == std::io::ErrorKind::AlreadyExists => {
                 return Err(Error::Exists { path: folder.to_owned() });
@@ -79,13 +87,13 @@ impl Controller {
         let text = serde_json::to_vec_pretty(spec).map_err(|_| Error::Record)?;
         let spec_path = folder.join(SPEC_FILE);
         fs::write(&spec_path, &text).map_err(file(&spec_path))?;
+        let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
+        let instance = *journal.instance();
         let store =
             FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
-        let raw =
-            Self::empty(geometry, spec, key, store, BitSet::new(geometry.buckets()), 0, faults)?;
-        let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
-        let value = CounterValue { round: 0, evictions: 0, head: journal.head() };
-        let counter = FileCounter::create(counter, &key.derive("counter"), &value, faults)?;
+        let raw = Self::empty(geometry, spec, (key, &instance), store, faults)?;
+        let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
+        let counter = counter.create(&key.derive("counter"), &counted, faults)?;
         let mut random = seeded()?;
         let leaves_mask = geometry.leaves() as u32 - 1;
         let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
@@ -100,7 +108,8 @@ impl Controller {
             raw,
             position,
             journal,
-            counter: Box::new(counter),
+            counter,
+            counted,
             random,
             round: 0,
             begun: 0,
@@ -156,29 +165,30 @@ impl Controller {
     fn empty(
         geometry: Geometry,
         spec: &ControllerSpec,
-        key: &Key,
+        (key, instance): (&Key, &Instance),
         store: FileStore,
-        copies: BitSet,
-        evictions: u64,
         faults: &Faults,
     ) -> Result<RawOram, Error> {
-        let tree = Self::tree(geometry, spec, key, store, copies, faults)?;
+        let attempts = Attempts::first(Attempt::random()?);
+        let copies = BitSet::new(geometry.buckets());
+        let tree = Self::tree(geometry, spec, (key, instance), store, (copies, attempts), faults)?;
         let words = geometry.valid_words();
         let valid =
             Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
-        Ok(RawOram::new(tree, valid, evictions, spec.window_bytes_max))
+        Ok(RawOram::new(tree, valid, 0, spec.window_bytes_max))
     }
 
     fn tree(
         geometry: Geometry,
         spec: &ControllerSpec,
-        key: &Key,
+        (key, instance): (&Key, &Instance),
         store: FileStore,
-        copies: BitSet,
+        (copies, attempts): (BitSet, Attempts),
         faults: &Faults,
     ) -> Result<Tree, Error> {
         let store: Box<dyn Store> = Box::new(FaultStore::new(store, faults.clone()));
-        Ok(Tree::new(geometry, spec.cached_levels, key.derive("buckets"), store, copies, seeded()?))
+        let (levels, key) = (spec.cached_levels, key.derive_for("buckets", instance));
+        Ok(Tree::new(geometry, levels, key, store, copies, attempts, seeded()?))
     }
 
     /// Opens the controller in `folder`, as of its last committed round. A round that a crash cut
@@ -191,7 +201,7 @@ impl Controller {
     pub fn open(
         folder: &Path,
         key: &Key,
-        counter: &Path,
+        counter: &dyn CounterPlace,
         progress: &mut Progress<'_>,
     ) -> Result<Self, Error> {
         Self::open_with(folder, key, counter, progress, &Faults::none())
@@ -202,7 +212,7 @@ impl Controller {
     pub fn open_with(
         folder: &Path,
         key: &Key,
-        counter: &Path,
+        counter: &dyn CounterPlace,
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
@@ -230,9 +240,9 @@ impl Controller {
                 }
             },
         )?;
-        let mut counter = FileCounter::open(counter, &key.derive("counter"), faults)?;
-        let value = crate::journal::RootCounter::read(&mut counter)?;
-        journal.reconcile(&value, RECORDS_AHEAD_MAX)?;
+        let mut counter = counter.open(&key.derive("counter"), faults)?;
+        let counted = counter.read()?;
+        journal.reconcile(&counted, RECORDS_AHEAD_MAX)?;
         if let Some(error) = wrong {
             return Err(error);
         }
@@ -247,7 +257,14 @@ impl Controller {
         let flushed = checkpoint.evictions;
         let copies =
             BitSet::from_words(checkpoint.copies, geometry.buckets()).ok_or(Error::Record)?;
-        let mut tree = Self::tree(geometry, &spec, key, store, copies, faults)?;
+        // From here on under a name of its own: what an earlier attempt wrote and did not commit is not
+        // what this one writes in its place.
+        let committed = replay.commits.last().map_or(flushed, |&(_, after)| after);
+        let mut attempts =
+            Attempts::from_ranges(checkpoint.attempts, flushed).ok_or(Error::Record)?;
+        attempts.begin(committed, Attempt::random()?, &geometry);
+        let instance = (key, journal.instance());
+        let mut tree = Self::tree(geometry, &spec, instance, store, (copies, attempts), faults)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
@@ -286,7 +303,8 @@ impl Controller {
             raw,
             position: PositionMap::build(&recovered.leaves, geometry.leaves() as u32, key)?,
             journal,
-            counter: Box::new(counter),
+            counter,
+            counted,
             random: seeded()?,
             round: replay.round.max(replay.checkpoint_round),
             begun: replay.begun.max(checkpoint.begun),
@@ -382,9 +400,11 @@ impl Controller {
         tree.sync()?;
         tree.commit();
         let copies = tree.copies().words().to_vec();
+        let attempts = tree.attempts().ranges().to_vec();
         let default_row = self.default_row.clone();
         let (spec, begun) = (self.spec_hash, self.begun);
-        let checkpoint = Checkpoint { spec, default_row, evictions, begun, copies, stash };
+        let checkpoint =
+            Checkpoint { spec, default_row, evictions, begun, attempts, copies, stash };
         let payload = Zeroizing::new(checkpoint.to_bytes());
         let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
         // The counter at the old journal's end: a new one is known by the head that it goes on from.

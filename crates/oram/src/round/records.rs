@@ -6,6 +6,7 @@ use rand_chacha::ChaCha20Rng;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::Error;
+use crate::attempt::{ATTEMPT_BYTES, Attempt};
 
 /// The state at a moment when the cached levels were written to disk.
 pub const CHECKPOINT: u32 = 1;
@@ -30,6 +31,8 @@ pub struct Checkpoint {
     pub evictions: u64,
     /// Rounds that were ever begun.
     pub begun: u64,
+    /// Which attempt wrote the buckets, by first eviction.
+    pub attempts: Vec<(u64, Attempt)>,
     pub copies: Vec<u64>,
     pub stash: Vec<u8>,
 }
@@ -41,6 +44,11 @@ impl Checkpoint {
         bytes.extend(self.default_row.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend(self.evictions.to_le_bytes());
         bytes.extend(self.begun.to_le_bytes());
+        bytes.extend((self.attempts.len() as u64).to_le_bytes());
+        for (first, attempt) in &self.attempts {
+            bytes.extend(first.to_le_bytes());
+            bytes.extend(attempt.bytes());
+        }
         bytes.extend((self.copies.len() as u64).to_le_bytes());
         bytes.extend(self.copies.iter().flat_map(|word| word.to_le_bytes()));
         bytes.extend(&self.stash);
@@ -58,6 +66,15 @@ impl Checkpoint {
             numbers.map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
         let evictions = from.u64()?;
         let begun = from.u64()?;
+        let mut attempts = Vec::new();
+        for _ in 0..from.u64()? {
+            let first = from.u64()?;
+            let name = from.take(ATTEMPT_BYTES)?.try_into().map_err(|_| Error::Record)?;
+            let mut name: [u8; ATTEMPT_BYTES] = name;
+            // Drawn at random, of nothing; when attempts began is known to who saw them begin.
+            mark_public(&mut name);
+            attempts.push((first, Attempt::from_bytes(name)));
+        }
         let count = usize::try_from(from.u64()?).map_err(|_| Error::Record)?;
         let words = from.take(count.checked_mul(8).ok_or(Error::Record)?)?;
         let copies =
@@ -65,7 +82,7 @@ impl Checkpoint {
         let mut copies: Vec<u64> = copies.collect();
         // Who saw the writes knows which copy of each bucket is the newer.
         mark_public(&mut copies);
-        Ok(Self { spec, default_row, evictions, begun, copies, stash: from.0.to_vec() })
+        Ok(Self { spec, default_row, evictions, begun, attempts, copies, stash: from.0.to_vec() })
     }
 }
 

@@ -18,6 +18,8 @@ use crate::journal::JournalError;
 use crate::layout::{COPIES, Layout, number};
 use crate::seal::Key;
 
+mod freshness;
+
 const ROWS: u64 = 150;
 /// 500 bytes a row: 8 blocks a bucket, so that a few rows make a tree of some height.
 const DIM: usize = 125;
