@@ -13,9 +13,9 @@ use hushtable_table::{DType, decode_rows};
 use tokio::time::Instant;
 
 use crate::endpoint::Peer;
-use crate::info::{common_group, version_from_wire};
+use crate::info::version_from_wire;
 use crate::wire::AnswerReply;
-use crate::{EndpointSpec, Error, Refusal, TableInfo};
+use crate::{EndpointSpec, Error, PairTerms, Refusal, TableInfo};
 
 pub use bag::Bag;
 use bag::Bags;
@@ -146,8 +146,9 @@ impl LookupClient {
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
-    /// reach; [`Error::SidesSwapped`], [`Error::SameSide`], [`Error::TablesDiffer`], [`Error::Prg`]
-    /// for servers that do not fit; [`Error::Reply`] for a layout that is not the one announced.
+    /// reach; [`Error::SidesSwapped`], [`Error::SameSide`], [`Error::TablesDiffer`],
+    /// [`Error::AnnouncementsDiffer`], [`Error::Prg`] for servers that do not fit; [`Error::Reply`]
+    /// for an announcement that cannot be, or a layout that is not the one announced.
     /// Servers with different layouts only fail [`fetch_bag`](Self::fetch_bag).
     pub async fn connect(spec: &ClientSpec) -> Result<Self, Error> {
         let left = Peer::new(&spec.left, spec.insecure, spec.connect_max)?;
@@ -288,39 +289,12 @@ async fn open(
     call_max: Duration,
     layout_bytes_max: u64,
 ) -> Result<Session, Error> {
-    use dpf::Side::{Left, Right};
     let (l, r) = tokio::try_join!(left.table_info(call_max), right.table_info(call_max))?;
-    let (left_url, right_url) = (left.url().to_owned(), right.url().to_owned());
-    match (l.side, r.side) {
-        (Left, Right) => {}
-        (Right, Left) => return Err(Error::SidesSwapped { left: left_url, right: right_url }),
-        (side, _) => return Err(Error::SameSide { left: left_url, right: right_url, side }),
-    }
-    if (l.version, l.shape, l.dim, l.dtype) != (r.version, r.shape, r.dim, r.dtype) {
-        return Err(Error::TablesDiffer {
-            left: left_url,
-            left_version: l.version,
-            right: right_url,
-            right_version: r.version,
-        });
-    }
-    for (url, info) in [(left_url, &l), (right_url, &r)] {
-        if !info.prgs.contains(&prg) {
-            return Err(Error::Prg { url, prg, accepted: info.prgs.clone() });
-        }
-    }
+    let PairTerms { group, keys_per_request_max, .. } =
+        PairTerms::check([left.url(), right.url()], [&l, &r], prg)?;
     let bags = Bags::open((left, &l), (right, &r), prg, call_max, layout_bytes_max).await?;
-    Ok(Session {
-        bags,
-        client: dpf::Client::with_group(
-            l.shape,
-            l.version,
-            prg,
-            common_group(&l.groups, &r.groups),
-        )?,
-        keys_per_request_max: l.keys_per_request_max.min(r.keys_per_request_max),
-        info: l,
-    })
+    let client = dpf::Client::with_group(l.shape, l.version, prg, group)?;
+    Ok(Session { bags, client, keys_per_request_max, info: l })
 }
 
 fn is_version_change(error: &Error) -> bool {

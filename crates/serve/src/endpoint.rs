@@ -160,7 +160,13 @@ impl Peer {
 
     /// The error of a reply that does not fit.
     pub fn reply_error(&self, defect: ReplyDefect) -> Error {
-        Error::Reply { url: self.url.to_string(), defect }
+        let url = self.url.to_string();
+        match defect {
+            ReplyDefect::ParameterSet { announced, accepted } => {
+                Error::ParametersRefused { url, announced, accepted }
+            }
+            defect => Error::Reply { url, defect },
+        }
     }
 
     fn client(&self, reply_bytes_max: usize) -> PrivateLookupClient<Channel> {

@@ -256,6 +256,19 @@ pub enum Error {
         /// The right table's version.
         right_version: Version,
     },
+    /// The servers announce one version of a table, and other facts of it that differ.
+    #[error(
+        "{left} and {right} announce different {field} for one version of the table: one of them is \
+         wrong, so nothing was sent. Serve the same bundle from both, by the same release"
+    )]
+    AnnouncementsDiffer {
+        /// The left URL.
+        left: String,
+        /// The right URL.
+        right: String,
+        /// The field of `TableInfoReply`.
+        field: &'static str,
+    },
     /// The servers' tables have different layouts, or only one has any.
     #[error(
         "{left} serves layout {}, {right} serves {}: serve the same bundle from both",
@@ -306,6 +319,21 @@ pub enum Error {
         prg: PrgKind,
         /// The server's generators.
         accepted: Vec<PrgKind>,
+    },
+    /// A server of a parameter set that the caller has not accepted.
+    #[error(
+        "{url} serves by the parameter set {announced:?}, but this client accepts {}: nothing was \
+         sent. Have it serve by one of those, or, if you accept that set's security, name it \
+         (parameter_sets=, --parameter-set)",
+        names_of(accepted)
+    )]
+    ParametersRefused {
+        /// The server.
+        url: String,
+        /// The name that it announced, cut to 128 characters.
+        announced: String,
+        /// The sets that the caller accepts.
+        accepted: Vec<ParameterSet>,
     },
     /// More ids a lookup than a server takes, or none.
     #[error(
@@ -381,11 +409,50 @@ pub enum ReplyDefect {
         /// What was announced.
         found: u64,
     },
-    /// A geometry that cannot be, or not one of the announced table and parameters.
-    #[error("the geometry does not fit: {reason}")]
+    /// A table that the announced parameters do not hold.
+    #[error("no geometry holds the announced table: {reason}")]
     Geometry {
         /// Why.
         reason: String,
+    },
+    /// Another geometry than the one that follows from the announced table and parameters.
+    #[error("a geometry of {found:02x?}, where the table and parameters make it {expected:02x?}")]
+    GeometryBytes {
+        /// What follows from table and parameters.
+        expected: Vec<u8>,
+        /// What was announced, cut to as many bytes.
+        found: Vec<u8>,
+    },
+    /// A server that does not take the output group that all take.
+    #[error("the output group bits is not among those that it takes")]
+    Groups,
+    /// A parameter set that the caller has not accepted.
+    #[error("the parameter set {announced:?} is not among the accepted: {}", names_of(accepted))]
+    ParameterSet {
+        /// The name that was announced, cut to 128 characters.
+        announced: String,
+        /// The sets that the caller accepts.
+        accepted: Vec<ParameterSet>,
+    },
+    /// A number outside its limits.
+    #[error("{field} is {found}, but must be {min} to {max}")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// What was announced.
+        found: u64,
+        /// The least it may be.
+        min: u64,
+        /// The most it may be.
+        max: u64,
+    },
+    /// A text that cannot be shown.
+    #[error("{field} has {bytes} bytes: at most 128 and no control characters are taken")]
+    Text {
+        /// The field.
+        field: &'static str,
+        /// Its bytes.
+        bytes: usize,
     },
     /// An upload known by another id than what it hashes to.
     #[error("the uploaded keys got another id than they have")]
@@ -417,12 +484,6 @@ pub enum ReplyDefect {
         expected: Version,
         /// What came.
         found: Version,
-    },
-    /// No keys allowed, or no message.
-    #[error("it takes {keys_max} keys a request")]
-    KeyLimit {
-        /// Keys that it takes.
-        keys_max: u32,
     },
     /// Row bytes that dim and number type do not make.
     #[error("a row of {dim} {dtype} has {expected} bytes, not {found}")]
@@ -486,6 +547,13 @@ fn version_or_none(version: &Option<Version>) -> String {
 
 fn set_names() -> String {
     ParameterSet::ALL.map(ParameterSet::name).join(", ")
+}
+
+fn names_of(sets: &[ParameterSet]) -> String {
+    match sets {
+        [] => "none".into(),
+        _ => sets.iter().map(|set| set.name()).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn prg_names() -> String {

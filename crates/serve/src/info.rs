@@ -8,6 +8,7 @@ use hushtable_pir::TableShape;
 use hushtable_pir::dpf::{Group, Side};
 use hushtable_table::{DType, Version};
 
+use crate::announced::{KEYS_PER_REQUEST_MAX, TEXT_BYTES_MAX, count_within, text, window, within};
 use crate::{ReplyDefect, wire};
 
 /// What a server holds and what it accepts.
@@ -97,15 +98,17 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
                 return Err(ReplyDefect::Side { found: reply.side });
             }
         };
-        if reply.keys_per_request_max == 0 {
-            return Err(ReplyDefect::KeyLimit { keys_max: 0 });
-        }
+        let keys_max = reply.keys_per_request_max;
         let layout = match reply.layout_version.is_empty() {
-            true => None,
+            true => {
+                within("layout_bytes", reply.layout_bytes, 0..=0)?;
+                within("bags_window_us", reply.bags_window_us, 0..=0)?;
+                None
+            }
             false => Some(LayoutInfo {
                 version: version_from_wire(&reply.layout_version)?,
-                bytes: reply.layout_bytes,
-                window: Duration::from_micros(reply.bags_window_us),
+                bytes: within("layout_bytes", reply.layout_bytes, 1..=LAYOUT_BYTES_MAX)?,
+                window: window("bags_window_us", reply.bags_window_us)?,
             }),
         };
         // A newer server may take generators that this version does not know: those are of no use.
@@ -116,29 +119,35 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
             dim: reply.dim as usize,
             dtype,
             side,
-            keys_per_request_max: reply.keys_per_request_max as usize,
+            keys_per_request_max: count_within(
+                "keys_per_request_max",
+                keys_max,
+                KEYS_PER_REQUEST_MAX,
+            )?,
             request_bytes_max: reply.request_bytes_max,
             prgs: prgs.take(PrgKind::ALL.len()).collect(),
-            groups: groups_from_wire(&reply.groups),
-            window: Duration::from_micros(reply.window_us),
-            name: cut(&reply.name),
-            software: cut(&reply.software),
+            groups: groups_from_wire(&reply.groups)?,
+            window: window("window_us", reply.window_us)?,
+            name: text("name", reply.name)?,
+            software: text("software", reply.software)?,
             layout,
         })
     }
 }
 
-/// The groups that this version knows, each once; bits last where it was not named: an older server
-/// names none and takes those.
-fn groups_from_wire(ids: &[u32]) -> Vec<Group> {
+/// The groups that this version knows, each once. Every server takes bits.
+fn groups_from_wire(ids: &[u32]) -> Result<Vec<Group>, ReplyDefect> {
     let known = ids.iter().filter_map(|&id| Group::from_id(id.try_into().ok()?).ok());
     let mut groups = Vec::new();
-    for group in known.chain([Group::Bits]) {
+    for group in known {
         if !groups.contains(&group) {
             groups.push(group);
         }
     }
-    groups
+    match groups.contains(&Group::Bits) {
+        true => Ok(groups),
+        false => Err(ReplyDefect::Groups),
+    }
 }
 
 /// The group that two servers together answer fastest: the least sum of their ranks, bits before
@@ -177,7 +186,7 @@ pub(crate) fn shape_from_wire(
 
 /// What is kept of a text that another machine sent.
 pub(crate) fn cut(text: &str) -> String {
-    text.chars().take(TEXT_CHARS_MAX).collect()
+    text.chars().take(TEXT_BYTES_MAX).collect()
 }
 
 /// Microseconds, as messages have them.
@@ -210,7 +219,8 @@ fn bytes_of_row(dtype: DType, dim: u32) -> Option<usize> {
     dim.map(|dim| dtype.row_bytes(dim))
 }
 
-const TEXT_CHARS_MAX: usize = 256;
+/// More than the ids of all companions of 2^32 rows take.
+const LAYOUT_BYTES_MAX: u64 = 1 << 41;
 
 #[cfg(test)]
 mod tests {
@@ -259,7 +269,8 @@ mod tests {
         let found = check(wire::TableInfoReply { layout_version: vec![0; 33].into(), ..reply() });
         assert_eq!(found, ReplyDefect::VersionBytes { found: 33 });
         let found = check(wire::TableInfoReply { keys_per_request_max: 0, ..reply() });
-        assert_eq!(found, ReplyDefect::KeyLimit { keys_max: 0 });
+        let (field, max) = ("keys_per_request_max", KEYS_PER_REQUEST_MAX.into());
+        assert_eq!(found, ReplyDefect::Range { field, found: 0, min: 1, max });
         let found = check(wire::TableInfoReply { rows: 1 << 40, ..reply() });
         let expected = hushtable_pir::Error::Rows { rows: 1 << 40 };
         assert_eq!(found, ReplyDefect::Shape(expected));
@@ -270,20 +281,21 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_and_unknown_generators_are_cut() {
+    fn generators_that_are_unknown_are_passed_over() {
         let mut reply = wire::TableInfoReply::from(&info());
-        reply.name = "é".repeat(100_000);
         reply.prgs = vec![1, 2, 77, u32::MAX];
         let info = TableInfo::try_from(reply).unwrap();
-        assert_eq!(info.name.chars().count(), TEXT_CHARS_MAX);
         assert_eq!(info.prgs, [PrgKind::Aes128, PrgKind::ChaCha20]);
     }
 
     #[test]
-    fn an_older_server_and_a_newer_one_take_bits() {
-        assert_eq!(groups_from_wire(&[]), [Group::Bits]);
-        assert_eq!(groups_from_wire(&[9, 1, 1, u32::MAX, 256]), [Group::Z8, Group::Bits]);
-        assert_eq!(groups_from_wire(&[0; 100_000]), [Group::Bits]);
+    fn every_server_takes_bits() {
+        for ids in [&[][..], &[1], &[9, u32::MAX, 256]] {
+            assert_eq!(groups_from_wire(ids), Err(ReplyDefect::Groups), "{ids:?}");
+        }
+        let groups = groups_from_wire(&[9, 1, 1, u32::MAX, 256, 0]);
+        assert_eq!(groups, Ok(vec![Group::Z8, Group::Bits]));
+        assert_eq!(groups_from_wire(&[0; 100_000]), Ok(vec![Group::Bits]));
     }
 
     #[test]

@@ -16,6 +16,7 @@
 
 mod admin;
 mod admission;
+mod announced;
 mod bags;
 mod blocking;
 mod budget;
@@ -42,6 +43,7 @@ mod tls;
 mod train;
 pub mod wire;
 
+pub use announced::PairTerms;
 pub use blocking::{BlockingClient, BlockingOnionClient, BlockingTrainClient};
 pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
 pub use device::DeviceSpec;

@@ -11,6 +11,7 @@ use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
+use crate::announced::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES, WINDOW_MAX};
 use crate::{DeviceSpec, Error, bags, tls};
 
 /// How a server runs. Every field but `table` and `side` has a default.
@@ -282,12 +283,12 @@ impl Settings {
             let params = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 };
             key_bytes = key_bytes.max(params.key_bytes());
         }
-        // A key in protobuf has a tag and a length of at most three bytes before it.
-        let mut request_bytes_max = keys_per_request_max * (key_bytes + 4) + 64;
+        let (key_bytes, around) = (key_bytes + KEY_OVERHEAD_BYTES as usize, REQUEST_BYTES as usize);
+        let mut request_bytes_max = keys_per_request_max * key_bytes + around;
         let mut whole = request_bytes_max + keys_per_request_max * row_bytes;
         if let Some(layout) = table.layout() {
             let geometry = Geometry::new(layout);
-            let bag_bytes = geometry.request_bytes(spec.side) + 64;
+            let bag_bytes = geometry.request_bytes(spec.side) + around;
             request_bytes_max = request_bytes_max.max(bag_bytes);
             whole = whole.max(bag_bytes + bags::held_bytes(&geometry)).max(bags::STREAM_BYTES);
         }
@@ -297,7 +298,7 @@ impl Settings {
 }
 
 pub(crate) fn check_window(window_us: Option<u64>) -> Result<(), Error> {
-    within_u64("window_us", window_us.unwrap_or(0), 0..=60_000_000)
+    within_u64("window_us", window_us.unwrap_or(0), 0..=WINDOW_MAX.as_micros() as u64)
 }
 
 fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
@@ -399,7 +400,7 @@ fn default_prgs() -> Vec<String> {
     [PrgKind::Aes128, PrgKind::ChaCha20, PrgKind::ChaCha12].map(|prg| prg.name().into()).to_vec()
 }
 
-const KEYS_MAX: usize = 1 << 20;
+const KEYS_MAX: usize = KEYS_PER_REQUEST_MAX as usize;
 const BAGS_MAX: usize = 1 << 16;
 const KEYS_PER_REQUEST_DEFAULT: usize = 1024;
 const ANSWER_BYTES_TYPICAL_MAX: usize = 8 << 20;

@@ -67,7 +67,9 @@ async fn rows_come_back_as_they_are_through_tls() {
             start(OnionServerSpec { network, parameters: set.name().into(), ..spec() }, table());
         let table = table();
         let endpoint = EndpointSpec::new(server.tls_url(), Some(certificates.ca_pem()));
-        let client = OnionClient::connect(&OnionClientSpec::new(endpoint)).await.unwrap();
+        let accept =
+            OnionClientSpec { parameter_sets: vec![set], ..OnionClientSpec::new(endpoint) };
+        let client = OnionClient::connect(&accept).await.unwrap();
         let info = client.info();
         assert_eq!((info.shape.rows(), info.dim, info.version), (5000, 16, table.version()));
         assert_eq!(info.geometry.set(), set);
@@ -205,7 +207,11 @@ async fn a_new_version_or_other_parameters_are_followed_once() {
     let folder = TempDir::new().unwrap();
     let keep = || OnionServerSpec { keys_folder: Some(folder.path().into()), ..spec() };
     let server = start(keep(), table(100, 4, 1));
-    let client = connect(&server).await;
+    let both = ParameterSet::ALL.to_vec();
+    let accept_both = OnionClientSpec { parameter_sets: both, ..client_spec(&server) };
+    let client = OnionClient::connect(&accept_both).await.unwrap();
+    let strict = connect(&server).await;
+    assert_eq!(strict.lookup(&[1], 1).await.unwrap().rows, row(&table(100, 4, 1), 1));
     assert_eq!(client.lookup(&[1], 1).await.unwrap().rows, row(&table(100, 4, 1), 1));
 
     let new = || table(300, 4, 2);
@@ -219,6 +225,12 @@ async fn a_new_version_or_other_parameters_are_followed_once() {
     let server = restart(server, other, new());
     assert_eq!(client.lookup(&[2], 1).await.unwrap().rows, row(&new(), 2));
     assert_eq!(client.info().geometry.set(), ParameterSet::IvePaper);
+    // Who has not accepted them is not taken along.
+    let uploaded = "hushtable_client_keys_uploaded_total";
+    let before = server.metric(uploaded).await;
+    let error = strict.lookup(&[2], 1).await.unwrap_err();
+    assert!(matches!(error, Error::ParametersRefused { .. }), "{error:?}");
+    assert_eq!(server.metric(uploaded).await, before);
     let back = restart(server, spec(), new());
     assert_eq!(client.lookup(&[3], 1).await.unwrap().rows, row(&new(), 3));
     drop(back);

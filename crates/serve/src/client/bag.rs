@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::session::Patience;
 use super::{LookupClient, LookupStats, RowFormat, Session, is_version_change};
+use crate::announced::check_bags;
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
 use crate::info::version_from_wire;
@@ -70,7 +71,7 @@ impl Bags {
     /// table.
     pub async fn open(
         (left, l): (&Peer, &TableInfo),
-        (_, r): (&Peer, &TableInfo),
+        (right, r): (&Peer, &TableInfo),
         prg: PrgKind,
         call_max: Duration,
         bytes_max: u64,
@@ -89,7 +90,14 @@ impl Bags {
         // To hash a large layout and to note who carries whom takes seconds.
         let made = tokio::task::spawn_blocking(move || Inference::make(&bytes, info, table, prg));
         match made.await {
-            Ok(made) => Ok(Self::Ready(Box::new(made.map_err(|defect| left.reply_error(defect))?))),
+            Ok(made) => {
+                let made = made.map_err(|defect| left.reply_error(defect))?;
+                for (peer, info) in [(left, l), (right, r)] {
+                    check_bags(made.client.geometry(), info)
+                        .map_err(|defect| peer.reply_error(defect))?;
+                }
+                Ok(Self::Ready(Box::new(made)))
+            }
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::onion::Client;
+use hushtable_pir::onion::{Client, ParameterSet};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -24,6 +24,8 @@ use crate::{EndpointSpec, Error, OnionClient, OnionClientSpec, OnionInfo, ReplyD
 pub struct OnionLoadSpec {
     /// The server.
     pub server: EndpointSpec,
+    /// The parameter sets that it may serve by.
+    pub parameter_sets: Vec<ParameterSet>,
     /// Clients.
     pub clients: usize,
     /// Queries in each request.
@@ -39,6 +41,7 @@ impl OnionLoadSpec {
     pub fn new(server: EndpointSpec) -> Self {
         Self {
             server,
+            parameter_sets: vec![ParameterSet::N4096128],
             clients: 16,
             queries_per_request: 1,
             warmup: Duration::from_secs(2),
@@ -62,7 +65,9 @@ impl OnionLoadSpec {
     /// for the clients' keys, [`Error::Reply`] where the sample comes back wrong. Errors under load
     /// are counted instead.
     pub async fn run(&self) -> Result<LoadReport, Error> {
-        let sample = OnionClient::connect(&OnionClientSpec::new(self.server.clone())).await?;
+        let parameter_sets = self.parameter_sets.clone();
+        let spec = OnionClientSpec { parameter_sets, ..OnionClientSpec::new(self.server.clone()) };
+        let sample = OnionClient::connect(&spec).await?;
         let info = sample.info();
         let queries = self.queries_per_request;
         let keys_max = info.queries_per_request_max;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::onion::{self, Client};
+use hushtable_pir::onion::{self, Client, ParameterSet};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
@@ -21,6 +21,9 @@ use crate::{EndpointSpec, Error, Lookup, LookupStats, Refusal, ReplyDefect};
 pub struct OnionClientSpec {
     /// The server.
     pub server: EndpointSpec,
+    /// The parameter sets that the server may serve by; [`ParameterSet::IvePaper`] has less than 128
+    /// bits by the 2024 guidelines. A server of another set gets neither keys nor queries.
+    pub parameter_sets: Vec<ParameterSet>,
     /// Send queries to other machines over plain HTTP: for when something else encrypts the way.
     pub insecure: bool,
     /// How long a connection may take.
@@ -32,10 +35,11 @@ pub struct OnionClientSpec {
 }
 
 impl OnionClientSpec {
-    /// The defaults: 5 s to connect, 30 s a call, 60 s a lookup.
+    /// The defaults: the set `n4096_128` alone, 5 s to connect, 30 s a call, 60 s a lookup.
     pub fn new(server: EndpointSpec) -> Self {
         Self {
             server,
+            parameter_sets: vec![ParameterSet::N4096128],
             insecure: false,
             connect_max: Duration::from_secs(5),
             call_max: Duration::from_secs(30),
@@ -47,6 +51,7 @@ impl OnionClientSpec {
 /// A client of one table at one server.
 pub struct OnionClient {
     peer: Peer,
+    parameter_sets: Vec<ParameterSet>,
     call_max: Duration,
     lookup_max: Duration,
     sessions: Sessions<Session>,
@@ -77,12 +82,14 @@ impl OnionClient {
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
-    /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::Reply`].
+    /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::ParametersRefused`] and
+    /// [`Error::Reply`] for one that announces what this client does not accept.
     pub async fn connect(spec: &OnionClientSpec) -> Result<Self, Error> {
         let peer = Peer::new(&spec.server, spec.insecure, spec.connect_max)?;
-        let sessions = Sessions::new(Session::open(&peer, spec.call_max).await?);
+        let parameter_sets = spec.parameter_sets.clone();
         let &OnionClientSpec { call_max, lookup_max, .. } = spec;
-        Ok(Self { peer, call_max, lookup_max, sessions })
+        let sessions = Sessions::new(Session::open(&peer, &parameter_sets, call_max).await?);
+        Ok(Self { peer, parameter_sets, call_max, lookup_max, sessions })
     }
 
     /// What the server holds, as it announced it.
@@ -99,14 +106,15 @@ impl OnionClient {
     /// # Errors
     /// [`Error::Onion`] for an id that is no row or more than `max_ids` ids, [`Error::MaxIds`] where
     /// the server takes fewer queries, [`Error::Refused`], [`Error::Unavailable`],
-    /// [`Error::Timeout`], [`Error::Reply`] for what the server does.
+    /// [`Error::Timeout`], [`Error::Reply`], and after a change of the table
+    /// [`Error::ParametersRefused`], for what the server does.
     pub async fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
         let started = Instant::now();
         let patience = Patience { call_max: self.call_max, deadline: started + self.lookup_max };
         let session = self.sessions.current();
         let mut lookup = match self.lookup_once(&session, ids, max_ids, patience).await {
             Err(error) if is_of_another_table(&error) => {
-                let open = Session::open(&self.peer, self.call_max);
+                let open = Session::open(&self.peer, &self.parameter_sets, self.call_max);
                 let session = self.sessions.reopen(&session, open).await?;
                 self.lookup_once(&session, ids, max_ids, patience).await?
             }
@@ -155,8 +163,12 @@ impl OnionClient {
 }
 
 impl Session {
-    async fn open(peer: &Peer, call_max: Duration) -> Result<Self, Error> {
-        let info = peer.onion_info(call_max).await?;
+    async fn open(
+        peer: &Peer,
+        accepted: &[ParameterSet],
+        call_max: Duration,
+    ) -> Result<Self, Error> {
+        let info = peer.onion_info(accepted, call_max).await?;
         let (geometry, version) = (info.geometry.clone(), info.version);
         let client = computing(move || Client::new(geometry, version)).await?;
         let keys = Bytes::copy_from_slice(client.keys());

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use hushtable_pir::TableShape;
-use hushtable_pir::onion::Geometry;
+use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::{DType, Version};
 
+use crate::announced::{QUERIES_PER_REQUEST_MAX, count_within, fit, text, window};
 use crate::client::RowFormat;
 use crate::info::{cut, dtype_to_wire, microseconds, shape_from_wire, version_from_wire};
 use crate::{ReplyDefect, wire};
@@ -65,22 +66,28 @@ impl From<&OnionInfo> for wire::OnionInfoReply {
     }
 }
 
-impl TryFrom<wire::OnionInfoReply> for OnionInfo {
-    type Error = ReplyDefect;
-
-    fn try_from(reply: wire::OnionInfoReply) -> Result<Self, ReplyDefect> {
-        let (shape, dtype) = shape_from_wire(reply.rows, reply.row_bytes, reply.dim, reply.dtype)?;
-        let refuse = |reason| Err(ReplyDefect::Geometry { reason });
-        let geometry = match Geometry::from_bytes(&reply.geometry) {
-            Ok(geometry) => geometry,
-            Err(error) => return refuse(error.to_string()),
+impl OnionInfo {
+    /// Holds a server's announcement against what the caller accepts and what the client itself
+    /// makes of the table's shape.
+    ///
+    /// # Errors
+    /// [`ReplyDefect::ParameterSet`] for a set that is not `accepted`, others for values that
+    /// cannot be or do not follow from the others.
+    pub fn check(
+        reply: wire::OnionInfoReply,
+        accepted: &[ParameterSet],
+    ) -> Result<Self, ReplyDefect> {
+        let Some(&set) = accepted.iter().find(|set| set.name() == reply.parameters) else {
+            let (announced, accepted) = (cut(&reply.parameters), accepted.to_vec());
+            return Err(ReplyDefect::ParameterSet { announced, accepted });
         };
-        if geometry.shape() != shape {
-            return refuse("it is of a table of another shape".into());
-        }
-        if geometry.set().name() != reply.parameters {
-            let (own, announced) = (geometry.set().name(), cut(&reply.parameters));
-            return refuse(format!("it is for parameters {own}, announced are {announced:?}"));
+        let (shape, dtype) = shape_from_wire(reply.rows, reply.row_bytes, reply.dim, reply.dtype)?;
+        let geometry = Geometry::new(set, shape)
+            .map_err(|error| ReplyDefect::Geometry { reason: error.to_string() })?;
+        let expected = geometry.to_bytes();
+        if reply.geometry != expected {
+            let found = reply.geometry[..reply.geometry.len().min(expected.len())].to_vec();
+            return Err(ReplyDefect::GeometryBytes { expected, found });
         }
         for (what, expected, found) in [
             ("bytes of keys", geometry.key_bytes(), reply.key_bytes),
@@ -92,28 +99,33 @@ impl TryFrom<wire::OnionInfoReply> for OnionInfo {
                 return Err(ReplyDefect::Size { what, expected, found });
             }
         }
-        if reply.queries_per_request_max == 0 {
-            return Err(ReplyDefect::KeyLimit { keys_max: 0 });
-        }
+        let queries_max = reply.queries_per_request_max;
+        let queries_max =
+            count_within("queries_per_request_max", queries_max, QUERIES_PER_REQUEST_MAX)?;
+        let query_bytes = geometry.query_bytes() as u64 + QUERY_OVERHEAD_BYTES;
+        let room = fit(reply.request_bytes_max, query_bytes, REQUEST_BYTES)?;
         Ok(Self {
-            name: cut(&reply.name),
+            name: text("name", reply.name)?,
             version: version_from_wire(&reply.version)?,
             shape,
             dim: reply.dim as usize,
             dtype,
             geometry,
-            queries_per_request_max: reply.queries_per_request_max as usize,
+            queries_per_request_max: queries_max.min(room),
             request_bytes_max: reply.request_bytes_max,
-            window: Duration::from_micros(reply.window_us),
-            software: cut(&reply.software),
+            window: window("window_us", reply.window_us)?,
+            software: text("software", reply.software)?,
         })
     }
 }
 
+/// What a request has around its queries: version, key id, and tags.
+pub(super) const REQUEST_BYTES: u64 = 128;
+/// What a query has around it in a request: a tag, and a length of at most four bytes.
+pub(super) const QUERY_OVERHEAD_BYTES: u64 = 5;
+
 #[cfg(test)]
 mod tests {
-    use hushtable_pir::onion::ParameterSet;
-
     use super::*;
 
     fn info(set: ParameterSet) -> OnionInfo {
@@ -136,7 +148,7 @@ mod tests {
     fn info_survives_the_wire() {
         for set in ParameterSet::ALL {
             let info = info(set);
-            assert_eq!(OnionInfo::try_from(wire::OnionInfoReply::from(&info)), Ok(info));
+            assert_eq!(OnionInfo::check(wire::OnionInfoReply::from(&info), &[set]), Ok(info));
         }
     }
 
@@ -144,15 +156,16 @@ mod tests {
     fn each_field_that_cannot_be_is_named() {
         let info = info(ParameterSet::N4096128);
         let reply = || wire::OnionInfoReply::from(&info);
-        let check = |reply: wire::OnionInfoReply| OnionInfo::try_from(reply).unwrap_err();
+        let accepted = [ParameterSet::N4096128];
+        let check = |reply: wire::OnionInfoReply| OnionInfo::check(reply, &accepted).unwrap_err();
         for geometry in [vec![], vec![0xff; 16], vec![0; 1 << 20]] {
             let found = check(wire::OnionInfoReply { geometry: geometry.into(), ..reply() });
-            assert!(matches!(found, ReplyDefect::Geometry { .. }), "{found:?}");
+            assert!(matches!(found, ReplyDefect::GeometryBytes { .. }), "{found:?}");
         }
         let found = check(wire::OnionInfoReply { rows: 99_999, ..reply() });
-        assert!(matches!(found, ReplyDefect::Geometry { .. }), "{found:?}");
+        assert!(matches!(found, ReplyDefect::GeometryBytes { .. }), "{found:?}");
         let found = check(wire::OnionInfoReply { parameters: "ive_paper".into(), ..reply() });
-        assert!(matches!(found, ReplyDefect::Geometry { .. }), "{found:?}");
+        assert!(matches!(found, ReplyDefect::ParameterSet { .. }), "{found:?}");
         let found = check(wire::OnionInfoReply { dim: 63, ..reply() });
         assert!(matches!(found, ReplyDefect::RowBytes { found: 68, .. }), "{found:?}");
         let found = check(wire::OnionInfoReply { dtype: 9, ..reply() });
@@ -160,7 +173,8 @@ mod tests {
         let found = check(wire::OnionInfoReply { version: vec![0; 31].into(), ..reply() });
         assert_eq!(found, ReplyDefect::VersionBytes { found: 31 });
         let found = check(wire::OnionInfoReply { queries_per_request_max: 0, ..reply() });
-        assert_eq!(found, ReplyDefect::KeyLimit { keys_max: 0 });
+        let (field, max) = ("queries_per_request_max", QUERIES_PER_REQUEST_MAX.into());
+        assert_eq!(found, ReplyDefect::Range { field, found: 0, min: 1, max });
         for (reply, expected) in [
             (wire::OnionInfoReply { key_bytes: 1, ..reply() }, info.geometry.key_bytes()),
             (wire::OnionInfoReply { query_bytes: 1, ..reply() }, info.geometry.query_bytes()),

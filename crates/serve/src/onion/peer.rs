@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_pir::onion::ParameterSet;
 use tonic::codegen::tokio_stream;
 use tonic::transport::Channel;
 
@@ -19,12 +20,17 @@ impl Peer {
         OnionLookupClient::new(self.channel.clone()).max_decoding_message_size(reply_bytes_max)
     }
 
-    /// Asks what the server holds.
-    pub async fn onion_info(&self, limit: Duration) -> Result<OnionInfo, Error> {
+    /// Asks what the server holds, and checks it against the `accepted` sets.
+    pub async fn onion_info(
+        &self,
+        accepted: &[ParameterSet],
+        limit: Duration,
+    ) -> Result<OnionInfo, Error> {
         self.reconnecting(|| async {
             let mut client = self.onion(INFO_BYTES_MAX);
             let reply = self.within(limit, client.info(OnionInfoRequest {})).await?;
-            OnionInfo::try_from(reply.into_inner()).map_err(|defect| self.reply_error(defect))
+            OnionInfo::check(reply.into_inner(), accepted)
+                .map_err(|defect| self.reply_error(defect))
         })
         .await
     }

@@ -10,6 +10,7 @@ use super::engine::{self, Checked, Loaded};
 use super::service::OnionService;
 use super::spec::Settings;
 use super::{CHUNK_BYTES_MAX, OnionInfo, OnionServerSpec};
+use crate::announced::WINDOW_MAX;
 use crate::door::{Routed, Routes};
 use crate::keys::KeyStore;
 use crate::observe::Scheme;
@@ -163,5 +164,3 @@ fn offer(
 
 /// What a chunk of keys has around its bytes.
 const CHUNK_OVERHEAD_BYTES: usize = 64;
-/// No window is longer, however large the table.
-const WINDOW_MAX: Duration = Duration::from_secs(60);

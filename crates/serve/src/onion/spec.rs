@@ -7,6 +7,8 @@ use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
+use super::info::{QUERY_OVERHEAD_BYTES, REQUEST_BYTES};
+use crate::announced::QUERIES_PER_REQUEST_MAX;
 use crate::keys::KeyStoreSpec;
 use crate::spec::{Network, check_window, within};
 use crate::{Error, NetworkSpec};
@@ -118,8 +120,8 @@ impl Settings {
             geometry.key_bytes()..=1 << 50,
         )?;
 
-        // A query in protobuf has a tag and a length of at most four bytes before it.
-        let request_bytes_max = queries_per_request_max * (geometry.query_bytes() + 5) + 128;
+        let query_bytes = geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
+        let request_bytes_max = queries_per_request_max * query_bytes + REQUEST_BYTES as usize;
         let answer = request_bytes_max + queries_per_request_max * held_bytes(&geometry);
         let upload = key_bytes_max + upload_bytes(&geometry);
         let network = Network::check(spec.network.clone(), answer.max(upload))?;
@@ -166,7 +168,7 @@ fn default_keys_folder_bytes_max() -> usize {
     16 << 30
 }
 
-const QUERIES_MAX: usize = 1 << 16;
+const QUERIES_MAX: usize = QUERIES_PER_REQUEST_MAX as usize;
 const QUERIES_PER_REQUEST_DEFAULT: usize = 64;
 const RESPONSE_BYTES_TYPICAL_MAX: usize = 8 << 20;
 /// Parsed keys have masks, which travel as a seed, and 64 bits a number.

@@ -19,43 +19,31 @@ pub struct Planner {
     carriers: [Carriers; 2],
 }
 
-/// For each id the rows that have it as a companion: those of id i are
-/// `rows[starts[i]..starts[i + 1]]`.
+/// Pairs of an id and a row that has it as a companion, in that order, each as one number: the id,
+/// then 32 bits of the row.
+///
+/// Memory is bounded by the map's length. A table of the ids' rows would be bounded by the number of
+/// rows only, which a server is free to announce.
 #[derive(Clone, Debug, Default)]
-struct Carriers {
-    starts: Vec<u64>,
-    rows: Vec<u32>,
-}
+struct Carriers(Vec<u64>);
 
 impl Carriers {
     fn new(layout: &Layout, part: &Part) -> Self {
-        // Pairs of an id and a row that brings it, in the order of the rows.
-        let pairs = || {
-            (0..part.spec().rows).flat_map(move |index| {
-                let mut ids = layout.entry_ids(part, index);
-                let own = ids.next();
-                ids.filter(move |&id| Some(id) != own).map(move |id| (id as usize, index as u32))
-            })
-        };
-        let mut starts = vec![0; layout.rows() as usize + 2];
-        pairs().for_each(|(id, _)| starts[id + 2] += 1);
-        for i in 2..starts.len() {
-            starts[i] += starts[i - 1];
-        }
-        let mut rows = vec![0; starts.last().map_or(0, |&count| count as usize)];
-        for (id, row) in pairs() {
-            rows[starts[id + 1] as usize] = row;
-            starts[id + 1] += 1;
-        }
-        Self { starts, rows }
+        let pairs = (0..part.spec().rows).flat_map(|index| {
+            let mut ids = layout.entry_ids(part, index);
+            let own = ids.next();
+            ids.filter(move |&id| Some(id) != own).map(move |id| id << 32 | index)
+        });
+        let mut pairs: Vec<u64> = pairs.collect();
+        pairs.sort_unstable();
+        Self(pairs)
     }
 
     /// Some of the rows that bring `id`, at most [`CARRIERS_MAX`].
-    fn of(&self, id: u64) -> &[u32] {
-        let Some(&[start, end]) = self.starts.get(id as usize..id as usize + 2) else {
-            return &[];
-        };
-        &self.rows[start as usize..(end as usize).min(start as usize + CARRIERS_MAX)]
+    fn of(&self, id: u64) -> impl Iterator<Item = u64> + '_ {
+        let start = self.0.partition_point(|&pair| pair >> 32 < id);
+        let rows = self.0[start..].iter().take_while(move |&&pair| pair >> 32 == id);
+        rows.take(CARRIERS_MAX).map(|&pair| u64::from(pair as u32))
     }
 }
 
@@ -290,9 +278,8 @@ impl Planner {
     fn place_with_others(&self, board: &mut Board<'_>, wanted: &mut [Wanted]) {
         for wanted in wanted.iter_mut().filter(|wanted| wanted.covered.is_none()) {
             for part in [HOT, FULL] {
-                let carriers = self.carriers[part].of(wanted.id).iter();
-                let rows: Vec<Row> =
-                    carriers.map(|&index| Row { part, index: index.into() }).collect();
+                let carriers = self.carriers[part].of(wanted.id);
+                let rows: Vec<Row> = carriers.map(|index| Row { part, index }).collect();
                 if let Some(item) = board.place(rows) {
                     // From here on it stays this row: in another, the id may stand elsewhere.
                     wanted.covered = self.entry_row_of(board, item, wanted.id);

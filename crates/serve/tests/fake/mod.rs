@@ -1,0 +1,174 @@
+//! Servers that announce what a test tells them to, over real gRPC on loopback, and write down
+//! everything secret that a client sends them.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use hushtable_pir::onion::KeyId;
+use hushtable_serve::EndpointSpec;
+use hushtable_serve::wire::onion_lookup_server::{OnionLookup, OnionLookupServer};
+use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupServer};
+use hushtable_serve::wire::{
+    AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest, KeysChunk, LayoutChunk,
+    LayoutRequest, OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest,
+    PutKeysReply, TableInfoReply, TableInfoRequest,
+};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tonic::codegen::{Service, tokio_stream};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// A running server.
+pub struct Fake {
+    pub addr: SocketAddr,
+    received: Received,
+}
+
+/// What a client sent that an honest server would need: "PutKeys", "Answer" and so on.
+#[derive(Clone, Default)]
+struct Received(Arc<Mutex<Vec<&'static str>>>);
+
+impl Received {
+    fn note(&self, what: &'static str) {
+        self.0.lock().unwrap().push(what);
+    }
+}
+
+impl Fake {
+    /// A server of one of two, with a layout's chunks.
+    pub async fn pair(info: TableInfoReply, layout: Vec<Bytes>) -> Self {
+        let received = Received::default();
+        let service = Pair { info, layout, received: received.clone() };
+        Self { addr: serve(PrivateLookupServer::new(service)).await, received }
+    }
+
+    /// A server that is asked alone. It announces `infos` in turn, the last one from then on, and
+    /// says to every query that the table has changed.
+    pub async fn onion(infos: Vec<OnionInfoReply>) -> Self {
+        let received = Received::default();
+        let service = Onion { infos: Mutex::new(infos.into()), received: received.clone() };
+        Self { addr: serve(OnionLookupServer::new(service)).await, received }
+    }
+
+    pub fn endpoint(&self) -> EndpointSpec {
+        EndpointSpec::new(format!("http://{}", self.addr), None)
+    }
+
+    /// What came since the start.
+    pub fn received(&self) -> Vec<&'static str> {
+        self.received.0.lock().unwrap().clone()
+    }
+}
+
+/// Serves on a free port until the test's runtime ends.
+async fn serve<S>(service: S) -> SocketAddr
+where
+    S: Service<
+            http::Request<Incoming>,
+            Response = http::Response<tonic::body::Body>,
+            Error = Infallible,
+        > + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+{
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service.clone();
+            let call = hyper::service::service_fn(move |request| service.clone().call(request));
+            tokio::spawn(
+                hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), call),
+            );
+        }
+    });
+    addr
+}
+
+struct Pair {
+    info: TableInfoReply,
+    layout: Vec<Bytes>,
+    received: Received,
+}
+
+#[tonic::async_trait]
+impl PrivateLookup for Pair {
+    type LayoutStream = tokio_stream::Iter<std::vec::IntoIter<Result<LayoutChunk, Status>>>;
+
+    async fn table_info(
+        &self,
+        _: Request<TableInfoRequest>,
+    ) -> Result<Response<TableInfoReply>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn answer(&self, _: Request<AnswerRequest>) -> Result<Response<AnswerReply>, Status> {
+        self.received.note("Answer");
+        Err(Status::internal("seen enough"))
+    }
+
+    async fn layout(
+        &self,
+        _: Request<LayoutRequest>,
+    ) -> Result<Response<Self::LayoutStream>, Status> {
+        let chunks: Vec<_> =
+            self.layout.iter().map(|bytes| Ok(LayoutChunk { bytes: bytes.clone() })).collect();
+        Ok(Response::new(tokio_stream::iter(chunks)))
+    }
+
+    async fn answer_bags(
+        &self,
+        _: Request<AnswerBagsRequest>,
+    ) -> Result<Response<AnswerBagsReply>, Status> {
+        self.received.note("AnswerBags");
+        Err(Status::internal("seen enough"))
+    }
+}
+
+struct Onion {
+    infos: Mutex<VecDeque<OnionInfoReply>>,
+    received: Received,
+}
+
+#[tonic::async_trait]
+impl OnionLookup for Onion {
+    async fn info(&self, _: Request<OnionInfoRequest>) -> Result<Response<OnionInfoReply>, Status> {
+        let mut infos = self.infos.lock().unwrap();
+        let info = infos[0].clone();
+        if infos.len() > 1 {
+            infos.pop_front();
+        }
+        Ok(Response::new(info))
+    }
+
+    async fn put_keys(
+        &self,
+        request: Request<Streaming<KeysChunk>>,
+    ) -> Result<Response<PutKeysReply>, Status> {
+        self.received.note("PutKeys");
+        let (mut chunks, mut keys) = (request.into_inner(), Vec::new());
+        while let Some(chunk) = chunks.message().await? {
+            keys.extend_from_slice(&chunk.bytes);
+        }
+        let key_id = Bytes::copy_from_slice(KeyId::of(&keys).as_bytes());
+        Ok(Response::new(PutKeysReply { key_id, evicted: 0, held: false }))
+    }
+
+    async fn answer(
+        &self,
+        _: Request<OnionAnswerRequest>,
+    ) -> Result<Response<OnionAnswerReply>, Status> {
+        self.received.note("OnionAnswer");
+        let facts = ["expected", "found"].map(|name| (name.to_owned(), "00".repeat(32)));
+        let skew = ErrorDetails::with_error_info("VERSION_SKEW", "hushtable", facts);
+        Err(Status::with_error_details(Code::FailedPrecondition, "seen enough", skew))
+    }
+}
