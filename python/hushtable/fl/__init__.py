@@ -9,7 +9,7 @@ from ._arrays import DUMMY, Flags, Floats, Ids
 from .client import TrainInfo, TrainingClient, connect
 from .controller import Aggregate, Controller, RoundReport
 from .plain import PlainReport, PlainTable
-from .sealed import RoundTerms, SealedController, SealedSession, Sessions
+from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
 from .table import Report, Table
 
@@ -17,6 +17,7 @@ __all__ = [
     "DUMMY",
     "Aggregate",
     "Controller",
+    "Credential",
     "Flags",
     "Floats",
     "Ids",

@@ -167,6 +167,7 @@ class Controller:
         slots: int,
         epsilon: float = 1.0,
         aggregate: str | Mapping[str, Any] = "fed_avg",
+        authority: str | None = None,
         name: str | None = None,
         key: _PathLike | None = None,
         counter: _PathLike | None = None,
@@ -188,6 +189,8 @@ class Controller:
                 ``math.inf`` exactly those asked for.
             aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``,
                 ``dp_fed_avg``, ``eana``, ``lazy_dp``, with settings as ``fed_adagrad:lr=0.1``.
+            authority: the public key, in hex, of whoever enrols the users that may take part; None
+                lets everyone take part who can reach the controller.
             name: the table's; the bundle's own, or the folder's, by default.
             key: the file of the key that the folder is sealed under; made where there is none. Keep
                 it off the folder's disk.
@@ -224,6 +227,8 @@ class Controller:
             **settings,
             "fdp": {**fdp, **settings.get("fdp", {})},
         }
+        if authority is not None:
+            spec["authority"] = authority
         native = _native.Controller.create(
             folder,
             key,
@@ -301,6 +306,14 @@ class Controller:
     def public_key(self) -> bytes:
         """What users seal to, 32 bytes."""
         return self._native.public_key
+
+    @property
+    def pin(self) -> str:
+        """What users know the controller by: ``pin1:``, its public key, and the hash of its terms.
+
+        Give it to users by a way that the operator cannot change.
+        """
+        return self._native.pin
 
     @property
     def report(self) -> RoundReport | None:
@@ -395,14 +408,15 @@ class Controller:
             raise RoundError("no round is open: open one first")
         if not 0 <= user < current[1]:
             raise RoundError(f"user {user} is none of this round's {current[1]}")
-        return RoundTerms(self.name, self.table_rows, self.slots, self.dim, current[0], user)
+        return RoundTerms(self._native.terms, current[0], user)
 
     def request(self, user: int, sealed: bytes) -> None:
         """Takes a user's sealed request.
 
         Raises:
-            RoundError: one that does not open or asks for what is no row, a number that is taken.
-                The round's other users are not concerned, and this one may send another.
+            RoundError: one that is refused (one text for whatever is wrong with it), a number that
+                is taken, an enrolled user that has another. The round's other users are not
+                concerned, and this one may send another.
         """
         self._native.request(user, sealed)
 
