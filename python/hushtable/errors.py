@@ -19,6 +19,7 @@ __all__ = [
     "LayoutMismatch",
     "NoLayout",
     "OperatorOnly",
+    "PinMismatch",
     "PreparedError",
     "ProtocolError",
     "RoundError",
@@ -63,7 +64,7 @@ class IdOutOfRange(Error, IndexError):
     Raised before anything is sent: a server never learns of it.
 
     Attributes:
-        id: the first such id.
+        id: the first such id; -1 in federated training, whose errors may be read by others.
         rows: rows in the table; ids run from 0 to ``rows - 1``.
     """
 
@@ -77,7 +78,8 @@ class TooManyIds(Error, ValueError):
     """More ids in one lookup than its ``max_ids``, or than the servers accept in one request.
 
     Attributes:
-        ids: ids, or padded ids, asked for.
+        ids: ids, or padded ids, asked for; 0 in federated training, whose errors may be read by
+            others.
         max_ids: the bound.
     """
 
@@ -225,6 +227,10 @@ class BudgetSpent(Error):
         self.spent = spent
         self.needed = needed
         self.limit = limit
+
+
+class PinMismatch(RoundError):
+    """A training server, or a relay, that announces another controller than the pinned one."""
 
 
 class RoundOver(RoundError):

@@ -22,13 +22,13 @@ class TrainServing:
 
     Attributes:
         table: the table's name.
-        public_key: what users' requests are sealed to, in hex.
+        pin: what users know the controller by: give it to them by a way that they trust.
         url: where rounds are served.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
     """
 
     table: str
-    public_key: str
+    pin: str
     url: str
     metrics_url: str | None
 
@@ -52,13 +52,15 @@ def serve_training(
         key: the file of its key; ``FOLDER.key`` by default.
         counter: the file of its root counter; ``FOLDER.counter`` by default.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
-            without ``tls``, unless ``insecure=True``.
+            without ``tls``, unless ``insecure=True``, and without enrolled users, unless
+            ``allow_unenrolled=True``.
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
         tls: certificate and key.
         on_ready: called once rounds are served.
         on_opening: called with (work done, work) while the controller is opened.
         options: the other settings of ``hushtable train serve --help``, with underscores:
-            ``operator_token_file``, ``request_ms``, ``upload_ms``, ``io_threads``, ...
+            ``operator_token_file``, ``allow_unenrolled``, ``request_ms``, ``upload_ms``,
+            ``io_threads``, ...
 
     Raises:
         ConfigError: an option that cannot work, an address without TLS.
@@ -85,11 +87,11 @@ def serve_training(
             f"{folder} is no controller's folder: hushtable train create FOLDER makes one"
         )
     server = _native.Server.start_train(json.dumps(settings), *paths)
-    table, public_key = server.table
+    table, pin = server.table
     protocol = "https" if tls else "http"
     serving = TrainServing(
         table=table,
-        public_key=public_key,
+        pin=pin,
         url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
     )

@@ -214,22 +214,24 @@ impl From<OnionError> for Failure {
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Self {
         let class = match &error {
-            WireError::Setting { .. } | WireError::Name { .. } | WireError::PublicKey { .. } => {
-                "ConfigError"
-            }
+            WireError::Setting { .. }
+            | WireError::Name { .. }
+            | WireError::PublicKey { .. }
+            | WireError::Terms
+            | WireError::Pin
+            | WireError::Ticket
+            | WireError::NoCredential => "ConfigError",
+            WireError::Pinned => "PinMismatch",
             WireError::IdRange { .. } => "IdOutOfRange",
             WireError::TooManyIds { .. } => "TooManyIds",
             WireError::Entropy(_) => "Error",
             _ => "RoundError",
         };
         let failure = Self::new(class, &error);
+        // Neither an id nor a count: these may be raised where others read what was raised.
         match error {
-            WireError::IdRange { id, rows } => {
-                failure.count("id", u64::from(id)).count("rows", rows)
-            }
-            WireError::TooManyIds { ids, slots } => {
-                failure.count("ids", ids as u64).count("max_ids", slots as u64)
-            }
+            WireError::IdRange { rows } => failure.count("rows", rows),
+            WireError::TooManyIds { slots } => failure.count("max_ids", slots as u64),
             _ => failure,
         }
     }
@@ -295,6 +297,8 @@ impl From<ServeError> for Failure {
             | ServeError::Token { .. }
             | ServeError::TokenText
             | ServeError::KeyFile { .. }
+            | ServeError::Unenrolled { .. }
+            | ServeError::NoPin { .. }
             | ServeError::Prg { .. } => "ConfigError",
             ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
             ServeError::TablesDiffer { .. } | ServeError::LayoutsDiffer { .. } => "VersionMismatch",

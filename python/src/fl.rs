@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
-use hushtable_oram::wire::{ControllerKey, SealedRound, Shape, random_round};
+use hushtable_oram::wire::{ControllerKey, Pin, SealedRound, Terms, random_round};
 use hushtable_serve::{ControllerPlace, MasterKey};
 use hushtable_table::{CheckedRows, DType, Table, decode_rows};
 use numpy::{
@@ -30,6 +30,7 @@ type SealedFacts = (u64, usize, usize, usize, bool);
 #[pyclass(frozen, module = "hushtable._native", name = "Controller")]
 pub(crate) struct NativeController {
     spec: ControllerSpec,
+    terms: Terms,
     key: ControllerKey,
     state: Mutex<State>,
 }
@@ -96,8 +97,9 @@ impl NativeController {
         let mut reporter = Reporter::new(progress);
         let opened = py.detach(|| {
             let key = MasterKey::read(&place.key)?;
-            let controller = place.open(&mut |done, all| reporter.call(done, all))?;
-            Ok::<_, Failure>(Self::new(controller, &key))
+            let terms = place.terms()?;
+            let controller = place.open_as(&terms, &mut |done, all| reporter.call(done, all))?;
+            Ok::<_, Failure>(Self::new(controller, terms, &key))
         });
         reporter.finish()?;
         Ok(opened?)
@@ -142,6 +144,18 @@ impl NativeController {
     #[getter]
     fn public_key<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.key.public().as_bytes())
+    }
+
+    /// What users know the controller by.
+    #[getter]
+    fn pin(&self) -> String {
+        Pin::new(self.key.public(), &self.terms).to_string()
+    }
+
+    /// What its users are told of it: `controller.json`.
+    #[getter]
+    fn terms<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.terms.text())
     }
 
     /// Updates rows by Python functions: `pre(gradients, weights)` and
@@ -282,9 +296,7 @@ impl NativeController {
                 return Err(RoundError::Users { users, users_max }.into());
             }
             let round = random_round().map_err(|error| Failure::new("Error", error))?.max(1);
-            let ControllerSpec { name, rows, slots, dim, .. } = &self.spec;
-            let shape = Shape::new(*slots, *dim)?;
-            *sealed = Some(SealedRound::new(name, *rows, shape, round, users)?);
+            *sealed = Some(SealedRound::new(&self.terms, round, users)?);
             Ok(round)
         })
     }
@@ -351,10 +363,10 @@ impl NativeController {
 }
 
 impl NativeController {
-    fn new(controller: Controller, key: &MasterKey) -> Self {
+    fn new(controller: Controller, terms: Terms, key: &MasterKey) -> Self {
         let spec = controller.spec().clone();
         let state = State { controller: Some(controller), sealed: None };
-        Self { spec, key: key.controller_key(), state: Mutex::new(state) }
+        Self { spec, terms, key: key.controller_key(), state: Mutex::new(state) }
     }
 
     fn make(
@@ -364,7 +376,7 @@ impl NativeController {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, Failure> {
         // What the messages cannot hold is said before anything is written.
-        Shape::new(spec.slots, spec.dim)?;
+        let terms = Terms::of(&spec)?;
         let is_new = !place.key.exists();
         let key = match is_new {
             true => MasterKey::create(&place.key)?,
@@ -373,7 +385,7 @@ impl NativeController {
         let ControllerPlace { folder, counter, .. } = place;
         let fill = &mut |first: u64, out: &mut [f32]| rows.fill(first, out);
         match Controller::create(folder, &key.folder_key(), counter, &spec, fill, progress) {
-            Ok(controller) => Ok(Self::new(controller, &key)),
+            Ok(controller) => Ok(Self::new(controller, terms, &key)),
             Err(error) => {
                 // A key that nothing is sealed under would only be in the next attempt's way.
                 if is_new {

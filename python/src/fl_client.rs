@@ -26,7 +26,7 @@ impl NativeTrainClient {
     /// Connects; arguments as of `Client.connect_one`.
     #[staticmethod]
     #[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds,
-                        operator_token))]
+                        operator_token, pin, trust_announced))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn connect(
         py: Python<'_>,
@@ -38,6 +38,8 @@ impl NativeTrainClient {
         connect_seconds: f64,
         seconds: f64,
         operator_token: Option<String>,
+        pin: Option<&str>,
+        trust_announced: bool,
     ) -> PyResult<Self> {
         let trust = Trust::read(ca, certificate)?;
         let spec = TrainClientSpec {
@@ -45,6 +47,8 @@ impl NativeTrainClient {
             connect_max: duration("connect_timeout", connect_seconds)?,
             call_max: duration("timeout", seconds)?,
             operator_token,
+            pin: pin.map(|pin| pin.parse().map_err(Failure::from)).transpose()?,
+            trust_announced,
             ..TrainClientSpec::new(trust.endpoint(server, name))
         };
         let session = py.detach(|| connect(&spec))?;
@@ -55,6 +59,14 @@ impl NativeTrainClient {
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let session = self.session(py)?;
         info_dict(py, &session.run(py, session.client().info())?)
+    }
+
+    /// The controller's pin, and the terms that it names, where somebody vouches for it.
+    fn pinned<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>)> {
+        let session = self.session(py)?;
+        let client = session.client();
+        let pin = client.pin().map_err(Failure::from)?;
+        Ok((pin.to_string(), PyBytes::new(py, client.connected().terms.text())))
     }
 
     /// Opens a round: its number. No seconds for the server's own choice.
@@ -173,14 +185,16 @@ fn wait(seconds: f64) -> Result<Duration, Failure> {
 
 fn info_dict<'py>(py: Python<'py>, info: &TrainInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let facts = &info.facts;
-    dict.set_item("table", &facts.name)?;
-    dict.set_item("rows", facts.rows)?;
-    dict.set_item("dim", facts.shape.dim())?;
-    dict.set_item("slots", facts.shape.slots())?;
-    dict.set_item("users", facts.users_max)?;
-    dict.set_item("epsilon", facts.epsilon)?;
-    dict.set_item("mechanism", &facts.mechanism)?;
+    let (terms, spec) = (&info.terms, info.terms.spec());
+    dict.set_item("table", terms.table())?;
+    dict.set_item("rows", terms.rows())?;
+    dict.set_item("dim", terms.shape().dim())?;
+    dict.set_item("slots", terms.shape().slots())?;
+    dict.set_item("users", spec.users_max)?;
+    dict.set_item("epsilon", spec.fdp.epsilon)?;
+    dict.set_item("mechanism", info.mechanism())?;
+    dict.set_item("authority", terms.authority().map(ToString::to_string))?;
+    dict.set_item("pin", info.pin().to_string())?;
     dict.set_item("public_key", PyBytes::new(py, info.public_key.as_bytes()))?;
     dict.set_item("rounds", info.rounds)?;
     dict.set_item("round", info.open.map(|(round, _)| round))?;

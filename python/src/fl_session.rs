@@ -1,8 +1,10 @@
 //! A user's half of a sealed round.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hushtable_oram::wire::{Context, PublicKey, Shape, UserSession};
+use hushtable_oram::wire::{Context, Credential, Pin, PublicKey, Terms, UserKey, UserSession};
+use hushtable_serve::SecretFile;
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
     PyUntypedArrayMethods,
@@ -21,24 +23,31 @@ pub(crate) struct NativeSession {
 
 #[pymethods]
 impl NativeSession {
-    /// A session with the controller of `public_key`, about a table of rows × dim.
+    /// A session with the controller of `pin`, under these terms, by the user of the 32 secret
+    /// bytes `key` and `ticket`, where users are enrolled.
     #[new]
-    #[pyo3(signature = (public_key, table, rows, dim, slots, round, user))]
-    #[allow(clippy::too_many_arguments, reason = "called from one place")]
+    #[pyo3(signature = (pin, terms, round, user, *, key, ticket))]
     fn new(
         py: Python<'_>,
-        public_key: &[u8],
-        table: &str,
-        rows: u64,
-        dim: usize,
-        slots: usize,
+        pin: &str,
+        terms: &[u8],
         round: u64,
         user: u32,
+        key: Option<&[u8]>,
+        ticket: Option<&str>,
     ) -> PyResult<Self> {
         let session = py.detach(|| {
-            let shape = Shape::new(slots, dim)?;
-            let context = Context::new(table, rows, shape, round, user)?;
-            Ok::<_, Failure>(UserSession::new(&PublicKey::from_bytes(public_key)?, context)?)
+            let pin: Pin = pin.parse()?;
+            let context = Context::new(&Terms::pinned(terms, &pin)?, round, user);
+            let credential = match (key, ticket) {
+                (Some(key), Some(ticket)) => {
+                    let key = <&[u8; 32]>::try_from(key)
+                        .map_err(|_| Failure::config("a user's key has 32 bytes"))?;
+                    Some(Credential::new(UserKey::from_seed(key), ticket.parse()?))
+                }
+                _ => None,
+            };
+            Ok::<_, Failure>(UserSession::new(&pin, context, credential.as_ref())?)
         })?;
         Ok(Self { session: Mutex::new(session) })
     }
@@ -56,13 +65,11 @@ impl NativeSession {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// `(table, rows, dim, slots, round, user)`.
-    fn facts(&self) -> (String, u64, usize, usize, u64, u32) {
+    /// `(terms, round, user)`.
+    fn facts<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, u64, u32) {
         let session = self.locked();
         let context = session.context();
-        let shape = context.shape();
-        let table = context.table().to_owned();
-        (table, context.rows(), shape.dim(), shape.slots(), context.round(), context.user())
+        (PyBytes::new(py, context.terms().text()), context.round(), context.user())
     }
 
     /// Seals the request for ids.
@@ -109,4 +116,30 @@ impl NativeSession {
     fn locked(&self) -> MutexGuard<'_, UserSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Makes a user's or an authority's key in a new file: its public half, in hex.
+#[pyfunction]
+pub(crate) fn create_key(path: PathBuf) -> PyResult<String> {
+    let secret = SecretFile::create(&path).map_err(Failure::from)?;
+    Ok(secret.user().public().to_string())
+}
+
+/// The public half of a key file, in hex.
+#[pyfunction]
+pub(crate) fn public_key(path: PathBuf) -> PyResult<String> {
+    let secret = SecretFile::read(&path).map_err(Failure::from)?;
+    Ok(secret.user().public().to_string())
+}
+
+/// The ticket by which the authority whose key is in the file `authority` enrols the user of the
+/// public key `user` with the controller of `pin`.
+#[pyfunction]
+pub(crate) fn enroll(authority: PathBuf, pin: &str, user: &str) -> PyResult<String> {
+    let make = || {
+        let (pin, user): (Pin, PublicKey) = (pin.parse()?, user.trim().parse()?);
+        let authority = SecretFile::read(&authority)?.authority();
+        Ok::<_, Failure>(authority.enrol(&pin, &user)?.to_string())
+    };
+    Ok(make()?)
 }

@@ -44,7 +44,7 @@ mod _native {
     #[pymodule_export]
     use super::fl_client::NativeTrainClient;
     #[pymodule_export]
-    use super::fl_session::NativeSession;
+    use super::fl_session::{NativeSession, create_key, enroll, public_key};
     #[pymodule_export]
     use super::gpu::{NativeGpuBench, gpu_probe, gpu_report};
     #[pymodule_export]

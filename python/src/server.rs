@@ -12,8 +12,8 @@ use hushtable_pir::TableShape;
 use hushtable_pir::onion::Geometry;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::{
-    BoundServer, ControllerPlace, Error, MasterKey, OnionServer, OnionServerSpec, Server,
-    ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, Error, OnionServer, OnionServerSpec, Server, ServerSpec,
+    TrainServer, TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use pyo3::prelude::*;
@@ -110,7 +110,7 @@ impl NativeServer {
         self.metrics_addr.map(|addr| addr.to_string())
     }
 
-    /// `(name, version)` of the table.
+    /// `(name, version)` of the table; of a training server, its name and the pin.
     #[getter]
     fn table(&self) -> (String, String) {
         self.facts.table.clone()
@@ -201,9 +201,9 @@ impl NativeServer {
     }
 
     fn launch_train(spec: TrainServerSpec, place: ControllerPlace) -> Result<Self, Failure> {
-        let name = place.spec()?.name;
-        let public = MasterKey::read(&place.key)?.controller_key().public().to_string();
-        let facts = ServedFacts { table: (name, public), layout: None, onion: None };
+        let name = place.terms()?.table().to_owned();
+        let table = (name, place.pin()?.to_string());
+        let facts = ServedFacts { table, layout: None, onion: None };
         let io_threads = spec.network.io_threads;
         let opened = Arc::<Progress>::default();
         let told = Arc::clone(&opened);

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,23 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from hushtable.fl import DUMMY, Flags, Floats, Ids, PlainReport, PlainTable, RoundTerms
+from hushtable.fl import (
+    DUMMY,
+    Credential,
+    Flags,
+    Floats,
+    Ids,
+    PlainReport,
+    PlainTable,
+    RoundTerms,
+)
 
 KEY_BYTES = 32
 
 
 def _shared(secret: X25519PrivateKey, public: bytes, terms: RoundTerms) -> bytes:
-    kdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=json.dumps(asdict(terms)).encode())
+    info = terms.spec + f"{terms.round} {terms.user}".encode()
+    kdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=info)
     return kdf.derive(secret.exchange(X25519PublicKey.from_public_bytes(public)))
 
 
@@ -51,34 +61,38 @@ def _unseal(key: bytes, what: bytes, sealed: bytes) -> bytes:
 class DoubleSession:
     """A user's half."""
 
-    def __init__(self, key: bytes, terms: RoundTerms) -> None:
+    def __init__(self, pin: str, terms: RoundTerms, credential: Credential | None = None) -> None:
+        key, spec_hash = (bytes.fromhex(part) for part in pin.split(":"))
+        if sha256(terms.spec).digest() != spec_hash:
+            raise ValueError("not the pinned controller's terms")
         secret = X25519PrivateKey.generate()
         self._public = secret.public_key().public_bytes_raw()
         self._key, self._terms = _shared(secret, key, terms), terms
+        self._spec = json.loads(terms.spec)
 
     def request(self, ids: Ids) -> bytes:
-        padded = np.full(self._terms.slots, DUMMY, np.uint32)
+        padded = np.full(self._spec["slots"], DUMMY, np.uint32)
         padded[: len(ids)] = ids
         return self._public + _seal(self._key, b"request", padded.tobytes())
 
     def rows(self, reply: bytes) -> tuple[Floats, Flags]:
         text = _unseal(self._key, b"reply", reply)
-        found = np.frombuffer(text[: self._terms.slots], np.bool_)
-        rows = np.frombuffer(text[self._terms.slots :], np.float32)
-        return rows.reshape(self._terms.slots, self._terms.dim), found
+        found = np.frombuffer(text[: self._spec["slots"]], np.bool_)
+        rows = np.frombuffer(text[self._spec["slots"] :], np.float32)
+        return rows.reshape(self._spec["slots"], self._spec["dim"]), found
 
     def upload(self, gradients: Floats, weight: float) -> bytes:
         text = np.float32(weight).tobytes() + gradients.astype(np.float32).tobytes()
         return _seal(self._key, b"upload", text)
 
     def to_bytes(self) -> bytes:
-        return self._key + json.dumps(asdict(self._terms)).encode()
+        return self._key + self._terms.spec
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> DoubleSession:
         session = cls.__new__(cls)
         session._key = kept[:KEY_BYTES]
-        session._terms = RoundTerms(**json.loads(kept[KEY_BYTES:]))
+        session._spec = json.loads(kept[KEY_BYTES:])
         session._public = b""
         return session
 
@@ -104,6 +118,16 @@ class DoubleController:
         return self._secret.public_key().public_bytes_raw()
 
     @property
+    def _spec(self) -> bytes:
+        rows = len(self.table.export())
+        spec = {"rows": rows, "slots": self.table.slots, "dim": self.table.dim}
+        return json.dumps({"name": "double", **spec}).encode()
+
+    @property
+    def pin(self) -> str:
+        return f"{self.public_key.hex()}:{sha256(self._spec).hexdigest()}"
+
+    @property
     def users(self) -> int:
         return self.table.users
 
@@ -116,8 +140,7 @@ class DoubleController:
         return self._round
 
     def terms(self, user: int) -> RoundTerms:
-        rows = len(self.table.export())
-        return RoundTerms("double", rows, self.table.slots, self.table.dim, self._round, user)
+        return RoundTerms(self._spec, self._round, user)
 
     def request(self, user: int, sealed: bytes) -> None:
         assert self._requests is not None

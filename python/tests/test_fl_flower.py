@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from flwr.client.mod import secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
 from flwr.common import ndarrays_to_parameters
+from flwr.common.serde import recorddict_to_proto
 from flwr.server import LegacyContext, ServerConfig
 from flwr.server import strategy as legacy
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
@@ -35,15 +38,18 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+import hushtable
 from hushtable import fl
 from hushtable.fl import DUMMY, PlainTable
 from hushtable.fl.flower import (
     IDS_MESSAGE,
+    ROWS_KEY,
     UPLOAD_RECORD,
-    NoRows,
     RowClient,
+    RowsRefused,
     RowStrategy,
     TooManyClients,
+    constant_errors,
 )
 from hushtable.fl.secagg import LegacyRowStrategy, close_fit, open_fit
 
@@ -104,13 +110,13 @@ def halves(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     Halves.session, Halves.folder = DoubleSession, None
 
 
-def make_app(key: bytes, mods: list[Any] | None = None) -> ClientApp:
+def make_app(pin: str, mods: list[Any] | None = None) -> ClientApp:
     """Clients that add their number to the dense weights."""
     app = ClientApp()
     client = RowClient(
         app,
         values=lambda context, number: values_of(number_of(context), number),
-        key=lambda context: key,
+        pin=lambda context: pin,
         sessions=Halves.session,
     )
 
@@ -172,7 +178,7 @@ def run(
     strategy: Strategy, mods: list[Any] | None = None, rounds: int = 2, **quiet: Any
 ) -> tuple[Any, Any, LocalGrid, RowStrategy]:
     controller = new_controller()
-    grid = LocalGrid(make_app(controller.public_key, mods), NODES)
+    grid = LocalGrid(make_app(controller.pin, mods), NODES)
     grid.silent = quiet.get("silent", grid.silent)
     wrapped = RowStrategy(strategy, controller, ids_timeout=5)
     result = wrapped.start(grid, start_arrays(), num_rounds=rounds, timeout=5)
@@ -202,7 +208,7 @@ def test_flowers_server_sees_no_id_row_or_gradient() -> None:
                     sizes.setdefault((direction, name), set()).add(len(value))
                 else:
                     # Only what anyone may know: numbers of the round and the table's shape.
-                    assert name in {"table", "rows", "slots", "dim", "user", "server-round"}
+                    assert name in {"user", "server-round"}
     assert {name for _, name in sizes} >= {
         "hushtable.request",
         "hushtable.rows",
@@ -256,14 +262,14 @@ def test_a_forged_upload_is_left_out_of_rows_and_dense_weights() -> None:
 def test_requests_to_another_key_are_refused() -> None:
     controller = new_controller()
     stranger = new_controller()
-    grid = LocalGrid(make_app(stranger.public_key), NODES)
+    grid = LocalGrid(make_app(stranger.pin), NODES)
     RowStrategy(dense(), controller).start(grid, start_arrays(), num_rounds=1, timeout=5)
     np.testing.assert_array_equal(controller.export(), make_table().export())
 
 
 def test_more_clients_than_users_are_refused() -> None:
     controller = new_controller()
-    grid = LocalGrid(make_app(controller.public_key), NODES + 1)
+    grid = LocalGrid(make_app(controller.pin), NODES + 1)
     with pytest.raises(TooManyClients, match="7 clients.*6 users") as caught:
         RowStrategy(dense(min_train_nodes=7), controller).start(grid, start_arrays(), num_rounds=1)
     assert (caught.value.clients, caught.value.users) == (7, 6)
@@ -277,7 +283,7 @@ def test_where_the_strategy_fails_the_rows_stay_and_the_next_round_runs() -> Non
             return super().aggregate_train(server_round, replies)
 
     controller = new_controller()
-    grid = LocalGrid(make_app(controller.public_key), NODES)
+    grid = LocalGrid(make_app(controller.pin), NODES)
     strategy = RowStrategy(Failing(fraction_evaluate=0.0, min_train_nodes=NODES), controller)
 
     def round_of(number: int) -> None:
@@ -293,7 +299,7 @@ def test_where_the_strategy_fails_the_rows_stay_and_the_next_round_runs() -> Non
 
 def test_a_round_left_open_is_abandoned_by_the_next() -> None:
     controller = new_controller()
-    grid = LocalGrid(make_app(controller.public_key), NODES)
+    grid = LocalGrid(make_app(controller.pin), NODES)
     strategy = RowStrategy(dense(), controller)
     strategy.configure_train(1, start_arrays(), ConfigRecord(), grid)
     strategy.start(grid, start_arrays(), num_rounds=1)
@@ -311,11 +317,206 @@ def test_clients_that_evaluate_get_rows_and_change_none() -> None:
 
 def test_a_server_without_rows_is_named_as_the_cause() -> None:
     controller = new_controller()
-    grid = LocalGrid(make_app(controller.public_key), NODES)
+    grid = LocalGrid(make_app(controller.pin), NODES)
     dense().start(grid, start_arrays(), num_rounds=1)
     errors = [message.error.reason for where, _, message in grid.seen if where == "from"]
     assert len(errors) == NODES
-    assert all(NoRows.__name__ in error and "RowStrategy" in error for error in errors)
+    assert all(RowsRefused.__name__ in error and "RowStrategy" in error for error in errors)
+
+
+IDS_OF_ATTACKED = np.array([3, 77, 1234, 2048, 2049, 3999, 4000, 4999], np.uint32)
+
+
+class Attacked:
+    """One node, whose ids a lying server is after.
+
+    Attributes:
+        looked: how often its ids were looked at.
+        refused: what it was told, on the device.
+    """
+
+    def __init__(self, controller: Any) -> None:
+        self.looked = 0
+        self.refused: list[Exception] = []
+        self.ids = IDS_OF_ATTACKED
+        app = ClientApp(mods=[constant_errors])
+        client = RowClient(
+            app,
+            values=self.values,
+            pin=lambda context: controller.pin,
+            sessions=Halves.session,
+            on_refused=self.refused.append,
+        )
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            got = client.open(message, context)
+            ids = self.values(context, 1)
+            if not got.found[: len(ids)].all():
+                raise RuntimeError(f"rows {ids} are lost")
+            content = RecordDict({UPLOAD_RECORD: got.upload(0.1 * got.rows, 1)})
+            return Message(content, reply_to=message)
+
+        self.grid = LocalGrid(app, 1)
+
+    def values(self, context: Context, server_round: int) -> np.ndarray:
+        self.looked += 1
+        return self.ids
+
+    def ask(self, kind: str, *records: tuple[str, ConfigRecord]) -> Message:
+        content = RecordDict(dict(records))
+        message = Message(content, dst_node_id=1, message_type=kind)
+        (reply,) = self.grid.send_and_receive([message])
+        return reply
+
+
+def wire_bytes(reply: Message) -> bytes:
+    """All of a reply that the app decides, as it goes over the wire."""
+    if reply.has_error():
+        return repr((reply.error.code, reply.error.reason)).encode()
+    return recorddict_to_proto(reply.content).SerializeToString(deterministic=True)
+
+
+def attacked_controller(folder: Path) -> Any:
+    rows = np.random.default_rng(5).normal(size=(5000, DIM)).astype(np.float32)
+    options: dict[str, Any] = {"users": 2, "slots": 8, "epsilon": math.inf}
+    if Halves.folder is None:
+        return DoubleController(PlainTable(rows, users=2, slots=8))
+    return fl.Controller.create(folder / "attacked", table=rows, **options)
+
+
+def test_a_lying_server_learns_nothing_from_replies_to_other_terms(tmp_path: Path) -> None:
+    controller = attacked_controller(tmp_path)
+    node = Attacked(controller)
+    number = controller.open_round(1).to_bytes(8, "little")
+    honest = json.loads(controller.terms(0).spec)
+
+    def terms(**lies: Any) -> tuple[str, ConfigRecord]:
+        spec = json.dumps({**honest, **lies}).encode()
+        told = {"spec": spec, "round": number, "user": 0, "server-round": 1}
+        return "hushtable.terms", ConfigRecord(told)
+
+    lies: list[dict[str, Any]] = [{"rows": rows} for rows in (0, 1, 2**32, 2**64 - 1, -5, 0.5, "x")]
+    # As they were asked for one id after the other, by halves and around each id.
+    lies += [{"rows": int(id_) + step} for id_ in IDS_OF_ATTACKED for step in (-1, 0, 1)]
+    lies += [{"rows": 5000 >> shift} for shift in range(1, 13)]
+    lies += [{"slots": slots} for slots in (0, 1, 7, 9, 2**20, 2**33)]
+    lies += [{"dim": dim} for dim in (0, 1, 3, 2**16, 10**9)]
+    lies += [{"name": "other"}, {"name": ""}, {"more": 1}, {"users_max": 1}, {"aggregate": None}]
+    lies += [{"fdp": {"epsilon": "inf"}}, {"authority": "00" * 32}, {"authority": 3}]
+    replies = [node.ask(IDS_MESSAGE, terms(**lie)) for lie in lies]
+    # What is no terms at all.
+    (name, record), whole = terms(), controller.terms(0).spec
+    good = {**record, "spec": whole}
+    for broken in (
+        {"spec": b""},
+        {"spec": whole[:-1]},
+        {"spec": whole + b" "},
+        {"spec": whole.decode()},
+        {"spec": 5},
+        {"user": "one"},
+        {"round": 3},
+        {"server-round": "one"},
+    ):
+        replies.append(node.ask(IDS_MESSAGE, (name, ConfigRecord({**good, **broken}))))
+    for missing in ("spec", "round", "user", "server-round"):
+        kept = {key: value for key, value in good.items() if key != missing}
+        replies.append(node.ask(IDS_MESSAGE, (name, ConfigRecord(kept))))
+    replies.append(node.ask(IDS_MESSAGE))
+    assert len(replies) > 70
+    assert {wire_bytes(reply) for reply in replies} == {wire_bytes(replies[0])}
+    # Decided before the ids were looked at.
+    assert node.looked == 0
+    assert len(node.refused) == len(replies)
+
+    # The node's own mistakes get the same reply, under the right terms.
+    honest_terms = (name, ConfigRecord(good))
+    if Halves.folder is not None:
+        for wrong in (np.array([3, 87654], np.uint32), np.arange(77), np.array(["a"]), None):
+            node.ids = wrong  # type: ignore[assignment]
+            assert wire_bytes(node.ask(IDS_MESSAGE, honest_terms)) == wire_bytes(replies[0])
+        wrong_id, many = node.refused[-4:-2]
+        assert isinstance(wrong_id, hushtable.IdOutOfRange)
+        assert isinstance(many, hushtable.TooManyIds)
+        for error in (wrong_id, many):
+            assert error.__cause__ is None
+            assert error.__context__ is None
+            told = set(re.findall(r"[0-9]+", f"{error} {error!r} {error.args} {vars(error)}"))
+            assert not told & {"3", "87654", "77"}
+    node.ids = IDS_OF_ATTACKED
+    sealed = node.ask(IDS_MESSAGE, honest_terms)
+    assert wire_bytes(sealed) != wire_bytes(replies[0])
+    controller.request(0, sealed.content["hushtable"]["hushtable.request"])
+
+
+def test_a_lying_server_learns_nothing_from_replies_to_other_rows(tmp_path: Path) -> None:
+    controller = attacked_controller(tmp_path)
+    node = Attacked(controller)
+    controller.open_round(2)
+    told = controller.terms(0)
+    number = told.round.to_bytes(8, "little")
+    record = ConfigRecord({"spec": told.spec, "round": number, "user": 0, "server-round": 1})
+    asked = node.ask(IDS_MESSAGE, ("hushtable.terms", record))
+    controller.request(0, asked.content["hushtable"]["hushtable.request"])
+    controller.close_requests()
+    rows, state = controller.reply(0), node.grid._contexts[1].state
+    kept = state["hushtable.session"]
+    flipped = [bytes([*rows[:at], rows[at] ^ 1, *rows[at + 1 :]]) for at in range(0, len(rows), 7)]
+    hostile: list[Any] = [b"", rows[:-1], rows + b"\0", bytes(len(rows)), *flipped, 3, "rows"]
+    before, replies = node.looked, []
+    for each in hostile:
+        state["hushtable.session"] = kept
+        replies.append(node.ask("train", ("config", ConfigRecord({ROWS_KEY: each}))))
+        # The session is used up, whatever came.
+        replies.append(node.ask("train", ("config", ConfigRecord({ROWS_KEY: rows}))))
+    replies.append(node.ask("train"))
+    # A session that does not open, and one that asked for other rows.
+    state["hushtable.session"] = ConfigRecord({"session": b"broken"})
+    replies.append(node.ask("train", ("config", ConfigRecord({ROWS_KEY: rows}))))
+    assert node.looked == before
+    node.ask(IDS_MESSAGE, ("hushtable.terms", record))
+    replies.append(node.ask("train", ("config", ConfigRecord({ROWS_KEY: rows}))))
+    assert {wire_bytes(reply) for reply in replies} == {wire_bytes(replies[0])}
+    assert RowsRefused.__name__ in replies[0].error.reason
+    state["hushtable.session"] = kept
+    taken = node.ask("train", ("config", ConfigRecord({ROWS_KEY: rows})))
+    assert not taken.has_error()
+    controller.upload(0, taken.content[UPLOAD_RECORD]["hushtable.upload"])
+
+
+def test_an_error_of_a_clients_own_functions_tells_nothing() -> None:
+    app, looked = ClientApp(mods=[constant_errors]), []
+    ids = IDS_OF_ATTACKED
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        looked.append(ids)
+        if len(looked) == 2:
+            raise KeyError(int(ids[3]))
+        try:
+            raise ValueError(f"ids {ids}")
+        except ValueError as error:
+            error.add_note(f"{ids}")
+            raise RuntimeError(f"row {ids[0]}") from error
+
+    context = Context(1, 1, {}, RecordDict(), {})
+    message = Message(RecordDict(), dst_node_id=1, message_type="train")
+    seen = set()
+    for _ in range(2):
+        with pytest.raises(RowsRefused) as caught:
+            app(message, context)
+        error = caught.value
+        assert error.__cause__ is None
+        assert error.__context__ is None
+        assert not hasattr(error, "__notes__")
+        frames = [
+            frame.frame.f_locals for frame in caught.traceback if "flower.py" in str(frame.path)
+        ]
+        assert frames
+        assert not any(isinstance(value, Exception) for own in frames for value in own.values())
+        seen.add(repr(error))
+    assert len(looked) == 2
+    assert len(seen) == 1
 
 
 def test_adaptive_strategies_take_the_dense_part() -> None:
@@ -349,13 +550,13 @@ def test_flowers_differential_privacy_is_for_the_dense_part(wrapper: Any, mods: 
     np.testing.assert_allclose(controller.export(), expected_rows(1), rtol=1e-6)
 
 
-def make_masked_app(key: bytes) -> ClientApp:
+def make_masked_app(pin: str) -> ClientApp:
     """The same clients, whose dense weights SecAgg+ masks."""
     app = ClientApp()
     client = RowClient(
         app,
         values=lambda context, number: values_of(number_of(context), number),
-        key=lambda context: key,
+        pin=lambda context: pin,
         sessions=Halves.session,
     )
 
@@ -372,7 +573,7 @@ def make_masked_app(key: bytes) -> ClientApp:
 @pytest.mark.parametrize("absent", [None, 3])
 def test_secaggplus_hides_dense_updates_while_rows_go_to_the_controller(absent: int | None) -> None:
     controller = new_controller()
-    grid = LocalGrid(make_masked_app(controller.public_key), NODES)
+    grid = LocalGrid(make_masked_app(controller.pin), NODES)
     # Drops out after it has shared its keys: its mask has to be taken off without it.
     grid.silent = lambda node, message: (
         node == absent
@@ -426,7 +627,7 @@ if len(sys.argv) > 2:
     here.use_controller(Path(sys.argv[2]))
 server = ServerApp()
 controller = here.new_controller()
-app = here.make_app(controller.public_key)
+app = here.make_app(controller.pin)
 
 @server.main()
 def main(grid, context):

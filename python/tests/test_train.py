@@ -89,8 +89,9 @@ def test_sealed_rounds_do_the_same(controller: Controller, start: np.ndarray) ->
     ids = requests([1, 2], [2, 499], [])
     number = controller.open_round(3)
     terms = controller.terms(1)
-    assert (terms.table, terms.rows, terms.round, terms.user) == ("films", ROWS, number, 1)
-    sessions = [Session(controller.public_key, controller.terms(user)) for user in range(3)]
+    assert json.loads(terms.spec) == controller.spec
+    assert (terms.round, terms.user) == (number, 1)
+    sessions = [Session(controller.pin, controller.terms(user)) for user in range(3)]
     for user, session in enumerate(sessions):
         controller.request(user, session.request(ids[user][ids[user] != DUMMY]))
     assert controller.begin() == 3
@@ -158,19 +159,25 @@ def test_sealed_messages_that_do_not_fit_are_refused(controller: Controller) -> 
     controller.open_round(2)
     with pytest.raises(hushtable.RoundError, match="open"):
         controller.begin(requests([1]))
-    session = Session(controller.public_key, controller.terms(0))
-    with pytest.raises(hushtable.TooManyIds) as caught:
-        session.request(np.arange(SLOTS + 1))
-    assert (caught.value.ids, caught.value.max_ids) == (SLOTS + 1, SLOTS)
-    with pytest.raises(hushtable.IdOutOfRange):
-        session.request(np.array([ROWS]))
+    session = Session(controller.pin, controller.terms(0))
+    with pytest.raises(hushtable.TooManyIds) as many:
+        session.request(np.arange(SLOTS + 3))
+    with pytest.raises(hushtable.IdOutOfRange) as wrong:
+        session.request(np.array([1, 87654]))
+    # Typed, but with neither the id nor how many there were.
+    assert (many.value.ids, many.value.max_ids) == (0, SLOTS)
+    assert (wrong.value.id, wrong.value.rows) == (-1, ROWS)
+    assert str(SLOTS + 3) not in str(many.value)
+    assert "87654" not in str(wrong.value)
     sealed = session.request(np.array([3]))
     with pytest.raises(hushtable.RoundError, match="made its request"):
         session.request(np.array([3]))
-    with pytest.raises(hushtable.RoundError, match="does not open"):
-        controller.request(1, sealed)  # another user's place
-    with pytest.raises(hushtable.RoundError, match="bytes"):
-        controller.request(1, sealed[:-1])
+    texts = set()
+    for bad in (sealed, sealed[:-1], b"", bytes(len(sealed))):  # the first of another user's place
+        with pytest.raises(hushtable.RoundError, match="is refused") as refused:
+            controller.request(1, bad)
+        texts.add(str(refused.value))
+    assert len(texts) == 1
     with pytest.raises(hushtable.RoundError, match="users 0 to 1"):
         controller.request(2, sealed)
     controller.request(0, sealed)
@@ -180,17 +187,17 @@ def test_sealed_messages_that_do_not_fit_are_refused(controller: Controller) -> 
     assert controller.begin() == 1
     with pytest.raises(hushtable.RoundError, match="no request"):
         controller.reply(1)
-    with pytest.raises(hushtable.RoundError, match="does not open"):
+    with pytest.raises(hushtable.RoundError, match="is refused"):
         session.rows(bytes(len(controller.reply(0))))
     with pytest.raises(hushtable.RoundError, match="NaN"):
         session.upload(np.full((1, DIM), np.nan, np.float32))
     controller.abandon()
     # What an earlier round's relay kept is of no use in the next.
     controller.open_round(2)
-    with pytest.raises(hushtable.RoundError, match="does not open"):
+    with pytest.raises(hushtable.RoundError, match="is refused"):
         controller.request(0, sealed)
-    with pytest.raises(hushtable.ConfigError, match="public key"):
-        Session(bytes(31), controller.terms(0))
+    with pytest.raises(hushtable.ConfigError, match="pin1:"):
+        Session("00" * 31, controller.terms(0))
     with pytest.raises(hushtable.RoundError, match="kept session"):
         Session.from_bytes(b"else")
 
@@ -361,11 +368,11 @@ def test_a_table_is_trained_served_and_looked_up(
         folder, "--tls-cert", str(certificates.certificate), "--tls-key", str(certificates.key),
         "--operator-token-file", str(token),
     )  # fmt: skip
-    assert server.ready["public_key"] == made["public_key"]
+    assert server.ready["pin"] == made["pin"]
     url, ca = server.ready["url"], certificates.ca
 
     def take_part(round_: int, user: int, ids: list[int]) -> None:
-        with fl.connect(url, tls=ca) as client:
+        with fl.connect(url, tls=ca, pin=made["pin"]) as client:
             session = client.session(user, round_)
             client.request(user, session.request(np.array(ids)), round_)
             rows, found = session.rows(client.rows(user, round_))
@@ -377,7 +384,7 @@ def test_a_table_is_trained_served_and_looked_up(
     with fl.connect(url, tls=ca, operator_token="0123456789abcdef") as operator:
         about = operator.info()
         assert (about.table, about.rows, about.users, about.slots) == ("films", len(expected), 3, 4)
-        assert about.public_key.hex() == made["public_key"]
+        assert (about.public_key.hex(), about.pin) == (made["public_key"], made["pin"])
         for number, asked in enumerate(([[1, 2], [2, 2999]], [[2], [5, 6, 7]])):
             round_ = operator.open_round(2)
             users = [
@@ -421,6 +428,94 @@ def test_a_table_is_trained_served_and_looked_up(
     ):
         rows = client.lookup([1, 2, 2999, 5, 6, 7, 100])
     np.testing.assert_allclose(rows, expected[[1, 2, 2999, 5, 6, 7, 100]], rtol=1e-5, atol=1e-6)
+
+
+def test_an_operator_is_not_a_user(
+    certificates: hushtable.Certificates, start: np.ndarray, tmp_path: Path
+) -> None:
+    def key(name: str) -> str:
+        return str(run_json("train", "key", tmp_path / name)["public_key"])
+
+    authority, alice, bob, mallory = (
+        key(name) for name in ("authority", "alice", "bob", "mallory")
+    )
+    assert run_json("train", "key", "--show", tmp_path / "alice")["public_key"] == alice
+    assert (tmp_path / "alice").stat().st_mode & 0o777 == 0o600
+    assert run("train", "key", tmp_path / "alice").returncode == 1  # not over another
+    made = run_json("train", "create", "--rows", 64, "--dim", 4, "--users", 3, "--slots", 2,
+                    "--epsilon", "inf", "--authority", authority, tmp_path / "films")  # fmt: skip
+    assert made["spec"]["authority"] == authority
+    pin = made["pin"]
+
+    def tickets(secret: str, *users: str) -> list[str]:
+        enrolled = run_json("train", "enroll", "--authority-key", tmp_path / secret, "--pin", pin,
+                            *users)  # fmt: skip
+        return [enrolled["tickets"][user] for user in users]
+
+    of_alice, of_bob = tickets("authority", alice, bob)
+    of_mallory = tickets("mallory", mallory)[0]  # by an authority of its own
+
+    # With TLS, but users that anyone may be.
+    create(tmp_path / "open", start).close()
+    tls = ["--tls-cert", certificates.certificate, "--tls-key", certificates.key]
+    refused = run("train", "serve", tmp_path / "open", "--addr", "0.0.0.0:0", *tls)
+    assert refused.returncode in (1, 2)
+    assert "--authority" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    def credential(name: str, ticket: str) -> fl.Credential:
+        (tmp_path / "ticket").write_text(ticket + "\n")
+        return fl.Credential.read(tmp_path / name, tmp_path / "ticket")
+
+    with Serving(tmp_path / "films", *map(str, tls)) as server:
+        assert server.ready["pin"] == pin
+        other = pin[:-1] + ("0" if pin[-1] != "0" else "1")
+        with pytest.raises(hushtable.PinMismatch):
+            fl.connect(server.ready["url"], tls=certificates.ca, pin=other)
+        with fl.connect(server.ready["url"], tls=certificates.ca, pin=pin) as client:
+            assert client.info().authority == authority
+            number = client.open_round(3)
+            with pytest.raises(hushtable.ConfigError, match="enrolled"):
+                client.session(0)
+            texts = set()
+            for name, ticket in (("mallory", of_mallory), ("mallory", of_alice)):
+                session = client.session(0, credential=credential(name, ticket))
+                with pytest.raises(hushtable.RoundError, match="refused") as caught:
+                    client.request(0, session.request(np.array([1])))
+                texts.add(str(caught.value))
+            own = credential("alice", of_alice)
+            assert str(list(own.key)) not in repr(own)
+            assert own.key.hex() not in repr(own)
+            session = client.session(0, credential=own)
+            sealed = session.request(np.array([5, 9]))
+            with pytest.raises(hushtable.RoundError, match="refused") as caught:
+                client.request(1, sealed)  # replayed elsewhere, before and after
+            client.request(0, sealed)
+            with pytest.raises(hushtable.RoundError, match="refused"):
+                client.request(1, sealed)
+            assert texts == {str(caught.value)}
+            again = client.session(1, credential=own)
+            with pytest.raises(hushtable.RoundError, match="has a place"):
+                client.request(1, again.request(np.array([5])))
+            second = client.session(1, credential=credential("bob", of_bob))
+            client.request(1, second.request(np.array([5])))
+            assert client.close_requests() == 2
+            _, found = session.rows(client.rows(0))
+            assert found.tolist() == [True, True]
+            client.upload(0, session.upload(np.ones((2, 4), np.float32)))
+            assert client.finish(now=True).uploaded == 1
+            assert client.open_round(1) != number
+            with pytest.raises(hushtable.RoundError, match="refused"):
+                client.request(0, sealed)  # replayed in the next round
+            client.abandon()
+        server.stop()
+
+
+def test_the_vectors_are_those_of_an_implementation_of_its_own() -> None:
+    pytest.importorskip("cryptography", reason="the extra hushtable[fl] is not installed")
+    import train_wire
+
+    assert json.loads(train_wire.VECTORS.read_text(encoding="utf-8")) == train_wire.vectors()
 
 
 def test_a_killed_server_loses_the_open_round_and_nothing_else(

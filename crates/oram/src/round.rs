@@ -128,6 +128,11 @@ impl Controller {
         &self.spec
     }
 
+    /// BLAKE3 of its `controller.json`, as the sealed journal holds it.
+    pub fn spec_hash(&self) -> &[u8; 32] {
+        &self.spec_hash
+    }
+
     /// The folder it is in.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder

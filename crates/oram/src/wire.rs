@@ -4,13 +4,17 @@
 //! A user seals a request to the controller's public key by HPKE (RFC 9180: X25519, HKDF-SHA256,
 //! ChaCha20Poly1305). The reply and the upload are sealed by XChaCha20Poly1305 with a fresh random
 //! nonce each, under two keys exported from that HPKE context (RFC 9180, sections 5.3 and 9.8), so a
-//! controller needs no keys of its users and a message sealed twice repeats no nonce. The table's
-//! name and shape, the round and the user's number are HPKE's `info`: what was sealed for another
-//! table, round or user opens under no key, in any of the three directions.
+//! message sealed twice repeats no nonce. The hash of the controller's [`Terms`], the round and the
+//! user's number are HPKE's `info`: what was sealed under other terms, or for another round or user,
+//! opens under no key, in any of the three directions. Users know a controller by its [`Pin`], its
+//! public key and the hash of its terms, which must not reach them through the relay.
+//!
+//! Where the terms name an authority, users are *enrolled*: requests are sealed in HPKE's authenticated
+//! mode by a key that the authority has given a [`Ticket`] for, and a user has one place in a round.
 //!
 //! | message | sealed bytes |
 //! |---|---|
-//! | request | 32 + 12 + 4 · slots + 16 |
+//! | request | (80 if enrolled) + 32 + 12 + 4 · slots + 16 |
 //! | reply | 24 + slots · (1 + 4 · dim) + 16 |
 //! | upload | 24 + 4 + 4 · slots · dim + 16 |
 //!
@@ -22,17 +26,22 @@
 //! request of an earlier round useless to whoever kept it. Draw it with [`random_round`].
 
 mod controller;
+mod enrolment;
 mod error;
 mod key;
 mod message;
 mod round;
+mod terms;
 mod user;
 
 pub use controller::{ControllerSession, Upload};
+use enrolment::CREDENTIAL_BYTES;
+pub use enrolment::{AuthorityKey, Credential, Ticket, UserKey};
 pub use error::{Error, OrderError};
 pub use key::{ControllerKey, PublicKey};
 pub use message::{Context, Shape};
 pub use round::SealedRound;
+pub use terms::{Pin, Terms};
 pub use user::{Reply, UserSession};
 
 use hushtable_prg::{EntropyError, fill_random};

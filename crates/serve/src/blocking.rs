@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_oram::wire::UserSession;
+use hushtable_oram::wire::{Credential, UserSession};
 use hushtable_table::layout::Layout;
 use tokio::runtime::{Builder, Runtime};
 
@@ -204,8 +204,13 @@ impl BlockingTrainClient {
     }
 
     /// As [`TrainClient::session`].
-    pub fn session(&self, round: u64, user: u32) -> Result<UserSession, Error> {
-        self.0.live()?.client.session(round, user)
+    pub fn session(
+        &self,
+        round: u64,
+        user: u32,
+        credential: Option<&Credential>,
+    ) -> Result<UserSession, Error> {
+        self.0.live()?.client.session(round, user, credential)
     }
 
     /// As [`TrainClient::request`].

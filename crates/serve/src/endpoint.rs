@@ -56,6 +56,7 @@ impl EndpointSpec {
 #[derive(Clone)]
 pub(crate) struct Peer {
     url: Arc<str>,
+    is_local: bool,
     pub(crate) channel: Channel,
 }
 
@@ -93,11 +94,17 @@ impl Peer {
             .keep_alive_timeout(KEEP_ALIVE)
             .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| bad(&error.to_string()))?;
+        let is_local = is_loopback(&host);
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let (host, tls) = (host.clone(), tls.clone());
             async move { connect(&host, port, tls).await.map(TokioIo::new) }
         }));
-        Ok(Self { url: url.as_str().into(), channel })
+        Ok(Self { url: url.as_str().into(), is_local, channel })
+    }
+
+    /// Whether the server is on this machine, by its address.
+    pub fn is_local(&self) -> bool {
+        self.is_local
     }
 
     pub fn url(&self) -> &str {

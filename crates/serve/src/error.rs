@@ -104,10 +104,9 @@ pub enum Error {
     /// A controller that cannot be created, opened or exported.
     #[error(transparent)]
     Controller(Box<hushtable_oram::round::Error>),
-    /// A file that holds no controller's key.
+    /// A file that holds no key of training: a controller's, an authority's, a user's.
     #[error(
-        "{} has {bytes} bytes, but a controller's key has 32: give the file that `hushtable train \
-         create` wrote",
+        "{} has {bytes} bytes, but a key has 32: give the file that `hushtable train` wrote",
         path.display()
     )]
     KeyFile {
@@ -115,6 +114,25 @@ pub enum Error {
         path: PathBuf,
         /// Its bytes.
         bytes: usize,
+    },
+    /// Users that are not known to the controller could come from other machines.
+    #[error(
+        "{addr} is reachable from other machines, and the controller's users are not enrolled: make \
+         it with an authority (`hushtable train create --authority`), or say `allow_unenrolled` if \
+         everyone who can connect may take part"
+    )]
+    Unenrolled {
+        /// The address asked for.
+        addr: SocketAddr,
+    },
+    /// A user's message to a controller that nobody has vouched for.
+    #[error(
+        "{url} is another machine, and what it announces may be anyone's: give the controller's pin, \
+         from somebody other than whoever runs the server"
+    )]
+    NoPin {
+        /// The server.
+        url: String,
     },
     /// A file that holds no operator's token.
     #[error(

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use common::{Certificates, Running};
 use hushtable_oram::round::{BudgetSpec, Controller, ControllerSpec};
-use hushtable_oram::wire::{self, ControllerKey, DUMMY, Shape, UserSession};
+use hushtable_oram::wire::{
+    self, AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, Terms, UserKey, UserSession,
+};
 use hushtable_serve::{
-    Awaited, Committed, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError,
-    MessageDefect, NetworkSpec, Outcome, Refusal, RoundMemory, RoundSpec, RoundStage, TrainClient,
-    TrainClientSpec, TrainFacts, TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, Committed, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec,
+    Outcome, Refusal, RoundMemory, RoundSpec, RoundStage, TrainClient, TrainClientSpec,
+    TrainRefusal, TrainServer, TrainServerSpec,
 };
 use tempfile::TempDir;
 
@@ -136,21 +138,14 @@ fn spec() -> TrainServerSpec {
     }
 }
 
-fn facts() -> TrainFacts {
-    TrainFacts {
-        name: "films".into(),
-        rows: ROWS as u64,
-        shape: Shape::new(SLOTS, DIM).unwrap(),
-        users_max: USERS_MAX,
-        epsilon: 1.0,
-        mechanism: "geometric".into(),
-    }
+fn terms() -> Terms {
+    Terms::of(&ControllerSpec::new("films", (ROWS as u64, DIM), (USERS_MAX, SLOTS))).unwrap()
 }
 
 fn start_with(spec: TrainServerSpec, memory: PlainMemory) -> Running {
     let key = ControllerKey::from_seed(&[3; 32]);
     let open = move || Ok(Box::new(memory) as Box<dyn RoundMemory>);
-    Running::start(TrainServer::new(spec, facts(), key, open).unwrap())
+    Running::start(TrainServer::new(spec, terms(), key, open).unwrap())
 }
 
 fn start() -> (Running, Arc<Mutex<Seen>>) {
@@ -173,7 +168,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> TrainRefusal {
 
 /// Seals and sends a user's request.
 async fn ask(client: &TrainClient, round: u64, user: u32, ids: &[u32]) -> UserSession {
-    let mut session = client.session(round, user).unwrap();
+    let mut session = client.session(round, user, None).unwrap();
     let sealed = session.request(ids).unwrap();
     client.request(round, user, sealed.into()).await.unwrap();
     session
@@ -189,7 +184,7 @@ async fn learn(client: &TrainClient, session: &mut UserSession, gradient: f32, w
 async fn a_round_updates_what_its_users_asked_for() {
     let (server, seen) = start();
     let client = connect(&server).await;
-    assert_eq!(client.connected().facts, facts());
+    assert_eq!(client.connected().terms, terms());
     assert_eq!(client.info().await.unwrap().open, None);
     let round = client.open_round(RoundSpec::new(2)).await.unwrap();
     assert_eq!(client.info().await.unwrap().open, Some((round, RoundStage::Requests)));
@@ -263,19 +258,16 @@ async fn bad_users_leave_the_others_unharmed() {
     let round = client.open_round(RoundSpec::new(3)).await.unwrap();
     let mut good = ask(&client, round, 0, &[1]).await;
 
-    let defect_of = |refused| match refused {
-        TrainRefusal::BadMessage { defect, .. } => defect,
-        other => panic!("{other}"),
-    };
-    let sealed = |user| client.session(round, user).unwrap().request(&[2]).unwrap();
+    let bad = |what: &str| TrainRefusal::BadMessage { what: what.into() };
+    let sealed = |user| client.session(round, user, None).unwrap().request(&[2]).unwrap();
     let mut flipped = sealed(1);
     flipped[33] ^= 1;
     let refused = client.request(round, 1, flipped.into()).await;
-    assert_eq!(defect_of(refusal(refused)), MessageDefect::Forged);
+    assert_eq!(refusal(refused), bad("request"));
     let refused = client.request(round, 2, sealed(1).into()).await;
-    assert_eq!(defect_of(refusal(refused)), MessageDefect::Forged);
+    assert_eq!(refusal(refused), bad("request"));
     let refused = client.request(round, 1, vec![0; 9].into()).await;
-    assert_eq!(defect_of(refusal(refused)), MessageDefect::Length);
+    assert_eq!(refusal(refused), bad("request"));
     // A user whose program thinks that the table is larger.
     assert_eq!(
         refusal(client.request(round, 3, sealed(3).into()).await),
@@ -307,7 +299,7 @@ async fn bad_users_leave_the_others_unharmed() {
     let mut upload = other.upload(&[1.0; 3], 1.0).unwrap();
     upload[30] ^= 1;
     let refused = client.upload(round, 1, upload.into()).await;
-    assert_eq!(defect_of(refusal(refused)), MessageDefect::Forged);
+    assert_eq!(refusal(refused), bad("upload"));
     let reply = good.reply(&client.rows(round, 0, SOON).await.unwrap()).unwrap();
     assert_eq!(reply.rows[..3], [3.0, 4.0, 5.0]);
     learn(&client, &mut good, 1.0, 1.0).await;
@@ -422,7 +414,7 @@ async fn the_operators_calls_need_its_token() {
         let key = ControllerKey::from_seed(&[3; 32]);
         let (memory, _) = PlainMemory::new();
         let open = move || Ok(Box::new(memory) as Box<dyn RoundMemory>);
-        TrainServer::new(spec.clone(), facts(), key, open)
+        TrainServer::new(spec.clone(), terms(), key, open)
     };
     assert!(matches!(make(&spec), Err(Error::Io { .. })));
     for bad in ["", "short\n", "spaces are not allowed here\n"] {
@@ -487,14 +479,15 @@ async fn a_controller_that_ended_is_opened_again_as_of_its_last_round() {
         .unwrap()
         .close()
         .unwrap();
-    let tree = place.folder.join("tree");
+    let (tree, pin) = (place.folder.join("tree"), place.pin().unwrap());
     let server =
         Running::start(TrainServer::of_controller(self::spec(), place, |_, _| {}).unwrap());
     let client = connect(&server).await;
     let about = client.connected().clone();
     assert_eq!(about.public_key, key.controller_key().public());
-    assert_eq!((about.facts.rows, about.facts.users_max), (300, 2));
-    assert_eq!(about.facts.mechanism, "geometric");
+    assert_eq!((about.terms.rows(), about.terms.spec().users_max), (300, 2));
+    assert_eq!(about.mechanism(), "geometric");
+    assert_eq!(about.pin(), pin);
     let rounds = async |row: u32| {
         let round = client.open_round(RoundSpec::new(1)).await.unwrap();
         let mut user = ask(&client, round, 0, &[row]).await;
@@ -519,6 +512,188 @@ async fn a_controller_that_ended_is_opened_again_as_of_its_last_round() {
     let (first, report) = rounds(9).await.unwrap();
     assert_eq!((first, report.rounds), (26.0, 2));
     server.stop().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_announces_other_terms_than_the_pinned_gets_nothing() {
+    let (server, seen) = start();
+    let endpoint = EndpointSpec::new(server.url(), None);
+    let pinned = |pin| TrainClientSpec { pin: Some(pin), ..TrainClientSpec::new(endpoint.clone()) };
+    let key = ControllerKey::from_seed(&[3; 32]).public();
+    let own = Pin::new(key, &terms());
+    let client = TrainClient::connect(&pinned(own)).await.unwrap();
+    assert_eq!((client.pin().unwrap(), client.connected().pin()), (own, own));
+    let others: [fn(&mut ControllerSpec); 5] = [
+        |spec| spec.rows = 7,
+        |spec| spec.slots = 3,
+        |spec| spec.dim = 4,
+        |spec| spec.fdp.epsilon = 2.0,
+        |spec| spec.users_max = 6,
+    ];
+    let mut texts = Vec::new();
+    for change in others {
+        let mut spec = terms().spec().clone();
+        change(&mut spec);
+        let spec = pinned(Pin::new(key, &Terms::of(&spec).unwrap()));
+        texts.push(TrainClient::connect(&spec).await.map(|_| ()).unwrap_err());
+    }
+    let stranger = ControllerKey::from_seed(&[4; 32]).public();
+    let refused = TrainClient::connect(&pinned(Pin::new(stranger, &terms()))).await;
+    texts.push(refused.map(|_| ()).unwrap_err());
+    for error in &texts {
+        assert!(matches!(error, Error::Sealed(wire::Error::Pinned)), "{error}");
+        assert_eq!(error.to_string(), texts[0].to_string());
+    }
+    assert!(seen.lock().unwrap().begun.is_empty());
+    server.stop().unwrap();
+}
+
+/// The address of this machine on a network, where it has one: not loopback, and reachable here.
+fn outer_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: this asks for the address that would be sent from.
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not() {
+    let make = |spec: TrainServerSpec, terms: Terms| {
+        let open = move || Ok(Box::new(PlainMemory::new().0) as Box<dyn RoundMemory>);
+        TrainServer::new(spec, terms, ControllerKey::from_seed(&[3; 32]), open)
+    };
+    let mut open_to_all = spec();
+    open_to_all.network.addr = ([0, 0, 0, 0], 0).into();
+    open_to_all.network.insecure = true;
+    let refused = make(open_to_all.clone(), terms()).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Unenrolled { .. }), "{refused}");
+    make(open_to_all.clone(), closed_terms()).unwrap();
+    open_to_all.allow_unenrolled = true;
+    let Some(ip) = outer_address() else { return };
+    open_to_all.network.addr = (ip, 0).into();
+    let server = Running::start(make(open_to_all, terms()).unwrap());
+    let endpoint = EndpointSpec::new(format!("http://{}", server.addr), None);
+    let plain = TrainClientSpec { insecure: true, ..TrainClientSpec::new(endpoint) };
+    let stranger = TrainClient::connect(&plain).await.unwrap();
+    let round = stranger.open_round(RoundSpec::new(1)).await.unwrap();
+    for refused in [stranger.pin().map(|_| ()), stranger.session(round, 0, None).map(|_| ())] {
+        assert!(matches!(refused, Err(Error::NoPin { .. })));
+    }
+    let trusting = TrainClientSpec { trust_announced: true, ..plain.clone() };
+    let client = TrainClient::connect(&trusting).await.unwrap();
+    client.session(round, 0, None).unwrap();
+    let pinned = TrainClientSpec { pin: Some(client.pin().unwrap()), ..plain };
+    TrainClient::connect(&pinned).await.unwrap().session(round, 0, None).unwrap();
+    server.stop().unwrap();
+}
+
+fn authority() -> AuthorityKey {
+    AuthorityKey::from_seed(&[6; 32])
+}
+
+fn closed_terms() -> Terms {
+    let spec = terms().spec().clone();
+    Terms::of(&ControllerSpec { authority: Some(authority().public()), ..spec }).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operators_made_up_users_get_no_place() {
+    let (memory, seen) = PlainMemory::new();
+    let open = move || Ok(Box::new(memory) as Box<dyn RoundMemory>);
+    let key = ControllerKey::from_seed(&[3; 32]);
+    let pin = Pin::new(key.public(), &closed_terms());
+    let server = Running::start(TrainServer::new(spec(), closed_terms(), key, open).unwrap());
+    let client = connect(&server).await;
+    assert_eq!(client.pin().unwrap(), pin);
+    let enrolled = |seed| {
+        let user = UserKey::from_seed(&[seed; 32]);
+        let ticket = authority().enrol(&pin, &user.public()).unwrap();
+        Credential::new(user, ticket)
+    };
+    let bad = TrainRefusal::BadMessage { what: "request".into() };
+    let round = client.open_round(RoundSpec::new(3)).await.unwrap();
+    let refused = client.session(round, 0, None).map(|_| ());
+    assert!(matches!(refused, Err(Error::Sealed(wire::Error::NoCredential))));
+    let ask = async |round, place, credential: &Credential, ids: &[u32]| {
+        let mut session = client.session(round, place, Some(credential)).unwrap();
+        let sealed = session.request(ids).unwrap();
+        (session, sealed.clone(), client.request(round, place, sealed.into()).await)
+    };
+    // Made up: an own key with no ticket, and with one of an own authority.
+    let made_up = UserKey::from_seed(&[66; 32]);
+    let own = AuthorityKey::from_seed(&[67; 32]).enrol(&pin, &made_up.public()).unwrap();
+    let none = format!("ticket1:{}", "00".repeat(48)).parse().unwrap();
+    for ticket in [own, none] {
+        let credential = Credential::new(made_up.clone(), ticket);
+        let (_, _, refused) = ask(round, 0, &credential, &[1]).await;
+        assert_eq!(refusal(refused), bad);
+    }
+    // Requests of users without a key, under the terms that the operator would rather have.
+    let context = Context::new(&terms(), round, 0);
+    let mut bare = UserSession::new(&Pin::new(*pin.key(), &terms()), context, None).unwrap();
+    let sealed = bare.request(&[1]).unwrap();
+    assert_eq!(refusal(client.request(round, 0, sealed.into()).await), bad);
+
+    let (alice, bob) = (enrolled(1), enrolled(2));
+    let (_, sealed, taken) = ask(round, 0, &alice, &[7]).await;
+    taken.unwrap();
+    // Replayed to another place, or once more by the same user.
+    let replayed = client.request(round, 1, sealed.clone().into()).await;
+    assert_eq!(refusal(replayed), bad);
+    let (_, _, again) = ask(round, 1, &alice, &[8]).await;
+    assert_eq!(refusal(again), TrainRefusal::AlreadySeated);
+    // Alice's name and ticket before Bob's request.
+    let mut session = client.session(round, 1, Some(&bob)).unwrap();
+    let mut stolen = session.request(&[9]).unwrap();
+    stolen[..80].copy_from_slice(&sealed[..80]);
+    assert_eq!(refusal(client.request(round, 1, stolen.into()).await), bad);
+    let (mut session, _, taken) = ask(round, 1, &bob, &[9]).await;
+    taken.unwrap();
+    assert_eq!(client.close_requests(round).await.unwrap(), 2);
+    let expected = [[7, DUMMY, DUMMY, DUMMY], [9, DUMMY, DUMMY, DUMMY], [DUMMY; 4]].concat();
+    assert_eq!(seen.lock().unwrap().begun, [expected]);
+    let reply = session.reply(&client.rows(round, 1, SOON).await.unwrap()).unwrap();
+    assert_eq!(reply.rows[..3], [27.0, 28.0, 29.0]);
+    learn(&client, &mut session, 1.0, 1.0).await;
+    assert_eq!(client.finish(round, true, SOON).await.unwrap().uploaded, 1);
+    // Replayed in the next round.
+    let next = client.open_round(RoundSpec::new(1)).await.unwrap();
+    assert_eq!(refusal(client.request(next, 0, sealed.into()).await), bad);
+    server.stop().unwrap();
+}
+
+/// An operator that edits `controller.json` to name an authority of its own, and puts it back.
+#[test]
+fn a_controller_whose_file_says_otherwise_than_its_journal_serves_no_rounds() {
+    let folder = TempDir::new().unwrap();
+    let place = ControllerPlace::new(&folder.path().join("films"));
+    let key = MasterKey::create(&place.key).unwrap();
+    let mut spec = ControllerSpec::new("films", (64, DIM), (2, SLOTS));
+    spec.authority = Some(authority().public());
+    spec.cached_levels = 0;
+    let (counter, sealing) = (&place.counter, key.folder_key());
+    let mut rows = |_: u64, out: &mut [f32]| {
+        out.fill(0.5);
+        Ok(())
+    };
+    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
+        .unwrap()
+        .close()
+        .unwrap();
+    let (path, honest) = (place.folder.join("controller.json"), place.terms().unwrap());
+    assert_eq!(honest, Terms::of(&spec).unwrap());
+    spec.authority = Some(UserKey::from_seed(&[66; 32]).public());
+    std::fs::write(&path, spec.to_text().unwrap()).unwrap();
+    let edited = place.terms().unwrap();
+    let changed = |result: Result<Controller, Error>| {
+        let error = result.map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("controller.json"), "{error}");
+    };
+    changed(place.open_as(&edited, &mut |_, _| {}));
+    std::fs::write(&path, honest.text()).unwrap();
+    changed(place.open_as(&edited, &mut |_, _| {}));
+    place.open_as(&honest, &mut |_, _| {}).unwrap().close().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -563,13 +738,4 @@ async fn no_round_opens_once_the_budget_is_spent() {
     let client = connect(&server).await;
     assert!(is_spent(refusal(client.open_round(RoundSpec::new(1)).await)));
     server.stop().unwrap();
-}
-
-#[test]
-fn facts_that_no_message_can_be_bound_to_are_refused() {
-    let (memory, _) = PlainMemory::new();
-    let facts = TrainFacts { rows: 0, ..facts() };
-    let open = move || Ok(Box::new(memory) as Box<dyn RoundMemory>);
-    let made = TrainServer::new(spec(), facts, ControllerKey::from_seed(&[3; 32]), open);
-    assert!(matches!(made, Err(Error::Sealed(wire::Error::Setting { name: "rows", .. }))));
 }

@@ -10,12 +10,12 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 
 from hushtable.fl import DUMMY, Ids, Session
-from hushtable.fl.flower import UPLOAD_RECORD, RowClient
+from hushtable.fl.flower import UPLOAD_RECORD, RowClient, constant_errors
 
 from . import model, place
 from .ratings import Lesson
 
-app = ClientApp()
+app = ClientApp(mods=[constant_errors])
 
 
 def _user(context: Context) -> int:
@@ -35,7 +35,7 @@ def _values(context: Context, server_round: int) -> Ids:
     return real
 
 
-client = RowClient(app, values=_values, key=place.read_key, sessions=Session)
+client = RowClient(app, values=_values, pin=place.read_pin, sessions=Session)
 
 
 @app.train()

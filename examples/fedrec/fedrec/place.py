@@ -1,4 +1,4 @@
-"""What both halves of the app must agree on: the data, and where the controller's key is."""
+"""What both halves of the app must agree on: the data, and where the controller's pin is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hushtable import data
 from . import synthetic
 from .ratings import Ratings
 
-_KEY_FILE = "controller.pub"
+_PIN_FILE = "controller.pin"
 
 
 @cache
@@ -42,14 +42,14 @@ def folder(context: Context) -> Path:
     return Path(named) if named else Path(tempfile.gettempdir()) / f"fedrec-{context.run_id}"
 
 
-def write_key(context: Context, key: bytes) -> None:
-    """Publishes the controller's public key."""
-    (folder(context) / _KEY_FILE).write_bytes(key)
+def write_pin(context: Context, pin: str) -> None:
+    """Publishes the controller's pin."""
+    (folder(context) / _PIN_FILE).write_text(pin, encoding="utf-8")
 
 
-def read_key(context: Context) -> bytes:
-    """The controller's public key.
+def read_pin(context: Context) -> str:
+    """The controller's pin.
 
     Out of a file, as one that came with the app would be: from Flower's server it must not come.
     """
-    return (folder(context) / _KEY_FILE).read_bytes()
+    return (folder(context) / _PIN_FILE).read_text(encoding="utf-8")

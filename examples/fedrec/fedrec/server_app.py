@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
     nodes, clients = len(list(grid.get_node_ids())), int(config["clients"])
     place.folder(context).mkdir(parents=True, exist_ok=True)
     controller = _create(context, model.start_rows(ratings.rows, seed), clients)
-    place.write_key(context, controller.public_key)
+    place.write_pin(context, controller.pin)
     strategy = FedAdam(
         fraction_train=min(1.0, clients / max(nodes, 1)),
         min_train_nodes=clients,

@@ -97,6 +97,13 @@ def create(
             "dp_fed_avg:clip=1,noise=1.1,users=100."
         ),
     ] = "fed_avg",
+    authority: Annotated[
+        str | None,
+        typer.Option(
+            help="Public key of whoever enrolls the users that may take part, from `hushtable "
+            "train key`. Default: everyone may.",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The table's name. Default: the bundle's, or the folder's.")
     ] = None,
@@ -111,7 +118,8 @@ def create(
 
     Beside the folder it writes FOLDER.key, which all of it is sealed under and which opens users'
     requests, and FOLDER.counter, by which an old copy of the folder is found out. Keep both apart
-    from the folder where its disk is not trusted.
+    from the folder where its disk is not trusted. The pin that it prints is what users know the
+    controller by: give it to them by a way that the operator cannot change.
     """
     if table is not None and (rows is not None or dim is not None):
         raise ConfigError("--table has its own rows and dim: leave --rows and --dim out")
@@ -129,6 +137,7 @@ def create(
             epsilon_budget=epsilon_budget,
             budget_delta=budget_delta,
             aggregate=aggregate,
+            authority=authority,
             name=name,
             key=key,
             counter=counter,
@@ -147,6 +156,53 @@ def info(folder: _Folder, key: _Key = None, counter: _Counter = None, json: Json
         Controller.open(folder, key=key, counter=counter, progress=bar) as controller,
     ):
         _print(controller, folder, key, counter, json)
+
+
+@app.command(epilog=examples("hushtable train key authority.key", "hushtable train key alice.key"))
+def key(
+    file: Annotated[
+        Path, typer.Argument(help="A new file, or an old one with --show.", metavar="FILE")
+    ],
+    show: Annotated[bool, typer.Option("--show", help="Print the key of a file there is.")] = False,
+    json: Json = False,
+) -> None:
+    """Make the key of a user, or of the authority that enrolls users, and print its public half.
+
+    An authority's goes to `hushtable train create --authority`, a user's to the authority. The file
+    is the secret.
+    """
+    public = _native.public_key(file) if show else _native.create_key(file)
+    if json:
+        print_json({"file": str(file), "public_key": public})
+    else:
+        print(public)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable train enroll --authority-key authority.key --pin pin1:... 4a1c...",
+    )
+)
+def enroll(
+    users: Annotated[
+        list[str], typer.Argument(help="Users' public keys.", metavar="PUBLIC_KEY...")
+    ],
+    authority_key: Annotated[
+        Path, typer.Option(help="File of the authority's key.", metavar="FILE")
+    ],
+    pin: Annotated[str, typer.Option(help="The controller's pin.", metavar="PIN")],
+    json: Json = False,
+) -> None:
+    """Enroll users with a controller: print a ticket for each public key.
+
+    Runs where the authority's key is, which should be nowhere near the operator. A ticket is no
+    secret: it is of use to the user of that key alone, and to no other controller.
+    """
+    tickets = [_native.enroll(authority_key, pin, user) for user in users]
+    if json:
+        print_json({"tickets": dict(zip(users, tickets, strict=True))})
+    else:
+        print("\n".join(tickets))
 
 
 @app.command(
@@ -221,6 +277,13 @@ def serve(
             "operator_token_file",
         ),
     ] = None,
+    allow_unenrolled: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unenrolled",
+            help="Serve other machines though everyone who connects may take part.",
+        ),
+    ] = False,
     request_ms: Annotated[
         int | None,
         option("How long requests are taken, where the operator does not say: 60000.", "request"),
@@ -241,8 +304,8 @@ def serve(
 ) -> None:
     """Serve the rounds of the controller in FOLDER, until SIGTERM or Ctrl-C.
 
-    Once ready, one line says table, URL and the public key that users' requests are sealed to: give
-    users that key by a way that they trust. A round that is open at the end is abandoned.
+    Once ready, one line says table, URL and the pin by which users know the controller: give it to
+    them by a way that they trust. A round that is open at the end is abandoned.
     """
     if port is not None and addr is not None:
         raise ConfigError("--port is short for --addr 127.0.0.1:PORT: give one of them")
@@ -253,6 +316,7 @@ def serve(
         "upload_ms": upload_ms,
         "operator_token_file": operator_token_file and str(operator_token_file),
         "insecure": insecure or None,
+        "allow_unenrolled": allow_unenrolled or None,
     }
     tls = {"cert": tls_cert, "key": tls_key, "client_ca": tls_client_ca}
     _native.log_to_stderr(log, log_json)
@@ -263,8 +327,7 @@ def serve(
             return
         metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
         print(
-            f"ready: training {serving.table!r} at {serving.url} "
-            f"public key {serving.public_key}{metrics}",
+            f"ready: training {serving.table!r} at {serving.url} pin {serving.pin}{metrics}",
             flush=True,
         )
 
@@ -323,6 +386,7 @@ def _print(
             "key": str(key_path),
             "counter": str(counter_path),
             "public_key": controller.public_key.hex(),
+            "pin": controller.pin,
             "rounds": controller.rounds,
             "spent": dataclasses.asdict(controller.spent),
             **facts,
@@ -341,7 +405,8 @@ def _print(
             "spent": _spent(controller.spent),
             "aggregate": str(spec["aggregate"]["name"]),
             "tree": f"{facts['levels']} levels, {facts['buckets'] * 2 * 4096:,} B on disk",
-            "public key": controller.public_key.hex(),
+            "users": "enrolled" if "authority" in spec else "everyone who can reach it",
+            "pin": controller.pin,
             "key file": str(key_path),
             "counter file": str(counter_path),
         }

@@ -10,7 +10,7 @@ from .budget import Budget
 from .client import TrainInfo, TrainingClient, connect
 from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
-from .sealed import RoundTerms, SealedController, SealedSession, Sessions
+from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
 from .table import Report, Table
 
@@ -19,6 +19,7 @@ __all__ = [
     "Aggregate",
     "Budget",
     "Controller",
+    "Credential",
     "Flags",
     "Floats",
     "Ids",

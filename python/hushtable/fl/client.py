@@ -13,7 +13,7 @@ from ..client import TlsConfig
 from ..errors import RoundError
 from .budget import Budget
 from .controller import RoundReport
-from .sealed import RoundTerms
+from .sealed import Credential, RoundTerms
 from .session import Session
 
 __all__ = ["TrainInfo", "TrainingClient", "connect"]
@@ -32,6 +32,8 @@ class TrainInfo:
         epsilon: of a round's number of accesses.
         mechanism: how that number is drawn.
         public_key: what users seal to, 32 bytes.
+        authority: the public key in hex of whoever enrols users; None where everyone may take part.
+        pin: of the controller that is announced. It proves nothing that comes with it.
         rounds: rounds committed.
         round: the open round; None where there is none.
         stage: ``requests``, ``beginning``, ``serving`` or ``finishing``; None without a round.
@@ -49,6 +51,8 @@ class TrainInfo:
     epsilon: float
     mechanism: str
     public_key: bytes
+    authority: str | None
+    pin: str
     rounds: int
     round: int | None
     stage: str | None
@@ -62,7 +66,9 @@ def connect(
     address: str,
     *,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
+    pin: str | None = None,
     operator_token: str | None = None,
+    trust_announced: bool = False,
     timeout: float = 600.0,
     connect_timeout: float = 5.0,
     insecure: bool = False,
@@ -73,7 +79,12 @@ def connect(
     Args:
         address: ``https://host:port``; ``http://`` only on this machine.
         tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
+        pin: the controller's, ``pin1:...``, from somebody other than whoever runs the server. Users
+            need it where the server is on another machine: without it,
+            :meth:`TrainingClient.session` refuses.
         operator_token: what the operator's calls carry, where the server asks for it.
+        trust_announced: without a pin, believe what the server announces at this connection, on
+            another machine too. Whoever runs the server can then read the ids.
         timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
         connect_timeout: seconds that one connection may take.
         insecure: allow ``http://`` to other machines. What users seal stays sealed.
@@ -83,6 +94,7 @@ def connect(
         ConfigError: also for a server whose rounds cost more than the budget books for them.
         ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
         ProtocolError: a server that trains nothing.
+        PinMismatch: a server that announces another controller than the pinned one.
     """
     config = tls if isinstance(tls, TlsConfig) or tls is None else TlsConfig(tls)
     certificate = None
@@ -97,6 +109,8 @@ def connect(
         connect_seconds=connect_timeout,
         seconds=min(timeout, 60.0),
         operator_token=operator_token,
+        pin=pin,
+        trust_announced=trust_announced,
     )
     return TrainingClient(native, address, timeout, budget)
 
@@ -130,13 +144,14 @@ class TrainingClient:
         return TrainInfo(**self._native.info())
 
     @property
-    def public_key(self) -> bytes:
-        """What users seal to, as the server announced it when this client connected.
+    def pin(self) -> str:
+        """What users know the controller by.
 
-        Whoever runs the server can announce any key: a user who does not trust them with the ids
-        takes the key from elsewhere.
+        Raises:
+            ConfigError: nobody vouches for it: the server is on another machine, and no pin was
+                given.
         """
-        return self._connected.public_key
+        return self._native.pinned()[0]
 
     @property
     def users(self) -> int:
@@ -182,14 +197,22 @@ class TrainingClient:
         return self._round
 
     def terms(self, user: int, round: int | None = None) -> RoundTerms:
-        """What ``user`` must know to take part."""
-        about = self._connected
-        number = self._of(round)
-        return RoundTerms(about.table, about.rows, about.slots, about.dim, number, user)
+        """What ``user`` must know to take part.
 
-    def session(self, user: int, round: int | None = None) -> Session:
-        """A session of ``user`` with the key that the server announced."""
-        return Session(self.public_key, self.terms(user, round))
+        Raises:
+            ConfigError: as of :attr:`pin`.
+        """
+        return RoundTerms(self._native.pinned()[1], self._of(round), user)
+
+    def session(
+        self, user: int, round: int | None = None, *, credential: Credential | None = None
+    ) -> Session:
+        """A session of ``user`` with the pinned controller.
+
+        Raises:
+            ConfigError: as of :attr:`pin`; no credential where the controller's users are enrolled.
+        """
+        return Session(self.pin, self.terms(user, round), credential)
 
     def request(self, user: int, sealed: bytes, round: int | None = None) -> None:
         """Sends a user's sealed request, once it is booked.

@@ -190,6 +190,7 @@ class Controller:
         epsilon_budget: float | None = None,
         budget_delta: float = 0.0,
         aggregate: str | Mapping[str, Any] = "fed_avg",
+        authority: str | None = None,
         name: str | None = None,
         key: _PathLike | None = None,
         counter: _PathLike | None = None,
@@ -215,6 +216,8 @@ class Controller:
             aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``, or,
                 clipped and noised, ``dp_fed_avg`` or ``lazy_dp``, or ``eana``, which shows which
                 rows were trained; with settings as ``fed_adagrad:lr=0.1``.
+            authority: the public key, in hex, of whoever enrols the users that may take part; None
+                lets everyone take part who can reach the controller.
             name: the table's; the bundle's own, or the folder's, by default.
             key: the file of the key that the folder is sealed under; made where there is none. Keep
                 it off the folder's disk.
@@ -253,6 +256,8 @@ class Controller:
         }
         if epsilon_budget is not None:
             spec["budget"] = {"epsilon": float(epsilon_budget), "delta": float(budget_delta)}
+        if authority is not None:
+            spec["authority"] = authority
         native = _native.Controller.create(
             folder,
             key,
@@ -335,6 +340,14 @@ class Controller:
     def public_key(self) -> bytes:
         """What users seal to, 32 bytes."""
         return self._native.public_key
+
+    @property
+    def pin(self) -> str:
+        """What users know the controller by: ``pin1:``, its public key, and the hash of its terms.
+
+        Give it to users by a way that the operator cannot change.
+        """
+        return self._native.pin
 
     @property
     def report(self) -> RoundReport | None:
@@ -430,14 +443,15 @@ class Controller:
             raise RoundError("no round is open: open one first")
         if not 0 <= user < current[1]:
             raise RoundError(f"user {user} is none of this round's {current[1]}")
-        return RoundTerms(self.name, self.table_rows, self.slots, self.dim, current[0], user)
+        return RoundTerms(self._native.terms, current[0], user)
 
     def request(self, user: int, sealed: bytes) -> None:
         """Takes a user's sealed request.
 
         Raises:
-            RoundError: one that does not open or asks for what is no row, a number that is taken.
-                The round's other users are not concerned, and this one may send another.
+            RoundError: one that is refused (one text for whatever is wrong with it), a number that
+                is taken, an enrolled user that has another. The round's other users are not
+                concerned, and this one may send another.
         """
         self._native.request(user, sealed)
 

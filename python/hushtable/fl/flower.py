@@ -13,10 +13,12 @@ seals. Flower's own server only ever holds sealed bytes. For SecAgg+, see
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from logging import INFO, WARNING, getLogger
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import (
     ArrayRecord,
@@ -28,12 +30,13 @@ from flwr.app import (
     RecordDict,
 )
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from ._arrays import Flags, Floats, Ids
 from .budget import Budget
-from .sealed import RoundTerms, SealedController, SealedSession, Sessions
+from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .table import Report
 
 __all__ = [
@@ -46,7 +49,9 @@ __all__ = [
     "RowClient",
     "RowStrategy",
     "RowTraffic",
+    "RowsRefused",
     "TooManyClients",
+    "constant_errors",
 ]
 
 _log = getLogger("flwr")
@@ -60,6 +65,7 @@ UPLOAD_RECORD = "hushtable"
 UPLOAD_KEY = "hushtable.upload"
 _TERMS_RECORD = "hushtable.terms"
 _REQUEST_KEY = "hushtable.request"
+_REFUSED_KEY = "hushtable.refused"
 _SESSION_RECORD = "hushtable.session"
 _ROUND_KEY = "server-round"
 _ROUND_BYTES = 8
@@ -83,7 +89,17 @@ class TooManyClients(ValueError):
 
 
 class NoRows(ValueError):
-    """A message without rows came to a client that needs them."""
+    """A message without rows came to a client that needs them; ``on_refused`` is told."""
+
+
+class RowsRefused(ValueError):
+    """All that a server learns of what a client could not do: the same for every cause."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client takes no part: the rows are missing (wrap the server's strategy in"
+            " RowStrategy), or something failed that only the client is told"
+        )
 
 
 class RowTraffic:
@@ -258,6 +274,14 @@ class RowStrategy(Strategy):
         return self.strategy.aggregate_evaluate(server_round, replies)
 
 
+#: Told, on this device alone, why it takes no part. What it does with it must stay there.
+Refused = Callable[[Exception], None]
+
+
+def _ignore(error: Exception) -> None:
+    _log.log(WARNING, "rows: a check failed here; RowClient(on_refused=...) is told which")
+
+
 @dataclass(frozen=True)
 class PrivateRows:
     """What a client got in one round.
@@ -267,11 +291,13 @@ class PrivateRows:
         found: bool [slots], False where a slot is empty or its row was lost to the noise; what is
             in its place then is not the table's.
         session: what seals the gradients.
+        on_refused: told why nothing was sealed.
     """
 
-    rows: Floats
-    found: Flags
+    rows: Floats = field(repr=False)
+    found: Flags = field(repr=False)
     session: SealedSession
+    on_refused: Refused = _ignore
 
     def upload(self, gradients: Floats, weight: float) -> ConfigRecord:
         """What to put into the reply, under :data:`UPLOAD_RECORD`.
@@ -279,23 +305,38 @@ class PrivateRows:
         Args:
             gradients: float32 [slots, dim], the rows before local training minus those after.
             weight: how much they count, usually the number of samples.
+
+        Raises:
+            RowsRefused: whatever is wrong with them; ``on_refused`` is told.
         """
-        return ConfigRecord({UPLOAD_KEY: self.session.upload(gradients, weight)})
+        sealed = _attempt(lambda: self.session.upload(gradients, weight), self.on_refused)
+        if sealed is None:
+            raise RowsRefused
+        return ConfigRecord({UPLOAD_KEY: sealed})
 
 
 class RowClient:
     """A client's half: answers ``query.ids`` of an app and opens the rows that follow.
 
+    The server of the app may be hostile. So it gets one answer, :class:`RowsRefused` or a record
+    without a request, whatever is wrong with what it sent or with the node's own ids. ``values`` is
+    not called before the terms were held against the pin. What was wrong stays on this device:
+    ``on_refused`` is told. Put :func:`constant_errors` around the app, so that errors of its own
+    functions tell nothing either.
+
     Args:
         app: gets a function for ``query.ids``.
         values: given the node's context and Flower's round, the ids of the rows that it needs: at
             most as many as there are slots, no two the same.
-        key: given the context, the controller's public key. It must not come from Flower's server,
-            which could send its own: ship it with the app, or read it from the node's config.
+        pin: given the context, the controller's pin. It must not come from Flower's server, which
+            could send its own: ship it with the app, or read it from the node's config.
         sessions: what seals and opens: :class:`hushtable.fl.Session`.
+        credential: given the context, what the node takes part by, where users are enrolled.
         budget: given the context, what the node's user may still lose. Each answer to
-            ``query.ids`` is booked before it is made, whether the round trains or evaluates, and
-            refused by :class:`~hushtable.BudgetSpent` when it is spent.
+            ``query.ids`` is booked before it is made, whether the round trains or evaluates. Once it
+            is spent the node takes no part.
+        on_refused: told why this node takes no part; by default a line without the reason is
+            logged.
     """
 
     def __init__(
@@ -303,57 +344,112 @@ class RowClient:
         app: ClientApp,
         *,
         values: Callable[[Context, int], Ids],
-        key: Callable[[Context], bytes],
+        pin: Callable[[Context], str],
         sessions: Sessions,
+        credential: Callable[[Context], Credential | None] = lambda context: None,
         budget: Callable[[Context], Budget] | None = None,
+        on_refused: Refused = _ignore,
     ) -> None:
         self._sessions = sessions
         self._budget = budget
         self._values = values
-        self._key = key
+        self._pin = pin
+        self._credential = credential
+        self._on_refused = on_refused
         app.query("ids")(self._answer)
 
     def _answer(self, message: Message, context: Context) -> Message:
+        sealed = _attempt(lambda: self._seal(message, context), self._on_refused)
+        if sealed is None:
+            context.state.pop(_SESSION_RECORD, None)
+            record = ConfigRecord({_REFUSED_KEY: True})
+        else:
+            request, session = sealed
+            # The next message may come to another process: only the context goes along.
+            context.state[_SESSION_RECORD] = ConfigRecord({"session": session})
+            record = ConfigRecord({_REQUEST_KEY: request})
+        return Message(RecordDict({"hushtable": record}), reply_to=message)
+
+    def _seal(self, message: Message, context: Context) -> tuple[bytes, bytes]:
         terms, server_round = _from_record(message.content.config_records[_TERMS_RECORD])
-        session = self._sessions(self._key(context), terms)
+        # Holds the terms against the pin: nothing of the user's is looked at before.
+        session = self._sessions(self._pin(context), terms, self._credential(context))
         if self._budget is not None:
             self._budget(context).charge()
         request = session.request(self._values(context, server_round))
-        # The next message may come to another process: only the context goes along.
-        context.state[_SESSION_RECORD] = ConfigRecord({"session": session.to_bytes()})
-        return Message(
-            RecordDict({"hushtable": ConfigRecord({_REQUEST_KEY: request})}), reply_to=message
-        )
+        return request, session.to_bytes()
 
     def open(self, message: Message, context: Context) -> PrivateRows:
         """The rows that came with a train or evaluate message; once for each.
 
         Raises:
-            NoRows: the message has none, or this node did not ask: the server runs without
-                :class:`RowStrategy`.
+            RowsRefused: the message has none for this node, or not the pinned controller's.
         """
-        sealed = _sealed(message, ROWS_KEY)
         kept = context.state.pop(_SESSION_RECORD, None)
+        opened = _attempt(lambda: self._opened(message, kept), self._on_refused)
+        if opened is None:
+            raise RowsRefused
+        return opened
+
+    def _opened(self, message: Message, kept: object) -> PrivateRows:
+        sealed = _sealed(message, ROWS_KEY)
         if sealed is None or not isinstance(kept, ConfigRecord):
             raise NoRows(
                 "the message has no rows for this node: wrap the server's strategy in RowStrategy"
             )
         session = self._sessions.from_bytes(_bytes(kept["session"]))
         rows, found = session.rows(sealed)
-        return PrivateRows(rows, found, session)
+        return PrivateRows(rows, found, session, self._on_refused)
+
+
+def constant_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A mod that makes one error of all that an app's functions raise: ``ClientApp(mods=[...])``.
+
+    Flower returns the text of what a client raises to its server, and a text may hold ids, counts
+    or rows. The error itself is logged where the app runs if the variable
+    ``HUSHTABLE_SHOW_CLIENT_ERRORS`` is set, for use while developing.
+    """
+    reply = _attempt(lambda: call_next(message, context), _show)
+    if reply is None:
+        raise RowsRefused
+    return reply
+
+
+def _show(error: Exception) -> None:
+    if os.environ.get("HUSHTABLE_SHOW_CLIENT_ERRORS"):
+        _log.error("a client's function failed", exc_info=error)
+
+
+_T = TypeVar("_T")
+
+
+def _attempt(work: Callable[[], _T], on_refused: Refused) -> _T | None:
+    """What ``work`` makes; None where it raised, which ``on_refused`` is told.
+
+    What was raised is forgotten here, so that nothing raised later carries it along as its context
+    or in a frame of its traceback.
+    """
+    try:
+        return work()
+    except Exception as error:
+        failure = error
+    with contextlib.suppress(Exception):
+        on_refused(failure)
+    return None
 
 
 def _to_record(terms: RoundTerms, server_round: int) -> ConfigRecord:
     # Flower's whole numbers are signed: the round does not fit.
-    fields = {**asdict(terms), "round": terms.round.to_bytes(_ROUND_BYTES, "little")}
-    return ConfigRecord({**fields, _ROUND_KEY: server_round})
+    number = terms.round.to_bytes(_ROUND_BYTES, "little")
+    return ConfigRecord(
+        {"spec": terms.spec, "round": number, "user": terms.user, _ROUND_KEY: server_round}
+    )
 
 
 def _from_record(record: Mapping[str, Any]) -> tuple[RoundTerms, int]:
-    fields = dict(record)
-    server_round = int(fields.pop(_ROUND_KEY))
-    fields["round"] = int.from_bytes(_bytes(fields["round"]), "little")
-    return RoundTerms(**fields), server_round
+    number = int.from_bytes(_bytes(record["round"]), "little")
+    terms = RoundTerms(_bytes(record["spec"]), number, int(record["user"]))
+    return terms, int(record[_ROUND_KEY])
 
 
 def _bytes(value: object) -> bytes:

@@ -6,50 +6,67 @@ slots and dim alone; see docs/federated.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from ._arrays import Flags, Floats, Ids
 from .table import Report
 
-__all__ = ["RoundTerms", "SealedController", "SealedSession", "Sessions"]
+__all__ = ["Credential", "RoundTerms", "SealedController", "SealedSession", "Sessions"]
 
 
 @dataclass(frozen=True)
 class RoundTerms:
-    """What a user must know to take part in a round; nothing here is secret.
+    """What a user is told of a round; nothing here is secret, and nothing is believed.
 
-    The messages are bound to it: a relay that tells a user other terms than the controller's gets
-    messages that do not open.
+    A session holds ``spec`` against its pin before anything else is looked at, and every key that
+    user and controller share depends on all of this.
 
     Attributes:
-        table: the table's name.
-        rows: of the table.
-        slots: values of a user, at most.
-        dim: numbers in a row.
+        spec: what the controller is: its ``controller.json``, byte for byte.
         round: the round's number, 1 to 2^64 - 1; no other round has it.
         user: the user's number in the round.
     """
 
-    table: str
-    rows: int
-    slots: int
-    dim: int
+    spec: bytes
     round: int
     user: int
+
+
+@dataclass(frozen=True)
+class Credential:
+    """What an enrolled user takes part by.
+
+    Attributes:
+        key: the user's secret, 32 bytes, as ``hushtable train key`` makes it.
+        ticket: ``ticket1:...``, as ``hushtable train enroll`` makes it for that key and one
+            controller. Useless without the key.
+    """
+
+    key: bytes = field(repr=False)
+    ticket: str
+
+    @classmethod
+    def read(cls, key: str | os.PathLike[str], ticket: str | os.PathLike[str]) -> Credential:
+        """Reads a key file, and a ticket from its text or from a file that holds it."""
+        if not (isinstance(ticket, str) and ticket.startswith("ticket1:")):
+            ticket = Path(ticket).read_text(encoding="utf-8").strip()
+        return cls(Path(key).read_bytes(), ticket)
 
 
 class SealedController(Protocol):
     """The controller as a relay sees it.
 
     ``open_round``, ``request`` for each user, ``close_requests``, ``reply`` and ``upload`` for
-    each, then ``commit``; or ``abandon`` at any time. A refused message raises ``ValueError`` and
-    leaves the round and its other users as they were.
+    each, then ``commit``; or ``abandon`` at any time. A refused message raises ``ValueError``, with
+    one text for whatever is wrong with it, and leaves the round and its other users as they were.
     """
 
     @property
-    def public_key(self) -> bytes:
-        """What users seal to, 32 bytes."""
+    def pin(self) -> str:
+        """What users know the controller by."""
 
     @property
     def users(self) -> int:
@@ -99,8 +116,10 @@ class SealedSession(Protocol):
 class Sessions(Protocol):
     """Where sessions come from: :class:`hushtable.fl.Session` is one."""
 
-    def __call__(self, key: bytes, terms: RoundTerms) -> SealedSession:
-        """A new session with the controller of this public key."""
+    def __call__(
+        self, pin: str, terms: RoundTerms, credential: Credential | None = None
+    ) -> SealedSession:
+        """A new session with the controller of this pin; an error for terms of any other."""
 
     def from_bytes(self, kept: bytes) -> SealedSession:
         """A session as :meth:`SealedSession.to_bytes` kept it."""

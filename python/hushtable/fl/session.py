@@ -7,7 +7,7 @@ from typing import Self
 from .. import _native
 from ..errors import RoundError
 from ._arrays import Flags, Floats, Ids, as_floats, as_ids
-from .sealed import RoundTerms
+from .sealed import Credential, RoundTerms
 
 __all__ = ["Session"]
 
@@ -16,17 +16,24 @@ class Session:
     """A user's half of one sealed round: request, then rows, then upload.
 
     Args:
-        key: the controller's public key, 32 bytes. It must come from somebody whom the user trusts
-            with the ids, not from the relay.
-        terms: of the round.
+        pin: the controller's: ``pin1:`` and 128 hex digits. It must come from somebody whom the
+            user trusts with the ids, not from the relay.
+        terms: of the round, from whoever it is.
+        credential: of the user, where the controller's users are enrolled.
 
     Raises:
-        ConfigError: a key that no secret can be shared with, terms that no round has.
+        PinMismatch: terms of another controller than the pinned one.
+        ConfigError: a pin, key or ticket that cannot be; no credential where one is needed.
     """
 
-    def __init__(self, key: bytes, terms: RoundTerms) -> None:
+    def __init__(self, pin: str, terms: RoundTerms, credential: Credential | None = None) -> None:
         self._native = _native.Session(
-            key, terms.table, terms.rows, terms.dim, terms.slots, terms.round, terms.user
+            pin,
+            terms.spec,
+            terms.round,
+            terms.user,
+            key=None if credential is None else credential.key,
+            ticket=None if credential is None else credential.ticket,
         )
 
     @classmethod
@@ -43,11 +50,12 @@ class Session:
     @property
     def terms(self) -> RoundTerms:
         """What the messages are bound to."""
-        table, rows, dim, slots, round_, user = self._native.facts()
-        return RoundTerms(table, rows, slots, dim, round_, user)
+        return RoundTerms(*self._native.facts())
 
     def request(self, ids: Ids) -> bytes:
         """Seals the ids, at most as many as there are slots; once.
+
+        No error says which id, or how many: it may be raised where others read it.
 
         Raises:
             TooManyIds: more ids than slots.
@@ -59,7 +67,7 @@ class Session:
         """Opens a reply: float32 [slots, dim], and bool [slots], whether each row is the table's.
 
         Raises:
-            RoundError: a reply that does not open.
+            RoundError: a reply that is refused, with one text whatever is wrong with it.
         """
         return self._native.rows(reply)
 

@@ -84,7 +84,7 @@ impl Controller {
             }
             made => made.map_err(file(folder))?,
         }
-        let text = serde_json::to_vec_pretty(spec).map_err(|_| Error::Record)?;
+        let text = spec.to_text()?;
         let spec_path = folder.join(SPEC_FILE);
         fs::write(&spec_path, &text).map_err(file(&spec_path))?;
         let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;

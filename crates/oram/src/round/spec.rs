@@ -9,6 +9,7 @@ use crate::disk::FileSpec;
 use crate::fdp::{FdpSpec, Mechanism};
 use crate::geometry::{Geometry, GeometrySpec};
 use crate::union::{Loss, SLOTS_COUNT_MAX};
+use crate::wire::PublicKey;
 
 use super::Error;
 use super::budget::{Budget, BudgetSpec};
@@ -53,6 +54,10 @@ pub struct ControllerSpec {
     pub default_row: DefaultRow,
     /// What becomes of gradients.
     pub aggregate: AggregateSpec,
+    /// Who enrols the users that may take part, by its public key. None lets everyone take part who
+    /// can reach the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PublicKey>,
     /// Levels of the tree in memory; 14 are 64 MB.
     #[serde(default = "cached_levels")]
     pub cached_levels: u32,
@@ -91,6 +96,7 @@ impl ControllerSpec {
             loss: Loss::default(),
             default_row: DefaultRow::default(),
             aggregate: AggregateSpec::FedAvg { learning_rate: 1.0 },
+            authority: None,
             cached_levels: cached_levels(),
             window_bytes_max: window_bytes_max(),
             overflow_bits: overflow_bits(),
@@ -105,6 +111,15 @@ impl ControllerSpec {
     /// What [`Controller::create`](super::Controller::create) would refuse.
     pub fn geometry(&self) -> Result<Geometry, Error> {
         Ok(self.check()?.geometry)
+    }
+
+    /// The text of `controller.json`: what users' messages are bound to.
+    ///
+    /// # Errors
+    ///
+    /// A spec that JSON cannot hold.
+    pub fn to_text(&self) -> Result<Vec<u8>, Error> {
+        serde_json::to_vec_pretty(self).map_err(|_| Error::Record)
     }
 
     pub(super) fn check(&self) -> Result<Checked, Error> {

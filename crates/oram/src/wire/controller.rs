@@ -10,15 +10,17 @@ use hushtable_prg::valgrind::{declassify, mark_secret};
 use hushtable_prg::{Secret, fill_random};
 use zeroize::Zeroizing;
 
+use super::enrolment::{CREDENTIAL_BYTES, check_credential};
 use super::message::{
-    ENCAPSULATED_BYTES, MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite,
-    check_length, is_weight, read_numbers,
+    ENCAPSULATED_BYTES, MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, is_weight,
+    read_numbers,
 };
-use super::{Context, ControllerKey, DUMMY, Error, Shape};
+use super::{Context, ControllerKey, DUMMY, Error, PublicKey, Shape};
 
 /// One user at the controller, from its opened request on.
 pub struct ControllerSession {
     shape: Shape,
+    sender: Option<PublicKey>,
     reply_key: MessageKey,
     upload_key: MessageKey,
 }
@@ -36,34 +38,51 @@ pub struct Upload {
 impl ControllerSession {
     /// Opens a request: the session, and the ids of all slots, [`DUMMY`] in the empty ones.
     ///
-    /// Whether all ids are rows is looked at branch-free; that one of them is not becomes known.
+    /// Whether all ids are rows is looked at branch-free; that a request is refused becomes known.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::Forged`], [`Error::RequestIds`].
+    /// [`Error::Refused`], whatever is wrong with it.
     pub fn open(
         key: &ControllerKey,
         context: &Context,
         sealed: &[u8],
     ) -> Result<(Self, Zeroizing<Vec<u32>>), Error> {
-        let shape = context.shape();
-        check_length("request", sealed, shape.request_bytes())?;
-        let forged = |_| Error::Forged { what: "request" };
-        let (encapsulated, sealed) = sealed.split_at(ENCAPSULATED_BYTES);
-        let encapsulated =
-            <X25519HkdfSha256 as Kem>::EncappedKey::from_bytes(encapsulated).map_err(forged)?;
+        let (terms, refused) = (context.terms(), Error::Refused { what: "request" });
+        if sealed.len() != terms.request_bytes() {
+            return Err(refused);
+        }
+        Self::open_sized(key, context, sealed).ok_or(refused)
+    }
+
+    fn open_sized(
+        key: &ControllerKey,
+        context: &Context,
+        sealed: &[u8],
+    ) -> Option<(Self, Zeroizing<Vec<u32>>)> {
+        let terms = context.terms();
+        let (sender, mode, sealed) = match terms.authority() {
+            None => (None, OpModeR::Base, sealed),
+            Some(authority) => {
+                let (credential, sealed) = sealed.split_at_checked(CREDENTIAL_BYTES)?;
+                let sender = check_credential(key, terms, authority, credential)?;
+                (Some(sender), OpModeR::Auth(sender.to_kem().ok()?), sealed)
+            }
+        };
+        let (encapsulated, sealed) = sealed.split_at_checked(ENCAPSULATED_BYTES)?;
+        let encapsulated = <X25519HkdfSha256 as Kem>::EncappedKey::from_bytes(encapsulated).ok()?;
         let mut receiver = setup_receiver::<ChaCha20Poly1305, HkdfSha256, X25519HkdfSha256>(
-            &OpModeR::Base,
+            &mode,
             &key.secret,
             &encapsulated,
             &context.info(),
         )
-        .map_err(forged)?;
-        let mut text = Zeroizing::new(receiver.open(sealed, &[]).map_err(forged)?);
+        .ok()?;
+        let mut text = Zeroizing::new(receiver.open(sealed, &[]).ok()?);
         mark_secret(&mut text[12..]);
         let export = |label: &[u8]| {
             let mut key = Secret::new([0; 32]);
-            receiver.export(label, key.expose_mut()).map_err(forged)?;
-            Ok::<_, Error>(key)
+            receiver.export(label, key.expose_mut()).ok()?;
+            Some(key)
         };
         let reply_key = MessageKey::new("reply", export(REPLY_LABEL)?);
         let upload_key = MessageKey::new("upload", export(UPLOAD_LABEL)?);
@@ -71,13 +90,18 @@ impl ControllerSession {
         // Round and user are bound by the keys already; a user that says otherwise is confused.
         let said = (&text[..8], &text[8..12]);
         if said != (&context.round().to_le_bytes()[..], &context.user().to_le_bytes()[..]) {
-            return Err(Error::Forged { what: "request" });
+            return None;
         }
         let (chunks, _) = text[12..].as_chunks::<4>();
         let ids: Vec<u32> = chunks.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         let ids = Zeroizing::new(ids);
-        check_ids(&ids, context.rows())?;
-        Ok((Self { shape, reply_key, upload_key }, ids))
+        are_rows(&ids, terms.rows())
+            .then_some((Self { shape: terms.shape(), sender, reply_key, upload_key }, ids))
+    }
+
+    /// The enrolled user whose request it was; None where users are not enrolled.
+    pub fn sender(&self) -> Option<&PublicKey> {
+        self.sender.as_ref()
     }
 
     /// Seals a user's rows: slots × dim numbers, and whether each slot's row is the table's.
@@ -100,24 +124,21 @@ impl ControllerSession {
     /// Opens a user's upload.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::Forged`], [`Error::NotFinite`], [`Error::Weight`].
+    /// [`Error::Refused`], whatever is wrong with it.
     pub fn upload(&self, sealed: &[u8]) -> Result<Upload, Error> {
         let text = self.upload_key.open(sealed, self.shape.upload_text_bytes())?;
         let (weight, gradients) = text.split_at(4);
         let gradients = read_numbers(gradients);
         let weight = read_numbers(weight)[0];
-        if !all_finite(&gradients) {
-            return Err(Error::NotFinite);
+        match all_finite(&gradients) & is_weight(weight) {
+            true => Ok(Upload { gradients, weight }),
+            false => Err(Error::Refused { what: "upload" }),
         }
-        if !is_weight(weight) {
-            return Err(Error::Weight);
-        }
-        Ok(Upload { gradients, weight })
     }
 }
 
 /// Whether each id is a row or [`DUMMY`], looking at all of them alike.
-pub(super) fn check_ids(ids: &[u32], rows: u64) -> Result<(), Error> {
+pub(super) fn are_rows(ids: &[u32], rows: u64) -> bool {
     let bad = ids.iter().fold(0, |bad, &id| {
         let is_row = (u64::from(id).wrapping_sub(rows)) >> 63;
         // The sum is 2^32 for DUMMY alone.
@@ -127,10 +148,7 @@ pub(super) fn check_ids(ids: &[u32], rows: u64) -> Result<(), Error> {
     // That a request is refused is told, and no more than that of its ids.
     let mut bad = black_box(bad);
     declassify(&mut bad);
-    match bad {
-        0 => Ok(()),
-        _ => Err(Error::RequestIds { rows }),
-    }
+    bad == 0
 }
 
 fn check_count(what: &'static str, found: usize, expected: usize) -> Result<(), Error> {

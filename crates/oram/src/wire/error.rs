@@ -37,50 +37,50 @@ pub enum Error {
         /// Bytes given.
         bytes: usize,
     },
-    /// A message of another size than this round's.
+    /// Text that is no controller's terms.
+    #[error("this is no `controller.json` of this version: ask the controller for its terms")]
+    Terms,
+    /// Text that is no pin.
     #[error(
-        "a sealed {what} of this round has {expected} bytes, this one {found}: are slots and dim \
-         those of the controller?"
+        "this is no controller's pin: it is `pin1:` and 128 hex digits, as `hushtable train info` \
+         prints it"
     )]
-    Length {
+    Pin,
+    /// Terms, or a key, other than those that were pinned.
+    #[error(
+        "what is announced is not the controller that the pin names: take no part, and ask whoever \
+         gave you the pin"
+    )]
+    Pinned,
+    /// Text that is no ticket.
+    #[error("this is no ticket: it is `ticket1:` and 96 hex digits, from `hushtable train enroll`")]
+    Ticket,
+    /// A controller that serves enrolled users alone.
+    #[error("the controller serves enrolled users alone: give a key and the ticket for it")]
+    NoCredential,
+    /// A message that is not taken. One text for whatever is wrong with it, at either end: it may
+    /// travel back to whoever made the message.
+    #[error(
+        "the sealed {what} is refused: it was changed on its way, or made under other terms, for \
+         another round, user or controller, or by somebody who is not enrolled, or it holds what \
+         none may hold"
+    )]
+    Refused {
         /// Which message.
         what: &'static str,
-        /// Bytes that it has.
-        expected: usize,
-        /// Bytes given.
-        found: usize,
     },
-    /// A message that was changed, or sealed for another table, round, user or controller.
-    #[error(
-        "the sealed {what} does not open: it was changed on its way, or was made for another \
-         table, round, user or controller"
-    )]
-    Forged {
-        /// Which message.
-        what: &'static str,
-    },
-    /// More ids than a user has slots.
-    #[error("{ids} ids do not fit the {slots} slots of a user: ask for fewer")]
+    /// More ids than a user has slots. How many is the user's secret: the error may be shown to others.
+    #[error("more ids than the {slots} slots of a user: ask for fewer")]
     TooManyIds {
-        /// Ids given.
-        ids: usize,
         /// Slots of a user.
         slots: usize,
     },
-    /// An id that is not a row. Only raised where ids are the caller's own.
-    #[error("id {id} is no row of this table: ids run from 0 to {}", rows.saturating_sub(1))]
-    IdRange {
-        /// The first such id.
-        id: u32,
-        /// Rows of the table.
-        rows: u64,
-    },
-    /// A request with an id that is not a row; the controller does not say which.
+    /// An id that is not a row. Which, and how many, is the user's secret.
     #[error(
-        "the request asks for an id that is no row: ids run from 0 to {}, empty slots hold 2^32 - 1",
+        "one of the ids is no row of this table: ids run from 0 to {}",
         rows.saturating_sub(1)
     )]
-    RequestIds {
+    IdRange {
         /// Rows of the table.
         rows: u64,
     },
@@ -100,9 +100,6 @@ pub enum Error {
     /// A weight that no user may have.
     #[error("a user's weight must be 0 to {}", crate::aggregate::WEIGHT_MAX)]
     Weight,
-    /// A flag in a reply that is neither 0 nor 1.
-    #[error("the reply's flags are neither 0 nor 1: the controller speaks another version")]
-    Flag,
     /// Bytes that no session was kept as.
     #[error("these {bytes} bytes are no kept session: make a new one for the next round")]
     Kept {
@@ -141,6 +138,9 @@ pub enum OrderError {
         /// The user.
         user: u32,
     },
+    /// An enrolled user that has another place.
+    #[error("the enrolled user of this request has a place in this round: it has one")]
+    AlreadySeated,
     /// Another upload of a user.
     #[error("user {user} has uploaded in this round: it may do so once")]
     AlreadyUploaded {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use hpke::kem::X25519HkdfSha256;
 use hpke::{Deserializable, Kem, Serializable};
 use hushtable_prg::{Secret, fill_random};
+use serde::{Deserialize, Serialize};
 
 use super::Error;
 
@@ -13,13 +14,15 @@ pub(super) type SecretKey = <X25519HkdfSha256 as Kem>::PrivateKey;
 pub(super) type KemPublicKey = <X25519HkdfSha256 as Kem>::PublicKey;
 
 /// The controller's secret key, with the public one.
+#[derive(Clone)]
 pub struct ControllerKey {
     pub(super) secret: SecretKey,
     public: PublicKey,
 }
 
-/// What users seal their requests to. 32 bytes; as text, 64 hex digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// What users seal their requests to, and what users are known by. 32 bytes; as text, 64 hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct PublicKey([u8; 32]);
 
 impl ControllerKey {
@@ -74,7 +77,7 @@ impl PublicKey {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        Hex(&self.0).fmt(f)
     }
 }
 
@@ -88,17 +91,43 @@ impl FromStr for PublicKey {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad = || Error::PublicKey { bytes: text.len() / 2 };
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(bad());
-        }
-        let mut bytes = [0; 32];
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            let digits = &text[2 * index..2 * index + 2];
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| bad())?;
-        }
-        Ok(Self(bytes))
+        read_hex(text).map(Self).ok_or(Error::PublicKey { bytes: text.len() / 2 })
     }
+}
+
+impl TryFrom<String> for PublicKey {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<PublicKey> for String {
+    fn from(key: PublicKey) -> Self {
+        key.to_string()
+    }
+}
+
+/// Bytes as lower-case hex digits.
+pub(super) struct Hex<'a>(pub &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Exactly `N` bytes from twice as many hex digits.
+pub(super) fn read_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(bytes)
 }
 
 impl fmt::Debug for ControllerKey {

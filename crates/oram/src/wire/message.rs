@@ -8,7 +8,7 @@ use hushtable_prg::Secret;
 use hushtable_prg::valgrind::{declassify, mark_public, mark_secret};
 use zeroize::Zeroizing;
 
-use super::Error;
+use super::{Error, Terms};
 use crate::aggregate::WEIGHT_MAX;
 
 /// Slots of a user and numbers of a row: what the sizes of messages follow from.
@@ -45,11 +45,6 @@ impl Shape {
         self.slots * self.dim
     }
 
-    /// Bytes of a sealed request.
-    pub fn request_bytes(self) -> usize {
-        ENCAPSULATED_BYTES + self.request_text_bytes() + TAG_BYTES
-    }
-
     /// Bytes of a sealed reply.
     pub fn reply_bytes(self) -> usize {
         NONCE_BYTES + self.reply_text_bytes() + TAG_BYTES
@@ -73,38 +68,28 @@ impl Shape {
     }
 }
 
-/// Which table, round and user a message is of. Both ends must agree on all of it.
+/// Under which terms, and of which round and user a message is. Both ends must agree on all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    pub(super) table: String,
-    pub(super) rows: u64,
-    pub(super) shape: Shape,
-    pub(super) round: u64,
-    pub(super) user: u32,
+    terms: Terms,
+    round: u64,
+    user: u32,
 }
 
 impl Context {
-    /// The messages of `user` in `round`, about a table of `rows` rows.
-    ///
-    /// # Errors
-    /// [`Error::Name`] for a table's name over 4,096 bytes, [`Error::Setting`] for rows that are
-    /// not 1 to 2^32 - 1.
-    pub fn new(table: &str, rows: u64, shape: Shape, round: u64, user: u32) -> Result<Self, Error> {
-        if table.len() > NAME_BYTES_MAX {
-            return Err(Error::Name { bytes: table.len(), bytes_max: NAME_BYTES_MAX });
-        }
-        within("rows", rows, u64::from(u32::MAX))?;
-        Ok(Self { table: table.to_owned(), rows, shape, round, user })
+    /// The messages of `user` in `round`, under `terms`.
+    pub fn new(terms: &Terms, round: u64, user: u32) -> Self {
+        Self { terms: terms.clone(), round, user }
     }
 
-    /// Rows of the table.
-    pub fn rows(&self) -> u64 {
-        self.rows
+    /// What the controller is.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
     }
 
     /// Slots and dim.
     pub fn shape(&self) -> Shape {
-        self.shape
+        self.terms.shape()
     }
 
     /// The round.
@@ -117,37 +102,10 @@ impl Context {
         self.user
     }
 
-    /// The table's name.
-    pub fn table(&self) -> &str {
-        &self.table
-    }
-
-    /// Reads what [`info`](Self::info) wrote.
-    pub(super) fn of_info(info: &[u8]) -> Option<Self> {
-        let fields = info.strip_prefix(LABEL)?;
-        let (rows, fields) = fields.split_first_chunk()?;
-        let (slots, fields) = fields.split_first_chunk()?;
-        let (dim, fields) = fields.split_first_chunk()?;
-        let (round, fields) = fields.split_first_chunk()?;
-        let (user, table) = fields.split_first_chunk()?;
-        let [slots, dim] = [slots, dim].map(|count| u32::from_le_bytes(*count) as usize);
-        let shape = Shape::new(slots, dim).ok()?;
-        let table = std::str::from_utf8(table).ok()?;
-        let (rows, round) = (u64::from_le_bytes(*rows), u64::from_le_bytes(*round));
-        Self::new(table, rows, shape, round, u32::from_le_bytes(*user)).ok()
-    }
-
-    /// HPKE's `info`: fixed-size fields first, so that no two contexts have the same bytes.
+    /// HPKE's `info`: the hash stands for all that the terms say.
     pub(super) fn info(&self) -> Vec<u8> {
-        let mut info = Vec::with_capacity(64 + self.table.len());
-        info.extend_from_slice(LABEL);
-        info.extend_from_slice(&self.rows.to_le_bytes());
-        info.extend_from_slice(&(self.shape.slots as u32).to_le_bytes());
-        info.extend_from_slice(&(self.shape.dim as u32).to_le_bytes());
-        info.extend_from_slice(&self.round.to_le_bytes());
-        info.extend_from_slice(&self.user.to_le_bytes());
-        info.extend_from_slice(self.table.as_bytes());
-        info
+        let (round, user) = (self.round.to_le_bytes(), self.user.to_le_bytes());
+        [LABEL, self.terms.hash(), &round, &user].concat()
     }
 }
 
@@ -181,7 +139,7 @@ impl MessageKey {
         let tag = self
             .cipher()
             .encrypt_inout_detached(&XNonce::from(*nonce), &[], body.into())
-            .map_err(|_| Error::Forged { what: self.what })?;
+            .map_err(|_| Error::Refused { what: self.what })?;
         sealed.extend_from_slice(&tag);
         // For everyone to see, from here on.
         mark_public(&mut sealed);
@@ -190,10 +148,12 @@ impl MessageKey {
 
     /// Opens what [`seal`](Self::seal) made of a text of `text_bytes`.
     pub fn open(&self, sealed: &[u8], text_bytes: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
-        check_length(self.what, sealed, NONCE_BYTES + text_bytes + TAG_BYTES)?;
-        let forged = || Error::Forged { what: self.what };
-        let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or_else(forged)?;
-        let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().ok_or_else(forged)?;
+        let refused = || Error::Refused { what: self.what };
+        if sealed.len() != NONCE_BYTES + text_bytes + TAG_BYTES {
+            return Err(refused());
+        }
+        let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or_else(refused)?;
+        let (body, tag) = rest.split_last_chunk::<TAG_BYTES>().ok_or_else(refused)?;
         let mut text = Zeroizing::new(body.to_vec());
         self.cipher()
             .decrypt_inout_detached(
@@ -202,20 +162,9 @@ impl MessageKey {
                 text.as_mut_slice().into(),
                 &Tag::from(*tag),
             )
-            .map_err(|_| forged())?;
+            .map_err(|_| refused())?;
         mark_secret(&mut text);
         Ok(text)
-    }
-}
-
-pub(super) fn check_length(
-    what: &'static str,
-    sealed: &[u8],
-    expected: usize,
-) -> Result<(), Error> {
-    match sealed.len() == expected {
-        true => Ok(()),
-        false => Err(Error::Length { what, expected, found: sealed.len() }),
     }
 }
 
@@ -245,21 +194,20 @@ pub(super) fn is_weight(weight: f32) -> bool {
     good == 1
 }
 
-fn within(name: &'static str, value: u64, max: u64) -> Result<(), Error> {
+pub(super) fn within(name: &'static str, value: u64, max: u64) -> Result<(), Error> {
     match (1..=max).contains(&value) {
         true => Ok(()),
         false => Err(Error::Setting { name, value, min: 1, max }),
     }
 }
 
-const LABEL: &[u8] = b"hushtable train 1\0";
+const LABEL: &[u8] = b"hushtable train 2\0";
 /// What the reply's and the upload's keys are exported by.
 pub(super) const REPLY_LABEL: &[u8] = b"reply";
 pub(super) const UPLOAD_LABEL: &[u8] = b"upload";
 pub(super) const ENCAPSULATED_BYTES: usize = 32;
 pub(super) const NONCE_BYTES: usize = 24;
-const TAG_BYTES: usize = 16;
-const NAME_BYTES_MAX: usize = 4096;
+pub(super) const TAG_BYTES: usize = 16;
 const SLOTS_MAX: u64 = 1 << 20;
 const DIM_MAX: u64 = 1 << 16;
 const NUMBERS_MAX: u64 = 1 << 28;

@@ -1,21 +1,25 @@
 //! The controller's half of all users of a round: who came, what they asked for, who uploaded.
 
+use std::collections::HashSet;
+
 use zeroize::Zeroizing;
 
-use super::{Context, ControllerKey, ControllerSession, DUMMY, Error, OrderError, Shape, Upload};
+use super::{
+    Context, ControllerKey, ControllerSession, DUMMY, Error, OrderError, PublicKey, Terms, Upload,
+};
 
 /// A round that takes sealed requests until they are closed, and then sealed uploads.
 ///
-/// A user is a number below the round's count of users: a place in this round, not an identity. The
-/// first request that opens takes the place; the same bytes may come again, as they do where a
+/// A user is a number below the round's count of users: a place in this round, not an identity. Where
+/// users are enrolled, each of them gets one place at most. The first request that opens takes the place; the same bytes may come again, as they do where a
 /// network repeats them. A request or upload that is refused leaves the place as it was, and the
 /// other users untouched.
 pub struct SealedRound {
-    table: String,
-    rows: u64,
-    shape: Shape,
+    terms: Terms,
     round: u64,
     seats: Vec<Seat>,
+    /// The enrolled users that have a place.
+    seated: HashSet<PublicKey>,
     /// Users × slots.
     ids: Zeroizing<Vec<u32>>,
     is_closed: bool,
@@ -33,29 +37,23 @@ enum Seat {
 }
 
 impl SealedRound {
-    /// A round of `users` for a table of `rows` rows. `round` is a number that no other round has:
-    /// see [`random_round`](super::random_round).
+    /// A round of `users` under `terms`. `round` is a number that no other round has: see
+    /// [`random_round`](super::random_round).
     ///
     /// # Errors
-    /// [`Error::Name`], [`Error::Setting`] for what messages cannot be bound to, for no users and
-    /// for more than 2^32 slots in all.
-    pub fn new(
-        table: &str,
-        rows: u64,
-        shape: Shape,
-        round: u64,
-        users: usize,
-    ) -> Result<Self, Error> {
-        Context::new(table, rows, shape, round, 0)?;
-        let users_max = (1usize << 32) / shape.slots();
+    /// [`Error::Setting`] for no users and for more than 2^32 slots in all.
+    pub fn new(terms: &Terms, round: u64, users: usize) -> Result<Self, Error> {
+        let slots = terms.shape().slots();
+        let users_max = (1usize << 32) / slots;
         if !(1..=users_max).contains(&users) {
             let (value, max) = (users as u64, users_max as u64);
             return Err(Error::Setting { name: "users", value, min: 1, max });
         }
         let mut seats = Vec::new();
         seats.resize_with(users, Seat::default);
-        let ids = Zeroizing::new(vec![DUMMY; users * shape.slots()]);
-        Ok(Self { table: table.to_owned(), rows, shape, round, seats, ids, is_closed: false })
+        let ids = Zeroizing::new(vec![DUMMY; users * slots]);
+        let (terms, seated) = (terms.clone(), HashSet::new());
+        Ok(Self { terms, round, seats, seated, ids, is_closed: false })
     }
 
     /// The round's number.
@@ -87,11 +85,11 @@ impl SealedRound {
     /// Takes the request of `user`.
     ///
     /// # Errors
-    /// [`Error::UserRange`], [`Error::Order`] once requests are closed or where the user has made
-    /// another, and those of [`ControllerSession::open`].
+    /// [`Error::UserRange`], [`Error::Order`] once requests are closed, where the place is taken or
+    /// the enrolled user has another, and [`Error::Refused`].
     pub fn request(&mut self, key: &ControllerKey, user: u32, sealed: &[u8]) -> Result<(), Error> {
-        let (is_closed, slots) = (self.is_closed, self.shape.slots());
-        let context = self.context(user)?;
+        let (is_closed, slots) = (self.is_closed, self.terms.shape().slots());
+        let context = Context::new(&self.terms, self.round, user);
         let seat = self.seat_mut(user)?;
         if let Seat::Taken { request, .. } = seat {
             return match *request == blake3::hash(sealed) {
@@ -103,8 +101,13 @@ impl SealedRound {
             return Err(OrderError::Closed { user }.into());
         }
         let (session, ids) = ControllerSession::open(key, &context, sealed)?;
+        if let Some(sender) = session.sender()
+            && !self.seated.insert(*sender)
+        {
+            return Err(OrderError::AlreadySeated.into());
+        }
         let (session, request) = (Box::new(session), blake3::hash(sealed));
-        *seat = Seat::Taken { session, request, upload: None };
+        self.seats[user as usize] = Seat::Taken { session, request, upload: None };
         self.ids[user as usize * slots..][..slots].copy_from_slice(&ids);
         Ok(())
     }
@@ -150,10 +153,6 @@ impl SealedRound {
         let opened = session.upload(sealed)?;
         *upload = Some(blake3::hash(sealed));
         Ok(Some(opened))
-    }
-
-    fn context(&self, user: u32) -> Result<Context, Error> {
-        Context::new(&self.table, self.rows, self.shape, self.round, user)
     }
 
     fn session(&self, user: u32) -> Result<&ControllerSession, Error> {

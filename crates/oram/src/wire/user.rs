@@ -10,15 +10,18 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use zeroize::Zeroizing;
 
+use super::controller::are_rows;
 use super::message::{
     MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, is_weight, read_numbers,
 };
-use super::{Context, DUMMY, Error, OrderError, PublicKey};
+use super::{Context, Credential, DUMMY, Error, OrderError, Pin, Terms};
 
 /// A user in one round: makes a request, opens the reply, makes the upload.
 pub struct UserSession {
     context: Context,
-    encapsulated: [u8; 32],
+    /// What goes before the sealed text: the credential, where users have one, and the encapsulated
+    /// key.
+    head: Vec<u8>,
     /// Taken by the request: a second one under it would not open.
     sender: Option<AeadCtxS<ChaCha20Poly1305, HkdfSha256, X25519HkdfSha256>>,
     reply_key: MessageKey,
@@ -38,34 +41,52 @@ pub struct Reply {
 }
 
 impl UserSession {
-    /// A session with the controller of `key`.
+    /// A session with the controller of `pin`, by the user of `credential` where the controller's
+    /// users are enrolled.
     ///
     /// # Errors
-    /// [`Error::PublicKey`] for a key that no secret can be shared with, [`Error::Entropy`].
-    pub fn new(key: &PublicKey, context: Context) -> Result<Self, Error> {
+    /// [`Error::Pinned`] for a context under other terms, [`Error::NoCredential`] without one that
+    /// the terms ask for, [`Error::PublicKey`] for a key that no secret can be shared with,
+    /// [`Error::Entropy`].
+    pub fn new(
+        pin: &Pin,
+        context: Context,
+        credential: Option<&Credential>,
+    ) -> Result<Self, Error> {
         let mut seed = Secret::new([0; 32]);
         fill_random(seed.expose_mut())?;
-        Self::from_seed(key, context, &seed)
+        Self::from_seed(pin, context, credential, &seed)
     }
 
     /// A session whose randomness follows from `seed`: for known-answer tests. Two sessions of one
     /// seed and key share all their secrets.
     ///
     /// # Errors
-    /// [`Error::PublicKey`].
+    /// As [`new`](Self::new), but for entropy.
     pub fn from_seed(
-        key: &PublicKey,
+        pin: &Pin,
         context: Context,
+        credential: Option<&Credential>,
         seed: &Secret<[u8; 32]>,
     ) -> Result<Self, Error> {
+        if context.terms().hash() != pin.terms() {
+            return Err(Error::Pinned);
+        }
+        let (mode, mut head) = match (context.terms().authority(), credential) {
+            (None, _) => (OpModeS::Base, Vec::new()),
+            (Some(_), None) => return Err(Error::NoCredential),
+            (Some(_), Some(credential)) => {
+                (OpModeS::Auth(credential.key().pair()?), credential.to_bytes().to_vec())
+            }
+        };
         let mut random = ChaCha20Rng::from_seed(*seed.expose());
-        let unusable = |_| Error::PublicKey { bytes: key.as_bytes().len() };
+        let unusable = |_| Error::PublicKey { bytes: pin.key().as_bytes().len() };
         let (encapsulated, sender) = setup_sender_with_rng::<
             ChaCha20Poly1305,
             HkdfSha256,
             X25519HkdfSha256,
         >(
-            &OpModeS::Base, &key.to_kem()?, &context.info(), &mut random
+            &mode, &pin.key().to_kem()?, &context.info(), &mut random
         )
         .map_err(unusable)?;
         let export = |label: &[u8]| {
@@ -75,8 +96,8 @@ impl UserSession {
         };
         let reply_key = MessageKey::new("reply", export(REPLY_LABEL)?);
         let upload_key = MessageKey::new("upload", export(UPLOAD_LABEL)?);
-        let encapsulated = encapsulated.to_bytes().into();
-        Ok(Self { context, encapsulated, sender: Some(sender), reply_key, upload_key, random })
+        head.extend_from_slice(&encapsulated.to_bytes());
+        Ok(Self { context, head, sender: Some(sender), reply_key, upload_key, random })
     }
 
     /// The session as bytes, its keys among them, to go on in another process of this user's. They
@@ -88,12 +109,15 @@ impl UserSession {
         if self.sender.is_some() {
             return Err(OrderError::NotYetRequested.into());
         }
-        let info = self.context.info();
-        let mut bytes = Zeroizing::new(Vec::with_capacity(KEPT_LABEL.len() + 64 + info.len()));
+        let terms = self.context.terms().text();
+        let kept_bytes = KEPT_LABEL.len() + 64 + 12 + terms.len();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(kept_bytes));
         bytes.extend_from_slice(KEPT_LABEL);
         bytes.extend_from_slice(self.reply_key.expose());
         bytes.extend_from_slice(self.upload_key.expose());
-        bytes.extend_from_slice(&info);
+        bytes.extend_from_slice(&self.context.round().to_le_bytes());
+        bytes.extend_from_slice(&self.context.user().to_le_bytes());
+        bytes.extend_from_slice(terms);
         Ok(bytes)
     }
 
@@ -105,14 +129,17 @@ impl UserSession {
         let kept = || Error::Kept { bytes: bytes.len() };
         let rest = bytes.strip_prefix(KEPT_LABEL).ok_or_else(kept)?;
         let (reply, rest) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
-        let (upload, info) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
-        let context = Context::of_info(info).ok_or_else(kept)?;
+        let (upload, rest) = rest.split_first_chunk::<32>().ok_or_else(kept)?;
+        let (round, rest) = rest.split_first_chunk().ok_or_else(kept)?;
+        let (user, terms) = rest.split_first_chunk().ok_or_else(kept)?;
+        let terms = Terms::read(terms).map_err(|_| kept())?;
+        let context = Context::new(&terms, u64::from_le_bytes(*round), u32::from_le_bytes(*user));
         // Fresh, so that an upload here repeats no nonce of one there.
         let mut seed = Secret::new([0; 32]);
         fill_random(seed.expose_mut())?;
         Ok(Self {
             context,
-            encapsulated: [0; 32],
+            head: Vec::new(),
             sender: None,
             reply_key: MessageKey::new("reply", Secret::new(*reply)),
             upload_key: MessageKey::new("upload", Secret::new(*upload)),
@@ -131,13 +158,19 @@ impl UserSession {
     /// [`Error::TooManyIds`], [`Error::IdRange`], [`Error::Order`] for a second request: then
     /// nothing is sealed.
     pub fn request(&mut self, ids: &[u32]) -> Result<Vec<u8>, Error> {
-        let (slots, rows) = (self.context.shape().slots(), self.context.rows());
+        let (slots, rows) = (self.context.shape().slots(), self.context.terms().rows());
         if ids.len() > slots {
-            return Err(Error::TooManyIds { ids: ids.len(), slots });
+            return Err(Error::TooManyIds { slots });
         }
-        if let Some(&id) = ids.iter().find(|&&id| u64::from(id) >= rows && id != DUMMY) {
-            return Err(Error::IdRange { id, rows });
+        if !are_rows(ids, rows) {
+            return Err(Error::IdRange { rows });
         }
+        self.seal(ids)
+    }
+
+    /// The request for `ids`, which are as many as there are slots at most.
+    pub(super) fn seal(&mut self, ids: &[u32]) -> Result<Vec<u8>, Error> {
+        let slots = self.context.shape().slots();
         let mut sender = self.sender.take().ok_or(OrderError::Requested)?;
         let mut text =
             Zeroizing::new(Vec::with_capacity(self.context.shape().request_text_bytes()));
@@ -147,14 +180,14 @@ impl UserSession {
         for id in ids.iter().chain(empty) {
             text.extend_from_slice(&id.to_le_bytes());
         }
-        let sealed = sender.seal(&text, &[]).map_err(|_| Error::Forged { what: "request" })?;
-        Ok([&self.encapsulated[..], &sealed].concat())
+        let sealed = sender.seal(&text, &[]).map_err(|_| Error::Refused { what: "request" })?;
+        Ok([&self.head[..], &sealed].concat())
     }
 
     /// Opens the controller's reply.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::Forged`], [`Error::Flag`].
+    /// [`Error::Refused`], whatever is wrong with it.
     pub fn reply(&self, sealed: &[u8]) -> Result<Reply, Error> {
         let shape = self.context.shape();
         let text = self.reply_key.open(sealed, shape.reply_text_bytes())?;
@@ -163,7 +196,7 @@ impl UserSession {
         // Whether the reply is one that a controller makes, on the user's own device.
         hushtable_prg::valgrind::declassify(&mut other_bits);
         if other_bits != 0 {
-            return Err(Error::Flag);
+            return Err(Error::Refused { what: "reply" });
         }
         Ok(Reply {
             rows: read_numbers(numbers),
@@ -201,4 +234,4 @@ impl UserSession {
     }
 }
 
-const KEPT_LABEL: &[u8] = b"hushtable session 1\0";
+const KEPT_LABEL: &[u8] = b"hushtable session 2\0";

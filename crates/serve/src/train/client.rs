@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_oram::wire::{Context, UserSession};
+use hushtable_oram::wire::{Context, Credential, Pin, UserSession};
 use tokio::time::{Instant, sleep};
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -34,6 +34,11 @@ pub struct TrainClientSpec {
     pub call_max: Duration,
     /// What the operator's calls carry.
     pub operator_token: Option<String>,
+    /// The controller that this must be, from somebody other than whoever runs the server. Users
+    /// need it where the server is on another machine.
+    pub pin: Option<Pin>,
+    /// Without a pin, believe whatever is announced at the connection, on another machine too.
+    pub trust_announced: bool,
 }
 
 impl TrainClientSpec {
@@ -45,6 +50,8 @@ impl TrainClientSpec {
             connect_max: Duration::from_secs(5),
             call_max: Duration::from_secs(60),
             operator_token: None,
+            pin: None,
+            trust_announced: false,
         }
     }
 }
@@ -55,6 +62,8 @@ pub struct TrainClient {
     call_max: Duration,
     token: Option<MetadataValue<Ascii>>,
     info: TrainInfo,
+    /// What users seal to; None where nobody has vouched for what is announced.
+    pin: Option<Pin>,
 }
 
 impl TrainClient {
@@ -64,12 +73,26 @@ impl TrainClient {
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`],
     /// [`Error::TokenText`] for what is wrong with `spec`; [`Error::Unavailable`] or
     /// [`Error::Timeout`] for a server out of reach; [`Error::Unserved`] for a server that trains
-    /// nothing; [`Error::Reply`].
+    /// nothing; [`Error::Reply`]; [`Error::Sealed`] for a controller other than the pinned one.
     pub async fn connect(spec: &TrainClientSpec) -> Result<Self, Error> {
         let token = spec.operator_token.as_deref().map(bearer).transpose()?;
         let peer = Peer::new(&spec.server, spec.insecure, spec.connect_max)?;
         let info = fetch_info(&peer, spec.call_max).await?;
-        Ok(Self { peer, call_max: spec.call_max, token, info })
+        if spec.pin.is_some_and(|pin| pin != info.pin()) {
+            return Err(hushtable_oram::wire::Error::Pinned.into());
+        }
+        let is_trusted = spec.pin.is_some() || spec.trust_announced || peer.is_local();
+        let pin = is_trusted.then(|| info.pin());
+        Ok(Self { peer, call_max: spec.call_max, token, info, pin })
+    }
+
+    /// The controller that users' messages are sealed to: the pinned one, or the announced one where
+    /// the server is on this machine or the spec trusts it.
+    ///
+    /// # Errors
+    /// [`Error::NoPin`].
+    pub fn pin(&self) -> Result<Pin, Error> {
+        self.pin.ok_or_else(|| Error::NoPin { url: self.peer.url().to_owned() })
     }
 
     /// What is trained, as it was announced at the connection. A server's key and shape do not
@@ -164,11 +187,16 @@ impl TrainClient {
     /// A session for a user of the round, which seals and opens what the calls below carry.
     ///
     /// # Errors
-    /// [`Error::Sealed`].
-    pub fn session(&self, round: u64, user: u32) -> Result<UserSession, Error> {
-        let facts = &self.info.facts;
-        let context = Context::new(&facts.name, facts.rows, facts.shape, round, user)?;
-        Ok(UserSession::new(&self.info.public_key, context)?)
+    /// [`Error::NoPin`] where nobody has vouched for what the server announces; [`Error::Sealed`],
+    /// among others where users are enrolled and no credential is given.
+    pub fn session(
+        &self,
+        round: u64,
+        user: u32,
+        credential: Option<&Credential>,
+    ) -> Result<UserSession, Error> {
+        let context = Context::new(&self.info.terms, round, user);
+        Ok(UserSession::new(&self.pin()?, context, credential)?)
     }
 
     /// Sends a user's sealed request.
@@ -195,7 +223,7 @@ impl TrainClient {
     /// request was not taken, and once the round is over; [`Error::Unavailable`],
     /// [`Error::Timeout`].
     pub async fn rows(&self, round: u64, user: u32, within: Duration) -> Result<Bytes, Error> {
-        let bytes_max = self.info.facts.shape.reply_bytes() + REPLY_OVERHEAD_BYTES;
+        let bytes_max = self.info.terms.shape().reply_bytes() + REPLY_OVERHEAD_BYTES;
         let rows = |deadline| async move {
             self.patiently(|limit| async move {
                 let mut client = self.client(bytes_max);

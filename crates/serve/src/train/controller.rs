@@ -1,17 +1,15 @@
 //! A real controller under the rounds: opened from its folder, and opened again where it ended.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
+use hushtable_oram::round::{Controller, Error as RoundError, Report};
 use hushtable_oram::seal::Key;
-use hushtable_oram::wire::{ControllerKey, Shape};
+use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 use zeroize::Zeroizing;
 
-use super::{BudgetSpent, Committed, MemoryError, RoundMemory, TrainFacts};
+use super::{BudgetSpent, Committed, MemoryError, RoundMemory, SecretFile};
 use crate::Error;
 
 /// The 32 secret bytes that a controller's folder is sealed under, kept in a file of their own. Its
@@ -22,37 +20,17 @@ impl MasterKey {
     /// Makes a random key and writes it to a new file that only its owner may read.
     ///
     /// # Errors
-    /// [`Error::Io`] for a file that exists or cannot be written, [`Error::Pir`] without entropy.
+    /// As [`SecretFile::create`].
     pub fn create(path: &Path) -> Result<Self, Error> {
-        let mut key = Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *key).map_err(|_| Error::Pir(hushtable_pir::Error::Entropy))?;
-        let failed = |source| Error::Io {
-            what: format!("write the controller's key to {}", path.display()),
-            source,
-        };
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
-        file.write_all(&*key).and_then(|()| file.sync_all()).map_err(failed)?;
-        Ok(Self(key))
+        SecretFile::create(path).map(|secret| Self(secret.into_bytes()))
     }
 
     /// Reads a key.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::KeyFile`] for a file of other than 32 bytes.
+    /// As [`SecretFile::read`].
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Io {
-            what: format!("read the controller's key from {}", path.display()),
-            source,
-        };
-        let bytes = Zeroizing::new(fs::read(path).map_err(failed)?);
-        let key = <[u8; 32]>::try_from(bytes.as_slice())
-            .map_err(|_| Error::KeyFile { path: path.to_owned(), bytes: bytes.len() })?;
-        Ok(Self(Zeroizing::new(key)))
+        SecretFile::read(path).map(|secret| Self(secret.into_bytes()))
     }
 
     /// What the folder is sealed under.
@@ -95,11 +73,19 @@ impl ControllerPlace {
     ///
     /// # Errors
     /// [`Error::Controller`] for a folder that is no controller, or another version's.
-    pub fn spec(&self) -> Result<ControllerSpec, Error> {
+    pub fn terms(&self) -> Result<Terms, Error> {
         let path = self.folder.join(SPEC_FILE);
         let text =
             fs::read(&path).map_err(|_| RoundError::Incomplete { path: self.folder.clone() })?;
-        Ok(serde_json::from_slice(&text).map_err(|_| RoundError::SpecChanged { path })?)
+        Ok(Terms::read(&text).map_err(|_| RoundError::SpecChanged { path })?)
+    }
+
+    /// What users are given to know the controller by.
+    ///
+    /// # Errors
+    /// As [`terms`](Self::terms); [`Error::Io`], [`Error::KeyFile`] for its key.
+    pub fn pin(&self) -> Result<Pin, Error> {
+        Ok(Pin::new(MasterKey::read(&self.key)?.controller_key().public(), &self.terms()?))
     }
 
     /// Opens the controller; `progress` is told the work done and all of it.
@@ -110,29 +96,22 @@ impl ControllerPlace {
         let key = MasterKey::read(&self.key)?.folder_key();
         Ok(Controller::open(&self.folder, &key, &self.counter, progress)?)
     }
-}
 
-/// What a training server announces of a controller.
-///
-/// # Errors
-/// [`Error::Sealed`] for a shape that no message has.
-pub fn facts_of(spec: &ControllerSpec) -> Result<TrainFacts, Error> {
-    Ok(TrainFacts {
-        name: spec.name.clone(),
-        rows: spec.rows,
-        shape: Shape::new(spec.slots, spec.dim)?,
-        users_max: spec.users_max,
-        epsilon: spec.fdp.epsilon,
-        mechanism: mechanism_name(spec),
-    })
-}
-
-fn mechanism_name(spec: &ControllerSpec) -> String {
-    // As a file has it: a word, or one word with settings.
-    match serde_json::to_value(spec.fdp.mechanism) {
-        Ok(serde_json::Value::String(name)) => name,
-        Ok(settings) => settings.to_string(),
-        Err(_) => String::new(),
+    /// [`open`](Self::open), for whoever has told others these terms.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`Error::Controller`] for a controller of other terms: its file
+    /// was another one when the terms were read.
+    pub fn open_as(
+        &self,
+        terms: &Terms,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Controller, Error> {
+        let controller = self.open(progress)?;
+        match controller.spec_hash() == terms.hash() {
+            true => Ok(controller),
+            false => Err(RoundError::SpecChanged { path: self.folder.join(SPEC_FILE) }.into()),
+        }
     }
 }
 
@@ -140,22 +119,31 @@ fn mechanism_name(spec: &ControllerSpec) -> String {
 /// the last committed one.
 pub struct OramMemory {
     place: ControllerPlace,
+    terms: Terms,
     controller: Option<Controller>,
     rounds: u64,
 }
 
 impl OramMemory {
-    /// Rounds of `controller`, which is at `place`.
-    pub fn new(place: ControllerPlace, controller: Controller) -> Self {
+    /// Rounds of the controller at `place`, which others were told `terms` of.
+    ///
+    /// # Errors
+    /// As [`ControllerPlace::open_as`].
+    pub fn open(
+        place: ControllerPlace,
+        terms: Terms,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, Error> {
+        let controller = place.open_as(&terms, progress)?;
         let rounds = controller.round();
-        Self { place, controller: Some(controller), rounds }
+        Ok(Self { place, terms, controller: Some(controller), rounds })
     }
 
     /// The controller, opened again where it was given up.
     fn live(&mut self) -> Result<&mut Controller, Error> {
         if self.controller.is_none() {
             tracing::info!(folder = %self.place.folder.display(), "opening the controller again");
-            self.controller = Some(self.place.open(&mut |_, _| {})?);
+            self.controller = Some(self.place.open_as(&self.terms, &mut |_, _| {})?);
         }
         let opened = self.controller.as_mut();
         Ok(opened.unwrap_or_else(|| unreachable!("it was opened just now")))

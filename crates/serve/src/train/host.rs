@@ -9,12 +9,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hushtable_oram::wire::{ControllerKey, SealedRound, random_round};
+use hushtable_oram::wire::{ControllerKey, SealedRound, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
-use super::info::{RoundReport, RoundStage, TrainFacts, TrainInfo};
+use super::info::{RoundReport, RoundStage, TrainInfo};
 use super::{Awaited, BudgetSpent, Outcome, RoundMemory, TrainRefusal};
 use crate::Refusal;
 use crate::observe::TrainMetrics;
@@ -22,7 +22,7 @@ use crate::server::SOFTWARE;
 
 /// The rounds of one controller.
 pub(super) struct Host {
-    facts: TrainFacts,
+    terms: Terms,
     key: ControllerKey,
     memory: Arc<AsyncMutex<Box<dyn RoundMemory>>>,
     state: Mutex<State>,
@@ -74,7 +74,7 @@ pub(super) struct Opening {
 
 impl Host {
     pub fn new(
-        facts: TrainFacts,
+        terms: Terms,
         key: ControllerKey,
         memory: Box<dyn RoundMemory>,
         metrics: TrainMetrics,
@@ -82,7 +82,7 @@ impl Host {
         let state =
             State { rounds: memory.rounds(), spent: memory.spent(), open: None, last: None };
         Arc::new(Self {
-            facts,
+            terms,
             key,
             memory: Arc::new(AsyncMutex::new(memory)),
             state: Mutex::new(state),
@@ -95,7 +95,7 @@ impl Host {
         let state = self.state();
         let open = state.open.as_ref();
         TrainInfo {
-            facts: self.facts.clone(),
+            terms: self.terms.clone(),
             public_key: self.key.public(),
             rounds: state.rounds,
             open: open.map(|open| (open.sealed.round(), open.stage)),
@@ -109,7 +109,7 @@ impl Host {
     /// Opens a round; the deadline for its requests is watched from now on.
     pub fn open(self: &Arc<Self>, opening: &Opening) -> Result<u64, Refusal> {
         let &Opening { users, users_min, request_max, upload_max } = opening;
-        let users_max = self.facts.users_max;
+        let users_max = self.terms.spec().users_max;
         if users > users_max {
             return Err(TrainRefusal::TooManyUsers { users, users_max }.into());
         }
@@ -131,8 +131,7 @@ impl Host {
         }
         // Zero says that there is none.
         let round = random_round().map_err(|error| self.failed("draw a number", &error))?.max(1);
-        let TrainFacts { name, rows, shape, .. } = &self.facts;
-        let sealed = SealedRound::new(name, *rows, *shape, round, users)
+        let sealed = SealedRound::new(&self.terms, round, users)
             .map_err(|error| self.failed("open a round", &error))?;
         let requests_until = Instant::now() + request_max;
         state.open = Some(Open {
@@ -266,7 +265,7 @@ impl Host {
         blocking(move || {
             let refuse = |error| host.refuse("rows", &error);
             host.state().serving_mut(round)?.sealed.check_member(user).map_err(refuse)?;
-            let shape = host.facts.shape;
+            let shape = host.terms.shape();
             let (mut rows, mut found) =
                 (Zeroizing::new(vec![0.0; shape.numbers()]), vec![false; shape.slots()]);
             memory

@@ -3,36 +3,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_oram::wire::{Context, PublicKey, Shape};
+use hushtable_oram::wire::{Pin, PublicKey, Terms};
 
 use crate::info::microseconds;
 use crate::wire::{FinishReply, StepTime, TrainInfoReply};
 use crate::{ReplyDefect, wire};
 
-/// What is trained: all that a controller's messages depend on.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::exhaustive_structs, reason = "whoever has a memory describes it")]
-pub struct TrainFacts {
-    /// The table's name.
-    pub name: String,
-    /// Rows of the table.
-    pub rows: u64,
-    /// Slots of a user and numbers of a row.
-    pub shape: Shape,
-    /// Most users of a round.
-    pub users_max: usize,
-    /// Epsilon of a round's number of accesses.
-    pub epsilon: f64,
-    /// How that number is drawn.
-    pub mechanism: String,
-}
-
 /// What a training server announces.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TrainInfo {
-    /// What is trained.
-    pub facts: TrainFacts,
+    /// What is trained, and how.
+    pub terms: Terms,
     /// What requests are sealed to.
     pub public_key: PublicKey,
     /// Rounds committed.
@@ -43,6 +25,23 @@ pub struct TrainInfo {
     pub users: [usize; 3],
     /// The server's software.
     pub software: String,
+}
+
+impl TrainInfo {
+    /// The pin of the controller that was announced. It proves nothing that came with it: users are
+    /// given theirs by somebody other than the operator.
+    pub fn pin(&self) -> Pin {
+        Pin::new(self.public_key, &self.terms)
+    }
+
+    /// How a round's number of accesses is drawn: a word, or one word with settings.
+    pub fn mechanism(&self) -> String {
+        match serde_json::to_value(self.terms.spec().fdp.mechanism) {
+            Ok(serde_json::Value::String(name)) => name,
+            Ok(settings) => settings.to_string(),
+            Err(_) => String::new(),
+        }
+    }
 }
 
 /// What an open round is doing.
@@ -112,17 +111,10 @@ impl RoundStage {
 
 impl From<&TrainInfo> for TrainInfoReply {
     fn from(info: &TrainInfo) -> Self {
-        let facts = &info.facts;
         let [users, requested, uploaded] = info.users.map(|count| count as u32);
         Self {
-            name: facts.name.clone(),
-            rows: facts.rows,
-            dim: facts.shape.dim() as u32,
-            slots: facts.shape.slots() as u32,
-            users_max: facts.users_max.try_into().unwrap_or(u32::MAX),
+            terms: Bytes::copy_from_slice(info.terms.text()),
             public_key: Bytes::copy_from_slice(info.public_key.as_bytes()),
-            epsilon: facts.epsilon,
-            mechanism: facts.mechanism.clone(),
             rounds: info.rounds,
             round: info.open.map_or(0, |(round, _)| round),
             stage: info.open.map_or(wire::RoundStage::None, |(_, stage)| stage.to_wire()) as i32,
@@ -138,19 +130,11 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
     type Error = ReplyDefect;
 
     fn try_from(reply: TrainInfoReply) -> Result<Self, ReplyDefect> {
-        let shape = Shape::new(reply.slots as usize, reply.dim as usize)?;
         // What messages cannot be bound to is found now, not at the first request.
-        Context::new(&reply.name, reply.rows, shape, 0, 0)?;
+        let terms = Terms::read(&reply.terms)?;
         let stage = RoundStage::of_wire(reply.stage)?;
         Ok(Self {
-            facts: TrainFacts {
-                name: reply.name,
-                rows: reply.rows,
-                shape,
-                users_max: reply.users_max as usize,
-                epsilon: reply.epsilon,
-                mechanism: reply.mechanism,
-            },
+            terms,
             public_key: PublicKey::from_bytes(&reply.public_key)?,
             rounds: reply.rounds,
             open: stage.map(|stage| (reply.round, stage)),

@@ -3,6 +3,7 @@
 
 mod client;
 mod controller;
+mod enrolment;
 mod host;
 mod info;
 mod memory;
@@ -12,9 +13,10 @@ mod service;
 mod spec;
 
 pub use client::{TrainClient, TrainClientSpec};
-pub use controller::{ControllerPlace, MasterKey, OramMemory, facts_of};
-pub use info::{RoundReport, RoundStage, TrainFacts, TrainInfo};
+pub use controller::{ControllerPlace, MasterKey, OramMemory};
+pub use enrolment::SecretFile;
+pub use info::{RoundReport, RoundStage, TrainInfo};
 pub use memory::{BudgetSpent, Committed, MemoryError, RoundMemory};
-pub use refusal::{Awaited, MessageDefect, Outcome, TrainRefusal};
+pub use refusal::{Awaited, Outcome, TrainRefusal};
 pub use server::TrainServer;
 pub use spec::{RoundSpec, TrainServerSpec};

@@ -10,15 +10,15 @@ use tonic::Code;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainRefusal {
-    /// Sealed bytes that do not open, or hold what no user may send.
-    #[error("the {what} is refused ({defect}): {message}")]
+    /// A sealed message that is not taken, whatever is wrong with it: the answer goes through the
+    /// operator.
+    #[error(
+        "the {what} is refused: it was changed on its way, or made under other terms, for another \
+         round or user, or by somebody who is not enrolled, or it holds what none may hold"
+    )]
     BadMessage {
         /// `request` or `upload`.
         what: String,
-        /// What is wrong with it.
-        defect: MessageDefect,
-        /// The server's explanation.
-        message: String,
     },
     /// A number of OpenRound that it cannot work with.
     #[error("{name} is {value}, but must be {min} to {max}")]
@@ -41,6 +41,9 @@ pub enum TrainRefusal {
         /// The number given.
         round: u64,
     },
+    /// An enrolled user that has another place in the round.
+    #[error("the enrolled user of this request has a place in this round: it has one")]
+    AlreadySeated,
     /// Another request or upload of a user than the one taken.
     #[error("user {user} has made another {what} in this round: it may make one")]
     AlreadyDone {
@@ -120,22 +123,6 @@ pub enum TrainRefusal {
     },
 }
 
-/// What is wrong with a sealed message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MessageDefect {
-    /// Another size than this round's messages have.
-    Length,
-    /// It does not open: changed, or of another table, round, user or controller.
-    Forged,
-    /// It asks for an id that is no row.
-    Ids,
-    /// Its gradients or its weight are not finite.
-    Numbers,
-    /// Anything newer than this version.
-    Other,
-}
-
 /// How a round ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -165,16 +152,6 @@ trait Word: Copy + 'static {
     const ALL: &'static [(Self, &'static str)];
 }
 
-impl Word for MessageDefect {
-    const ALL: &'static [(Self, &'static str)] = &[
-        (Self::Length, "length"),
-        (Self::Forged, "forged"),
-        (Self::Ids, "ids"),
-        (Self::Numbers, "numbers"),
-        (Self::Other, "other"),
-    ];
-}
-
 impl Word for Outcome {
     const ALL: &'static [(Self, &'static str)] = &[
         (Self::Committed, "committed"),
@@ -197,12 +174,6 @@ fn read_word<W: Word>(name: &str) -> Option<W> {
     W::ALL.iter().find(|(_, known)| *known == name).map(|(word, _)| *word)
 }
 
-impl fmt::Display for MessageDefect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(word(*self))
-    }
-}
-
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(word(*self))
@@ -223,29 +194,18 @@ impl TrainRefusal {
     pub(crate) fn of_message(what: &str, error: &wire::Error) -> Self {
         use wire::{Error, OrderError};
         let what = what.to_owned();
-        let defect = match error {
+        match error {
             Error::UserRange { user, users } => {
-                return Self::TooManyUsers { users: *user as usize + 1, users_max: *users };
+                Self::TooManyUsers { users: *user as usize + 1, users_max: *users }
             }
-            Error::Order(OrderError::AlreadyRequested { user }) => {
-                return Self::AlreadyDone { what, user: *user };
-            }
-            Error::Order(OrderError::AlreadyUploaded { user }) => {
-                return Self::AlreadyDone { what, user: *user };
-            }
-            Error::Order(OrderError::NotRequested { user }) => {
-                return Self::NotRequested { user: *user };
-            }
-            Error::Order(OrderError::Closed { user }) => {
-                return Self::RequestsClosed { user: *user };
-            }
-            Error::Length { .. } => MessageDefect::Length,
-            Error::Forged { .. } => MessageDefect::Forged,
-            Error::RequestIds { .. } => MessageDefect::Ids,
-            Error::NotFinite | Error::Weight => MessageDefect::Numbers,
-            _ => MessageDefect::Other,
-        };
-        Self::BadMessage { what, defect, message: error.to_string() }
+            Error::Order(
+                OrderError::AlreadyRequested { user } | OrderError::AlreadyUploaded { user },
+            ) => Self::AlreadyDone { what, user: *user },
+            Error::Order(OrderError::AlreadySeated) => Self::AlreadySeated,
+            Error::Order(OrderError::NotRequested { user }) => Self::NotRequested { user: *user },
+            Error::Order(OrderError::Closed { user }) => Self::RequestsClosed { user: *user },
+            _ => Self::BadMessage { what },
+        }
     }
 
     /// When to ask again, where that makes sense.
@@ -261,15 +221,10 @@ impl TrainRefusal {
         let round = |round: &u64| ("round", round.to_string());
         let user = |user: &u32| ("user", user.to_string());
         match self {
-            Self::BadMessage { what, defect, message } => (
-                Code::InvalidArgument,
-                "BAD_MESSAGE",
-                vec![
-                    ("what", what.clone()),
-                    ("defect", defect.to_string()),
-                    ("message", message.clone()),
-                ],
-            ),
+            Self::BadMessage { what } => {
+                (Code::InvalidArgument, "BAD_MESSAGE", vec![("what", what.clone())])
+            }
+            Self::AlreadySeated => (Code::AlreadyExists, "ALREADY_SEATED", vec![]),
             Self::BadSetting { name, value, min, max } => (
                 Code::InvalidArgument,
                 "BAD_SETTING",
@@ -335,11 +290,8 @@ impl TrainRefusal {
         let count = |name: &str| fact(name)?.parse::<usize>().ok();
         let user = || fact("user")?.parse::<u32>().ok();
         Some(match reason {
-            "BAD_MESSAGE" => Self::BadMessage {
-                what: fact("what")?,
-                defect: read_word(&fact("defect")?).unwrap_or(MessageDefect::Other),
-                message: fact("message")?,
-            },
+            "BAD_MESSAGE" => Self::BadMessage { what: fact("what")? },
+            "ALREADY_SEATED" => Self::AlreadySeated,
             "BAD_SETTING" => Self::BadSetting {
                 name: fact("name")?,
                 value: number("value")?,
@@ -380,6 +332,8 @@ impl TrainRefusal {
         let mut all = vec![
             Self::BadSetting { name: "users".into(), value: 0, min: 1, max: u64::MAX },
             Self::OperatorOnly,
+            Self::BadMessage { what: "request".into() },
+            Self::AlreadySeated,
             Self::NoRound { round: u64::MAX },
             Self::AlreadyDone { what: "upload".into(), user: u32::MAX },
             Self::RoundOpen { round: 1 },
@@ -390,11 +344,6 @@ impl TrainRefusal {
             Self::TooManyUsers { users: 101, users_max: 100 },
             Self::BudgetSpent { rounds: 7, message: "why".into() },
         ];
-        all.extend(MessageDefect::ALL.iter().map(|&(defect, _)| Self::BadMessage {
-            what: "request".into(),
-            defect,
-            message: "why".into(),
-        }));
         all.extend(Outcome::ALL.iter().map(|&(outcome, _)| Self::RoundOver { round: 9, outcome }));
         all.extend(Awaited::ALL.iter().map(|&(awaited, _)| Self::Pending {
             round: 7,

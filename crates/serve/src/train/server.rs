@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use hushtable_oram::wire::ControllerKey;
+use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 
 use super::host::Host;
 use super::service::TrainService;
 use super::spec::Settings;
-use super::{
-    ControllerPlace, MasterKey, OramMemory, RoundMemory, TrainFacts, TrainServerSpec, facts_of,
-};
+use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, TrainServerSpec};
 use crate::door::{Routed, Routes};
 use crate::observe::Scheme;
 use crate::server::{Loading, Unbound};
@@ -23,28 +21,27 @@ type Open = Box<dyn FnOnce() -> Result<Box<dyn RoundMemory>, Error> + Send>;
 pub struct TrainServer {
     network: Network,
     settings: Settings,
-    facts: TrainFacts,
+    terms: Terms,
     key: ControllerKey,
     open: Open,
 }
 
 impl TrainServer {
-    /// A server of what `facts` describes. `open` opens the memory, which may take minutes; it is
+    /// A server of what `terms` describe. `open` opens the memory, which may take minutes; it is
     /// called once, on a thread that may block, after the ports are taken.
     ///
     /// # Errors
     /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`],
-    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Sealed`] for facts that no message
-    /// can be bound to.
+    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Unenrolled`] for an address that other
+    /// machines reach, where `spec` does not allow that everyone takes part.
     pub fn new(
         spec: TrainServerSpec,
-        facts: TrainFacts,
+        terms: Terms,
         key: ControllerKey,
         open: impl FnOnce() -> Result<Box<dyn RoundMemory>, Error> + Send + 'static,
     ) -> Result<Self, Error> {
-        hushtable_oram::wire::Context::new(&facts.name, facts.rows, facts.shape, 0, 0)?;
-        let (settings, network) = Settings::check(spec, facts.shape)?;
-        Ok(Self { network, settings, facts, key, open: Box::new(open) })
+        let (settings, network) = Settings::check(spec, &terms)?;
+        Ok(Self { network, settings, terms, key, open: Box::new(open) })
     }
 
     /// A server of the controller at `place`, which is opened after the ports are taken; `progress`
@@ -58,11 +55,10 @@ impl TrainServer {
         place: ControllerPlace,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self, Error> {
-        let facts = facts_of(&place.spec()?)?;
+        let terms = place.terms()?;
         let key = MasterKey::read(&place.key)?.controller_key();
-        Self::new(spec, facts, key, move || {
-            let controller = place.open(&mut progress)?;
-            Ok(Box::new(OramMemory::new(place, controller)) as Box<dyn RoundMemory>)
+        Self::new(spec, terms.clone(), key, move || {
+            Ok(Box::new(OramMemory::open(place, terms, &mut progress)?) as Box<dyn RoundMemory>)
         })
     }
 
@@ -84,26 +80,27 @@ impl TrainServer {
     }
 
     fn unbound(self) -> Unbound {
-        let Self { network, settings, facts, key, open } = self;
+        let Self { network, settings, terms, key, open } = self;
         let load = move |loading: &Loading| {
             let memory = open()?;
             let metrics = &loading.metrics;
-            let row_bytes = 4 * facts.shape.dim() as u64;
-            metrics.describe_trained(facts.rows, facts.rows * row_bytes);
+            let (rows, shape) = (terms.rows(), terms.shape());
+            metrics.describe_trained(rows, rows * 4 * shape.dim() as u64);
             tracing::info!(
-                table = facts.name,
-                rows = facts.rows,
-                dim = facts.shape.dim(),
-                slots = facts.shape.slots(),
-                users_max = facts.users_max,
-                epsilon = facts.epsilon,
-                public_key = %key.public(),
+                table = terms.table(),
+                rows,
+                dim = shape.dim(),
+                slots = shape.slots(),
+                users_max = terms.spec().users_max,
+                epsilon = terms.spec().fdp.epsilon,
+                pin = %Pin::new(key.public(), &terms),
+                enrolled = terms.authority().is_some(),
                 operator_token = settings.operator_token.is_some(),
                 rounds = memory.rounds(),
                 "opened the memory"
             );
             let message_bytes_max = settings.message_bytes_max;
-            let host = Host::new(facts, key, memory, metrics.train.clone());
+            let host = Host::new(terms, key, memory, metrics.train.clone());
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(message_bytes_max);

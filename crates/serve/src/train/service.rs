@@ -31,7 +31,7 @@ pub(super) struct TrainService {
 
 impl TrainService {
     pub fn new(host: Arc<Host>, settings: Settings) -> Arc<Self> {
-        let shape = host.info().facts.shape;
+        let shape = host.info().terms.shape();
         let held_bytes = shape.upload_bytes() + shape.reply_bytes();
         let admission = Admission::new(Duration::from_millis(10));
         Arc::new(Self { host, settings, admission, held_bytes })

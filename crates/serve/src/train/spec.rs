@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hushtable_oram::wire::Shape;
+use hushtable_oram::wire::Terms;
 use serde::{Deserialize, Serialize};
 
 use super::TrainRefusal;
@@ -21,6 +21,9 @@ pub struct TrainServerSpec {
     /// A file whose one line the operator's calls must carry. None lets everyone who can connect
     /// open and end rounds.
     pub operator_token_file: Option<PathBuf>,
+    /// Let everyone take part who can reach the server, though other machines can. Without it, a
+    /// server on another address than loopback takes a controller whose users are enrolled.
+    pub allow_unenrolled: bool,
     /// How long requests are taken where OpenRound does not say, in milliseconds. 60,000 by default.
     pub request_ms: u64,
     /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
@@ -33,6 +36,7 @@ impl Default for TrainServerSpec {
         Self {
             network: NetworkSpec::default(),
             operator_token_file: None,
+            allow_unenrolled: false,
             request_ms: 60_000,
             upload_ms: 600_000,
         }
@@ -71,11 +75,16 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub fn check(spec: TrainServerSpec, shape: Shape) -> Result<(Self, Network), Error> {
+    pub fn check(spec: TrainServerSpec, terms: &Terms) -> Result<(Self, Network), Error> {
+        let addr = spec.network.addr;
+        if !addr.ip().is_loopback() && terms.authority().is_none() && !spec.allow_unenrolled {
+            return Err(Error::Unenrolled { addr });
+        }
+        let shape = terms.shape();
         let range = 1..=DEADLINE_MS_MAX as usize;
         within("request_ms", spec.request_ms as usize, range.clone())?;
         within("upload_ms", spec.upload_ms as usize, range)?;
-        let message_bytes_max = shape.upload_bytes().max(shape.request_bytes()) + OVERHEAD_BYTES;
+        let message_bytes_max = shape.upload_bytes().max(terms.request_bytes()) + OVERHEAD_BYTES;
         // A call may hold its message, what it opens to, and a reply.
         let network = Network::check(spec.network, 2 * message_bytes_max + shape.reply_bytes())?;
         let operator_token = spec.operator_token_file.as_ref().map(Token::read).transpose()?;
