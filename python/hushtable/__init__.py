@@ -40,6 +40,7 @@ from ._types import (
 )
 from .client import AsyncClient, Client, TlsConfig, connect, connect_async
 from .errors import (
+    BadIds,
     ConfigError,
     ControllerError,
     DamagedTable,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "BadIds",
     "Bag",
     "Certificates",
     "Client",
