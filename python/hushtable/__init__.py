@@ -40,6 +40,7 @@ from ._types import (
 )
 from .client import AsyncClient, Client, TlsConfig, connect, connect_async
 from .errors import (
+    BadIds,
     BudgetSpent,
     ConfigError,
     ControllerError,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "BadIds",
     "Bag",
     "BudgetSpent",
     "Certificates",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import IdOutOfRange
+from .errors import BadIds, IdOutOfRange
 
 #: An integer array, a (nested) list of integers, one integer, or an integer tensor.
 Ids = npt.NDArray[np.integer[Any]] | Sequence[Any] | int | Any
@@ -18,17 +18,31 @@ def flatten_ids(ids: Ids) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
     """The ids as one contiguous ``uint64`` array, and the shape they came in.
 
     Raises:
-        TypeError: not integers (booleans and floats are refused, whatever their values).
-        ValueError: a ragged nested list.
-        IdOutOfRange: a negative id.
+        BadIds: not integers (booleans and floats are refused, whatever their values), or a ragged
+            nested list.
+        IdOutOfRange: a negative id, or one that no table has.
     """
     if hasattr(ids, "detach"):  # a tensor, maybe on a device
         ids = ids.detach().cpu().numpy()
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise BadIds(
+            "ids must be integers in an array or in (nested) lists of one length: these lists are "
+            "ragged (look each up by itself, or pad them)"
+        ) from error
     if array.size == 0 and not hasattr(ids, "dtype"):
         array = array.astype(np.int64)  # numpy takes an empty list for floats
+    if array.dtype.kind == "O" and all(type(one) is int for one in array.flat):
+        # What 64 bits do not hold.
+        far = next(one for one in array.flat if not 0 <= one < 2**64)
+        raise IdOutOfRange(f"id {far} is out of range: ids are 0 to 2^32 - 1 at most", id=far)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"ids must be integers, not {array.dtype}: convert them, e.g. to int64")
+        what = type(ids).__name__ if array.ndim == 0 else f"{array.dtype}"
+        raise BadIds(
+            f"ids must be integers, not {what}: pass an integer array, a (nested) list of integers "
+            "or an integer tensor (int64, say)"
+        )
     if array.dtype.kind == "i" and array.size and (lowest := int(array.min())) < 0:
         raise IdOutOfRange(f"id {lowest} is out of range: ids start at 0", id=lowest)
     return np.ascontiguousarray(array, dtype=np.uint64).reshape(-1), array.shape

@@ -254,7 +254,7 @@ class Client(_Base):
             float32 ``[*, dim]``: the rows, in the shape of the ids.
 
         Raises:
-            TypeError: ids that are not integers.
+            BadIds: ids that are not integers.
             IdOutOfRange: an id that is no row; nothing was sent.
             TooManyIds: more ids than ``max_ids``, or more than :attr:`keys_per_request_max`;
                 nothing was sent.
@@ -290,7 +290,7 @@ class Client(_Base):
             ids: integers of any shape ``[*]``, at most the layout's ``ids_max``; may repeat.
 
         Raises:
-            TypeError: ids that are not integers.
+            BadIds: ids that are not integers.
             IdOutOfRange: an id that is no row; nothing was sent.
             TooManyIds: more ids than the layout is made for; nothing was sent.
             NoLayout: the servers' table has no layout, or there is a single server.

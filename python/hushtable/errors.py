@@ -8,6 +8,7 @@ classes.
 from __future__ import annotations
 
 __all__ = [
+    "BadIds",
     "BudgetSpent",
     "ConfigError",
     "ControllerError",
@@ -56,6 +57,13 @@ class DamagedTable(TableError):
 
 class PreparedError(TableError):
     """A prepared file that cannot be made or read: damaged, locked, of another table or kind."""
+
+
+class BadIds(Error, TypeError, ValueError):
+    """Ids that are no integers, or a nested list of them that is ragged.
+
+    Raised before anything is sent.
+    """
 
 
 class IdOutOfRange(Error, IndexError):

@@ -205,7 +205,7 @@ def test_bags_that_cannot_be_are_refused_before_they_are_sent(
         assert (caught.value.id, caught.value.rows) == (ROWS, ROWS)
         with pytest.raises(hushtable.IdOutOfRange):
             source.lookup_bag([-1])
-        with pytest.raises(TypeError):
+        with pytest.raises(hushtable.BadIds):
             source.lookup_bag([0.5])
 
 

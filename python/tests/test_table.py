@@ -73,9 +73,9 @@ def test_shapes_of_ids_are_kept(weight: np.ndarray) -> None:
     [
         ([1000], hushtable.IdOutOfRange, "ids run from 0 to 999"),
         ([3, -1], hushtable.IdOutOfRange, "id -1 is out of range"),
-        ([1.0], TypeError, "ids must be integers, not float64"),
-        ([True], TypeError, "ids must be integers, not bool"),
-        ([[1], [2, 3]], ValueError, "inhomogeneous"),
+        ([1.0], hushtable.BadIds, "ids must be integers, not float64"),
+        ([True], hushtable.BadIds, "ids must be integers, not bool"),
+        ([[1], [2, 3]], hushtable.BadIds, "ragged"),
     ],
 )
 def test_bad_ids_are_refused(

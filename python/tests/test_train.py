@@ -122,7 +122,7 @@ def test_what_does_not_fit_a_round_is_refused_and_harms_nobody(
         controller.begin(requests(*[[1]] * 5))
     with pytest.raises(hushtable.RoundError, match="must be"):
         controller.begin(np.zeros((2, SLOTS + 1), np.uint32))
-    with pytest.raises(TypeError, match="integers"):
+    with pytest.raises(hushtable.BadIds, match="integers"):
         controller.begin(np.zeros((2, SLOTS), np.float32))  # type: ignore[arg-type]
     with pytest.raises(hushtable.RoundError, match="0 to"):
         controller.begin(np.full((1, SLOTS), -1))

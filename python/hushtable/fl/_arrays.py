@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import RoundError
+from ..errors import BadIds, RoundError
 
 __all__ = ["DUMMY", "Flags", "Floats", "Ids", "as_floats", "as_ids"]
 
@@ -25,7 +25,7 @@ def as_ids(ids: Any) -> Ids:
     if array.size == 0:
         return np.ascontiguousarray(array, dtype=np.uint32)
     if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"ids must be integers, not {array.dtype}")
+        raise BadIds(f"ids must be integers, not {array.dtype}: pass an integer array or list")
     if int(array.min()) < 0 or int(array.max()) > DUMMY:
         raise RoundError(f"ids must be 0 to {DUMMY}")
     return np.ascontiguousarray(array, dtype=np.uint32)
