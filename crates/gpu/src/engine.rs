@@ -95,15 +95,16 @@ impl GpuEngine {
     /// Loads a bundle's rows, and checks them against its version as they are loaded.
     ///
     /// # Errors
-    /// [`Error::Pir`] where the bundle cannot be read or its rows are not those of its version; [`Error::DeviceMemory`] with what is needed and
-    /// what there is, for a table that does not fit as `spec` wants it; the device's.
+    /// [`Error::Pir`] where the bundle cannot be read or its rows are not those of its version;
+    /// [`Error::DeviceMemory`] with what is needed and what there is, for a table that does not fit as
+    /// `spec` wants it; the device's.
     pub fn from_table(
         device: Arc<dyn Device>,
         table: &Table,
         spec: &GpuSpec,
     ) -> Result<Self, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        let failed = |error: hushtable_table::Error| {
+        let failed = |error: hushtable_pir::TableError| {
             Error::from(hushtable_pir::Error::Table { reason: error.to_string() })
         };
         let reading = table.reading().map_err(failed)?;
