@@ -14,7 +14,7 @@ SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml 
 CAPS := avx2 portable
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind demo test test-rust test-timing test-oblivious test-caps test-python lint bench gpu docs fuzz clean
+.PHONY: help setup valgrind demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench gpu docs fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -75,6 +75,11 @@ test-caps: setup
 
 test-python: setup
 	$(BIN)/python -m pytest python/tests examples/tests
+
+# Optimised, as it is shipped; one test after the other, as each counts memory.
+test-nightly: setup ## What takes too long for `make test`: servers under 30,000 lookups of 3,000 clients
+	cargo build --release --quiet -p hushtable-serve --example serve_bundle
+	cargo test --release -p hushtable-serve --test soak --test soak_train -- --include-ignored --nocapture --test-threads 1
 
 lint: setup ## rustfmt, clippy, ruff, mypy
 	cargo fmt --all --check

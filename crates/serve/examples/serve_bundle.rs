@@ -1,17 +1,18 @@
-//! Serves a table bundle until SIGTERM or SIGINT.
+//! Serves a table bundle, or a controller's training rounds, until SIGTERM or SIGINT.
 //!
 //! ```text
 //! serve_bundle SPEC.json
+//! serve_bundle SPEC.json onion
+//! serve_bundle SPEC.json train CONTROLLER_FOLDER
 //! ```
 //!
-//! SPEC.json is a `ServerSpec`, or an `OnionServerSpec`, which has no `side`. The addresses are printed as JSON on one line once the ports are
+//! SPEC.json is a `ServerSpec`, an `OnionServerSpec` or a `TrainServerSpec`. The addresses are printed as JSON on one line once the ports are
 //! taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use hushtable_serve::{BoundServer, OnionServer, Server};
-use serde_json::Value;
+use hushtable_serve::{BoundServer, ControllerPlace, OnionServer, Server, ServerSpec, TrainServer};
 
 // As the Python package's module has it.
 #[global_allocator]
@@ -28,24 +29,36 @@ fn main() -> ExitCode {
 }
 
 fn serve() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: serve_bundle SPEC.json")?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (path, kind) = args.split_first().ok_or(USAGE)?;
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or("info".into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match std::env::var_os("HUSHTABLE_LOG_JSON") {
         Some(_) => log.json().init(),
         None => log.init(),
     }
-    let spec: Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    match spec.get("side") {
-        Some(_) => Server::open(serde_json::from_value(spec)?)?.run_blocking(print_addrs)?,
-        None => OnionServer::open(serde_json::from_value(spec)?)?.run_blocking(print_addrs)?,
+    let spec = std::fs::read(path)?;
+    match kind.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            let spec: ServerSpec = serde_json::from_slice(&spec)?;
+            Server::open(spec)?.run_blocking(announce)?;
+        }
+        ["onion"] => OnionServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
+        ["train", folder] => {
+            let place = ControllerPlace::new(folder.as_ref());
+            let spec = serde_json::from_slice(&spec)?;
+            TrainServer::of_controller(spec, place, |_, _| {})?.run_blocking(announce)?;
+        }
+        _ => return Err(USAGE.into()),
     }
     Ok(())
 }
 
-fn print_addrs(bound: &BoundServer) {
+fn announce(bound: &BoundServer) {
     let addrs = serde_json::json!({ "addr": bound.addr, "metrics_addr": bound.metrics_addr });
     let mut out = std::io::stdout();
     // Whoever started this process may not listen: that is no reason not to serve.
     let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
 }
+
+const USAGE: &str = "usage: serve_bundle SPEC.json [onion | train CONTROLLER_FOLDER]";

@@ -36,13 +36,14 @@ struct Process {
 impl Process {
     /// Starts a server and waits until it is ready, or gives what it said when it ended.
     fn start(folder: &Path, spec: &impl serde::Serialize) -> Result<Self, String> {
-        let tests = std::env::current_exe().unwrap();
-        let program = tests.ancestors().nth(2).unwrap().join("examples/serve_bundle");
-        assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
         let file = folder.join("spec.json");
-        fs::write(&file, serde_json::to_vec(spec).unwrap()).unwrap();
-        let mut command = Command::new(program);
-        command.arg(file).env("RUST_LOG", "off").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let spec = serde_json::to_value(spec).unwrap();
+        fs::write(&file, spec.to_string()).unwrap();
+        // One of two servers has a side.
+        let kind = spec.get("side").is_none().then_some("onion");
+        let mut command = Command::new(common::program());
+        command.arg(file).args(kind).env("RUST_LOG", "off");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -14,7 +14,7 @@ use hushtable_serve::{
     BlockingOnionClient, ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient,
     OnionClientSpec, OnionServer, OnionServerSpec, Refusal,
 };
-use hushtable_table::prepared::PreparedError;
+use hushtable_table::prepared::{PreparedBytes, PreparedError, PreparedSpec, PreparedWriter};
 use hushtable_table::{Table, Version};
 use tempfile::TempDir;
 
@@ -367,6 +367,33 @@ async fn the_prepared_file_is_made_once_for_each_version() {
     assert_eq!(bytes, 16_000);
     let rows = connect(&server).await.lookup(&[9], 1).await.unwrap().rows;
     assert_eq!(rows, row(&table(1000, 4, 2), 9));
+}
+
+/// Files of format 1 hold plaintexts without a mask: a client would take off one that is not there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prepared_file_without_masks_is_refused_and_made_again() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("films.prepared");
+    let first = || table(1000, 4, 1);
+    start_prepared(&path, first()).0.stop().unwrap();
+    let made = std::fs::read(&path).unwrap();
+    let spec = PreparedBytes::parse(&made).unwrap().spec().clone();
+    let earlier = PreparedSpec { format: 1, ..spec.clone() };
+    std::fs::remove_file(&path).unwrap();
+    let writer = PreparedWriter::open(&path, &earlier).unwrap();
+    for block in 0..earlier.blocks {
+        writer.finish_block(block, [0; 32]).unwrap();
+    }
+    writer.finish().unwrap();
+
+    let spec = onion::OnionSpec::new();
+    let opened = onion::Engine::open(&path, &first(), ParameterSet::N4096128, &spec);
+    let Err(onion::Error::Prepared(error)) = opened else { panic!("it opens") };
+    assert!(matches!(error, PreparedError::Format { expected: 2, found: 1, .. }), "{error:?}");
+    assert!(error.to_string().contains("prepare the table again"), "{error}");
+    let (server, bytes) = start_prepared(&path, first());
+    assert_eq!(bytes, 16_000, "it is made again");
+    assert_eq!(connect(&server).await.lookup(&[9], 1).await.unwrap().rows, row(&first(), 9));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,76 +2,19 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{page, row, spec, table};
+use common::{Process, page, program, row, spec, table};
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{ClientSpec, EndpointSpec, Error, LookupClient, Refusal, ServerSpec};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// `examples/serve_bundle.rs`, which cargo builds beside the tests.
-fn program() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let folder = tests.ancestors().nth(2).unwrap();
-    let program = folder.join("examples/serve_bundle");
-    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
-    program
-}
-
-struct Process {
-    child: Child,
-    addr: SocketAddr,
-    metrics_addr: SocketAddr,
-}
-
-impl Process {
-    fn start(folder: &Path, spec: &ServerSpec) -> Self {
-        let file = folder.join(format!("{}.json", spec.side));
-        std::fs::write(&file, serde_json::to_vec(spec).unwrap()).unwrap();
-        let mut child = Command::new(program())
-            .arg(file)
-            .stdout(Stdio::piped())
-            .env("RUST_LOG", "warn")
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let addrs: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let addr = |name: &str| addrs[name].as_str().unwrap().parse().unwrap();
-        Self { child, addr: addr("addr"), metrics_addr: addr("metrics_addr") }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Waits for its end, but not for ever.
-    fn wait(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(started.elapsed() < Duration::from_secs(30), "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.addr)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// One of a pair of servers.
+fn process(folder: &Path, spec: &ServerSpec) -> Process {
+    Process::start(folder, &spec.side.to_string(), spec, &[])
 }
 
 /// A bundle in a folder, and its two servers with a waiting window.
@@ -82,7 +25,7 @@ fn start(window: Duration) -> (TempDir, Process, Process) {
     let [left, right] = Side::BOTH.map(|side| {
         let window_us = Some(window.as_micros() as u64);
         let spec = ServerSpec { table: bundle.clone(), window_us, ..spec(side) };
-        Process::start(folder.path(), &spec)
+        process(folder.path(), &spec)
     });
     (folder, left, right)
 }

@@ -1,11 +1,13 @@
 //! Real servers on loopback, for every test of this crate.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::LocalCa;
@@ -18,6 +20,7 @@ use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec}
 use hushtable_table::{DType, Table};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
@@ -261,4 +264,84 @@ pub fn lay_out(table: Table, spec: LayoutSpec) -> Table {
     };
     let layout = Layout::new(spec, map, table.shape(), table.version()).unwrap();
     table.with_layout(Arc::new(layout)).unwrap()
+}
+
+/// `examples/serve_bundle.rs`, which cargo builds beside the tests.
+pub fn program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let folder = tests.ancestors().nth(2).unwrap();
+    let program = folder.join("examples/serve_bundle");
+    assert!(program.exists(), "{} is missing: cargo build --examples", program.display());
+    program
+}
+
+/// A server as a process of its own.
+pub struct Process {
+    child: Child,
+    pub addr: SocketAddr,
+    pub metrics_addr: SocketAddr,
+}
+
+impl Process {
+    /// Starts the program by a spec, which is written to `folder` under `name`, and what else it is
+    /// told.
+    pub fn start(folder: &Path, name: &str, spec: &impl serde::Serialize, args: &[&str]) -> Self {
+        let file = folder.join(format!("{name}.json"));
+        std::fs::write(&file, serde_json::to_vec(spec).unwrap()).unwrap();
+        let mut child = Command::new(program())
+            .arg(file)
+            .args(args)
+            .stdout(Stdio::piped())
+            .env("RUST_LOG", "warn")
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let addrs: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let addr = |name: &str| addrs[name].as_str().unwrap().parse().unwrap();
+        Self { child, addr: addr("addr"), metrics_addr: addr("metrics_addr") }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end, but not for ever.
+    pub fn wait(&mut self) -> ExitStatus {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(started.elapsed() < Duration::from_secs(30), "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until it answers, but not for ever.
+    pub async fn ready(&self) {
+        let started = Instant::now();
+        while page(self.metrics_addr, "/readyz").await.0 != 200 {
+            assert!(started.elapsed() < Duration::from_secs(60), "it does not get ready");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Bytes of its memory that are resident: VmRSS.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

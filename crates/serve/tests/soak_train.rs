@@ -1,0 +1,105 @@
+//! A training server that holds many rounds stays within its memory, as the system counts it.
+//!
+//! The short run belongs to the suite; the long one, which is ignored there, to `make test-nightly`.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::Process;
+use hushtable_oram::round::{Controller, ControllerSpec};
+use hushtable_serve::{
+    ControllerPlace, EndpointSpec, MasterKey, NetworkSpec, RoundSpec, TrainClient, TrainClientSpec,
+    TrainServerSpec,
+};
+use tempfile::TempDir;
+
+const ROWS: usize = 3000;
+const DIM: usize = 8;
+const SLOTS: usize = 4;
+const USERS: usize = 10;
+const WAIT: Duration = Duration::from_secs(60);
+const MIB: f64 = (1 << 20) as f64;
+
+/// A round of [`USERS`] users, each with a connection of its own.
+async fn round(server: &Process, number: usize) {
+    let connect = async || {
+        let spec = TrainClientSpec::new(EndpointSpec::new(server.url(), None));
+        TrainClient::connect(&spec).await.unwrap()
+    };
+    let operator = connect().await;
+    let round = operator.open_round(RoundSpec::new(USERS)).await.unwrap();
+    let mut users = Vec::new();
+    for user in 0..USERS {
+        let client = connect().await;
+        let ids: Vec<u32> =
+            (0..SLOTS).map(|slot| ((number * 97 + user * 13 + slot) % ROWS) as u32).collect();
+        let mut session = client.session(round, user as u32).unwrap();
+        let sealed = session.request(&ids).unwrap();
+        client.request(round, user as u32, sealed.into()).await.unwrap();
+        users.push((client, session));
+    }
+    for (user, (client, session)) in users.iter_mut().enumerate() {
+        let sealed = client.rows(round, user as u32, WAIT).await.unwrap();
+        assert_eq!(session.reply(&sealed).unwrap().found, [true; SLOTS]);
+        let sealed = session.upload(&[0.5; SLOTS * DIM], 1.0).unwrap();
+        client.upload(round, user as u32, sealed.into()).await.unwrap();
+    }
+    let report = operator.finish(round, false, WAIT).await.unwrap();
+    assert_eq!((report.requested, report.uploaded), (USERS, USERS));
+}
+
+async fn soak(rounds: usize) {
+    let started = Instant::now();
+    let folder = TempDir::new().unwrap();
+    let place = ControllerPlace::new(&folder.path().join("films"));
+    let key = MasterKey::create(&place.key).unwrap();
+    let mut spec = ControllerSpec::new("films", (ROWS as u64, DIM), (USERS, SLOTS));
+    spec.fdp.epsilon = f64::INFINITY;
+    let mut rows = |_: u64, out: &mut [f32]| {
+        out.fill(1.0);
+        Ok(())
+    };
+    let (counter, sealing) = (&place.counter, key.folder_key());
+    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
+        .unwrap()
+        .close()
+        .unwrap();
+    let spec = TrainServerSpec {
+        network: NetworkSpec {
+            addr: ([127, 0, 0, 1], 0).into(),
+            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
+            ..NetworkSpec::default()
+        },
+        ..TrainServerSpec::default()
+    };
+    let train = ["train", place.folder.to_str().unwrap()];
+    let server = Process::start(folder.path(), "train", &spec, &train);
+    server.ready().await;
+    let warm = (rounds / 10).max(10);
+    for number in 0..warm {
+        round(&server, number).await;
+    }
+    let base = server.resident_bytes() as f64 / MIB;
+    let mut most: f64 = 0.0;
+    for number in 0..rounds {
+        round(&server, warm + number).await;
+        most = most.max(server.resident_bytes() as f64 / MIB);
+    }
+    println!(
+        "training, {rounds} rounds of {USERS} users: {base:.1} MiB warm, {most:.1} MiB at most, {} s",
+        started.elapsed().as_secs()
+    );
+    assert!(most <= 1.1 * base, "{most:.1} MiB are resident, of {base:.1} when warm");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_training_server_stays_as_large_as_it_is_when_warm() {
+    soak(40).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes some minutes: make test-nightly"]
+async fn a_training_server_stays_as_large_as_it_is_when_warm_for_3_000_rounds() {
+    soak(3000).await;
+}
