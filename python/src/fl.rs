@@ -446,9 +446,18 @@ impl NativeController {
 /// Where rows to begin with come from.
 enum Rows<'a> {
     /// Each row is checked against its sum.
-    Table { table: &'a Table, rows: CheckedRows<'a> },
-    Values { values: &'a [f32], dim: usize },
-    Uniform { half_width: f32, random: Box<ChaCha8Rng> },
+    Table {
+        table: &'a Table,
+        rows: CheckedRows<'a>,
+    },
+    Values {
+        values: &'a [f32],
+        dim: usize,
+    },
+    Uniform {
+        half_width: f32,
+        random: Box<ChaCha8Rng>,
+    },
 }
 
 impl Rows<'_> {

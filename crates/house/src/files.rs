@@ -7,7 +7,7 @@ const LINES_MAX: usize = 700;
 const LONG_LINES_MAX: usize = 1000;
 
 /// Where `unsafe` may stand: SIMD, CUDA, and the mapping of a file, which is unsafe by its nature
-/// because another process may change the file.
+/// because another process may change the file or cut it short.
 const UNSAFE_AT: [&str; 7] = [
     "crates/gpu/",
     "crates/mpc/src/kernel",

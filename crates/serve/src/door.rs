@@ -15,10 +15,10 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tower::Service as _;
 
-use crate::{Error, Refusal};
 use crate::admission::Admission;
 use crate::budget::{Budget, Held, Reservation};
 use crate::observe::{Method, Metrics};
+use crate::{Error, Refusal};
 
 /// What a scheme's service tells the rest of the server.
 pub(crate) trait Service: Send + Sync + 'static {

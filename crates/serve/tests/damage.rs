@@ -273,7 +273,8 @@ fn rows_and_sums_that_were_forged_with_a_manifest_for_them_are_not_served() {
     let bundle = bundles.mixed(&["rows.safetensors", "rows.sums"]);
     // The manifest says `a`'s version, but the hash of `b`'s sums, under a checksum that fits.
     let read = |name: &str| -> serde_json::Value {
-        serde_json::from_slice(&fs::read(bundles.path(name).join("manifest.json")).unwrap()).unwrap()
+        serde_json::from_slice(&fs::read(bundles.path(name).join("manifest.json")).unwrap())
+            .unwrap()
     };
     let (mut forged, other) = (read("a"), read("b"));
     forged["row_sums_blake3"] = other["row_sums_blake3"].clone();
@@ -495,8 +496,10 @@ async fn a_mapped_file_that_is_overwritten_is_not_answered_from() {
         let copy = single.copy();
         let mut server = single.start(&copy, false).unwrap();
         let path = copy.clone();
-        let error =
-            single.lookups_while(&server, move || act(path), 200).await.expect("it is answered from");
+        let error = single
+            .lookups_while(&server, move || act(path), 200)
+            .await
+            .expect("it is answered from");
         let refused = matches!(
             &error,
             Error::Refused { refusal: Refusal::Backend | Refusal::Draining, .. }

@@ -132,8 +132,7 @@ impl Slot {
         loop {
             // SAFETY: as in `slots`.
             slot.next = unsafe { first.as_ref() };
-            let swapped =
-                FIRST.compare_exchange(first, slot, Ordering::AcqRel, Ordering::Acquire);
+            let swapped = FIRST.compare_exchange(first, slot, Ordering::AcqRel, Ordering::Acquire);
             match swapped {
                 Ok(_) => return slot,
                 Err(now) => first = now,

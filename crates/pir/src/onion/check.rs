@@ -20,18 +20,21 @@ pub(super) fn check_blocks(
     let ring = geometry.params().answer_ring();
     let vectors = ring.limbs() * ring.degree() / LANES;
     let blocks = geometry.blocks();
-    let units: Vec<_> =
-        blocks.iter().flat_map(|block| (0..block.groups).map(move |group| (block, group))).collect();
-    let damaged = units.par_iter().zip(hashes).enumerate().find_map_first(|(index, (unit, hash))| {
-        let (block, group) = *unit;
-        let mut hasher = blake3::Hasher::new();
-        for vector in 0..vectors {
-            let at = block.offset + block.group_offset(vector, group);
-            hasher.update(&payload[at..at + block.group_bytes]);
-        }
-        let found = *hasher.finalize().as_bytes();
-        (found != *hash).then_some((index, *hash, found))
-    });
+    let units: Vec<_> = blocks
+        .iter()
+        .flat_map(|block| (0..block.groups).map(move |group| (block, group)))
+        .collect();
+    let damaged =
+        units.par_iter().zip(hashes).enumerate().find_map_first(|(index, (unit, hash))| {
+            let (block, group) = *unit;
+            let mut hasher = blake3::Hasher::new();
+            for vector in 0..vectors {
+                let at = block.offset + block.group_offset(vector, group);
+                hasher.update(&payload[at..at + block.group_bytes]);
+            }
+            let found = *hasher.finalize().as_bytes();
+            (found != *hash).then_some((index, *hash, found))
+        });
     match damaged {
         None => Ok(()),
         Some((block, expected, found)) => Err(PreparedError::Block {

@@ -234,8 +234,7 @@ impl Engine {
     pub(crate) fn confirm(&self) -> Result<Standing, Error> {
         let Payload::File(file) = &self.payload else { return Ok(Standing::Kept) };
         let (payload, hashes) = (file.payload(), file.block_hashes());
-        let check =
-            || self.install(|| check_blocks(file.path(), &self.geometry, payload, hashes));
+        let check = || self.install(|| check_blocks(file.path(), &self.geometry, payload, hashes));
         Ok(file.standing(check)?)
     }
 

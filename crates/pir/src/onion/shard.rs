@@ -79,9 +79,8 @@ impl Engine {
     /// # Errors
     /// [`Error::Prepared`] where the file that is answered from was written to or cut short.
     pub fn partial(&self, expansions: &Expansions) -> Result<Partial, Error> {
-        let won = self.confirmed(|| {
-            Ok(self.install(|| self.play(&expansions.0, &mut Stages::default())))
-        })?;
+        let won = self
+            .confirmed(|| Ok(self.install(|| self.play(&expansions.0, &mut Stages::default()))))?;
         Ok(Partial { version: self.version(), columns: self.columns(), won })
     }
 

@@ -105,7 +105,10 @@ mod tests {
         assert_eq!(after(&|| open().write_all_at(&[1], 5_000).unwrap()), Change::Bytes);
         assert_eq!(after(&|| open().write_all(&[2; 10]).unwrap()), Change::Bytes);
         assert_eq!(after(&|| open().set_len(9_000).unwrap()), Change::Bytes);
-        assert_eq!(after(&|| fs::hard_link(&path, folder.path().join("link")).unwrap()), Change::Entry);
+        assert_eq!(
+            after(&|| fs::hard_link(&path, folder.path().join("link")).unwrap()),
+            Change::Entry
+        );
         let set_back = || {
             let written = file.metadata().unwrap().modified().unwrap();
             let other = open();
