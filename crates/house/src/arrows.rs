@@ -27,8 +27,13 @@ const SOCKET_FOLDER: &str = "serve";
 const EVENT_LOOP: &str = "tokio";
 const EVENT_LOOP_FOLDERS: [&str; 3] = ["fuzz", "python", "serve"];
 
+/// Parameter sets without security. Only dev-dependencies and the fuzz workspace may have them, so that
+/// nothing that is shipped does.
+const TEST_FEATURE: &str = "test-sets";
+
 /// What in the manifest of the crate in `folder` ("crates/pir", "python") breaks a rule: its name,
-/// an arrow that is not drawn, a provider that is not behind a feature, sockets outside `serve`.
+/// an arrow that is not drawn, a provider that is not behind a feature, sockets outside `serve`, a
+/// feature for tests that is turned on elsewhere.
 pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
     let manifest: Table = match manifest.parse() {
         Ok(manifest) => manifest,
@@ -46,6 +51,9 @@ pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
     if folder != "fuzz" && !inherits_lints(&manifest) {
         found.push(format!("{folder}: [lints] must say workspace = true"));
     }
+    if folder != "fuzz" {
+        found.extend(features_for_tests(folder, &manifest));
+    }
     for (section, name, optional) in dependencies(&manifest) {
         if let Some(to) = name.strip_prefix("hushtable-") {
             // A crate's own name is its tests asking for its features.
@@ -59,6 +67,32 @@ pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
             || (name == EVENT_LOOP && !EVENT_LOOP_FOLDERS.contains(&short))
         {
             found.push(format!("{folder} -> {name} ({section}): only serve has sockets"));
+        }
+    }
+    found
+}
+
+/// Where a manifest turns on the feature for tests, other than for its own tests.
+fn features_for_tests(folder: &str, manifest: &Table) -> Vec<String> {
+    let names = |value: &toml::Value| -> Vec<String> {
+        let list = value.as_array().into_iter().flatten();
+        list.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+    };
+    let is_for_tests = |name: &String| name.rsplit('/').next() == Some(TEST_FEATURE);
+    let mut found = Vec::new();
+    let features = manifest.get("features").and_then(|features| features.as_table());
+    for (feature, turned_on) in features.into_iter().flatten() {
+        if feature != TEST_FEATURE && names(turned_on).iter().any(is_for_tests) {
+            found.push(format!("{folder}: the feature {feature} turns on {TEST_FEATURE}"));
+        }
+    }
+    for kind in ["dependencies", "build-dependencies"] {
+        let table = manifest.get(kind).and_then(|kind| kind.as_table());
+        for (name, value) in table.into_iter().flatten() {
+            let turned_on = value.get("features").map(names).unwrap_or_default();
+            if turned_on.iter().any(is_for_tests) {
+                found.push(format!("{folder} -> {name}: {TEST_FEATURE} is for dev-dependencies"));
+            }
         }
     }
     found
@@ -103,6 +137,9 @@ mod tests {
     fn drawn_arrows_pass() {
         let text = manifest("hushtable-pir", "[dependencies]\nhushtable-prg.workspace = true\n");
         assert!(check_manifest("crates/pir", &text).is_empty());
+        let tests = "[features]\ntest-sets = [\"hushtable-rlwe/test-sets\"]\n[dev-dependencies]\n\
+                     hushtable-pir = { workspace = true, features = [\"test-sets\"] }";
+        assert!(check_manifest("crates/pir", &manifest("hushtable-pir", tests)).is_empty());
     }
 
     #[test]
@@ -120,6 +157,13 @@ mod tests {
             ("crates/pir", "[dependencies]\ntokio = \"1\"", "only serve has sockets"),
             ("crates/oram", "[dependencies]\ntonic.workspace = true", "only serve has sockets"),
             ("crates/novel", "", "no arrows are drawn"),
+            (
+                "crates/serve",
+                "[dependencies]\nhushtable-pir = { path = \"p\", features = [\"test-sets\"] }",
+                "is for dev-dependencies",
+            ),
+            ("crates/pir", "[features]\ndefault = [\"test-sets\"]", "turns on test-sets"),
+            ("crates/pir", "[features]\nf = [\"hushtable-rlwe/test-sets\"]", "turns on test-sets"),
         ];
         for (folder, rest, expected) in cases {
             let name = folder.replace("crates/", "hushtable-");

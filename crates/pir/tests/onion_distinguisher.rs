@@ -113,7 +113,7 @@ fn view(
         message.limb_mut(limb)[row] = delta;
     }
     let body = encrypt(seed, &ring.forward(message));
-    let mut bytes = vec![1, 255, geometry.levels() as u8, 0];
+    let mut bytes = vec![1, 0, geometry.levels() as u8, 0];
     bytes.extend(seed);
     pack_poly(params.answer_ring(), &ring.drop_last_limb(&body), &mut bytes);
     Query::parse(geometry, &bytes).unwrap();

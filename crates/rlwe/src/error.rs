@@ -63,7 +63,7 @@ pub enum Error {
     #[error(
         "the set {name:?} has log2 Q = {modulus_log2:.2} at N = {degree}; 128 bits of security with a \
          ternary secret allow {modulus_log2_max} (Security Guidelines for Implementing Homomorphic \
-         Encryption, 2024): take smaller primes, or a name that ends in _paper or _test"
+         Encryption, 2024): take smaller primes, or a name that ends in _paper"
     )]
     Security {
         /// The set's name.

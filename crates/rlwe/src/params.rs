@@ -10,7 +10,8 @@ use crate::Error;
 /// publishes (queries and evaluation keys) is modulo Q, the product of all `moduli`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterSpec {
-    /// The set's name. A set below 128 bits must say so by ending in `_paper` or `_test`.
+    /// The set's name. A set below 128 bits must say so by ending in `_paper`; with the feature
+    /// `test-sets`, in `_paper` or `_test`.
     pub name: String,
     /// N.
     pub degree: usize,
@@ -75,7 +76,9 @@ impl ParameterSpec {
         }
     }
 
-    /// A small set without security, for tests of protocols: N = 256, otherwise as `n4096_128`.
+    /// A small set without security, for tests of protocols: N = 256, otherwise as `n4096_128`. Only
+    /// with the feature `test-sets`.
+    #[cfg(feature = "test-sets")]
     pub fn n256_test() -> Self {
         Self {
             name: "n256_test".into(),
@@ -96,7 +99,7 @@ impl Parameters {
         let ring = Ring::new(spec.degree, &spec.moduli, platform)?;
         let modulus_log2_max = modulus_log2_max(spec.degree);
         let modulus_log2 = ring.modulus_log2();
-        let is_marked = ["_paper", "_test"].iter().any(|ending| spec.name.ends_with(ending));
+        let is_marked = WEAK_ENDINGS.iter().any(|ending| spec.name.ends_with(ending));
         if modulus_log2 > modulus_log2_max && !is_marked {
             let (name, degree) = (spec.name, spec.degree);
             return Err(Error::Security { name, degree, modulus_log2, modulus_log2_max });
@@ -194,6 +197,10 @@ impl Parameters {
         self.answer_ring().moduli().map(|modulus| modulus.reduce_u128(delta)).collect()
     }
 }
+
+/// How the name of a set below 128 bits ends.
+const WEAK_ENDINGS: &[&str] =
+    if cfg!(feature = "test-sets") { &["_paper", "_test"] } else { &["_paper"] };
 
 /// Largest log2 Q at degree `degree` for 128 bits against classical attacks with a ternary secret;
 /// 0 where the table has no entry.

@@ -232,6 +232,20 @@ fn two_parts_help_each_other() {
 }
 
 #[test]
+fn a_planner_takes_memory_by_its_map_and_not_by_the_rows_announced() {
+    // One hot row with a companion, of as many rows as there can be: an entry for each would be
+    // 34 GB, more than these tests are given.
+    let rows = u64::from(u32::MAX);
+    let spec = spec(Some(part(1, 1, 1, 1, 1)), None);
+    let map = LayoutMap { hot_ids: vec![9], hot_companions: vec![5], full_companions: vec![] };
+    let shape = Shape::new(rows, 1, DType::F32).unwrap();
+    let layout = Arc::new(Layout::new(spec, map, shape, version()).unwrap());
+    let planner = Planner::new(Arc::clone(&layout));
+    let plan = planner.plan_vartime(&[5, rows - 1], 0).unwrap();
+    assert_eq!(plan.found, [Some(Found { key: 0, entry_row: 1 }), None]);
+}
+
+#[test]
 fn bags_that_cannot_be_are_refused() {
     let planner = Planner::new(layout(spec(None, Some(part(ROWS, 4, 1, 1, 0)))));
     let error = planner.plan_vartime(&[ROWS], 0).unwrap_err();
