@@ -1,5 +1,7 @@
 //! One query: both dimensions in one ciphertext.
 
+use std::hint::black_box;
+
 use hushtable_rlwe::pack::{pack_poly, unpack_poly};
 use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
 use hushtable_rlwe::{Ciphertext, Parameters, SecretKey};
@@ -39,7 +41,8 @@ impl Query {
         let gadget = params.selector();
         let mut leaf = geometry.rows();
         for game in 0..geometry.games() {
-            let bit = u64::MAX * ((place.column >> game) & 1);
+            // Opaque to the compiler, which else branches on the bit.
+            let bit = black_box(place.column >> game & 1).wrapping_neg();
             for digit in 0..gadget.digits() {
                 let weight = 1u128 << gadget.weight_bits(digit);
                 let weight = params.query_residues(
@@ -115,7 +118,7 @@ fn add_masked(
 pub(crate) fn is_equal(x: u64, y: u64) -> u64 {
     let difference = x ^ y;
     let is_different = (difference | difference.wrapping_neg()) >> 63;
-    std::hint::black_box(is_different).wrapping_sub(1)
+    black_box(is_different).wrapping_sub(1)
 }
 
 const FORMAT: u8 = 1;
