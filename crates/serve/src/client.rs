@@ -235,12 +235,15 @@ impl LookupClient {
             self.ask(&self.right, session, request.right, patience),
         )?;
         let rows = pending.combine(left.reply(), right.reply())?;
+        let us = |of: fn(&AnswerReply) -> Option<u64>| {
+            Duration::from_micros(of(&left.reply).max(of(&right.reply)).unwrap_or(0))
+        };
         let stats = LookupStats {
             sent_bytes: left.sent_bytes + right.sent_bytes,
             received_bytes: (left.reply.answers.len() + right.reply.answers.len()) as u64,
             elapsed: Duration::ZERO,
-            queue: Duration::from_micros(left.reply.queue_us.max(right.reply.queue_us)),
-            answer: Duration::from_micros(left.reply.answer_us.max(right.reply.answer_us)),
+            queue: us(|reply| reply.queue_us),
+            answer: us(|reply| reply.answer_us),
             retries: left.retries + right.retries,
         };
         Ok(Lookup { rows, stats, format: RowFormat::of(&session.info) })

@@ -211,7 +211,7 @@ impl LoadClient for KeyClient {
         let keys = self.requests[turn].keys.clone();
         let reply =
             self.peer.answer(self.version.clone(), keys, self.answer_bytes, CALL_MAX).await?;
-        Ok(self.is_right(turn, &reply).then_some(reply.answer_us))
+        Ok(self.is_right(turn, &reply).then_some(reply.answer_us.unwrap_or(0)))
     }
 }
 
