@@ -13,6 +13,7 @@ use hushtable_table::{DType, decode_rows};
 use tokio::time::Instant;
 
 use crate::endpoint::Peer;
+use crate::error::KEYS_SETTING;
 use crate::info::{common_group, version_from_wire};
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, TableInfo};
@@ -227,7 +228,7 @@ impl LookupClient {
     ) -> Result<Lookup, Error> {
         let keys_max = session.keys_per_request_max;
         if !(1..=keys_max).contains(&max_ids) && ids.len() <= max_ids {
-            return Err(Error::MaxIds { max_ids, keys_max });
+            return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
         }
         let (request, pending) = session.client.query(ids, max_ids)?;
         let (left, right) = tokio::try_join!(

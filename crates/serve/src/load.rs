@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
+use crate::error::KEYS_SETTING;
 use crate::info::{common_group, version_from_wire};
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, ReplyDefect, TableInfo};
@@ -107,7 +108,8 @@ impl LoadSpec {
         let info = peer.table_info(CALL_MAX).await?;
         let keys_max = info.keys_per_request_max;
         if !(1..=keys_max).contains(&self.keys_per_request) {
-            return Err(Error::MaxIds { max_ids: self.keys_per_request, keys_max });
+            let max_ids = self.keys_per_request;
+            return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
         }
         if let Some(partner) = &self.partner {
             check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX)?, &info).await?;

@@ -7,7 +7,7 @@ use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
 use hushtable_rlwe::{Ciphertext, Parameters, SecretKey};
 
 use super::geometry::{HEADER_BYTES, Place};
-use super::keys::Evaluated;
+use super::keys::{Evaluated, other_parameters};
 use super::{Error, Geometry};
 
 /// A query that was read from the wire.
@@ -69,16 +69,16 @@ impl Query {
     /// Reads a query for tables of this geometry.
     ///
     /// # Errors
-    /// [`Error::QueryBytes`] for another length, set or depth; [`Error::Residue`].
+    /// [`Error::QueryBytes`] for another length, [`Error::QueryParameters`] for another set or depth;
+    /// [`Error::Residue`].
     pub fn parse(geometry: &Geometry, bytes: &[u8]) -> Result<Self, Error> {
         let expected = geometry.query_bytes();
-        let refuse = Err(Error::QueryBytes { expected, found: bytes.len() });
         if bytes.len() != expected {
-            return refuse;
+            return Err(Error::QueryBytes { expected, found: bytes.len() });
         }
         let (header, mut body) = bytes.split_at(HEADER_BYTES);
-        if header[..4] != [FORMAT, geometry.set().id(), geometry.levels() as u8, 0] {
-            return refuse;
+        if let Some([expected, found]) = other_parameters(geometry, FORMAT, header) {
+            return Err(Error::QueryParameters { expected, found });
         }
         let seed = header[4..].try_into().expect("32 bytes");
         let ring = geometry.params().answer_ring();
