@@ -61,9 +61,10 @@ test-rust: setup
 test-timing: setup
 	cargo test --release --quiet -p hushtable-pir --lib timing::
 
-# The optimised code under valgrind, with all that is secret marked as undefined.
+# The optimised code under valgrind, with all that is secret marked as undefined; and the divisions of
+# what a client runs.
 test-oblivious: setup
-	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-oram --test ctgrind
+	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-oram -p hushtable-pir --test ctgrind
 
 test-caps: setup
 	@for cap in $(CAPS); do \

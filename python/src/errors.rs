@@ -195,6 +195,7 @@ impl From<OnionError> for Failure {
             OnionError::KeyBytes { .. }
             | OnionError::KeyParameters { .. }
             | OnionError::QueryBytes { .. }
+            | OnionError::QueryParameters { .. }
             | OnionError::Residue { .. } => "KeyFormatError",
             OnionError::Geometry { .. } | OnionError::ResponseBytes { .. } => "ProtocolError",
             _ => "Error",
@@ -305,6 +306,7 @@ impl From<ServeError> for Failure {
             ServeError::NoLayout { .. } => "NoLayout",
             ServeError::LayoutBytes { .. } => "LayoutError",
             ServeError::MaxIds { .. } => "TooManyIds",
+            ServeError::SpeaksTls { .. } => "TlsError",
             ServeError::Unavailable { url, reason } if is_tls_failure(url, reason) => "TlsError",
             ServeError::Unavailable { .. } => "ServerUnavailable",
             ServeError::Timeout { .. } => "ServerTimeout",
@@ -317,11 +319,6 @@ impl From<ServeError> for Failure {
         };
         let failure = Self::new(class, &error);
         match error {
-            // A TLS server closes such a connection without a word.
-            ServeError::Unavailable { url, reason } if is_plain_to_tls(&url, &reason) => {
-                let text = "if that server has TLS, write https:// and give its CA (tls=)";
-                Self::new(class, format!("{url} closed the connection ({reason}): {text}"))
-            }
             ServeError::Pir(error) => error.into(),
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
@@ -332,7 +329,7 @@ impl From<ServeError> for Failure {
                 ..
             } => failure.text("outcome", outcome),
             ServeError::Table { source, .. } => source.into(),
-            ServeError::MaxIds { max_ids, keys_max } => {
+            ServeError::MaxIds { max_ids, keys_max, .. } => {
                 failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
             }
             ServeError::TablesDiffer { left_version, right_version, .. } => {
@@ -391,10 +388,6 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
 
 fn was_closed(reason: &str) -> bool {
     ["broken pipe", "reset", "closed"].iter().any(|word| reason.contains(word))
-}
-
-fn is_plain_to_tls(url: &str, reason: &str) -> bool {
-    url.starts_with("http:") && !reason.contains("refused")
 }
 
 /// Whether a connection failed over TLS. The transport hands on its reason as text only.

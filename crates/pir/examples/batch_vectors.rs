@@ -49,9 +49,11 @@ fn vector(
     let geometry = Geometry::new(&layout);
     // The first row of the first bin, the last of the last, nothing of others.
     let mut plan = Plan::empty(geometry.keys());
-    plan.offsets[0] = Some(0);
+    let mut offsets = vec![None; geometry.keys()];
+    offsets[0] = Some(0);
     let bin_rows = geometry.parts().last().map_or(0, |part| part.bin_rows());
-    *plan.offsets.last_mut().ok_or("no keys")? = Some(bin_rows as u32 - 1);
+    *offsets.last_mut().ok_or("no keys")? = Some(bin_rows as u32 - 1);
+    plan.offsets = offsets.iter().map(|offset| offset.unwrap_or(0)).collect();
     let seeds = [[number; 16], [number + 100; 16]];
     let (request, _) = Client::new(geometry, prg).query_from_seeds(&plan, &seeds)?;
     let places: Vec<Value> = layout
@@ -68,7 +70,7 @@ fn vector(
         "layout": hex(&layout.to_bytes()),
         "layout_version": layout.version().to_string(),
         "first_and_last_places": places,
-        "offsets": plan.offsets,
+        "offsets": offsets,
         "seeds": seeds.map(|seed| hex(&seed)),
         "left_request": hex(&request.left),
         "right_request": hex(&request.right),

@@ -10,6 +10,7 @@
 
 mod backend;
 pub mod batch;
+mod divisor;
 pub mod dpf;
 mod engine;
 mod error;

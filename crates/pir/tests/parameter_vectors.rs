@@ -28,7 +28,11 @@ fn the_estimated_sets_are_the_offered_ones() {
     let File { format, sets } = serde_json::from_str(text).expect("valid vectors");
     assert_eq!(format, 1);
     let names: Vec<_> = sets.iter().map(|set| set.name.as_str()).collect();
-    assert_eq!(names, ParameterSet::ALL.map(ParameterSet::name), "estimate every set, and no other");
+    assert_eq!(
+        names,
+        ParameterSet::ALL.map(ParameterSet::name),
+        "estimate every set, and no other"
+    );
     for (found, set) in sets.iter().zip(ParameterSet::ALL) {
         let params = set.parameters();
         assert_eq!(found.degree, params.degree());
@@ -36,6 +40,9 @@ fn the_estimated_sets_are_the_offered_ones() {
         assert_eq!(found.moduli.len(), params.ring().limbs(), "Q, of queries and of keys");
         assert_eq!(found.modulus_log2_max, modulus_log2_max(params.degree()));
         // The scheme draws every secret so: `NoiseSource::ternary`, `NoiseSource::gaussian`.
-        assert_eq!((found.secret.as_str(), found.error_deviation), ("uniform over -1, 0, 1", SIGMA));
+        assert_eq!(
+            (found.secret.as_str(), found.error_deviation),
+            ("uniform over -1, 0, 1", SIGMA)
+        );
     }
 }

@@ -63,8 +63,9 @@
 //! **Many targets.** No kind mixes a per-key salt in, so that one guess is checked against every
 //! seed that an attacker has outputs of. After q guesses against n secret seeds the advantage is
 //! about 6 · n · q / 2^127 for `aes128`, where every offset of every seed is a target and the
-//! permutation is the same for all, and n · q / 2^127 for the others. A lookup in 2^20 rows has
-//! some 15 secret seeds: 2^30 lookups together leave about 90 bits of work to find one seed.
+//! permutation is the same for all, and n · q / 2^127 for the others. A key for 2^20 rows has 12
+//! secret seeds: 2^30 keys together leave about 90 bits of work to find one seed under `aes128`
+//! (2^127 / (6 · 12 · 2^30) = 2^90.8), and 93 under the others.
 //!
 //! # Constant time
 //!
@@ -87,6 +88,8 @@ mod aes;
 mod bits;
 #[cfg(test)]
 mod check;
+#[doc(hidden)]
+pub mod divisions;
 mod entropy;
 mod kind;
 mod lanes;

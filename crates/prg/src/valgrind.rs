@@ -3,8 +3,8 @@
 //! The ctgrind method (Langley, 2010): memcheck reports each branch on, and each address made of,
 //! bytes that were never written. Mark the secrets as such and run the optimised code under
 //! `valgrind --error-exitcode`: a report is a leak. Memcheck follows bits through arithmetic, through
-//! memory and through registers, but does not know of instructions whose time depends on operands
-//! (division): those are kept out by review.
+//! memory and through registers, but does not know of instructions whose time depends on operands:
+//! divisions, which [`divisions`](crate::divisions) finds.
 //!
 //! Outside valgrind each call is a few instructions that change nothing, so [`declassify`] may stand
 //! in a protocol's code. The client requests are valgrind's own (`valgrind.h`, `memcheck.h`), written

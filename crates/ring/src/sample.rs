@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
+use hushtable_prg::valgrind::mark_public;
 use hushtable_prg::{EntropyError, Secret, fill_random};
 use zeroize::Zeroize;
 
@@ -71,6 +72,8 @@ impl NoiseSource {
         for chunk in seed.chunks_exact_mut(8) {
             chunk.copy_from_slice(&self.0.next().to_le_bytes());
         }
+        // It is sent, and masks are drawn from it in a time that depends on it.
+        mark_public(&mut seed);
         seed
     }
 

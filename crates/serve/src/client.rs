@@ -13,6 +13,7 @@ use hushtable_table::{DType, decode_rows};
 use tokio::time::Instant;
 
 use crate::endpoint::Peer;
+use crate::error::KEYS_SETTING;
 use crate::info::version_from_wire;
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, PairTerms, Refusal, TableInfo};
@@ -228,7 +229,7 @@ impl LookupClient {
     ) -> Result<Lookup, Error> {
         let keys_max = session.keys_per_request_max;
         if !(1..=keys_max).contains(&max_ids) && ids.len() <= max_ids {
-            return Err(Error::MaxIds { max_ids, keys_max });
+            return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
         }
         let (request, pending) = session.client.query(ids, max_ids)?;
         let (left, right) = tokio::try_join!(
@@ -236,12 +237,15 @@ impl LookupClient {
             self.ask(&self.right, session, request.right, patience),
         )?;
         let rows = pending.combine(left.reply(), right.reply())?;
+        let us = |of: fn(&AnswerReply) -> Option<u64>| {
+            Duration::from_micros(of(&left.reply).max(of(&right.reply)).unwrap_or(0))
+        };
         let stats = LookupStats {
             sent_bytes: left.sent_bytes + right.sent_bytes,
             received_bytes: (left.reply.answers.len() + right.reply.answers.len()) as u64,
             elapsed: Duration::ZERO,
-            queue: Duration::from_micros(left.reply.queue_us.max(right.reply.queue_us)),
-            answer: Duration::from_micros(left.reply.answer_us.max(right.reply.answer_us)),
+            queue: us(|reply| reply.queue_us),
+            answer: us(|reply| reply.answer_us),
             retries: left.retries + right.retries,
         };
         Ok(Lookup { rows, stats, format: RowFormat::of(&session.info) })

@@ -1,15 +1,18 @@
 //! One server, as a client sees it: a URL, a way to check it, a connection.
 
 use std::error::Error as _;
+use std::io;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
@@ -235,7 +238,10 @@ impl Peer {
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
                 if status.source().is_some() || status.code() == Code::Unavailable =>
             {
-                Error::Unavailable { url, reason: reason(status) }
+                match reason(status) {
+                    reason if reason.contains(SPEAKS_TLS) => Error::SpeaksTls { url },
+                    reason => Error::Unavailable { url, reason },
+                }
             }
             code => Error::Remote {
                 url,
@@ -265,18 +271,79 @@ async fn connect(
     host: &str,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-) -> std::io::Result<Box<dyn Stream>> {
+) -> io::Result<Box<dyn Stream>> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
     Ok(match tls {
-        None => Box::new(stream),
+        None => Box::new(Plain { stream, is_first: true }),
         Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
     })
+}
+
+/// A connection in plain text, which knows a TLS server by the first byte that it says.
+struct Plain {
+    stream: TcpStream,
+    is_first: bool,
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if self.is_first
+            && let Some(&first) = buffer.filled().get(before)
+        {
+            self.is_first = false;
+            if first == TLS_ALERT {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS)));
+            }
+        }
+        outcome
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
+/// How a record begins with which a TLS server answers what is no TLS. HTTP/2 begins with the length of
+/// a short frame, so with a zero.
+const TLS_ALERT: u8 = 0x15;
+/// The transport hands an error on as text only.
+const SPEAKS_TLS: &str = "the server speaks TLS";
 const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) const INFO_BYTES_MAX: usize = 64 << 10;
 pub(crate) const REPLY_OVERHEAD_BYTES: usize = 1024;

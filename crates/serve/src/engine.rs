@@ -159,10 +159,10 @@ fn random_plan(layout: &Layout) -> Result<(Plan, Vec<u64>), Error> {
             let index = random_u64()? % part.spec().rows;
             for place in part.places(index) {
                 let key = first_key + place.bin as usize * part.queries();
-                if plan.offsets[key].is_some() {
+                if plan.found.iter().flatten().any(|found| found.key as usize == key) {
                     continue;
                 }
-                plan.offsets[key] = Some(place.offset);
+                plan.offsets[key] = place.offset;
                 for (id, entry_row) in layout.entry_ids(part, index).zip(0..) {
                     plan.found.push(Some(Found { key: key as u32, entry_row }));
                     ids.push(id);

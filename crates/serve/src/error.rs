@@ -228,6 +228,15 @@ pub enum Error {
         /// Why, from the transport.
         reason: String,
     },
+    /// A server that answers in TLS what was said in plain text.
+    #[error(
+        "{url} speaks TLS, and was spoken to without: write https:// and give the CA of its \
+         certificate"
+    )]
+    SpeaksTls {
+        /// The URL.
+        url: String,
+    },
     /// A server that took too long.
     #[error("{url} did not answer within {} ms: raise the timeout, or look at its load", after.as_millis())]
     Timeout {
@@ -355,14 +364,16 @@ pub enum Error {
     },
     /// More ids a lookup than a server takes, or none.
     #[error(
-        "max_ids is {max_ids}, but the servers take 1 to {keys_max} a lookup: lower max_ids and \
-         split the lookup, or raise keys_per_request_max at both servers"
+        "max_ids is {max_ids}, but 1 to {keys_max} are taken a lookup: lower max_ids and split the \
+         lookup, or raise {setting}"
     )]
     MaxIds {
         /// The caller's bound.
         max_ids: usize,
         /// The servers' bound.
         keys_max: usize,
+        /// What sets it, and where.
+        setting: &'static str,
     },
     /// A server said no, and why.
     #[error("{url} refused: {refusal}")]
@@ -404,6 +415,12 @@ pub enum Error {
         defect: ReplyDefect,
     },
 }
+
+/// What bounds a lookup from a pair of servers.
+pub(crate) const KEYS_SETTING: &str = "keys_per_request_max at both servers";
+/// What bounds a lookup from one server.
+pub(crate) const QUERIES_SETTING: &str =
+    "queries_per_request_max at the server (`hushtable serve --queries-per-request-max`)";
 
 /// What does not fit in a reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::endpoint::Peer;
 use crate::engine::random_u64;
+use crate::error::KEYS_SETTING;
 use crate::info::{common_group, version_from_wire};
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, Refusal, ReplyDefect, TableInfo};
@@ -107,7 +108,8 @@ impl LoadSpec {
         let info = peer.table_info(CALL_MAX).await?;
         let keys_max = info.keys_per_request_max;
         if !(1..=keys_max).contains(&self.keys_per_request) {
-            return Err(Error::MaxIds { max_ids: self.keys_per_request, keys_max });
+            let max_ids = self.keys_per_request;
+            return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
         }
         if let Some(partner) = &self.partner {
             check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX)?, &info).await?;
@@ -211,7 +213,7 @@ impl LoadClient for KeyClient {
         let keys = self.requests[turn].keys.clone();
         let reply =
             self.peer.answer(self.version.clone(), keys, self.answer_bytes, CALL_MAX).await?;
-        Ok(self.is_right(turn, &reply).then_some(reply.answer_us))
+        Ok(self.is_right(turn, &reply).then_some(reply.answer_us.unwrap_or(0)))
     }
 }
 

@@ -86,7 +86,7 @@ pub enum Refusal {
     /// A client's keys that are larger than all that the server keeps.
     #[error(
         "the keys take {bytes} bytes, the server keeps {bytes_max} in all: its operator must raise \
-         keys_memory_bytes_max"
+         keys_memory_bytes_max (`hushtable serve --keys-budget-mib`)"
     )]
     KeysBudget {
         /// Bytes that the keys take.
@@ -243,7 +243,7 @@ impl KeyDefect {
         use onion::Error as Onion;
         match error {
             Onion::KeyBytes { .. } | Onion::QueryBytes { .. } => Self::Length,
-            Onion::KeyParameters { .. } => Self::Parameters,
+            Onion::KeyParameters { .. } | Onion::QueryParameters { .. } => Self::Parameters,
             Onion::Residue { .. } => Self::Residue,
             _ => Self::Other,
         }
@@ -591,11 +591,13 @@ mod tests {
     #[test]
     fn what_is_wrong_with_keys_and_queries_is_told_apart() {
         let parameters = onion::Error::KeyParameters { expected: "a".into(), found: "b".into() };
+        let others = onion::Error::QueryParameters { expected: "a".into(), found: "b".into() };
         for (error, expected) in [
             (onion::Error::KeyBytes { expected: 9, found: 8 }, KeyDefect::Length),
             (onion::Error::QueryBytes { expected: 9, found: 8 }, KeyDefect::Length),
             (onion::Error::Residue { what: "keys" }, KeyDefect::Residue),
             (parameters, KeyDefect::Parameters),
+            (others, KeyDefect::Parameters),
             (onion::Error::Entropy, KeyDefect::Other),
         ] {
             let message = error.to_string();
@@ -604,6 +606,12 @@ mod tests {
             let query = Refusal::BadQuery { query_index: 3, defect: expected, message };
             assert_eq!(Refusal::of_query(3, &error), query);
         }
+    }
+
+    #[test]
+    fn the_hint_of_a_small_budget_names_what_an_operator_types() {
+        let text = Refusal::KeysBudget { bytes: 9, bytes_max: 8 }.to_string();
+        assert!(text.contains("--keys-budget-mib"), "{text}");
     }
 
     #[test]

@@ -100,8 +100,8 @@ impl LookupService {
         Ok(AnswerReply {
             table_version: self.version.clone(),
             answers: answers.into(),
-            queue_us: queued.as_micros() as u64,
-            answer_us: answering.as_micros() as u64,
+            queue_us: Some(queued.as_micros() as u64),
+            answer_us: Some(answering.as_micros() as u64),
         })
     }
 }

@@ -2,3 +2,60 @@
 #![allow(missing_docs, clippy::all, reason = "generated")]
 
 tonic::include_proto!("hushtable.v1");
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use prost::Message;
+
+    use super::*;
+
+    /// The sizes of a reply whose numbers are zero, small and large.
+    fn sizes<M: Message>(reply: impl Fn(u64) -> M) -> BTreeSet<usize> {
+        let numbers = [0, 1, 127, 128, 16_383, 16_384, 1 << 35, u64::MAX];
+        numbers.into_iter().map(|number| reply(number).encoded_len()).collect()
+    }
+
+    #[test]
+    fn no_replys_size_says_anything_of_its_numbers() {
+        let answers = bytes::Bytes::from(vec![7; 96]);
+        let pair = sizes(|us| AnswerReply {
+            answers: answers.clone(),
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..AnswerReply::default()
+        });
+        let bags = sizes(|us| AnswerBagsReply {
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..AnswerBagsReply::default()
+        });
+        let onion = sizes(|us| OnionAnswerReply {
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..OnionAnswerReply::default()
+        });
+        let keys = sizes(|count| PutKeysReply {
+            evicted: Some(count as u32),
+            held: Some(count % 2 == 1),
+            ..PutKeysReply::default()
+        });
+        let finished = sizes(|number| FinishReply {
+            round: Some(number),
+            rounds: Some(number),
+            requested: Some(number as u32),
+            uploaded: Some(number as u32),
+            requests: Some(number),
+            accesses: Some(number),
+            read_bytes: Some(number),
+            written_bytes: Some(number),
+            steps: vec![StepTime { step: "read".into(), us: Some(number) }],
+        });
+        for (what, sizes) in
+            [("pair", pair), ("bags", bags), ("onion", onion), ("keys", keys), ("finish", finished)]
+        {
+            assert_eq!(sizes.len(), 1, "{what}: {sizes:?}");
+        }
+    }
+}

@@ -101,7 +101,8 @@ async fn lookups_go_through_tls() {
         ..good
     };
     let error = LookupClient::connect(&plain).await.err().unwrap();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(matches!(&error, Error::SpeaksTls { url } if *url == servers.left.url()), "{error:?}");
+    assert!(error.to_string().contains("write https://"), "{error}");
     assert!(servers.left.metric("hushtable_handshakes_failed_total").await >= 1.0);
 }
 

@@ -551,5 +551,9 @@ async fn a_load_counts_what_is_answered_and_what_is_refused() {
     assert!(report.requests > 0 && report.p50_ms <= report.max_ms, "{report:?}");
     assert_eq!(server.metric("hushtable_client_keys_uploaded_total").await, 5.0);
     let error = OnionLoadSpec { queries_per_request: 2, ..load }.run().await.unwrap_err();
-    assert!(matches!(error, Error::MaxIds { max_ids: 2, keys_max: 1 }), "{error:?}");
+    assert!(matches!(error, Error::MaxIds { max_ids: 2, keys_max: 1, .. }), "{error:?}");
+    // The hint names this server's own setting, not a pair's.
+    let text = error.to_string();
+    assert!(text.contains("queries_per_request_max at the server"), "{text}");
+    assert!(!text.contains("both") && !text.contains("keys_per_request"), "{text}");
 }

@@ -89,7 +89,7 @@ async fn keys_in_pieces_of_any_size_have_one_id() {
     for (chunk_bytes, held) in [(1 << 20, false), (1 << 20, true), (1000, true)] {
         let reply = put(&server, client.keys(), chunk_bytes).await.unwrap();
         assert_eq!(&reply.key_id[..], client.key_id().as_bytes());
-        assert_eq!((reply.held, reply.evicted), (held, 0));
+        assert_eq!((reply.held, reply.evicted), (Some(held), Some(0)));
     }
     let info = raw(&server).await.info(OnionInfoRequest {}).await.unwrap().into_inner();
     assert_eq!(info.key_bytes, client.keys().len() as u64);
@@ -137,7 +137,7 @@ async fn keys_that_are_no_keys() {
     let status = put(&server, &vec![0; 8 << 20], 8 << 20).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange, "{status:?}");
     assert_eq!(server.metric("hushtable_client_keys_memory").await, 0.0);
-    assert!(!put(&server, &good, 1 << 20).await.unwrap().held);
+    assert_eq!(put(&server, &good, 1 << 20).await.unwrap().held, Some(false));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

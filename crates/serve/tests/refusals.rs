@@ -38,6 +38,7 @@ fn good_keys(count: usize) -> Vec<Bytes> {
 async fn ask(server: &Running, table_version: Bytes, keys: Vec<Bytes>) -> Result<usize, Status> {
     let reply = raw(server).await.answer(AnswerRequest { table_version, keys }).await?;
     assert_eq!(reply.get_ref().table_version, version());
+    assert!(reply.get_ref().queue_us.is_some() && reply.get_ref().answer_us.is_some());
     Ok(reply.get_ref().answers.len())
 }
 

@@ -1,5 +1,6 @@
 //! The client's half of an inference: offsets to two requests, two replies to rows.
 
+use hushtable_prg::valgrind::declassify;
 use hushtable_prg::{Platform, Prg, PrgKind, Secret, fill_random};
 use hushtable_table::layout::Plan;
 use subtle::ConstantTimeEq;
@@ -80,12 +81,14 @@ impl Client {
         for part in self.geometry.parts() {
             let range = first..first + part.keys();
             first = range.end;
-            let offsets = &plan.offsets[range.clone()];
-            // Nothing wanted of a bin: any row will do. Keys for all rows look alike.
-            let rows = offsets.iter().map(|offset| offset.unwrap_or(0));
-            let largest = offsets.iter().flatten().max().copied().unwrap_or(0);
-            if largest as usize >= part.bin_rows() {
-                return Err(Error::Plan { expected: part.bin_rows(), found: largest as usize });
+            let rows = &plan.offsets[range.clone()];
+            let is_within = |row: &u32| u8::from((*row as usize) < part.bin_rows());
+            let mut are_within = rows.iter().map(is_within).fold(1, |all, one| all & one);
+            // Whether a plan is this layout's is told to the caller.
+            declassify(&mut are_within);
+            if are_within == 0 {
+                let found = rows.iter().max().map_or(0, |row| *row as usize);
+                return Err(Error::Plan { expected: part.bin_rows(), found });
             }
             let [left, right] = roots.each_ref().map(|roots| &roots.expose()[range.clone()]);
             match part.depth() {
@@ -97,16 +100,10 @@ impl Client {
     }
 
     /// One-leaf bins: right gets left's vectors, each with its row's bit flipped.
-    fn push_vectors(
-        &self,
-        part: &PartGeometry,
-        rows: impl Iterator<Item = u32>,
-        roots: &[u128],
-        to: &mut Vec<u8>,
-    ) {
+    fn push_vectors(&self, part: &PartGeometry, rows: &[u32], roots: &[u128], to: &mut Vec<u8>) {
         let mut leaves = Secret::new(vec![0u128; 4 * roots.len()]);
         self.prg.convert(roots, &[0; 4], leaves.expose_mut());
-        for (row, leaf) in rows.zip(leaves.expose().chunks_exact(4)) {
+        for (row, leaf) in rows.iter().zip(leaves.expose().chunks_exact(4)) {
             let share = &leaf_bytes(leaf)[..part.leaf_rows / 8];
             to.extend((0u32..).zip(share).map(|(i, byte)| {
                 let here = i.ct_eq(&(row / 8)).unwrap_u8();
@@ -118,12 +115,12 @@ impl Client {
     fn push_keys(
         &self,
         part: &PartGeometry,
-        rows: impl Iterator<Item = u32>,
+        rows: &[u32],
         left: &[u128],
         right: &[u128],
         request: &mut Request,
     ) -> Result<(), Error> {
-        for (row, (left, right)) in rows.zip(left.iter().zip(right)) {
+        for (&row, (left, right)) in rows.iter().zip(left.iter().zip(right)) {
             let seeds = [left.to_le_bytes(), right.to_le_bytes()];
             let pair = KeyPair::from_seeds(self.prg, part.domain(), part.index(row), &seeds)?;
             let words = pair.left.words();

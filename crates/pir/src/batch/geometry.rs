@@ -3,6 +3,7 @@
 use hushtable_table::Version;
 use hushtable_table::layout::{Layout, Part};
 
+use crate::divisor::Divisor;
 use crate::dpf::{Domain, Group, Side};
 
 /// The bins of a layout: what a server needs to know of it, and what fixes the wire's sizes.
@@ -26,6 +27,8 @@ pub struct PartGeometry {
     pub leaf_rows: usize,
     /// Bytes of a stored row: one of the table's and its companions.
     pub entry_bytes: usize,
+    /// What a row of a bin is divided by for its leaf.
+    by_leaf: Divisor,
 }
 
 /// What one inference costs by a layout.
@@ -69,6 +72,7 @@ impl PartGeometry {
             leaf_count: part.leaf_count(),
             leaf_rows: part.leaf_rows(),
             entry_bytes: row_bytes * part.entry_rows(),
+            by_leaf: Divisor::new(part.leaf_rows() as u64),
         }
     }
 
@@ -101,10 +105,10 @@ impl PartGeometry {
         Domain::new(rows, Group::Bits).expect("a layout's bin has at most 2^32 rows")
     }
 
-    /// Where in its domain a bin's row lies.
+    /// Where in its domain a bin's row lies; in constant time, as the row is the client's secret.
     pub(super) fn index(&self, offset: u32) -> u64 {
-        let (leaf, row) = (offset as usize / self.leaf_rows, offset as usize % self.leaf_rows);
-        leaf as u64 * Group::Bits.rows_per_leaf() + row as u64
+        let (leaf, row) = self.by_leaf.divide(offset.into());
+        leaf * Group::Bits.rows_per_leaf() + row
     }
 }
 

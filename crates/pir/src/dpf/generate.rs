@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 
+use hushtable_prg::valgrind::declassify;
 use hushtable_prg::{Prg, Secret, fill_random};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::Zeroize;
@@ -46,14 +47,17 @@ impl KeyPair {
         index: u64,
         seeds: &[[u8; 16]; 2],
     ) -> Result<Self, Error> {
-        if index >= domain.rows() {
+        let mut is_row = u8::from(index < domain.rows());
+        // Whether an id is a row is told to the caller.
+        declassify(&mut is_row);
+        if is_row == 0 {
             return Err(Error::IdRange { id: index, rows: domain.rows() });
         }
         let roots = seeds.map(|seed| u128::from_le_bytes(seed) & !1);
         // Nodes hold their control bit in the low bit: left starts with 0, right with 1.
         let mut nodes = [roots[0], roots[1] | 1];
         let depth = domain.depth();
-        let leaf_index = index / domain.group().rows_per_leaf();
+        let leaf_index = index >> domain.group().leaf_bits();
         let mut levels = Vec::with_capacity(depth as usize);
         for level in (0..depth).rev() {
             let go_right = Choice::from((leaf_index >> level & 1) as u8);
@@ -106,7 +110,7 @@ fn leaf_correction(prg: Prg, domain: Domain, nodes: [u128; 2], index: u64) -> [u
     let left = block_bytes(&blocks[..4]);
     let right = block_bytes(&blocks[4..]);
     blocks.zeroize();
-    let offset = index % domain.group().rows_per_leaf();
+    let offset = index & (domain.group().rows_per_leaf() - 1);
     // 1 where right's control bit is set: then right, whose shares count negatively, applies the
     // correction, and it must be negated.
     let negate = black_box(nodes[1] & 1);

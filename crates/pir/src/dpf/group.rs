@@ -123,10 +123,15 @@ impl Group {
 
     /// Rows that one 512-bit leaf holds shares of.
     pub fn rows_per_leaf(self) -> u64 {
+        1 << self.leaf_bits()
+    }
+
+    /// log2 of that. A secret row is shifted by it: a division would take a time of its own.
+    pub(super) fn leaf_bits(self) -> u32 {
         match self {
-            Self::Bits => 512,
-            Self::Z8 => 64,
-            Self::Z32 => 16,
+            Self::Bits => 9,
+            Self::Z8 => 6,
+            Self::Z32 => 4,
         }
     }
 }

@@ -49,13 +49,21 @@ pub enum Error {
     /// The prepared file.
     #[error(transparent)]
     Prepared(#[from] PreparedError),
-    /// A query of another length, or one that is no query for this table.
-    #[error("a query of {found} bytes, expected {expected}: it is for other parameters or cut off")]
+    /// A query of another length.
+    #[error("a query of {found} bytes, expected {expected}: it is cut off, or for another set")]
     QueryBytes {
         /// Bytes there should be.
         expected: usize,
         /// Bytes there are.
         found: usize,
+    },
+    /// A query for other parameters.
+    #[error("a query for {found}, expected {expected}: make it for this server's table")]
+    QueryParameters {
+        /// What the table needs.
+        expected: String,
+        /// What the query says.
+        found: String,
     },
     /// A number at or above its modulus.
     #[error("the {what} hold a number at or above its modulus: the bytes are damaged")]

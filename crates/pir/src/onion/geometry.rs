@@ -8,6 +8,7 @@ use hushtable_rlwe::{Parameters, SwitchKey, response};
 
 use super::{Error, ParameterSet};
 use crate::TableShape;
+use crate::divisor::Divisor;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, ROWS_MAX, SLACK_BYTES};
 
 /// Where each row of a table lies: public, and the same for client and server.
@@ -211,8 +212,8 @@ impl Geometry {
 
     /// Where a row lies; in constant time, as the id is the client's secret.
     pub(crate) fn place(&self, id: u64) -> Place {
-        let (item, within) = divide(id, self.rows_per_item() as u64);
-        let (column, row) = divide(item, self.rows() as u64);
+        let (item, within) = Divisor::new(self.rows_per_item() as u64).divide(id);
+        let (column, row) = Divisor::new(self.rows() as u64).divide(item);
         Place { row: row as usize, column, item, within: within as usize }
     }
 
@@ -287,14 +288,6 @@ impl Block {
     pub(crate) fn group_offset(&self, vector: usize, group: usize) -> usize {
         (vector * self.groups + group) * self.group_bytes
     }
-}
-
-/// Quotient and remainder for x ≤ 2^32 and divisors below 2^31, without a division, whose time would
-/// depend on x.
-fn divide(x: u64, divisor: u64) -> (u64, u64) {
-    let reciprocal = (1u128 << 64) / u128::from(divisor) + 1;
-    let quotient = ((u128::from(x) * reciprocal) >> 64) as u64;
-    (quotient, x - quotient * divisor)
 }
 
 const FORMAT: u8 = 1;

@@ -80,16 +80,7 @@ impl EvaluationKeys {
             return Err(Error::KeyBytes { expected, found: bytes.len() });
         }
         let (header, mut bodies) = bytes.split_at(HEADER_BYTES);
-        let wanted = [FORMAT, geometry.set().id(), geometry.levels() as u8, 0];
-        if header[..4] != wanted {
-            let name = |set: Option<ParameterSet>| set.map_or("an unknown set", |set| set.name());
-            let found = match header[0] == FORMAT {
-                true => {
-                    format!("{} at depth {}", name(ParameterSet::from_id(header[1])), header[2])
-                }
-                false => format!("format {}", header[0]),
-            };
-            let expected = format!("{} at depth {}", geometry.set().name(), geometry.levels());
+        if let Some([expected, found]) = other_parameters(geometry, FORMAT, header) {
             return Err(Error::KeyParameters { expected, found });
         }
         if bytes.len() != expected {
@@ -140,6 +131,32 @@ impl EvaluationKeys {
     pub(crate) fn square(&self) -> &SwitchKey {
         &self.square
     }
+}
+
+/// What a header (format, set, levels, a zero) should say for tables of this geometry and what it does
+/// say, where these are not the same.
+pub(super) fn other_parameters(
+    geometry: &Geometry,
+    format: u8,
+    header: &[u8],
+) -> Option<[String; 2]> {
+    let expected = [format, geometry.set().id(), geometry.levels() as u8, 0];
+    let words = |header: &[u8]| match header[0] == format {
+        true => {
+            let set = ParameterSet::from_id(header[1]);
+            let name = set
+                .map_or_else(|| format!("an unknown set {}", header[1]), |set| set.name().into());
+            let rest =
+                if header[3] == 0 { String::new() } else { format!(", byte 3 = {}", header[3]) };
+            format!("{name} at depth {}{rest}", header[2])
+        }
+        false => format!("format {}", header[0]),
+    };
+    let both = || match header[0] == format {
+        true => [words(&expected), words(header)],
+        false => [format!("format {format}"), words(header)],
+    };
+    (header[..4] != expected).then(both)
 }
 
 impl fmt::Debug for EvaluationKeys {

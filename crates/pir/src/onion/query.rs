@@ -1,11 +1,13 @@
 //! One query: both dimensions in one ciphertext.
 
+use std::hint::black_box;
+
 use hushtable_rlwe::pack::{pack_poly, unpack_poly};
 use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
 use hushtable_rlwe::{Ciphertext, Parameters, SecretKey, Spare};
 
 use super::geometry::{HEADER_BYTES, Place};
-use super::keys::Evaluated;
+use super::keys::{Evaluated, other_parameters};
 use super::{Error, Geometry};
 
 /// A query that was read from the wire.
@@ -39,7 +41,8 @@ impl Query {
         let gadget = params.selector();
         let mut leaf = geometry.rows();
         for game in 0..geometry.games() {
-            let bit = u64::MAX * ((place.column >> game) & 1);
+            // Opaque to the compiler, which else branches on the bit.
+            let bit = black_box(place.column >> game & 1).wrapping_neg();
             for digit in 0..gadget.digits() {
                 let weight = 1u128 << gadget.weight_bits(digit);
                 let weight = params.query_residues(
@@ -66,16 +69,16 @@ impl Query {
     /// Reads a query for tables of this geometry.
     ///
     /// # Errors
-    /// [`Error::QueryBytes`] for another length, set or depth; [`Error::Residue`].
+    /// [`Error::QueryBytes`] for another length, [`Error::QueryParameters`] for another set or depth;
+    /// [`Error::Residue`].
     pub fn parse(geometry: &Geometry, bytes: &[u8]) -> Result<Self, Error> {
         let expected = geometry.query_bytes();
-        let refuse = Err(Error::QueryBytes { expected, found: bytes.len() });
         if bytes.len() != expected {
-            return refuse;
+            return Err(Error::QueryBytes { expected, found: bytes.len() });
         }
         let (header, mut body) = bytes.split_at(HEADER_BYTES);
-        if header[..4] != [FORMAT, geometry.set().id(), geometry.levels() as u8, 0] {
-            return refuse;
+        if let Some([expected, found]) = other_parameters(geometry, FORMAT, header) {
+            return Err(Error::QueryParameters { expected, found });
         }
         let seed = header[4..].try_into().expect("32 bytes");
         let ring = geometry.params().answer_ring();
@@ -122,7 +125,7 @@ fn add_masked(
 pub(crate) fn is_equal(x: u64, y: u64) -> u64 {
     let difference = x ^ y;
     let is_different = (difference | difference.wrapping_neg()) >> 63;
-    std::hint::black_box(is_different).wrapping_sub(1)
+    black_box(is_different).wrapping_sub(1)
 }
 
 const FORMAT: u8 = 1;

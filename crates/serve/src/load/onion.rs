@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{CALL_MAX, CONNECT_MAX, LoadClient, LoadReport, Tally, drive, one_thread, random_rows};
 use crate::endpoint::Peer;
+use crate::error::QUERIES_SETTING;
 use crate::wire::OnionAnswerRequest;
 use crate::{EndpointSpec, Error, OnionClient, OnionClientSpec, OnionInfo, ReplyDefect};
 
@@ -72,7 +73,8 @@ impl OnionLoadSpec {
         let queries = self.queries_per_request;
         let keys_max = info.queries_per_request_max;
         if !(1..=keys_max).contains(&queries) {
-            return Err(Error::MaxIds { max_ids: queries, keys_max });
+            let setting = QUERIES_SETTING;
+            return Err(Error::MaxIds { max_ids: queries, keys_max, setting });
         }
         self.check_sample(&sample, &info).await?;
         let start = Arc::new(Barrier::new(self.clients.max(1)));

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::OnionInfo;
 use crate::client::session::{Patience, Sessions};
 use crate::endpoint::Peer;
+use crate::error::QUERIES_SETTING;
 use crate::info::version_from_wire;
 use crate::wire::{OnionAnswerReply, OnionAnswerRequest};
 use crate::{EndpointSpec, Error, Lookup, LookupStats, Refusal, ReplyDefect};
@@ -141,7 +142,7 @@ impl OnionClient {
     ) -> Result<Lookup, Error> {
         let keys_max = session.info.queries_per_request_max;
         if !(1..=keys_max).contains(&max_ids) && ids.len() <= max_ids {
-            return Err(Error::MaxIds { max_ids, keys_max });
+            return Err(Error::MaxIds { max_ids, keys_max, setting: QUERIES_SETTING });
         }
         let (client, ids) = (Arc::clone(&session.client), ids.to_vec());
         let (queries, pending) = computing(move || client.query(&ids, max_ids)).await?;

@@ -184,8 +184,8 @@ impl OnionLookup for OnionService {
             self.put(request.into_inner(), reservation.as_deref()).await?;
         Ok(Response::new(PutKeysReply {
             key_id: Bytes::copy_from_slice(id.as_bytes()),
-            evicted: evicted.try_into().unwrap_or(u32::MAX),
-            held,
+            evicted: Some(evicted.try_into().unwrap_or(u32::MAX)),
+            held: Some(held),
         }))
     }
 

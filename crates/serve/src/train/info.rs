@@ -148,17 +148,17 @@ impl From<&RoundReport> for FinishReply {
     fn from(report: &RoundReport) -> Self {
         let step = |(step, took): &(String, Duration)| StepTime {
             step: step.clone(),
-            us: microseconds(*took),
+            us: Some(microseconds(*took)),
         };
         Self {
-            round: report.round,
-            rounds: report.rounds,
-            requested: report.requested as u32,
-            uploaded: report.uploaded as u32,
-            requests: report.requests,
-            accesses: report.accesses,
-            read_bytes: report.read_bytes,
-            written_bytes: report.written_bytes,
+            round: Some(report.round),
+            rounds: Some(report.rounds),
+            requested: Some(report.requested as u32),
+            uploaded: Some(report.uploaded as u32),
+            requests: Some(report.requests),
+            accesses: Some(report.accesses),
+            read_bytes: Some(report.read_bytes),
+            written_bytes: Some(report.written_bytes),
             steps: report.steps.iter().map(step).collect(),
         }
     }
@@ -166,16 +166,16 @@ impl From<&RoundReport> for FinishReply {
 
 impl From<FinishReply> for RoundReport {
     fn from(reply: FinishReply) -> Self {
-        let step = |step: StepTime| (step.step, Duration::from_micros(step.us));
+        let step = |step: StepTime| (step.step, Duration::from_micros(step.us.unwrap_or(0)));
         Self {
-            round: reply.round,
-            rounds: reply.rounds,
-            requested: reply.requested as usize,
-            uploaded: reply.uploaded as usize,
-            requests: reply.requests,
-            accesses: reply.accesses,
-            read_bytes: reply.read_bytes,
-            written_bytes: reply.written_bytes,
+            round: reply.round.unwrap_or(0),
+            rounds: reply.rounds.unwrap_or(0),
+            requested: reply.requested.unwrap_or(0) as usize,
+            uploaded: reply.uploaded.unwrap_or(0) as usize,
+            requests: reply.requests.unwrap_or(0),
+            accesses: reply.accesses.unwrap_or(0),
+            read_bytes: reply.read_bytes.unwrap_or(0),
+            written_bytes: reply.written_bytes.unwrap_or(0),
             steps: reply.steps.into_iter().map(step).collect(),
         }
     }

@@ -51,8 +51,9 @@ impl Carriers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// For each key of the request the row of its bin to fetch, `None` where nothing is wanted.
-    pub offsets: Vec<Option<u32>>,
+    /// For each key of the request the row of its bin to fetch, 0 where nothing is wanted: keys look
+    /// alike, and whoever makes them need not (and must not) know which of them matter.
+    pub offsets: Vec<u32>,
     /// For each id of the bag where its row arrives, `None` where it was dropped.
     pub found: Vec<Option<Found>>,
     /// Distinct ids of the bag that were dropped.
@@ -62,7 +63,7 @@ pub struct Plan {
 impl Plan {
     /// A plan of `keys` keys that wants nothing.
     pub fn empty(keys: usize) -> Self {
-        Self { offsets: vec![None; keys], found: Vec::new(), dropped: 0 }
+        Self { offsets: vec![0; keys], found: Vec::new(), dropped: 0 }
     }
 }
 
@@ -397,14 +398,16 @@ impl<'a> Board<'a> {
     }
 
     /// Each key's offset, and each item's key.
-    fn keys(&self, key_count: usize) -> (Vec<Option<u32>>, Vec<Option<u32>>) {
-        let mut offsets = vec![None; key_count];
+    fn keys(&self, key_count: usize) -> (Vec<u32>, Vec<Option<u32>>) {
+        let mut offsets = vec![0; key_count];
         let mut keys = vec![None; self.items.len()];
         let (mut bin, mut key) = (0, 0);
         for part in &self.parts {
             for _ in 0..part.bins() {
                 for (slot, &item) in self.bins[bin].iter().enumerate() {
-                    offsets[key + slot] = self.items[item].placed.map(|(_, offset, _)| offset);
+                    if let Some((_, offset, _)) = self.items[item].placed {
+                        offsets[key + slot] = offset;
+                    }
                     keys[item] = Some((key + slot) as u32);
                 }
                 bin += 1;
