@@ -34,7 +34,7 @@ async fn round(server: &Process, number: usize) {
         let client = connect().await;
         let ids: Vec<u32> =
             (0..SLOTS).map(|slot| ((number * 97 + user * 13 + slot) % ROWS) as u32).collect();
-        let mut session = client.session(round, user as u32).unwrap();
+        let mut session = client.session(round, user as u32, None).unwrap();
         let sealed = session.request(&ids).unwrap();
         client.request(round, user as u32, sealed.into()).await.unwrap();
         users.push((client, session));

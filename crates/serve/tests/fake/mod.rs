@@ -159,7 +159,7 @@ impl OnionLookup for Onion {
             keys.extend_from_slice(&chunk.bytes);
         }
         let key_id = Bytes::copy_from_slice(KeyId::of(&keys).as_bytes());
-        Ok(Response::new(PutKeysReply { key_id, evicted: 0, held: false }))
+        Ok(Response::new(PutKeysReply { key_id, evicted: Some(0), held: Some(false) }))
     }
 
     async fn answer(
