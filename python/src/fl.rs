@@ -502,7 +502,7 @@ fn open_of(sealed: &mut Option<SealedRound>) -> Result<&mut SealedRound, Failure
     sealed.as_mut().ok_or_else(|| Failure::new("RoundError", "no round is open: open one first"))
 }
 
-pub(crate) fn check_shape<const N: usize>(
+fn check_shape<const N: usize>(
     what: &str,
     found: &[usize],
     expected: [usize; N],

@@ -61,12 +61,16 @@ impl NativeTrainClient {
         info_dict(py, &session.run(py, session.client().info())?)
     }
 
-    /// The controller's pin, and the terms that it names, where somebody vouches for it.
-    fn pinned<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>)> {
-        let session = self.session(py)?;
-        let client = session.client();
-        let pin = client.pin().map_err(Failure::from)?;
-        Ok((pin.to_string(), PyBytes::new(py, client.connected().terms.text())))
+    /// The controller's pin, where somebody vouches for it.
+    #[getter]
+    fn pin(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.session(py)?.client().pin().map_err(Failure::from)?.to_string())
+    }
+
+    /// The terms that were announced at the connection.
+    #[getter]
+    fn terms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.session(py)?.client().connected().terms.text()))
     }
 
     /// Opens a round: its number. No seconds for the server's own choice.

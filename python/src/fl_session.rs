@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hushtable_oram::wire::{Context, Credential, Pin, PublicKey, Terms, UserKey, UserSession};
+use hushtable_oram::wire::{
+    Context, Credential, Error as WireError, Pin, PublicKey, Terms, UserKey, UserSession,
+};
 use hushtable_serve::SecretFile;
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
@@ -13,7 +15,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::Failure;
-use crate::fl::check_shape;
 
 /// A user in one round.
 #[pyclass(frozen, module = "hushtable._native", name = "Session")]
@@ -104,8 +105,12 @@ impl NativeSession {
         weight: f32,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let mut session = self.locked();
-        let (shape, found) = (session.context().shape(), gradients.shape());
-        check_shape("gradients", found, [found[0].min(shape.slots()), shape.dim()])?;
+        let shape = session.context().shape();
+        let (dim, slots) = (shape.dim(), shape.slots());
+        // How many rows there are is not told: the error may be raised where others read it.
+        if gradients.shape()[1] != dim {
+            return Err(Failure::from(WireError::Gradients { dim, slots }).into());
+        }
         let sealed = session.upload(gradients.as_slice()?, weight).map_err(Failure::from)?;
         Ok(PyBytes::new(py, &sealed))
     }

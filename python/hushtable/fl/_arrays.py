@@ -37,5 +37,5 @@ def as_floats(values: Any, what: str) -> Floats:
     if not np.issubdtype(array.dtype, np.floating):
         raise TypeError(f"{what} must be floating-point numbers, not {array.dtype}")
     if array.ndim != 2:
-        raise RoundError(f"{what} are {array.shape}, but must have two dimensions")
+        raise RoundError(f"{what} must have two dimensions, not {array.ndim}")
     return np.ascontiguousarray(array, dtype=np.float32)

@@ -151,7 +151,7 @@ class TrainingClient:
             ConfigError: nobody vouches for it: the server is on another machine, and no pin was
                 given.
         """
-        return self._native.pinned()[0]
+        return self._native.pin
 
     @property
     def users(self) -> int:
@@ -197,12 +197,8 @@ class TrainingClient:
         return self._round
 
     def terms(self, user: int, round: int | None = None) -> RoundTerms:
-        """What ``user`` must know to take part.
-
-        Raises:
-            ConfigError: as of :attr:`pin`.
-        """
-        return RoundTerms(self._native.pinned()[1], self._of(round), user)
+        """What ``user`` is told of the round, as the server announced it: for relays, too."""
+        return RoundTerms(self._native.terms, self._of(round), user)
 
     def session(
         self, user: int, round: int | None = None, *, credential: Credential | None = None

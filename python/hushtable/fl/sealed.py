@@ -65,10 +65,6 @@ class SealedController(Protocol):
     """
 
     @property
-    def pin(self) -> str:
-        """What users know the controller by."""
-
-    @property
     def users(self) -> int:
         """Users of a round, at most."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Self
 
 from .. import _native
-from ..errors import RoundError
 from ._arrays import Flags, Floats, Ids, as_floats, as_ids
 from .sealed import Credential, RoundTerms
 
@@ -77,7 +76,4 @@ class Session:
         Raises:
             RoundError: another shape, a number that is not finite.
         """
-        gradients = as_floats(gradients, "gradients")
-        if gradients.ndim != 2:
-            raise RoundError(f"gradients are {gradients.shape}, but must be [slots, dim]")
-        return self._native.upload(gradients, weight)
+        return self._native.upload(as_floats(gradients, "gradients"), weight)

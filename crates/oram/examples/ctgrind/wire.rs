@@ -1,18 +1,27 @@
 //! Sealed messages at the controller: ids, rows, which of them were found, gradients and weights are secret.
 
 use crate::secret::secret;
-use hushtable_oram::wire::{Context, ControllerKey, DUMMY, SealedRound, Shape, UserSession};
+use hushtable_oram::round::ControllerSpec;
+use hushtable_oram::wire::{
+    AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, SealedRound, Terms, UserKey,
+    UserSession,
+};
 use hushtable_prg::valgrind::mark_public;
 use std::hint::black_box;
 
 const ROWS: u64 = 1_000;
 
 pub fn messages() {
-    let shape = Shape::new(4, 3).expect("a shape");
-    let key = ControllerKey::from_seed(&[9; 32]);
-    let context = Context::new("films", ROWS, shape, 77, 1).expect("a context");
-    let mut user = UserSession::new(&key.public(), context).expect("a session");
-    let mut round = SealedRound::new("films", ROWS, shape, 77, 2).expect("a round");
+    let (key, authority) = (ControllerKey::from_seed(&[9; 32]), AuthorityKey::from_seed(&[8; 32]));
+    let mut spec = ControllerSpec::new("films", (ROWS, 3), (2, 4));
+    spec.authority = Some(authority.public());
+    let terms = Terms::of(&spec).expect("terms");
+    let (pin, own) = (Pin::new(key.public(), &terms), UserKey::from_seed(&[7; 32]));
+    let ticket = authority.enrol(&pin, &own.public()).expect("a ticket");
+    let credential = Credential::new(own, ticket);
+    let context = Context::new(&terms, 77, 1);
+    let mut user = UserSession::new(&pin, context, Some(&credential)).expect("a session");
+    let mut round = SealedRound::new(&terms, 77, 2).expect("a round");
     let sealed = user.request(&[5, 999, 0]).expect("a request");
     round.request(&key, 1, &sealed).expect("ids that are rows");
     let mut ids = round.close().to_vec();

@@ -84,6 +84,14 @@ pub enum Error {
         /// Rows of the table.
         rows: u64,
     },
+    /// A user's gradients that are no whole rows, or too many. How many is the user's secret.
+    #[error("gradients must be whole rows of {dim} numbers, and at most {slots} of them")]
+    Gradients {
+        /// Numbers of a row.
+        dim: usize,
+        /// Slots of a user.
+        slots: usize,
+    },
     /// Numbers that do not fill the slots.
     #[error("{what} of {found} numbers, where {expected} were expected (slots x dim)")]
     Numbers {

@@ -208,13 +208,13 @@ impl UserSession {
     /// zero), and the user's `weight` among the others (say, how many examples it has).
     ///
     /// # Errors
-    /// [`Error::Numbers`] for gradients that are no whole rows or more than there are slots,
+    /// [`Error::Gradients`] for gradients that are no whole rows or more than there are slots,
     /// [`Error::NotFinite`], [`Error::Weight`].
     pub fn upload(&mut self, gradients: &[f32], weight: f32) -> Result<Vec<u8>, Error> {
         let shape = self.context.shape();
-        let (found, expected) = (gradients.len(), shape.numbers());
-        if found > expected || !found.is_multiple_of(shape.dim()) {
-            return Err(Error::Numbers { what: "gradients", expected, found });
+        let (dim, slots) = (shape.dim(), shape.slots());
+        if gradients.len() > shape.numbers() || !gradients.len().is_multiple_of(dim) {
+            return Err(Error::Gradients { dim, slots });
         }
         if !all_finite(gradients) {
             return Err(Error::NotFinite);
