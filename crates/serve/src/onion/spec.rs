@@ -55,7 +55,7 @@ pub struct OnionServerSpec {
     /// keep them in memory only.
     #[serde(default)]
     pub keys_folder: Option<PathBuf>,
-    /// Most bytes of clients' keys in memory, where a client's take about three times what it
+    /// Most bytes of clients' keys in memory, where a client's take almost four times what it
     /// uploads. 1 GiB by default.
     #[serde(default = "default_keys_memory_bytes_max")]
     pub keys_memory_bytes_max: usize,
