@@ -5,6 +5,7 @@ use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
 use hushtable_serve::{Error as ServeError, Refusal, TrainRefusal};
+use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -108,6 +109,15 @@ impl From<hushtable_table::Error> for Failure {
             hushtable_table::Error::Layout { source, .. } => {
                 Self { message: text, ..source.into() }
             }
+            hushtable_table::Error::Rows {
+                source:
+                    RowsError::Content { .. }
+                    | RowsError::HeaderBytes
+                    | RowsError::Lost
+                    | RowsError::Row { .. }
+                    | RowsError::Sums { .. },
+                ..
+            } => Self::new("DamagedTable", text),
             _ => Self::new("TableError", text),
         }
     }
@@ -151,6 +161,7 @@ impl From<PirError> for Failure {
             | PirError::Table { .. }
             | PirError::TableBytes { .. }
             | PirError::Memory { .. } => "TableError",
+            PirError::Damaged { .. } => "DamagedTable",
             PirError::LayoutTable { .. } => "LayoutMismatch",
             PirError::AnswerBytes { .. } => "ProtocolError",
             PirError::RequestBytes { .. }

@@ -104,14 +104,11 @@ impl GpuEngine {
         spec: &GpuSpec,
     ) -> Result<Self, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        let failed = |error: hushtable_pir::TableError| {
-            Error::from(hushtable_pir::Error::Table { reason: error.to_string() })
-        };
-        let reading = table.reading().map_err(failed)?;
+        let reading = table.reading().map_err(hushtable_pir::Error::of_table)?;
         let engine = Self::new(device, shape, spec, &|first, rows| {
-            reading.copy_rows(first, rows).map_err(failed)
+            Ok(reading.copy_rows(first, rows).map_err(hushtable_pir::Error::of_table)?)
         })?;
-        reading.finish().map_err(failed)?;
+        reading.finish().map_err(hushtable_pir::Error::of_table)?;
         Ok(engine)
     }
 

@@ -51,15 +51,15 @@ impl CpuEngine {
     /// Loads a bundle's rows, and checks them against its version as they are loaded.
     ///
     /// # Errors
-    /// [`Error::Table`] where the bundle cannot be read or its rows are not those of its version,
-    /// [`Error::Memory`], [`Error::Threads`].
+    /// [`Error::Table`] where the bundle cannot be read, [`Error::Damaged`] where it is not what its
+    /// version says, [`Error::Memory`], [`Error::Threads`].
     pub fn from_table(table: &Table, spec: &EngineSpec) -> Result<Self, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        let failed = |error: hushtable_table::Error| Error::Table { reason: error.to_string() };
-        let reading = table.reading().map_err(failed)?;
-        let engine =
-            Self::new(shape, spec, |first, rows| reading.copy_rows(first, rows).map_err(failed))?;
-        reading.finish().map_err(failed)?;
+        let reading = table.reading().map_err(Error::of_table)?;
+        let engine = Self::new(shape, spec, |first, rows| {
+            reading.copy_rows(first, rows).map_err(Error::of_table)
+        })?;
+        reading.finish().map_err(Error::of_table)?;
         Ok(engine)
     }
 

@@ -32,6 +32,12 @@ pub enum Error {
         /// The bundle's own error.
         reason: String,
     },
+    /// A bundle whose rows, sums or header are not those of its version.
+    #[error("the table is not what its version says: {reason}")]
+    Damaged {
+        /// The bundle's own error.
+        reason: String,
+    },
     /// The table does not fit in memory.
     #[error(
         "{bytes} bytes for the table could not be allocated: serve a smaller table or shard it"
@@ -203,4 +209,15 @@ pub enum Error {
         /// The device's own error, with its remedy.
         reason: String,
     },
+}
+
+impl Error {
+    /// The error of reading a bundle: damage apart from what else can go wrong.
+    pub fn of_table(error: hushtable_table::Error) -> Self {
+        let reason = error.to_string();
+        match error {
+            hushtable_table::Error::Rows { .. } => Self::Damaged { reason },
+            _ => Self::Table { reason },
+        }
+    }
 }

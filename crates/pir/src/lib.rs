@@ -29,4 +29,4 @@ pub use shape::TableShape;
 
 // What a caller must name to make an engine, a client or a key.
 pub use hushtable_prg::{Platform, Prg, PrgKind};
-pub use hushtable_table::{DType, Error as TableError, Table};
+pub use hushtable_table::{DType, Table};

@@ -49,8 +49,8 @@ impl BatchEngine {
     ///
     /// # Errors
     /// [`Error::LayoutTable`] for another version of the table than the layout's,
-    /// [`Error::Table`] where it cannot be read or a row is damaged, [`Error::Memory`],
-    /// [`Error::Threads`].
+    /// [`Error::Table`] where it cannot be read, [`Error::Damaged`] for a row that is not what its
+    /// sum says, [`Error::Memory`], [`Error::Threads`].
     pub fn from_table(table: &Table, layout: &Layout, spec: &EngineSpec) -> Result<Self, Error> {
         if layout.table_version() != table.version() {
             return Err(Error::LayoutTable {
@@ -59,11 +59,10 @@ impl BatchEngine {
             });
         }
         let row_bytes = table.row_bytes();
-        let failed = |error: hushtable_table::Error| Error::Table { reason: error.to_string() };
-        let rows = table.checked_rows().map_err(failed)?;
+        let rows = table.checked_rows().map_err(Error::of_table)?;
         Self::new(layout, spec, |id, row| {
             debug_assert_eq!(row.len(), row_bytes);
-            rows.copy_rows(id, row).map_err(failed)
+            rows.copy_rows(id, row).map_err(Error::of_table)
         })
     }
 
