@@ -239,7 +239,8 @@ fn facts(index: c_int, driver_version: u32) -> Result<(sys::CUdevice, DeviceFact
     Ok((device, facts))
 }
 
-impl Device for Cuda {
+// SAFETY: memory is the driver's to give, as many bytes as it is asked for; pinned memory is zeroed.
+unsafe impl Device for Cuda {
     fn facts(&self) -> &DeviceFacts {
         &self.facts
     }
@@ -263,7 +264,7 @@ impl Device for Cuda {
         }
     }
 
-    fn free(&self, address: u64) {
+    unsafe fn free(&self, address: u64) {
         // It waits for the device's work. What fails here has failed before and was told then.
         let _ = self.enter().and_then(|_entered| call!(cuMemFree_v2(address)));
     }
@@ -277,7 +278,7 @@ impl Device for Cuda {
         Ok(address as u64)
     }
 
-    fn free_pinned(&self, address: u64, _bytes: usize) {
+    unsafe fn free_pinned(&self, address: u64, _bytes: usize) {
         // A copy from it may be under way.
         let _ = self.enter().and_then(|_entered| {
             let _ = call!(cuCtxSynchronize());
@@ -372,7 +373,7 @@ impl Device for Cuda {
         Ok(kernel)
     }
 
-    fn launch(
+    unsafe fn launch(
         &self,
         stream: Stream,
         kernel: Kernel,

@@ -70,7 +70,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.device.free(self.address);
+        // SAFETY: from `take`, in `alloc`, and given back here alone.
+        unsafe { self.device.free(self.address) };
     }
 }
 
@@ -188,15 +189,20 @@ impl PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        self.device.free_pinned(self.address, self.bytes);
+        // SAFETY: from `take_pinned`, in `alloc_pinned`, and given back here alone.
+        unsafe { self.device.free_pinned(self.address, self.bytes) };
     }
 }
 
 /// A GPU, or what stands for one in tests.
 ///
-/// Addresses, streams, events and kernels are those of this device; others are undefined behaviour
-/// on a GPU, so nothing outside this crate makes them.
-pub trait Device: Send + Sync {
+/// Streams, events and kernels are those of this device; nothing outside this crate makes them.
+///
+/// # Safety
+/// Buffers read and write what [`take`](Self::take) and [`take_pinned`](Self::take_pinned) gave: an
+/// implementation gives addresses of as many bytes as it was asked for, which are nobody else's until
+/// they are given back; those of `take_pinned` are initialised memory of this process.
+pub unsafe trait Device: Send + Sync {
     /// What it is.
     fn facts(&self) -> &DeviceFacts;
 
@@ -210,16 +216,24 @@ pub trait Device: Send + Sync {
     #[doc(hidden)]
     fn take(&self, bytes: usize) -> Result<u64, Error>;
 
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `address` is from [`take`](Self::take), was not given back before, and is not used again.
     #[doc(hidden)]
-    fn free(&self, address: u64);
+    unsafe fn free(&self, address: u64);
 
     /// Takes memory of the host, zeros, aligned to a page.
     #[doc(hidden)]
     fn take_pinned(&self, bytes: usize) -> Result<u64, Error>;
 
-    /// Once nothing that was asked of the device uses it.
+    /// Gives pinned memory back, once nothing that was asked of the device uses it.
+    ///
+    /// # Safety
+    /// `address` is from [`take_pinned`](Self::take_pinned) of as many bytes, was not given back
+    /// before, and is not used again.
     #[doc(hidden)]
-    fn free_pinned(&self, address: u64, bytes: usize);
+    unsafe fn free_pinned(&self, address: u64, bytes: usize);
 
     /// A new stream; it lives as long as the device.
     ///
@@ -269,8 +283,14 @@ pub trait Device: Send + Sync {
     /// Runs a kernel, in the stream's order.
     ///
     /// # Errors
-    /// The driver's.
-    fn launch(
+    /// The driver's; [`Error::Arguments`] for arguments of other sizes than the kernel's.
+    ///
+    /// # Safety
+    /// Kernels check nothing. The arguments are what this one takes, in its order: addresses lie in
+    /// [`Buffer`]s of this device that live until the stream is past the launch, and with the counts
+    /// beside them and `launch` it reads and writes no byte outside of those, nor a byte that work of
+    /// another stream writes meanwhile.
+    unsafe fn launch(
         &self,
         stream: Stream,
         kernel: Kernel,

@@ -186,7 +186,9 @@ impl Expander {
                 Arg::U32(breadth),
                 nodes.at((chunk.first as usize * NODE_BYTES) << top),
             ];
-            self.device.launch(stream, kernel, launch, &arguments)?;
+            // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
+            // subtree.
+            unsafe { self.device.launch(stream, kernel, launch, &arguments) }?;
         }
         Ok(())
     }
@@ -312,7 +314,9 @@ impl Work<'_> {
                 shares,
                 share_leaves,
             ];
-            device.launch(self.stream, kernel, launch, &arguments)?;
+            // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
+            // subtree.
+            unsafe { device.launch(self.stream, kernel, launch, &arguments) }?;
         }
         Ok(())
     }
@@ -344,7 +348,9 @@ impl Work<'_> {
                 shares,
                 share_leaves,
             ];
-            self.expander.device.launch(self.stream, kernel, launch, &arguments)?;
+            // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
+            // subtree.
+            unsafe { self.expander.device.launch(self.stream, kernel, launch, &arguments) }?;
         }
         Ok(())
     }
@@ -387,7 +393,9 @@ impl Work<'_> {
                 buffers[of(0)].at(0),
                 Arg::U32(strides[of(0)]),
             ];
-            device.launch(stream, start, flat(chunk.count), &arguments)?;
+            // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
+            // subtree.
+            unsafe { device.launch(stream, start, flat(chunk.count), &arguments) }?;
             for level in 0..height {
                 let width = leaves.div_ceil(1 << (height - level));
                 let (from, to) = (of(level), of(level + 1));
@@ -402,14 +410,18 @@ impl Work<'_> {
                     buffers[to].at(0),
                     Arg::U32(strides[to]),
                 ];
-                device.launch(stream, expand, flat(chunk.count * width), &arguments)?;
+                // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
+                // subtree.
+                unsafe { device.launch(stream, expand, flat(chunk.count * width), &arguments) }?;
             }
             let depth = Arg::U32(keys.kind().domain.depth());
             let nodes = buffers[0].at(0);
             let stride = Arg::U32(strides[0]);
             let arguments =
                 [a, b, c, depth, leaves_word, group, nodes, stride, shares, share_leaves];
-            device.launch(stream, convert, flat(chunk.count * leaves), &arguments)?;
+            // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
+            // subtree.
+            unsafe { device.launch(stream, convert, flat(chunk.count * leaves), &arguments) }?;
         }
         // The nodes go now: nothing may be working on them.
         device.synchronize(stream)

@@ -234,7 +234,9 @@ impl Pass<'_> {
             Arg::U32(engine.layout.columns() as u32),
             Arg::U32(row_bytes as u32),
         ];
-        engine.device.launch(self.lane.stream, kernel, launch, &arguments)
+        // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+        // and that the lane or the store keeps until the stream is through.
+        unsafe { engine.device.launch(self.lane.stream, kernel, launch, &arguments) }
     }
 
     /// Where key `key`'s sums are.
@@ -291,7 +293,9 @@ impl Pass<'_> {
                 Arg::U32(steps),
                 Arg::U32(plan.query_warps),
             ];
-            device.launch(stream, kernel, plan.launch, &arguments)
+            // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+            // and that the lane or the store keeps until the stream is through.
+            unsafe { device.launch(stream, kernel, plan.launch, &arguments) }
         })
     }
 
@@ -357,7 +361,9 @@ impl Pass<'_> {
             let plan = self.walk(keys, part.blocks, true, Some(height))?;
             let mut arguments = vec![part.table, nodes, keys.words().at(0), sums];
             arguments.extend(self.walk_arguments(keys, &part, &plan));
-            device.launch(stream, kernel, plan.launch, &arguments)
+            // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+            // and that the lane or the store keeps until the stream is through.
+            unsafe { device.launch(stream, kernel, plan.launch, &arguments) }
         })
     }
 
@@ -380,7 +386,9 @@ impl Pass<'_> {
             let plan = self.walk(keys, part.blocks, false, Some(height))?;
             let mut arguments = vec![fragments, nodes, keys.words().at(0)];
             arguments.extend(self.walk_arguments(keys, &part, &plan));
-            device.launch(stream, expand, plan.launch, &arguments)?;
+            // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+            // and that the lane or the store keeps until the stream is through.
+            unsafe { device.launch(stream, expand, plan.launch, &arguments) }?;
             let steps = part.blocks << layout.height();
             let launch = plan::fragments_launch(keys.count(), steps, layout, device.facts());
             for strip in 0..layout.strips() {
@@ -394,7 +402,9 @@ impl Pass<'_> {
                     Arg::U32(strip),
                     Arg::U32(steps),
                 ];
-                device.launch(stream, multiply, launch, &arguments)?;
+                // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+                // and that the lane or the store keeps until the stream is through.
+                unsafe { device.launch(stream, multiply, launch, &arguments) }?;
             }
             Ok(())
         })
@@ -429,7 +439,9 @@ impl Pass<'_> {
                 Arg::U32(layout.strips()),
                 Arg::U32(part.blocks << layout.height()),
             ];
-            device.launch(stream, kernel, launch, &arguments)
+            // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+            // and that the lane or the store keeps until the stream is through.
+            unsafe { device.launch(stream, kernel, launch, &arguments) }
         })
     }
 
@@ -481,7 +493,9 @@ impl Pass<'_> {
                     Arg::U32(table_leaves as u32),
                     Arg::U32(part.blocks << layout.height()),
                 ];
-                device.launch(stream, kernel, launch, &arguments)?;
+                // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
+                // and that the lane or the store keeps until the stream is through.
+                unsafe { device.launch(stream, kernel, launch, &arguments) }?;
             }
             Ok(())
         })

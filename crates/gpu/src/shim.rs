@@ -136,7 +136,8 @@ impl Shim {
     }
 }
 
-impl Device for Shim {
+// SAFETY: memory is of mappings, as many bytes as were asked for; all of them are initialised.
+unsafe impl Device for Shim {
     fn facts(&self) -> &DeviceFacts {
         &self.facts
     }
@@ -149,7 +150,7 @@ impl Device for Shim {
         self.map(bytes, memory::UNWRITTEN)
     }
 
-    fn free(&self, address: u64) {
+    unsafe fn free(&self, address: u64) {
         self.unmap(address);
     }
 
@@ -163,7 +164,7 @@ impl Device for Shim {
         Ok(address)
     }
 
-    fn free_pinned(&self, address: u64, _bytes: usize) {
+    unsafe fn free_pinned(&self, address: u64, _bytes: usize) {
         self.state().mappings.remove(&address).expect("an address that was given");
     }
 
@@ -217,7 +218,7 @@ impl Device for Shim {
         Ok(kernel)
     }
 
-    fn launch(
+    unsafe fn launch(
         &self,
         _: Stream,
         kernel: Kernel,

@@ -82,14 +82,16 @@ fn blocks_threads_and_shared_memory_are_as_launched() {
         let out = put(&device, stream, &vec![0; expected.len()]);
         let launch = Launch { blocks, threads, shared_bytes, is_cooperative: false };
         let arguments = [out.at(0), Arg::U32(1)];
-        device.launch(stream, reverse, launch, &arguments).expect("a launch");
+        // SAFETY: what the kernel takes, of buffers that are long enough.
+        unsafe { device.launch(stream, reverse, launch, &arguments) }.expect("a launch");
         assert!(words(&device, stream, &out) == expected, "{launch:?}");
         let resident = device.blocks_per_multiprocessor(reverse, threads, shared_bytes);
         assert!((1..=64).contains(&resident.expect("a number")));
     }
     let launch = Launch { shared_bytes: device.facts().shared_bytes_max + 1, ..block(32) };
     let out = put(&device, stream, &[0]);
-    let error = device.launch(stream, reverse, launch, &[out.at(0), Arg::U32(1)]);
+    // SAFETY: it is refused, and nothing runs.
+    let error = unsafe { device.launch(stream, reverse, launch, &[out.at(0), Arg::U32(1)]) };
     assert!(matches!(error, Err(Error::Geometry { .. })), "{error:?}");
 }
 
@@ -104,10 +106,13 @@ fn arguments_of_other_sizes_are_refused() {
     let extra = check("extra", &device);
     let out = put(&device, stream, &[0; 64]);
     for arguments in [&[][..], &[out.at(0)], &[Arg::U32(1), out.at(0)], &[out.at(0); 3]] {
-        let error = device.launch(stream, extra, block(32), arguments);
+        // SAFETY: it is refused, and nothing runs.
+        let error = unsafe { device.launch(stream, extra, block(32), arguments) };
         assert!(matches!(error, Err(Error::Arguments { .. })), "{error:?}");
     }
-    device.launch(stream, extra, block(32), &[Arg::U64(1 << 40), out.at(0)]).expect("a launch");
+    // SAFETY: what the kernel takes, of buffers that are long enough.
+    unsafe { device.launch(stream, extra, block(32), &[Arg::U64(1 << 40), out.at(0)]) }
+        .expect("a launch");
     assert_eq!(words(&device, stream, &out)[62..], [5, 1 << 8]);
 }
 
@@ -116,7 +121,9 @@ fn shuffles_and_products_are_those_of_the_hardware() {
     let device = under_test(4);
     let stream = device.stream().expect("a stream");
     let out = put(&device, stream, &[0; 64]);
-    device.launch(stream, check("shuffles", &device), block(64), &[out.at(0)]).expect("a launch");
+    // SAFETY: what the kernel takes, of buffers that are long enough.
+    unsafe { device.launch(stream, check("shuffles", &device), block(64), &[out.at(0)]) }
+        .expect("a launch");
     let expected: Vec<u32> =
         (0..64).map(|i: u32| 3 * (i / 32 * 32 + (((i % 32) ^ 5) + 1) % 32)).collect();
     assert_eq!(words(&device, stream, &out), expected);
@@ -128,7 +135,9 @@ fn shuffles_and_products_are_those_of_the_hardware() {
     let (left, right, sums) =
         (put(&device, stream, &a), put(&device, stream, &b), put(&device, stream, &d));
     let arguments = [left.at(0), right.at(0), sums.at(0)];
-    device.launch(stream, check("tile", &device), block(32), &arguments).expect("a launch");
+    // SAFETY: what the kernel takes, of buffers that are long enough.
+    unsafe { device.launch(stream, check("tile", &device), block(32), &arguments) }
+        .expect("a launch");
     let byte =
         |words: &[u32], line: usize, k: usize| (words[8 * line + k / 4] >> (8 * (k % 4))) & 255;
     let expected: Vec<u32> = (0..128)
@@ -163,9 +172,11 @@ fn a_cooperative_launch_waits_for_all() {
     let launch =
         |blocks| Launch { blocks: (blocks, 1), threads: 32, shared_bytes: 0, is_cooperative: true };
     let arguments = [barrier.at(0), sums.at(0), Arg::U32(rounds)];
-    device.launch(stream, kernel, launch(blocks), &arguments).expect("a launch");
+    // SAFETY: what the kernel takes, of buffers that are long enough.
+    unsafe { device.launch(stream, kernel, launch(blocks), &arguments) }.expect("a launch");
     assert_eq!(words(&device, stream, &sums), all);
-    let error = device.launch(stream, kernel, launch(at_once + 1), &arguments);
+    // SAFETY: it is refused, and nothing runs.
+    let error = unsafe { device.launch(stream, kernel, launch(at_once + 1), &arguments) };
     assert!(matches!(error, Err(Error::Geometry { .. })), "{error:?}");
 }
 
@@ -217,7 +228,9 @@ fn any_thread_may_launch() {
                 let out = put(device, stream, &[0; 64]);
                 for value in start..start + 20 {
                     let arguments = [Arg::U64(value), out.at(0)];
-                    device.launch(stream, kernel, block(32), &arguments).expect("a launch");
+                    // SAFETY: what the kernel takes, of buffers that are long enough.
+                    unsafe { device.launch(stream, kernel, block(32), &arguments) }
+                        .expect("a launch");
                     let expected = [value as u32 + 5, 0];
                     assert_eq!(words(device, stream, &out)[..2], expected);
                 }
@@ -235,7 +248,9 @@ fn closing_gives_everything_back() {
         let pinned = alloc_pinned(&device, 100).expect("memory");
         device.copy_in(stream, &out, 0, pinned.as_slice()).expect("in bounds");
         let arguments = [Arg::U64(1), out.at(0)];
-        device.launch(stream, check("extra", &device), block(32), &arguments).expect("a launch");
+        // SAFETY: what the kernel takes, of buffers that are long enough.
+        unsafe { device.launch(stream, check("extra", &device), block(32), &arguments) }
+            .expect("a launch");
         let (from, to) = (device.record(stream), device.record(stream));
         device.elapsed_ms(from.expect("an event"), to.expect("an event")).expect("both came");
         // Memory outlives the last that its user holds of the device.

@@ -1,20 +1,19 @@
 //! How long a file may be, and where `unsafe` may stand.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const LINES_MAX: usize = 700;
 /// A kernel or a test is read in one piece more often than in parts.
 const LONG_LINES_MAX: usize = 1000;
 
 /// Where `unsafe` may stand: SIMD, CUDA, and the mapping of a file, which is unsafe by its nature
-/// because another process may change the file or cut it short.
-const UNSAFE_AT: [&str; 7] = [
+/// because another process may change the file or cut it short. SECURITY.md has the same list.
+pub const UNSAFE_AT: [&str; 6] = [
     "crates/gpu/",
-    "crates/mpc/src/kernel",
-    "crates/oram/src/disk",
-    "crates/pir/src/kernel",
-    "crates/prg/",
-    "crates/ring/",
+    "crates/oram/src/disk/",
+    "crates/pir/src/kernel/",
+    "crates/prg/src/",
+    "crates/ring/src/kernel/",
     "crates/table/src/mapping.rs",
 ];
 
@@ -40,11 +39,8 @@ pub fn check_unsafe(file: &Path, text: &str) -> Vec<String> {
     }
     let mut found = Vec::new();
     if !UNSAFE_AT.iter().any(|at| path.starts_with(at)) {
-        for (index, line) in text.lines().enumerate() {
-            if code_words(line).any(|word| word == "unsafe") {
-                found.push(format!("{path}:{}: unsafe is not allowed here", index + 1));
-            }
-        }
+        let lines = unsafe_lines(text);
+        found.extend(lines.map(|line| format!("{path}:{line}: unsafe is not allowed here")));
     }
     let is_root = path == "python/src/lib.rs"
         || (path.starts_with("crates/") && path.ends_with("/src/lib.rs"));
@@ -58,6 +54,42 @@ pub fn check_unsafe(file: &Path, text: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// Places of [`UNSAFE_AT`] that `page` does not list, those that it lists beside them, and those where
+/// no file has `unsafe`. A list item begins with the place in backticks and a colon.
+pub fn check_unsafe_list(page: &str, sources: &[(PathBuf, String)]) -> Vec<String> {
+    let listed: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("- `crates/")?.split_once("`: "))
+        .map(|(place, _)| place)
+        .collect();
+    let known =
+        |place: &&str| UNSAFE_AT.iter().any(|at| at.strip_prefix("crates/") == Some(*place));
+    let mut found: Vec<String> = listed
+        .iter()
+        .filter(|place| !known(place))
+        .map(|place| format!("SECURITY.md lists crates/{place}, where unsafe may not be"))
+        .collect();
+    for at in UNSAFE_AT {
+        if !listed.iter().any(|place| at.strip_prefix("crates/") == Some(*place)) {
+            found.push(format!("SECURITY.md lacks {at} among the places with unsafe"));
+        }
+        let is_used = |(file, text): &(PathBuf, String)| {
+            let path = file.to_str().unwrap_or_default();
+            path.starts_with(at) && path.ends_with(".rs") && unsafe_lines(text).next().is_some()
+        };
+        if !sources.iter().any(is_used) {
+            found.push(format!("{at} has no unsafe any more: take it off the list"));
+        }
+    }
+    found
+}
+
+/// The numbers of lines with `unsafe`.
+fn unsafe_lines(text: &str) -> impl Iterator<Item = usize> {
+    let is_unsafe = |line: &str| code_words(line).any(|word| word == "unsafe");
+    text.lines().zip(1..).filter(move |(line, _)| is_unsafe(line)).map(|(_, number)| number)
 }
 
 /// The words of a line of Rust that are neither in a comment nor in a string on that line.
@@ -90,7 +122,7 @@ fn code_words(line: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use std::path::Path;
 
-    use super::{check_length, check_unsafe, code_words};
+    use super::{UNSAFE_AT, check_length, check_unsafe, check_unsafe_list, code_words};
 
     #[test]
     fn lengths_are_held_by_kind() {
@@ -110,6 +142,29 @@ mod tests {
         let found = check_unsafe(Path::new("crates/pir/src/engine.rs"), text);
         assert_eq!(found, ["crates/pir/src/engine.rs:3: unsafe is not allowed here"]);
         assert!(check_unsafe(Path::new("crates/pir/src/kernel/avx2.rs"), text).is_empty());
+    }
+
+    #[test]
+    fn a_list_of_unsafe_places_that_is_not_true_is_found() {
+        let sources: Vec<_> = UNSAFE_AT
+            .iter()
+            .map(|at| (Path::new(at).join("a.rs"), "let a = unsafe { f() };".to_owned()))
+            .map(|(file, text)| match file.ends_with("mapping.rs/a.rs") {
+                true => (file.parent().expect("a file").to_owned(), text),
+                false => (file, text),
+            })
+            .collect();
+        let item = |at: &&str| format!("  - `{at}`: why\n");
+        let page: String = UNSAFE_AT.iter().map(item).collect();
+        assert_eq!(check_unsafe_list(&page, &sources), [""; 0]);
+        let short: String = UNSAFE_AT[1..].iter().map(item).collect();
+        let found = check_unsafe_list(&short, &sources);
+        assert_eq!(found, ["SECURITY.md lacks crates/gpu/ among the places with unsafe"]);
+        let long = page.clone() + "  - `crates/pir/src/onion/`: why\n";
+        let found = check_unsafe_list(&long, &sources);
+        assert_eq!(found, ["SECURITY.md lists crates/pir/src/onion/, where unsafe may not be"]);
+        let found = check_unsafe_list(&page, &sources[1..]);
+        assert_eq!(found, ["crates/gpu/ has no unsafe any more: take it off the list"]);
     }
 
     #[test]

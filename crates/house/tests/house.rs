@@ -70,6 +70,12 @@ fn unsafe_stays_where_it_may_be() {
 }
 
 #[test]
+fn security_md_lists_the_places_with_unsafe() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).expect("text");
+    assert_none(files::check_unsafe_list(&page, &sources()));
+}
+
+#[test]
 fn names_say_something_and_work_is_finished() {
     assert_none(sources().iter().flat_map(|(file, text)| words::check_words(file, text)).collect());
 }

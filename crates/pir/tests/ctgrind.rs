@@ -31,7 +31,9 @@ fn nothing_that_a_client_does_depends_on_a_secret() {
         let run = Command::new(&program).args(["divisions", case]).output();
         run.expect("the example runs")
     };
-    for name in names.iter().filter(|name| !name.starts_with('!')) {
+    // What makes keys, sampling and encryption, makes queries too, in a tenth of the steps.
+    let is_stepped = |name: &&String| !name.starts_with('!') && *name != "onion-keys";
+    for name in names.iter().filter(is_stepped) {
         let output = divided(name);
         if output.status.code() != Some(0) {
             let said = under_valgrind::head(&output);

@@ -142,14 +142,8 @@ impl fmt::Display for Nvrtc {
 }
 
 impl Nvrtc {
-    /// Loads the library at a path, or by a name that the system's loader knows.
-    ///
-    /// # Errors
-    /// [`Error::NoCompiler`] with what was wrong.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::load(path.as_ref()).map_err(|why| Error::NoCompiler { searched: why })
-    }
-
+    /// Loads the library at a path, or by a name that the system's loader knows; what is wrong with it
+    /// otherwise. It runs in this process, so which paths are tried is [`find`](Self::find)'s affair.
     fn load(path: &Path) -> Result<Self, String> {
         let origin = path.display().to_string();
         let said = |error: libloading::Error| format!("{origin} ({error})");
@@ -170,6 +164,9 @@ impl Nvrtc {
     /// and `folders` (a Python environment's `site-packages/nvidia/*/lib`), the first that is not
     /// newer than the driver, else the first of the driver's own major version: a driver loads the
     /// code of any NVRTC of its major version (CUDA Compatibility, "Minor Version Compatibility").
+    ///
+    /// What is found there runs in this process: let nobody write to these folders or set the variable
+    /// who may not replace the program.
     ///
     /// # Errors
     /// [`Error::NoCompiler`] with where was looked and why nothing would do.
@@ -393,7 +390,7 @@ mod tests {
     use std::path::Path;
 
     use super::{Compiled, Need, Resources, choose, in_folder, options, target};
-    use crate::{Error, ModuleSpec, cuda::Nvrtc};
+    use crate::{Error, ModuleSpec};
 
     #[test]
     fn targets_are_exact() {
@@ -444,9 +441,9 @@ mod tests {
 
     #[test]
     fn what_is_no_compiler_is_said_with_the_remedy() {
-        let error = Nvrtc::open("/no/such/libnvrtc.so.13").expect_err("not there");
-        let text = error.to_string();
-        assert!(matches!(error, Error::NoCompiler { .. }));
+        let paths = ["/no/such/libnvrtc.so.13".into()];
+        let why = choose(&paths, Need::default()).expect_err("not there");
+        let text = Error::NoCompiler { searched: why }.to_string();
         for expected in ["/no/such/libnvrtc.so.13", "pip install", "HUSHTABLE_NVRTC"] {
             assert!(text.contains(expected), "{text}");
         }

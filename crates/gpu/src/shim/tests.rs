@@ -39,7 +39,8 @@ impl Bench {
 
     fn run(&self, name: &'static str, launch: Launch, arguments: &[Arg]) -> Result<(), Error> {
         let kernel = self.device.kernel(&check(&[]), name)?;
-        self.device.launch(self.stream, kernel, launch, arguments)
+        // SAFETY: what the kernel takes, of buffers that are long enough.
+        unsafe { self.device.launch(self.stream, kernel, launch, arguments) }
     }
 }
 
@@ -137,7 +138,8 @@ fn macros_make_modules() {
     assert_eq!(kernel(&spec), Ok(extra));
     let out = bench.put(&[0; 64]);
     let arguments = [Arg::U64(1 << 40), out.at(0)];
-    bench.device.launch(bench.stream, extra, block(32), &arguments).expect("a launch");
+    // SAFETY: what the kernel takes, of buffers that are long enough.
+    unsafe { bench.device.launch(bench.stream, extra, block(32), &arguments) }.expect("a launch");
     assert_eq!(bench.words(&out)[62..], [5, 1 << 8]);
     let error = bench.device.kernel(&ModuleSpec { source: "no.cu", defines: vec![] }, "extra");
     assert!(matches!(error, Err(Error::Compile { module: "no.cu", .. })), "{error:?}");
