@@ -144,7 +144,7 @@ class Server:
     @staticmethod
     def start_onion(spec: str) -> Server: ...
     @staticmethod
-    def start_train(spec: str, folder: Path, key: Path, counter: Path) -> Server: ...
+    def start_train(spec: str, folder: Path, key: Path, counter: Path | str) -> Server: ...
     @property
     def addr(self) -> str: ...
     @property
@@ -213,7 +213,7 @@ class Controller:
     def create(
         folder: Path,
         key: Path,
-        counter: Path,
+        counter: Path | str,
         spec: str,
         *,
         table: Table | None,
@@ -223,7 +223,7 @@ class Controller:
     ) -> Controller: ...
     @staticmethod
     def open(
-        folder: Path, key: Path, counter: Path, *, progress: _Progress | None
+        folder: Path, key: Path, counter: Path | str, *, progress: _Progress | None
     ) -> Controller: ...
     @property
     def spec(self) -> str: ...

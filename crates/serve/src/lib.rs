@@ -53,7 +53,8 @@ pub use refusal::{KeyDefect, Limit, Refusal};
 pub use server::{BoundServer, Server, raise_file_limit};
 pub use spec::{NetworkSpec, ServerSpec, TlsSpec};
 pub use train::{
-    Awaited, Committed, ControllerPlace, MasterKey, MemoryError, MessageDefect, OramMemory,
-    Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, TrainClient, TrainClientSpec,
-    TrainFacts, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec, facts_of,
+    Awaited, Committed, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
+    MessageDefect, OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage,
+    TrainClient, TrainClientSpec, TrainFacts, TrainInfo, TrainRefusal, TrainServer,
+    TrainServerSpec, facts_of,
 };

@@ -3,6 +3,8 @@
 
 mod client;
 mod controller;
+mod counter;
+mod etcd;
 mod host;
 mod info;
 mod memory;
@@ -13,6 +15,8 @@ mod spec;
 
 pub use client::{TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory, facts_of};
+pub use counter::CounterSpec;
+pub use etcd::EtcdPlace;
 pub use info::{RoundReport, RoundStage, TrainFacts, TrainInfo};
 pub use memory::{Committed, MemoryError, RoundMemory};
 pub use refusal::{Awaited, MessageDefect, Outcome, TrainRefusal};
