@@ -14,12 +14,12 @@ SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml 
 CAPS := avx2 portable
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench gpu docs fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench gpu docs fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-setup: $(VENV)/.installed valgrind ## A virtual environment with hushtable built and installed in it
+setup: $(VENV)/.installed valgrind etcd ## A virtual environment with hushtable built and installed in it
 
 $(VENV)/.tools: python/requirements-dev.txt
 	@rust=$$(rustc --version 2>/dev/null | cut -d' ' -f2) || true; \
@@ -47,14 +47,26 @@ valgrind:
 	command -v valgrind >/dev/null || echo "setup: valgrind is missing and could not be installed (that takes root" \
 	    "and apt-get); test-oblivious, and so test, will fail until it is: https://valgrind.org" >&2
 
+# The service that a controller's root counter may be kept in. As above: setup goes on without.
+etcd:
+	@if command -v etcd >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "setup: installing etcd"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get install -qq -y etcd-server >/dev/null 2>&1 \
+	        || { apt-get update -qq && apt-get install -qq -y etcd-server >/dev/null; } || true; \
+	fi; \
+	command -v etcd >/dev/null || echo "setup: etcd is missing and could not be installed (that takes root" \
+	    "and apt-get); test-rust, and so test, will fail until it is: https://etcd.io" >&2
+
 demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=two or onion)
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
 test: lint test-rust test-timing test-oblivious test-caps docs test-python ## Everything that CI runs
 
-# NVRTC by its wheel: every kernel compiles on every machine.
+# NVRTC by its wheel: every kernel compiles on every machine. etcd: a root counter's races are real ones.
 test-rust: setup
-	HUSHTABLE_NEEDS_NVRTC=1 HUSHTABLE_NVRTC=$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/cu13/lib) \
+	HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRTC=1 HUSHTABLE_NVRTC=$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/cu13/lib) \
 	cargo test --workspace --exclude hushtable-python --quiet --no-fail-fast
 
 # As it is shipped: an optimiser may make a branch of a mask at one level and not at another.

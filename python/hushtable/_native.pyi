@@ -145,7 +145,7 @@ class Server:
     @staticmethod
     def start_onion(spec: str) -> Server: ...
     @staticmethod
-    def start_train(spec: str, folder: Path, key: Path, counter: Path) -> Server: ...
+    def start_train(spec: str, folder: Path, key: Path, counter: Path | str) -> Server: ...
     @property
     def addr(self) -> str: ...
     @property
@@ -214,7 +214,7 @@ class Controller:
     def create(
         folder: Path,
         key: Path,
-        counter: Path,
+        counter: Path | str,
         spec: str,
         *,
         table: Table | None,
@@ -224,7 +224,7 @@ class Controller:
     ) -> Controller: ...
     @staticmethod
     def open(
-        folder: Path, key: Path, counter: Path, *, progress: _Progress | None
+        folder: Path, key: Path, counter: Path | str, *, progress: _Progress | None
     ) -> Controller: ...
     @property
     def spec(self) -> str: ...

@@ -50,7 +50,7 @@ def serve_training(
     Args:
         folder: the controller's.
         key: the file of its key; ``FOLDER.key`` by default.
-        counter: the file of its root counter; ``FOLDER.counter`` by default.
+        counter: its root counter, a file or an ``etcd://`` URL; ``FOLDER.counter`` by default.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
             without ``tls``, unless ``insecure=True``, and without enrolled users, unless
             ``allow_unenrolled=True``.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
 use hushtable_oram::wire::{ControllerKey, Pin, SealedRound, Terms, random_round};
-use hushtable_serve::{ControllerPlace, MasterKey};
+use hushtable_serve::{ControllerPlace, CounterSpec, MasterKey};
 use hushtable_table::{CheckedRows, DType, Table, decode_rows};
 use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2, PyUntypedArrayMethods,
@@ -62,6 +62,7 @@ impl NativeController {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let spec: ControllerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
         let place = ControllerPlace { folder, key, counter };
         let rows = match (table, &values) {
             (Some(table), _) => {
@@ -93,6 +94,7 @@ impl NativeController {
         counter: PathBuf,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
+        let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
         let place = ControllerPlace { folder, key, counter };
         let mut reporter = Reporter::new(progress);
         let opened = py.detach(|| {

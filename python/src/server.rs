@@ -12,8 +12,8 @@ use hushtable_pir::TableShape;
 use hushtable_pir::onion::Geometry;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::{
-    BoundServer, ControllerPlace, Error, OnionServer, OnionServerSpec, Server, ServerSpec,
-    TrainServer, TrainServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, CounterSpec, Error, OnionServer, OnionServerSpec, Server,
+    ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use pyo3::prelude::*;
@@ -94,6 +94,7 @@ impl NativeServer {
         counter: PathBuf,
     ) -> PyResult<Self> {
         let spec: TrainServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
         let place = ControllerPlace { folder, key, counter };
         py.detach(|| Self::launch_train(spec, place)).map_err(PyErr::from)
     }

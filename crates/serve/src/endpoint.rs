@@ -253,7 +253,7 @@ impl Peer {
 }
 
 /// The innermost cause says what happened ("connection refused", "invalid peer certificate").
-fn reason(status: &Status) -> String {
+pub(crate) fn reason(status: &Status) -> String {
     let mut cause = status.source();
     let mut innermost = None;
     while let Some(error) = cause {
@@ -263,7 +263,7 @@ fn reason(status: &Status) -> String {
     innermost.unwrap_or_else(|| status.message().chars().take(MESSAGE_CHARS_MAX).collect())
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
 }
 

@@ -55,7 +55,7 @@ pub use refusal::{KeyDefect, Limit, Refusal};
 pub use server::{BoundServer, Server, raise_file_limit};
 pub use spec::{NetworkSpec, ServerSpec, TlsSpec};
 pub use train::{
-    Awaited, BudgetSpent, Committed, ControllerPlace, MasterKey, MemoryError, OramMemory, Outcome,
-    RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient, TrainClientSpec,
-    TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, BudgetSpent, Committed, ControllerPlace, CounterSpec, EtcdPlace, MasterKey,
+    MemoryError, OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile,
+    TrainClient, TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
 };

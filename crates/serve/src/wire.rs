@@ -3,6 +3,12 @@
 
 tonic::include_proto!("hushtable.v1");
 
+/// What is used of etcd's own API, by `crates/serve/proto`.
+#[allow(dead_code, reason = "generated")]
+pub(crate) mod etcd {
+    tonic::include_proto!("etcdserverpb");
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -41,10 +41,11 @@ _Key = Annotated[
     typer.Option(help="File of the controller's key. Default: FOLDER.key.", metavar=""),
 ]
 _Counter = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        help="File of its root counter, best on storage that whoever writes to the folder cannot "
-        "put back. Default: FOLDER.counter.",
+        help="Its root counter, best where whoever writes to the folder cannot put it back: a "
+        "file, etcd://HOST:PORT/KEY on this machine, or etcds://HOST:PORT[,HOST:PORT]/KEY?ca=FILE"
+        "[&cert=FILE&key=FILE]. Default: FOLDER.counter.",
         metavar="",
     ),
 ]
@@ -376,7 +377,7 @@ def _spent(spent: Spent) -> str:
 
 
 def _print(
-    controller: Controller, folder: Path, key: Path | None, counter: Path | None, as_json: bool
+    controller: Controller, folder: Path, key: Path | None, counter: str | None, as_json: bool
 ) -> None:
     _, key_path, counter_path = place(folder, key, counter)
     facts = controller.facts
@@ -384,7 +385,7 @@ def _print(
         record = {
             "folder": str(folder),
             "key": str(key_path),
-            "counter": str(counter_path),
+            "counter": counter_path,
             "public_key": controller.public_key.hex(),
             "pin": controller.pin,
             "rounds": controller.rounds,
@@ -408,6 +409,6 @@ def _print(
             "users": "enrolled" if "authority" in spec else "everyone who can reach it",
             "pin": controller.pin,
             "key file": str(key_path),
-            "counter file": str(counter_path),
+            "counter": counter_path,
         }
     )

@@ -121,13 +121,16 @@ class Spent:
 
 def place(
     folder: _PathLike, key: _PathLike | None = None, counter: _PathLike | None = None
-) -> tuple[Path, Path, Path]:
-    """Where a controller's folder, key and root counter are: beside the folder by default."""
+) -> tuple[Path, Path, str]:
+    """Where a controller's folder, key and root counter are: beside the folder by default.
+
+    The counter is a file's path or an ``etcd://`` URL, which a ``Path`` would make another of.
+    """
     folder = Path(folder)
     return (
         folder,
         folder.with_name(folder.name + ".key") if key is None else Path(key),
-        folder.with_name(folder.name + ".counter") if counter is None else Path(counter),
+        os.fspath(folder.with_name(folder.name + ".counter") if counter is None else counter),
     )
 
 
@@ -221,8 +224,10 @@ class Controller:
             name: the table's; the bundle's own, or the folder's, by default.
             key: the file of the key that the folder is sealed under; made where there is none. Keep
                 it off the folder's disk.
-            counter: the file of the root counter, a new one. An old copy of the folder is found out
-                by it, so it should be where nobody who can write to the folder can put it back.
+            counter: where the root counter is: a new file, or ``etcd://HOST:PORT/KEY`` or
+                ``etcds://HOST:PORT[,HOST:PORT]/KEY?ca=FILE[&cert=FILE&key=FILE]``. An old copy of
+                the folder is found out by it, so it should be where nobody who can write to the
+                folder can put it back.
             progress: called with (rows written, rows).
             settings: the others of ``controller.json``: ``fdp``, ``loss``, ``default_row``,
                 ``cached_levels``, ``window_bytes_max``, ``overflow_bits``.
@@ -286,7 +291,7 @@ class Controller:
         Raises:
             ConfigError: a key file that cannot be read.
             ControllerError: no controller, another key, files that were changed or are an older
-                copy, a folder in use.
+                copy, a folder or counter in use, a counter that cannot be reached.
         """
         folder, key, counter = place(folder, key, counter)
         return cls(_native.Controller.open(folder, key, counter, progress=progress), folder)

@@ -9,7 +9,7 @@ use hushtable_oram::seal::Key;
 use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 use zeroize::Zeroizing;
 
-use super::{BudgetSpent, Committed, MemoryError, RoundMemory, SecretFile};
+use super::{BudgetSpent, Committed, CounterSpec, MemoryError, RoundMemory, SecretFile};
 use crate::Error;
 
 /// The 32 secret bytes that a controller's folder is sealed under, kept in a file of their own. Its
@@ -52,9 +52,9 @@ pub struct ControllerPlace {
     pub folder: PathBuf,
     /// The file of its key; beside the folder by default.
     pub key: PathBuf,
-    /// The file of its root counter; beside the folder by default. It should be on storage that
-    /// whoever can write to the folder cannot put back.
-    pub counter: PathBuf,
+    /// Where its root counter is: a file beside the folder by default. It should be where whoever can
+    /// write to the folder cannot put it back.
+    pub counter: CounterSpec,
 }
 
 impl ControllerPlace {
@@ -65,7 +65,8 @@ impl ControllerPlace {
             name.push(ending);
             PathBuf::from(name)
         };
-        Self { folder: folder.to_owned(), key: beside(".key"), counter: beside(".counter") }
+        let counter = CounterSpec::File(beside(".counter"));
+        Self { folder: folder.to_owned(), key: beside(".key"), counter }
     }
 
     /// What the controller was created as, without opening it: for what is said before that. The

@@ -3,7 +3,9 @@
 
 mod client;
 mod controller;
+mod counter;
 mod enrolment;
+mod etcd;
 mod host;
 mod info;
 mod memory;
@@ -14,7 +16,9 @@ mod spec;
 
 pub use client::{TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory};
+pub use counter::CounterSpec;
 pub use enrolment::SecretFile;
+pub use etcd::EtcdPlace;
 pub use info::{RoundReport, RoundStage, TrainInfo};
 pub use memory::{BudgetSpent, Committed, MemoryError, RoundMemory};
 pub use refusal::{Awaited, Outcome, TrainRefusal};
