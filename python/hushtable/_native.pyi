@@ -116,6 +116,7 @@ class Client:
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
+        parameter_sets: list[str],
         insecure: bool,
         connect_seconds: float,
         seconds: float,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,8 @@ from .errors import ConfigError
 
 #: What a layout may take by default: one with the ids of 2^28 rows.
 MAX_LAYOUT_BYTES = 1 << 30
+#: The parameter sets that a single server may serve by, unless the caller says otherwise.
+PARAMETER_SETS = ("n4096_128",)
 
 __all__ = ["AsyncClient", "Client", "TlsConfig", "connect", "connect_async"]
 
@@ -69,6 +71,7 @@ def connect(
     timeout: float = 30.0,
     connect_timeout: float = 5.0,
     prg: str = "aes128",
+    parameter_sets: Sequence[str] = PARAMETER_SETS,
     insecure: bool = False,
     max_layout_bytes: int = MAX_LAYOUT_BYTES,
 ) -> Client:
@@ -91,6 +94,9 @@ def connect(
         connect_timeout: seconds that one connection may take.
         prg: the generator that two servers' keys use; they accept aes128, chacha20 and chacha12 by
             default.
+        parameter_sets: the parameter sets that a single server may serve by. The client takes the
+            parameters themselves from its own build and refuses a server that names another set.
+            ``ive_paper`` has less than 128 bits of security by the 2024 guidelines.
         insecure: allow ``http://`` to other machines, where something else encrypts the way.
         max_layout_bytes: the largest layout to fetch. Where the table has one, it is fetched now,
             for :meth:`Client.lookup_bag`; 0 for a client that makes plain lookups only. Layouts are
@@ -100,11 +106,15 @@ def connect(
         ConfigError: a URL, file or option that cannot work.
         SwappedServers: left says it is right, or both say they are the same side.
         VersionMismatch: the servers hold different tables.
-        ProtocolError: a server of the other kind: one of two asked alone, or the reverse.
+        ParametersRefused: a single server of a set that ``parameter_sets`` does not name.
+        ProtocolError: a server of the other kind: one of two asked alone, or the reverse; or one
+            that announces what cannot be.
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
     """
     urls = _Urls.check(left, right, server)
-    native = _connect(urls, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes)
+    native = _connect(
+        urls, tls, timeout, connect_timeout, prg, parameter_sets, insecure, max_layout_bytes
+    )
     return Client(native, urls=urls, max_ids=max_ids)
 
 
@@ -118,13 +128,22 @@ async def connect_async(
     timeout: float = 30.0,
     connect_timeout: float = 5.0,
     prg: str = "aes128",
+    parameter_sets: Sequence[str] = PARAMETER_SETS,
     insecure: bool = False,
     max_layout_bytes: int = MAX_LAYOUT_BYTES,
 ) -> AsyncClient:
     """:func:`connect` for asyncio; arguments and errors are the same."""
     urls = _Urls.check(left, right, server)
     native = await asyncio.to_thread(
-        _connect, urls, tls, timeout, connect_timeout, prg, insecure, max_layout_bytes
+        _connect,
+        urls,
+        tls,
+        timeout,
+        connect_timeout,
+        prg,
+        parameter_sets,
+        insecure,
+        max_layout_bytes,
     )
     return AsyncClient(native, urls=urls, max_ids=max_ids)
 
@@ -395,11 +414,16 @@ def _connect(
     timeout: float,
     connect_timeout: float,
     prg: str,
+    parameter_sets: Sequence[str],
     insecure: bool,
     max_layout_bytes: int,
 ) -> _native.Client:
     if max_layout_bytes < 0:
         raise ConfigError(f"max_layout_bytes must be at least 0, not {max_layout_bytes}")
+    if isinstance(parameter_sets, str) or not parameter_sets:
+        raise ConfigError(
+            f"parameter_sets must list one or more names, as ('n4096_128',): {parameter_sets!r}"
+        )
     if tls is not None and not isinstance(tls, TlsConfig):
         tls = TlsConfig(ca=tls)
     certificate = None
@@ -412,6 +436,7 @@ def _connect(
             ca=ca,
             certificate=certificate,
             name=None if tls is None else tls.server_name,
+            parameter_sets=list(parameter_sets),
             insecure=insecure,
             connect_seconds=connect_timeout,
             seconds=timeout,

@@ -20,6 +20,7 @@ __all__ = [
     "LayoutMismatch",
     "NoLayout",
     "OperatorOnly",
+    "ParametersRefused",
     "PinMismatch",
     "PreparedError",
     "ProtocolError",
@@ -135,6 +136,20 @@ class ProtocolError(Error):
 
 class KeyFormatError(ProtocolError):
     """A key that a server refused: wrong length, unknown format, another table's domain."""
+
+
+class ParametersRefused(ProtocolError):
+    """A single server of a parameter set that this client does not accept; nothing was sent.
+
+    Attributes:
+        announced: the set that the server named.
+        accepted: the sets that ``parameter_sets=`` names, separated by commas.
+    """
+
+    def __init__(self, message: str, *, announced: str = "", accepted: str = "") -> None:
+        super().__init__(message)
+        self.announced = announced
+        self.accepted = accepted
 
 
 class UnknownKeys(ProtocolError):

@@ -15,6 +15,7 @@ use tokio::task::AbortHandle;
 
 use crate::errors::Failure;
 use crate::lookups::{Endpoints, Lookups, OnionFacts};
+use crate::prepare::parameter_set;
 use crate::session::Session;
 use crate::table::Facts;
 
@@ -85,9 +86,11 @@ impl NativeClient {
         Self::open(py, Endpoints::Two(Box::new(spec)))
     }
 
-    /// Connects to a single server; arguments as of `connect`.
+    /// Connects to a single server, which may serve by the `parameter_sets`; other arguments as of
+    /// `connect`.
     #[staticmethod]
-    #[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds))]
+    #[pyo3(signature = (server, *, ca, certificate, name, parameter_sets, insecure,
+                        connect_seconds, seconds))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn connect_one(
         py: Python<'_>,
@@ -95,13 +98,16 @@ impl NativeClient {
         ca: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
+        parameter_sets: Vec<String>,
         insecure: bool,
         connect_seconds: f64,
         seconds: f64,
     ) -> PyResult<Self> {
         let trust = Trust::read(ca, certificate)?;
         let lookup_max = duration("timeout", seconds)?;
+        let parameter_sets = parameter_sets.iter().map(|name| parameter_set(name));
         let spec = OnionClientSpec {
+            parameter_sets: parameter_sets.collect::<Result<_, _>>()?,
             insecure,
             connect_max: duration("connect_timeout", connect_seconds)?,
             call_max: lookup_max,

@@ -313,7 +313,10 @@ impl From<ServeError> for Failure {
             | ServeError::NoPin { .. }
             | ServeError::Prg { .. } => "ConfigError",
             ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
-            ServeError::TablesDiffer { .. } | ServeError::LayoutsDiffer { .. } => "VersionMismatch",
+            ServeError::TablesDiffer { .. }
+            | ServeError::AnnouncementsDiffer { .. }
+            | ServeError::LayoutsDiffer { .. } => "VersionMismatch",
+            ServeError::ParametersRefused { .. } => "ParametersRefused",
             ServeError::NoLayout { .. } => "NoLayout",
             ServeError::LayoutBytes { .. } => "LayoutError",
             ServeError::MaxIds { .. } => "TooManyIds",
@@ -345,6 +348,10 @@ impl From<ServeError> for Failure {
             }
             ServeError::TablesDiffer { left_version, right_version, .. } => {
                 failure.text("left", left_version).text("right", right_version)
+            }
+            ServeError::ParametersRefused { announced, accepted, .. } => {
+                let accepted: Vec<_> = accepted.iter().map(|set| set.name()).collect();
+                failure.text("announced", announced).text("accepted", accepted.join(","))
             }
             ServeError::LayoutsDiffer { versions, .. } => {
                 let [left, right] =

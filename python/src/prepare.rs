@@ -109,7 +109,7 @@ pub(crate) fn parameter_sets() -> Vec<&'static str> {
 pub(crate) fn parameter_set(name: &str) -> Result<ParameterSet, Failure> {
     ParameterSet::from_name(name).ok_or_else(|| {
         let names = parameter_sets().join(" or ");
-        Failure::config(format!("parameters is {name:?}, but must be {names}"))
+        Failure::config(format!("there is no parameter set {name:?}: it must be {names}"))
     })
 }
 

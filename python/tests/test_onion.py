@@ -108,11 +108,44 @@ def test_rows_of_other_dtypes_and_parameters(
     table.save(tmp_path / "films")
     with (
         serve(tmp_path / "films", certificates, parameters="ive_paper", mapped=True) as server,
-        hushtable.connect(server=server.url, tls=certificates.ca) as client,
+        hushtable.connect(
+            server=server.url, tls=certificates.ca, parameter_sets=["n4096_128", "ive_paper"]
+        ) as client,
     ):
         assert client.onion is not None
         assert client.onion.parameters == "ive_paper"
         assert np.array_equal(client.lookup([[0, 699], [350, 1]]), table.rows([[0, 699], [350, 1]]))
+
+
+def test_the_client_chooses_the_parameters(
+    tmp_path: Path, certificates: hushtable.Certificates, weight: np.ndarray
+) -> None:
+    hushtable.Table.from_weight(weight[:100], name="films").save(tmp_path / "films")
+    with serve(tmp_path / "films", certificates, parameters="ive_paper") as server:
+        with pytest.raises(hushtable.ParametersRefused, match="nothing was sent") as caught:
+            hushtable.connect(server=server.url, tls=certificates.ca)
+        assert (caught.value.announced, caught.value.accepted) == ("ive_paper", "n4096_128")
+        with pytest.raises(hushtable.ParametersRefused):
+            asyncio.run(hushtable.connect_async(server=server.url, tls=certificates.ca))
+        lookup = ["lookup", "3", "--json", "--server", server.url, "--ca", str(certificates.ca)]
+        refused = run(*lookup)
+        assert refused.returncode == 1
+        assert "--parameter-set" in refused.stderr
+        taken = run(*lookup, "--parameter-set", "ive_paper")
+        assert taken.returncode == 0, taken.stderr
+        assert np.array_equal(json.loads(taken.stdout)["rows"], weight[[3]])
+
+
+@pytest.mark.parametrize("sets", [(), "n4096_128", ["n256_test"], ["n4096_128", "fast"]])
+def test_parameter_sets_that_there_are_not(sets: Any) -> None:
+    with pytest.raises(hushtable.ConfigError, match="n4096_128"):
+        hushtable.connect(server="http://127.0.0.1:1", parameter_sets=sets)
+
+
+def test_what_is_shipped_has_no_test_set() -> None:
+    module = Path(hushtable._native.__file__).read_bytes()
+    assert b"n4096_128" in module
+    assert b"n256_test" not in module
 
 
 def test_a_layer_over_one_server(onion: hushtable.Client, weight: np.ndarray) -> None:

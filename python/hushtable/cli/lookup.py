@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..client import MAX_LAYOUT_BYTES, TlsConfig, connect
+from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, TlsConfig, connect
 from ..errors import ConfigError
 from .output import Json, examples, print_json
 
@@ -87,6 +87,15 @@ def lookup(
     prg: Annotated[
         str, typer.Option(help="Generator of the keys.", envvar="HUSHTABLE_PRG")
     ] = "aes128",
+    parameter_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A parameter set that a single server may serve by; may be repeated. Default: "
+            f"{PARAMETER_SETS[0]}. ive_paper has less than 128 bits by the 2024 guidelines.",
+            envvar="HUSHTABLE_PARAMETER_SET",
+            show_default=False,
+        ),
+    ] = None,
     insecure: Annotated[
         bool,
         typer.Option(
@@ -119,6 +128,7 @@ def lookup(
         max_ids=max_ids,
         timeout=timeout,
         prg=prg,
+        parameter_sets=parameter_set or PARAMETER_SETS,
         insecure=insecure,
         # A layout that is not asked by need not be fetched.
         max_layout_bytes=MAX_LAYOUT_BYTES if bag else 0,
