@@ -1,6 +1,6 @@
 //! Servers that answer for long stay within their memory, as the system counts it.
 //!
-//! The short runs belong to the suite; the long ones, which are ignored there, to `make test-nightly`.
+//! The suite runs each for some seconds; `make test-nightly` for 30,000 lookups of 3,000 clients.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use common::{Process, lay_out, layout_spec, row, spec, table};
+use common::{Process, is_long_soak, lay_out, layout_spec, row, spec, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::{Client, EvaluationKeys, Geometry, ParameterSet};
@@ -155,22 +155,13 @@ async fn fetch_bag(client: &LookupClient, table: &Table, id: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_onion_server_stays_within_its_budget() {
-    soak_onion(80, 6, 60).await;
+    match is_long_soak() {
+        true => soak_onion(3000, 10, 300).await,
+        false => soak_onion(80, 6, 60).await,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pair_of_servers_stays_as_large_as_it_is_when_warm() {
-    soak_pair(200, 10).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes some ten minutes: make test-nightly"]
-async fn an_onion_server_stays_within_its_budget_for_30_000_lookups_of_3_000_clients() {
-    soak_onion(3000, 10, 300).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes some minutes: make test-nightly"]
-async fn a_pair_stays_as_large_as_it_is_when_warm_for_30_000_lookups_of_3_000_clients() {
-    soak_pair(3000, 10).await;
+    soak_pair(if is_long_soak() { 3000 } else { 200 }, 10).await;
 }

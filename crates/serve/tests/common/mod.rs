@@ -266,6 +266,11 @@ pub fn lay_out(table: Table, spec: LayoutSpec) -> Table {
     table.with_layout(Arc::new(layout)).unwrap()
 }
 
+/// Whether servers are to be soaked for long: `make test-nightly`.
+pub fn is_long_soak() -> bool {
+    std::env::var_os("HUSHTABLE_SOAK_LONG").is_some()
+}
+
 /// `examples/serve_bundle.rs`, which cargo builds beside the tests.
 pub fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
