@@ -40,7 +40,7 @@ pub fn request(secret_number: u64) -> Work {
         .enumerate()
         .map(|(key, rows)| {
             let which = if secret_number < 2 { secret_number } else { number(key as u64) };
-            let is_wanted = (key as u64 + secret_number) % 3 != 0;
+            let is_wanted = !(key as u64 + secret_number).is_multiple_of(3);
             if is_wanted { below(rows, which) as u32 } else { 0 }
         })
         .collect();
