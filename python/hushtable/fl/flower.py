@@ -333,8 +333,8 @@ class RowClient:
         sessions: what seals and opens: :class:`hushtable.fl.Session`.
         credential: given the context, what the node takes part by, where users are enrolled.
         budget: given the context, what the node's user may still lose. Each answer to
-            ``query.ids`` is booked before it is made, whether the round trains or evaluates. Once it
-            is spent the node takes no part.
+            ``query.ids`` is booked before it is made, whether the round trains or evaluates. Once
+            it is spent the node takes no part.
         on_refused: told why this node takes no part; by default a line without the reason is
             logged.
     """
