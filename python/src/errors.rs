@@ -342,7 +342,7 @@ impl From<ServeError> for Failure {
                 refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
                 ..
             } => failure.text("outcome", outcome),
-            ServeError::Table { source, .. } => source.into(),
+            ServeError::Table { source, .. } => (*source).into(),
             ServeError::MaxIds { max_ids, keys_max, .. } => {
                 failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
             }

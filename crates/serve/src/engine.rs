@@ -91,7 +91,7 @@ fn check_group(table: &Table, servers: &[dpf::Server; 2], group: Group) -> Resul
     let mut expected = vec![0; table.row_bytes()];
     table
         .copy_rows(row, &mut expected)
-        .map_err(|source| Error::Table { path: table_path(table), source })?;
+        .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
     match pending.combine(left, right)? == expected {
         true => Ok(scan),
         false => Err(Error::SelfCheck { row }),
@@ -136,7 +136,7 @@ pub(crate) fn check_batch(
     for (&id, row) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
         table
             .copy_rows(id, &mut expected)
-            .map_err(|source| Error::Table { path: table_path(table), source })?;
+            .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
         if row != expected {
             return Err(Error::SelfCheck { row: id });
         }

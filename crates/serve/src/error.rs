@@ -84,7 +84,7 @@ pub enum Error {
         /// The bundle.
         path: PathBuf,
         /// What is wrong with it.
-        source: hushtable_table::Error,
+        source: Box<hushtable_table::Error>,
     },
     /// Rows that do not decode.
     #[error("a row could not be decoded: {source}")]

@@ -78,8 +78,7 @@ fn every_status_and_reason_is_on_the_page() {
     }
     let (page, _) = PAGE
         .split_once("## On the wire")
-        .map(|(_, wire)| wire.split_once("\n## "))
-        .flatten()
+        .and_then(|(_, wire)| wire.split_once("\n## "))
         .expect("a chapter");
     for word in page.split('`').skip(1).step_by(2) {
         let is_reason =

@@ -186,7 +186,8 @@ mod tests {
     fn blocks_hash_alike_whole_and_in_pieces() {
         for rows in [1, 511, 512, 513, 1024, 1500] {
             let shape = Shape::new(rows, 3, DType::F16).unwrap();
-            let served: Vec<u8> = (0..shape.content_bytes()).map(|i| (i * 31 >> 3) as u8).collect();
+            let served: Vec<u8> =
+                (0..shape.content_bytes()).map(|i| ((i * 31) >> 3) as u8).collect();
             let mut version = VersionHasher::new(shape);
             let blocks = BlockHasher::new();
             for block in served.chunks(BLOCK_ROWS * shape.row_bytes()) {

@@ -111,7 +111,7 @@ pub(super) fn check(
     let mut expected = vec![0; table.row_bytes()];
     table
         .copy_rows(row, &mut expected)
-        .map_err(|source| Error::Table { path: table_path(table), source })?;
+        .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
     match fetched == expected {
         true => Ok(Checked { server, pass }),
         false => Err(Error::SelfCheck { row }),

@@ -41,8 +41,10 @@ impl OnionServer {
     /// [`Error::ParameterSet`], [`Error::Onion`] for a table that the parameters do not hold,
     /// [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
     pub fn open(spec: OnionServerSpec) -> Result<Self, Error> {
-        let table = Table::open(&spec.table)
-            .map_err(|source| Error::Table { path: spec.table.clone(), source })?;
+        let table = Table::open(&spec.table).map_err(|source| Error::Table {
+            path: spec.table.clone(),
+            source: Box::new(source),
+        })?;
         Self::of_table(spec, table)
     }
 

@@ -40,8 +40,10 @@ impl Server {
     /// [`Error::Table`] for a bundle that does not open, [`Error::Exposed`], [`Error::Setting`],
     /// [`Error::PrgName`], [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
     pub fn open(spec: ServerSpec) -> Result<Self, Error> {
-        let table = Table::open(&spec.table)
-            .map_err(|source| Error::Table { path: spec.table.clone(), source })?;
+        let table = Table::open(&spec.table).map_err(|source| Error::Table {
+            path: spec.table.clone(),
+            source: Box::new(source),
+        })?;
         Self::of_table(spec, table)
     }
 
