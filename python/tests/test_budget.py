@@ -179,7 +179,7 @@ def test_a_request_that_the_budget_refuses_is_not_sent(tmp_path: Path) -> None:
         with connect(server.ready["url"], budget=budget) as ann:
             for requested in (1, 0):
                 number = operator.open_round(1)
-                sealed = Session(ann.public_key, ann.terms(0, number)).request([7])
+                sealed = ann.session(0, number).request([7])
                 if requested:
                     ann.request(0, sealed, number)
                 else:
@@ -218,12 +218,14 @@ def test_a_flower_node_answers_no_request_past_its_budget(
     for name, number in (("_task_id", 1), ("_run_id", 1), ("_node_id", 5)):
         monkeypatch.setattr(TaskIdentity, name, number)
     app = ClientApp()
+    reasons: list[Exception] = []
     flower.RowClient(
         app,
         values=lambda context, number: np.array([7], np.uint32),
-        key=lambda context: controller.public_key,
+        pin=lambda context: controller.pin,
         sessions=Session,
         budget=lambda context: Budget(tmp_path / str(context.node_id), limit=0.5, epsilon=0.5),
+        on_refused=reasons.append,
     )
     context = Context(1, 5, {}, RecordDict(), {})
     with create(tmp_path / "films") as controller:
@@ -233,7 +235,8 @@ def test_a_flower_node_answers_no_request_past_its_budget(
         question = Message(content, dst_node_id=5, message_type=flower.IDS_MESSAGE)
         sealed = app(question, context).content["hushtable"][flower._REQUEST_KEY]
         controller.request(0, sealed)
-        with pytest.raises(hushtable.BudgetSpent) as info:
-            app(question, context)
-        assert "7" not in str(info.value)
+        # The server is told that the node takes no part, and not why.
+        refused = app(question, context).content["hushtable"]
+        assert dict(refused) == {flower._REFUSED_KEY: True}
+        assert [type(reason) for reason in reasons] == [hushtable.BudgetSpent]
     assert Budget(tmp_path / "5", limit=0.5, epsilon=0.5).rounds == 1

@@ -312,7 +312,8 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(written, bytes.len())
     }
 
     fn poll_write_vectored(
@@ -320,7 +321,8 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.written(written, parts.iter().map(|part| part.len()).sum())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -333,6 +335,17 @@ impl AsyncWrite for Plain {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Plain {
+    /// A server that closes at the first bytes has said why before. A write that fails then is passed
+    /// over, so that the read that follows finds the alert, or the end of the connection.
+    fn written(&self, written: Poll<io::Result<usize>>, bytes: usize) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Err(_)) if self.is_first => Poll::Ready(Ok(bytes)),
+            written => written,
+        }
     }
 }
 

@@ -99,7 +99,7 @@ fn statuses_without_a_reason_are_on_the_page() {
 #[test]
 fn every_defect_limit_and_outcome_is_on_the_page() {
     let words = words();
-    assert!(words.len() >= 20, "found only {words:?}");
+    assert!(words.len() >= 19, "found only {words:?}");
     for word in words {
         assert!(PAGE.contains(&format!("`{word}`")), "docs/errors.md lacks {word}");
     }
