@@ -97,3 +97,25 @@ fn links_lead_somewhere() {
             .collect(),
     );
 }
+
+/// The last column of SECURITY.md's chapter on attacks names tests: they must be there.
+#[test]
+fn the_tests_of_what_was_attacked_are_there() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).expect("text");
+    let (_, chapter) = page.split_once("\n## What was attacked\n").expect("a chapter");
+    let (chapter, _) = chapter.split_once("\n## ").expect("one after it");
+    let cells = chapter.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit(" | ").next());
+    let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let tests: BTreeSet<&str> = quoted
+        .map(|name| name.rsplit("::").next().unwrap_or(name))
+        .filter(|name| name.contains('_') && !name.contains(['/', '.', '-']))
+        .collect();
+    assert!(tests.len() >= 45, "found only {tests:?}");
+    let sources = sources();
+    let is_there = |name: &&str| {
+        let heads = [format!("fn {name}("), format!("def {name}(")];
+        sources.iter().any(|(_, text)| heads.iter().any(|head| text.contains(head)))
+    };
+    let lost = tests.into_iter().filter(|name| !is_there(name));
+    assert_none(lost.map(|name| format!("SECURITY.md: there is no test {name}")).collect());
+}
