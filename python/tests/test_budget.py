@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -217,22 +218,37 @@ def test_a_flower_node_answers_no_request_past_its_budget(
     # Flower sets it in the processes that it starts for a node.
     for name, number in (("_task_id", 1), ("_run_id", 1), ("_node_id", 5)):
         monkeypatch.setattr(TaskIdentity, name, number)
-    app = ClientApp()
     reasons: list[Exception] = []
-    flower.RowClient(
-        app,
-        values=lambda context, number: np.array([7], np.uint32),
-        pin=lambda context: controller.pin,
-        sessions=Session,
-        budget=lambda context: Budget(tmp_path / str(context.node_id), limit=0.5, epsilon=0.5),
-        on_refused=reasons.append,
-    )
+
+    def node(folder: Path, **settings: Any) -> ClientApp:
+        app = ClientApp()
+        flower.RowClient(
+            app,
+            values=lambda context, number: np.array([7], np.uint32),
+            pin=lambda context: controller.pin,
+            sessions=Session,
+            budget=lambda context: Budget(folder / str(context.node_id), **settings),
+            on_refused=reasons.append,
+        )
+        return app
+
+    app = node(tmp_path, limit=0.5, epsilon=0.5)
     context = Context(1, 5, {}, RecordDict(), {})
     with create(tmp_path / "films") as controller:
         controller.open_round(1)
         record = flower._to_record(controller.terms(0), 1)
         content = RecordDict({flower._TERMS_RECORD: record})
         question = Message(content, dst_node_id=5, message_type=flower.IDS_MESSAGE)
+        # Rounds that cost more than is booked for them are refused, and not booked.
+        for name, wrong in (
+            ("low", {"epsilon": 0.4}),
+            ("mechanism", {"epsilon": 0.5, "mechanism": "exponential"}),
+        ):
+            (tmp_path / name).mkdir()
+            refused = node(tmp_path / name, limit=9.0, **wrong)(question, context)
+            assert dict(refused.content["hushtable"]) == {flower._REFUSED_KEY: True}
+            assert isinstance(reasons.pop(), hushtable.ConfigError)
+            assert Budget(tmp_path / name / "5", limit=9.0, **wrong).rounds == 0
         sealed = app(question, context).content["hushtable"][flower._REQUEST_KEY]
         controller.request(0, sealed)
         # The server is told that the node takes no part, and not why.

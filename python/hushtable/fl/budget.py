@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -131,6 +132,17 @@ class Budget:
                 f"the server's mechanism is {mechanism!r}, this budget books rounds as exponential,"
                 " which add up to less: make it with mechanism='geometric'"
             )
+
+    def check_terms(self, spec: bytes) -> None:
+        """As :meth:`check`, of a controller's ``controller.json``.
+
+        A session must have held it against the user's pin: nothing else vouches for it.
+
+        Raises:
+            ConfigError: rounds that cost more than is booked for them.
+        """
+        fdp = json.loads(spec)["fdp"]
+        self.check(float(fdp["epsilon"]), json.dumps(fdp["mechanism"]))
 
     def _read(self) -> Accountant:
         try:

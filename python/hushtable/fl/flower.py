@@ -334,7 +334,8 @@ class RowClient:
         credential: given the context, what the node takes part by, where users are enrolled.
         budget: given the context, what the node's user may still lose. Each answer to
             ``query.ids`` is booked before it is made, whether the round trains or evaluates. Once
-            it is spent the node takes no part.
+            it is spent, or where the controller's rounds cost more than it books, the node takes
+            no part.
         on_refused: told why this node takes no part; by default a line without the reason is
             logged.
     """
@@ -375,7 +376,9 @@ class RowClient:
         # Holds the terms against the pin: nothing of the user's is looked at before.
         session = self._sessions(self._pin(context), terms, self._credential(context))
         if self._budget is not None:
-            self._budget(context).charge()
+            budget = self._budget(context)
+            budget.check_terms(terms.spec)
+            budget.charge()
         request = session.request(self._values(context, server_round))
         return request, session.to_bytes()
 
