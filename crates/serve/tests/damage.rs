@@ -459,6 +459,19 @@ fn damage_in_what_an_unfinished_preparation_left_is_found() {
     assert!(error.to_string().contains("block 0 of"), "{error}");
 }
 
+/// Asserts that a lookup was refused for it, and that the server ends for a file that was changed.
+#[track_caller]
+fn ends_for_the_change(server: &mut Process, error: &Error) {
+    let refused = matches!(
+        error,
+        Error::Refused { refusal: Refusal::Backend | Refusal::Draining, .. }
+            | Error::Unavailable { .. }
+    );
+    assert!(refused, "{error:?}");
+    let words = server.end();
+    assert!(words.contains("was written to, cut short"), "{words}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mapped_file_cut_short_is_an_error_and_no_signal() {
     for bytes in [9000, 4096, 0] {
@@ -467,14 +480,7 @@ async fn a_mapped_file_cut_short_is_an_error_and_no_signal() {
         let mut server = single.start(&copy, false).unwrap();
         let cut = move || truncate(&copy, bytes);
         let error = single.lookups_while(&server, cut, 200).await.expect("it is answered from");
-        let refused = matches!(
-            &error,
-            Error::Refused { refusal: Refusal::Backend | Refusal::Draining, .. }
-                | Error::Unavailable { .. }
-        );
-        assert!(refused, "{error:?}");
-        let words = server.end();
-        assert!(words.contains("was written to, cut short"), "{words}");
+        ends_for_the_change(&mut server, &error);
     }
 }
 
@@ -500,14 +506,7 @@ async fn a_mapped_file_that_is_overwritten_is_not_answered_from() {
             .lookups_while(&server, move || act(path), 200)
             .await
             .expect("it is answered from");
-        let refused = matches!(
-            &error,
-            Error::Refused { refusal: Refusal::Backend | Refusal::Draining, .. }
-                | Error::Unavailable { .. }
-        );
-        assert!(refused, "{error:?}");
-        let words = server.end();
-        assert!(words.contains("was written to, cut short"), "{words}");
+        ends_for_the_change(&mut server, &error);
         // Nor is it when the server starts again.
         let words = single.start(&copy, false).err().expect("it is served");
         assert!(words.contains("is damaged"), "{words}");
