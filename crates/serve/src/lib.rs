@@ -14,47 +14,35 @@
 
 #![forbid(unsafe_code)]
 
-mod admin;
-mod admission;
-mod announced;
-mod bags;
-mod blocking;
-mod budget;
-pub mod certificate;
-mod client;
-mod connection;
-mod device;
-mod door;
-mod endpoint;
-mod engine;
+pub mod batch;
 mod error;
-mod gather;
-mod info;
-pub mod keys;
-pub mod load;
-pub mod observe;
-mod onion;
-mod refusal;
-pub mod schedule;
-mod server;
-mod service;
-mod spec;
-mod tls;
-mod train;
+mod host;
+mod peer;
+mod schemes;
 pub mod wire;
 
-pub use announced::PairTerms;
-pub use blocking::{BlockingClient, BlockingOnionClient, BlockingTrainClient};
-pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
-pub use device::DeviceSpec;
-pub use endpoint::{EndpointSpec, Identity};
+/// Loads servers and measures what they answer.
+pub mod load {
+    pub use crate::peer::load::LoadReport;
+    pub use crate::schemes::onion::load::OnionLoadSpec;
+    pub use crate::schemes::pair::load::{BagLoadSpec, LoadSpec};
+}
+
 pub use error::{Error, ReplyDefect};
-pub use info::{LayoutInfo, TableInfo};
-pub use onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
-pub use refusal::{KeyDefect, Limit, Refusal};
-pub use server::{BoundServer, Server, raise_file_limit};
-pub use spec::{NetworkSpec, ServerSpec, TlsSpec};
-pub use train::{
+pub use host::certificate;
+pub use host::metrics;
+pub use host::network::{NetworkSpec, TlsSpec};
+pub use host::{BoundServer, raise_file_limit};
+pub use peer::blocking::{BlockingClient, BlockingOnionClient, BlockingTrainClient};
+pub use peer::endpoint::{EndpointSpec, Identity};
+pub use peer::refusal::{KeyDefect, Limit, Refusal};
+pub use schemes::onion::keys;
+pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
+pub use schemes::pair::{
+    Bag, ClientSpec, DeviceSpec, LayoutInfo, Lookup, LookupClient, LookupStats, PairTerms, Server,
+    ServerSpec, TableInfo,
+};
+pub use schemes::train::{
     Awaited, BudgetSpent, Committed, ControllerPlace, CounterSpec, EtcdPlace, MasterKey,
     MemoryError, OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile,
     TrainClient, TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,

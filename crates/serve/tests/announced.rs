@@ -40,6 +40,7 @@ impl Pair {
         let info = |side: Side| TableInfoReply {
             name: "films".into(),
             version: Bytes::copy_from_slice(layout.table_version().as_bytes()),
+            versions: vec![Bytes::copy_from_slice(layout.table_version().as_bytes())],
             rows,
             dim,
             dtype: DType::DtypeF32.into(),

@@ -307,9 +307,10 @@ async fn requests_that_are_none_are_refused_for_what_they_are() {
     let plain = Running::start(Server::of_table(spec(Side::Right), table(ROWS, 4, 1)).unwrap());
     let status = ask(&plain, &version, right()).await.unwrap_err();
     assert_eq!(status.get_error_details().error_info().unwrap().reason, "NO_LAYOUT");
-    let status = raw(&plain).await.layout(LayoutRequest {}).await.unwrap_err();
+    let status = raw(&plain).await.layout(LayoutRequest::default()).await.unwrap_err();
     assert_eq!(status.get_error_details().error_info().unwrap().reason, "NO_LAYOUT");
-    let info = raw(&plain).await.table_info(TableInfoRequest {}).await.unwrap().into_inner();
+    let info =
+        raw(&plain).await.table_info(TableInfoRequest::default()).await.unwrap().into_inner();
     assert!(info.layout_version.is_empty());
 }
 
@@ -325,7 +326,8 @@ async fn a_large_layout_comes_in_chunks() {
     let table = lay_out(table(rows, 1, 5), spec);
     let bytes = table.layout().unwrap().to_bytes();
     let server = Running::start(Server::of_table(common::spec(Side::Left), table).unwrap());
-    let mut chunks = raw(&server).await.layout(LayoutRequest {}).await.unwrap().into_inner();
+    let mut chunks =
+        raw(&server).await.layout(LayoutRequest::default()).await.unwrap().into_inner();
     let mut found = Vec::new();
     while let Some(chunk) = chunks.message().await.unwrap() {
         assert!((1..=1 << 20).contains(&chunk.bytes.len()));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!("../../../docs/errors.md");
 const SOURCES: [&str; 2] =
-    [include_str!("../src/refusal.rs"), include_str!("../src/train/refusal.rs")];
+    [include_str!("../src/peer/refusal.rs"), include_str!("../src/schemes/train/refusal.rs")];
 const PROTOS: [&str; 3] = [
     include_str!("../../../proto/hushtable/v1/lookup.proto"),
     include_str!("../../../proto/hushtable/v1/onion.proto"),

@@ -175,7 +175,7 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_retry() {
     assert!(details.retry_info().unwrap().retry_delay.unwrap() > std::time::Duration::ZERO);
 
     // Info and health do not wait behind the queue.
-    client.clone().table_info(TableInfoRequest {}).await.unwrap();
+    client.clone().table_info(TableInfoRequest::default()).await.unwrap();
     assert_eq!(server.page("/readyz").await.0, 200);
 
     // A client that leaves makes room: its keys are never computed.

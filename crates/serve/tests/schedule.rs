@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use hushtable_serve::observe::PassMetrics;
-use hushtable_serve::schedule::{
+use hushtable_serve::batch::{
     Answerer, Next, Pass, Queue, QueueLimits, Scheduler, SchedulerSpec, Unanswered,
 };
+use hushtable_serve::metrics::PassMetrics;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

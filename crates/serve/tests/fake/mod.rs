@@ -12,9 +12,10 @@ use hushtable_serve::EndpointSpec;
 use hushtable_serve::wire::onion_lookup_server::{OnionLookup, OnionLookupServer};
 use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupServer};
 use hushtable_serve::wire::{
-    AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest, KeysChunk, LayoutChunk,
-    LayoutRequest, OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest,
-    PutKeysReply, TableInfoReply, TableInfoRequest,
+    AnswerBagsReply, AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerReply,
+    AnswerRequest, CatalogReply, CatalogRequest, KeysChunk, LayoutChunk, LayoutRequest,
+    OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
+    TableInfoReply, TableInfoRequest,
 };
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -108,6 +109,19 @@ impl PrivateLookup for Pair {
         _: Request<TableInfoRequest>,
     ) -> Result<Response<TableInfoReply>, Status> {
         Ok(Response::new(self.info.clone()))
+    }
+
+    async fn catalog(&self, _: Request<CatalogRequest>) -> Result<Response<CatalogReply>, Status> {
+        let tables = vec![self.info.clone()];
+        Ok(Response::new(CatalogReply { tables, models: Vec::new() }))
+    }
+
+    async fn answer_model(
+        &self,
+        _: Request<AnswerModelRequest>,
+    ) -> Result<Response<AnswerModelReply>, Status> {
+        self.received.note("AnswerModel");
+        Err(Status::internal("seen enough"))
     }
 
     async fn answer(&self, _: Request<AnswerRequest>) -> Result<Response<AnswerReply>, Status> {

@@ -1,0 +1,34 @@
+//! The batch scheduler: requests that arrive within a waiting window share one pass over the table.
+//!
+//! [`queue`] decides, [`Scheduler`] runs passes on a thread of its own. Neither knows what a query
+//! is: [`Answerer`] is the seam. A query of [`hushtable_pir::dpf::Server`] is one key, a query of
+//! [`hushtable_pir::batch::Server`] all keys of one inference, a query of
+//! [`hushtable_pir::onion::Server`] one encrypted query with its client's keys.
+
+pub mod queue;
+mod scheduler;
+
+pub use queue::{Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
+
+use std::time::Duration;
+
+/// Answers batches of queries that were checked before.
+pub trait Answerer: Send + Sync + 'static {
+    /// A checked query.
+    type Query: Send + 'static;
+    /// Why a batch failed.
+    type Error: std::error::Error;
+
+    /// Bytes of the answer to one query.
+    fn answer_bytes(&self) -> usize;
+
+    /// Answers every query: that to `queries[i]` lands in `answers[i * answer_bytes..]`.
+    ///
+    /// # Errors
+    /// The whole batch fails or none of it does.
+    fn answer(&self, queries: &[Self::Query], answers: &mut [u8]) -> Result<(), Self::Error>;
+}
+
+/// No server is set to wait longer.
+pub(crate) const WINDOW_MAX: Duration = Duration::from_secs(60);

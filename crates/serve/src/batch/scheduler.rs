@@ -1,0 +1,351 @@
+//! The thread that runs passes, and the asynchronous door to it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::error::SendError;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::{Answerer, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+use crate::Error;
+use crate::host::metrics::PassMetrics;
+
+/// How a [`Scheduler`] runs.
+#[derive(Clone, Debug)]
+pub struct SchedulerSpec {
+    /// When passes start and how much may wait.
+    pub limits: QueueLimits,
+    /// How long one pass is expected to take, until passes have been measured: retry hints are made
+    /// of it.
+    pub pass: Duration,
+    /// Where passes are counted.
+    pub metrics: PassMetrics,
+}
+
+/// Answers requests in shared passes, on one thread of its own.
+pub struct Scheduler<A: Answerer> {
+    shared: Arc<Shared<A>>,
+    worker: Option<JoinHandle<()>>,
+}
+
+/// The answers to one request.
+#[derive(Debug)]
+pub struct Answered {
+    /// `queries × answer_bytes` bytes.
+    pub answers: Vec<u8>,
+    /// From the request's arrival to the start of its last pass.
+    pub queued: Duration,
+    /// What its passes took.
+    pub answering: Duration,
+}
+
+/// Why a request was not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// Too much waits already.
+    #[error("{queries} queries wait already: retry in {} ms", retry_after.as_millis())]
+    Busy {
+        /// Queries that wait.
+        queries: usize,
+        /// When there should be room.
+        retry_after: Duration,
+    },
+    /// The scheduler was closed.
+    #[error("the scheduler is closed")]
+    Closed,
+    /// The answerer failed or panicked; the log says why.
+    #[error("the pass failed")]
+    Failed,
+}
+
+struct Shared<A: Answerer> {
+    answerer: Arc<A>,
+    spec: SchedulerSpec,
+    state: Mutex<State<A::Query>>,
+    wake: Condvar,
+    courier: Option<UnboundedSender<Vec<Delivery>>>,
+}
+
+type Answer = Result<Answered, Unanswered>;
+/// An answer and who waits for it.
+type Delivery = (oneshot::Sender<Answer>, Answer);
+
+struct State<Q> {
+    queue: Queue<Q, Receiver>,
+    /// A moving average over passes.
+    pass: Duration,
+    closed: bool,
+}
+
+/// Where one request's answers gather: passes append to `answers`, the last one sends.
+struct Receiver {
+    answers: Vec<u8>,
+    answering: Duration,
+    sender: oneshot::Sender<Answer>,
+}
+
+impl<A: Answerer> Scheduler<A> {
+    /// Starts the worker thread. Called within a runtime, it also starts a task there that hands
+    /// out the answers of each pass: a runtime is woken once for all of them, not once for each.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the system gives no thread.
+    pub fn start(answerer: Arc<A>, spec: SchedulerSpec) -> Result<Self, Error> {
+        let state = State { queue: Queue::new(spec.limits), pass: spec.pass, closed: false };
+        let (state, wake) = (Mutex::new(state), Condvar::new());
+        let courier = Handle::try_current().ok().map(|runtime| {
+            let (courier, mut passes) = unbounded_channel();
+            runtime.spawn(async move {
+                while let Some(deliveries) = passes.recv().await {
+                    deliver(deliveries);
+                }
+            });
+            courier
+        });
+        let shared = Arc::new(Shared { answerer, spec, state, wake, courier });
+        let worker = Builder::new()
+            .name("hushtable-pass".into())
+            .spawn({
+                let shared = Arc::clone(&shared);
+                move || shared.work()
+            })
+            .map_err(|source| Error::Io { what: "start the answering thread".into(), source })?;
+        Ok(Self { shared, worker: Some(worker) })
+    }
+
+    /// Answers `queries` together with others that arrive within the window.
+    ///
+    /// Dropping the future gives the request up: if no pass has taken it yet, none will.
+    ///
+    /// # Errors
+    /// [`Unanswered::Busy`] at once where the queue is full, [`Unanswered::Closed`],
+    /// [`Unanswered::Failed`].
+    pub async fn answer(&self, queries: Vec<A::Query>) -> Result<Answered, Unanswered> {
+        if queries.is_empty() {
+            return Ok(Answered {
+                answers: Vec::new(),
+                queued: Duration::ZERO,
+                answering: Duration::ZERO,
+            });
+        }
+        let (sender, answer) = oneshot::channel();
+        let bytes = queries.len() * self.shared.answerer.answer_bytes();
+        let receiver =
+            Receiver { answers: Vec::with_capacity(bytes), answering: Duration::ZERO, sender };
+        self.shared.push(queries, receiver)?;
+        answer.await.unwrap_or(Err(Unanswered::Closed))
+    }
+
+    /// Queries that wait for a pass.
+    pub fn queued(&self) -> usize {
+        self.shared.lock().queue.queries()
+    }
+
+    /// Refuses new requests, answers the waiting ones, then ends the thread.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.wake.notify_all();
+    }
+}
+
+impl<A: Answerer> Drop for Scheduler<A> {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.closed = true;
+            // Nobody can wait for these any more: `answer` borrows the scheduler.
+            state.queue.drain().for_each(drop);
+        }
+        self.shared.wake.notify_all();
+        if let Some(worker) = self.worker.take() {
+            // A panic on the worker was logged where it happened.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl<A: Answerer> Shared<A> {
+    fn lock(&self) -> MutexGuard<'_, State<A::Query>> {
+        // Nothing panics while it holds the lock half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, queries: Vec<A::Query>, mut receiver: Receiver) -> Result<(), Unanswered> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Unanswered::Closed);
+        }
+        let count = queries.len();
+        if state.queue.queries() + count > self.spec.limits.queue_queries_max {
+            state.queue.purge(is_gone);
+        }
+        receiver.answering = Duration::ZERO;
+        let wake = match state.queue.push(queries, receiver, Instant::now()) {
+            Ok(wake) => wake,
+            Err((full, _)) => {
+                let passes = (full.queries / self.spec.limits.batch_queries_max + 1) as u32;
+                let retry_after = (state.pass * passes).clamp(RETRY_MIN, RETRY_MAX);
+                return Err(Unanswered::Busy { queries: full.queries, retry_after });
+            }
+        };
+        self.spec.metrics.queued.set(state.queue.queries() as i64);
+        drop(state);
+        if wake == Wake::Worker {
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The worker's life.
+    fn work(&self) {
+        let mut answers = Vec::new();
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let closed = state.closed;
+            state = match state.queue.next(now, is_gone) {
+                Next::Idle if closed => return,
+                Next::Idle => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Next::Wait(until) => {
+                    let (state, _) = self
+                        .wake
+                        .wait_timeout(state, until.saturating_duration_since(now))
+                        .unwrap_or_else(PoisonError::into_inner);
+                    state
+                }
+                Next::Pass(pass) => {
+                    self.spec.metrics.queued.set(state.queue.queries() as i64);
+                    drop(state);
+                    let requests = pass.shares.len();
+                    let mut deliveries = Vec::with_capacity(requests);
+                    let unfinished = self.run(pass, now, &mut answers, &mut deliveries);
+                    self.hand_over(deliveries);
+                    let finished = requests - usize::from(unfinished.is_some());
+                    let mut state = self.lock();
+                    state.pass = (state.pass * 7 + now.elapsed()) / 8;
+                    match unfinished {
+                        Some(Unfinished::Resume(request)) => state.queue.resume(request),
+                        Some(Unfinished::Abandon(request)) => {
+                            let receiver = state.queue.abandon(request);
+                            deliver(vec![receiver.failed()]);
+                        }
+                        None => {}
+                    }
+                    state.queue.pass_ended(finished, Instant::now());
+                    state
+                }
+            };
+        }
+    }
+
+    /// Sends answers on their way, by the courier where there is one.
+    fn hand_over(&self, deliveries: Vec<Delivery>) {
+        let undelivered = match &self.courier {
+            // A courier that is gone went with its runtime.
+            Some(courier) => courier.send(deliveries).err().map(|SendError(back)| back),
+            None => Some(deliveries),
+        };
+        if let Some(deliveries) = undelivered {
+            deliver(deliveries);
+        }
+    }
+
+    /// Runs one pass and sends what it finished. Only a pass's last request can be left unfinished.
+    fn run(
+        &self,
+        pass: Pass<A::Query, Receiver>,
+        started: Instant,
+        answers: &mut Vec<u8>,
+        deliveries: &mut Vec<Delivery>,
+    ) -> Option<Unfinished<A::Query>> {
+        let answer_bytes = self.answerer.answer_bytes();
+        let count = pass.queries.len();
+        answers.clear();
+        answers.resize(count * answer_bytes, 0);
+        // A backend that panics must not take the server with it. The answer buffer is overwritten
+        // before it is read again, and a backend is required to stay usable behind `&self`.
+        let result =
+            catch_unwind(AssertUnwindSafe(|| self.answerer.answer(&pass.queries, answers)));
+        let took = started.elapsed();
+        self.spec.metrics.record(count, took);
+        let ok = match result {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!(%error, queries = count, "a pass failed");
+                false
+            }
+            Err(_) => {
+                tracing::error!(queries = count, "the backend panicked in a pass");
+                false
+            }
+        };
+        drop(pass.queries);
+        let mut unfinished = None;
+        let mut rest = answers.as_slice();
+        for (mut request, taken) in pass.shares {
+            let (own, others) = rest.split_at(taken * answer_bytes);
+            rest = others;
+            if !ok {
+                unfinished = request.finish_failed(deliveries).map(Unfinished::Abandon);
+                continue;
+            }
+            request.receiver.answers.extend_from_slice(own);
+            request.receiver.answering += took;
+            if request.is_taken() {
+                let queued = started.saturating_duration_since(request.arrived());
+                self.spec.metrics.waited.observe(queued.as_secs_f64());
+                deliveries.push(request.receiver.done(queued));
+            } else {
+                unfinished = Some(Unfinished::Resume(request));
+            }
+        }
+        unfinished
+    }
+}
+
+enum Unfinished<Q> {
+    Resume(Waiting<Q, Receiver>),
+    Abandon(Waiting<Q, Receiver>),
+}
+
+impl<Q> Waiting<Q, Receiver> {
+    /// Fails a request whose queries are all taken; hands back one with queries still counted.
+    fn finish_failed(self, deliveries: &mut Vec<Delivery>) -> Option<Self> {
+        if self.is_taken() {
+            deliveries.push(self.receiver.failed());
+            None
+        } else {
+            Some(self)
+        }
+    }
+}
+
+impl Receiver {
+    fn done(self, queued: Duration) -> Delivery {
+        let Self { answers, answering, sender } = self;
+        (sender, Ok(Answered { answers, queued, answering }))
+    }
+
+    fn failed(self) -> Delivery {
+        (self.sender, Err(Unanswered::Failed))
+    }
+}
+
+fn deliver(deliveries: Vec<Delivery>) {
+    for (sender, answer) in deliveries {
+        // The client may have gone while the pass ran: its answers go with it.
+        let _ = sender.send(answer);
+    }
+}
+
+fn is_gone(receiver: &Receiver) -> bool {
+    receiver.sender.is_closed()
+}
+
+const RETRY_MIN: Duration = Duration::from_millis(1);
+const RETRY_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,281 @@
+//! The one place that every request passes: it counts, bounds and times it, then routes it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
+use tower::Service as _;
+
+use crate::host::admission::Admission;
+use crate::host::budget::{Budget, Held, Reservation};
+use crate::host::metrics::{Method, Metrics};
+use crate::{Error, Refusal};
+
+/// What a scheme's service tells the rest of the server.
+pub(crate) trait Service: Send + Sync + 'static {
+    fn admission(&self) -> &Admission;
+
+    /// Whether what it answers from is still what was loaded. May block.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Called once, after the last answer: what is unfinished must end here.
+    fn stop(self: Arc<Self>) -> Stopping {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A scheme's gRPC methods, with the messages that they take bounded.
+pub(crate) trait Routes: Send + Sync {
+    /// The gRPC service's full name.
+    fn name(&self) -> &'static str;
+    fn admission(&self) -> &Admission;
+    /// As [`Service::check`].
+    fn check(&self) -> Result<(), Error>;
+    /// As [`Service::stop`].
+    fn stop(&self) -> Stopping;
+    fn call(&self, request: Request<CountedBody>) -> Visiting;
+}
+
+/// A gRPC service `S` as generated code `G` routes to it.
+pub(crate) struct Routed<G, S> {
+    pub grpc: G,
+    pub service: Arc<S>,
+}
+
+impl<G, S: Service> Routes for Routed<G, S>
+where
+    G: tower::Service<Request<CountedBody>, Response = Reply, Error = Infallible>
+        + NamedService
+        + Clone
+        + Send
+        + Sync,
+    G::Future: Send + 'static,
+{
+    fn name(&self) -> &'static str {
+        G::NAME
+    }
+
+    fn admission(&self) -> &Admission {
+        self.service.admission()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.service.check()
+    }
+
+    fn stop(&self) -> Stopping {
+        Arc::clone(&self.service).stop()
+    }
+
+    fn call(&self, request: Request<CountedBody>) -> Visiting {
+        // A clone of an Arc: `call` wants `&mut`, a connection's requests run side by side.
+        Box::pin(self.grpc.clone().call(request))
+    }
+}
+
+/// Answers the requests of one connection.
+#[derive(Clone)]
+pub(crate) struct Door {
+    routes: Arc<dyn Routes>,
+    health: HealthServer<HealthService>,
+    metrics: Arc<Metrics>,
+    request_max: Duration,
+    budget: Arc<Budget>,
+}
+
+impl Door {
+    pub fn new(
+        routes: Arc<dyn Routes>,
+        health: HealthServer<HealthService>,
+        metrics: Arc<Metrics>,
+        request_max: Duration,
+        budget: Arc<Budget>,
+    ) -> Self {
+        Self { routes, health, metrics, request_max, budget }
+    }
+
+    /// Answers a request whose bytes, and whose answer's, count against the budget.
+    fn look_up(&self, request: Request<Incoming>) -> Visiting {
+        let reservation = Arc::new(self.budget.reserve());
+        let retry_after = self.routes.admission().retry_after();
+        let mut request = request.map(|body| CountedBody {
+            body,
+            reservation: Arc::clone(&reservation),
+            retry_after,
+        });
+        request.extensions_mut().insert(Arc::clone(&reservation));
+        let reply = self.routes.call(request);
+        Box::pin(async move {
+            let reply = reply.await?;
+            Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
+        })
+    }
+
+    /// The door of one more connection, whose bytes count against `budget`.
+    pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
+        Self { budget, ..self.clone() }
+    }
+}
+
+/// Whether a request's path names a method of a service.
+fn is_of(path: &str, service: &str) -> bool {
+    let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(service));
+    method.is_some_and(|method| method.starts_with('/'))
+}
+
+type Reply = Response<tonic::body::Body>;
+pub(crate) type Stopping = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+
+impl hyper::service::Service<Request<Incoming>> for Door {
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = Visiting;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let method = Method::of_path(request.uri().path());
+        let visit = Visit::new(Arc::clone(&self.metrics), method);
+        let request_max = self.request_max;
+        let reply: Self::Future = match method {
+            Method::Health => Box::pin(self.health.clone().call(request)),
+            Method::Other => {
+                Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
+            }
+            _ if is_of(request.uri().path(), self.routes.name()) => self.look_up(request),
+            _ => {
+                let words = format!("this server offers {}", self.routes.name());
+                Box::pin(async { Ok(Status::unimplemented(words).into_http()) })
+            }
+        };
+        Box::pin(async move {
+            let reply = match tokio::time::timeout(request_max, reply).await {
+                Ok(Ok(reply)) => reply,
+                Ok(Err(never)) => match never {},
+                Err(_) => Status::deadline_exceeded(format!(
+                    "the request was not complete and answered within {} ms",
+                    request_max.as_millis()
+                ))
+                .into_http(),
+            };
+            visit.finish(code(&reply));
+            Ok(reply)
+        })
+    }
+}
+
+/// The status of a reply: errors have it among the headers, all else is on its way to be OK.
+fn code(reply: &Reply) -> Code {
+    reply
+        .headers()
+        .get("grpc-status")
+        .map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()))
+}
+
+/// Counts a request when it is over, however it ends.
+struct Visit {
+    metrics: Arc<Metrics>,
+    method: Method,
+    started: Instant,
+    code: Code,
+}
+
+impl Visit {
+    fn new(metrics: Arc<Metrics>, method: Method) -> Self {
+        // A client that goes away drops the future: then this code stands.
+        Self { metrics, method, started: Instant::now(), code: Code::Cancelled }
+    }
+
+    fn finish(mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.metrics.record(self.method, self.code, self.started.elapsed());
+    }
+}
+
+/// A request body whose bytes are counted as they come in, and refused once there is no room.
+pub(crate) struct CountedBody {
+    body: Incoming,
+    reservation: Arc<Reservation>,
+    retry_after: Duration,
+}
+
+impl Body for CountedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            None => return Poll::Ready(None),
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(error.into())))),
+        };
+        if let Some(data) = frame.data_ref()
+            && let Err(limit) = self.reservation.grow(data.len())
+        {
+            let retry_after = self.retry_after;
+            return Poll::Ready(Some(Err(Refusal::Busy { limit, retry_after }.to_status())));
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A reply's body whose bytes stay counted until they have left for the network: HTTP/2 buffers
+/// them for as long as the client makes no room.
+struct HeldBody {
+    body: tonic::body::Body,
+    reservation: Arc<Reservation>,
+}
+
+impl Body for HeldBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|frame| {
+                frame.map_data(|bytes| {
+                    let _reservation = Arc::clone(&self.reservation);
+                    Bytes::from_owner(Held { bytes, _reservation })
+                })
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

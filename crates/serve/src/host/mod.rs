@@ -1,0 +1,305 @@
+//! A server's life: bind, load, serve, drain. Which service it offers is its scheme's affair.
+
+pub(crate) mod admin;
+pub(crate) mod admission;
+pub(crate) mod budget;
+pub mod certificate;
+pub(crate) mod connection;
+pub(crate) mod door;
+pub(crate) mod gather;
+pub mod metrics;
+pub(crate) mod network;
+pub(crate) mod tls;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
+
+use self::admin::Phase;
+use self::budget::Budget;
+use self::connection::ConnectionRules;
+use self::door::{Door, Routes};
+use self::metrics::{Metrics, Scheme};
+use self::network::Network;
+use crate::{Error, Limit, NetworkSpec};
+
+/// What loads a table and makes the service that answers from it. Called once, on a thread that may
+/// block, within the server's runtime.
+pub(crate) type Load = Box<dyn FnOnce(&Loading) -> Result<Arc<dyn Routes>, Error> + Send>;
+
+/// What a load may use.
+pub(crate) struct Loading {
+    pub metrics: Arc<Metrics>,
+    /// Becomes true where nobody waits for the load any more.
+    pub is_abandoned: Arc<AtomicBool>,
+    /// Where a load says what answers, in a line.
+    pub engine: Arc<OnceLock<String>>,
+}
+
+/// A checked server that has not started yet.
+pub(crate) struct Unbound {
+    pub network: Network,
+    pub scheme: Scheme,
+    pub load: Load,
+}
+
+/// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
+/// table.
+pub struct BoundServer {
+    unbound: Unbound,
+    listener: TcpListener,
+    metrics_listener: Option<TcpListener>,
+    /// Where lookups are answered.
+    pub addr: SocketAddr,
+    /// Where metrics and probes are answered.
+    pub metrics_addr: Option<SocketAddr>,
+    /// What answers lookups, in a line; said by a server of two, once it is ready.
+    pub engine: Arc<OnceLock<String>>,
+    phase: watch::Sender<Phase>,
+}
+
+impl Unbound {
+    /// Takes the ports.
+    pub async fn bind(self) -> Result<BoundServer, Error> {
+        let (listener, addr) = bind(self.network.spec.addr).await?;
+        let (metrics_listener, metrics_addr) = match self.network.spec.metrics_addr {
+            None => (None, None),
+            Some(addr) => {
+                let (listener, addr) = bind(addr).await?;
+                (Some(listener), Some(addr))
+            }
+        };
+        let (phase, _) = watch::channel(Phase::Loading);
+        Ok(BoundServer {
+            unbound: self,
+            listener,
+            metrics_listener,
+            addr,
+            metrics_addr,
+            engine: Arc::default(),
+            phase,
+        })
+    }
+
+    /// Binds and runs on a runtime of its own.
+    pub fn run_blocking(self, on_bound: impl FnOnce(&BoundServer)) -> Result<(), Error> {
+        let NetworkSpec { io_threads, connections_max, .. } = self.network.spec;
+        let files = raise_file_limit();
+        if files < connections_max as u64 + 64 {
+            tracing::warn!(
+                files,
+                connections_max,
+                "fewer files may be open than connections are allowed: raise the limit (ulimit -n)"
+            );
+        }
+        let mut builder = match io_threads {
+            1 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime =
+            builder.worker_threads(io_threads).enable_all().build().map_err(|source| {
+                Error::Io { what: "start the server's threads".into(), source }
+            })?;
+        runtime.block_on(async {
+            let bound = self.bind().await?;
+            on_bound(&bound);
+            bound.run_until_signal().await
+        })
+    }
+}
+
+impl BoundServer {
+    /// Loads the table, checks a row, then serves until `shutdown` is over: then lookups that are
+    /// under way are answered, new ones refused, for at most `drain_ms_max`.
+    ///
+    /// # Errors
+    /// [`Error::Pir`], [`Error::Onion`] for a table that cannot be loaded or is not what its version
+    /// says, [`Error::SelfCheck`], [`Error::Io`]; [`Error::Onion`] too once the file that is answered
+    /// from was written to or cut short, after which nothing is answered any more.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine } = self;
+        let Unbound { network, scheme, load } = unbound;
+        let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
+        let metrics = Metrics::new(scheme, Arc::clone(&budget));
+        let admin = metrics_listener.map(|listener| {
+            let phase = phase.subscribe();
+            Aborted(tokio::spawn(admin::serve(listener, Arc::clone(&metrics), phase)))
+        });
+        let mut shutdown = std::pin::pin!(shutdown);
+
+        let is_abandoned = Arc::new(AtomicBool::new(false));
+        let abandon = Abandon(Arc::clone(&is_abandoned));
+        let loading = Loading { metrics: Arc::clone(&metrics), is_abandoned, engine };
+        let load = tokio::task::spawn_blocking(move || load(&loading));
+        let routes = tokio::select! {
+            loaded = load => match loaded {
+                Ok(loaded) => loaded?,
+                Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+            },
+            () = &mut shutdown => return Ok(()),
+        };
+        drop(abandon);
+
+        let health = HealthReporter::new();
+        let door = Door::new(
+            Arc::clone(&routes),
+            HealthServer::new(HealthService::from_health_reporter(health.clone()))
+                .max_decoding_message_size(HEALTH_BYTES_MAX),
+            Arc::clone(&metrics),
+            network.request_max,
+            Arc::clone(&budget),
+        );
+        let rules = ConnectionRules {
+            tls: network.tls.clone().map(TlsAcceptor::from),
+            connections_max: network.spec.connections_max,
+            connection_bytes_max: network.connection_bytes_max,
+            streams_max: network.spec.streams_per_connection_max,
+            handshake_max: network.handshake_max,
+            keep_alive: network.keep_alive,
+            // A request is answered within `request_max`; its answer gets as long to be read.
+            stuck_max: network.request_max * 2,
+        };
+        set_health(&health, routes.name(), ServingStatus::Serving).await;
+        tracing::info!(
+            %addr,
+            metrics_addr = metrics_addr.map(tracing::field::display),
+            service = routes.name(),
+            tls = network.tls.is_some(),
+            "serving"
+        );
+        phase.send_replace(Phase::Serving);
+        let (drain, draining) = watch::channel(false);
+        let mut serving = Aborted(tokio::spawn(connection::serve(
+            listener, rules, door, budget, metrics, draining,
+        )));
+        let failure = tokio::select! {
+            () = shutdown => None,
+            failure = first_failure(Arc::clone(&routes)) => Some(failure),
+        };
+
+        let drain_ms_max = network.spec.drain_ms_max;
+        match &failure {
+            None => tracing::info!(drain_ms_max, "shutting down"),
+            Some(error) => tracing::error!(%error, drain_ms_max, "nothing more can be answered"),
+        }
+        phase.send_replace(if failure.is_some() { Phase::Failed } else { Phase::Draining });
+        routes.admission().drain();
+        set_health(&health, routes.name(), ServingStatus::NotServing).await;
+        drain.send_replace(true);
+        let drained = tokio::time::timeout(network.drain_max, async {
+            // Whoever watches has been told; a watch that stays open would hold its connection.
+            tokio::time::sleep(WATCH_GRACE).await;
+            let mut health = health;
+            health.clear_service_status("").await;
+            health.clear_service_status(routes.name()).await;
+            (&mut serving.0).await
+        })
+        .await;
+        match drained {
+            Ok(_) => tracing::info!("all requests are answered"),
+            Err(_) => tracing::warn!("some requests were not answered in time"),
+        }
+        routes.stop().await;
+        drop(admin);
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// As [`run`](Self::run), until the process gets SIGTERM or SIGINT.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`Error::Io`] where signals cannot be received.
+    pub async fn run_until_signal(self) -> Result<(), Error> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let failed = |source| Error::Io { what: "listen for signals".into(), source };
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        self.run(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        })
+        .await
+    }
+
+    /// Resolves once the server answers; never if it fails to start.
+    pub fn ready(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut phase = self.phase.subscribe();
+        async move {
+            if phase.wait_for(|phase| *phase != Phase::Loading).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Resolves once what is answered from is no longer what was loaded.
+async fn first_failure(routes: Arc<dyn Routes>) -> Error {
+    loop {
+        tokio::time::sleep(CHECK_EVERY).await;
+        let routes = Arc::clone(&routes);
+        match tokio::task::spawn_blocking(move || routes.check()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error,
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+}
+
+/// Raises the number of files that this process may have open to what it is allowed at most.
+/// Returns that number.
+pub fn raise_file_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum.unwrap_or(u64::MAX),
+        Err(_) => limit.current.unwrap_or(u64::MAX),
+    }
+}
+
+/// Tells a load, when dropped, that nobody waits for it any more: a runtime waits for its threads.
+struct Abandon(Arc<AtomicBool>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A task that ends with its owner.
+struct Aborted<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for Aborted<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let failed = |source| Error::Io { what: format!("listen on {addr}"), source };
+    let listener = TcpListener::bind(addr).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+async fn set_health(health: &HealthReporter, service: &str, status: ServingStatus) {
+    health.set_service_status("", status).await;
+    health.set_service_status(service, status).await;
+}
+
+/// What servers call themselves.
+pub(crate) const SOFTWARE: &str = concat!("hushtable/", env!("CARGO_PKG_VERSION"));
+/// A health request holds a service's name.
+const HEALTH_BYTES_MAX: usize = 1024;
+/// How soon an idle server learns that it cannot answer; a pass asks for itself.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+const WATCH_GRACE: Duration = Duration::from_millis(50);

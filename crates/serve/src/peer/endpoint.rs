@@ -1,0 +1,290 @@
+//! One server, as a client sees it: a URL, a way to check it, a connection.
+
+use std::error::Error as _;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use super::refusal::MESSAGE_CHARS_MAX;
+use crate::host::tls;
+use crate::{Error, Refusal, ReplyDefect};
+
+/// How to reach one server.
+#[derive(Clone)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct EndpointSpec {
+    /// `https://host:port`, or `http://host:port` on this machine.
+    pub url: String,
+    /// The PEM certificate of the CA that the server's certificate comes from.
+    pub ca_pem: Option<Vec<u8>>,
+    /// The name to check the certificate for, where it is not the URL's host.
+    pub domain: Option<String>,
+    /// This client's own certificate, for a server that asks for one.
+    pub identity: Option<Identity>,
+}
+
+/// A client's certificate and key, in PEM form.
+#[derive(Clone)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct Identity {
+    /// The certificate, followed by its chain.
+    pub cert_pem: Vec<u8>,
+    /// Its private key.
+    pub key_pem: Vec<u8>,
+}
+
+impl EndpointSpec {
+    /// A server at `url`, to be checked by the CA of `ca_pem`.
+    pub fn new(url: impl Into<String>, ca_pem: Option<Vec<u8>>) -> Self {
+        Self { url: url.into(), ca_pem, domain: None, identity: None }
+    }
+}
+
+/// A server and the connection to it, made at first use and again when it was lost.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    url: Arc<str>,
+    is_local: bool,
+    pub(crate) channel: Channel,
+}
+
+impl Peer {
+    /// Checks `spec`; connects when first used. Must be called within a tokio runtime.
+    pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
+        let url = &spec.url;
+        let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
+        let uri: Uri =
+            url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
+        let host = uri.host().ok_or_else(|| bad("it has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(bad("it has a path"));
+        }
+        let tls = match uri.scheme_str() {
+            Some("https") => {
+                let name = spec.domain.as_ref().unwrap_or(&host).clone();
+                let name = ServerName::try_from(name)
+                    .map_err(|_| bad("its host is no name that a certificate can have"))?;
+                Some((TlsConnector::from(tls::client_config(spec)?), name))
+            }
+            Some("http") if insecure || is_loopback(&host) => None,
+            Some("http") => return Err(Error::PlainText { url: url.clone() }),
+            _ => return Err(bad("its scheme is neither https nor http")),
+        };
+        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let endpoint = Endpoint::from_shared(url.clone())
+            .map_err(|error| bad(&error.to_string()))?
+            .connect_timeout(connect_max)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES_MAX)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
+            .map_err(|error| bad(&error.to_string()))?;
+        let is_local = is_loopback(&host);
+        let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+            let (host, tls) = (host.clone(), tls.clone());
+            async move { connect(&host, port, tls).await.map(TokioIo::new) }
+        }));
+        Ok(Self { url: url.as_str().into(), is_local, channel })
+    }
+
+    /// Whether the server is on this machine, by its address.
+    pub fn is_local(&self) -> bool {
+        self.is_local
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The error of a reply that does not fit.
+    pub fn reply_error(&self, defect: ReplyDefect) -> Error {
+        let url = self.url.to_string();
+        match defect {
+            ReplyDefect::ParameterSet { announced, accepted } => {
+                Error::ParametersRefused { url, announced, accepted }
+            }
+            defect => Error::Reply { url, defect },
+        }
+    }
+
+    /// Makes a call once more where it failed at once for want of a connection: the server may have
+    /// been restarted since the last call, which shows only in the next one.
+    pub async fn reconnecting<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        call: impl Fn() -> F,
+    ) -> Result<T, Error> {
+        let started = Instant::now();
+        match call().await {
+            Err(Error::Unavailable { .. }) if started.elapsed() < RECONNECT_WITHIN => call().await,
+            result => result,
+        }
+    }
+
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(limit, call).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(status)) => Err(self.error(&status)),
+            Err(_) => Err(Error::Timeout { url: self.url.to_string(), after: limit }),
+        }
+    }
+
+    fn error(&self, status: &Status) -> Error {
+        let url = self.url.to_string();
+        if let Some(refusal) = Refusal::from_status(status) {
+            return Error::Refused { url, refusal };
+        }
+        match status.code() {
+            Code::Unimplemented => {
+                let message = status.message().chars().take(MESSAGE_CHARS_MAX).collect();
+                Error::Unserved { url, message }
+            }
+            // Without details the status was made here, of a transport error, or by a proxy.
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+                if status.source().is_some() || status.code() == Code::Unavailable =>
+            {
+                match reason(status) {
+                    reason if reason.contains(SPEAKS_TLS) => Error::SpeaksTls { url },
+                    reason => Error::Unavailable { url, reason },
+                }
+            }
+            code => Error::Remote {
+                url,
+                code: crate::host::metrics::code_name(code).into(),
+                message: status.message().chars().take(MESSAGE_CHARS_MAX).collect(),
+            },
+        }
+    }
+}
+
+/// The innermost cause says what happened ("connection refused", "invalid peer certificate").
+pub(crate) fn reason(status: &Status) -> String {
+    let mut cause = status.source();
+    let mut innermost = None;
+    while let Some(error) = cause {
+        innermost = Some(error.to_string());
+        cause = error.source();
+    }
+    innermost.unwrap_or_else(|| status.message().chars().take(MESSAGE_CHARS_MAX).collect())
+}
+
+pub(crate) fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
+}
+
+async fn connect(
+    host: &str,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+) -> io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    Ok(match tls {
+        None => Box::new(Plain { stream, is_first: true }),
+        Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
+    })
+}
+
+/// A connection in plain text, which knows a TLS server by the first byte that it says.
+struct Plain {
+    stream: TcpStream,
+    is_first: bool,
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if self.is_first
+            && let Some(&first) = buffer.filled().get(before)
+        {
+            self.is_first = false;
+            if first == TLS_ALERT {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS)));
+            }
+        }
+        outcome
+    }
+}
+
+impl AsyncWrite for Plain {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(written, bytes.len())
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.written(written, parts.iter().map(|part| part.len()).sum())
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Plain {
+    /// A server that closes at the first bytes has said why before. A write that fails then is passed
+    /// over, so that the read that follows finds the alert, or the end of the connection.
+    fn written(&self, written: Poll<io::Result<usize>>, bytes: usize) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Err(_)) if self.is_first => Poll::Ready(Ok(bytes)),
+            written => written,
+        }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// How a record begins with which a TLS server answers what is no TLS. HTTP/2 begins with the length of
+/// a short frame, so with a zero.
+const TLS_ALERT: u8 = 0x15;
+/// The transport hands an error on as text only.
+const SPEAKS_TLS: &str = "the server speaks TLS";
+const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const INFO_BYTES_MAX: usize = 64 << 10;
+pub(crate) const REPLY_OVERHEAD_BYTES: usize = 1024;
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+/// A reply should be one frame.
+const FRAME_BYTES_MAX: u32 = 1 << 20;
+const KEEP_ALIVE: Duration = Duration::from_secs(20);

@@ -1,0 +1,16 @@
+//! The other side, as a client sees it: an address and a connection, sessions and patience, refusals
+//! off the wire. Which scheme it speaks is the scheme's affair.
+
+pub(crate) mod announced;
+pub(crate) mod blocking;
+pub(crate) mod endpoint;
+pub(crate) mod load;
+pub(crate) mod refusal;
+pub(crate) mod session;
+pub(crate) mod values;
+
+use crate::Error;
+
+pub(crate) fn random_u64() -> Result<u64, Error> {
+    getrandom::u64().map_err(|_| Error::Pir(hushtable_pir::Error::Entropy))
+}

@@ -1,0 +1,122 @@
+//! From a table to a server's half that is known to answer right.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hushtable_pir::onion::{self, OnionBackend, OnionSpec, Server};
+use hushtable_table::Table;
+use hushtable_table::prepared::PreparedError;
+
+use super::spec::Settings;
+use crate::Error;
+use crate::host::Loading;
+use crate::peer::random_u64;
+use crate::schemes::pair::engine::table_path;
+
+/// A backend, and how long it takes to read the table once, where it knows.
+pub(super) struct Loaded {
+    pub backend: Arc<dyn OnionBackend>,
+    pub scan: Option<Duration>,
+}
+
+/// A checked server half and how long a pass for one query takes it.
+pub(super) struct Checked {
+    pub server: Server,
+    pub pass: Duration,
+}
+
+/// Opens the prepared file for processors; where it is missing or stale, makes it first.
+pub(super) fn load(
+    settings: &Settings,
+    table: &Table,
+    loading: &Loading,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Loaded, Error> {
+    let (spec, set) = (&settings.spec, settings.geometry.set());
+    let engine_spec = OnionSpec {
+        threads: spec.threads,
+        batch_queries_max: spec.batch_queries_max.unwrap_or(0),
+        load: spec.load,
+        ..OnionSpec::new()
+    };
+    let engine = match &spec.prepared {
+        None => onion::Engine::from_table(table, set, &engine_spec)?,
+        Some(path) => match onion::Engine::open(path, table, set, &engine_spec) {
+            Err(onion::Error::Prepared(reason)) if is_stale(&reason) => {
+                tracing::info!(%reason, "preparing the table");
+                let report = |done, all| {
+                    progress(done, all);
+                    !loading.is_abandoned.load(Ordering::Relaxed)
+                };
+                let made = onion::prepare(table, path, set, &engine_spec, &report)?;
+                tracing::info!(
+                    payload_bytes = made.payload_bytes,
+                    resumed_units = made.resumed_units,
+                    units = made.units,
+                    "prepared the table"
+                );
+                onion::Engine::open(path, table, set, &engine_spec)?
+            }
+            opened => opened?,
+        },
+    };
+    let scan = engine.scan();
+    Ok(Loaded { backend: Arc::new(engine), scan: Some(scan) })
+}
+
+/// Whether preparing the table again mends it. What another program may have put there, or is
+/// writing now, is left alone.
+fn is_stale(error: &PreparedError) -> bool {
+    use PreparedError::{Blocks, File, Format, Meta, Missing, PayloadBytes, Stale};
+    matches!(
+        error,
+        Blocks { .. }
+            | File { .. }
+            | Format { .. }
+            | Meta { .. }
+            | Missing { .. }
+            | PayloadBytes { .. }
+            | Stale { .. }
+    )
+}
+
+/// Fetches a random row from `backend` as a client would, compares it with the table's bytes, and
+/// measures a pass.
+pub(super) fn check(
+    settings: &Settings,
+    table: &Table,
+    backend: Arc<dyn OnionBackend>,
+) -> Result<Checked, Error> {
+    let (expected, found) = (table.version(), backend.version());
+    if found != expected || *backend.geometry() != settings.geometry {
+        let parameters = settings.geometry.set().name();
+        return Err(Error::BackendTable { expected, found, parameters });
+    }
+    let row = random_u64()? % table.rows();
+    let client = onion::Client::new(settings.geometry.clone(), expected)?;
+    let server = Server::new(backend);
+    let keys = Arc::new(server.accept_keys(client.keys())?);
+    let (queries, pending) = client.query(&[row], 1)?;
+    let asked =
+        queries.iter().map(|query| server.accept(&keys, query)).collect::<Result<Vec<_>, _>>()?;
+    let mut responses = vec![0; settings.geometry.response_bytes()];
+    let mut pass = Duration::MAX;
+    // The first pass warms caches and threads; the faster is what a pass takes undisturbed.
+    for _ in 0..PASSES {
+        let started = Instant::now();
+        server.answer(&asked, &mut responses)?;
+        pass = pass.min(started.elapsed());
+    }
+    let fetched = client.decode(&pending, server.version(), &responses)?;
+    let mut expected = vec![0; table.row_bytes()];
+    table
+        .copy_rows(row, &mut expected)
+        .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
+    match fetched == expected {
+        true => Ok(Checked { server, pass }),
+        false => Err(Error::SelfCheck { row }),
+    }
+}
+
+const PASSES: usize = 2;

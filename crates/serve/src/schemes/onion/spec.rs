@@ -1,0 +1,177 @@
+//! How a server that is asked alone runs: [`OnionServerSpec`], checked into `Settings`.
+
+use std::path::PathBuf;
+
+use hushtable_pir::TableShape;
+use hushtable_pir::onion::{Geometry, ParameterSet};
+use hushtable_table::Table;
+use serde::{Deserialize, Serialize};
+
+use super::info::{QUERY_OVERHEAD_BYTES, REQUEST_BYTES};
+use super::keys::KeyStoreSpec;
+use crate::host::network::{Network, check_window, within};
+use crate::peer::announced::QUERIES_PER_REQUEST_MAX;
+use crate::{Error, NetworkSpec};
+
+/// How a server that is asked alone runs. Every field but `table` has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct OnionServerSpec {
+    /// The table bundle's folder.
+    pub table: PathBuf,
+    /// The file of the table in the form in which queries multiply it, three to four times the
+    /// table's bytes. Where it is missing or of another version of the table, it is made at the
+    /// start. None to make it in memory at every start: for small tables.
+    #[serde(default)]
+    pub prepared: Option<PathBuf>,
+    /// Copy the prepared file to memory of huge pages, which answers faster, instead of mapping it.
+    #[serde(default)]
+    pub load: bool,
+    /// The parameter set; "n4096_128" by default.
+    #[serde(default = "default_parameters")]
+    pub parameters: String,
+    /// Ports, TLS, limits of connections.
+    #[serde(flatten)]
+    pub network: NetworkSpec,
+    /// Threads that share a pass over the table; 0 (the default) for one a core.
+    #[serde(default)]
+    pub threads: usize,
+    /// How long a request may wait for others to share its pass, in microseconds, at most one
+    /// minute. The default is the time in which the table is read once, measured at the start
+    /// (Kim et al., "IVE", section V).
+    #[serde(default)]
+    pub window_us: Option<u64>,
+    /// Most queries in one pass; the default is what the engine answers best.
+    #[serde(default)]
+    pub batch_queries_max: Option<usize>,
+    /// Most queries in one request. The default is 64, less where responses would pass 8 MiB.
+    #[serde(default)]
+    pub queries_per_request_max: Option<usize>,
+    /// Most queries that wait; beyond, requests are refused with a hint when to retry.
+    #[serde(default = "default_queue_queries_max")]
+    pub queue_queries_max: usize,
+    /// Where clients' keys are kept through restarts: a folder that no other server uses. None to
+    /// keep them in memory only.
+    #[serde(default)]
+    pub keys_folder: Option<PathBuf>,
+    /// Most bytes of clients' keys in memory, where a client's take almost four times what it
+    /// uploads. 1 GiB by default.
+    #[serde(default = "default_keys_memory_bytes_max")]
+    pub keys_memory_bytes_max: usize,
+    /// Most bytes of clients' keys in the folder. 16 GiB by default.
+    #[serde(default = "default_keys_folder_bytes_max")]
+    pub keys_folder_bytes_max: usize,
+}
+
+impl OnionServerSpec {
+    /// The defaults for a table.
+    pub fn new(table: impl Into<PathBuf>) -> Self {
+        Self {
+            table: table.into(),
+            prepared: None,
+            load: false,
+            parameters: default_parameters(),
+            network: NetworkSpec::default(),
+            threads: 0,
+            window_us: None,
+            batch_queries_max: None,
+            queries_per_request_max: None,
+            queue_queries_max: default_queue_queries_max(),
+            keys_folder: None,
+            keys_memory_bytes_max: default_keys_memory_bytes_max(),
+            keys_folder_bytes_max: default_keys_folder_bytes_max(),
+        }
+    }
+}
+
+/// A checked [`OnionServerSpec`], with what follows from it and the table's shape.
+pub(super) struct Settings {
+    pub spec: OnionServerSpec,
+    pub geometry: Geometry,
+    pub queries_per_request_max: usize,
+    pub request_bytes_max: usize,
+    pub keys: KeyStoreSpec,
+}
+
+impl Settings {
+    /// Checks `spec` for a server of `table`.
+    pub fn check(spec: OnionServerSpec, table: &Table) -> Result<(Self, Network), Error> {
+        let name = &spec.parameters;
+        let set = ParameterSet::from_name(name)
+            .ok_or_else(|| Error::ParameterSet { name: name.clone() })?;
+        let geometry = Geometry::new(set, TableShape::new(table.rows(), table.row_bytes())?)?;
+        within("threads", spec.threads, 0..=4096)?;
+        within("batch_queries_max", spec.batch_queries_max.unwrap_or(1), 1..=QUERIES_MAX)?;
+        within("queue_queries_max", spec.queue_queries_max, 1..=QUERIES_MAX)?;
+        check_window(spec.window_us)?;
+        let queries_per_request_max = match spec.queries_per_request_max {
+            Some(queries) => queries,
+            None => (RESPONSE_BYTES_TYPICAL_MAX / geometry.response_bytes())
+                .clamp(1, QUERIES_PER_REQUEST_DEFAULT.min(spec.queue_queries_max)),
+        };
+        within("queries_per_request_max", queries_per_request_max, 1..=spec.queue_queries_max)?;
+        let key_bytes_max = key_bytes_max(geometry.shape());
+        let parsed = MEMORY_PER_KEY_BYTE * geometry.key_bytes();
+        within("keys_memory_bytes_max", spec.keys_memory_bytes_max, parsed..=1 << 50)?;
+        within(
+            "keys_folder_bytes_max",
+            spec.keys_folder_bytes_max,
+            geometry.key_bytes()..=1 << 50,
+        )?;
+
+        let query_bytes = geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
+        let request_bytes_max = queries_per_request_max * query_bytes + REQUEST_BYTES as usize;
+        let answer = request_bytes_max + queries_per_request_max * held_bytes(&geometry);
+        let upload = key_bytes_max + upload_bytes(&geometry);
+        let network = Network::check(spec.network.clone(), answer.max(upload))?;
+        let keys = KeyStoreSpec {
+            memory_bytes_max: spec.keys_memory_bytes_max,
+            folder: spec.keys_folder.clone(),
+            folder_bytes_max: spec.keys_folder_bytes_max,
+            key_bytes_max,
+        };
+        Ok((Self { geometry, queries_per_request_max, request_bytes_max, keys, spec }, network))
+    }
+}
+
+/// Bytes of an upload that are read at most: enough to say of keys for other parameters, or for
+/// another depth, what they are.
+fn key_bytes_max(shape: TableShape) -> usize {
+    let of_set = |set| Geometry::new(set, shape).map_or(0, |geometry| geometry.key_bytes());
+    2 * ParameterSet::ALL.map(of_set).into_iter().max().unwrap_or(0)
+}
+
+/// Bytes that a query holds beside its request's: itself, parsed, and its response.
+pub(super) fn held_bytes(geometry: &Geometry) -> usize {
+    MEMORY_PER_QUERY_BYTE * geometry.query_bytes() + geometry.response_bytes()
+}
+
+/// Bytes that an upload holds beside its messages': the keys in one piece, and parsed.
+pub(super) fn upload_bytes(geometry: &Geometry) -> usize {
+    (2 + MEMORY_PER_KEY_BYTE) * geometry.key_bytes()
+}
+
+fn default_parameters() -> String {
+    ParameterSet::N4096128.name().into()
+}
+
+fn default_queue_queries_max() -> usize {
+    1 << 10
+}
+
+fn default_keys_memory_bytes_max() -> usize {
+    1 << 30
+}
+
+fn default_keys_folder_bytes_max() -> usize {
+    16 << 30
+}
+
+const QUERIES_MAX: usize = QUERIES_PER_REQUEST_MAX as usize;
+const QUERIES_PER_REQUEST_DEFAULT: usize = 64;
+const RESPONSE_BYTES_TYPICAL_MAX: usize = 8 << 20;
+/// Parsed keys have masks, which travel as a seed, and 64 bits a number.
+const MEMORY_PER_KEY_BYTE: usize = 4;
+/// The same of queries.
+const MEMORY_PER_QUERY_BYTE: usize = 4;

@@ -1,0 +1,128 @@
+//! The server's half of whole inferences: the layout it hands out, and the keys it answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_pir::PrgKind;
+use hushtable_pir::batch::{self, BatchKeys, Geometry};
+use hushtable_table::layout::Layout;
+use tonic::Status;
+use tonic::codegen::tokio_stream;
+
+use super::info::LayoutInfo;
+use crate::batch::{Answered, Scheduler};
+use crate::host::admission::Admission;
+use crate::host::budget::Reservation;
+use crate::peer::values::version_from_wire;
+use crate::wire::{AnswerBagsReply, AnswerBagsRequest, LayoutChunk};
+use crate::{KeyDefect, Limit, Refusal};
+
+/// A layout's bins behind a scheduler.
+pub(crate) struct Bags {
+    server: batch::Server,
+    layout: Bytes,
+    version: Bytes,
+    prgs: Vec<PrgKind>,
+    window: Duration,
+    scheduler: Scheduler<batch::Server>,
+}
+
+/// A layout on its way to a client.
+pub(crate) type LayoutStream = tokio_stream::Iter<Chunks>;
+
+impl Bags {
+    pub fn new(
+        server: batch::Server,
+        layout: &Layout,
+        prgs: Vec<PrgKind>,
+        window: Duration,
+        scheduler: Scheduler<batch::Server>,
+    ) -> Self {
+        let version = Bytes::copy_from_slice(layout.version().as_bytes());
+        Self { server, layout: layout.to_bytes().into(), version, prgs, window, scheduler }
+    }
+
+    /// What table infos say of the layout.
+    pub fn info(&self) -> LayoutInfo {
+        LayoutInfo {
+            version: self.geometry().version(),
+            bytes: self.layout.len() as u64,
+            window: self.window,
+        }
+    }
+
+    fn geometry(&self) -> &Geometry {
+        self.server.backend().geometry()
+    }
+
+    /// The layout in chunks; what they hold on their way counts against the budget.
+    pub fn layout(
+        &self,
+        reservation: Option<&Reservation>,
+        admission: &Admission,
+    ) -> Result<LayoutStream, Refusal> {
+        admission.hold(reservation, STREAM_BYTES)?;
+        Ok(tokio_stream::iter(Chunks(self.layout.clone())))
+    }
+
+    fn accept(&self, request: AnswerBagsRequest) -> Result<BatchKeys, Refusal> {
+        let found = version_from_wire(&request.layout_version)
+            .map_err(|_| Refusal::BadVersion { bytes: request.layout_version.len() })?;
+        let expected = self.geometry().version();
+        if found != expected {
+            return Err(Refusal::LayoutSkew { expected, found });
+        }
+        let keys = self.server.accept(request.keys.into()).map_err(|e| Refusal::of_bag(&e))?;
+        if !self.prgs.contains(&keys.prg()) {
+            let accepted: Vec<_> = self.prgs.iter().map(|prg| prg.name()).collect();
+            let message = format!("this server takes {}, not {}", accepted.join(", "), keys.prg());
+            return Err(Refusal::BadBag { defect: KeyDefect::Prg, message });
+        }
+        Ok(keys)
+    }
+
+    pub async fn answer(
+        &self,
+        request: AnswerBagsRequest,
+        reservation: Option<&Reservation>,
+        admission: &Admission,
+    ) -> Result<AnswerBagsReply, Refusal> {
+        let keys = self.accept(request)?;
+        admission.hold(reservation, held_bytes(self.geometry()))?;
+        let Answered { answers, queued, answering } = self
+            .scheduler
+            .answer(vec![keys])
+            .await
+            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
+        Ok(AnswerBagsReply {
+            layout_version: self.version.clone(),
+            answers: answers.into(),
+            queue_us: Some(queued.as_micros() as u64),
+            answer_us: Some(answering.as_micros() as u64),
+        })
+    }
+}
+
+/// Bytes that an inference holds beside its request's: root seeds and answer.
+pub(crate) fn held_bytes(geometry: &Geometry) -> usize {
+    16 * geometry.keys() + geometry.answer_bytes()
+}
+
+/// A layout's chunks.
+pub(crate) struct Chunks(Bytes);
+
+impl Iterator for Chunks {
+    type Item = Result<LayoutChunk, Status>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let bytes = self.0.split_to(CHUNK_BYTES.min(self.0.len()));
+        Some(Ok(LayoutChunk { bytes }))
+    }
+}
+
+const CHUNK_BYTES: usize = 256 << 10;
+/// What a layout on its way holds: the chunk that is encoded, and the buffer of its connection.
+pub(crate) const STREAM_BYTES: usize = 2 * CHUNK_BYTES;

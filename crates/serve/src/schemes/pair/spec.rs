@@ -1,0 +1,244 @@
+//! How a server runs: [`ServerSpec`] as read from a file or a command line, checked into `Settings`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use hushtable_pir::PrgKind;
+use hushtable_pir::batch::Geometry;
+use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
+use hushtable_table::Table;
+use serde::{Deserialize, Serialize};
+
+use super::bags;
+use crate::host::network::{
+    Network, check_window, default_addr, default_connections_max, default_drain_ms_max,
+    default_handshake_ms_max, default_inflight_bytes_max, default_io_threads,
+    default_keep_alive_ms, default_metrics_addr, default_request_ms_max,
+    default_streams_per_connection_max, within,
+};
+use crate::peer::announced::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES};
+use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
+
+/// How a server runs. Every field but `table` and `side` has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct ServerSpec {
+    /// The table bundle's folder.
+    pub table: PathBuf,
+    /// Which of the two servers this is.
+    #[serde(with = "side_name")]
+    pub side: Side,
+    /// Where lookups are answered; port 0 for any. Default 127.0.0.1:4000.
+    #[serde(default = "default_addr")]
+    pub addr: SocketAddr,
+    /// Where `/metrics`, `/livez` and `/readyz` are answered, in plain HTTP; none to leave them out.
+    /// Default 127.0.0.1:4001.
+    #[serde(default = "default_metrics_addr")]
+    pub metrics_addr: Option<SocketAddr>,
+    /// Certificate and key. Without, only this machine can connect.
+    #[serde(default)]
+    pub tls: Option<TlsSpec>,
+    /// Serve other machines without TLS: for when something else encrypts the way.
+    #[serde(default)]
+    pub insecure: bool,
+    /// What answers keys: processors or a GPU. Whole inferences are answered by processors.
+    #[serde(default)]
+    pub device: DeviceSpec,
+    /// Folders with NVRTC, which compiles a GPU's kernels, for when the system has none.
+    #[serde(default)]
+    pub nvrtc_folders: Vec<PathBuf>,
+    /// Threads that share a pass over the table on processors; 0 (the default) for one a core.
+    #[serde(default)]
+    pub threads: usize,
+    /// Threads for connections: 1 to 64. One (the default) carries about 25,000 requests a second.
+    #[serde(default = "default_io_threads")]
+    pub io_threads: usize,
+    /// How long a request may wait for others to share its pass, in microseconds, at most one
+    /// minute. The default is the time of one pass, measured at the start, so that latency at most
+    /// doubles.
+    #[serde(default)]
+    pub window_us: Option<u64>,
+    /// Most keys in one pass; the default is what the backend answers best.
+    #[serde(default)]
+    pub batch_keys_max: Option<usize>,
+    /// Most keys in one request. The default is 1,024, less where answers would pass 8 MiB.
+    #[serde(default)]
+    pub keys_per_request_max: Option<usize>,
+    /// Most keys that wait; beyond, requests are refused with a hint when to retry.
+    #[serde(default = "default_queue_keys_max")]
+    pub queue_keys_max: usize,
+    /// Most inferences in one pass over a layout's bins; the default is what the backend answers
+    /// best.
+    #[serde(default)]
+    pub batch_bags_max: Option<usize>,
+    /// Most inferences that wait; beyond, they are refused with a hint when to retry.
+    #[serde(default = "default_queue_bags_max")]
+    pub queue_bags_max: usize,
+    /// Most bytes of requests and answers in memory. One connection may hold a quarter of it.
+    #[serde(default = "default_inflight_bytes_max")]
+    pub inflight_bytes_max: usize,
+    /// Most connections; more are closed as they come.
+    #[serde(default = "default_connections_max")]
+    pub connections_max: usize,
+    /// Most requests that one connection may have open.
+    #[serde(default = "default_streams_per_connection_max")]
+    pub streams_per_connection_max: u32,
+    /// How long TLS and HTTP/2 may take to shake hands, in milliseconds.
+    #[serde(default = "default_handshake_ms_max")]
+    pub handshake_ms_max: u64,
+    /// How often a quiet connection is pinged, and how long its answer may take, in milliseconds.
+    #[serde(default = "default_keep_alive_ms")]
+    pub keep_alive_ms: u64,
+    /// How long a request may take, from its first byte to its answer, in milliseconds.
+    #[serde(default = "default_request_ms_max")]
+    pub request_ms_max: u64,
+    /// How long requests may take to finish after a signal to stop, in milliseconds.
+    #[serde(default = "default_drain_ms_max")]
+    pub drain_ms_max: u64,
+    /// Generators that keys may use, by name. The default leaves out those that cost the server
+    /// several times the work.
+    #[serde(default = "default_prgs")]
+    pub prgs: Vec<String>,
+}
+
+impl ServerSpec {
+    /// The defaults for a table and a side.
+    pub fn new(table: impl Into<PathBuf>, side: Side) -> Self {
+        Self {
+            table: table.into(),
+            side,
+            addr: default_addr(),
+            metrics_addr: default_metrics_addr(),
+            tls: None,
+            insecure: false,
+            device: DeviceSpec::default(),
+            nvrtc_folders: Vec::new(),
+            threads: 0,
+            io_threads: default_io_threads(),
+            window_us: None,
+            batch_keys_max: None,
+            keys_per_request_max: None,
+            queue_keys_max: default_queue_keys_max(),
+            batch_bags_max: None,
+            queue_bags_max: default_queue_bags_max(),
+            inflight_bytes_max: default_inflight_bytes_max(),
+            connections_max: default_connections_max(),
+            streams_per_connection_max: default_streams_per_connection_max(),
+            handshake_ms_max: default_handshake_ms_max(),
+            keep_alive_ms: default_keep_alive_ms(),
+            request_ms_max: default_request_ms_max(),
+            drain_ms_max: default_drain_ms_max(),
+            prgs: default_prgs(),
+        }
+    }
+
+    fn network(&self) -> NetworkSpec {
+        NetworkSpec {
+            addr: self.addr,
+            metrics_addr: self.metrics_addr,
+            tls: self.tls.clone(),
+            insecure: self.insecure,
+            io_threads: self.io_threads,
+            inflight_bytes_max: self.inflight_bytes_max,
+            connections_max: self.connections_max,
+            streams_per_connection_max: self.streams_per_connection_max,
+            handshake_ms_max: self.handshake_ms_max,
+            keep_alive_ms: self.keep_alive_ms,
+            request_ms_max: self.request_ms_max,
+            drain_ms_max: self.drain_ms_max,
+        }
+    }
+}
+
+/// A checked [`ServerSpec`], with what follows from it and the table's shape.
+pub(crate) struct Settings {
+    pub spec: ServerSpec,
+    pub prgs: Vec<PrgKind>,
+    pub keys_per_request_max: usize,
+    pub request_bytes_max: usize,
+}
+
+impl Settings {
+    /// Checks `spec` for a server of `table`.
+    pub fn check(spec: ServerSpec, table: &Table) -> Result<(Self, Network), Error> {
+        let batch_keys_max = spec.batch_keys_max.unwrap_or(1);
+        within("threads", spec.threads, 0..=4096)?;
+        within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
+        within("queue_keys_max", spec.queue_keys_max, 1..=KEYS_MAX)?;
+        within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
+        within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
+        check_window(spec.window_us)?;
+
+        let prgs = parse_prgs(&spec.prgs)?;
+        let row_bytes = table.row_bytes();
+        let keys_per_request_max = match spec.keys_per_request_max {
+            Some(keys) => keys,
+            None => (ANSWER_BYTES_TYPICAL_MAX / row_bytes)
+                .clamp(1, KEYS_PER_REQUEST_DEFAULT.min(spec.queue_keys_max)),
+        };
+        within("keys_per_request_max", keys_per_request_max, 1..=spec.queue_keys_max)?;
+        // Which groups are taken is the backend's to say, once it is loaded: room for the longest key.
+        let mut key_bytes = 0;
+        for group in Group::ALL {
+            let domain = Domain::new(table.rows(), group)?;
+            let params = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 };
+            key_bytes = key_bytes.max(params.key_bytes());
+        }
+        let (key_bytes, around) = (key_bytes + KEY_OVERHEAD_BYTES as usize, REQUEST_BYTES as usize);
+        let mut request_bytes_max = keys_per_request_max * key_bytes + around;
+        let mut whole = request_bytes_max + keys_per_request_max * row_bytes;
+        if let Some(layout) = table.layout() {
+            let geometry = Geometry::new(layout);
+            let bag_bytes = geometry.request_bytes(spec.side) + around;
+            request_bytes_max = request_bytes_max.max(bag_bytes);
+            whole = whole.max(bag_bytes + bags::held_bytes(&geometry)).max(bags::STREAM_BYTES);
+        }
+        let network = Network::check(spec.network(), whole)?;
+        Ok((Self { prgs, keys_per_request_max, request_bytes_max, spec }, network))
+    }
+}
+
+fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
+    if names.is_empty() {
+        return Err(Error::PrgName { name: String::new() });
+    }
+    let mut prgs = Vec::new();
+    for name in names {
+        let prg: PrgKind = name.parse().map_err(|_| Error::PrgName { name: name.clone() })?;
+        if !prgs.contains(&prg) {
+            prgs.push(prg);
+        }
+    }
+    Ok(prgs)
+}
+
+/// `left` or `right` in a file.
+mod side_name {
+    use super::{Deserialize, Side};
+
+    pub fn serialize<S: serde::Serializer>(side: &Side, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(side.name())
+    }
+
+    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Side, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+fn default_queue_keys_max() -> usize {
+    1 << 14
+}
+
+fn default_queue_bags_max() -> usize {
+    1 << 10
+}
+
+fn default_prgs() -> Vec<String> {
+    [PrgKind::Aes128, PrgKind::ChaCha20, PrgKind::ChaCha12].map(|prg| prg.name().into()).to_vec()
+}
+
+const KEYS_MAX: usize = KEYS_PER_REQUEST_MAX as usize;
+const BAGS_MAX: usize = 1 << 16;
+const KEYS_PER_REQUEST_DEFAULT: usize = 1024;
+const ANSWER_BYTES_TYPICAL_MAX: usize = 8 << 20;

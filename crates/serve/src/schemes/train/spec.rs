@@ -1,0 +1,147 @@
+//! How a training server runs: [`TrainServerSpec`], checked into `Settings`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hushtable_oram::wire::Terms;
+use serde::{Deserialize, Serialize};
+
+use super::TrainRefusal;
+use crate::host::network::{Network, within};
+use crate::{Error, NetworkSpec};
+
+/// How a training server runs. Every field has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct TrainServerSpec {
+    /// Ports, TLS, limits of connections.
+    #[serde(flatten)]
+    pub network: NetworkSpec,
+    /// A file whose one line the operator's calls must carry. None lets everyone who can connect
+    /// open and end rounds.
+    pub operator_token_file: Option<PathBuf>,
+    /// Let everyone take part who can reach the server, though other machines can. Without it, a
+    /// server on another address than loopback takes a controller whose users are enrolled.
+    pub allow_unenrolled: bool,
+    /// How long requests are taken where OpenRound does not say, in milliseconds. 60,000 by default.
+    pub request_ms: u64,
+    /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
+    /// default.
+    pub upload_ms: u64,
+}
+
+impl Default for TrainServerSpec {
+    fn default() -> Self {
+        Self {
+            network: NetworkSpec::default(),
+            operator_token_file: None,
+            allow_unenrolled: false,
+            request_ms: 60_000,
+            upload_ms: 600_000,
+        }
+    }
+}
+
+/// How a round is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct RoundSpec {
+    /// Users that are expected: places of the round.
+    pub users: usize,
+    /// Users without which the round does not begin.
+    pub users_min: usize,
+    /// How long requests are taken; None for the server's own choice.
+    pub request: Option<Duration>,
+    /// How long uploads are waited for; None for the server's own choice.
+    pub upload: Option<Duration>,
+}
+
+impl RoundSpec {
+    /// A round of `users` that begins with any number of them, by the server's deadlines.
+    pub fn new(users: usize) -> Self {
+        Self { users, users_min: 1, request: None, upload: None }
+    }
+}
+
+/// A checked [`TrainServerSpec`].
+pub(super) struct Settings {
+    pub operator_token: Option<Token>,
+    pub request: Duration,
+    pub upload: Duration,
+    /// How long one call may wait for a round to get on.
+    pub wait_max: Duration,
+    pub message_bytes_max: usize,
+}
+
+impl Settings {
+    pub fn check(spec: TrainServerSpec, terms: &Terms) -> Result<(Self, Network), Error> {
+        let addr = spec.network.addr;
+        if !addr.ip().is_loopback() && terms.authority().is_none() && !spec.allow_unenrolled {
+            return Err(Error::Unenrolled { addr });
+        }
+        let shape = terms.shape();
+        let range = 1..=DEADLINE_MS_MAX as usize;
+        within("request_ms", spec.request_ms as usize, range.clone())?;
+        within("upload_ms", spec.upload_ms as usize, range)?;
+        let message_bytes_max = shape.upload_bytes().max(terms.request_bytes()) + OVERHEAD_BYTES;
+        // A call may hold its message, what it opens to, and a reply.
+        let network = Network::check(spec.network, 2 * message_bytes_max + shape.reply_bytes())?;
+        let operator_token = spec.operator_token_file.as_ref().map(Token::read).transpose()?;
+        let settings = Self {
+            operator_token,
+            request: Duration::from_millis(spec.request_ms),
+            upload: Duration::from_millis(spec.upload_ms),
+            wait_max: network.request_max / 2,
+            message_bytes_max,
+        };
+        Ok((settings, network))
+    }
+
+    /// A deadline of OpenRound.
+    pub fn deadline(
+        name: &str,
+        milliseconds: u64,
+        default: Duration,
+    ) -> Result<Duration, TrainRefusal> {
+        match milliseconds {
+            0 => Ok(default),
+            value if value <= DEADLINE_MS_MAX => Ok(Duration::from_millis(value)),
+            value => {
+                let (name, max) = (name.to_owned(), DEADLINE_MS_MAX);
+                Err(TrainRefusal::BadSetting { name, value, min: 1, max })
+            }
+        }
+    }
+}
+
+/// What the operator's calls carry.
+pub(super) struct Token(zeroize::Zeroizing<Vec<u8>>);
+
+impl Token {
+    fn read(path: &PathBuf) -> Result<Self, Error> {
+        let failed = |source| Error::Io {
+            what: format!("read the operator's token from {}", path.display()),
+            source,
+        };
+        let text = zeroize::Zeroizing::new(std::fs::read_to_string(path).map_err(failed)?);
+        let token = text.trim_end_matches(['\r', '\n']);
+        let usable = token.len() >= TOKEN_BYTES_MIN && token.bytes().all(|b| b.is_ascii_graphic());
+        match usable && token.len() <= TOKEN_BYTES_MAX {
+            true => Ok(Self(token.as_bytes().to_vec().into())),
+            false => Err(Error::Token { path: path.clone() }),
+        }
+    }
+
+    /// Whether `given` is the token, in a time that tells nothing of where they differ.
+    pub fn matches(&self, given: &[u8]) -> bool {
+        subtle::ConstantTimeEq::ct_eq(self.0.as_slice(), given).into()
+    }
+}
+
+/// A week.
+const DEADLINE_MS_MAX: u64 = 7 * 86_400_000;
+const TOKEN_BYTES_MIN: usize = 16;
+const TOKEN_BYTES_MAX: usize = 1024;
+/// Round, user and protobuf's own bytes.
+const OVERHEAD_BYTES: usize = 64;
