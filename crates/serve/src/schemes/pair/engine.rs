@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hushtable_pir::PrgKind;
 use hushtable_pir::batch::{self, BatchBackend, BatchEngine};
 use hushtable_pir::dpf::{self, Group, Reply, Side};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec};
-use hushtable_pir::PrgKind;
 use hushtable_table::Table;
 use hushtable_table::layout::{Found, Layout, Plan};
 
