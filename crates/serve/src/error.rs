@@ -142,6 +142,9 @@ pub enum Error {
     /// The scheme's own errors: ids, keys, replies.
     #[error(transparent)]
     Pir(#[from] hushtable_pir::Error),
+    /// The parts of a whole inference that are not what a model's tables take.
+    #[error(transparent)]
+    Part(#[from] hushtable_pir::model::PartError),
     /// The one-server scheme's own errors: ids, keys, prepared files, responses.
     #[error(transparent)]
     Onion(#[from] hushtable_pir::onion::Error),

@@ -7,6 +7,7 @@
 //! inference of a model, a query of [`hushtable_pir::onion::Server`] one encrypted query with its
 //! client's keys.
 
+pub(crate) mod check;
 mod metrics;
 pub mod queue;
 mod runner;

@@ -349,7 +349,9 @@ impl Refusal {
             PartError::Parts { .. } => (KeyDefect::Length, error.to_string()),
             PartError::Length { feature: at, keys, bytes } => {
                 let name = feature(*at);
-                let message = format!("feature {name:?} has {bytes} bytes, which are not {keys} keys of one length: its max_ids is {keys}");
+                let message = format!(
+                    "feature {name:?} has {bytes} bytes, which are not {keys} keys of one length: its max_ids is {keys}"
+                );
                 (KeyDefect::Length, message)
             }
             PartError::Key { source: hushtable_pir::Error::Side { expected, found }, .. } => {
