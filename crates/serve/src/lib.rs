@@ -16,6 +16,7 @@ mod error;
 mod host;
 mod peer;
 mod schemes;
+pub mod settings;
 pub mod wire;
 
 /// Loads servers and measures what they answer.
