@@ -2,13 +2,17 @@
 
 mod answerer;
 mod bags;
+mod bundles;
 pub(crate) mod client;
 mod device;
-pub(crate) mod engine;
+mod engine;
+mod inferences;
 mod info;
 pub(crate) mod load;
 mod metrics;
 mod peer;
+mod question;
+mod rows;
 mod server;
 mod service;
 mod spec;
