@@ -105,7 +105,9 @@ impl RoundStage {
             return Ok(None);
         }
         let found = Self::ALL.iter().find(|(_, wire, _)| *wire as i32 == number);
-        found.map(|(stage, ..)| Some(*stage)).ok_or(ReplyDefect::Stage { found: number })
+        found.map(|(stage, ..)| Some(*stage)).ok_or_else(|| ReplyDefect::Other {
+            reason: format!("stage {number} of a round is unknown"),
+        })
     }
 }
 
@@ -131,17 +133,22 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
 
     fn try_from(reply: TrainInfoReply) -> Result<Self, ReplyDefect> {
         // What messages cannot be bound to is found now, not at the first request.
-        let terms = Terms::read(&reply.terms)?;
+        let terms = Terms::read(&reply.terms).map_err(sealed)?;
         let stage = RoundStage::of_wire(reply.stage)?;
         Ok(Self {
             terms,
-            public_key: PublicKey::from_bytes(&reply.public_key)?,
+            public_key: PublicKey::from_bytes(&reply.public_key).map_err(sealed)?,
             rounds: reply.rounds,
             open: stage.map(|stage| (reply.round, stage)),
             users: [reply.users, reply.requested, reply.uploaded].map(|count| count as usize),
             software: reply.software,
         })
     }
+}
+
+/// What no sealed message can be bound to.
+fn sealed(error: hushtable_oram::wire::Error) -> ReplyDefect {
+    ReplyDefect::Other { reason: error.to_string() }
 }
 
 impl From<&RoundReport> for FinishReply {
