@@ -7,6 +7,7 @@
 pub mod arrows;
 pub mod files;
 pub mod links;
+pub mod seam;
 pub mod words;
 
 use std::fs;

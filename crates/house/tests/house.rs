@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hushtable_house::{arrows, files, links, read, root, walk, words};
+use hushtable_house::{arrows, files, links, read, root, seam, walk, words};
 
 fn sources() -> Vec<(PathBuf, String)> {
     let root = root();
@@ -78,6 +78,19 @@ fn security_md_lists_the_places_with_unsafe() {
 #[test]
 fn names_say_something_and_work_is_finished() {
     assert_none(sources().iter().flat_map(|(file, text)| words::check_words(file, text)).collect());
+}
+
+#[test]
+fn what_all_schemes_share_names_none_and_none_uses_another() {
+    let sources = sources();
+    let schemes = seam::schemes(sources.iter().map(|(file, _)| file.as_path()));
+    assert!(schemes.len() >= 3, "found only {schemes:?}");
+    let found = sources.iter().flat_map(|(file, text)| {
+        let mut found = seam::check_shared(file, text);
+        found.extend(seam::check_schemes(file, text, &schemes));
+        found
+    });
+    assert_none(found.collect());
 }
 
 #[test]

@@ -21,7 +21,7 @@
 
 pub mod batch;
 mod error;
-mod host;
+pub mod host;
 mod peer;
 mod schemes;
 #[cfg(all(feature = "onion", feature = "pair", feature = "train"))]

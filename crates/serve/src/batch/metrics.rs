@@ -23,7 +23,7 @@ pub struct PassMetrics {
 
 /// What the schedulers of all tables count.
 #[derive(Clone, Debug)]
-pub(crate) struct PassFamilies {
+pub struct PassFamilies {
     queued: Family<TableLabel, Gauge>,
     waited: Family<TableLabel, Histogram>,
     queries: Family<TableLabel, Histogram>,
@@ -34,7 +34,8 @@ pub(crate) struct PassFamilies {
 
 /// What a scheme calls the metrics of one kind of its passes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PassNames {
+#[allow(clippy::exhaustive_structs, reason = "names are written field by field")]
+pub struct PassNames {
     /// What is asked: `keys` makes `queue_keys`, `batch_keys` and `answered_keys`.
     pub queries: &'static str,
     /// How long a request waits, without its unit.
@@ -91,6 +92,7 @@ impl Default for PassFamilies {
 }
 
 impl PassFamilies {
+    /// Registers them under these names.
     pub fn register(&self, r: &mut Registry, names: PassNames) {
         let PassNames { queries, waited, answer, passes } = names;
         r.register(

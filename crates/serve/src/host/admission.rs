@@ -7,7 +7,7 @@ use crate::Refusal;
 use crate::host::budget::Reservation;
 
 /// Lets requests in until the server drains.
-pub(crate) struct Admission {
+pub struct Admission {
     draining: AtomicBool,
     retry_after: Duration,
 }
@@ -31,6 +31,9 @@ impl Admission {
     }
 
     /// Refuses where the server is about to stop.
+    ///
+    /// # Errors
+    /// [`Refusal::Draining`].
     pub fn check_open(&self) -> Result<(), Refusal> {
         match self.draining.load(Ordering::Relaxed) {
             true => Err(Refusal::Draining),
@@ -39,6 +42,9 @@ impl Admission {
     }
 
     /// Counts `bytes` more for a request, for as long as it lives.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] where there is no room for them.
     pub fn hold(&self, reservation: Option<&Reservation>, bytes: usize) -> Result<(), Refusal> {
         let Some(reservation) = reservation else { return Ok(()) };
         let retry_after = self.retry_after;

@@ -19,7 +19,7 @@ pub(crate) struct Budget {
 }
 
 /// Bytes held for one request, given back when dropped.
-pub(crate) struct Reservation {
+pub struct Reservation {
     budget: Arc<Budget>,
     bytes: AtomicUsize,
 }

@@ -21,10 +21,14 @@ use crate::host::scheme::{Destination, GrpcService};
 use crate::{Error, Refusal};
 
 /// What a scheme's service tells the rest of the server.
-pub(crate) trait Service: Send + Sync + 'static {
+pub trait Service: Send + Sync + 'static {
+    /// What lets requests in.
     fn admission(&self) -> &Admission;
 
     /// Whether what it answers from is still what was loaded. May block.
+    ///
+    /// # Errors
+    /// What changed; then nothing is answered any more.
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -36,18 +40,26 @@ pub(crate) trait Service: Send + Sync + 'static {
 }
 
 /// A scheme's gRPC methods, with the messages that they take bounded.
-pub(crate) trait Routes: Send + Sync {
+pub trait Routes: Send + Sync {
+    /// As [`Service::admission`].
     fn admission(&self) -> &Admission;
+    /// As [`Service::check`].
+    ///
+    /// # Errors
     /// As [`Service::check`].
     fn check(&self) -> Result<(), Error>;
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
+    /// Answers a request to one of the services that the descriptor offers.
     fn call(&self, request: Request<CountedBody>) -> Visiting;
 }
 
 /// A gRPC service `S` as generated code `G` routes to it.
-pub(crate) struct Routed<G, S> {
+#[allow(clippy::exhaustive_structs, reason = "it is made of its two parts")]
+pub struct Routed<G, S> {
+    /// What generated code makes of the service.
     pub grpc: G,
+    /// The service.
     pub service: Arc<S>,
 }
 
@@ -124,8 +136,10 @@ impl Door {
 }
 
 type Reply = Response<tonic::body::Body>;
-pub(crate) type Stopping = Pin<Box<dyn Future<Output = ()> + Send>>;
-pub(crate) type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
+/// A service's end.
+pub type Stopping = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// An answer on its way.
+pub type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
 
 impl hyper::service::Service<Request<Incoming>> for Door {
     type Response = Reply;
@@ -198,7 +212,7 @@ impl Drop for Visit {
 }
 
 /// A request body whose bytes are counted as they come in, and refused once there is no room.
-pub(crate) struct CountedBody {
+pub struct CountedBody {
     body: Incoming,
     reservation: Arc<Reservation>,
     retry_after: Duration,

@@ -32,14 +32,15 @@ pub(crate) struct Metrics {
 
 /// Which of a server's tables is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct TableLabel {
+#[allow(clippy::exhaustive_structs, reason = "a label is its name")]
+pub struct TableLabel {
     /// The table's name, as its manifest or its model's has it.
     pub table: String,
 }
 
 /// The sizes of a server's tables.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TableSizes {
+pub struct TableSizes {
     rows: Family<TableLabel, Gauge<u64, AtomicU64>>,
     bytes: Family<TableLabel, Gauge<u64, AtomicU64>>,
 }
@@ -62,12 +63,14 @@ struct BuildLabels {
 }
 
 impl TableLabel {
+    /// The label of the table of that name.
     pub fn new(table: impl Into<String>) -> Self {
         Self { table: table.into() }
     }
 }
 
 impl TableSizes {
+    /// Registers them.
     pub fn register(&self, r: &mut Registry) {
         r.register("table_rows", "Rows of the table", self.rows.clone());
         r.register_with_unit("table", "Bytes of the table's rows", Unit::Bytes, self.bytes.clone());

@@ -1,6 +1,6 @@
 //! A server's life: bind, load, serve, drain. Which service it offers is its scheme's affair.
 //!
-//! A scheme plugs in by one value, its [`Scheme`](scheme::Scheme): which gRPC services it offers and
+//! A scheme plugs in by one value, its [`Scheme`]: which gRPC services it offers and
 //! what the metrics call their methods, what its server calls its part, what it counts, and how it
 //! loads. A scheme's server checks its own spec, then makes an [`Unbound`] of that and the checked
 //! [`Network`], and has all else from here:
@@ -18,11 +18,11 @@
 //!         let grpc = EchoServer::from_arc(Arc::clone(&service));
 //!         Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
 //!     });
-//!     Unbound { network, scheme: Scheme { services: &SERVICES, side: "single", register, load } }
+//!     Unbound::new(network, Scheme { services: &SERVICES, side: "parrot", register, load })
 //! }
 //! ```
 //!
-//! What is counted a table is a family labelled by [`TableLabel`](metrics::TableLabel): the scheme's
+//! `tests/toy_scheme.rs` is this in full, outside of the crate. What is counted a table is a family labelled by [`TableLabel`]: the scheme's
 //! metrics are made and registered before the load, and the load asks them for one table's by name.
 
 pub(crate) mod admin;
@@ -36,6 +36,13 @@ pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod scheme;
 pub(crate) mod tls;
+
+pub use admission::Admission;
+pub use budget::Reservation;
+pub use door::{CountedBody, Routed, Routes, Service, Stopping, Visiting};
+pub use metrics::{TableLabel, TableSizes};
+pub use network::Network;
+pub use scheme::{GrpcService, Load, Loading, Method, Scheme};
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,16 +60,14 @@ use tonic_health::server::{HealthReporter, HealthService};
 use self::admin::Phase;
 use self::budget::Budget;
 use self::connection::ConnectionRules;
-use self::door::{Door, Routes};
+use self::door::Door;
 use self::metrics::Metrics;
-use self::network::Network;
-use self::scheme::{GrpcService, Loading, Scheme};
 use crate::{Error, Limit, NetworkSpec};
 
 /// A checked server that has not started yet.
-pub(crate) struct Unbound {
-    pub network: Network,
-    pub scheme: Scheme,
+pub struct Unbound {
+    pub(crate) network: Network,
+    pub(crate) scheme: Scheme,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
@@ -82,7 +87,15 @@ pub struct BoundServer {
 }
 
 impl Unbound {
+    /// A server of `scheme` at the addresses of `network`.
+    pub fn new(network: Network, scheme: Scheme) -> Self {
+        Self { network, scheme }
+    }
+
     /// Takes the ports.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a port that is not to be had.
     pub async fn bind(self) -> Result<BoundServer, Error> {
         let (listener, addr) = bind(self.network.spec.addr).await?;
         let (metrics_listener, metrics_addr) = match self.network.spec.metrics_addr {
@@ -104,7 +117,11 @@ impl Unbound {
         })
     }
 
-    /// Binds and runs on a runtime of its own.
+    /// Binds and runs on a runtime of its own, until SIGTERM or SIGINT; `on_bound` is told the addresses
+    /// before the load. Raises the process's limit of open files as far as it may.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind) and [`BoundServer::run`].
     pub fn run_blocking(self, on_bound: impl FnOnce(&BoundServer)) -> Result<(), Error> {
         let NetworkSpec { io_threads, connections_max, .. } = self.network.spec;
         let files = raise_file_limit();
@@ -136,9 +153,8 @@ impl BoundServer {
     /// under way are answered, new ones refused, for at most `drain_ms_max`.
     ///
     /// # Errors
-    /// [`Error::Pir`], [`Error::Onion`] for a table that cannot be loaded or is not what its version
-    /// says, [`Error::SelfCheck`], [`Error::Io`]; [`Error::Onion`] too once the file that is answered
-    /// from was written to or cut short, after which nothing is answered any more.
+    /// What the scheme's load fails with, [`Error::SelfCheck`], [`Error::Io`]; and once what is answered
+    /// from was written to or cut short, what the scheme says of that: nothing is answered any more.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine } = self;
         let Unbound { network, scheme } = unbound;

@@ -18,29 +18,32 @@ use crate::batch::WINDOW_MAX;
 #[serde(default)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct NetworkSpec {
-    /// As in [`ServerSpec`].
+    /// Where requests are answered; port 0 for any free one.
     pub addr: SocketAddr,
-    /// As in [`ServerSpec`].
+    /// Where `/metrics`, `/livez` and `/readyz` are answered, in plain HTTP; none to leave
+    /// them out.
     pub metrics_addr: Option<SocketAddr>,
-    /// As in [`ServerSpec`].
+    /// The certificate and key; none for plain text, on this machine only.
     pub tls: Option<TlsSpec>,
-    /// As in [`ServerSpec`].
+    /// Allow an address that other machines reach without TLS: for when something else
+    /// encrypts the way.
     pub insecure: bool,
-    /// As in [`ServerSpec`].
+    /// Threads that read requests and write answers.
     pub io_threads: usize,
-    /// As in [`ServerSpec`].
+    /// Most bytes of requests and answers in memory.
     pub inflight_bytes_max: usize,
-    /// As in [`ServerSpec`].
+    /// Most open connections.
     pub connections_max: usize,
-    /// As in [`ServerSpec`].
+    /// Most requests at once on one connection.
     pub streams_per_connection_max: u32,
-    /// As in [`ServerSpec`].
+    /// How long a handshake may take, in milliseconds.
     pub handshake_ms_max: u64,
-    /// As in [`ServerSpec`].
+    /// How long an idle connection is left alone before it is asked whether it still stands,
+    /// in milliseconds.
     pub keep_alive_ms: u64,
-    /// As in [`ServerSpec`].
+    /// How long a request may take from its headers to its answer, in milliseconds.
     pub request_ms_max: u64,
-    /// As in [`ServerSpec`].
+    /// How long open requests may go on after a signal to stop, in milliseconds.
     pub drain_ms_max: u64,
 }
 
@@ -78,18 +81,22 @@ pub struct TlsSpec {
 }
 
 /// A checked [`NetworkSpec`].
-pub(crate) struct Network {
-    pub spec: NetworkSpec,
-    pub tls: Option<Arc<rustls::ServerConfig>>,
-    pub connection_bytes_max: usize,
-    pub handshake_max: Duration,
-    pub keep_alive: Duration,
-    pub request_max: Duration,
-    pub drain_max: Duration,
+pub struct Network {
+    pub(crate) spec: NetworkSpec,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) connection_bytes_max: usize,
+    pub(crate) handshake_max: Duration,
+    pub(crate) keep_alive: Duration,
+    pub(crate) request_max: Duration,
+    pub(crate) drain_max: Duration,
 }
 
 impl Network {
     /// Checks `spec` for a server that may hold `whole` bytes for one request.
+    ///
+    /// # Errors
+    /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`] for what is
+    /// wrong with it.
     pub fn check(spec: NetworkSpec, whole: usize) -> Result<Self, Error> {
         if !spec.addr.ip().is_loopback() && spec.tls.is_none() && !spec.insecure {
             return Err(Error::Exposed { addr: spec.addr });

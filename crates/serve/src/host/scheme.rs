@@ -9,10 +9,11 @@ use super::door::Routes;
 use crate::Error;
 
 /// A scheme as a server sees it. [`Unbound`](super::Unbound) holds one.
-pub(crate) struct Scheme {
+#[allow(clippy::exhaustive_structs, reason = "a descriptor is written field by field")]
+pub struct Scheme {
     /// The gRPC services that it offers. Health and metrics speak of these alone.
     pub services: &'static [GrpcService],
-    /// What this server calls its part in the build info: `left`, say.
+    /// What this server calls its part in the build info: `controller`, say.
     pub side: &'static str,
     /// Registers what the scheme counts, under the prefix `hushtable`. Called once, before the load:
     /// the scheme keeps a clone of its metrics for the load. No label and no value may come from a
@@ -24,7 +25,8 @@ pub(crate) struct Scheme {
 
 /// A gRPC service and its methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GrpcService {
+#[allow(clippy::exhaustive_structs, reason = "a descriptor is written field by field")]
+pub struct GrpcService {
     /// The full name: `hushtable.v1.PrivateLookup`, say.
     pub name: &'static str,
     /// Its methods. A method that is not here is not offered.
@@ -33,19 +35,21 @@ pub(crate) struct GrpcService {
 
 /// A method of a gRPC service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Method {
+#[allow(clippy::exhaustive_structs, reason = "a descriptor is written field by field")]
+pub struct Method {
     /// The name in the proto.
     pub name: &'static str,
     /// The name in the metrics' label `method`.
     pub metric: &'static str,
 }
 
-/// What loads a table and makes the service that answers from it. Called once, on a thread that may
+/// What loads what is served and makes the service that answers from it. Called once, on a thread that may
 /// block, within the server's runtime.
-pub(crate) type Load = Box<dyn FnOnce(&Loading) -> Result<Arc<dyn Routes>, Error> + Send>;
+pub type Load = Box<dyn FnOnce(&Loading) -> Result<Arc<dyn Routes>, Error> + Send>;
 
 /// What a load may use.
-pub(crate) struct Loading {
+#[non_exhaustive]
+pub struct Loading {
     /// Becomes true where nobody waits for the load any more.
     pub is_abandoned: Arc<AtomicBool>,
     /// Where a load says what answers, in a line.

@@ -12,8 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::random_u64;
 use crate::{Error, Refusal};
 
-/// What a load measured. A query is one key, under a [`BagLoadSpec`](super::BagLoadSpec) one whole inference,
-/// under an [`OnionLoadSpec`] one encrypted query.
+/// What a load measured. Each scheme's load says what it counts as a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LoadReport {
