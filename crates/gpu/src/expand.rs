@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hushtable_prg::PrgKind;
 
-use crate::module::Listed;
+use crate::listed::Listed;
 use crate::{
     Arg, Buffer, Device, DeviceKeys, Error, KeyKind, Launch, ModuleSpec, PrgTuning, Stream, alloc,
 };

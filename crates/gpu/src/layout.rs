@@ -179,6 +179,11 @@ impl Layout {
     }
 }
 
+/// Fewest superblocks of a part: 512 rows at least.
+pub(crate) fn least_part_blocks(layout: &Layout) -> u32 {
+    if layout.block_rows() < 512 { 2 } else { 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

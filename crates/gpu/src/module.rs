@@ -3,6 +3,7 @@
 //! A module is a source of `kernels/` and what is defined for it. Headers are named from `kernels/`
 //! on, as in `#include "prg/chacha.cuh"`.
 
+pub use crate::listed::Listed;
 use crate::{Error, ModuleSpec, expand, plan};
 
 macro_rules! sources {
@@ -42,16 +43,6 @@ const CHECKS: &[(&str, &str)] = &[];
 
 /// What only the shim defines: no file of `kernels/`.
 const SHIM_HEADER: &str = "shim.h";
-
-/// A module that engines ask for, and what is held about it.
-#[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct Listed {
-    /// The module.
-    pub spec: ModuleSpec,
-    /// Kernels of it that must keep what they work on in registers: a spill of one fails the tests.
-    pub spill_free: &'static [&'static str],
-}
 
 /// Every module that an engine may ask for. Tests compile each for every architecture.
 pub fn all() -> Vec<Listed> {

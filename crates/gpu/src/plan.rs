@@ -4,7 +4,7 @@ use hushtable_pir::dpf::Group;
 use hushtable_prg::PrgKind;
 
 use crate::layout::Layout;
-use crate::module::Listed;
+use crate::listed::Listed;
 use crate::prg::PrgTuning;
 use crate::{DeviceFacts, Launch, ModuleSpec};
 
