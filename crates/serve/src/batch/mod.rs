@@ -5,9 +5,12 @@
 //! [`hushtable_pir::batch::Server`] all keys of one inference, a query of
 //! [`hushtable_pir::onion::Server`] one encrypted query with its client's keys.
 
+mod metrics;
 pub mod queue;
 mod scheduler;
 
+pub use metrics::PassMetrics;
+pub(crate) use metrics::{PassFamilies, PassNames};
 pub use queue::{Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
 pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
 

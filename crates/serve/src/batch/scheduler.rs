@@ -10,9 +10,9 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use super::PassMetrics;
 use super::{Answerer, Next, Pass, Queue, QueueLimits, Waiting, Wake};
 use crate::Error;
-use crate::host::metrics::PassMetrics;
 
 /// How a [`Scheduler`] runs.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use hushtable_table::prepared::PreparedError;
 
 use super::spec::Settings;
 use crate::Error;
-use crate::host::Loading;
+use crate::host::scheme::Loading;
 use crate::peer::random_u64;
 use crate::schemes::pair::engine::table_path;
 

@@ -7,17 +7,20 @@ use hushtable_pir::Backend;
 use hushtable_pir::batch::BatchBackend;
 use hushtable_table::Table;
 use hushtable_table::layout::Layout;
+use prometheus_client::registry::Registry;
 
+use super::SERVICE;
 use super::bags::Bags;
 use super::device;
 use super::engine::{self, Bins, Engine};
+use super::metrics::{PairMetrics, PairTableMetrics};
 use super::service::LookupService;
 use super::spec::Settings;
 use crate::batch::{QueueLimits, Scheduler, SchedulerSpec};
 use crate::host::door::{Routed, Routes};
-use crate::host::metrics::{Metrics, Scheme};
 use crate::host::network::Network;
-use crate::host::{BoundServer, Loading, SOFTWARE, Unbound};
+use crate::host::scheme::{Loading, Scheme};
+use crate::host::{BoundServer, SOFTWARE, Unbound};
 use crate::wire::private_lookup_server::PrivateLookupServer;
 use crate::{Error, ServerSpec, TableInfo};
 
@@ -101,17 +104,21 @@ impl Server {
 
     fn unbound(self) -> Unbound {
         let Self { network, settings, table, make_backend, make_batch_backend } = self;
-        let scheme = Scheme::Pair(settings.spec.side);
+        let side = settings.spec.side;
+        let metrics = PairMetrics::default();
+        let register = {
+            let metrics = metrics.clone();
+            Box::new(move |registry: &mut Registry| metrics.register(registry))
+        };
         let load = move |loading: &Loading| {
-            let Loading { metrics, engine: said, .. } = loading;
-            let side = settings.spec.side;
+            let metrics = metrics.table(table.name());
             let backend = make_backend(&table)?;
             let Engine { server, scan } = engine::check(side, &table, backend)?;
             let bags = match table.layout() {
                 Some(layout) => {
                     let backend = make_batch_backend(&table, layout)?;
                     let bins = engine::check_batch(side, &table, layout, backend)?;
-                    Some(start_bags(&settings, bins, layout, metrics)?)
+                    Some(start_bags(&settings, bins, layout, &metrics)?)
                 }
                 None => None,
             };
@@ -157,13 +164,14 @@ impl Server {
             let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.passes.clone() };
             let scheduler = Scheduler::start(Arc::new(server.clone()), spec)?;
             // Loaded once, so said once.
-            let _ = said.set(description);
+            let _ = loading.engine.set(description);
             let service = LookupService::new(server, info, scheduler, bags);
             let grpc = PrivateLookupServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(settings.request_bytes_max);
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         };
-        Unbound { network, scheme, load: Box::new(load) }
+        let (services, side, load) = (&[SERVICE], side.name(), Box::new(load));
+        Unbound { network, scheme: Scheme { services, side, register, load } }
     }
 }
 
@@ -172,7 +180,7 @@ fn start_bags(
     settings: &Settings,
     bins: Bins,
     layout: &Layout,
-    metrics: &Metrics,
+    metrics: &PairTableMetrics,
 ) -> Result<Bags, Error> {
     let Bins { server, scan } = bins;
     let costs = server.backend().geometry().costs(layout);
