@@ -312,7 +312,7 @@ impl GpuEngine {
 
 /// Superblocks of a streamed table's parts: two of them, and as much again for the rest, in `budget`.
 fn part_blocks(layout: &Layout, budget: u64) -> Result<u32, Error> {
-    // A part's rows are those of whole leaves of every group.
+    // A part holds whole leaves of every group.
     let least = least_part_blocks(layout);
     let fitting = (budget / 4 / layout.block_bytes() as u64).min(u64::from(u32::MAX) / 2 + 1);
     match fitting.checked_ilog2() {

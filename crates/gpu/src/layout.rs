@@ -13,7 +13,7 @@ use hushtable_pir::TableShape;
 
 use crate::Error;
 
-/// Rows of a leaf of the table: those of a leaf of bytes.
+/// Rows of a leaf of the table, equal to the rows of a leaf of bytes.
 pub(crate) const LEAF_ROWS: u64 = 64;
 const TILE_COLUMNS: usize = 8;
 const TILE_BYTES: usize = 256;

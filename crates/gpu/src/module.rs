@@ -41,7 +41,7 @@ const CHECKS: &[(&str, &str)] = &[("check.cu", include_str!("../shim/check.cu"))
 #[cfg(not(any(test, feature = "shim")))]
 const CHECKS: &[(&str, &str)] = &[];
 
-/// What only the shim defines: no file of `kernels/`.
+/// The header that the shim alone defines; `kernels/` has no such file.
 const SHIM_HEADER: &str = "shim.h";
 
 /// Every module that an engine may ask for. Tests compile each for every architecture.
@@ -83,7 +83,7 @@ pub(crate) fn files(source: &'static str) -> Result<Vec<(&'static str, &'static 
     Ok(found)
 }
 
-/// What a text includes by quotes.
+/// The files that a text includes in quotes.
 fn included(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter_map(|line| {
         let directive = line.trim_start().strip_prefix('#')?.trim_start();

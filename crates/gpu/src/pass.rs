@@ -25,7 +25,8 @@ const ROOT_KEYS_MAX: u32 = 4;
 const EXPANSION: u32 = 1024;
 const NODE_BYTES: usize = 16;
 const LEAF_BYTES: usize = 64;
-/// What `multiply` may read past the last key's shares: a table leaf of words where a tree has fewer.
+/// Bytes that `multiply` may read past the last key's shares: a tree may have fewer leaves than the
+/// table leaf of words that is read.
 const SHARE_SLACK_BYTES: usize = 256;
 const FINISH_THREADS: u32 = 256;
 /// Threads of the paper's kernels.

@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::table::Table;
 use crate::writer::BundleWriter;
 
-/// What to build; [`build`] checks it.
+/// A table to build; [`build`] checks it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "written out by callers, with ..Default::default()")]
 pub struct BuildSpec {
