@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hushtable_pir::batch::{self, BatchBackend, BatchEngine};
 use hushtable_pir::dpf::{self, Group, Reply, Side};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec};
-use hushtable_pir::{Platform, PrgKind};
+use hushtable_pir::PrgKind;
 use hushtable_table::Table;
 use hushtable_table::layout::{Found, Layout, Plan};
 
@@ -23,8 +23,8 @@ pub(crate) struct Engine {
 pub(crate) fn load(spec: &ServerSpec, table: &Table) -> Result<Arc<dyn Backend>, Error> {
     let spec = EngineSpec {
         threads: spec.threads,
-        platform: Platform::detect(),
         batch_keys_max: spec.batch_keys_max.unwrap_or(0),
+        ..EngineSpec::default()
     };
     Ok(Arc::new(CpuEngine::from_table(table, &spec)?))
 }
@@ -43,8 +43,8 @@ pub(crate) fn load_batch(
 ) -> Result<Arc<dyn BatchBackend>, Error> {
     let spec = EngineSpec {
         threads: spec.threads,
-        platform: Platform::detect(),
         batch_keys_max: spec.batch_bags_max.unwrap_or(0),
+        ..EngineSpec::default()
     };
     Ok(Arc::new(BatchEngine::from_table(table, layout, &spec)?))
 }
