@@ -42,7 +42,7 @@ pub use schemes::pair::{
     ServerSpec, TableInfo,
 };
 pub use schemes::train::{
-    Awaited, BudgetSpent, Committed, ControllerPlace, CounterSpec, EtcdPlace, MasterKey,
-    MemoryError, OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile,
-    TrainClient, TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
+    OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,
+    TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
 };
