@@ -9,6 +9,7 @@ mod info;
 pub(crate) mod load;
 mod metrics;
 mod peer;
+pub(crate) mod refusal;
 mod server;
 mod service;
 mod spec;
