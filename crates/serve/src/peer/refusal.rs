@@ -179,6 +179,26 @@ impl Fact for Version {
     }
 }
 
+/// A version that may be missing: then the text is empty.
+impl Fact for Option<Version> {
+    const KIND: &'static str = "version";
+
+    fn write(&self, name: &'static str, facts: &mut Facts) {
+        facts.put(name, self.map_or_else(String::new, |version| version.to_string()));
+    }
+
+    fn read(name: &str, facts: &Facts) -> Option<Self> {
+        match facts.text(name)? {
+            "" => Some(None),
+            version => version.parse().ok().map(Some),
+        }
+    }
+
+    fn samples() -> Vec<Self> {
+        vec![None, Some(Version::from([3; 32]))]
+    }
+}
+
 /// The delay after which the same request may be sent again.
 impl Fact for Duration {
     const KIND: &'static str = "delay";
@@ -456,13 +476,14 @@ macro_rules! host_reasons {
                 /// The request's version.
                 found: hushtable_table::Version,
             },
-            /// A table that the server does not hold.
+            /// A table, or a table's layout, that a server of several does not hold.
             #[error(
-                "none of the server's {tables} tables is of version {found}: fetch its catalog again"
+                "the server holds {tables} tables, and none of version {}: fetch its catalog again",
+                found.map_or_else(|| "\"\"".to_owned(), |found| found.to_string())
             )]
             UnknownTable = NotFound "UNKNOWN_TABLE" {
-                /// The request's version.
-                found: hushtable_table::Version,
+                /// The request's version; none where it named no table.
+                found: Option<hushtable_table::Version>,
                 /// How many tables the server holds.
                 tables: usize,
             },

@@ -121,7 +121,7 @@ fn offer(
     loaded: Loaded,
     metrics: &OnionMetrics,
 ) -> Result<Arc<dyn Routes>, Error> {
-    let Checked { server, pass } = engine::check(&settings, table, loaded.backend)?;
+    let Checked { server, pass } = engine::check_row(&settings, table, loaded.backend)?;
     let keys = KeyStore::open(server.clone(), &settings.keys, metrics.keys.clone())?;
     let Settings { spec, geometry, queries_per_request_max, request_bytes_max, .. } = settings;
     let (shape, backend) = (geometry.shape(), server.backend());

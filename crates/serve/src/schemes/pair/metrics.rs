@@ -19,6 +19,7 @@ pub(crate) struct PairMetrics {
     passes: PassFamilies,
     scan_seconds: Family<TableLabel, Gauge<f64, AtomicU64>>,
     bag_passes: PassFamilies,
+    model_passes: PassFamilies,
     layout_keys: Family<TableLabel, Gauge<u64, AtomicU64>>,
     layout_bytes: Family<TableLabel, Gauge<u64, AtomicU64>>,
     bag_scan_seconds: Family<TableLabel, Gauge<f64, AtomicU64>>,
@@ -53,6 +54,7 @@ impl PairMetrics {
             self.scan_seconds.clone(),
         );
         self.bag_passes.register(r, BAG_PASSES);
+        self.model_passes.register(r, MODEL_PASSES);
         let keys = self.layout_keys.clone();
         r.register("layout_keys", "Keys of an inference; 0 without a layout", keys);
         r.register_with_unit(
@@ -83,6 +85,14 @@ impl PairMetrics {
     }
 }
 
+impl PairMetrics {
+    /// What is counted for the model called `name`, over all of its tables; it stands where others
+    /// have a table's name.
+    pub fn model(&self, name: &str) -> PassMetrics {
+        self.model_passes.table(&TableLabel::new(name))
+    }
+}
+
 impl PairTableMetrics {
     /// Says what answers keys.
     pub fn describe_engine(&self, description: String) {
@@ -109,4 +119,10 @@ const BAG_PASSES: PassNames = PassNames {
     waited: "queue_bags",
     answer: "answer_bags",
     passes: "bag_passes",
+};
+const MODEL_PASSES: PassNames = PassNames {
+    queries: "inferences",
+    waited: "queue_inferences",
+    answer: "answer_inferences",
+    passes: "model_passes",
 };

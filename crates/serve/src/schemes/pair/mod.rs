@@ -2,14 +2,18 @@
 
 mod answerer;
 mod bags;
+mod bundles;
 pub(crate) mod client;
 mod device;
-pub(crate) mod engine;
+mod engine;
+mod inferences;
 mod info;
 pub(crate) mod load;
 mod metrics;
 mod peer;
+mod question;
 pub(crate) mod refusal;
+mod rows;
 mod server;
 mod service;
 mod spec;

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use hushtable_pir::Error as PirError;
 use hushtable_pir::dpf::Side;
+use hushtable_pir::model::PartError;
 
 use crate::peer::refusal::{Fact, Facts};
 use crate::{KeyDefect, Refusal};
@@ -128,6 +129,33 @@ impl Refusal {
             PirError::Side { expected, found } => Self::WrongSide { key_index: 0, expected, found },
             _ => Self::BadBag { defect: defect_of(error), message: error.to_string() },
         }
+    }
+
+    /// The refusal of a whole inference's parts; `feature` names a feature by its number.
+    pub(crate) fn of_part(error: &PartError, feature: impl Fn(usize) -> String) -> Self {
+        let (defect, message) = match error {
+            PartError::Parts { .. } => (KeyDefect::Length, error.to_string()),
+            PartError::Length { feature: at, keys, bytes } => {
+                let name = feature(*at);
+                let message = format!(
+                    "feature {name:?} has {bytes} bytes, which are not {keys} keys of one length: \
+                     its max_ids is {keys}"
+                );
+                (KeyDefect::Length, message)
+            }
+            PartError::Key { source: PirError::Side { expected, found }, .. } => {
+                return Self::WrongSide { key_index: 0, expected: *expected, found: *found };
+            }
+            PartError::Key { feature: at, source } => {
+                (defect_of(source), format!("feature {:?}: {source}", feature(*at)))
+            }
+            PartError::Group { feature: at, group } => {
+                let (name, group) = (feature(*at), group.name());
+                (KeyDefect::Group, format!("feature {name:?}: this server takes no {group} keys"))
+            }
+            _ => (KeyDefect::Other, error.to_string()),
+        };
+        Self::BadBag { defect, message }
     }
 }
 
