@@ -165,6 +165,16 @@ enum Wish {
     Abandon,
 }
 
+/// [`Next`], before the round is moved to it.
+enum Due {
+    Tell { round: u64, outcome: Outcome },
+    End(Outcome),
+    Begin,
+    Commit,
+    Abandon,
+    Wait(Option<Instant>),
+}
+
 #[derive(Clone)]
 enum Ended {
     Committed(RoundReport),
@@ -300,7 +310,7 @@ impl Rounds {
     /// [`Refused::Over`].
     pub fn rows(&mut self, round: u64, user: u32) -> Result<Progress<()>, Refused> {
         let open = self.open_mut(round)?;
-        if !open.is_serving() {
+        if open.stage != RoundStage::Serving {
             return Ok(Progress::Wait { awaited: Awaited::Requests, until: None });
         }
         open.sealed.check_member(user).map_err(Refused::of("rows"))?;
@@ -319,7 +329,7 @@ impl Rounds {
         found: &[bool],
     ) -> Result<Vec<u8>, Refused> {
         let open = self.open_mut(round)?;
-        if !open.is_serving() {
+        if open.stage != RoundStage::Serving {
             return Err(Refused::NotBegun { round });
         }
         open.sealed.reply(user, rows, found).map_err(Refused::of("rows"))
@@ -337,13 +347,13 @@ impl Rounds {
         sealed: &[u8],
     ) -> Result<Progress<Option<Upload>>, Refused> {
         let open = self.open_mut(round)?;
-        if open.stage == RoundStage::Finishing || open.wish == Wish::Abandon {
-            return Ok(Progress::Wait { awaited: Awaited::Uploads, until: None });
+        match open.stage {
+            RoundStage::Requests | RoundStage::Beginning => Err(Refused::NotBegun { round }),
+            RoundStage::Serving => {
+                open.sealed.upload(user, sealed).map(Progress::Done).map_err(Refused::of("upload"))
+            }
+            RoundStage::Finishing => Ok(Progress::Wait { awaited: Awaited::Uploads, until: None }),
         }
-        if !open.is_serving() {
-            return Err(Refused::NotBegun { round });
-        }
-        open.sealed.upload(user, sealed).map(Progress::Done).map_err(Refused::of("upload"))
     }
 
     /// Commits the round: once all that asked have uploaded, once the deadline for uploads is over, or
@@ -364,7 +374,7 @@ impl Rounds {
         }
         let open = self.open_mut(round)?;
         let wait = |until| Ok(Progress::Wait { awaited: Awaited::Uploads, until });
-        if !open.is_serving() {
+        if open.stage != RoundStage::Serving || open.wish == Wish::Abandon {
             return wait(None);
         }
         let is_complete = open.sealed.uploaded() == open.sealed.requested();
@@ -395,50 +405,67 @@ impl Rounds {
         }
     }
 
+    /// Whether [`next`](Self::next) has anything to be done.
+    pub fn is_due(&self, now: Instant) -> bool {
+        !matches!(self.due(now), Due::Wait(_))
+    }
+
     /// What is to be done now. Ask after every call that changes something, after every outcome, and
     /// at the time of the last [`Next::Wait`].
     pub fn next(&mut self, now: Instant) -> Next {
+        loop {
+            match (self.due(now), &mut self.open) {
+                (Due::End(outcome), _) => self.end(Ended::Otherwise(outcome)),
+                (Due::Tell { round, outcome }, _) => {
+                    self.is_end_untold = false;
+                    return Next::Over { round, outcome };
+                }
+                (Due::Begin, Some(open)) => {
+                    open.stage = RoundStage::Beginning;
+                    open.wish = Wish::None;
+                    let ids = Zeroizing::new(open.sealed.close().to_vec());
+                    return Next::Begin { users: open.sealed.users(), ids };
+                }
+                (Due::Commit, Some(open)) => {
+                    open.stage = RoundStage::Finishing;
+                    return Next::Commit;
+                }
+                (Due::Abandon, Some(open)) => {
+                    open.stage = RoundStage::Finishing;
+                    return Next::Abandon;
+                }
+                (Due::Wait(until), _) => return Next::Wait { until },
+                (Due::Begin | Due::Commit | Due::Abandon, None) => {
+                    return Next::Wait { until: None };
+                }
+            }
+        }
+    }
+
+    fn due(&self, now: Instant) -> Due {
         if self.is_end_untold
             && let Some((round, ended)) = &self.last
         {
-            self.is_end_untold = false;
-            return Next::Over { round: *round, outcome: ended.outcome() };
+            return Due::Tell { round: *round, outcome: ended.outcome() };
         }
-        let Some(open) = &mut self.open else { return Next::Wait { until: None } };
+        let Some(open) = &self.open else { return Due::Wait(None) };
         match (open.stage, open.wish) {
-            (RoundStage::Requests, Wish::Abandon) => {
-                self.end(Ended::Otherwise(Outcome::Abandoned));
-                self.next(now)
-            }
+            (RoundStage::Requests, Wish::Abandon) => Due::End(Outcome::Abandoned),
             (RoundStage::Requests, wish) => {
                 let requested = open.sealed.requested();
                 let is_late = open.requests_until.is_some_and(|until| until <= now);
                 let is_full = requested == open.sealed.users();
-                if !(is_full || is_late || wish == Wish::Close) {
-                    return Next::Wait { until: open.requests_until };
+                match is_full || is_late || wish == Wish::Close {
+                    false => Due::Wait(open.requests_until),
+                    true if requested < open.users_min => Due::End(Outcome::Deserted),
+                    true => Due::Begin,
                 }
-                if requested < open.users_min {
-                    self.end(Ended::Otherwise(Outcome::Deserted));
-                    return self.next(now);
-                }
-                open.stage = RoundStage::Beginning;
-                open.wish = Wish::None;
-                let ids = Zeroizing::new(open.sealed.close().to_vec());
-                Next::Begin { users: open.sealed.users(), ids }
             }
-            (RoundStage::Serving, Wish::Finish) => {
-                open.stage = RoundStage::Finishing;
-                Next::Commit
-            }
-            (RoundStage::Serving, Wish::Abandon) => {
-                open.stage = RoundStage::Finishing;
-                Next::Abandon
-            }
-            (RoundStage::Serving, _) => {
-                Next::Wait { until: open.uploads_until.filter(|until| *until > now) }
-            }
+            (RoundStage::Serving, Wish::Finish) => Due::Commit,
+            (RoundStage::Serving, Wish::Abandon) => Due::Abandon,
+            (RoundStage::Serving, _) => Due::Wait(open.uploads_until.filter(|until| *until > now)),
             // Whoever was told to do it is at it.
-            (RoundStage::Beginning | RoundStage::Finishing, _) => Next::Wait { until: None },
+            (RoundStage::Beginning | RoundStage::Finishing, _) => Due::Wait(None),
         }
     }
 
@@ -525,13 +552,6 @@ impl Rounds {
     fn open_mut(&mut self, round: u64) -> Result<&mut Open, Refused> {
         self.check_open(round)?;
         self.open.as_mut().ok_or(Refused::NoRound { round })
-    }
-}
-
-impl Open {
-    /// Rows are given and uploads taken.
-    fn is_serving(&self) -> bool {
-        self.stage == RoundStage::Serving && self.wish != Wish::Abandon
     }
 }
 
