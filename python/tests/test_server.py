@@ -49,8 +49,8 @@ def test_probes_and_metrics(deployment: Deployment) -> None:
     assert fetch(f"{url}/readyz")[0] == 200
     status, metrics = fetch(f"{url}/metrics")
     assert status == 200
-    assert 'hushtable_engine_info{description="' in metrics
-    assert f"hushtable_table_rows {ROWS}" in metrics.replace('{side="left"}', "")
+    assert 'hushtable_engine_info{table="films",description="' in metrics
+    assert f'hushtable_table_rows{{table="films"}} {ROWS}' in metrics
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hushtable_pir::batch::{BatchBackend, BatchEngine, BatchKeys, Client, Geometry};
 use hushtable_pir::dpf::Side;
-use hushtable_pir::{EngineSpec, Platform, PrgKind, floor};
+use hushtable_pir::{EngineSpec, PrgKind, floor};
 use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec, Plan};
 use hushtable_table::{DType, Shape, Version};
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let geometry = Geometry::new(&layout);
     let costs = geometry.costs(&layout);
     println!("{costs:?}");
-    let spec = EngineSpec { threads: 1, platform: Platform::detect(), batch_keys_max: 0 };
+    let spec = EngineSpec { threads: 1, ..EngineSpec::default() };
     let engine = BatchEngine::new(&layout, &spec, |id, row| {
         row.fill(id as u8);
         Ok(())

@@ -23,6 +23,16 @@ pub trait Backend: Send + Sync {
     /// buffer of another size than `keys.len() * row_bytes`.
     fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), Error>;
 
+    /// As [`answer`](Self::answer), for keys that do not lie side by side. Backends that do not say
+    /// how answer copies of them.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    fn answer_each(&self, keys: &[&Key], answers: &mut [u8]) -> Result<(), Error> {
+        let keys: Vec<Key> = keys.iter().map(|key| key.copy()).collect();
+        self.answer(&keys, answers)
+    }
+
     /// Keys that one pass over the table answers best; a scheduler batches up to this many.
     fn batch_keys_best(&self) -> usize;
 

@@ -2,13 +2,11 @@
 
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::dpf::{Group, Key, Walk, le_word};
-use crate::kernel::{BLOCK_ROWS, Kernel, Planes, UNIT_ROW_BYTES};
+use crate::kernel::{BLOCK_ROWS, Kernel, LANES, Planes, UNIT_ROW_BYTES};
 use crate::pass::Pass;
-use crate::{Backend, Error, TableShape};
+use crate::{Backend, Error, TableShape, Threads};
 
 /// How a [`CpuEngine`] runs.
 #[derive(Clone, Debug)]
@@ -16,6 +14,8 @@ use crate::{Backend, Error, TableShape};
 pub struct EngineSpec {
     /// Threads that share a pass over the table; 0 for one a core.
     pub threads: usize,
+    /// Threads that other engines use too, instead of `threads` of this one's own.
+    pub shared: Option<Threads>,
     /// The instruction tier.
     pub platform: Platform,
     /// Most keys in one pass over the table; larger batches take several. 0 for the default, 256.
@@ -24,7 +24,13 @@ pub struct EngineSpec {
 
 impl Default for EngineSpec {
     fn default() -> Self {
-        Self { threads: 0, platform: Platform::detect(), batch_keys_max: 0 }
+        Self { threads: 0, shared: None, platform: Platform::detect(), batch_keys_max: 0 }
+    }
+}
+
+impl EngineSpec {
+    pub(crate) fn threads(&self) -> Result<Threads, Error> {
+        self.shared.clone().map_or_else(|| Threads::new(self.threads), Ok)
     }
 }
 
@@ -38,7 +44,7 @@ pub struct CpuEngine {
     kernel: Kernel,
     platform: Platform,
     batch_keys_max: usize,
-    pool: ThreadPool,
+    threads: Threads,
 }
 
 // Loading checks whole blocks of the table's.
@@ -46,6 +52,8 @@ const _: () = assert!(BLOCK_ROWS.is_multiple_of(hushtable_table::BLOCK_ROWS));
 
 /// Keys a pass by default: more gain little once the product outweighs reading the table.
 const BATCH_KEYS_MAX: usize = 256;
+/// Shares of a pass for each thread: a thread that is late keeps the others waiting for one of them.
+const SHARES_A_THREAD: usize = 4;
 
 impl CpuEngine {
     /// Loads a bundle's rows, and checks them against its version as they are loaded.
@@ -84,18 +92,14 @@ impl CpuEngine {
         spec: &EngineSpec,
         copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
     ) -> Result<Self, Error> {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(spec.threads)
-            .thread_name(|i| format!("hushtable-answer-{i}"))
-            .build()
-            .map_err(|error| Error::Threads { threads: spec.threads, reason: error.to_string() })?;
-        let planes = pool.install(|| Planes::new(shape, BLOCK_ROWS, copy))?;
+        let threads = spec.threads()?;
+        let planes = threads.run(|| Planes::new(shape, BLOCK_ROWS, copy))?;
         let batch_keys_max = match spec.batch_keys_max {
             0 => BATCH_KEYS_MAX,
             keys => keys,
         };
         let kernel = Kernel::new(spec.platform);
-        Ok(Self { planes, kernel, platform: spec.platform, batch_keys_max, pool })
+        Ok(Self { planes, kernel, platform: spec.platform, batch_keys_max, threads })
     }
 
     /// Bytes that the stored table occupies.
@@ -103,9 +107,14 @@ impl CpuEngine {
         self.planes.resident_bytes()
     }
 
-    /// Threads of the pool.
+    /// Bytes that a table of `shape` will occupy.
+    pub fn stored_bytes(shape: TableShape) -> u64 {
+        Planes::stored_bytes(shape, BLOCK_ROWS)
+    }
+
+    /// Threads that answer.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.threads.count()
     }
 
     /// The instruction tier.
@@ -117,32 +126,40 @@ impl CpuEngine {
     fn pass(&self, group: Group, prg: PrgKind, keys: &[&Key]) -> Vec<u8> {
         let prg = Prg::new(prg, self.platform);
         let blocks = 0..self.planes.block_count();
-        let pass = Pass::new(&self.planes, self.kernel, blocks, self.threads());
-        // Whole subtrees a thread, so that no subtree is expanded twice.
-        let subtrees = pass.subtree_count();
-        let share = subtrees.div_ceil(self.threads()).max(1);
-        let part = |first: usize| {
-            let range = first..(first + share).min(subtrees);
+        let cost = self.planes.resident_bytes().saturating_mul(keys.len().div_ceil(LANES));
+        self.threads.run_if_worth(cost, |sharing| {
+            let pass = Pass::new(&self.planes, self.kernel, blocks, sharing.threads);
+            // Whole subtrees a share, so that no subtree is expanded twice, and a few shares a
+            // thread, so that none waits long for the others.
+            let subtrees = pass.subtree_count();
+            let shares = match sharing.threads {
+                1 => 1,
+                threads => SHARES_A_THREAD * threads,
+            };
+            let share = subtrees.div_ceil(shares).max(1);
+            let part = |number: usize| {
+                let first = number * share;
+                let range = first..(first + share).min(subtrees);
+                match group {
+                    Group::Bits => pass.sums(prg, keys, range),
+                    Group::Z8 | Group::Z32 => self.sum_additive(prg, group, keys, &pass, range),
+                }
+            };
+            let sums = sharing.map(subtrees.div_ceil(share), part).into_iter();
+            let sums = sums.reduce(|mut left, right| {
+                group.add(&mut left, &right);
+                left
+            });
+            let sums = sums.unwrap_or_default();
             match group {
-                Group::Bits => pass.sums(prg, keys, range),
-                Group::Z8 | Group::Z32 => self.sum_additive(prg, group, keys, &pass, range),
+                Group::Bits => pass.answers(&sums, keys.len()),
+                Group::Z8 | Group::Z32 => {
+                    let padded = self.planes.row_units() * UNIT_ROW_BYTES;
+                    let row_bytes = self.planes.shape().row_bytes();
+                    sums.chunks_exact(padded).flat_map(|sums| &sums[..row_bytes]).copied().collect()
+                }
             }
-        };
-        let add = |mut left: Vec<u8>, right: Vec<u8>| {
-            group.add(&mut left, &right);
-            left
-        };
-        let starts: Vec<usize> = (0..subtrees).step_by(share).collect();
-        let sums = self.pool.install(|| starts.into_par_iter().map(part).reduce_with(add));
-        let sums = sums.unwrap_or_default();
-        match group {
-            Group::Bits => pass.answers(&sums, keys.len()),
-            Group::Z8 | Group::Z32 => {
-                let padded = self.planes.row_units() * UNIT_ROW_BYTES;
-                let row_bytes = self.planes.shape().row_bytes();
-                sums.chunks_exact(padded).flat_map(|sums| &sums[..row_bytes]).copied().collect()
-            }
-        }
+        })
     }
 
     /// Additive shares: rows are put together again a strip of a block at a time and multiplied.
@@ -197,6 +214,11 @@ impl Backend for CpuEngine {
     }
 
     fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), Error> {
+        let keys: Vec<&Key> = keys.iter().collect();
+        self.answer_each(&keys, answers)
+    }
+
+    fn answer_each(&self, keys: &[&Key], answers: &mut [u8]) -> Result<(), Error> {
         let shape = self.shape();
         let expected = keys.len() * shape.row_bytes();
         if answers.len() != expected {
@@ -215,9 +237,9 @@ impl Backend for CpuEngine {
                     let params = key.params();
                     params.domain.group() == group && params.prg == prg
                 };
-                let chosen: Vec<usize> = (0..keys.len()).filter(|&i| kind(&keys[i])).collect();
+                let chosen: Vec<usize> = (0..keys.len()).filter(|&i| kind(keys[i])).collect();
                 for batch in chosen.chunks(self.batch_keys_max) {
-                    let keys: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
+                    let keys: Vec<&Key> = batch.iter().map(|&i| keys[i]).collect();
                     let sums = self.pass(group, prg, &keys);
                     for (&i, row) in batch.iter().zip(sums.chunks_exact(shape.row_bytes())) {
                         answers[i * shape.row_bytes()..][..shape.row_bytes()].copy_from_slice(row);

@@ -15,9 +15,11 @@ pub mod dpf;
 mod engine;
 mod error;
 mod kernel;
+pub mod model;
 pub mod onion;
 mod pass;
 mod shape;
+mod threads;
 #[cfg(test)]
 mod timing;
 
@@ -26,6 +28,7 @@ pub use engine::{CpuEngine, EngineSpec};
 pub use error::Error;
 pub use kernel::floor;
 pub use shape::TableShape;
+pub use threads::Threads;
 
 // What a caller must name to make an engine, a client or a key.
 pub use hushtable_prg::{Platform, Prg, PrgKind};

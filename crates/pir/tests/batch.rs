@@ -59,7 +59,7 @@ fn layouts(table: &Table) -> Vec<Arc<Layout>> {
 }
 
 fn engine(table: &Table, layout: &Layout, platform: Platform) -> Arc<BatchEngine> {
-    let spec = EngineSpec { threads: 2, platform, batch_keys_max: 0 };
+    let spec = EngineSpec { threads: 2, platform, ..EngineSpec::default() };
     Arc::new(BatchEngine::from_table(table, layout, &spec).unwrap())
 }
 

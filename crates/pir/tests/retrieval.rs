@@ -76,7 +76,8 @@ fn long_rows_and_many_subtrees() {
     for platform in Platform::available() {
         for (rows, row_bytes) in [(3, 65_536), (70_001, 8), (40_000, 200)] {
             let (shape, bytes) = table(rows, row_bytes, 2);
-            let spec = EngineSpec { threads: 2, platform, batch_keys_max: 5 };
+            let spec =
+                EngineSpec { threads: 2, platform, batch_keys_max: 5, ..EngineSpec::default() };
             let engine = CpuEngine::from_rows(shape, &bytes, &spec).unwrap();
             for keys in [1, 2, 7] {
                 let ids: Vec<u64> = (0..keys).map(|i| (i * 7919 + rows - 1) % rows).collect();

@@ -86,6 +86,53 @@ pub enum Error {
         /// What is wrong with it.
         source: Box<hushtable_table::Error>,
     },
+    /// The model bundle is not usable.
+    #[error("the model at {}: {source}", path.display())]
+    Model {
+        /// The bundle.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<hushtable_table::Error>,
+    },
+    /// A table of a model that is missing, or that is not the one its manifest means.
+    #[error("feature {feature:?} of the model at {} cannot be served: {source}", path.display())]
+    ModelTable {
+        /// The bundle.
+        path: PathBuf,
+        /// A feature that reads the table.
+        feature: String,
+        /// What is wrong with the table.
+        source: Box<hushtable_table::Error>,
+    },
+    /// Two versions of one model.
+    #[error(
+        "{} holds another version of model {name:?} than the bundles before it ({found}, not \
+         {expected}): serve one of them, or give one another name",
+        path.display()
+    )]
+    ModelTwice {
+        /// The later bundle.
+        path: PathBuf,
+        /// The model's name.
+        name: String,
+        /// The first bundle's version.
+        expected: Version,
+        /// The later bundle's version.
+        found: Version,
+    },
+    /// Tables that take more memory than they may.
+    #[error(
+        "the tables take {bytes} bytes in memory with {what}, and {bytes_max} are allowed: raise \
+         tables_bytes_max (`hushtable serve --tables-budget-mib`), or serve fewer tables here"
+    )]
+    TablesBudget {
+        /// The first table that does not fit, and the feature that reads it.
+        what: String,
+        /// Bytes of all tables up to it.
+        bytes: u64,
+        /// Bytes allowed.
+        bytes_max: u64,
+    },
     /// Rows that do not decode.
     #[error("a row could not be decoded: {source}")]
     Rows {
@@ -95,6 +142,9 @@ pub enum Error {
     /// The scheme's own errors: ids, keys, replies.
     #[error(transparent)]
     Pir(#[from] hushtable_pir::Error),
+    /// The parts of a whole inference that are not what a model's tables take.
+    #[error(transparent)]
+    Part(#[from] hushtable_pir::model::PartError),
     /// The one-server scheme's own errors: ids, keys, prepared files, responses.
     #[error(transparent)]
     Onion(#[from] hushtable_pir::onion::Error),

@@ -30,7 +30,6 @@ pub mod load {
 
 pub use error::{Error, ReplyDefect};
 pub use host::certificate;
-pub use host::metrics;
 pub use host::network::{NetworkSpec, TlsSpec};
 pub use host::{BoundServer, raise_file_limit};
 pub use peer::blocking::{BlockingClient, BlockingOnionClient, BlockingTrainClient};

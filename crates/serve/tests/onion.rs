@@ -125,7 +125,7 @@ async fn lookups_at_once_upload_once_and_share_passes() {
         ("hushtable_answered_queries_total", 16.0),
         (r#"hushtable_requests_total{method="PutKeys",code="OK"}"#, 1.0),
         (r#"hushtable_requests_total{method="OnionAnswer",code="OK"}"#, 16.0),
-        ("hushtable_table_rows", 3000.0),
+        (r#"hushtable_table_rows{table="films"}"#, 3000.0),
     ] {
         assert_eq!(metric_of(&text, name), value, "{name}");
     }

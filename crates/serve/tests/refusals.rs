@@ -237,12 +237,12 @@ async fn the_second_port_tells_what_happens() {
         (r#"hushtable_requests_total{method="Answer",code="OK"}"#, 1.0),
         (r#"hushtable_requests_total{method="Answer",code="INVALID_ARGUMENT"}"#, 1.0),
         (r#"hushtable_request_seconds_count{method="Answer"}"#, 2.0),
-        ("hushtable_queue_seconds_count", 1.0),
+        (r#"hushtable_queue_seconds_count{table="films"}"#, 1.0),
         ("hushtable_answer_seconds_count", 1.0),
         ("hushtable_batch_keys_sum", 3.0),
         ("hushtable_answered_keys_total", 3.0),
         ("hushtable_queue_keys", 0.0),
-        ("hushtable_table_rows", 1000.0),
+        (r#"hushtable_table_rows{table="films"}"#, 1000.0),
         ("hushtable_table_bytes", 16000.0),
     ] {
         assert_eq!(common::metric_of(&text, name), value, "{name}");

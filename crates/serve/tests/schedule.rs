@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use hushtable_serve::batch::{
-    Answerer, Next, Pass, Queue, QueueLimits, Scheduler, SchedulerSpec, Unanswered,
+    Answerer, Next, Pass, PassMetrics, Queue, QueueLimits, Scheduler, SchedulerSpec, Unanswered,
 };
-use hushtable_serve::metrics::PassMetrics;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

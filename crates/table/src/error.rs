@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::layout::LayoutError;
+use crate::model::ModelError;
 use crate::shape::{BLOCK_ROWS, Shape, ShapeError};
 use crate::source::SourceError;
 use crate::version::Version;
@@ -61,6 +62,14 @@ pub enum Error {
         /// Which file.
         file: &'static str,
     },
+    /// A model bundle's manifest is damaged, or does not fit what is in its folder.
+    #[error("{}: {source}", path.display())]
+    Model {
+        /// The manifest file, or the model's folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<ModelError>,
+    },
     /// The table's name cannot be used.
     #[error(
         "a table's name is 1 to 128 bytes without control characters; this one has {byte_count} \
@@ -72,6 +81,12 @@ pub enum Error {
         /// Whether it holds a control character.
         control: bool,
     },
+    /// The path is no model bundle.
+    #[error("{} is not a model bundle (a folder with a model.json); build one with `hushtable model build`", path.display())]
+    NotAModel {
+        /// The path as given.
+        path: PathBuf,
+    },
     /// The path is no bundle.
     #[error("{} is not a table bundle (a folder with a manifest.json); build one with `hushtable table build`", path.display())]
     NotABundle {
@@ -79,7 +94,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// Something else is where the bundle is to go.
-    #[error("{} is not a table bundle and will not be overwritten (it holds {entry:?}); choose another path", path.display())]
+    #[error("{} is not a bundle of the kind to be written, and will not be overwritten (it holds {entry:?}); choose another path", path.display())]
     Occupied {
         /// Where the bundle was to go.
         path: PathBuf,
@@ -142,6 +157,12 @@ impl Error {
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// For `map_err`: what is wrong with the model at `path`.
+    pub(crate) fn model(path: impl Into<PathBuf>) -> impl FnOnce(ModelError) -> Self {
+        let path = path.into();
+        move |source| Self::Model { path, source: Box::new(source) }
     }
 }
 

@@ -14,6 +14,9 @@
 //! [`verify`] reads every byte and names the damaged rows. A
 //! build is atomic: killed at any point, the bundle that stood before still stands.
 //!
+//! A [`model`] bundle holds a model's tables, says which feature reads which, and keeps the rest of
+//! the checkpoint.
+//!
 //! What an engine derives from a table once, and then only maps, is a [`prepared`] file.
 //!
 //! ```
@@ -41,6 +44,7 @@ mod header;
 pub mod layout;
 mod manifest;
 mod mapping;
+pub mod model;
 pub mod prepared;
 mod reading;
 mod shape;

@@ -32,8 +32,16 @@ pub(crate) struct Staging {
 impl Staging {
     /// Makes the hidden folder for a bundle at `out`, and removes what killed builds left.
     pub(crate) fn new(out: &Path) -> Result<Self, Error> {
+        Self::replacing(out, &|target| check_entries(target, &|name| FILES.contains(&name)))
+    }
+
+    /// As [`new`](Self::new), for a folder of another kind: `check` refuses to replace what is not.
+    pub(crate) fn replacing(
+        out: &Path,
+        check: &dyn Fn(&Path) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let target = resolve(out).map_err(Error::io("follow the link", out))?;
-        check_replaceable(&target)?;
+        check(&target)?;
         let name = target.file_name().ok_or_else(|| Error::Unnamed { path: out.to_owned() })?;
         let (parent, mut prefix) = (parent_of(&target), OsString::from("."));
         prefix.push(name);
@@ -53,6 +61,11 @@ impl Staging {
     /// The path of a file in the folder, for error messages.
     pub(crate) fn file_path(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// The folder that is written meanwhile.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Puts the folder in its place. Its files must have been synchronised.
@@ -129,8 +142,8 @@ pub(crate) fn parent_of(target: &Path) -> &Path {
     }
 }
 
-/// Refuses to replace anything but a bundle or an empty folder.
-fn check_replaceable(target: &Path) -> Result<(), Error> {
+/// Refuses to replace anything but nothing, or a folder of entries that are `ours`.
+pub(crate) fn check_entries(target: &Path, ours: &dyn Fn(&str) -> bool) -> Result<(), Error> {
     let occupied = |entry: &OsStr| Error::Occupied {
         path: target.to_owned(),
         entry: entry.to_string_lossy().chars().take(64).collect(),
@@ -145,7 +158,7 @@ fn check_replaceable(target: &Path) -> Result<(), Error> {
     };
     for entry in entries {
         let name = entry.map_err(Error::io("list", target))?.file_name();
-        if !FILES.iter().any(|file| name == *file) {
+        if !name.to_str().is_some_and(ours) {
             return Err(occupied(&name));
         }
     }

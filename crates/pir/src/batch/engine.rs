@@ -6,16 +6,15 @@ use std::ops::Range;
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
 use hushtable_table::layout::{Layout, Part};
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use zerocopy::IntoBytes;
 
 use super::request::word;
 use super::{BatchBackend, BatchKeys, Geometry, PartGeometry};
 use crate::dpf::{Key, Side};
-use crate::kernel::{Kernel, Planes};
+use crate::kernel::{Kernel, LANES, Planes};
 use crate::pass::{Pass, leaf_bytes};
-use crate::{EngineSpec, Error, TableShape};
+use crate::threads::Sharing;
+use crate::{EngineSpec, Error, TableShape, Threads};
 
 /// A layout's bins in memory and the threads that answer requests from them.
 ///
@@ -26,8 +25,10 @@ pub struct BatchEngine {
     parts: Vec<Planes>,
     kernel: Kernel,
     platform: Platform,
-    pool: ThreadPool,
+    threads: Threads,
     batch_requests_max: usize,
+    /// Most keys of one request for one bin.
+    queries_max: usize,
 }
 
 /// Keys of one product; more gain little.
@@ -75,23 +76,20 @@ impl BatchEngine {
         spec: &EngineSpec,
         copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
     ) -> Result<Self, Error> {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(spec.threads)
-            .thread_name(|i| format!("hushtable-batch-{i}"))
-            .build()
-            .map_err(|error| Error::Threads { threads: spec.threads, reason: error.to_string() })?;
+        let threads = spec.threads()?;
         let geometry = Geometry::new(layout);
         let parts = layout
             .parts()
             .zip(geometry.parts())
-            .map(|(part, shape)| pool.install(|| load_part(layout, part, shape, &copy)))
+            .map(|(part, shape)| threads.run(|| load_part(layout, part, shape, &copy)))
             .collect::<Result<_, _>>()?;
         let batch_requests_max = match spec.batch_keys_max {
             0 => BATCH_REQUESTS_MAX,
             keys => keys,
         };
         let (kernel, platform) = (Kernel::new(spec.platform), spec.platform);
-        Ok(Self { geometry, parts, kernel, platform, pool, batch_requests_max })
+        let queries_max = geometry.parts().iter().map(|part| part.queries).max().unwrap_or(1);
+        Ok(Self { geometry, parts, kernel, platform, threads, batch_requests_max, queries_max })
     }
 
     /// Bytes that the stored bins occupy.
@@ -99,9 +97,9 @@ impl BatchEngine {
         self.parts.iter().map(Planes::resident_bytes).sum()
     }
 
-    /// Threads of the pool.
+    /// Threads that answer.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.threads.count()
     }
 
     /// The entries of each bin of a part: for every request its keys' in order.
@@ -111,14 +109,15 @@ impl BatchEngine {
         starts: Start,
         prg: Prg,
         requests: &[&BatchKeys],
+        sharing: Sharing,
     ) -> Vec<Vec<u8>> {
         let part = &self.geometry.parts()[number];
         let planes = &self.parts[number];
         if part.leaf_count <= EXPANDED_LEAVES_MAX {
-            return self.answer_small_bins(part, planes, starts, prg, requests);
+            return self.answer_small_bins(part, planes, starts, prg, requests, sharing);
         }
         // Bins are shared out over the threads; where there are too few, their subtrees are.
-        let threads = self.threads();
+        let threads = sharing.threads;
         let threads_a_bin = if part.bins < 2 * threads { threads } else { 1 };
         let answer = |bin: usize| {
             let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
@@ -136,21 +135,21 @@ impl BatchEngine {
                 let keys: Vec<&Key> = keys.iter().collect();
                 let subtrees = pass.subtree_count();
                 let share = subtrees.div_ceil(threads_a_bin);
-                let sums = (0..subtrees)
-                    .into_par_iter()
-                    .step_by(share)
-                    .map(|first| pass.sums(prg, &keys, first..(first + share).min(subtrees)))
-                    .reduce_with(|mut sums, others| {
-                        sums.iter_mut().zip(&others).for_each(|(sum, other)| *sum ^= other);
-                        sums
-                    });
+                let sums = sharing.map(subtrees.div_ceil(share), |number| {
+                    let first = number * share;
+                    pass.sums(prg, &keys, first..(first + share).min(subtrees))
+                });
+                let sums = sums.into_iter().reduce(|mut sums, others| {
+                    sums.iter_mut().zip(&others).for_each(|(sum, other)| *sum ^= other);
+                    sums
+                });
                 pass.answers(&sums.unwrap_or_default(), keys.len())
             };
             let mut answers = Vec::with_capacity(keys.len() * part.entry_bytes);
             keys.chunks(PRODUCT_KEYS_MAX).for_each(|keys| answers.extend(product(keys)));
             answers
         };
-        (0..part.bins).into_par_iter().map(answer).collect()
+        sharing.map(part.bins, answer)
     }
 
     /// [`answer_part`](Self::answer_part) for bins whose keys are expanded whole, a few bins' keys of
@@ -162,12 +161,14 @@ impl BatchEngine {
         starts: Start,
         prg: Prg,
         requests: &[&BatchKeys],
+        sharing: Sharing,
     ) -> Vec<Vec<u8>> {
         // Words of one key's leaves, and of one bin's.
         let stride = 4 * part.leaf_count;
         let bin_words = requests.len() * part.queries * stride;
         let bins_at_once = (EXPANDED_WORDS_MAX / bin_words).clamp(1, part.bins);
-        let answer = |first_bin: usize| {
+        let answer = |number: usize| {
+            let first_bin = number * bins_at_once;
             let bins = first_bin..(first_bin + bins_at_once).min(part.bins);
             let keys = bins.start * part.queries..bins.end * part.queries;
             let leaves: Vec<Vec<u128>> = requests
@@ -193,19 +194,24 @@ impl BatchEngine {
             };
             bins.map(answer_bin).collect::<Vec<_>>()
         };
-        let firsts: Vec<usize> = (0..part.bins).step_by(bins_at_once).collect();
-        firsts.into_par_iter().flat_map_iter(answer).collect()
+        let bins = sharing.map(part.bins.div_ceil(bins_at_once), answer);
+        bins.into_iter().flatten().collect()
     }
 
     /// One generator's requests.
-    fn answer_all(&self, prg: PrgKind, requests: &[&BatchKeys]) -> Vec<Vec<Vec<u8>>> {
+    fn answer_all(
+        &self,
+        prg: PrgKind,
+        requests: &[&BatchKeys],
+        sharing: Sharing,
+    ) -> Vec<Vec<Vec<u8>>> {
         let prg = Prg::new(prg, self.platform);
         let mut starts = Start { byte: super::geometry::HEADER_BYTES, key: 0 };
         let side = requests.first().map_or(Side::Left, |request| request.side());
         let parts = self.geometry.parts().iter().enumerate();
         parts
             .map(|(number, part)| {
-                let answers = self.answer_part(number, starts, prg, requests);
+                let answers = self.answer_part(number, starts, prg, requests, sharing);
                 starts.byte += part.keys() * part.key_bytes(side);
                 starts.key += part.keys();
                 answers
@@ -334,6 +340,11 @@ impl BatchBackend for BatchEngine {
     }
 
     fn answer(&self, requests: &[BatchKeys], answers: &mut [u8]) -> Result<(), Error> {
+        let requests: Vec<&BatchKeys> = requests.iter().collect();
+        self.answer_each(&requests, answers)
+    }
+
+    fn answer_each(&self, requests: &[&BatchKeys], answers: &mut [u8]) -> Result<(), Error> {
         let answer_bytes = self.geometry.answer_bytes();
         let expected = requests.len() * answer_bytes;
         if answers.len() != expected {
@@ -343,19 +354,19 @@ impl BatchBackend for BatchEngine {
         for prg in PrgKind::ALL {
             for side in Side::BOTH {
                 let numbers: Vec<usize> =
-                    (0..requests.len()).filter(|&i| kind(&requests[i]) == (prg, side)).collect();
+                    (0..requests.len()).filter(|&i| kind(requests[i]) == (prg, side)).collect();
                 if numbers.is_empty() {
                     continue;
                 }
-                let chosen: Vec<&BatchKeys> = numbers.iter().map(|&i| &requests[i]).collect();
-                self.pool.install(|| {
-                    let parts = self.answer_all(prg, &chosen);
-                    answers.par_chunks_exact_mut(answer_bytes).enumerate().for_each(
-                        |(i, answer)| {
-                            let Ok(number) = numbers.binary_search(&i) else { return };
-                            self.gather(&parts, number, answer);
-                        },
-                    );
+                let chosen: Vec<&BatchKeys> = numbers.iter().map(|&i| requests[i]).collect();
+                let keys = chosen.len().saturating_mul(self.queries_max);
+                let cost = self.resident_bytes().saturating_mul(keys.div_ceil(LANES));
+                self.threads.run_if_worth(cost, |sharing| {
+                    let parts = self.answer_all(prg, &chosen, sharing);
+                    for (number, &i) in numbers.iter().enumerate() {
+                        let answer = &mut answers[i * answer_bytes..][..answer_bytes];
+                        self.gather(&parts, number, answer);
+                    }
                 });
             }
         }

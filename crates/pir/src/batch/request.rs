@@ -33,6 +33,13 @@ pub struct BatchKeys {
 pub(super) const FORMAT: u8 = 1;
 
 impl BatchKeys {
+    /// The same keys once more: not `Clone`, so that no copy of secrets is made by chance.
+    pub(super) fn copy(&self) -> Self {
+        let bytes = Secret::new(self.bytes.expose().clone());
+        let roots = Secret::new(self.roots.expose().clone());
+        Self { side: self.side, prg: self.prg, bytes, roots }
+    }
+
     /// Reads a request to `side` for the bins of `geometry`. Memory is bounded by the geometry.
     ///
     /// # Errors

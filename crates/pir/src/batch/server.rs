@@ -20,6 +20,16 @@ pub trait BatchBackend: Send + Sync {
     /// [`Error::AnswerBytes`] for a buffer of another size than `requests.len() * answer_bytes`.
     fn answer(&self, requests: &[BatchKeys], answers: &mut [u8]) -> Result<(), Error>;
 
+    /// As [`answer`](Self::answer), for requests that do not lie side by side. Backends that do not
+    /// say how answer copies of them.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    fn answer_each(&self, requests: &[&BatchKeys], answers: &mut [u8]) -> Result<(), Error> {
+        let requests: Vec<BatchKeys> = requests.iter().map(|keys| keys.copy()).collect();
+        self.answer(&requests, answers)
+    }
+
     /// Requests that one pass answers best; a scheduler batches up to this many.
     fn batch_requests_best(&self) -> usize;
 

@@ -80,6 +80,11 @@ impl Key {
         self.params
     }
 
+    /// The same key once more: not `Clone`, so that no copy of a secret is made by chance.
+    pub(crate) fn copy(&self) -> Self {
+        Self { params: self.params, secret: Secret::new(self.words().clone()) }
+    }
+
     pub(crate) fn words(&self) -> &Words {
         self.secret.expose()
     }

@@ -36,8 +36,8 @@ impl Planes {
         copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Sync,
     ) -> Result<Self, Error> {
         assert!(block_rows.is_multiple_of(16) && (16..=BLOCK_ROWS).contains(&block_rows));
-        let block_bytes = shape.row_bytes().div_ceil(UNIT_ROW_BYTES) * UNIT_BYTES * block_rows / 8;
-        let bytes = shape.rows().div_ceil(block_rows as u64) * block_bytes as u64;
+        let block_bytes = block_bytes(shape, block_rows);
+        let bytes = Self::stored_bytes(shape, block_rows);
         let memory = Error::Memory { bytes };
         let mut map = usize::try_from(bytes)
             .ok()
@@ -59,6 +59,11 @@ impl Planes {
             },
         )?;
         Ok(Self { shape, block_rows, bytes: map })
+    }
+
+    /// Bytes that a table of `shape` takes in blocks of `block_rows`.
+    pub(crate) fn stored_bytes(shape: TableShape, block_rows: usize) -> u64 {
+        shape.rows().div_ceil(block_rows as u64) * block_bytes(shape, block_rows) as u64
     }
 
     pub(crate) fn shape(&self) -> TableShape {
@@ -115,6 +120,10 @@ impl Planes {
             }
         }
     }
+}
+
+fn block_bytes(shape: TableShape, block_rows: usize) -> usize {
+    shape.row_bytes().div_ceil(UNIT_ROW_BYTES) * UNIT_BYTES * block_rows / 8
 }
 
 pub(crate) fn strips(row_units: usize) -> impl Iterator<Item = Strip> {

@@ -1,15 +1,25 @@
 //! The batch scheduler: requests that arrive within a waiting window share one pass over the table.
 //!
-//! [`queue`] decides, [`Scheduler`] runs passes on a thread of its own. Neither knows what a query
-//! is: [`Answerer`] is the seam. A query of [`hushtable_pir::dpf::Server`] is one key, a query of
-//! [`hushtable_pir::batch::Server`] all keys of one inference, a query of
-//! [`hushtable_pir::onion::Server`] one encrypted query with its client's keys.
+//! [`queue`] decides, a [`Scheduler`] has passes run by its [`Runner`]'s thread, in [`Turns`] with the
+//! other schedulers of that runner. None of them knows what a query is: [`Answerer`] is the seam. A
+//! query of [`hushtable_pir::dpf::Server`] is one key, a query of [`hushtable_pir::batch::Server`] all
+//! keys of one inference over a layout, a query of [`hushtable_pir::model::Server`] all keys of one
+//! inference of a model, a query of [`hushtable_pir::onion::Server`] one encrypted query with its
+//! client's keys.
 
+pub(crate) mod check;
+mod metrics;
 pub mod queue;
+mod runner;
 mod scheduler;
+mod turns;
 
-pub use queue::{Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+pub use metrics::PassMetrics;
+pub(crate) use metrics::{PassFamilies, PassNames};
+pub use queue::{Due, Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+pub use runner::Runner;
 pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
+pub use turns::Turns;
 
 use std::time::Duration;
 

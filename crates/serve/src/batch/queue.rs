@@ -10,9 +10,9 @@ use std::vec;
 /// When passes start and how much waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// A pass starts no later than this after its oldest request came or the last pass ended,
-    /// whichever is later. A request thus has its answer after a window and two passes at most,
-    /// unless more comes than passes can answer.
+    /// A pass is due no later than this after its oldest request came or the last pass ended,
+    /// whichever is later. Where no other queue's passes are in between, a request thus has its
+    /// answer after a window and two passes at most, unless more comes than passes can answer.
     pub window: Duration,
     /// Most queries in one pass; at least 1.
     pub batch_queries_max: usize,
@@ -58,6 +58,18 @@ pub enum Next<Q, R> {
     Wait(Instant),
     /// Answer these.
     Pass(Pass<Q, R>),
+}
+
+/// When a pass is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "a pass is due never, then or now")]
+pub enum Due {
+    /// Not before a request comes.
+    Never,
+    /// Then, or once more requests have come.
+    At(Instant),
+    /// Now.
+    Now,
 }
 
 /// The queries of one pass.
@@ -146,19 +158,33 @@ impl<Q, R> Queue<Q, R> {
         self.queries -= queries;
     }
 
-    /// The next step of a free worker: requests whose receiver is gone are dropped unanswered.
-    ///
-    /// A pass is due when it is full, when all have come that are likely to (at once, where nothing
-    /// came for a window), or when its oldest request has waited for the window with no pass running.
-    pub fn next(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Next<Q, R> {
+    /// When the next pass is due: when it is full, when all have come that are likely to (at once,
+    /// where nothing came for a window), or when its oldest request has waited for the window with
+    /// no pass running. Requests whose receiver is gone are dropped unanswered.
+    pub fn due(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Due {
         self.purge(is_gone);
-        let Some(oldest) = self.waiting.front() else { return Next::Idle };
+        let Some(oldest) = self.waiting.front() else { return Due::Never };
         let since = self.last_pass.map_or(oldest.arrived, |(ended, _)| ended.max(oldest.arrived));
         let due = since + self.limits.window;
         let complete = self.crowd().is_none_or(|crowd| self.waiting.len() >= crowd);
-        if self.queries < self.limits.batch_queries_max && !complete && now < due {
-            return Next::Wait(due);
+        match self.queries < self.limits.batch_queries_max && !complete && now < due {
+            true => Due::At(due),
+            false => Due::Now,
         }
+    }
+
+    /// The next step of a free worker: a pass where one is [`due`](Self::due). A worker that has
+    /// other queues' passes to run may come later: until then more may join.
+    pub fn next(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Next<Q, R> {
+        match self.due(now, is_gone) {
+            Due::Never => Next::Idle,
+            Due::At(until) => Next::Wait(until),
+            Due::Now => Next::Pass(self.take()),
+        }
+    }
+
+    /// As much as one pass takes of what waits.
+    fn take(&mut self) -> Pass<Q, R> {
         let size = self.queries.min(self.limits.batch_queries_max);
         let mut pass = Pass { queries: Vec::with_capacity(size), shares: Vec::new() };
         while pass.queries.len() < size {
@@ -169,7 +195,7 @@ impl<Q, R> Queue<Q, R> {
             pass.shares.push((request, taken));
         }
         self.queries -= pass.queries.len();
-        Next::Pass(pass)
+        pass
     }
 
     /// Takes back a request that its pass did not finish: it goes on in the next one.

@@ -1,8 +1,7 @@
-//! The thread that runs passes, and the asynchronous door to it.
+//! The asynchronous door to passes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -10,9 +9,10 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::{Answerer, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+use super::PassMetrics;
+use super::runner::{Lane, Runner};
+use super::{Answerer, Due, Next, Pass, Queue, QueueLimits, Waiting, Wake};
 use crate::Error;
-use crate::host::metrics::PassMetrics;
 
 /// How a [`Scheduler`] runs.
 #[derive(Clone, Debug)]
@@ -26,10 +26,11 @@ pub struct SchedulerSpec {
     pub metrics: PassMetrics,
 }
 
-/// Answers requests in shared passes, on one thread of its own.
+/// Answers requests in shared passes, which its [`Runner`] runs.
 pub struct Scheduler<A: Answerer> {
     shared: Arc<Shared<A>>,
-    worker: Option<JoinHandle<()>>,
+    runner: Runner,
+    lane: usize,
 }
 
 /// The answers to one request.
@@ -67,7 +68,6 @@ struct Shared<A: Answerer> {
     answerer: Arc<A>,
     spec: SchedulerSpec,
     state: Mutex<State<A::Query>>,
-    wake: Condvar,
     courier: Option<UnboundedSender<Vec<Delivery>>>,
 }
 
@@ -90,14 +90,20 @@ struct Receiver {
 }
 
 impl<A: Answerer> Scheduler<A> {
-    /// Starts the worker thread. Called within a runtime, it also starts a task there that hands
-    /// out the answers of each pass: a runtime is woken once for all of them, not once for each.
+    /// As [`start_on`](Self::start_on), with a runner of its own.
     ///
     /// # Errors
     /// [`Error::Io`] where the system gives no thread.
     pub fn start(answerer: Arc<A>, spec: SchedulerSpec) -> Result<Self, Error> {
+        Ok(Self::start_on(&Runner::start()?, answerer, spec))
+    }
+
+    /// Begins to answer, in turns with the other schedulers of `runner`. Called within a runtime,
+    /// it also starts a task there that hands out the answers of each pass: a runtime is woken once
+    /// for all of them, not once for each.
+    pub fn start_on(runner: &Runner, answerer: Arc<A>, spec: SchedulerSpec) -> Self {
         let state = State { queue: Queue::new(spec.limits), pass: spec.pass, closed: false };
-        let (state, wake) = (Mutex::new(state), Condvar::new());
+        let state = Mutex::new(state);
         let courier = Handle::try_current().ok().map(|runtime| {
             let (courier, mut passes) = unbounded_channel();
             runtime.spawn(async move {
@@ -107,15 +113,9 @@ impl<A: Answerer> Scheduler<A> {
             });
             courier
         });
-        let shared = Arc::new(Shared { answerer, spec, state, wake, courier });
-        let worker = Builder::new()
-            .name("hushtable-pass".into())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || shared.work()
-            })
-            .map_err(|source| Error::Io { what: "start the answering thread".into(), source })?;
-        Ok(Self { shared, worker: Some(worker) })
+        let shared = Arc::new(Shared { answerer, spec, state, courier });
+        let lane = runner.join(Arc::clone(&shared) as Arc<dyn Lane>);
+        Self { shared, runner: runner.clone(), lane }
     }
 
     /// Answers `queries` together with others that arrive within the window.
@@ -137,7 +137,9 @@ impl<A: Answerer> Scheduler<A> {
         let bytes = queries.len() * self.shared.answerer.answer_bytes();
         let receiver =
             Receiver { answers: Vec::with_capacity(bytes), answering: Duration::ZERO, sender };
-        self.shared.push(queries, receiver)?;
+        if self.shared.push(queries, receiver)? == Wake::Worker {
+            self.runner.wake();
+        }
         answer.await.unwrap_or(Err(Unanswered::Closed))
     }
 
@@ -146,10 +148,9 @@ impl<A: Answerer> Scheduler<A> {
         self.shared.lock().queue.queries()
     }
 
-    /// Refuses new requests, answers the waiting ones, then ends the thread.
+    /// Refuses new requests and answers the waiting ones.
     pub fn close(&self) {
         self.shared.lock().closed = true;
-        self.shared.wake.notify_all();
     }
 }
 
@@ -161,11 +162,40 @@ impl<A: Answerer> Drop for Scheduler<A> {
             // Nobody can wait for these any more: `answer` borrows the scheduler.
             state.queue.drain().for_each(drop);
         }
-        self.shared.wake.notify_all();
-        if let Some(worker) = self.worker.take() {
-            // A panic on the worker was logged where it happened.
-            let _ = worker.join();
+        self.runner.leave(self.lane);
+    }
+}
+
+impl<A: Answerer> Lane for Shared<A> {
+    fn due(&self, now: Instant) -> Due {
+        self.lock().queue.due(now, is_gone)
+    }
+
+    fn run(&self, answers: &mut Vec<u8>) {
+        let started = Instant::now();
+        let pass = {
+            let mut state = self.lock();
+            // Those that it was due for may have gone.
+            let Next::Pass(pass) = state.queue.next(started, is_gone) else { return };
+            self.spec.metrics.queued.set(state.queue.queries() as i64);
+            pass
+        };
+        let requests = pass.shares.len();
+        let mut deliveries = Vec::with_capacity(requests);
+        let unfinished = self.run_pass(pass, started, answers, &mut deliveries);
+        self.hand_over(deliveries);
+        let finished = requests - usize::from(unfinished.is_some());
+        let mut state = self.lock();
+        state.pass = (state.pass * 7 + started.elapsed()) / 8;
+        match unfinished {
+            Some(Unfinished::Resume(request)) => state.queue.resume(request),
+            Some(Unfinished::Abandon(request)) => {
+                let receiver = state.queue.abandon(request);
+                deliver(vec![receiver.failed()]);
+            }
+            None => {}
         }
+        state.queue.pass_ended(finished, Instant::now());
     }
 }
 
@@ -175,7 +205,7 @@ impl<A: Answerer> Shared<A> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, queries: Vec<A::Query>, mut receiver: Receiver) -> Result<(), Unanswered> {
+    fn push(&self, queries: Vec<A::Query>, mut receiver: Receiver) -> Result<Wake, Unanswered> {
         let mut state = self.lock();
         if state.closed {
             return Err(Unanswered::Closed);
@@ -194,53 +224,7 @@ impl<A: Answerer> Shared<A> {
             }
         };
         self.spec.metrics.queued.set(state.queue.queries() as i64);
-        drop(state);
-        if wake == Wake::Worker {
-            self.wake.notify_one();
-        }
-        Ok(())
-    }
-
-    /// The worker's life.
-    fn work(&self) {
-        let mut answers = Vec::new();
-        let mut state = self.lock();
-        loop {
-            let now = Instant::now();
-            let closed = state.closed;
-            state = match state.queue.next(now, is_gone) {
-                Next::Idle if closed => return,
-                Next::Idle => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Next::Wait(until) => {
-                    let (state, _) = self
-                        .wake
-                        .wait_timeout(state, until.saturating_duration_since(now))
-                        .unwrap_or_else(PoisonError::into_inner);
-                    state
-                }
-                Next::Pass(pass) => {
-                    self.spec.metrics.queued.set(state.queue.queries() as i64);
-                    drop(state);
-                    let requests = pass.shares.len();
-                    let mut deliveries = Vec::with_capacity(requests);
-                    let unfinished = self.run(pass, now, &mut answers, &mut deliveries);
-                    self.hand_over(deliveries);
-                    let finished = requests - usize::from(unfinished.is_some());
-                    let mut state = self.lock();
-                    state.pass = (state.pass * 7 + now.elapsed()) / 8;
-                    match unfinished {
-                        Some(Unfinished::Resume(request)) => state.queue.resume(request),
-                        Some(Unfinished::Abandon(request)) => {
-                            let receiver = state.queue.abandon(request);
-                            deliver(vec![receiver.failed()]);
-                        }
-                        None => {}
-                    }
-                    state.queue.pass_ended(finished, Instant::now());
-                    state
-                }
-            };
-        }
+        Ok(wake)
     }
 
     /// Sends answers on their way, by the courier where there is one.
@@ -256,7 +240,7 @@ impl<A: Answerer> Shared<A> {
     }
 
     /// Runs one pass and sends what it finished. Only a pass's last request can be left unfinished.
-    fn run(
+    fn run_pass(
         &self,
         pass: Pass<A::Query, Receiver>,
         started: Instant,

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
@@ -17,7 +16,8 @@ use tower::Service as _;
 
 use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
-use crate::host::metrics::{Method, Metrics};
+use crate::host::metrics::Metrics;
+use crate::host::scheme::{Destination, GrpcService};
 use crate::{Error, Refusal};
 
 /// What a scheme's service tells the rest of the server.
@@ -37,8 +37,6 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// A scheme's gRPC methods, with the messages that they take bounded.
 pub(crate) trait Routes: Send + Sync {
-    /// The gRPC service's full name.
-    fn name(&self) -> &'static str;
     fn admission(&self) -> &Admission;
     /// As [`Service::check`].
     fn check(&self) -> Result<(), Error>;
@@ -56,16 +54,11 @@ pub(crate) struct Routed<G, S> {
 impl<G, S: Service> Routes for Routed<G, S>
 where
     G: tower::Service<Request<CountedBody>, Response = Reply, Error = Infallible>
-        + NamedService
         + Clone
         + Send
         + Sync,
     G::Future: Send + 'static,
 {
-    fn name(&self) -> &'static str {
-        G::NAME
-    }
-
     fn admission(&self) -> &Admission {
         self.service.admission()
     }
@@ -87,6 +80,7 @@ where
 /// Answers the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct Door {
+    services: &'static [GrpcService],
     routes: Arc<dyn Routes>,
     health: HealthServer<HealthService>,
     metrics: Arc<Metrics>,
@@ -96,13 +90,14 @@ pub(crate) struct Door {
 
 impl Door {
     pub fn new(
+        services: &'static [GrpcService],
         routes: Arc<dyn Routes>,
         health: HealthServer<HealthService>,
         metrics: Arc<Metrics>,
         request_max: Duration,
         budget: Arc<Budget>,
     ) -> Self {
-        Self { routes, health, metrics, request_max, budget }
+        Self { services, routes, health, metrics, request_max, budget }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
@@ -128,12 +123,6 @@ impl Door {
     }
 }
 
-/// Whether a request's path names a method of a service.
-fn is_of(path: &str, service: &str) -> bool {
-    let method = path.strip_prefix('/').and_then(|path| path.strip_prefix(service));
-    method.is_some_and(|method| method.starts_with('/'))
-}
-
 type Reply = Response<tonic::body::Body>;
 pub(crate) type Stopping = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) type Visiting = Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>>;
@@ -144,17 +133,18 @@ impl hyper::service::Service<Request<Incoming>> for Door {
     type Future = Visiting;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let method = Method::of_path(request.uri().path());
-        let visit = Visit::new(Arc::clone(&self.metrics), method);
+        let destination = Destination::of(request.uri().path(), self.services);
+        let visit = Visit::new(Arc::clone(&self.metrics), destination.metric());
         let request_max = self.request_max;
-        let reply: Self::Future = match method {
-            Method::Health => Box::pin(self.health.clone().call(request)),
-            Method::Other => {
+        let reply: Self::Future = match destination {
+            Destination::Health => Box::pin(self.health.clone().call(request)),
+            Destination::Offered(_) => self.look_up(request),
+            Destination::NoMethod => {
                 Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
             }
-            _ if is_of(request.uri().path(), self.routes.name()) => self.look_up(request),
-            _ => {
-                let words = format!("this server offers {}", self.routes.name());
+            Destination::NoService => {
+                let names: Vec<_> = self.services.iter().map(|service| service.name).collect();
+                let words = format!("this server offers {}", names.join(", "));
                 Box::pin(async { Ok(Status::unimplemented(words).into_http()) })
             }
         };
@@ -185,13 +175,13 @@ fn code(reply: &Reply) -> Code {
 /// Counts a request when it is over, however it ends.
 struct Visit {
     metrics: Arc<Metrics>,
-    method: Method,
+    method: &'static str,
     started: Instant,
     code: Code,
 }
 
 impl Visit {
-    fn new(metrics: Arc<Metrics>, method: Method) -> Self {
+    fn new(metrics: Arc<Metrics>, method: &'static str) -> Self {
         // A client that goes away drops the future: then this code stands.
         Self { metrics, method, started: Instant::now(), code: Code::Cancelled }
     }

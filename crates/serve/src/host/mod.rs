@@ -1,4 +1,29 @@
 //! A server's life: bind, load, serve, drain. Which service it offers is its scheme's affair.
+//!
+//! A scheme plugs in by one value, its [`Scheme`](scheme::Scheme): which gRPC services it offers and
+//! what the metrics call their methods, what its server calls its part, what it counts, and how it
+//! loads. A scheme's server checks its own spec, then makes an [`Unbound`] of that and the checked
+//! [`Network`], and has all else from here:
+//!
+//! ```ignore
+//! fn unbound(self) -> Unbound {
+//!     let Self { network, .. } = self;
+//!     let metrics = EchoMetrics::default();
+//!     let register = {
+//!         let metrics = metrics.clone();
+//!         Box::new(move |registry: &mut Registry| metrics.register(registry))
+//!     };
+//!     let load = Box::new(move |_: &Loading| {
+//!         let service = Arc::new(EchoService::new(metrics.table("words")));
+//!         let grpc = EchoServer::from_arc(Arc::clone(&service));
+//!         Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
+//!     });
+//!     Unbound { network, scheme: Scheme { services: &SERVICES, side: "single", register, load } }
+//! }
+//! ```
+//!
+//! What is counted a table is a family labelled by [`TableLabel`](metrics::TableLabel): the scheme's
+//! metrics are made and registered before the load, and the load asks them for one table's by name.
 
 pub(crate) mod admin;
 pub(crate) mod admission;
@@ -7,8 +32,9 @@ pub mod certificate;
 pub(crate) mod connection;
 pub(crate) mod door;
 pub(crate) mod gather;
-pub mod metrics;
+pub(crate) mod metrics;
 pub(crate) mod network;
+pub(crate) mod scheme;
 pub(crate) mod tls;
 
 use std::net::SocketAddr;
@@ -28,28 +54,15 @@ use self::admin::Phase;
 use self::budget::Budget;
 use self::connection::ConnectionRules;
 use self::door::{Door, Routes};
-use self::metrics::{Metrics, Scheme};
+use self::metrics::Metrics;
 use self::network::Network;
+use self::scheme::{GrpcService, Loading, Scheme};
 use crate::{Error, Limit, NetworkSpec};
-
-/// What loads a table and makes the service that answers from it. Called once, on a thread that may
-/// block, within the server's runtime.
-pub(crate) type Load = Box<dyn FnOnce(&Loading) -> Result<Arc<dyn Routes>, Error> + Send>;
-
-/// What a load may use.
-pub(crate) struct Loading {
-    pub metrics: Arc<Metrics>,
-    /// Becomes true where nobody waits for the load any more.
-    pub is_abandoned: Arc<AtomicBool>,
-    /// Where a load says what answers, in a line.
-    pub engine: Arc<OnceLock<String>>,
-}
 
 /// A checked server that has not started yet.
 pub(crate) struct Unbound {
     pub network: Network,
     pub scheme: Scheme,
-    pub load: Load,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
@@ -62,7 +75,8 @@ pub struct BoundServer {
     pub addr: SocketAddr,
     /// Where metrics and probes are answered.
     pub metrics_addr: Option<SocketAddr>,
-    /// What answers lookups, in a line; said by a server of two, once it is ready.
+    /// What answers lookups, in a line; said once it is ready, by schemes that have
+    /// several kinds of engine.
     pub engine: Arc<OnceLock<String>>,
     phase: watch::Sender<Phase>,
 }
@@ -127,9 +141,10 @@ impl BoundServer {
     /// from was written to or cut short, after which nothing is answered any more.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine } = self;
-        let Unbound { network, scheme, load } = unbound;
+        let Unbound { network, scheme } = unbound;
+        let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
-        let metrics = Metrics::new(scheme, Arc::clone(&budget));
+        let metrics = Metrics::new(side, Arc::clone(&budget), register);
         let admin = metrics_listener.map(|listener| {
             let phase = phase.subscribe();
             Aborted(tokio::spawn(admin::serve(listener, Arc::clone(&metrics), phase)))
@@ -138,7 +153,7 @@ impl BoundServer {
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let abandon = Abandon(Arc::clone(&is_abandoned));
-        let loading = Loading { metrics: Arc::clone(&metrics), is_abandoned, engine };
+        let loading = Loading { is_abandoned, engine };
         let load = tokio::task::spawn_blocking(move || load(&loading));
         let routes = tokio::select! {
             loaded = load => match loaded {
@@ -151,6 +166,7 @@ impl BoundServer {
 
         let health = HealthReporter::new();
         let door = Door::new(
+            services,
             Arc::clone(&routes),
             HealthServer::new(HealthService::from_health_reporter(health.clone()))
                 .max_decoding_message_size(HEALTH_BYTES_MAX),
@@ -168,11 +184,11 @@ impl BoundServer {
             // A request is answered within `request_max`; its answer gets as long to be read.
             stuck_max: network.request_max * 2,
         };
-        set_health(&health, routes.name(), ServingStatus::Serving).await;
+        set_health(&health, services, ServingStatus::Serving).await;
         tracing::info!(
             %addr,
             metrics_addr = metrics_addr.map(tracing::field::display),
-            service = routes.name(),
+            services = names(services),
             tls = network.tls.is_some(),
             "serving"
         );
@@ -193,14 +209,16 @@ impl BoundServer {
         }
         phase.send_replace(if failure.is_some() { Phase::Failed } else { Phase::Draining });
         routes.admission().drain();
-        set_health(&health, routes.name(), ServingStatus::NotServing).await;
+        set_health(&health, services, ServingStatus::NotServing).await;
         drain.send_replace(true);
         let drained = tokio::time::timeout(network.drain_max, async {
             // Whoever watches has been told; a watch that stays open would hold its connection.
             tokio::time::sleep(WATCH_GRACE).await;
             let mut health = health;
             health.clear_service_status("").await;
-            health.clear_service_status(routes.name()).await;
+            for service in services {
+                health.clear_service_status(service.name).await;
+            }
             (&mut serving.0).await
         })
         .await;
@@ -291,9 +309,15 @@ async fn bind(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     Ok((listener, bound))
 }
 
-async fn set_health(health: &HealthReporter, service: &str, status: ServingStatus) {
+async fn set_health(health: &HealthReporter, services: &[GrpcService], status: ServingStatus) {
     health.set_service_status("", status).await;
-    health.set_service_status(service, status).await;
+    for service in services {
+        health.set_service_status(service.name, status).await;
+    }
+}
+
+fn names(services: &[GrpcService]) -> String {
+    services.iter().map(|service| service.name).collect::<Vec<_>>().join(", ")
 }
 
 /// What servers call themselves.

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hushtable_pir::dpf::Side;
+use hushtable_pir::model::PartError;
 use hushtable_pir::onion::{self, KeyId};
 use hushtable_table::Version;
 use tonic::{Code, Status};
@@ -140,6 +141,25 @@ pub enum Refusal {
     UnknownKeys {
         /// The request's key id.
         key_id: KeyId,
+    },
+    /// A model that the server does not hold.
+    #[error(
+        "the server holds no model version {found}: ask for its catalog again, or serve that model"
+    )]
+    UnknownModel {
+        /// The request's version.
+        found: Version,
+    },
+    /// A table, or a table's layout, that a server of several does not hold.
+    #[error(
+        "the server holds {tables} tables, and none of version {}: ask for its catalog again",
+        found.map_or_else(|| "\"\"".to_owned(), |found| found.to_string())
+    )]
+    UnknownTable {
+        /// The request's version; none where it named no table.
+        found: Option<Version>,
+        /// How many tables the server holds.
+        tables: usize,
     },
     /// Keys or queries made for another version of the table.
     #[error(
@@ -323,6 +343,32 @@ impl Refusal {
         }
     }
 
+    /// The refusal of a whole inference's parts; `feature` names a feature by its number.
+    pub(crate) fn of_part(error: &PartError, feature: impl Fn(usize) -> String) -> Self {
+        let (defect, message) = match error {
+            PartError::Parts { .. } => (KeyDefect::Length, error.to_string()),
+            PartError::Length { feature: at, keys, bytes } => {
+                let name = feature(*at);
+                let message = format!(
+                    "feature {name:?} has {bytes} bytes, which are not {keys} keys of one length: its max_ids is {keys}"
+                );
+                (KeyDefect::Length, message)
+            }
+            PartError::Key { source: hushtable_pir::Error::Side { expected, found }, .. } => {
+                return Self::WrongSide { key_index: 0, expected: *expected, found: *found };
+            }
+            PartError::Key { feature: at, source } => {
+                (KeyDefect::of(source), format!("feature {:?}: {source}", feature(*at)))
+            }
+            PartError::Group { feature: at, group } => {
+                let (name, group) = (feature(*at), group.name());
+                (KeyDefect::Group, format!("feature {name:?}: this server takes no {group} keys"))
+            }
+            _ => (KeyDefect::Other, error.to_string()),
+        };
+        Self::BadBag { defect, message }
+    }
+
     /// The refusal of a request that a scheduler did not answer; `queue` is what it has room in.
     pub(crate) fn of_unanswered(unanswered: Unanswered, queue: Limit) -> Self {
         match unanswered {
@@ -411,6 +457,17 @@ impl Refusal {
             Self::Train(refusal) => refusal.parts(),
             Self::UnknownKeys { key_id } => {
                 (Code::NotFound, "UNKNOWN_KEYS", vec![("key_id", key_id.to_string())])
+            }
+            Self::UnknownModel { found } => {
+                (Code::NotFound, "UNKNOWN_MODEL", vec![("found", found.to_string())])
+            }
+            Self::UnknownTable { found, tables } => {
+                let found = found.map_or_else(String::new, |found| found.to_string());
+                (
+                    Code::NotFound,
+                    "UNKNOWN_TABLE",
+                    vec![("found", found), ("tables", tables.to_string())],
+                )
             }
             Self::VersionSkew { expected, found } => (
                 Code::FailedPrecondition,
@@ -505,6 +562,14 @@ impl Refusal {
             "UNKNOWN_KEYS" => Self::UnknownKeys {
                 key_id: version("key_id").map(|id: Version| KeyId::from(*id.as_bytes()))?,
             },
+            "UNKNOWN_MODEL" => Self::UnknownModel { found: version("found")? },
+            "UNKNOWN_TABLE" => Self::UnknownTable {
+                found: match fact("found")?.is_empty() {
+                    true => None,
+                    false => Some(version("found")?),
+                },
+                tables: count("tables")?,
+            },
             "VERSION_SKEW" => {
                 Self::VersionSkew { expected: version("expected")?, found: version("found")? }
             }
@@ -560,6 +625,9 @@ mod tests {
             Refusal::TooManyKeys { keys: 1025, keys_max: 1024 },
             Refusal::TooManyQueries { queries: 65, queries_max: 64 },
             Refusal::UnknownKeys { key_id: KeyId::from([0xa5; 32]) },
+            Refusal::UnknownModel { found: version(5) },
+            Refusal::UnknownTable { found: Some(version(6)), tables: 26 },
+            Refusal::UnknownTable { found: None, tables: 2 },
             Refusal::VersionSkew { expected: version(1), found: version(2) },
             Refusal::WrongDomain { key_index: 3, expected: 1 << 32, found: 5 },
             Refusal::WrongSide { key_index: 0, expected: Side::Left, found: Side::Right },

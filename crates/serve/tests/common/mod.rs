@@ -167,7 +167,7 @@ impl Running {
         page(self.metrics_addr, path).await
     }
 
-    /// The value of a metric without labels, or with exactly the labels written.
+    /// As [`metric_of`].
     pub async fn metric(&self, name: &str) -> f64 {
         metric_of(&self.page("/metrics").await.1, name)
     }
@@ -182,9 +182,16 @@ impl Drop for Running {
     }
 }
 
+/// The value of a metric without labels, with exactly the labels written, or of the only table's.
 pub fn metric_of(text: &str, name: &str) -> f64 {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in:\n{text}")).parse().unwrap()
+    let mut values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let labelled = rest.strip_prefix("{table=\"").and_then(|rest| rest.split_once("\"} "));
+        labelled.map(|(_, value)| value).or_else(|| rest.strip_prefix(' '))
+    });
+    let value = values.next().unwrap_or_else(|| panic!("no {name} in:\n{text}"));
+    assert_eq!(values.next(), None, "{name} is of several tables:\n{text}");
+    value.parse().unwrap()
 }
 
 pub async fn page(addr: SocketAddr, path: &str) -> (u16, String) {

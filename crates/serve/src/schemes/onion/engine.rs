@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hushtable_pir::onion::{self, OnionBackend, OnionSpec, Server};
 use hushtable_table::Table;
@@ -10,9 +10,9 @@ use hushtable_table::prepared::PreparedError;
 
 use super::spec::Settings;
 use crate::Error;
-use crate::host::Loading;
+use crate::batch::check::{check, is_row};
+use crate::host::scheme::Loading;
 use crate::peer::random_u64;
-use crate::schemes::pair::engine::table_path;
 
 /// A backend, and how long it takes to read the table once, where it knows.
 pub(super) struct Loaded {
@@ -83,7 +83,7 @@ fn is_stale(error: &PreparedError) -> bool {
 
 /// Fetches a random row from `backend` as a client would, compares it with the table's bytes, and
 /// measures a pass.
-pub(super) fn check(
+pub(super) fn check_row(
     settings: &Settings,
     table: &Table,
     backend: Arc<dyn OnionBackend>,
@@ -100,23 +100,10 @@ pub(super) fn check(
     let (queries, pending) = client.query(&[row], 1)?;
     let asked =
         queries.iter().map(|query| server.accept(&keys, query)).collect::<Result<Vec<_>, _>>()?;
-    let mut responses = vec![0; settings.geometry.response_bytes()];
-    let mut pass = Duration::MAX;
-    // The first pass warms caches and threads; the faster is what a pass takes undisturbed.
-    for _ in 0..PASSES {
-        let started = Instant::now();
-        server.answer(&asked, &mut responses)?;
-        pass = pass.min(started.elapsed());
-    }
-    let fetched = client.decode(&pending, server.version(), &responses)?;
-    let mut expected = vec![0; table.row_bytes()];
-    table
-        .copy_rows(row, &mut expected)
-        .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
-    match fetched == expected {
-        true => Ok(Checked { server, pass }),
-        false => Err(Error::SelfCheck { row }),
-    }
+    let pass = check(&[(&server, asked)], |responses| {
+        let responses = responses.first().map_or(&[][..], Vec::as_slice);
+        let fetched = client.decode(&pending, server.version(), responses)?;
+        Ok((!is_row(table, row, &fetched)?).then_some(row))
+    })?;
+    Ok(Checked { server, pass })
 }
-
-const PASSES: usize = 2;

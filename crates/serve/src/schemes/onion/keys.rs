@@ -19,8 +19,8 @@ use std::time::{Duration, SystemTime};
 
 use hushtable_pir::onion::KeyId;
 
+pub use super::metrics::KeyMetrics;
 use crate::Error;
-use crate::host::metrics::KeyMetrics;
 use folder::Folder;
 use lru::Lru;
 

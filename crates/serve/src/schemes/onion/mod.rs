@@ -6,6 +6,7 @@ mod engine;
 mod info;
 pub mod keys;
 pub(crate) mod load;
+mod metrics;
 mod peer;
 mod server;
 mod service;
@@ -16,5 +17,27 @@ pub use info::OnionInfo;
 pub use server::OnionServer;
 pub use spec::OnionServerSpec;
 
+use crate::host::scheme::{GrpcService, Method};
+
 /// Bytes of keys in one message of an upload.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// What a server of this scheme offers.
+const SERVICE: GrpcService = GrpcService {
+    name: "hushtable.v1.OnionLookup",
+    methods: &[
+        Method { name: "Answer", metric: "OnionAnswer" },
+        Method { name: "Info", metric: "OnionInfo" },
+        Method::named("PutKeys"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::SERVICE;
+
+    #[test]
+    fn the_descriptor_has_the_methods_of_the_contract() {
+        SERVICE.check_against(include_str!("../../../../../proto/hushtable/v1/onion.proto"));
+    }
+}

@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use hushtable_pir::onion::OnionBackend;
 use hushtable_table::Table;
+use prometheus_client::registry::Registry;
 
 use super::engine::{self, Checked, Loaded};
 use super::keys::KeyStore;
+use super::metrics::OnionMetrics;
 use super::service::OnionService;
 use super::spec::Settings;
-use super::{CHUNK_BYTES_MAX, OnionInfo, OnionServerSpec};
+use super::{CHUNK_BYTES_MAX, OnionInfo, OnionServerSpec, SERVICE};
 use crate::batch::WINDOW_MAX;
 use crate::batch::{QueueLimits, Scheduler, SchedulerSpec};
 use crate::host::door::{Routed, Routes};
-use crate::host::metrics::Scheme;
 use crate::host::network::Network;
-use crate::host::{Loading, SOFTWARE, Unbound};
+use crate::host::scheme::{Loading, Scheme};
+use crate::host::{SOFTWARE, Unbound};
 use crate::wire::onion_lookup_server::OnionLookupServer;
 use crate::{BoundServer, Error};
 
@@ -95,14 +97,20 @@ impl OnionServer {
 
     fn unbound(self) -> Unbound {
         let Self { network, settings, table, make_backend, progress } = self;
+        let metrics = OnionMetrics::default();
+        let register = {
+            let metrics = metrics.clone();
+            Box::new(move |registry: &mut Registry| metrics.register(registry))
+        };
         let load = move |loading: &Loading| {
             let loaded = match make_backend {
                 Some(make) => Loaded { backend: make(&table)?, scan: None },
                 None => engine::load(&settings, &table, loading, &progress)?,
             };
-            offer(settings, &table, loaded, loading)
+            offer(settings, &table, loaded, &metrics)
         };
-        Unbound { network, scheme: Scheme::Onion, load: Box::new(load) }
+        let (services, side, load) = (&[SERVICE], "single", Box::new(load));
+        Unbound { network, scheme: Scheme { services, side, register, load } }
     }
 }
 
@@ -111,13 +119,13 @@ fn offer(
     settings: Settings,
     table: &Table,
     loaded: Loaded,
-    loading: &Loading,
+    metrics: &OnionMetrics,
 ) -> Result<Arc<dyn Routes>, Error> {
-    let metrics = &loading.metrics;
-    let Checked { server, pass } = engine::check(&settings, table, loaded.backend)?;
+    let Checked { server, pass } = engine::check_row(&settings, table, loaded.backend)?;
     let keys = KeyStore::open(server.clone(), &settings.keys, metrics.keys.clone())?;
     let Settings { spec, geometry, queries_per_request_max, request_bytes_max, .. } = settings;
     let (shape, backend) = (geometry.shape(), server.backend());
+    let metrics = metrics.table(table.name());
     metrics.describe_table(shape.rows(), shape.table_bytes(), pass);
 
     let scan = loaded.scan.unwrap_or(pass);

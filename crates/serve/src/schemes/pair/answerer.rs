@@ -1,6 +1,7 @@
-//! What the scheduler runs: keys over a table, whole inferences over a layout's bins.
+//! What the scheduler runs: keys over a table, whole inferences over a layout's bins or over all
+//! tables of a model.
 
-use hushtable_pir::{batch, dpf};
+use hushtable_pir::{batch, dpf, model};
 
 use crate::batch::Answerer;
 
@@ -27,5 +28,18 @@ impl Answerer for batch::Server {
 
     fn answer(&self, bags: &[batch::BatchKeys], answers: &mut [u8]) -> Result<(), Self::Error> {
         Self::answer(self, bags, answers)
+    }
+}
+
+impl Answerer for model::Server {
+    type Query = model::Inference;
+    type Error = hushtable_pir::Error;
+
+    fn answer_bytes(&self) -> usize {
+        Self::answer_bytes(self)
+    }
+
+    fn answer(&self, queries: &[model::Inference], answers: &mut [u8]) -> Result<(), Self::Error> {
+        Self::answer(self, queries, answers)
     }
 }

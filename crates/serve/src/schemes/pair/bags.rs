@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hushtable_pir::PrgKind;
 use hushtable_pir::batch::{self, BatchKeys, Geometry};
+use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 use tonic::Status;
 use tonic::codegen::tokio_stream;
@@ -13,7 +14,6 @@ use super::info::LayoutInfo;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
-use crate::peer::values::version_from_wire;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, LayoutChunk};
 use crate::{KeyDefect, Limit, Refusal};
 
@@ -42,6 +42,14 @@ impl Bags {
         Self { server, layout: layout.to_bytes().into(), version, prgs, window, scheduler }
     }
 
+    pub fn version(&self) -> Version {
+        self.geometry().version()
+    }
+
+    pub fn server(&self) -> &batch::Server {
+        &self.server
+    }
+
     /// What table infos say of the layout.
     pub fn info(&self) -> LayoutInfo {
         LayoutInfo {
@@ -66,12 +74,6 @@ impl Bags {
     }
 
     fn accept(&self, request: AnswerBagsRequest) -> Result<BatchKeys, Refusal> {
-        let found = version_from_wire(&request.layout_version)
-            .map_err(|_| Refusal::BadVersion { bytes: request.layout_version.len() })?;
-        let expected = self.geometry().version();
-        if found != expected {
-            return Err(Refusal::LayoutSkew { expected, found });
-        }
         let keys = self.server.accept(request.keys.into()).map_err(|e| Refusal::of_bag(&e))?;
         if !self.prgs.contains(&keys.prg()) {
             let accepted: Vec<_> = self.prgs.iter().map(|prg| prg.name()).collect();
@@ -81,6 +83,7 @@ impl Bags {
         Ok(keys)
     }
 
+    /// Answers a request that names this layout.
     pub async fn answer(
         &self,
         request: AnswerBagsRequest,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use hushtable_pir::Backend;
+use hushtable_pir::{Backend, Threads};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
@@ -71,19 +71,23 @@ impl From<DeviceSpec> for String {
 }
 
 /// Loads `table` for the device that `spec` asks for.
-pub(crate) fn load(spec: &ServerSpec, table: &Table) -> Result<Arc<dyn Backend>, Error> {
+pub(crate) fn load(
+    spec: &ServerSpec,
+    threads: &Threads,
+    table: &Table,
+) -> Result<Arc<dyn Backend>, Error> {
     match spec.device {
-        DeviceSpec::Cpu => engine::load(spec, table),
+        DeviceSpec::Cpu => engine::load(spec, threads, table),
         DeviceSpec::Cuda(index) => gpu::load(spec, table, index)
             .map_err(|reason| Error::Device { device: spec.device, reason }),
         DeviceSpec::Auto => match gpu::is_present() {
-            false => engine::load(spec, table),
+            false => engine::load(spec, threads, table),
             true => gpu::load(spec, table, 0).or_else(|reason| {
                 tracing::warn!(
                     reason,
                     "there is a GPU driver, but no GPU that can serve this table: processors answer"
                 );
-                engine::load(spec, table)
+                engine::load(spec, threads, table)
             }),
         },
     }

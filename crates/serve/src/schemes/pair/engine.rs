@@ -1,183 +1,179 @@
-//! From a table, and its layout, to a server's halves that are known to answer right.
+//! From a table, its layout, and a model of several, to a server's halves that are known to answer
+//! right.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hushtable_pir::batch::{self, BatchBackend, BatchEngine};
-use hushtable_pir::dpf::{self, Group, Reply, Side};
-use hushtable_pir::{Backend, CpuEngine, EngineSpec};
-use hushtable_pir::{Platform, PrgKind};
-use hushtable_table::Table;
-use hushtable_table::layout::{Found, Layout, Plan};
+use hushtable_pir::dpf::{self, Side};
+use hushtable_pir::model::{self, Feature};
+use hushtable_pir::{Backend, CpuEngine, EngineSpec, Threads};
+use hushtable_table::layout::Layout;
+use hushtable_table::model::ModelManifest;
+use hushtable_table::{Table, Version};
 
-use crate::peer::random_u64;
+use super::question::{Question, Sides};
+use crate::batch::check::check;
 use crate::{Error, ServerSpec};
 
-/// A checked server half and how long one key takes it.
-pub(crate) struct Engine {
-    pub server: dpf::Server,
+/// A checked server half and how long one query takes it.
+pub(crate) struct Checked<S> {
+    pub server: S,
     pub scan: Duration,
 }
 
 /// Loads `table` for processors.
-pub(crate) fn load(spec: &ServerSpec, table: &Table) -> Result<Arc<dyn Backend>, Error> {
-    let spec = EngineSpec {
-        threads: spec.threads,
-        platform: Platform::detect(),
-        batch_keys_max: spec.batch_keys_max.unwrap_or(0),
-    };
+pub(crate) fn load(
+    spec: &ServerSpec,
+    threads: &Threads,
+    table: &Table,
+) -> Result<Arc<dyn Backend>, Error> {
+    let spec = engine_spec(threads, spec.batch_keys_max);
     Ok(Arc::new(CpuEngine::from_table(table, &spec)?))
-}
-
-/// A checked server half of a layout and how long one inference takes it.
-pub(crate) struct Bins {
-    pub server: batch::Server,
-    pub scan: Duration,
 }
 
 /// Loads the bins of `layout` for processors.
 pub(crate) fn load_batch(
     spec: &ServerSpec,
+    threads: &Threads,
     table: &Table,
     layout: &Layout,
 ) -> Result<Arc<dyn BatchBackend>, Error> {
-    let spec = EngineSpec {
-        threads: spec.threads,
-        platform: Platform::detect(),
-        batch_keys_max: spec.batch_bags_max.unwrap_or(0),
-    };
+    let spec = engine_spec(threads, spec.batch_bags_max);
     Ok(Arc::new(BatchEngine::from_table(table, layout, &spec)?))
+}
+
+fn engine_spec(threads: &Threads, batch_max: Option<usize>) -> EngineSpec {
+    EngineSpec {
+        shared: Some(threads.clone()),
+        batch_keys_max: batch_max.unwrap_or(0),
+        ..EngineSpec::default()
+    }
+}
+
+/// The one of two that is `side`'s.
+fn of_side<T>(side: Side, sides: Sides<T>) -> T {
+    let [left, right] = sides;
+    match side {
+        Side::Left => left,
+        Side::Right => right,
+    }
+}
+
+fn pair_of(answers: &[Vec<u8>]) -> Sides<&[u8]> {
+    [0, 1].map(|side: usize| answers.get(side).map_or(&[][..], Vec::as_slice))
 }
 
 /// Fetches a random row from `backend` as a client would, in each group that it answers, compares it
 /// with the table's bytes, and measures a pass of the fastest group.
-pub(crate) fn check(side: Side, table: &Table, backend: Arc<dyn Backend>) -> Result<Engine, Error> {
+pub(crate) fn check_rows(
+    side: Side,
+    table: &Table,
+    backend: Arc<dyn Backend>,
+) -> Result<Checked<dpf::Server>, Error> {
     let servers =
         Side::BOTH.map(|side| dpf::Server::new(side, table.version(), Arc::clone(&backend)));
     let mut scan = None;
     for &group in backend.groups() {
-        let took = check_group(table, &servers, group)?;
+        let (question, asked) = Question::of_row(table, group, 1)?;
+        let accept = |(server, keys): (&dpf::Server, &Vec<Vec<u8>>)| {
+            keys.iter().map(|key| server.accept(key)).collect::<Result<Vec<_>, _>>()
+        };
+        let [left, right] = [0, 1].map(|i: usize| accept((&servers[i], &asked[i])));
+        let halves = [(&servers[0], left?), (&servers[1], right?)];
+        let took = check(&halves, |answers| question.wrong(pair_of(answers)))?;
         scan.get_or_insert(took);
     }
-    let [left, right] = servers;
-    let server = match side {
-        Side::Left => left,
-        Side::Right => right,
-    };
-    Ok(Engine { server, scan: scan.unwrap_or_default() })
-}
-
-/// How long a pass of one key of `group` takes, once it is seen to be answered right.
-fn check_group(table: &Table, servers: &[dpf::Server; 2], group: Group) -> Result<Duration, Error> {
-    let row = random_u64()? % table.rows();
-    let shape = servers[0].backend().shape();
-    let (request, pending) =
-        dpf::Client::with_group(shape, table.version(), PrgKind::Aes128, group)?
-            .query(&[row], 1)?;
-    let mut answers = [vec![0; table.row_bytes()], vec![0; table.row_bytes()]];
-    let mut scan = Duration::MAX;
-    for ((server, keys), answer) in
-        servers.iter().zip([&request.left, &request.right]).zip(&mut answers)
-    {
-        let keys = keys.iter().map(|key| server.accept(key)).collect::<Result<Vec<_>, _>>()?;
-        // The first pass warms caches and threads; the fastest is what a pass takes undisturbed.
-        for _ in 0..SCANS {
-            let started = Instant::now();
-            server.answer(&keys, answer)?;
-            scan = scan.min(started.elapsed());
-        }
-    }
-    let [left, right] =
-        answers.each_ref().map(|answers| Reply { version: table.version(), answers });
-    let mut expected = vec![0; table.row_bytes()];
-    table
-        .copy_rows(row, &mut expected)
-        .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
-    match pending.combine(left, right)? == expected {
-        true => Ok(scan),
-        false => Err(Error::SelfCheck { row }),
-    }
+    Ok(Checked { server: of_side(side, servers), scan: scan.unwrap_or_default() })
 }
 
 /// Fetches random entries of each part from `backend` as a client would, compares their rows with
 /// the table's, and measures a pass.
-pub(crate) fn check_batch(
+pub(crate) fn check_bins(
     side: Side,
     table: &Table,
     layout: &Layout,
     backend: Arc<dyn BatchBackend>,
-) -> Result<Bins, Error> {
-    let geometry = backend.geometry();
-    if geometry.version() != layout.version() {
-        let (expected, found) = (layout.version(), geometry.version());
+) -> Result<Checked<batch::Server>, Error> {
+    let (expected, found) = (layout.version(), backend.geometry().version());
+    if expected != found {
         return Err(Error::BackendLayout { expected, found });
     }
-    let (plan, ids) = random_plan(layout)?;
-    let (request, pending) = batch::Client::new(geometry.clone(), PrgKind::Aes128).query(&plan)?;
-    let answer_bytes = geometry.answer_bytes();
+    let (question, [left, right]) = Question::of_bins(table, layout, backend.geometry())?;
     let servers = Side::BOTH.map(|side| batch::Server::new(side, Arc::clone(&backend)));
-    let mut answers = [vec![0; answer_bytes], vec![0; answer_bytes]];
-    let mut scan = Duration::MAX;
-    for ((server, bytes), answer) in
-        servers.iter().zip([&request.left, &request.right]).zip(&mut answers)
-    {
-        let keys = [server.accept(bytes.clone())?];
-        for _ in 0..SCANS {
-            let started = Instant::now();
-            server.answer(&keys, answer)?;
-            scan = scan.min(started.elapsed());
-        }
-    }
-    let [left, right] =
-        answers.each_ref().map(|answers| Reply { version: layout.version(), answers });
-    let entries = pending.combine(left, right)?;
-    let row_bytes = table.row_bytes();
-    let mut expected = vec![0; row_bytes];
-    let rows = pending.rows(&plan, &entries, row_bytes);
-    for (&id, row) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
-        table
-            .copy_rows(id, &mut expected)
-            .map_err(|source| Error::Table { path: table_path(table), source: Box::new(source) })?;
-        if row != expected {
-            return Err(Error::SelfCheck { row: id });
-        }
-    }
-    let [left, right] = servers;
-    let server = match side {
-        Side::Left => left,
-        Side::Right => right,
-    };
-    Ok(Bins { server, scan })
+    let halves = [
+        (&servers[0], vec![servers[0].accept(left)?]),
+        (&servers[1], vec![servers[1].accept(right)?]),
+    ];
+    let scan = check(&halves, |answers| question.wrong(pair_of(answers)))?;
+    Ok(Checked { server: of_side(side, servers), scan })
 }
 
-/// A plan that wants one row of each of a few bins of each part, and the ids stored there.
-fn random_plan(layout: &Layout) -> Result<(Plan, Vec<u64>), Error> {
-    let mut plan = Plan::empty(layout.keys());
-    let mut ids = Vec::new();
-    let mut first_key = 0;
-    for part in layout.parts() {
-        for _ in 0..ENTRIES_CHECKED {
-            let index = random_u64()? % part.spec().rows;
-            for place in part.places(index) {
-                let key = first_key + place.bin as usize * part.queries();
-                if plan.found.iter().flatten().any(|found| found.key as usize == key) {
-                    continue;
-                }
-                plan.offsets[key] = place.offset;
-                for (id, entry_row) in layout.entry_ids(part, index).zip(0..) {
-                    plan.found.push(Some(Found { key: key as u32, entry_row }));
-                    ids.push(id);
+/// What answers a model's tables: by the manifest's index, the table, its rows, and its bins where
+/// the manifest names a layout.
+pub(crate) struct ModelTable<'a> {
+    pub table: &'a Table,
+    pub rows: dpf::Server,
+    pub bins: Option<batch::Server>,
+}
+
+/// Puts a model's features together, fetches a random row of each as a client would, compares them
+/// with the tables' bytes, and measures a pass.
+pub(crate) fn check_model(
+    side: Side,
+    manifest: &ModelManifest,
+    tables: &[ModelTable<'_>],
+    threads: &Threads,
+) -> Result<Checked<model::Server>, Error> {
+    let version: Version = manifest.version();
+    let servers: Sides<model::Server> = Side::BOTH.map(|side| {
+        let features = manifest.features().iter().map(|feature| {
+            let ModelTable { table, rows, bins } = &tables[feature.table];
+            match bins {
+                Some(bins) => Feature::Bins(batch::Server::new(side, Arc::clone(bins.backend()))),
+                None => {
+                    let backend = Arc::clone(rows.backend());
+                    let server = dpf::Server::new(side, table.version(), backend);
+                    Feature::Rows { server, keys: feature.max_ids }
                 }
             }
-        }
-        first_key += part.keys();
+        });
+        model::Server::new(version, features.collect(), threads.clone())
+    });
+    let mut questions = Vec::with_capacity(manifest.features().len());
+    let mut asked: Sides<Vec<Vec<u8>>> = Default::default();
+    for feature in manifest.features() {
+        let ModelTable { table, rows, bins } = &tables[feature.table];
+        let (question, [left, right]) = match (bins, table.layout()) {
+            (Some(bins), Some(layout)) => {
+                Question::of_bins(table, layout, bins.backend().geometry())?
+            }
+            _ => {
+                let group = rows.backend().groups()[0];
+                let (question, keys) = Question::of_row(table, group, feature.max_ids)?;
+                (question, keys.map(|keys| keys.concat()))
+            }
+        };
+        questions.push(question);
+        asked[0].push(left);
+        asked[1].push(right);
     }
-    Ok((plan, ids))
+    let [left, right] = asked;
+    let halves = [
+        (&servers[0], vec![servers[0].accept(left)?]),
+        (&servers[1], vec![servers[1].accept(right)?]),
+    ];
+    let scan = check(&halves, |answers| {
+        let [mut left, mut right] = pair_of(answers);
+        for (question, feature) in questions.iter().zip(servers[0].features()) {
+            let (own_left, rest_left) = left.split_at(feature.answer_bytes());
+            let (own_right, rest_right) = right.split_at(feature.answer_bytes());
+            (left, right) = (rest_left, rest_right);
+            if let Some(row) = question.wrong([own_left, own_right])? {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    })?;
+    Ok(Checked { server: of_side(side, servers), scan })
 }
-
-pub(crate) fn table_path(table: &Table) -> std::path::PathBuf {
-    table.path().map_or_else(|| table.name().into(), Into::into)
-}
-
-const SCANS: usize = 3;
-const ENTRIES_CHECKED: usize = 4;

@@ -2,12 +2,17 @@
 
 mod answerer;
 mod bags;
+mod bundles;
 pub(crate) mod client;
 mod device;
-pub(crate) mod engine;
+mod engine;
+mod inferences;
 mod info;
 pub(crate) mod load;
+mod metrics;
 mod peer;
+mod question;
+mod rows;
 mod server;
 mod service;
 mod spec;
@@ -19,3 +24,28 @@ pub use info::{LayoutInfo, TableInfo};
 pub use server::Server;
 pub use spec::ServerSpec;
 pub use terms::PairTerms;
+
+use crate::host::scheme::{GrpcService, Method};
+
+/// What a server of this scheme offers.
+const SERVICE: GrpcService = GrpcService {
+    name: "hushtable.v1.PrivateLookup",
+    methods: &[
+        Method::named("Answer"),
+        Method::named("AnswerBags"),
+        Method::named("AnswerModel"),
+        Method::named("Catalog"),
+        Method::named("Layout"),
+        Method::named("TableInfo"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::SERVICE;
+
+    #[test]
+    fn the_descriptor_has_the_methods_of_the_contract() {
+        SERVICE.check_against(include_str!("../../../../../proto/hushtable/v1/lookup.proto"));
+    }
+}

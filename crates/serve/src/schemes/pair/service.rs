@@ -1,13 +1,14 @@
-//! The methods of `PrivateLookup`.
+//! The methods of `PrivateLookup`: which table or model a request is for.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use hushtable_pir::dpf::{self, Key};
+use hushtable_table::Version;
 use tonic::{Request, Response, Status};
 
 use super::bags::{Bags, LayoutStream};
-use crate::batch::{Answered, Scheduler};
+use super::inferences::Inferences;
+use super::rows::Rows;
+use crate::Refusal;
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
@@ -16,95 +17,92 @@ use crate::wire::private_lookup_server::PrivateLookup;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
 use crate::wire::{LayoutRequest, TableInfoReply, TableInfoRequest};
-use crate::{KeyDefect, Limit, Refusal, TableInfo};
+
+/// What a server holds, each once.
+#[derive(Default)]
+pub(crate) struct Holdings {
+    /// Tables, by their versions.
+    pub rows: Vec<Rows>,
+    /// Layouts' bins, by the layouts' versions.
+    pub bags: Vec<Bags>,
+    /// Models.
+    pub models: Vec<Inferences>,
+    /// What is said of each table: a version that has several names or layouts is there several
+    /// times.
+    pub infos: Vec<TableInfoReply>,
+}
 
 pub(crate) struct LookupService {
-    server: dpf::Server,
-    info: TableInfo,
-    info_reply: TableInfoReply,
-    version: Bytes,
-    scheduler: Scheduler<dpf::Server>,
-    bags: Option<Bags>,
+    holdings: Holdings,
+    catalog: CatalogReply,
     admission: Admission,
 }
 
 impl LookupService {
-    pub fn new(
-        server: dpf::Server,
-        info: TableInfo,
-        scheduler: Scheduler<dpf::Server>,
-        bags: Option<Bags>,
-    ) -> Arc<Self> {
-        let version = Bytes::copy_from_slice(server.version().as_bytes());
-        let info_reply = TableInfoReply::from(&info);
-        let admission = Admission::new(info.window);
-        Arc::new(Self { server, info, info_reply, version, scheduler, bags, admission })
+    pub fn new(holdings: Holdings, admission: Admission) -> Arc<Self> {
+        let models = holdings.models.iter().map(|model| model.info().clone()).collect();
+        let catalog = CatalogReply { tables: holdings.infos.clone(), models };
+        Arc::new(Self { holdings, catalog, admission })
     }
 
-    /// What answers bags, unless the server is about to stop or its table has no layout.
-    fn bags(&self) -> Result<&Bags, Refusal> {
+    /// The table that is asked. A server of one says which it holds, where another is asked for.
+    fn rows(&self, version: &[u8]) -> Result<&Rows, Refusal> {
         self.admission.check_open()?;
-        self.bags.as_ref().ok_or(Refusal::NoLayout)
-    }
-
-    fn accept(&self, request: &AnswerRequest) -> Result<Vec<Key>, Refusal> {
-        self.admission.check_open()?;
-        let found = version_from_wire(&request.table_version)
-            .map_err(|_| Refusal::BadVersion { bytes: request.table_version.len() })?;
-        let expected = self.server.version();
-        if found != expected {
-            return Err(Refusal::VersionSkew { expected, found });
-        }
-        let (keys, keys_max) = (request.keys.len(), self.info.keys_per_request_max);
-        if keys == 0 {
-            return Err(Refusal::NoKeys);
-        }
-        if keys > keys_max {
-            return Err(Refusal::TooManyKeys { keys, keys_max });
-        }
-        request.keys.iter().enumerate().map(|(i, bytes)| self.accept_key(i, bytes)).collect()
-    }
-
-    fn accept_key(&self, key_index: usize, bytes: &[u8]) -> Result<Key, Refusal> {
-        let key = self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
-        let params = key.params();
-        let group = params.domain.group();
-        if !self.info.groups.contains(&group) {
-            let accepted: Vec<_> = self.info.groups.iter().map(|group| group.name()).collect();
-            let accepted = accepted.join(", ");
-            let message =
-                format!("this server takes keys of group {accepted}, not {}", group.name());
-            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Group, message });
-        }
-        if !self.info.prgs.contains(&params.prg) {
-            let accepted: Vec<_> = self.info.prgs.iter().map(|prg| prg.name()).collect();
-            let message = format!("this server takes {}, not {}", accepted.join(", "), params.prg);
-            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Prg, message });
-        }
-        Ok(key)
-    }
-
-    async fn answer_keys(
-        &self,
-        request: AnswerRequest,
-        reservation: Option<&Reservation>,
-    ) -> Result<AnswerReply, Refusal> {
-        let keys = self.accept(&request)?;
-        // The wire's bytes are not needed any more; the parsed keys are counted in their place.
-        drop(request);
-        self.admission.hold(reservation, keys.len() * self.info.shape.row_bytes())?;
-        let Answered { answers, queued, answering } = self
-            .scheduler
-            .answer(keys)
-            .await
-            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueKeys))?;
-        Ok(AnswerReply {
-            table_version: self.version.clone(),
-            answers: answers.into(),
-            queue_us: Some(queued.as_micros() as u64),
-            answer_us: Some(answering.as_micros() as u64),
+        let found = parse(version)?;
+        let rows = &self.holdings.rows;
+        rows.iter().find(|rows| rows.version() == found).ok_or_else(|| match rows.as_slice() {
+            [only] => Refusal::VersionSkew { expected: only.version(), found },
+            _ => Refusal::UnknownTable { found: Some(found), tables: rows.len() },
         })
     }
+
+    /// The layout that is asked: the only one where the request names none and may.
+    fn bags(&self, version: &[u8], may_be_empty: bool) -> Result<&Bags, Refusal> {
+        self.admission.check_open()?;
+        let (bags, tables) = (&self.holdings.bags, self.holdings.rows.len());
+        if let ([], 1) = (bags.as_slice(), tables) {
+            return Err(Refusal::NoLayout);
+        }
+        if version.is_empty() && may_be_empty {
+            return match bags.as_slice() {
+                [only] => Ok(only),
+                _ => Err(Refusal::UnknownTable { found: None, tables }),
+            };
+        }
+        let found = parse(version)?;
+        bags.iter().find(|bags| bags.version() == found).ok_or_else(|| match bags.as_slice() {
+            [only] if tables == 1 => Refusal::LayoutSkew { expected: only.version(), found },
+            _ => Refusal::UnknownTable { found: Some(found), tables },
+        })
+    }
+
+    fn model(&self, version: &[u8]) -> Result<&Inferences, Refusal> {
+        self.admission.check_open()?;
+        let found = parse(version)?;
+        let model = self.holdings.models.iter().find(|model| model.version() == found);
+        model.ok_or(Refusal::UnknownModel { found })
+    }
+
+    fn info(&self, version: &[u8]) -> Result<&TableInfoReply, Refusal> {
+        let tables = self.holdings.rows.len();
+        if version.is_empty() {
+            return match (tables, self.holdings.infos.first()) {
+                (1, Some(only)) => Ok(only),
+                _ => Err(Refusal::UnknownTable { found: None, tables }),
+            };
+        }
+        let found = parse(version)?;
+        let info = self.holdings.infos.iter().find(|info| *info.version == *found.as_bytes());
+        info.ok_or_else(|| match self.holdings.rows.as_slice() {
+            [only] => Refusal::VersionSkew { expected: only.version(), found },
+            _ => Refusal::UnknownTable { found: Some(found), tables },
+        })
+    }
+}
+
+fn parse(version: &[u8]) -> Result<Version, Refusal> {
+    let bytes = version.len();
+    version_from_wire(version).map_err(|_| Refusal::BadVersion { bytes })
 }
 
 impl Service for LookupService {
@@ -113,30 +111,39 @@ impl Service for LookupService {
     }
 }
 
+/// What a handler made of a request.
+fn replied<T>(answered: Result<T, Refusal>) -> Result<Response<T>, Status> {
+    answered.map(Response::new).map_err(|refusal| refusal.to_status())
+}
+
 #[tonic::async_trait]
 impl PrivateLookup for LookupService {
     type LayoutStream = LayoutStream;
 
     async fn table_info(
         &self,
-        _request: Request<TableInfoRequest>,
+        request: Request<TableInfoRequest>,
     ) -> Result<Response<TableInfoReply>, Status> {
-        Ok(Response::new(self.info_reply.clone()))
+        replied(self.info(&request.get_ref().table_version).cloned())
     }
 
     async fn catalog(
         &self,
         _request: Request<CatalogRequest>,
     ) -> Result<Response<CatalogReply>, Status> {
-        let tables = vec![self.info_reply.clone()];
-        Ok(Response::new(CatalogReply { tables, models: Vec::new() }))
+        Ok(Response::new(self.catalog.clone()))
     }
 
     async fn answer_model(
         &self,
-        _request: Request<AnswerModelRequest>,
+        mut request: Request<AnswerModelRequest>,
     ) -> Result<Response<AnswerModelReply>, Status> {
-        Err(Status::unimplemented("this server holds no model"))
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        let request = request.into_inner();
+        replied(match self.model(&request.model_version) {
+            Ok(model) => model.answer(request, reservation.as_deref(), &self.admission).await,
+            Err(refusal) => Err(refusal),
+        })
     }
 
     async fn answer(
@@ -144,10 +151,11 @@ impl PrivateLookup for LookupService {
         mut request: Request<AnswerRequest>,
     ) -> Result<Response<AnswerReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        match self.answer_keys(request.into_inner(), reservation.as_deref()).await {
-            Ok(reply) => Ok(Response::new(reply)),
-            Err(refusal) => Err(refusal.to_status()),
-        }
+        let request = request.into_inner();
+        replied(match self.rows(&request.table_version) {
+            Ok(rows) => rows.answer(request, reservation.as_deref(), &self.admission).await,
+            Err(refusal) => Err(refusal),
+        })
     }
 
     async fn layout(
@@ -155,10 +163,8 @@ impl PrivateLookup for LookupService {
         mut request: Request<LayoutRequest>,
     ) -> Result<Response<LayoutStream>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        self.bags()
-            .and_then(|bags| bags.layout(reservation.as_deref(), &self.admission))
-            .map(Response::new)
-            .map_err(|refusal| refusal.to_status())
+        let bags = self.bags(&request.get_ref().layout_version, true);
+        replied(bags.and_then(|bags| bags.layout(reservation.as_deref(), &self.admission)))
     }
 
     async fn answer_bags(
@@ -166,12 +172,10 @@ impl PrivateLookup for LookupService {
         mut request: Request<AnswerBagsRequest>,
     ) -> Result<Response<AnswerBagsReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        let answered = match self.bags() {
-            Ok(bags) => {
-                bags.answer(request.into_inner(), reservation.as_deref(), &self.admission).await
-            }
+        let request = request.into_inner();
+        replied(match self.bags(&request.layout_version, false) {
+            Ok(bags) => bags.answer(request, reservation.as_deref(), &self.admission).await,
             Err(refusal) => Err(refusal),
-        };
-        answered.map(Response::new).map_err(|refusal| refusal.to_status())
+        })
     }
 }

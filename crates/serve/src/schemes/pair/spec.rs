@@ -10,6 +10,7 @@ use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
 use super::bags;
+use super::bundles::{Bundles, HeldModel};
 use crate::host::network::{
     Network, check_window, default_addr, default_connections_max, default_drain_ms_max,
     default_handshake_ms_max, default_inflight_bytes_max, default_io_threads,
@@ -24,8 +25,16 @@ use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
 #[serde(deny_unknown_fields)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct ServerSpec {
-    /// The table bundle's folder.
+    /// A table bundle's or a model bundle's folder.
     pub table: PathBuf,
+    /// More bundles, of tables or of models, to be served beside `table` at the same address. What
+    /// several of them hold is loaded once.
+    #[serde(default)]
+    pub tables: Vec<PathBuf>,
+    /// Most bytes that all tables, their layouts' bins included, may take in memory; none for no
+    /// limit. Tables that take more are refused at the start, before any is loaded.
+    #[serde(default)]
+    pub tables_bytes_max: Option<u64>,
     /// Which of the two servers this is.
     #[serde(with = "side_name")]
     pub side: Side,
@@ -48,7 +57,7 @@ pub struct ServerSpec {
     /// Folders with NVRTC, which compiles a GPU's kernels, for when the system has none.
     #[serde(default)]
     pub nvrtc_folders: Vec<PathBuf>,
-    /// Threads that share a pass over the table on processors; 0 (the default) for one a core.
+    /// Threads that share a pass over the tables on processors; 0 (the default) for one a core.
     #[serde(default)]
     pub threads: usize,
     /// Threads for connections: 1 to 64. One (the default) carries about 25,000 requests a second.
@@ -68,8 +77,8 @@ pub struct ServerSpec {
     /// Most keys that wait; beyond, requests are refused with a hint when to retry.
     #[serde(default = "default_queue_keys_max")]
     pub queue_keys_max: usize,
-    /// Most inferences in one pass over a layout's bins; the default is what the backend answers
-    /// best.
+    /// Most inferences in one pass over a layout's bins or a model's tables; the default is what the
+    /// backend answers best.
     #[serde(default)]
     pub batch_bags_max: Option<usize>,
     /// Most inferences that wait; beyond, they are refused with a hint when to retry.
@@ -107,6 +116,8 @@ impl ServerSpec {
     pub fn new(table: impl Into<PathBuf>, side: Side) -> Self {
         Self {
             table: table.into(),
+            tables: Vec::new(),
+            tables_bytes_max: None,
             side,
             addr: default_addr(),
             metrics_addr: default_metrics_addr(),
@@ -151,17 +162,28 @@ impl ServerSpec {
     }
 }
 
-/// A checked [`ServerSpec`], with what follows from it and the table's shape.
+/// A checked [`ServerSpec`], with what follows from it and the tables' shapes.
 pub(crate) struct Settings {
     pub spec: ServerSpec,
     pub prgs: Vec<PrgKind>,
+    /// By the tables that are held.
+    pub tables: Vec<TableLimits>,
+    /// Bytes that one request to a model may have, by the models that are held.
+    pub model_request_bytes_max: Vec<usize>,
+    /// Bytes that any request may have.
+    pub request_bytes_max: usize,
+}
+
+/// What one request to a table may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableLimits {
     pub keys_per_request_max: usize,
     pub request_bytes_max: usize,
 }
 
 impl Settings {
-    /// Checks `spec` for a server of `table`.
-    pub fn check(spec: ServerSpec, table: &Table) -> Result<(Self, Network), Error> {
+    /// Checks `spec` for a server of what `bundles` hold.
+    pub fn check(spec: ServerSpec, bundles: &Bundles) -> Result<(Self, Network), Error> {
         let batch_keys_max = spec.batch_keys_max.unwrap_or(1);
         within("threads", spec.threads, 0..=4096)?;
         within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
@@ -169,8 +191,34 @@ impl Settings {
         within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
         within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
         check_window(spec.window_us)?;
+        bundles.check_budget(spec.tables_bytes_max)?;
 
         let prgs = parse_prgs(&spec.prgs)?;
+        // Bytes of the largest request, with what it holds until it is answered.
+        let mut whole = 0;
+        let mut tables = Vec::with_capacity(bundles.tables.len());
+        for held in &bundles.tables {
+            let (limits, held) = TableLimits::check(&spec, &held.table)?;
+            whole = whole.max(held);
+            tables.push(limits);
+        }
+        let mut model_request_bytes_max = Vec::with_capacity(bundles.models.len());
+        for model in &bundles.models {
+            let (request, held) = model_bytes(&spec, model, bundles)?;
+            whole = whole.max(request + held);
+            model_request_bytes_max.push(request);
+        }
+        let of_tables = tables.iter().map(|limits| limits.request_bytes_max);
+        let request_bytes_max =
+            of_tables.chain(model_request_bytes_max.iter().copied()).max().unwrap_or(0);
+        let network = Network::check(spec.network(), whole)?;
+        Ok((Self { prgs, tables, model_request_bytes_max, request_bytes_max, spec }, network))
+    }
+}
+
+impl TableLimits {
+    /// The limits of a table, and the bytes of its largest request with what it holds.
+    fn check(spec: &ServerSpec, table: &Table) -> Result<(Self, usize), Error> {
         let row_bytes = table.row_bytes();
         let keys_per_request_max = match spec.keys_per_request_max {
             Some(keys) => keys,
@@ -178,14 +226,8 @@ impl Settings {
                 .clamp(1, KEYS_PER_REQUEST_DEFAULT.min(spec.queue_keys_max)),
         };
         within("keys_per_request_max", keys_per_request_max, 1..=spec.queue_keys_max)?;
-        // Which groups are taken is the backend's to say, once it is loaded: room for the longest key.
-        let mut key_bytes = 0;
-        for group in Group::ALL {
-            let domain = Domain::new(table.rows(), group)?;
-            let params = KeyParams { side: spec.side, domain, prg: PrgKind::Aes128 };
-            key_bytes = key_bytes.max(params.key_bytes());
-        }
-        let (key_bytes, around) = (key_bytes + KEY_OVERHEAD_BYTES as usize, REQUEST_BYTES as usize);
+        let key_bytes = key_bytes_max(spec.side, table)? + KEY_OVERHEAD_BYTES as usize;
+        let around = REQUEST_BYTES as usize;
         let mut request_bytes_max = keys_per_request_max * key_bytes + around;
         let mut whole = request_bytes_max + keys_per_request_max * row_bytes;
         if let Some(layout) = table.layout() {
@@ -194,9 +236,44 @@ impl Settings {
             request_bytes_max = request_bytes_max.max(bag_bytes);
             whole = whole.max(bag_bytes + bags::held_bytes(&geometry)).max(bags::STREAM_BYTES);
         }
-        let network = Network::check(spec.network(), whole)?;
-        Ok((Self { prgs, keys_per_request_max, request_bytes_max, spec }, network))
+        Ok((Self { keys_per_request_max, request_bytes_max }, whole))
     }
+}
+
+/// The longest key of a table. Which groups are taken is the backend's to say, once it is loaded.
+fn key_bytes_max(side: Side, table: &Table) -> Result<usize, Error> {
+    let mut key_bytes = 0;
+    for group in Group::ALL {
+        let domain = Domain::new(table.rows(), group)?;
+        let params = KeyParams { side, domain, prg: PrgKind::Aes128 };
+        key_bytes = key_bytes.max(params.key_bytes());
+    }
+    Ok(key_bytes)
+}
+
+/// Bytes of one inference's request, and what it holds besides until it is answered.
+fn model_bytes(
+    spec: &ServerSpec,
+    model: &HeldModel,
+    bundles: &Bundles,
+) -> Result<(usize, usize), Error> {
+    let (mut request, mut held) = (REQUEST_BYTES as usize, 0);
+    for feature in model.manifest.features() {
+        let table = &bundles.tables[model.tables[feature.table]].table;
+        request += PART_OVERHEAD_BYTES;
+        match table.layout() {
+            Some(layout) => {
+                let geometry = Geometry::new(layout);
+                request += geometry.request_bytes(spec.side);
+                held += bags::held_bytes(&geometry);
+            }
+            None => {
+                request += feature.max_ids * key_bytes_max(spec.side, table)?;
+                held += feature.max_ids * table.row_bytes();
+            }
+        }
+    }
+    Ok((request, held))
 }
 
 fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
@@ -238,6 +315,8 @@ fn default_prgs() -> Vec<String> {
     [PrgKind::Aes128, PrgKind::ChaCha20, PrgKind::ChaCha12].map(|prg| prg.name().into()).to_vec()
 }
 
+/// What a part of a message has around its bytes: a tag and a length.
+const PART_OVERHEAD_BYTES: usize = 8;
 const KEYS_MAX: usize = KEYS_PER_REQUEST_MAX as usize;
 const BAGS_MAX: usize = 1 << 16;
 const KEYS_PER_REQUEST_DEFAULT: usize = 1024;

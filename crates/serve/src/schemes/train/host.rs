@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
 use super::info::{RoundReport, RoundStage, TrainInfo};
+use super::metrics::TrainMetrics;
 use super::{Awaited, BudgetSpent, Outcome, RoundMemory, TrainRefusal};
 use crate::Refusal;
 use crate::host::SOFTWARE;
-use crate::host::metrics::TrainMetrics;
 
 /// The rounds of one controller.
 pub(super) struct Host {

@@ -9,6 +9,7 @@ mod etcd;
 mod host;
 mod info;
 mod memory;
+mod metrics;
 mod refusal;
 mod server;
 mod service;
@@ -24,3 +25,30 @@ pub use memory::{BudgetSpent, Committed, MemoryError, RoundMemory};
 pub use refusal::{Awaited, Outcome, TrainRefusal};
 pub use server::TrainServer;
 pub use spec::{RoundSpec, TrainServerSpec};
+
+use crate::host::scheme::{GrpcService, Method};
+
+/// What a server of this scheme offers.
+const SERVICE: GrpcService = GrpcService {
+    name: "hushtable.v1.FederatedTraining",
+    methods: &[
+        Method::named("Abandon"),
+        Method::named("CloseRequests"),
+        Method::named("Finish"),
+        Method { name: "Info", metric: "TrainInfo" },
+        Method::named("OpenRound"),
+        Method::named("Request"),
+        Method::named("Rows"),
+        Method::named("Upload"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::SERVICE;
+
+    #[test]
+    fn the_descriptor_has_the_methods_of_the_contract() {
+        SERVICE.check_against(include_str!("../../../../../proto/hushtable/v1/train.proto"));
+    }
+}

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use hushtable_oram::wire::{ControllerKey, Pin, Terms};
+use prometheus_client::registry::Registry;
 
 use super::host::Host;
+use super::metrics::TrainMetrics;
 use super::service::TrainService;
 use super::spec::Settings;
-use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, TrainServerSpec};
+use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
+use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
-use crate::host::metrics::Scheme;
 use crate::host::network::Network;
-use crate::host::{Loading, Unbound};
+use crate::host::scheme::{Loading, Scheme};
 use crate::wire::federated_training_server::FederatedTrainingServer;
 use crate::{BoundServer, Error};
 
@@ -81,11 +83,15 @@ impl TrainServer {
 
     fn unbound(self) -> Unbound {
         let Self { network, settings, terms, key, open } = self;
-        let load = move |loading: &Loading| {
+        let metrics = TrainMetrics::default();
+        let register = {
+            let metrics = metrics.clone();
+            Box::new(move |registry: &mut Registry| metrics.register(registry))
+        };
+        let load = move |_: &Loading| {
             let memory = open()?;
-            let metrics = &loading.metrics;
             let (rows, shape) = (terms.rows(), terms.shape());
-            metrics.describe_trained(rows, rows * 4 * shape.dim() as u64);
+            metrics.describe_table(terms.table(), rows, rows * 4 * shape.dim() as u64);
             tracing::info!(
                 table = terms.table(),
                 rows,
@@ -100,12 +106,13 @@ impl TrainServer {
                 "opened the memory"
             );
             let message_bytes_max = settings.message_bytes_max;
-            let host = Host::new(terms, key, memory, metrics.train.clone());
+            let host = Host::new(terms, key, memory, metrics);
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(message_bytes_max);
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         };
-        Unbound { network, scheme: Scheme::Train, load: Box::new(load) }
+        let (services, side, load) = (&[SERVICE], "controller", Box::new(load));
+        Unbound { network, scheme: Scheme { services, side, register, load } }
     }
 }

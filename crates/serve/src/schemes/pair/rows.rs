@@ -1,0 +1,92 @@
+//! The server's half of lookups by rows: one table behind a scheduler.
+
+use bytes::Bytes;
+use hushtable_pir::dpf::{self, Key};
+use hushtable_table::Version;
+
+use crate::batch::{Answered, Scheduler};
+use crate::host::admission::Admission;
+use crate::host::budget::Reservation;
+use crate::wire::{AnswerReply, AnswerRequest};
+use crate::{KeyDefect, Limit, Refusal, TableInfo};
+
+/// A table behind a scheduler.
+pub(crate) struct Rows {
+    server: dpf::Server,
+    info: TableInfo,
+    version: Bytes,
+    scheduler: Scheduler<dpf::Server>,
+}
+
+impl Rows {
+    pub fn new(server: dpf::Server, info: TableInfo, scheduler: Scheduler<dpf::Server>) -> Self {
+        let version = Bytes::copy_from_slice(server.version().as_bytes());
+        Self { server, info, version, scheduler }
+    }
+
+    pub fn version(&self) -> Version {
+        self.server.version()
+    }
+
+    pub fn info(&self) -> &TableInfo {
+        &self.info
+    }
+
+    pub fn server(&self) -> &dpf::Server {
+        &self.server
+    }
+
+    fn accept(&self, request: &AnswerRequest) -> Result<Vec<Key>, Refusal> {
+        let (keys, keys_max) = (request.keys.len(), self.info.keys_per_request_max);
+        if keys == 0 {
+            return Err(Refusal::NoKeys);
+        }
+        if keys > keys_max {
+            return Err(Refusal::TooManyKeys { keys, keys_max });
+        }
+        request.keys.iter().enumerate().map(|(i, bytes)| self.accept_key(i, bytes)).collect()
+    }
+
+    fn accept_key(&self, key_index: usize, bytes: &[u8]) -> Result<Key, Refusal> {
+        let key = self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
+        let params = key.params();
+        let group = params.domain.group();
+        if !self.info.groups.contains(&group) {
+            let accepted: Vec<_> = self.info.groups.iter().map(|group| group.name()).collect();
+            let accepted = accepted.join(", ");
+            let message =
+                format!("this server takes keys of group {accepted}, not {}", group.name());
+            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Group, message });
+        }
+        if !self.info.prgs.contains(&params.prg) {
+            let accepted: Vec<_> = self.info.prgs.iter().map(|prg| prg.name()).collect();
+            let message = format!("this server takes {}, not {}", accepted.join(", "), params.prg);
+            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Prg, message });
+        }
+        Ok(key)
+    }
+
+    /// Answers a request that names this table.
+    pub async fn answer(
+        &self,
+        request: AnswerRequest,
+        reservation: Option<&Reservation>,
+        admission: &Admission,
+    ) -> Result<AnswerReply, Refusal> {
+        let keys = self.accept(&request)?;
+        // The wire's bytes are not needed any more; the parsed keys are counted in their place.
+        drop(request);
+        admission.hold(reservation, keys.len() * self.info.shape.row_bytes())?;
+        let Answered { answers, queued, answering } = self
+            .scheduler
+            .answer(keys)
+            .await
+            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueKeys))?;
+        Ok(AnswerReply {
+            table_version: self.version.clone(),
+            answers: answers.into(),
+            queue_us: Some(queued.as_micros() as u64),
+            answer_us: Some(answering.as_micros() as u64),
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! Where each file of a model bundle is, relative to the bundle's folder. Nothing else spells these
+//! names, so that every part of the house finds the same files.
+
+use std::path::PathBuf;
+
+/// The manifest.
+pub const MANIFEST: &str = "model.json";
+/// The tensors of the checkpoint that are no tables.
+pub const DENSE: &str = "dense.safetensors";
+/// The folder of table bundles.
+pub const TABLES: &str = "tables";
+/// The folder of what is derived from tables and can be made again.
+pub const PREPARED: &str = "prepared";
+/// How the prepared file of a table for a single server ends.
+pub const PREPARED_EXTENSION: &str = "onion";
+
+/// The bundle of the table of this name: `tables/NAME`.
+pub fn table(name: &str) -> PathBuf {
+    [TABLES, name].iter().collect()
+}
+
+/// The file that a single server answers from for the table of this name: `prepared/NAME.onion`.
+pub fn prepared(name: &str) -> PathBuf {
+    [PREPARED, &format!("{name}.{PREPARED_EXTENSION}")].iter().collect()
+}
