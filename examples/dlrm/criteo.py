@@ -11,19 +11,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hushtable.data import MalformedData
+from hushtable.data import CRITEO_ROWS, MalformedData
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 DENSE = tuple(f"I{number}" for number in range(1, 14))
 FEATURES = tuple(f"C{number}" for number in range(1, 27))
-#: Distinct values of each categorical column in Criteo's Kaggle log, as it is commonly prepared.
-CARDINALITIES = (
-    9_999_999, 29_427, 15_127, 7_295, 19_901, 3, 6_465, 1_310, 61, 9_999_999, 622_921, 219_556,
-    10, 2_209, 9_779, 71, 4, 963, 14, 9_999_999, 4_384_510, 9_999_999, 290_588, 10_829, 95, 34,
-)  # fmt: skip
-
 #: How steeply the popularity of made-up values falls.
 _SKEW = 1.2
 #: Values of a column that have a say in made-up clicks: a learner sees each of these often.
@@ -56,7 +50,7 @@ class Log:
 
 def table_rows(scale: float) -> tuple[int, ...]:
     """Rows of each column's table at ``scale`` times Criteo's size; three at least."""
-    return tuple(max(3, math.ceil(count * scale)) for count in CARDINALITIES)
+    return tuple(max(3, math.ceil(count * scale)) for count in CRITEO_ROWS)
 
 
 def read(path: Path, rows: tuple[int, ...]) -> Log:

@@ -10,7 +10,7 @@ from examples.dlrm import checkpoint, criteo, judging, model, training
 from examples.movielens.model import auc
 
 import hushtable
-from hushtable.data import MalformedData
+from hushtable.data import CRITEO_ROWS, MalformedData
 from hushtable.nn import ClearModel
 
 ROWS = criteo.table_rows(0.001)
@@ -28,7 +28,7 @@ def write(folder: Path, *lines: str, header: str = HEADER) -> Path:
 
 
 def test_tables_are_criteos_at_a_scale() -> None:
-    assert criteo.table_rows(1) == tuple(max(3, rows) for rows in criteo.CARDINALITIES)
+    assert criteo.table_rows(1) == tuple(max(3, rows) for rows in CRITEO_ROWS)
     tenth = criteo.table_rows(0.1)
     assert (tenth[0], tenth[5], tenth[1]) == (1_000_000, 3, 2_943)
     assert len(tenth) == 26
