@@ -1,5 +1,7 @@
 //! Measurements: what the engine and a server do, and what the machine could do at best.
 
+pub(crate) mod model;
+
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

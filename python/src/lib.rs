@@ -33,6 +33,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
+    use super::bench::model::NativeModelBench;
+    #[pymodule_export]
     use super::bench::{
         NativeBench, expand_seconds, instruction_ns, load_bags, load_server, platforms, prg_names,
         read_gb_per_s,
