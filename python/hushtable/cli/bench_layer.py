@@ -81,14 +81,14 @@ def layer(
                 print_bench(_measure(client, engines, count, rows, row_bytes, rounds), json)
 
 
-def _engine(rows: int, row_bytes: int, cpus: set[int]) -> _native.Bench:
+def _engine(rows: int, row_bytes: int, cpus: set[int]) -> _native.bench.Bench:
     with _affinity(cpus):
-        return _native.Bench(rows, row_bytes, threads=1, isa=None)
+        return _native.bench.Bench(rows, row_bytes, threads=1, isa=None)
 
 
 def _measure(
     client: Client,
-    engines: list[_native.Bench],
+    engines: list[_native.bench.Bench],
     count: int,
     rows: int,
     row_bytes: int,
@@ -128,7 +128,7 @@ def _measure(
         floor * 1e3,
         floor / medians["embedding"],
         1,
-        _native.platforms()[0],
+        _native.platforms().chosen,
         bound="both engines at once, one thread each",
         ratio=medians["embedding"] / floor,
         bag_ms=medians["bag"] * 1e3,
@@ -143,15 +143,15 @@ def _measure(
     )
 
 
-def _answer(engine: _native.Bench, keys: int) -> list[float]:
+def _answer(engine: _native.bench.Bench, keys: int) -> list[float]:
     return engine.answer_seconds(keys, prg="aes128", seconds=0.0)
 
 
-def _both(engines: list[_native.Bench], keys: int) -> float:
+def _both(engines: list[_native.bench.Bench], keys: int) -> float:
     """Seconds of a pass while the other engine has one too: the slower of the two."""
     times: list[float] = []
 
-    def answer(engine: _native.Bench) -> None:
+    def answer(engine: _native.bench.Bench) -> None:
         times.append(statistics.median(_answer(engine, keys)))
 
     threads = [threading.Thread(target=answer, args=(engine,)) for engine in engines]
