@@ -76,6 +76,8 @@ mod _native {
     #[pymodule]
     mod bench {
         #[pymodule_export]
+        use crate::bench::model::NativeModelBench;
+        #[pymodule_export]
         use crate::bench::onion::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
         #[pymodule_export]
         use crate::bench::oram::{NativePathBench, page_seconds, union_seconds};

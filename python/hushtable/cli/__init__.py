@@ -13,6 +13,7 @@ from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
 from . import (
     bench,
     bench_gpu,
+    bench_layer,
     bench_layout,
     bench_onion,
     bench_oram,
@@ -45,6 +46,7 @@ serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_gpu.register(bench.app)
+bench_layer.register(bench.app)
 bench_layout.register(bench.app)
 bench_onion.register(bench.app)
 bench_oram.register(bench.app)
