@@ -14,6 +14,7 @@ __all__ = [
     "Controller",
     "GpuBench",
     "Layout",
+    "Model",
     "OnionBench",
     "PathBench",
     "Profile",
@@ -22,6 +23,7 @@ __all__ = [
     "Table",
     "TrainClient",
     "__version__",
+    "build_model",
     "build_table",
     "create_key",
     "enroll",
@@ -39,6 +41,7 @@ __all__ = [
     "oram_shape",
     "page_seconds",
     "parameter_sets",
+    "plan_model",
     "platforms",
     "prepare_table",
     "prg_names",
@@ -46,8 +49,10 @@ __all__ = [
     "read_gb_per_s",
     "ring_kernel",
     "union_seconds",
+    "verify_model",
     "verify_prepared",
     "verify_table",
+    "write_model",
 ]
 
 __version__: str
@@ -71,6 +76,57 @@ class Table:
     def with_layout(self, layout: Layout) -> Table: ...
     def layout(self) -> Layout | None: ...
     def origin(self) -> tuple[str, int]: ...
+
+class Model:
+    @staticmethod
+    def open(path: Path) -> Model: ...
+    def path(self) -> Path: ...
+    def manifest(self) -> str: ...
+    def version(self) -> str: ...
+    def dense_path(self) -> Path | None: ...
+    def places(self, name: str) -> tuple[Path, Path]: ...
+    def table(self, name: str) -> Table: ...
+    def replace_table(self, name: str, table: Table, out: Path) -> None: ...
+
+_TableChoice = tuple[str, str, str | None]
+_FeatureChoice = tuple[str, str, str | None, int | None]
+
+def build_model(
+    checkpoint: Path,
+    out: Path,
+    *,
+    name: str,
+    patterns: list[str],
+    tables: list[_TableChoice],
+    features: list[_FeatureChoice],
+    pooling: str,
+    max_ids: int,
+    dtype: str | None,
+    dense: bool,
+    progress: Callable[[int, int], None] | None,
+) -> None: ...
+def plan_model(
+    checkpoint: Path,
+    *,
+    name: str,
+    patterns: list[str],
+    tables: list[_TableChoice],
+    features: list[_FeatureChoice],
+    pooling: str,
+    max_ids: int,
+    dtype: str | None,
+    dense: bool,
+) -> str: ...
+def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
+def write_model(
+    out: Path,
+    name: str,
+    table_name: str,
+    table: Table,
+    *,
+    pooling: str,
+    max_ids: int,
+) -> None: ...
 
 class Profile:
     def __new__(

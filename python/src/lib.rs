@@ -16,6 +16,7 @@ mod gpu;
 mod layout;
 mod logs;
 mod lookups;
+mod model;
 mod onion_bench;
 mod oram_bench;
 mod prepare;
@@ -51,6 +52,8 @@ mod _native {
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
+    #[pymodule_export]
+    use super::model::{NativeModel, build_model, plan_model, verify_model, write_model};
     #[pymodule_export]
     use super::onion_bench::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
     #[pymodule_export]
