@@ -13,8 +13,8 @@ import typer
 from .. import _native
 from ..errors import ConfigError
 from ..fl.controller import Controller, Spent, place
+from ..fl.training import TrainServing, serve_training
 from ..table import Table
-from ..training import TrainServing, serve_training
 from ._serving import (
     DrainMsMax,
     IoThreads,

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _native
-from .errors import ConfigError
-from .server import ServerTls, run_until_stopped
+from .. import _native
+from ..errors import ConfigError
+from ..server import ServerTls, run_until_stopped
+from .controller import place
 
 __all__ = ["TrainServing", "serve_training"]
 
@@ -67,9 +68,6 @@ def serve_training(
         ControllerError: a controller that cannot be opened.
         Error: a port that is taken.
     """
-    # Here, so that the package can be imported without its training part.
-    from .fl.controller import place
-
     settings: dict[str, Any] = {
         "addr": addr,
         "metrics_addr": metrics_addr,
