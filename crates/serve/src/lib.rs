@@ -25,7 +25,9 @@ pub mod wire;
 pub mod load {
     pub use crate::peer::load::LoadReport;
     pub use crate::schemes::onion::load::OnionLoadSpec;
-    pub use crate::schemes::pair::load::{BagLoadSpec, LoadSpec};
+    pub use crate::schemes::pair::load::{
+        BagLoadSpec, LoadSpec, ModelEngineReport, ModelEngineSpec, ModelLoadSpec,
+    };
 }
 
 pub use error::{Error, ReplyDefect};
