@@ -2,7 +2,6 @@
 //! off the wire. Which scheme it speaks is the scheme's affair.
 
 pub(crate) mod announced;
-pub(crate) mod blocking;
 pub(crate) mod endpoint;
 pub(crate) mod load;
 pub(crate) mod refusal;
