@@ -4,17 +4,19 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Running, lay_out, layout_spec, metric_of, raw, row, spec};
 use hushtable_pir::batch::{self, Geometry};
 use hushtable_pir::dpf::{self, Reply, Side};
 use hushtable_pir::{PrgKind, TableShape};
+use hushtable_serve::load::{ModelEngineSpec, ModelLoadSpec};
 use hushtable_serve::wire::{
     AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerRequest, CatalogRequest,
     LayoutRequest, TableInfoRequest,
 };
-use hushtable_serve::{Error, Server, ServerSpec};
+use hushtable_serve::{EndpointSpec, Error, Server, ServerSpec};
 use hushtable_table::layout::{Plan, Planner};
 use hushtable_table::model::{self, Feature, ModelManifest, Pooling, places};
 use hushtable_table::{DType, Table, Version};
@@ -485,4 +487,48 @@ fn models_that_cannot_be_served_say_why_before_anything_is_loaded() {
     let nothing = folder.path().join("nothing");
     let error = open(left(&[&nothing]));
     assert!(matches!(error, Error::Table { .. }), "{error}");
+}
+
+#[test]
+fn a_load_of_whole_inferences_counts_what_comes_back_right() {
+    let folder = TempDir::new().unwrap();
+    let (path, manifest) = write_clicks(folder.path());
+    let servers = Both::start(&[&path]);
+    let [left, right] = servers.0.each_ref().map(|server| EndpointSpec::new(server.url(), None));
+    let load = ModelLoadSpec {
+        clients: 3,
+        warmup: Duration::from_millis(50),
+        duration: Duration::from_millis(500),
+        ..ModelLoadSpec::new(left.clone(), right.clone(), manifest)
+    };
+    let report = load.run_blocking().unwrap();
+    assert!(report.requests > 0 && report.errors == 0, "{report:?}");
+    assert!(report.p50_ms > 0.0 && report.p50_ms <= report.p99_ms, "{report:?}");
+
+    // A model that the servers do not hold, and sides the wrong way round.
+    let (_, views) = write_views(folder.path());
+    let other = ModelLoadSpec { manifest: views, ..load.clone() };
+    let error = other.run_blocking().unwrap_err();
+    assert!(matches!(&error, Error::Refused { .. }), "{error}");
+    let swapped = ModelLoadSpec { left: right, right: left, ..load };
+    let error = swapped.run_blocking().unwrap_err();
+    assert!(matches!(&error, Error::Refused { .. }), "{error}");
+}
+
+#[test]
+fn a_models_engine_is_measured_without_servers() {
+    let spec = ModelEngineSpec {
+        rows: vec![3, 5000, 700, 1],
+        row_bytes: 64,
+        keys: 2,
+        batch: 3,
+        threads: 2,
+        passes: 4,
+    };
+    let report = spec.run().unwrap();
+    assert_eq!((report.pass_s.len(), report.threads), (4, 2));
+    assert_eq!(report.read_bytes, 5704 * 64);
+    assert_eq!(report.product_bytes, 2 * 5704 * 64);
+    let none = ModelEngineSpec { row_bytes: 0, ..spec };
+    assert!(matches!(none.run().unwrap_err(), Error::Pir(_)));
 }

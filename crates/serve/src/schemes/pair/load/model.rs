@@ -151,14 +151,13 @@ fn client_of(peer: &Peer, reply_bytes_max: usize) -> PrivateLookupClient<Channel
     PrivateLookupClient::new(peer.channel.clone()).max_decoding_message_size(reply_bytes_max)
 }
 
-async fn ask_both(
-    peers: &[Peer; 2],
-    inference: &Prepared,
-) -> Result<[AnswerModelReply; 2], Error> {
+async fn ask_both(peers: &[Peer; 2], inference: &Prepared) -> Result<[AnswerModelReply; 2], Error> {
     let ask = |side: usize| {
         let (peer, request) = (&peers[side], inference.requests[side].clone());
         let mut client = client_of(peer, inference.answer_bytes + REPLY_OVERHEAD_BYTES);
-        async move { Ok(peer.within(CALL_MAX, client.answer_model(request)).await?.into_inner()) }
+        async move {
+            Ok::<_, Error>(peer.within(CALL_MAX, client.answer_model(request)).await?.into_inner())
+        }
     };
     let (left, right) = tokio::try_join!(ask(0), ask(1))?;
     Ok([left, right])
@@ -192,14 +191,15 @@ impl Tables {
 
     /// One inference's ids: of features that are asked by rows as many as they may have.
     fn ids(&self) -> Result<Vec<Vec<u64>>, Error> {
-        let ids = self.manifest.features().iter().map(|feature| match &self.tables[feature.table] {
-            Asked::Rows { shape, .. } => random_rows(*shape, feature.max_ids),
-            Asked::Bins { shape, planner, .. } => {
-                let layout = planner.layout();
-                let ids = feature.max_ids.min(layout.ids_max()).min(layout.keys());
-                random_rows(*shape, ids)
-            }
-        });
+        let ids =
+            self.manifest.features().iter().map(|feature| match &self.tables[feature.table] {
+                Asked::Rows { shape, .. } => random_rows(*shape, feature.max_ids),
+                Asked::Bins { shape, planner, .. } => {
+                    let layout = planner.layout();
+                    let ids = feature.max_ids.min(layout.ids_max()).min(layout.keys());
+                    random_rows(*shape, ids)
+                }
+            });
         ids.collect()
     }
 
@@ -240,9 +240,8 @@ impl Tables {
     /// Asks an inference, and the first row of each feature of rows by itself: both must give the
     /// same bytes, and either server alone cannot make that happen.
     async fn check_sample(&self, peers: &[Peer; 2]) -> Result<(), Error> {
-        let wrong = || {
-            Err(Error::Reply { url: peers[0].url().into(), defect: ReplyDefect::Answers })
-        };
+        let wrong =
+            || Err(Error::Reply { url: peers[0].url().into(), defect: ReplyDefect::Answers });
         let ids = self.ids()?;
         let (prepared, pending) = self.ask(&ids)?;
         let replies = ask_both(peers, &prepared).await?;
