@@ -23,7 +23,9 @@ pub mod wire;
 pub mod load {
     pub use crate::peer::load::LoadReport;
     pub use crate::schemes::onion::load::OnionLoadSpec;
-    pub use crate::schemes::pair::load::{BagLoadSpec, LoadSpec};
+    pub use crate::schemes::pair::load::{
+        BagLoadSpec, LoadSpec, ModelEngineReport, ModelEngineSpec, ModelLoadSpec,
+    };
 }
 
 /// Why servers refuse requests: the table of reasons, and what carries them over the wire.

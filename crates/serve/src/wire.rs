@@ -37,6 +37,12 @@ mod tests {
             answer_us: Some(us.rotate_left(5)),
             ..AnswerBagsReply::default()
         });
+        let model = sizes(|us| AnswerModelReply {
+            answers: answers.clone(),
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..AnswerModelReply::default()
+        });
         let onion = sizes(|us| OnionAnswerReply {
             queue_us: Some(us),
             answer_us: Some(us.rotate_left(5)),
@@ -60,9 +66,14 @@ mod tests {
             users: Some(number as u32),
             journal_bytes: Some(number),
         });
-        for (what, sizes) in
-            [("pair", pair), ("bags", bags), ("onion", onion), ("keys", keys), ("finish", finished)]
-        {
+        for (what, sizes) in [
+            ("pair", pair),
+            ("bags", bags),
+            ("model", model),
+            ("onion", onion),
+            ("keys", keys),
+            ("finish", finished),
+        ] {
             assert_eq!(sizes.len(), 1, "{what}: {sizes:?}");
         }
     }
