@@ -9,8 +9,8 @@ use tonic::codegen::tokio_stream;
 use tonic::transport::Channel;
 
 use super::CHUNK_BYTES_MAX;
-use crate::peer::drive::{Outgoing, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
+use crate::schemes::drive::{Outgoing, outgoing, unforeseen};
 use crate::wire::onion_lookup_client::OnionLookupClient;
 use crate::wire::{
     KeysChunk, OnionAnswerReply, OnionAnswerRequest, OnionInfoRequest, PutKeysReply,

@@ -18,9 +18,9 @@ mod server;
 mod service;
 mod spec;
 
-pub use client::{Bag, ClientSpec, Lookup, LookupClient};
+pub use client::{Bag, ClientSpec, LookupClient};
 pub use device::DeviceSpec;
-pub use hushtable_pir::client::{LayoutInfo, LookupStats, PairTerms, TableInfo};
+pub use hushtable_pir::client::{LayoutInfo, PairTerms, TableInfo};
 pub use server::Server;
 pub use spec::ServerSpec;
 
