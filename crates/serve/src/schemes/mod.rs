@@ -1,5 +1,6 @@
 //! The schemes: each has its service, its client, and what they announce and refuse.
 
+pub(crate) mod bundles;
 pub(crate) mod onion;
 pub(crate) mod pair;
 pub(crate) mod refusal;

@@ -28,7 +28,7 @@ impl Peer {
     ) -> Result<OnionInfo, Error> {
         self.reconnecting(|| async {
             let mut client = self.onion(INFO_BYTES_MAX);
-            let reply = self.within(limit, client.info(OnionInfoRequest {})).await?;
+            let reply = self.within(limit, client.info(OnionInfoRequest::default())).await?;
             OnionInfo::check(reply.into_inner(), accepted)
                 .map_err(|defect| self.reply_error(defect))
         })

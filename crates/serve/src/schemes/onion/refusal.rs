@@ -98,6 +98,11 @@ impl Refusal {
         let (defect, message) = (defect_of(error), error.to_string());
         Self::BadQuery { query_index, defect, message }
     }
+
+    /// The refusal of an inference for what the scheme found in the queries of `feature`.
+    pub(crate) fn of_inference(feature: &str, error: &onion::Error) -> Self {
+        Self::BadBag { defect: defect_of(error), message: format!("feature {feature:?}: {error}") }
+    }
 }
 
 fn defect_of(error: &onion::Error) -> KeyDefect {
