@@ -1,5 +1,7 @@
 //! The schemes: each has its service, its client, and what they announce and refuse.
 
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub(crate) mod bundles;
 pub(crate) mod onion;
 pub(crate) mod pair;
 pub(crate) mod refusal;
