@@ -48,6 +48,11 @@ mod tests {
             answer_us: Some(us.rotate_left(5)),
             ..OnionAnswerReply::default()
         });
+        let onion_model = sizes(|us| OnionAnswerModelReply {
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..OnionAnswerModelReply::default()
+        });
         let keys = sizes(|count| PutKeysReply {
             evicted: Some(count as u32),
             held: Some(count % 2 == 1),
@@ -71,6 +76,7 @@ mod tests {
             ("bags", bags),
             ("model", model),
             ("onion", onion),
+            ("onion model", onion_model),
             ("keys", keys),
             ("finish", finished),
         ] {

@@ -84,6 +84,7 @@ fn onion_of(set: ParameterSet) -> OnionInfoReply {
     OnionInfoReply {
         name: "films".into(),
         version: vec![7; 32].into(),
+        versions: Vec::new(),
         rows: ROWS,
         dim: 16,
         dtype: DType::DtypeF32.into(),

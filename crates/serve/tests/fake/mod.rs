@@ -14,7 +14,8 @@ use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupS
 use hushtable_serve::wire::{
     AnswerBagsReply, AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerReply,
     AnswerRequest, CatalogReply, CatalogRequest, KeysChunk, LayoutChunk, LayoutRequest,
-    OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
+    OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest,
+    OnionCatalogReply, OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
     TableInfoReply, TableInfoRequest,
 };
 use hyper::body::Incoming;
@@ -154,6 +155,22 @@ struct Onion {
 
 #[tonic::async_trait]
 impl OnionLookup for Onion {
+    async fn catalog(
+        &self,
+        _: Request<OnionCatalogRequest>,
+    ) -> Result<Response<OnionCatalogReply>, Status> {
+        self.received.note("OnionCatalog");
+        Err(Status::unimplemented("seen enough"))
+    }
+
+    async fn answer_model(
+        &self,
+        _: Request<OnionAnswerModelRequest>,
+    ) -> Result<Response<OnionAnswerModelReply>, Status> {
+        self.received.note("OnionAnswerModel");
+        Err(Status::unimplemented("seen enough"))
+    }
+
     async fn info(&self, _: Request<OnionInfoRequest>) -> Result<Response<OnionInfoReply>, Status> {
         let mut infos = self.infos.lock().unwrap();
         let info = infos[0].clone();

@@ -2,7 +2,6 @@
 
 mod answerer;
 mod bags;
-mod bundles;
 pub(crate) mod client;
 mod device;
 mod engine;

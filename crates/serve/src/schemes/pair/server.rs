@@ -11,7 +11,6 @@ use prometheus_client::registry::Registry;
 
 use super::SERVICE;
 use super::bags::Bags;
-use super::bundles::{Bundles, HeldTable};
 use super::device;
 use super::engine::{self, Checked, ModelTable};
 use super::inferences::Inferences;
@@ -25,6 +24,7 @@ use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
 use crate::host::{BoundServer, SOFTWARE, Unbound};
+use crate::schemes::bundles::{Bundles, HeldTable};
 use crate::wire::private_lookup_server::PrivateLookupServer;
 use crate::{Error, ServerSpec, TableInfo};
 

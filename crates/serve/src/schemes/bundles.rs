@@ -2,10 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hushtable_pir::batch::Geometry;
-use hushtable_pir::{CpuEngine, TableShape};
 use hushtable_table::Table;
-use hushtable_table::layout::Layout;
 use hushtable_table::model::{Model, ModelError, ModelManifest, places};
 
 use crate::Error;
@@ -24,6 +21,8 @@ pub(crate) struct HeldTable {
     pub table: Table,
     /// Its name: in its own manifest, or in its model's.
     pub name: String,
+    /// Where a model keeps what a single server answers from for it.
+    pub prepared: Option<PathBuf>,
     /// The first model that names it and its feature there; none for a table bundle.
     reader: Option<(String, String)>,
 }
@@ -51,7 +50,7 @@ impl Bundles {
                         source: Box::new(source),
                     })?;
                     let name = table.name().to_owned();
-                    bundles.push(table, name, None);
+                    bundles.push(HeldTable { table, name, prepared: None, reader: None });
                 }
             }
         }
@@ -61,7 +60,8 @@ impl Bundles {
     /// One table that is open already.
     pub fn of_table(table: Table) -> Self {
         let name = table.name().to_owned();
-        Self { tables: vec![HeldTable { table, name, reader: None }], models: Vec::new() }
+        let held = HeldTable { table, name, prepared: None, reader: None };
+        Self { tables: vec![held], models: Vec::new() }
     }
 
     fn open_model(&mut self, path: &Path) -> Result<(), Error> {
@@ -96,23 +96,24 @@ impl Bundles {
             let table =
                 model.table(index).map_err(|source| of_feature(path, &manifest, index, source))?;
             let name = manifest.tables()[index].name.clone();
-            let reader = (manifest.name().to_owned(), reader_of(&manifest, index));
-            tables.push(self.push(table, name, Some(reader)));
+            let reader = Some((manifest.name().to_owned(), reader_of(&manifest, index)));
+            let prepared = Some(model.prepared_path(index));
+            tables.push(self.push(HeldTable { table, name, prepared, reader }));
         }
         self.models.push(HeldModel { manifest, tables });
         Ok(())
     }
 
     /// Holds a table, unless it is held already; its place.
-    fn push(&mut self, table: Table, name: String, reader: Option<(String, String)>) -> usize {
-        let layout = |table: &Table| table.layout().map(|layout| layout.version());
+    fn push(&mut self, table: HeldTable) -> usize {
+        let layout = |held: &HeldTable| held.table.layout().map(|layout| layout.version());
         let is_it = |held: &HeldTable| {
-            held.name == name
-                && held.table.version() == table.version()
-                && layout(&held.table) == layout(&table)
+            held.name == table.name
+                && held.table.version() == table.table.version()
+                && layout(held) == layout(&table)
         };
         self.tables.iter().position(is_it).unwrap_or_else(|| {
-            self.tables.push(HeldTable { table, name, reader });
+            self.tables.push(table);
             self.tables.len() - 1
         })
     }
@@ -135,20 +136,17 @@ impl Bundles {
         (0..self.tables.len()).filter(|&index| self.is_first_of_version(index)).count()
     }
 
-    /// Refuses tables that take more memory than `bytes_max`.
-    pub fn check_budget(&self, bytes_max: Option<u64>) -> Result<(), Error> {
+    /// Refuses tables that take more memory than `bytes_max`; `stored` says what a table takes that
+    /// no table before it has taken.
+    pub fn check_budget(
+        &self,
+        bytes_max: Option<u64>,
+        stored: impl Fn(usize) -> Result<u64, Error>,
+    ) -> Result<(), Error> {
         let Some(bytes_max) = bytes_max else { return Ok(()) };
         let mut bytes: u64 = 0;
         for (index, held) in self.tables.iter().enumerate() {
-            if self.is_first_of_version(index) {
-                let shape = TableShape::new(held.table.rows(), held.table.row_bytes())?;
-                bytes = bytes.saturating_add(CpuEngine::stored_bytes(shape));
-            }
-            if let Some(layout) = held.table.layout()
-                && self.is_first_of_layout(index)
-            {
-                bytes = bytes.saturating_add(stored_bytes(layout));
-            }
+            bytes = bytes.saturating_add(stored(index)?);
             if bytes > bytes_max {
                 return Err(Error::TablesBudget { what: held.describe(), bytes, bytes_max });
             }
@@ -167,11 +165,6 @@ impl HeldTable {
             }
         }
     }
-}
-
-/// Bytes that a layout's bins take in memory.
-fn stored_bytes(layout: &Layout) -> u64 {
-    Geometry::new(layout).costs(layout).stored_bytes
 }
 
 /// Whether a path leads to a model's bundle, or to a model's manifest.
