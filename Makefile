@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What `make demo` shows: two servers that do not collude, or `make demo SCHEME=onion`, one server.
-SCHEME ?= two
+SCHEME ?= pair
 # Rust sources and manifests: what the native module is made of.
 SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null))
 # A test run under a cap tests the kernels below the machine's best.
@@ -59,7 +59,7 @@ etcd:
 	command -v etcd >/dev/null || echo "setup: etcd is missing and could not be installed (that takes root" \
 	    "and apt-get); test-rust, and so test, will fail until it is: https://etcd.io" >&2
 
-demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=two or onion)
+demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=pair or onion)
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
 test: lint test-rust test-timing test-oblivious test-caps docs test-python ## Everything that CI runs

@@ -153,7 +153,7 @@ class Run:
         """Times our engine for processors on the same shape, on one thread and on all."""
         prg = options.get("prg", "aes128")
         for threads in (1, 0):
-            engine = _native.Bench(rows, row_bytes, threads=threads, isa=None)
+            engine = _native.bench.Bench(rows, row_bytes, threads=threads, isa=None)
             times = sorted(engine.answer_seconds(batch, prg=prg, seconds=min(1.0, self.seconds)))
             median = times[len(times) // 2]
             params = {"rows": rows, "row_bytes": row_bytes, "batch": batch, "prg": prg}
@@ -166,7 +166,7 @@ class Run:
                 None,
                 None,
                 engine.threads,
-                _native.platforms()[0],
+                _native.platforms().chosen,
                 ms_per_batch=median * 1e3,
                 repeats=len(times),
             )
@@ -433,7 +433,7 @@ def machine(report: dict[str, Any], device: int) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "platform": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
-        "isa": _native.platforms()[0],
+        "isa": _native.platforms().chosen,
         "hushtable": _native.__version__,
         "gpu": report | {"used": device},
     }

@@ -3,8 +3,9 @@
     .venv/bin/python docs/run.py [PAGE ...]
 
 Every fenced block marked `bash` or `python` runs, a page's blocks in order, in one new folder and
-one shell; a command that fails fails the page. Blocks marked otherwise (`console`, `text`, `toml`)
-are shown and not run. Servers that a page starts in the background end with it.
+one shell; a command that fails fails the page. Of blocks marked `console` the `hushtable` commands
+are parsed, as the command would, and not run. Blocks marked otherwise (`text`, `toml`) are shown.
+Servers that a page starts in the background end with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import commands
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 120
@@ -39,6 +42,9 @@ def run(page: Path) -> bool:
     """Runs a page; says how it went and, where it went wrong, what it printed."""
     text, count = script(page)
     name = page.relative_to(ROOT)
+    if wrong := commands.defects(page.read_text(encoding="utf-8")):
+        print(f"{name}: commands that would not be taken\n" + "\n".join(wrong), file=sys.stderr)
+        return False
     if count == 0:
         print(f"{name}: nothing to run")
         return True
@@ -77,7 +83,11 @@ def run(page: Path) -> bool:
 def main() -> int:
     """Runs the pages named, or all; 1 where one failed."""
     pages = [Path(page).resolve() for page in sys.argv[1:]]
-    pages = pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = pages or [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "examples").glob("*/README.md")),
+    ]
     results = [run(page) for page in pages]
     print(f"{sum(results)} pages passed, {len(results) - sum(results)} failed")
     return 0 if all(results) else 1

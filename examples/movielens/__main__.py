@@ -125,8 +125,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.movielens", description=__doc__)
     parser.add_argument(
         "--scheme",
-        choices=("two", "onion"),
-        default="two",
+        choices=("pair", "onion"),
+        default="pair",
         help="two servers that do not collude (default), or a single one",
     )
     parser.add_argument(

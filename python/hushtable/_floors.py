@@ -45,19 +45,19 @@ def read_gb_per_s(bytes_: int, threads: int) -> float:
 
     The best of three: on a shared machine one measurement may fall into another's busy moment.
     """
-    return max(_native.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads) for _ in range(3))
+    return max(_native.bench.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads) for _ in range(3))
 
 
 @functools.cache
 def instruction_ns() -> tuple[float | None, float | None]:
     """Measured (``vgf2p8affineqb``, ``vaesenc``) of 512 bits, in ns; None below AVX-512."""
-    return _native.instruction_ns()
+    return _native.bench.instruction_ns()
 
 
 @functools.cache
 def multiply_ns() -> float | None:
     """Measured ``vpmadd52luq`` of 512 bits, in ns; None where the processor has none."""
-    return _native.multiply_ns()
+    return _native.bench.multiply_ns()
 
 
 def answer_floor(rows: int, row_bytes: int, batch: int, threads: int, keys_per_pass: int) -> Floor:

@@ -174,12 +174,12 @@ def gpu_record(
 @functools.cache
 def probe(device: int) -> Probe:
     """Measures the device ``device``: the best of several runs of each."""
-    return Probe(*_native.gpu_probe(device, _folder_names()))
+    return Probe(*_native.bench.gpu_probe(device, _folder_names()))
 
 
-def open_bench(rows: int, row_bytes: int, device: int) -> _native.GpuBench:
+def open_bench(rows: int, row_bytes: int, device: int) -> _native.bench.GpuBench:
     """An engine over random rows on the device ``device``."""
-    return _native.GpuBench(rows, row_bytes, device=device, folders=_folder_names())
+    return _native.bench.GpuBench(rows, row_bytes, device=device, folders=_folder_names())
 
 
 def _folder_names() -> list[str]:

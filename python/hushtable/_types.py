@@ -11,6 +11,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from . import _native
+
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
@@ -37,6 +39,11 @@ class TableInfo:
         """Bytes of all rows as served."""
         return self.rows * self.row_bytes
 
+    @classmethod
+    def of_facts(cls, facts: _native.TableFacts) -> Self:
+        """From what the native module says."""
+        return cls(facts.name, facts.rows, facts.dim, facts.dtype, facts.row_bytes, facts.version)
+
 
 @dataclass(frozen=True, slots=True)
 class LookupStats:
@@ -62,6 +69,20 @@ class LookupStats:
     queue_seconds: float
     answer_seconds: float
     retries: int
+
+    @classmethod
+    def of_costs(cls, ids: int, keys: int, costs: _native.Costs) -> Self:
+        """From what the native module says."""
+        return cls(
+            ids,
+            keys,
+            costs.bytes_up,
+            costs.bytes_down,
+            costs.seconds,
+            costs.queue_seconds,
+            costs.answer_seconds,
+            costs.retries,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,11 @@ class OnionInfo:
     key_bytes: int
     query_bytes: int
     response_bytes: int
+
+    @classmethod
+    def of_facts(cls, facts: _native.OnionFacts) -> Self:
+        """From what the native module says."""
+        return cls(facts.parameters, facts.key_bytes, facts.query_bytes, facts.response_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +183,9 @@ class LayoutInfo:
         return self.bytes_up + self.bytes_down
 
     @classmethod
-    def of_facts(
-        cls, text: str, keys: int, up: int, down: int, stored_bytes: int, map_bytes: int
-    ) -> Self:
-        """From ``layout.json`` and what the native module reckons."""
-        document = json.loads(text)
+    def of_facts(cls, facts: _native.LayoutFacts) -> Self:
+        """From what the native module says."""
+        document = json.loads(facts.json)
         layout = document["layout"]
         parts = tuple(
             PartInfo(name, **layout[name]) for name in ("hot", "full") if layout.get(name)
@@ -171,11 +195,11 @@ class LayoutInfo:
             ids_max=layout["ids_max"],
             drop=layout["drop"],
             parts=parts,
-            keys=keys,
-            bytes_up=up,
-            bytes_down=down,
-            stored_bytes=stored_bytes,
-            map_bytes=map_bytes,
+            keys=facts.keys,
+            bytes_up=facts.bytes_up,
+            bytes_down=facts.bytes_down,
+            stored_bytes=facts.stored_bytes,
+            map_bytes=facts.map_bytes,
         )
 
     @classmethod

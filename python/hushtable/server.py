@@ -21,6 +21,7 @@ from typing import IO, Any, Literal, Self
 
 from . import _native, errors
 from ._gpu import wheel_folders
+from ._settings import checked, nested
 from ._types import LayoutInfo, OnionInfo
 from .errors import ConfigError, Error, ServerUnavailable
 from .table import PARAMETERS, Progress, prepared_path
@@ -37,8 +38,8 @@ __all__ = [
 ]
 
 Side = Literal["left", "right"]
-#: ``two`` servers that do not collude, or one by homomorphic encryption: ``onion``.
-Scheme = Literal["two", "onion"]
+#: One of a ``pair`` of servers that do not collude, or one by homomorphic encryption: ``onion``.
+Scheme = Literal["pair", "onion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Serving:
         url: where lookups are answered.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
         layout: how whole inferences are answered, and what one costs; None without a layout.
-        scheme: ``two`` or ``onion``.
+        scheme: ``pair`` or ``onion``.
         onion: what a lookup from a single server costs; None for one of two.
         engine: what answers lookups, processors or a GPU; None for a single server.
     """
@@ -98,7 +99,7 @@ class Serving:
     url: str
     metrics_url: str | None
     layout: LayoutInfo | None = None
-    scheme: str = "two"
+    scheme: str = "pair"
     onion: OnionInfo | None = None
     engine: str | None = None
 
@@ -121,24 +122,23 @@ def make_certificates(
     Raises:
         ConfigError: a name that no certificate can hold.
     """
-    ca, server, client = _native.make_certificates(list(names))
+    issued = _native.make_certificates(list(names))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = Certificates(
         *(folder / name for name in ("ca.pem", "server.pem", "server.key")),
         *(folder / name for name in ("client.pem", "client.key")),
     )
-    files.ca.write_text(ca)
-    for (certificate, key), (certificate_path, key_path) in zip(
-        (server, client),
-        ((files.certificate, files.key), (files.client_certificate, files.client_key)),
-        strict=True,
+    files.ca.write_text(issued.ca)
+    for pems, certificate_path, key_path in (
+        (issued.server, files.certificate, files.key),
+        (issued.client, files.client_certificate, files.client_key),
     ):
-        certificate_path.write_text(certificate)
+        certificate_path.write_text(pems.certificate)
         # Owner only, from the first byte on.
         key_path.unlink(missing_ok=True)
         key_path.touch(mode=0o600, exist_ok=False)
-        key_path.write_text(key)
+        key_path.write_text(pems.key)
     return files
 
 
@@ -146,7 +146,7 @@ def serve(
     bundle: str | os.PathLike[str],
     side: Side | None = None,
     *,
-    scheme: Scheme = "two",
+    scheme: Scheme = "pair",
     device: str | None = None,
     addr: str = "127.0.0.1:4000",
     metrics_addr: str | None = "127.0.0.1:4001",
@@ -166,8 +166,8 @@ def serve(
 
     Args:
         bundle: the table's folder.
-        side: ``"left"`` or ``"right"``, with ``scheme="two"``. Both servers hold the same bundle.
-        scheme: ``"two"``, or ``"onion"`` for a single server.
+        side: ``"left"`` or ``"right"``, with ``scheme="pair"``. Both servers hold the same bundle.
+        scheme: ``"pair"``, or ``"onion"`` for a single server.
         device: what answers a server of two: ``"auto"``, the first GPU where there is one that can
             and processors otherwise; ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, that GPU or an error.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
@@ -179,7 +179,7 @@ def serve(
             second, while a single server prepares.
         options: the other settings of ``hushtable serve --help``, with underscores:
             ``threads``, ``window_us``, ``queue_keys_max``, ...; of a single server ``parameters``,
-            ``prepared``, ``mapped``, ``keys_dir``, ``keys_budget_mib``, ``keys_dir_budget_mib``,
+            ``prepared``, ``mapped``, ``keys_folder``, ``keys_memory_bytes_max``,
             ``queue_queries_max``, ...
 
     Raises:
@@ -189,23 +189,24 @@ def serve(
         Error: a port that is taken.
     """
     settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
+    server: _native.PairServer | _native.OnionServer
+    layout, onion = None, None
     if scheme == "onion":
-        server = _native.Server.start_onion(json.dumps(_onion_spec(settings)))
+        server = _native.OnionServer(_spec(settings))
+        onion = OnionInfo.of_facts(server.onion)
     else:
-        del settings["scheme"]
-        settings["nvrtc_folders"] = [str(folder) for folder in wheel_folders()]
-        server = _native.Server.start(json.dumps(settings))
-    table, version = server.table
+        server = _native.PairServer(_spec(settings))
+        layout = None if server.layout is None else LayoutInfo.of_facts(server.layout)
     protocol = "https" if tls else "http"
     serving = Serving(
         side=side,
-        table=table,
-        version=version,
+        table=server.table.name,
+        version=server.table.version,
         url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
-        layout=None if server.layout is None else LayoutInfo.of_facts(*server.layout),
+        layout=layout,
         scheme=scheme,
-        onion=None if server.onion is None else OnionInfo(*server.onion),
+        onion=onion,
     )
 
     def tell() -> None:
@@ -227,8 +228,8 @@ def run_until_stopped(
             if parent is not None and str(os.getppid()) != parent:
                 server.stop()
             news = server.wait(_SIGNALS_EVERY_SECONDS)
-            if on_progress is not None and server.prepared[1] > 0 and news is None:
-                on_progress(*server.prepared)
+            if on_progress is not None and server.progress[1] > 0 and news is None:
+                on_progress(*server.progress)
             if news == "ready":
                 on_progress = None
                 if on_ready is not None:
@@ -276,59 +277,49 @@ def _settings(
     tls: ServerTls | None,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """All settings by the names that users know, as a config file has them."""
-    if scheme not in ("two", "onion"):
-        raise ConfigError(f"scheme must be two or onion, not {scheme!r}")
+    """All settings by name, as a config file has them."""
+    if scheme not in ("pair", "onion"):
+        raise ConfigError(f"scheme must be pair or onion, not {scheme!r}")
     if scheme == "onion" and side is not None:
         raise ConfigError("a single server has no side: leave side out")
-    if scheme == "two" and side not in ("left", "right"):
+    if scheme == "pair" and side not in ("left", "right"):
         raise ConfigError(f"side must be left or right, not {side!r}")
     if scheme == "onion" and device not in (None, "auto", "cpu"):
         raise ConfigError(f"a single server answers by processors: leave out device {device!r}")
-    settings: dict[str, Any] = {
-        "table": os.fspath(bundle),
-        "scheme": scheme,
+    given: dict[str, Any] = {
+        "table": bundle,
         "addr": addr,
         "metrics_addr": metrics_addr,
         **{name: value for name, value in options.items() if value is not None},
     }
-    for name in ("prepared", "keys_dir"):
-        if name in settings:
-            settings[name] = os.fspath(settings[name])
     if side is not None:
-        settings["side"] = side
-    if device is not None and scheme == "two":
-        settings["device"] = device
+        given["side"] = side
+    if device is not None and scheme == "pair":
+        given["device"] = device
     if tls is not None:
-        settings["tls"] = {
-            "cert": os.fspath(tls.certificate),
-            "key": os.fspath(tls.key),
-            "client_ca": None if tls.client_ca is None else os.fspath(tls.client_ca),
-        }
-    return settings
+        given |= tls_settings(tls)
+    settings = checked("onion" if scheme == "onion" else "pair", given)
+    if "keys_folder_bytes_max" in settings and settings.get("keys_folder") is None:
+        raise ConfigError("keys_folder_bytes_max bounds keys_folder: give keys_folder too")
+    return {"scheme": scheme, **nested(settings)}
 
 
-def _onion_spec(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """``hushtable_serve::OnionServerSpec``, from the names that users know."""
+def tls_settings(tls: ServerTls) -> dict[str, Any]:
+    """A server's PEM files by the names of their settings."""
+    return {"tls.cert": tls.certificate, "tls.key": tls.key, "tls.client_ca": tls.client_ca}
+
+
+def _spec(settings: Mapping[str, Any]) -> str:
+    """What the native server reads: the settings, with what depends on this machine."""
     spec = {name: value for name, value in settings.items() if name != "scheme"}
-    parameters = spec.setdefault("parameters", PARAMETERS)
-    prepared = spec.get("prepared") or str(prepared_path(settings["table"], parameters))
-    spec["prepared"] = None if prepared == "none" else prepared
-    spec["load"] = not spec.pop("mapped", False)
-    for name, native in (
-        ("keys_budget_mib", "keys_memory_bytes_max"),
-        ("keys_dir_budget_mib", "keys_folder_bytes_max"),
-    ):
-        if name in spec:
-            mib = spec.pop(name)
-            if not isinstance(mib, int) or not 1 <= mib <= 1 << 30:
-                raise ConfigError(f"{name} is {mib!r}, but must be 1 to {1 << 30}")
-            spec[native] = mib << 20
-    if "keys_dir" in spec:
-        spec["keys_folder"] = spec.pop("keys_dir")
-    elif "keys_folder_bytes_max" in spec:
-        raise ConfigError("keys_dir_budget_mib bounds keys_dir: give keys_dir too")
-    return spec
+    if settings["scheme"] == "onion":
+        beside = prepared_path(spec["table"], spec.get("parameters", PARAMETERS))
+        prepared = spec.get("prepared") or str(beside)
+        spec["prepared"] = None if prepared == "none" else prepared
+    else:
+        folders = [*spec.get("nvrtc_folders", ()), *map(str, wheel_folders())]
+        spec["nvrtc_folders"] = folders
+    return json.dumps(spec)
 
 
 def _name(side: str | None) -> str:
@@ -355,7 +346,7 @@ class ServerProcess:
     Args:
         bundle: the table's folder.
         side: ``"left"`` or ``"right"``; none for a single server.
-        scheme: ``"two"``, or ``"onion"`` for a single server.
+        scheme: ``"pair"``, or ``"onion"`` for a single server.
         device: what answers a server of two: ``"auto"`` (a GPU where there is one), ``"cpu"``,
             ``"cuda"`` or ``"cuda:1"``.
         tls: certificate and key; without, plain HTTP on this machine only.
@@ -380,7 +371,7 @@ class ServerProcess:
         bundle: str | os.PathLike[str],
         side: Side | None = None,
         *,
-        scheme: Scheme = "two",
+        scheme: Scheme = "pair",
         device: str | None = None,
         tls: ServerTls | None = None,
         cpus: Iterable[int] | None = None,

@@ -53,7 +53,7 @@ class Table:
     def __init__(self, native: _native.Table, path: Path | None = None) -> None:
         self._native = native
         self._path = path
-        self._info = TableInfo(*native.facts())
+        self._info = TableInfo.of_facts(native.facts())
 
     @classmethod
     def from_weight(cls, weight: Any, *, name: str = "table", dtype: str = "f32") -> Table:
@@ -103,12 +103,12 @@ class Table:
     @property
     def created_from(self) -> str:
         """What the manifest says the table was built from."""
-        return self._native.origin()[0]
+        return self._native.created_from
 
     @property
     def nonfinite_count(self) -> int:
         """NaN and infinite values in the table."""
-        return self._native.origin()[1]
+        return self._native.nonfinite_count
 
     def rows(self, ids: Ids) -> FloatArray:
         """The rows ``ids`` (integers of any shape ``[*]``) as float32 ``[*, dim]``.
@@ -156,28 +156,25 @@ class Table:
             raise ConfigError("a table in memory has no folder to prepare beside: give out=")
         place = Path(out) if out is not None else prepared_path(self._path or "", parameters)
         started = time.perf_counter()
-        bytes_, units, resumed, reused = _native.prepare_table(
+        made = _native.prepare_table(
             self._native, place, parameters=parameters, threads=threads, progress=progress
         )
         seconds = time.perf_counter() - started
-        return PreparedInfo(place, parameters, bytes_, units, resumed, reused, seconds)
+        return PreparedInfo(
+            place,
+            parameters,
+            made.payload_bytes,
+            made.units,
+            made.resumed_units,
+            made.is_reused,
+            seconds,
+        )
 
     @property
     def layout(self) -> LayoutInfo | None:
         """How the table answers whole inferences; None without a layout."""
         native = self._native.layout()
-        if native is None:
-            return None
-        costs = native.costs()
-        up = costs["up_left_bytes"] + costs["up_right_bytes"]
-        return LayoutInfo.of_facts(
-            native.to_json(),
-            costs["keys"],
-            up,
-            2 * costs["down_bytes"],
-            costs["stored_bytes"],
-            costs["map_bytes"],
-        )
+        return None if native is None else LayoutInfo.of_facts(native.facts())
 
     def lookup_bag(self, ids: Ids) -> Bag:
         """What :meth:`hushtable.Client.lookup_bag` gives, in the clear: nothing is hidden.
@@ -196,7 +193,7 @@ class Table:
         offsets = np.array([0, flat.size], dtype=np.uint64)
         kept = native.simulate(flat.astype(np.uint32), offsets, secrets.randbits(64))
         rows[~kept] = 0.0
-        stats = LookupStats(flat.size, native.costs()["keys"], 0, 0, 0.0, 0.0, 0.0, 0)
+        stats = LookupStats(flat.size, native.facts().keys, 0, 0, 0.0, 0.0, 0.0, 0)
         dropped = np.unique(flat[~kept]).size
         return Bag(rows.reshape(*shape, self._info.dim), kept.reshape(shape), dropped, stats)
 
@@ -250,8 +247,9 @@ def verify_table(path: str | Path, *, progress: Progress | None = None) -> Verif
     Raises:
         TableError: a bundle that cannot even be opened.
     """
-    rows, ok, damage_count, damaged = _native.verify_table(Path(path), progress=progress)
-    return VerifyReport(rows, ok, damage_count, tuple(Damage(*damage) for damage in damaged))
+    found = _native.verify_table(Path(path), progress=progress)
+    damaged = tuple(Damage(one.file, one.row, one.what) for one in found.damaged)
+    return VerifyReport(found.rows, found.is_ok, found.damage_count, damaged)
 
 
 def verify_prepared(

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from . import _native
+from ._settings import checked, nested
 from .errors import ConfigError
-from .server import ServerTls, run_until_stopped
+from .server import ServerTls, run_until_stopped, tls_settings
 
 __all__ = ["TrainServing", "serve_training"]
 
@@ -70,28 +71,24 @@ def serve_training(
     # Here, so that the package can be imported without its training part.
     from .fl.controller import place
 
-    settings: dict[str, Any] = {
+    given: dict[str, Any] = {
         "addr": addr,
         "metrics_addr": metrics_addr,
         **{name: value for name, value in options.items() if value is not None},
     }
     if tls is not None:
-        settings["tls"] = {
-            "cert": os.fspath(tls.certificate),
-            "key": os.fspath(tls.key),
-            "client_ca": None if tls.client_ca is None else os.fspath(tls.client_ca),
-        }
+        given |= tls_settings(tls)
+    settings = nested(checked("train", given))
     paths = place(folder, key, counter)
     if not Path(folder).is_dir():
         raise ConfigError(
             f"{folder} is no controller's folder: hushtable train create FOLDER makes one"
         )
-    server = _native.Server.start_train(json.dumps(settings), *paths)
-    table, pin = server.table
+    server = _native.TrainServer(json.dumps(settings), *paths)
     protocol = "https" if tls else "http"
     serving = TrainServing(
-        table=table,
-        pin=pin,
+        table=server.table,
+        pin=server.pin,
         url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
     )

@@ -1,7 +1,6 @@
 //! A client of a training server.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,21 +8,27 @@ use hushtable_serve::{RoundReport, RoundSpec, TrainClient, TrainClientSpec, Trai
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::client::{Trust, duration};
+use crate::connected::{Connect, Connected};
 use crate::errors::Failure;
-use crate::session::Session;
+use crate::trust::{Trust, duration};
 
 /// A client for the operator and for users, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "TrainClient")]
-pub(crate) struct NativeTrainClient {
-    spec: TrainClientSpec,
-    // Only locked by threads that hold the interpreter lock; see `NativeClient`.
-    session: Mutex<Option<Arc<Session<TrainClient>>>>,
+pub(crate) struct NativeTrainClient(Connected<TrainClient>);
+
+impl Connect for TrainClient {
+    type Spec = TrainClientSpec;
+
+    async fn connect(spec: &TrainClientSpec) -> Result<Self, Failure> {
+        let has_certificate = spec.server.identity.is_some();
+        let connected = Self::connect(spec).await;
+        connected.map_err(|error| Failure::at_connect(error, has_certificate))
+    }
 }
 
 #[pymethods]
 impl NativeTrainClient {
-    /// Connects; arguments as of `Client.connect_one`.
+    /// Connects; arguments as of `OnionClient`.
     #[staticmethod]
     #[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds,
                         operator_token, pin, trust_announced))]
@@ -51,26 +56,25 @@ impl NativeTrainClient {
             trust_announced,
             ..TrainClientSpec::new(trust.endpoint(server, name))
         };
-        let session = py.detach(|| connect(&spec))?;
-        Ok(Self { spec, session: Mutex::new(Some(Arc::new(session))) })
+        Ok(Self(Connected::open(py, spec)?))
     }
 
     /// What is trained and how far it is, by name.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         info_dict(py, &session.run(py, session.client().info())?)
     }
 
     /// The controller's pin, where somebody vouches for it.
     #[getter]
     fn pin(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.session(py)?.client().pin().map_err(Failure::from)?.to_string())
+        Ok(self.0.session(py)?.client().pin().map_err(Failure::from)?.to_string())
     }
 
     /// The terms that were announced at the connection.
     #[getter]
     fn terms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, self.session(py)?.client().connected().terms.text()))
+        Ok(PyBytes::new(py, self.0.session(py)?.client().connected().terms.text()))
     }
 
     /// Opens a round: its number. No seconds for the server's own choice.
@@ -90,13 +94,13 @@ impl NativeTrainClient {
             request: time("request_seconds", request_seconds)?,
             upload: time("upload_seconds", upload_seconds)?,
         };
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         session.run(py, session.client().open_round(spec))
     }
 
     /// Begins the round: how many users have come.
     fn close_requests(&self, py: Python<'_>, round: u64) -> PyResult<usize> {
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         session.run(py, session.client().close_requests(round))
     }
 
@@ -109,19 +113,19 @@ impl NativeTrainClient {
         seconds: f64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let within = wait(seconds)?;
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         report_dict(py, &session.run(py, session.client().finish(round, now, within))?)
     }
 
     /// Ends the round without an update.
     fn abandon(&self, py: Python<'_>, round: u64) -> PyResult<()> {
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         session.run(py, session.client().abandon(round))
     }
 
     /// Sends a user's sealed request.
     fn request(&self, py: Python<'_>, round: u64, user: u32, bytes: &[u8]) -> PyResult<()> {
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         let bytes = Bytes::copy_from_slice(bytes);
         session.run(py, session.client().request(round, user, bytes))
     }
@@ -135,49 +139,22 @@ impl NativeTrainClient {
         seconds: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let within = wait(seconds)?;
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         let sealed = session.run(py, session.client().rows(round, user, within))?;
         Ok(PyBytes::new(py, &sealed))
     }
 
     /// Sends a user's sealed upload.
     fn upload(&self, py: Python<'_>, round: u64, user: u32, bytes: &[u8]) -> PyResult<()> {
-        let session = self.session(py)?;
+        let session = self.0.session(py)?;
         let bytes = Bytes::copy_from_slice(bytes);
         session.run(py, session.client().upload(round, user, bytes))
     }
 
     /// Closes the connections; calls under way finish.
     fn close(&self) {
-        self.locked().take();
+        self.0.close();
     }
-}
-
-impl NativeTrainClient {
-    fn locked(&self) -> std::sync::MutexGuard<'_, Option<Arc<Session<TrainClient>>>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// This process's session: in a forked child a new one, at its first use.
-    fn session(&self, py: Python<'_>) -> PyResult<Arc<Session<TrainClient>>> {
-        let Some(found) = self.locked().clone() else {
-            return Err(Failure::config("the client is closed: connect again").into());
-        };
-        if found.is_own() {
-            return Ok(found);
-        }
-        let own = Arc::new(py.detach(|| connect(&self.spec))?);
-        *self.locked() = Some(Arc::clone(&own));
-        Ok(own)
-    }
-}
-
-fn connect(spec: &TrainClientSpec) -> Result<Session<TrainClient>, Failure> {
-    let has_certificate = spec.server.identity.is_some();
-    Session::open(async {
-        let connected = TrainClient::connect(spec).await;
-        connected.map_err(|error| Failure::at_connect(error, has_certificate))
-    })
 }
 
 fn wait(seconds: f64) -> Result<Duration, Failure> {

@@ -18,7 +18,7 @@ use pyo3::types::PyDict;
 use crate::errors::Failure;
 
 /// An engine on a GPU over random rows, to be checked and timed.
-#[pyclass(frozen, module = "hushtable._native", name = "GpuBench")]
+#[pyclass(frozen, module = "hushtable._native.bench", name = "GpuBench")]
 pub(crate) struct NativeGpuBench(engine::Bench);
 
 /// A device, as `doctor` and benchmarks say it.

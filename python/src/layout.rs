@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::Failure;
+use crate::facts::LayoutFacts;
 use crate::table::NativeTable;
 
 /// A trace, counted.
@@ -122,6 +123,11 @@ impl NativeLayout {
     /// What the layout hashes to.
     fn version(&self) -> String {
         self.layout().version().to_string()
+    }
+
+    /// The layout, and what a client and its servers should know of it.
+    fn facts(&self) -> LayoutFacts {
+        LayoutFacts::new(self.layout())
     }
 
     /// What one inference costs; see `hushtable_pir::batch::Costs`.

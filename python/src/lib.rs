@@ -7,7 +7,9 @@
 
 mod bench;
 mod client;
+mod connected;
 mod errors;
+mod facts;
 mod fl;
 mod fl_aggregate;
 mod fl_client;
@@ -15,13 +17,12 @@ mod fl_session;
 mod gpu;
 mod layout;
 mod logs;
-mod lookups;
-mod onion_bench;
-mod oram_bench;
+mod machine;
 mod prepare;
 mod server;
-mod session;
+mod settings;
 mod table;
+mod trust;
 
 use pyo3::pymodule;
 
@@ -33,12 +34,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use super::bench::{
-        NativeBench, expand_seconds, instruction_ns, load_bags, load_server, platforms, prg_names,
-        read_gb_per_s,
-    };
+    use super::bench::oram::oram_shape;
     #[pymodule_export]
-    use super::client::{NativeCall, NativeClient};
+    use super::client::{NativeBagRows, NativeOnionClient, NativePairClient, NativeRows};
+    #[pymodule_export]
+    use super::connected::NativeCall;
+    #[pymodule_export]
+    use super::facts::{Costs, LayoutFacts, OnionFacts, ServedFacts, TableFacts};
     #[pymodule_export]
     use super::fl::NativeController;
     #[pymodule_export]
@@ -46,25 +48,42 @@ mod _native {
     #[pymodule_export]
     use super::fl_session::{NativeSession, create_key, enroll, public_key};
     #[pymodule_export]
-    use super::gpu::{NativeGpuBench, gpu_probe, gpu_report};
+    use super::gpu::gpu_report;
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
     #[pymodule_export]
-    use super::onion_bench::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
+    use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
-    use super::oram_bench::{NativePathBench, oram_shape, page_seconds, union_seconds};
+    use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
-    use super::prepare::{onion_sizes, parameter_sets, prepare_table, verify_prepared};
+    use super::server::{
+        IssuedPems, NativeOnionServer, NativePairServer, NativeServer, NativeTrainServer, PemPair,
+        make_certificates,
+    };
     #[pymodule_export]
-    use super::server::{NativeServer, make_certificates};
+    use super::settings::{SettingFacts, options};
     #[pymodule_export]
-    use super::table::{NativeTable, build_table, verify_table};
+    use super::table::{DamageFacts, NativeTable, VerifyFacts, build_table, verify_table};
     use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+    /// Measurements, which nothing of the product calls.
+    #[pymodule]
+    mod bench {
+        #[pymodule_export]
+        use crate::bench::onion::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
+        #[pymodule_export]
+        use crate::bench::oram::{NativePathBench, page_seconds, union_seconds};
+        #[pymodule_export]
+        use crate::bench::{
+            NativeBench, expand_seconds, instruction_ns, load_bags, load_server, read_gb_per_s,
+        };
+        #[pymodule_export]
+        use crate::gpu::{NativeGpuBench, gpu_probe};
     }
 }

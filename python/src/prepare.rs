@@ -14,8 +14,17 @@ use pyo3::prelude::*;
 use crate::errors::Failure;
 use crate::table::NativeTable;
 
-/// `(payload_bytes, units, resumed_units, is_reused)`: of `hushtable.PreparedInfo`.
-type Made = (u64, u32, u32, bool);
+/// A prepared file, and the work that it took.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct PreparedFacts {
+    payload_bytes: u64,
+    /// Units of work; none where a file that fits was there.
+    units: u32,
+    /// Those of them that an earlier run had done.
+    resumed_units: u32,
+    is_reused: bool,
+}
 
 /// Makes the prepared file of `table` at `out`, or goes on making it; one that fits is left as it
 /// is. `progress(done, all)` hears of the table's bytes on the calling thread. Interrupted, or when
@@ -29,7 +38,7 @@ pub(crate) fn prepare_table(
     parameters: &str,
     threads: usize,
     progress: Option<Py<PyAny>>,
-) -> PyResult<Made> {
+) -> PyResult<PreparedFacts> {
     let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
     let table = table.table();
     if let Some(made) = py.detach(|| reuse(table, &out, set, threads))? {
@@ -74,30 +83,15 @@ pub(crate) fn prepare_table(
         match (heard, outcome) {
             // What was raised says more than that the work was stopped.
             (Err(raised), Ok(_) | Err(Error::Stopped)) => Err(raised),
-            (_, Ok(made)) => Ok((made.payload_bytes, made.units, made.resumed_units, false)),
+            (_, Ok(made)) => Ok(PreparedFacts {
+                payload_bytes: made.payload_bytes,
+                units: made.units,
+                resumed_units: made.resumed_units,
+                is_reused: false,
+            }),
             (_, Err(error)) => Err(Failure::from(error).into()),
         }
     })
-}
-
-/// What the parameter set `parameters` makes of `rows` rows of `row_bytes` bytes:
-/// `(parameters, prepared_bytes, key_bytes, query_bytes, response_bytes)`.
-#[pyfunction]
-pub(crate) fn onion_sizes(
-    rows: u64,
-    row_bytes: usize,
-    parameters: &str,
-) -> PyResult<(&'static str, u64, u64, u64, u64)> {
-    let set = parameter_set(parameters)?;
-    let shape = TableShape::new(rows, row_bytes).map_err(Failure::from)?;
-    let geometry = Geometry::new(set, shape).map_err(Failure::from)?;
-    Ok((
-        set.name(),
-        geometry.prepared_bytes(),
-        geometry.key_bytes() as u64,
-        geometry.query_bytes() as u64,
-        geometry.response_bytes() as u64,
-    ))
 }
 
 /// Names of the parameter sets, the default first.
@@ -143,12 +137,17 @@ fn reuse(
     out: &std::path::Path,
     set: ParameterSet,
     threads: usize,
-) -> Result<Option<Made>, Failure> {
+) -> Result<Option<PreparedFacts>, Failure> {
     let spec = OnionSpec { threads, ..OnionSpec::new() };
     match Engine::open(out, table, set, &spec) {
         Ok(_) => {
             let shape = TableShape::new(table.rows(), table.row_bytes())?;
-            Ok(Some((Geometry::new(set, shape)?.prepared_bytes(), 0, 0, true)))
+            Ok(Some(PreparedFacts {
+                payload_bytes: Geometry::new(set, shape)?.prepared_bytes(),
+                units: 0,
+                resumed_units: 0,
+                is_reused: true,
+            }))
         }
         // What is in the way of a new file is said by whoever makes it.
         Err(Error::Prepared(_)) => Ok(None),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::Geometry;
-use hushtable_serve::certificate::LocalCa;
+use hushtable_serve::certificate::{CertificatePem, LocalCa};
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, OnionServer, OnionServerSpec, Server,
     ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
@@ -20,38 +20,46 @@ use pyo3::prelude::*;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::client::{LayoutFacts, layout_facts};
 use crate::errors::Failure;
-use crate::lookups::{OnionFacts, onion_facts};
+use crate::facts::{LayoutFacts, OnionFacts, TableFacts};
 use crate::prepare::parameter_set;
 
-/// A server on threads of its own.
-#[pyclass(frozen, module = "hushtable._native", name = "Server")]
+/// A server on threads of its own: what all kinds of them have.
+#[pyclass(frozen, subclass, module = "hushtable._native", name = "Server")]
 pub(crate) struct NativeServer {
     addr: SocketAddr,
     metrics_addr: Option<SocketAddr>,
-    facts: ServedFacts,
-    prepared: Arc<Progress>,
+    progress: Arc<Progress>,
     engine: Arc<OnceLock<String>>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     events: Mutex<Receiver<Event>>,
 }
 
-/// A server that is not bound yet.
-enum AnyServer {
-    Two(Server),
-    One(OnionServer),
-    Train(TrainServer),
-}
-
-/// What a server will serve.
-struct ServedFacts {
-    table: (String, String),
+/// A server of a pair.
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "PairServer")]
+pub(crate) struct NativePairServer {
+    table: TableFacts,
     layout: Option<LayoutFacts>,
-    onion: Option<OnionFacts>,
 }
 
-/// Bytes of a table that are prepared, and all of them.
+/// A single server.
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "OnionServer")]
+pub(crate) struct NativeOnionServer {
+    table: TableFacts,
+    /// What a lookup costs.
+    onion: OnionFacts,
+}
+
+/// A server of training rounds.
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "TrainServer")]
+pub(crate) struct NativeTrainServer {
+    /// The table's name.
+    table: String,
+    /// What users know the controller by.
+    pin: String,
+}
+
+/// Work at a server's start that is done, and all of it.
 #[derive(Default)]
 struct Progress {
     done: AtomicU64,
@@ -68,38 +76,7 @@ enum Event {
 
 #[pymethods]
 impl NativeServer {
-    /// Starts the server that `spec` describes: `hushtable_serve::ServerSpec` in JSON.
-    #[staticmethod]
-    fn start(py: Python<'_>, spec: &str) -> PyResult<Self> {
-        let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        py.detach(|| Self::launch_two(spec)).map_err(PyErr::from)
-    }
-
-    /// Starts the single server that `spec` describes: `hushtable_serve::OnionServerSpec` in JSON.
-    #[staticmethod]
-    fn start_onion(py: Python<'_>, spec: &str) -> PyResult<Self> {
-        let spec: OnionServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        py.detach(|| Self::launch_one(spec)).map_err(PyErr::from)
-    }
-
-    /// Starts the training server that `spec` describes, `hushtable_serve::TrainServerSpec` in JSON,
-    /// of the controller in `folder`. As `table` it has the table's name and the controller's public
-    /// key, as `prepared` what opening it has done.
-    #[staticmethod]
-    fn start_train(
-        py: Python<'_>,
-        spec: &str,
-        folder: PathBuf,
-        key: PathBuf,
-        counter: PathBuf,
-    ) -> PyResult<Self> {
-        let spec: TrainServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, counter };
-        py.detach(|| Self::launch_train(spec, place)).map_err(PyErr::from)
-    }
-
-    /// Where lookups are answered.
+    /// Where calls are answered.
     #[getter]
     fn addr(&self) -> String {
         self.addr.to_string()
@@ -111,35 +88,17 @@ impl NativeServer {
         self.metrics_addr.map(|addr| addr.to_string())
     }
 
-    /// `(name, version)` of the table; of a training server, its name and the pin.
-    #[getter]
-    fn table(&self) -> (String, String) {
-        self.facts.table.clone()
-    }
-
-    /// The table's layout; see `LayoutFacts`.
-    #[getter]
-    fn layout(&self) -> Option<LayoutFacts> {
-        self.facts.layout.clone()
-    }
-
-    /// What a lookup from a single server costs; None for one of two.
-    #[getter]
-    fn onion(&self) -> Option<OnionFacts> {
-        self.facts.onion
-    }
-
-    /// What answers lookups, in a line; None until a server of two is ready, and of others.
+    /// What answers lookups, in a line; None until a server of a pair is ready, and of others.
     #[getter]
     fn engine(&self) -> Option<String> {
         self.engine.get().cloned()
     }
 
-    /// `(done, all)`: bytes of the table that were prepared since the start; zeros where nothing
-    /// has to be.
+    /// `(done, all)`: bytes of the table that a single server has prepared since its start, or work
+    /// of opening a controller; zeros where nothing has to be done.
     #[getter]
-    fn prepared(&self) -> (u64, u64) {
-        let Progress { done, all } = &*self.prepared;
+    fn progress(&self) -> (u64, u64) {
+        let Progress { done, all } = &*self.progress;
         (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed))
     }
 
@@ -169,64 +128,104 @@ impl NativeServer {
     }
 }
 
-impl NativeServer {
-    fn launch_two(spec: ServerSpec) -> Result<Self, Failure> {
-        let table = Table::open(&spec.table)?;
-        let facts = ServedFacts {
-            table: (table.name().to_owned(), table.version().to_string()),
-            layout: table.layout().map(|layout| layout_facts(layout)),
-            onion: None,
-        };
-        let io_threads = spec.io_threads;
-        let server = AnyServer::Two(Server::of_table(spec, table)?);
-        Self::launch(server, io_threads, facts, Arc::default())
-    }
-
-    fn launch_one(spec: OnionServerSpec) -> Result<Self, Failure> {
-        let table = Table::open(&spec.table)?;
-        let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        let geometry = Geometry::new(parameter_set(&spec.parameters)?, shape)?;
-        let facts = ServedFacts {
-            table: (table.name().to_owned(), table.version().to_string()),
-            layout: None,
-            onion: Some(onion_facts(&geometry)),
-        };
-        let io_threads = spec.network.io_threads;
-        let prepared = Arc::<Progress>::default();
-        let told = Arc::clone(&prepared);
-        let server = OnionServer::of_table(spec, table)?.with_progress(move |done, all| {
-            told.done.fetch_max(done, Ordering::Relaxed);
-            told.all.store(all, Ordering::Relaxed);
+#[pymethods]
+impl NativePairServer {
+    /// Starts the server that `spec` describes: `hushtable_serve::ServerSpec` in JSON.
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
+        let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let started = py.detach(|| {
+            let table = Table::open(&spec.table)?;
+            let served = Self {
+                table: TableFacts::of_table(&table),
+                layout: table.layout().map(|layout| LayoutFacts::new(layout)),
+            };
+            let io_threads = spec.io_threads;
+            let server = Server::of_table(spec, table)?;
+            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
+            Ok::<_, Failure>((running, served))
         });
-        Self::launch(AnyServer::One(server), io_threads, facts, prepared)
+        let (running, served) = started?;
+        Ok(PyClassInitializer::from(running).add_subclass(served))
     }
+}
 
-    fn launch_train(spec: TrainServerSpec, place: ControllerPlace) -> Result<Self, Failure> {
-        let name = place.terms()?.table().to_owned();
-        let table = (name, place.pin()?.to_string());
-        let facts = ServedFacts { table, layout: None, onion: None };
-        let io_threads = spec.network.io_threads;
-        let opened = Arc::<Progress>::default();
-        let told = Arc::clone(&opened);
-        let server = TrainServer::of_controller(spec, place, move |done, all| {
-            told.done.fetch_max(done, Ordering::Relaxed);
-            told.all.store(all, Ordering::Relaxed);
-        })?;
-        Self::launch(AnyServer::Train(server), io_threads, facts, opened)
+#[pymethods]
+impl NativeOnionServer {
+    /// Starts the single server that `spec` describes: `hushtable_serve::OnionServerSpec` in JSON.
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
+        let spec: OnionServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let started = py.detach(|| {
+            let table = Table::open(&spec.table)?;
+            let shape = TableShape::new(table.rows(), table.row_bytes())?;
+            let geometry = Geometry::new(parameter_set(&spec.parameters)?, shape)?;
+            let (facts, onion) = (TableFacts::of_table(&table), OnionFacts::new(&geometry));
+            let (io_threads, progress) = (spec.network.io_threads, Arc::<Progress>::default());
+            let told = Arc::clone(&progress);
+            let server = OnionServer::of_table(spec, table)?
+                .with_progress(move |done, all| told.tell(done, all));
+            let running = NativeServer::launch(|| server.bind(), io_threads, progress)?;
+            Ok::<_, Failure>((running, Self { table: facts, onion }))
+        });
+        let (running, served) = started?;
+        Ok(PyClassInitializer::from(running).add_subclass(served))
     }
+}
 
-    fn launch(
-        server: AnyServer,
+#[pymethods]
+impl NativeTrainServer {
+    /// Starts the training server that `spec` describes, `hushtable_serve::TrainServerSpec` in JSON,
+    /// of the controller in `folder`.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        spec: &str,
+        folder: PathBuf,
+        key: PathBuf,
+        counter: PathBuf,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let spec: TrainServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
+        let place = ControllerPlace { folder, key, counter };
+        let started = py.detach(|| {
+            let table = place.terms()?.table().to_owned();
+            let served = Self { table, pin: place.pin()?.to_string() };
+            let (io_threads, progress) = (spec.network.io_threads, Arc::<Progress>::default());
+            let told = Arc::clone(&progress);
+            let tell = move |done, all| told.tell(done, all);
+            let server = TrainServer::of_controller(spec, place, tell)?;
+            let running = NativeServer::launch(|| server.bind(), io_threads, progress)?;
+            Ok::<_, Failure>((running, served))
+        });
+        let (running, served) = started?;
+        Ok(PyClassInitializer::from(running).add_subclass(served))
+    }
+}
+
+impl Progress {
+    fn tell(&self, done: u64, all: u64) {
+        self.done.fetch_max(done, Ordering::Relaxed);
+        self.all.store(all, Ordering::Relaxed);
+    }
+}
+
+impl NativeServer {
+    /// Runs what `bind` binds on a thread of its own, once its ports are there.
+    fn launch<F>(
+        bind: impl FnOnce() -> F + Send + 'static,
         io_threads: usize,
-        facts: ServedFacts,
-        prepared: Arc<Progress>,
-    ) -> Result<Self, Failure> {
+        progress: Arc<Progress>,
+    ) -> Result<Self, Failure>
+    where
+        F: Future<Output = Result<BoundServer, Error>>,
+    {
         raise_file_limit();
         let (stop, stopped) = oneshot::channel();
         let (news, events) = channel();
         let failed = |error| Failure::new("Error", format!("no thread for a server: {error}"));
         let run = move || {
-            let end = match run(server, io_threads, stopped, &news) {
+            let end = match run(bind, io_threads, stopped, &news) {
                 Ok(()) => Event::Stopped,
                 Err(failure) => Event::Failed(failure),
             };
@@ -237,8 +236,7 @@ impl NativeServer {
             Ok(Event::Bound(addr, metrics_addr, engine)) => Ok(Self {
                 addr,
                 metrics_addr,
-                facts,
-                prepared,
+                progress,
                 engine,
                 stop: Mutex::new(Some(stop)),
                 events: Mutex::new(events),
@@ -249,24 +247,17 @@ impl NativeServer {
     }
 }
 
-impl AnyServer {
-    async fn bind(self) -> Result<BoundServer, Error> {
-        match self {
-            Self::Two(server) => server.bind().await,
-            Self::One(server) => server.bind().await,
-            Self::Train(server) => server.bind().await,
-        }
-    }
-}
-
 /// Serves on this thread until `stopped` is sent to or dropped. That nobody listens to the news is
 /// no error: the handle was dropped, and with it the sender of `stopped`.
-fn run(
-    server: AnyServer,
+fn run<F>(
+    bind: impl FnOnce() -> F,
     io_threads: usize,
     stopped: oneshot::Receiver<()>,
     news: &Sender<Event>,
-) -> Result<(), Failure> {
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<BoundServer, Error>>,
+{
     let mut builder = match io_threads {
         1 => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
@@ -277,7 +268,7 @@ fn run(
         .build()
         .map_err(|error| Failure::new("Error", format!("no runtime for a server: {error}")))?;
     runtime.block_on(async {
-        let bound = server.bind().await?;
+        let bound = bind().await?;
         let engine = Arc::clone(&bound.engine);
         drop(news.send(Event::Bound(bound.addr, bound.metrics_addr, engine)));
         let (ready, news) = (bound.ready(), news.clone());
@@ -290,23 +281,34 @@ fn run(
     })
 }
 
-/// A certificate and its key.
-type PemPair = (String, String);
+/// A certificate and its key, PEM.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct PemPair {
+    certificate: String,
+    key: String,
+}
 
-/// A new local authority: its certificate, then certificate and key for a server of `names` and
-/// for a client, all PEM.
+/// What a new local authority issued.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct IssuedPems {
+    /// The authority's own certificate.
+    ca: String,
+    server: PemPair,
+    client: PemPair,
+}
+
+/// A new local authority, with a certificate for a server of `names` and one for a client.
 #[pyfunction]
-pub(crate) fn make_certificates(
-    py: Python<'_>,
-    names: Vec<String>,
-) -> PyResult<(String, PemPair, PemPair)> {
+pub(crate) fn make_certificates(py: Python<'_>, names: Vec<String>) -> PyResult<IssuedPems> {
     let made = py.detach(|| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let ca = LocalCa::new()?;
         let server = ca.issue_server(&names)?;
         let client = ca.issue_client("hushtable client")?;
-        let pair = |pem: hushtable_serve::certificate::CertificatePem| (pem.cert, pem.key);
-        Ok::<_, hushtable_serve::Error>((ca.cert_pem(), pair(server), pair(client)))
+        let pair = |pem: CertificatePem| PemPair { certificate: pem.cert, key: pem.key };
+        Ok::<_, Error>(IssuedPems { ca: ca.cert_pem(), server: pair(server), client: pair(client) })
     });
     Ok(made.map_err(Failure::from)?)
 }

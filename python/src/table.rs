@@ -8,10 +8,8 @@ use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyA
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
+use crate::facts::TableFacts;
 use crate::layout::NativeLayout;
-
-/// `(name, rows, dim, dtype, row_bytes, version)`: the fields of `hushtable.TableInfo`.
-pub(crate) type Facts = (String, u64, usize, &'static str, usize, String);
 
 /// An opened bundle, or a table in memory.
 #[pyclass(frozen, module = "hushtable._native", name = "Table")]
@@ -73,23 +71,21 @@ impl NativeTable {
         self.table.layout().map(|layout| NativeLayout::new(Arc::clone(layout)))
     }
 
-    /// See `Facts`.
-    fn facts(&self) -> Facts {
-        let table = &self.table;
-        (
-            table.name().to_owned(),
-            table.rows(),
-            table.dim(),
-            table.dtype().name(),
-            table.row_bytes(),
-            table.version().to_string(),
-        )
+    /// What the table is.
+    fn facts(&self) -> TableFacts {
+        TableFacts::of_table(&self.table)
     }
 
-    /// `(created_from, nonfinite_count)` of the manifest.
-    fn origin(&self) -> (String, u64) {
-        let manifest = self.table.manifest();
-        (manifest.created_from().to_owned(), manifest.nonfinite_count())
+    /// The file that the table was built from; empty where there was none.
+    #[getter]
+    fn created_from(&self) -> &str {
+        self.table.manifest().created_from()
+    }
+
+    /// Values that are no finite number.
+    #[getter]
+    fn nonfinite_count(&self) -> u64 {
+        self.table.manifest().nonfinite_count()
     }
 }
 
@@ -137,22 +133,46 @@ pub(crate) fn build_table(
     reporter.finish()
 }
 
-/// Checks every byte of a bundle: `(rows, ok, damage_count, [(file, row, text), ...])`.
+/// What was found of a bundle's bytes.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct VerifyFacts {
+    rows: u64,
+    is_ok: bool,
+    damage_count: u64,
+    damaged: Vec<DamageFacts>,
+}
+
+/// A place where a bundle is not what was built.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct DamageFacts {
+    file: &'static str,
+    row: Option<u64>,
+    what: String,
+}
+
+/// Checks every byte of a bundle.
 #[pyfunction]
 #[pyo3(signature = (path, *, progress))]
-#[allow(clippy::type_complexity, reason = "a plain tuple for Python to unpack")]
 pub(crate) fn verify_table(
     py: Python<'_>,
     path: PathBuf,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(u64, bool, u64, Vec<(&'static str, Option<u64>, String)>)> {
+) -> PyResult<VerifyFacts> {
     let mut reporter = Reporter::new(progress);
     let report = py
         .detach(|| hushtable_table::verify(&path, &mut |done, rows| reporter.call(done, rows)))
         .map_err(Failure::from)?;
     reporter.finish()?;
-    let damaged = report.damaged.iter().map(|d| (d.file, d.row, d.to_string())).collect();
-    Ok((report.rows, report.ok, report.damaged_count, damaged))
+    let place =
+        |d: &hushtable_table::Damage| DamageFacts { file: d.file, row: d.row, what: d.to_string() };
+    Ok(VerifyFacts {
+        rows: report.rows,
+        is_ok: report.ok,
+        damage_count: report.damaged_count,
+        damaged: report.damaged.iter().map(place).collect(),
+    })
 }
 
 fn parse_dtype(name: &str) -> Result<DType, Failure> {

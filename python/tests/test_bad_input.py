@@ -283,7 +283,7 @@ def test_half_a_client_certificate(deployment: Deployment) -> None:
         ({"threads": 10**6}, hushtable.ConfigError, "threads is 1000000, but must be"),
         ({"window_us": -5}, hushtable.ConfigError, "-5"),
         ({"prgs": ["rot13"]}, hushtable.ConfigError, "rot13"),
-        ({"colour": "red"}, hushtable.ConfigError, "unknown field `colour`"),
+        ({"colour": "red"}, hushtable.ConfigError, "no setting .colour."),
         (
             {"tls": hushtable.ServerTls("/no.pem", "/no.key")},
             hushtable.Error,

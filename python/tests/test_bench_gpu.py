@@ -84,7 +84,7 @@ def _names() -> set[str]:
 def made_up(bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run of every stage but the sanitizer's on an engine that is none."""
     monkeypatch.setattr(bench.gpu, "open_bench", Engine)
-    monkeypatch.setattr(bench._native, "Bench", CpuEngine)
+    monkeypatch.setattr(bench._native.bench, "Bench", CpuEngine)
     monkeypatch.setattr(bench.gpu, "probe", lambda device: PROBE)
     run = bench.Run(tmp_path / "made-up.json", 0, 0.01, False, list(_gpu.OPERATIONS))
     run.document |= {"machine": {}, "results": [], "refused": []}

@@ -187,7 +187,7 @@ BAD = [
     (["lookup", str(2**70)], 2, "ConfigError", "too large"),
     (["serve"], 2, "ConfigError", "which table"),
     (["serve", "/nowhere"], 2, "ConfigError", "--side left"),
-    (["serve", "/nowhere", "--side", "up"], 2, "ConfigError", "left or right"),
+    (["serve", "/nowhere", "--side", "up"], 2, "UsageError", "none of left, right"),
     (["serve", "/nowhere", "--side", "left", "--tls-cert", "c"], 2, "ConfigError", "--tls-key"),
     (["serve", "--config", "/no.toml"], 2, "FileNotFoundError", "/no.toml"),
     (["serve", "/nowhere", "--side", "left", "--log", "=="], 2, "ConfigError", "log filter"),

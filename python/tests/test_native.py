@@ -5,15 +5,31 @@ from __future__ import annotations
 import ast
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hushtable
 from hushtable import _native
 
-STUB = ast.parse((Path(hushtable.__file__).parent / "_native.pyi").read_text())
-FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
-CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef)}
+FOLDER = Path(hushtable.__file__).parent / "_native"
+MODULES = {"": _native, "bench": _native.bench}
+STUBS = {
+    name: ast.parse((FOLDER / f"{name or '__init__'}.pyi").read_text()).body for name in MODULES
+}
+
+
+def declared(kind: type[Any]) -> dict[tuple[str, str], Any]:
+    return {
+        (module, node.name): node
+        for module, body in STUBS.items()
+        for node in body
+        if isinstance(node, kind)
+    }
+
+
+FUNCTIONS = declared(ast.FunctionDef)
+CLASSES = declared(ast.ClassDef)
 
 
 def parameters(node: ast.FunctionDef) -> list[str]:
@@ -33,32 +49,40 @@ def native_parameters(function: object) -> list[str]:
     ]
 
 
-def test_every_native_name_is_in_the_stub() -> None:
-    native = {name for name in vars(_native) if not name.startswith("__")} | {"__version__"}
-    assert native == {*FUNCTIONS, *CLASSES, "__version__"}
+@pytest.mark.parametrize("module", MODULES)
+def test_every_native_name_is_in_the_stub(module: str) -> None:
+    native = {name for name in vars(MODULES[module]) if not name.startswith("__")}
+    stub = {name for home, name in (*FUNCTIONS, *CLASSES) if home == module}
+    assert native == stub | ({"bench"} if module == "" else set())
     listed = next(
         node.value
-        for node in STUB.body
+        for node in STUBS[module]
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    assert set(ast.literal_eval(listed)) == native
+    assert set(ast.literal_eval(listed)) == native | ({"__version__"} if module == "" else set())
 
 
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_functions_have_the_stubs_parameters(name: str) -> None:
-    assert native_parameters(getattr(_native, name)) == parameters(FUNCTIONS[name])
+@pytest.mark.parametrize(("module", "name"), sorted(FUNCTIONS))
+def test_functions_have_the_stubs_parameters(module: str, name: str) -> None:
+    function = getattr(MODULES[module], name)
+    assert native_parameters(function) == parameters(FUNCTIONS[module, name])
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
-def test_classes_have_the_stubs_members(name: str) -> None:
-    native = getattr(_native, name)
-    members = {n.name: n for n in CLASSES[name].body if isinstance(n, ast.FunctionDef)}
+@pytest.mark.parametrize(("module", "name"), sorted(CLASSES))
+def test_classes_have_the_stubs_members(module: str, name: str) -> None:
+    native, stub = getattr(MODULES[module], name), CLASSES[module, name]
+    members = {n.name: n for n in stub.body if isinstance(n, ast.FunctionDef)}
+    assert [base.__name__ for base in native.__bases__] == (
+        [ast.unparse(base) for base in stub.bases] or ["object"]
+    )
     public = {member for member in vars(native) if not member.startswith("_")}
     assert public == members.keys() - {"__new__"}
     for member, node in members.items():
         is_property = any(ast.unparse(d) == "property" for d in node.decorator_list)
-        if member != "__new__" and not is_property:
-            assert native_parameters(getattr(native, member)) == parameters(node), member
+        assert is_property == inspect.isdatadescriptor(vars(native).get(member)), member
+        if not is_property:
+            function = native if member == "__new__" else getattr(native, member)
+            assert native_parameters(function) == parameters(node), member
 
 
 def test_every_error_is_exported() -> None:

@@ -222,7 +222,7 @@ def test_keys_outlive_a_restart_in_their_folder(
     tmp_path: Path,
     is_kept: bool,
 ) -> None:
-    options: dict[str, Any] = {"keys_dir": tmp_path / "keys"} if is_kept else {}
+    options: dict[str, Any] = {"keys_folder": tmp_path / "keys"} if is_kept else {}
     with serve(bundle, certificates, **options) as server:
         client = hushtable.connect(server=server.url, tls=certificates.ca)
         client.lookup([1])
@@ -243,7 +243,7 @@ def test_clients_beyond_the_budget_upload_again(
 ) -> None:
     # Parsed keys take a few times their bytes: 2 MiB have room for one client's and not for two.
     with (
-        serve(bundle, certificates, keys_budget_mib=2) as server,
+        serve(bundle, certificates, keys_memory_bytes_max=2 << 20) as server,
         hushtable.connect(server=server.url, tls=certificates.ca) as one,
         hushtable.connect(server=server.url, tls=certificates.ca) as other,
     ):
@@ -377,8 +377,8 @@ def test_parameters_and_places_that_cannot_be(bundle: Path, weight: np.ndarray) 
     [
         ({"parameters": "n256_test"}, "n4096_128 or ive_paper"),
         ({"side": "left"}, "has no side"),
-        ({"keys_budget_mib": 0}, "keys_budget_mib"),
-        ({"keys_dir_budget_mib": 8}, "give keys_dir too"),
+        ({"keys_memory_bytes_max": 0}, "keys_memory_bytes_max"),
+        ({"keys_folder_bytes_max": 8 << 20}, "give keys_folder too"),
         ({"queue_keys_max": 8}, "queue_keys_max"),
         ({"window_us": 1 << 40}, "window_us"),
     ],
@@ -494,7 +494,7 @@ def test_help_has_examples_and_json(command: str) -> None:
 
 def test_help_of_serve_names_what_a_single_server_has() -> None:
     printed = run("serve", "--help").stdout
-    for name in ("--scheme", "--parameters", "--prepared", "--mapped", "--keys-dir"):
+    for name in ("--scheme", "--parameters", "--prepared", "--mapped", "--keys-folder"):
         assert name in printed
 
 

@@ -78,7 +78,7 @@ def test_json_lines(bundle: Path) -> None:
             "url": ready["url"],
             "metrics_url": ready["metrics_url"],
             "layout": None,
-            "scheme": "two",
+            "scheme": "pair",
             "onion": None,
             "engine": ready["engine"],
         }

@@ -37,6 +37,12 @@ mod tests {
             answer_us: Some(us.rotate_left(5)),
             ..AnswerBagsReply::default()
         });
+        let model = sizes(|us| AnswerModelReply {
+            answers: answers.clone(),
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..AnswerModelReply::default()
+        });
         let onion = sizes(|us| OnionAnswerReply {
             queue_us: Some(us),
             answer_us: Some(us.rotate_left(5)),
@@ -58,9 +64,14 @@ mod tests {
             written_bytes: Some(number),
             steps: vec![StepTime { step: "read".into(), us: Some(number) }],
         });
-        for (what, sizes) in
-            [("pair", pair), ("bags", bags), ("onion", onion), ("keys", keys), ("finish", finished)]
-        {
+        for (what, sizes) in [
+            ("pair", pair),
+            ("bags", bags),
+            ("model", model),
+            ("onion", onion),
+            ("keys", keys),
+            ("finish", finished),
+        ] {
             assert_eq!(sizes.len(), 1, "{what}: {sizes:?}");
         }
     }

@@ -13,7 +13,7 @@ use hushtable_pir::{EngineSpec, PrgKind};
 use hushtable_serve::load::BagLoadSpec;
 use hushtable_serve::wire::{AnswerBagsRequest, LayoutRequest, TableInfoRequest};
 use hushtable_serve::{
-    Bag, BlockingClient, ClientSpec, EndpointSpec, Error, LookupClient, Refusal, Server, ServerSpec,
+    Bag, ClientSpec, EndpointSpec, Error, LookupClient, Refusal, Server, ServerSpec,
 };
 use hushtable_table::layout::{Layout, LayoutError, LayoutSpec, PartSpec, Plan};
 use hushtable_table::{DType, Table};
@@ -108,8 +108,8 @@ async fn bags_go_through_tls_with_every_generator_that_servers_take() {
     }
 }
 
-#[test]
-fn the_blocking_client_fetches_bags_of_all_number_types() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bags_of_all_number_types_are_fetched() {
     for dtype in [DType::Int8, DType::F16, DType::Bf16] {
         let values: Vec<f32> = (0..ROWS * 3).map(|i| (i % 89) as f32 - 40.0).collect();
         let table = || {
@@ -117,10 +117,10 @@ fn the_blocking_client_fetches_bags_of_all_number_types() {
             lay_out(table, layout_spec(ROWS, 9))
         };
         let servers = Pair::start_with(table, |spec| spec);
-        let client = BlockingClient::connect(servers.client_spec()).unwrap();
+        let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
         assert_eq!(client.layout().unwrap().unwrap().ids_max(), 64);
         let ids: Vec<u64> = (0..64).map(|i| i * 15).collect();
-        let bag = client.fetch_bag(&ids).unwrap();
+        let bag = client.fetch_bag(&ids).await.unwrap();
         let kept = assert_rows(&table(), &ids, &bag);
         assert!((1..64).contains(&kept), "{kept}");
         for (numbers, &kept) in bag.to_f32().unwrap().chunks(3).zip(&bag.kept) {

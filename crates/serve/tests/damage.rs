@@ -342,7 +342,7 @@ impl Single {
         };
         let spec = OnionServerSpec {
             prepared: Some(prepared.into()),
-            load,
+            mapped: !load,
             network,
             threads: 1,
             window_us: Some(0),

@@ -8,8 +8,7 @@ use common::{Certificates, Pair, Running, row, spec, table};
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{
-    BlockingClient, ClientSpec, EndpointSpec, Error, Identity, LookupClient, Refusal, Server,
-    ServerSpec,
+    ClientSpec, EndpointSpec, Error, Identity, LookupClient, Refusal, Server, ServerSpec,
 };
 use hushtable_table::{DType, Table, decode_rows};
 
@@ -213,18 +212,19 @@ async fn a_new_table_version_is_fetched_once_both_servers_have_it() {
 }
 
 #[test]
-fn the_blocking_client_is_shared_by_threads() {
+fn a_client_is_shared_by_threads_that_wait() {
     let servers = Pair::start(1000, 4);
     let table = table(1000, 4, 1);
-    let client = BlockingClient::connect(servers.client_spec()).unwrap();
-    assert_eq!(client.info().unwrap().shape.rows(), 1000);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(LookupClient::connect(&servers.client_spec())).unwrap();
+    assert_eq!(client.info().shape.rows(), 1000);
     std::thread::scope(|scope| {
         for thread in 0..8u64 {
-            let (client, table) = (&client, &table);
+            let (client, table, runtime) = (&client, &table, &runtime);
             scope.spawn(move || {
                 for i in 0..20 {
                     let id = (thread * 131 + i * 17) % 1000;
-                    let rows = client.lookup(&[id], 2).unwrap().rows;
+                    let rows = runtime.block_on(client.lookup(&[id], 2)).unwrap().rows;
                     assert_eq!(rows, row(table, id));
                 }
             });

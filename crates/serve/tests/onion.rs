@@ -11,8 +11,8 @@ use common::{Certificates, Pair, Running, metric_of, row, table};
 use hushtable_pir::onion::{self, Geometry, OnionBackend, ParameterSet};
 use hushtable_serve::load::OnionLoadSpec;
 use hushtable_serve::{
-    BlockingOnionClient, ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient,
-    OnionClientSpec, OnionServer, OnionServerSpec, Refusal,
+    ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient, OnionClientSpec,
+    OnionServer, OnionServerSpec, Refusal,
 };
 use hushtable_table::prepared::{PreparedBytes, PreparedError, PreparedSpec, PreparedWriter};
 use hushtable_table::{Table, Version};
@@ -259,18 +259,20 @@ async fn a_lookup_that_cannot_be_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn the_blocking_client_is_shared_by_threads() {
+fn a_client_is_shared_by_threads_that_wait() {
     let server = start(spec(), table(1000, 4, 1));
     let table = table(1000, 4, 1);
-    let client = BlockingOnionClient::connect(client_spec(&server)).unwrap();
-    assert_eq!(client.info().unwrap().shape.rows(), 1000);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(OnionClient::connect(&client_spec(&server))).unwrap();
+    assert_eq!(client.info().shape.rows(), 1000);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
-            let (client, table) = (&client, &table);
+            let (client, table, runtime) = (&client, &table, &runtime);
             scope.spawn(move || {
                 for i in 0..5 {
                     let id = (thread * 131 + i * 17) % 1000;
-                    assert_eq!(client.lookup(&[id], 2).unwrap().rows, row(table, id));
+                    let rows = runtime.block_on(client.lookup(&[id], 2)).unwrap().rows;
+                    assert_eq!(rows, row(table, id));
                 }
             });
         }

@@ -25,6 +25,7 @@ from . import (
     train,
     tune,
 )
+from ._variables import warn_of_unknown
 from .output import USAGE_ERROR, fail, unfold, usage_hint, usage_text
 
 __all__ = ["app", "main"]
@@ -80,8 +81,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
+    command = typer.main.get_command(app)
+    warn_of_unknown(command)
     try:
-        code = app(args=arguments, prog_name="hushtable", standalone_mode=False)
+        code = command(args=arguments, prog_name="hushtable", standalone_mode=False)
     except USAGE_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(usage_text(error))

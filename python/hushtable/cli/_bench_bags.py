@@ -70,7 +70,7 @@ def bench_bags(
             )
             note(f"loading them with {clients} clients for {warmup + seconds:g} s")
             with _cpu_seconds(left, right) as spent:
-                load = _native.load_bags(
+                load = _native.bench.load_bags(
                     left.url, right.url, ca=ca, clients=clients, warmup=warmup, seconds=seconds
                 )
     if load["errors"]:
@@ -89,7 +89,7 @@ def bench_bags(
         "floor": engine_rate,
         "of_floor": rate / engine_rate,
         "threads": 1,
-        "isa": _native.platforms()[0],
+        "isa": _native.platforms().chosen,
         "detail": {
             "bound": "engine, one thread a server, full passes",
             "cores": len(usable),

@@ -47,7 +47,7 @@ V100_QUERIES_PER_S = {
 
 
 def _isa(isa: str | None) -> str:
-    return isa or _native.platforms()[0]
+    return isa or _native.platforms().chosen
 
 
 @app.command(
@@ -71,7 +71,7 @@ def dpf(
     Before the clock starts, both servers' answers are added up and compared with the rows.
     """
     note(f"filling {rows:,} x {row_bytes} B")
-    engine = _native.Bench(rows, row_bytes, threads=threads, isa=isa)
+    engine = _native.bench.Bench(rows, row_bytes, threads=threads, isa=isa)
     note("checking, then measuring")
     times = engine.answer_seconds(batch, prg=prg, seconds=seconds)
     note("measuring the floor")
@@ -122,7 +122,7 @@ def expand(
     json: Json = False,
 ) -> None:
     """Expand one key alone, on one thread: nanoseconds a row."""
-    times = _native.expand_seconds(rows, group=group, prg=prg, isa=isa, seconds=seconds)
+    times = _native.bench.expand_seconds(rows, group=group, prg=prg, isa=isa, seconds=seconds)
     ns_per_row = statistics.median(times) * 1e9 / rows
     floor = expand_floor(rows, group) if prg == "aes128" else None
     best = None if floor is None else floor.seconds * 1e9 / rows
@@ -160,7 +160,7 @@ def prg(
     With --json, one line a generator. The paper's rows are 256 bytes, its GPU a V100.
     """
     note(f"filling {rows:,} x {row_bytes} B")
-    engine = _native.Bench(rows, row_bytes, threads=threads, isa=isa)
+    engine = _native.bench.Bench(rows, row_bytes, threads=threads, isa=isa)
     floor = answer_floor(rows, row_bytes, batch, engine.threads, engine.batch_keys_best)
     lines = []
     for name in _native.prg_names():
@@ -299,7 +299,7 @@ def serve(
 def _engine_rates(rows: int, row_bytes: int, open_keys: int, cpus: set[int]) -> tuple[float, float]:
     """Queries a second of the engine alone: in full passes, and in passes of ``open_keys``."""
     with _affinity(cpus):
-        engine = _native.Bench(rows, row_bytes, threads=1, isa=None)
+        engine = _native.bench.Bench(rows, row_bytes, threads=1, isa=None)
         full = engine.batch_keys_best
         rates = []
         for batch in (full, min(open_keys, full)):
@@ -317,7 +317,7 @@ def _load(
     warmup: float,
     seconds: float,
 ) -> dict[str, Any]:
-    return _native.load_server(
+    return _native.bench.load_server(
         url,
         partner=partner,
         ca=ca,

@@ -60,7 +60,7 @@ def onion(
         raise ConfigError(f"row_bytes is {row_bytes}, but must be 1 to the table's bytes")
     rows = (table_mib << 20) // row_bytes
     note(f"preparing {rows:,} x {row_bytes} B")
-    engine = _native.OnionBench(
+    engine = _native.bench.OnionBench(
         rows, row_bytes, parameters=parameters, threads=threads, levels=levels, schedule=schedule
     )
     note("checking, then measuring")
@@ -86,7 +86,7 @@ def onion(
         best,
         value / best,
         engine.threads,
-        _native.platforms()[0],
+        _native.platforms().chosen,
         bound=floor.bound,
         ms_per_query=total * 1e3 / batch,
         ms_per_pass=total * 1e3,
@@ -130,7 +130,9 @@ def ntt(
 
     The floor is the butterflies' multiplications alone, three 52-bit ones for eight of them.
     """
-    times, kernel = _native.ntt_seconds(degree, modulus_bits, is_inverse=inverse, seconds=seconds)
+    times, kernel = _native.bench.ntt_seconds(
+        degree, modulus_bits, is_inverse=inverse, seconds=seconds
+    )
     floor = transform_floor(degree)
     value = min(times) * 1e6
     best = None if floor is None else floor.seconds * 1e6

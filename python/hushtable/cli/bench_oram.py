@@ -203,7 +203,7 @@ def _raw(
     middle = walls.index(statistics.median_low(walls))
     report = reports[middle]
     pages = (report.read_bytes // 4096, report.written_bytes // 4096)
-    read_s, write_s = _native.page_seconds(at / name / "tree", _PAGES)
+    read_s, write_s = _native.bench.page_seconds(at / name / "tree", _PAGES)
     floor = (pages[0] * read_s + pages[1] * write_s) / _PAGES / requests * 1e6
     value = walls[middle] / requests * 1e6
     steps = {step: us / requests for step, us in report.steps_us.items()}
@@ -216,7 +216,7 @@ def _raw(
         floor,
         floor / value,
         threads,
-        _native.platforms()[0],
+        _native.platforms().chosen,
         bound="disk",
         steps=steps,
         read_bytes_per_request=report.read_bytes / requests,
@@ -242,7 +242,7 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, An
     file.unlink(missing_ok=True)
     note(f"building {params['rows']:,} x {params['row_bytes']} B")
     started = time.perf_counter()
-    memory = _native.PathBench(file, params["rows"], params["row_bytes"])
+    memory = _native.bench.PathBench(file, params["rows"], params["row_bytes"])
     build_s = time.perf_counter() - started
     results = []
     for number in range(params["rounds"]):
@@ -251,7 +251,7 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, An
     levels, pages, file_bytes = memory.facts()
     del memory
     note("measuring the disk")
-    read_s, write_s = _native.page_seconds(file, min(_PAGES, file_bytes // 4096))
+    read_s, write_s = _native.bench.page_seconds(file, min(_PAGES, file_bytes // 4096))
     first, second, read, written = sorted(results, key=lambda r: r[0] + r[1])[len(results) // 2]
     count = min(_PAGES, file_bytes // 4096)
     floor = (read // 4096 * read_s + written // 4096 * write_s) / count / requests * 1e6
@@ -265,7 +265,7 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, An
         floor,
         floor / value,
         1,
-        _native.platforms()[0],
+        _native.platforms().chosen,
         bound="disk",
         steps={"take": first / requests * 1e6, "put": second / requests * 1e6},
         read_bytes_per_request=read / requests,
@@ -312,7 +312,7 @@ def union(
     times: list[float] = []
     count = 0
     for _ in range(max(repeats, 1)):
-        seconds, count = _native.union_seconds(ids, is_scan=False)
+        seconds, count = _native.bench.union_seconds(ids, is_scan=False)
         times.append(seconds)
     expected = len(np.unique(ids))
     if count != expected:
@@ -326,7 +326,7 @@ def union(
     more: dict[str, Any] = {}
     if scan:
         chunk = ids[:_CHUNK]
-        seconds, _ = _native.union_seconds(chunk, is_scan=True)
+        seconds, _ = _native.bench.union_seconds(chunk, is_scan=True)
         more["scan_s"] = seconds * requests / len(chunk)
         more["scan_ratio"] = more["scan_s"] / value
     record = bench_record(
@@ -337,7 +337,7 @@ def union(
         floor,
         floor / value,
         threads,
-        _native.platforms()[0],
+        _native.platforms().chosen,
         bound="plain sort",
         k_union=count,
         us_per_request=value / requests * 1e6,

@@ -43,19 +43,19 @@ def doctor(json: Json = False) -> None:
 
 
 def _examine() -> dict[str, Any]:
-    chosen, available, cap, cap_is_known = _native.platforms()
+    tiers = _native.platforms()
     note("measuring memory bandwidth and instructions")
     affine_ns, aes_round_ns = instruction_ns()
-    engine = _native.Bench(1 << 12, 64, threads=0, isa=None)
+    engine = _native.bench.Bench(1 << 12, 64, threads=0, isa=None)
     model, flags = _processor()
     total, free = _memory_bytes()
     return {
         "cpu": {"model": model, "flags": [flag for flag in _FLAGS if flag in flags]},
         "isa": {
-            "used": chosen,
-            "available": available,
-            "cap": cap,
-            "cap_is_known": cap_is_known,
+            "used": tiers.chosen,
+            "available": tiers.available,
+            "cap": tiers.cap,
+            "cap_is_known": tiers.cap_is_known,
         },
         "cores": {"usable": cores(), "online": os.cpu_count()},
         "memory": {"total_bytes": total, "available_bytes": free},
@@ -75,7 +75,7 @@ def _examine() -> dict[str, Any]:
             "threads": engine.threads,
             "batch_keys": engine.batch_keys_best,
             "prg": "aes128",
-            "ring_kernel": _native.ring_kernel(),
+            "ring_kernel": _native.bench.ring_kernel(),
         },
         "gpu": gpu_report(),
     }

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,18 +15,7 @@ from ..errors import ConfigError
 from ..fl.controller import Controller, Spent, place
 from ..table import Table
 from ..training import TrainServing, serve_training
-from ._serving import (
-    DrainMsMax,
-    IoThreads,
-    Log,
-    LogJson,
-    MetricsAddr,
-    TlsCert,
-    TlsClientCa,
-    TlsKey,
-    option,
-    server_tls,
-)
+from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, progress_bar
 
 app = typer.Typer(
@@ -255,71 +244,34 @@ def export(
         "certs/server.key --operator-token-file token",
     )
 )
+@with_settings("train")
 def serve(
     folder: _Folder,
     port: Annotated[
         int | None, option("Port on this machine, 0 for any: short for --addr.", "port")
     ] = None,
-    addr: Annotated[
-        str | None, option("IP and port to listen on. Default: 127.0.0.1:4000.", "addr")
-    ] = None,
-    metrics_addr: MetricsAddr = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    tls_client_ca: TlsClientCa = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve other machines without TLS.")
-    ] = False,
-    operator_token_file: Annotated[
-        Path | None,
-        option(
-            "File with the token that opening and ending rounds takes. Default: whoever connects "
-            "may.",
-            "operator_token_file",
-        ),
-    ] = None,
-    allow_unenrolled: Annotated[
-        bool,
-        typer.Option(
-            "--allow-unenrolled",
-            help="Serve other machines though everyone who connects may take part.",
-        ),
-    ] = False,
-    request_ms: Annotated[
-        int | None,
-        option("How long requests are taken, where the operator does not say: 60000.", "request"),
-    ] = None,
-    upload_ms: Annotated[
-        int | None,
-        option(
-            "How long uploads are waited for, where the operator does not say: 600000.", "upload"
-        ),
-    ] = None,
-    io_threads: IoThreads = None,
-    drain_ms_max: DrainMsMax = None,
     key: _Key = None,
     counter: _Counter = None,
+    config: Config = None,
     log: Log = "warn",
     log_json: LogJson = False,
     json: Json = False,
+    **given: Any,
 ) -> None:
     """Serve the rounds of the controller in FOLDER, until SIGTERM or Ctrl-C.
 
     Once ready, one line says table, URL and the pin by which users know the controller: give it to
     them by a way that they trust. A round that is open at the end is abandoned.
     """
-    if port is not None and addr is not None:
-        raise ConfigError("--port is short for --addr 127.0.0.1:PORT: give one of them")
-    options = {
-        "io_threads": io_threads,
-        "drain_ms_max": drain_ms_max,
-        "request_ms": request_ms,
-        "upload_ms": upload_ms,
-        "operator_token_file": operator_token_file and str(operator_token_file),
-        "insecure": insecure or None,
-        "allow_unenrolled": allow_unenrolled or None,
-    }
-    tls = {"cert": tls_cert, "key": tls_key, "client_ca": tls_client_ca}
+    settings = gathered(("train",), config, given)
+    if port is not None:
+        if "addr" in settings:
+            raise ConfigError("--port is short for --addr 127.0.0.1:PORT: give one of them")
+        settings["addr"] = f"127.0.0.1:{port}"
+        if port == 0:
+            # Whoever asks for any port wants no fixed one taken.
+            settings.setdefault("metrics_addr", "127.0.0.1:0")
+    tls = server_tls(settings)
     _native.log_to_stderr(log, log_json)
 
     def on_ready(serving: TrainServing) -> None:
@@ -338,22 +290,11 @@ def serve(
             folder,
             key=key,
             counter=counter,
-            addr=addr or f"127.0.0.1:{4000 if port is None else port}",
-            metrics_addr=_metrics(metrics_addr, port),
-            tls=server_tls({name: file for name, file in tls.items() if file is not None}),
+            tls=tls,
             on_ready=on_ready,
             on_opening=bar,
-            **options,
+            **settings,
         )
-
-
-def _metrics(metrics_addr: str | None, port: int | None) -> str | None:
-    if metrics_addr == "none":
-        return None
-    if metrics_addr is None:
-        # Whoever asks for any port wants no fixed one taken.
-        return "127.0.0.1:0" if port == 0 else "127.0.0.1:4001"
-    return metrics_addr
 
 
 def _epsilon(text: str) -> float:

@@ -304,4 +304,4 @@ def _machine() -> tuple[str, str, str]:
     if cpuinfo.exists():
         names = (line.partition(":") for line in cpuinfo.read_text().splitlines())
         model = next((text.strip() for key, _, text in names if key.strip() == "model name"), model)
-    return model, _native.platforms()[0], _native.__version__
+    return model, _native.platforms().chosen, _native.__version__

@@ -37,7 +37,7 @@ pub(super) fn load(
     let engine_spec = OnionSpec {
         threads: spec.threads,
         batch_queries_max: spec.batch_queries_max.unwrap_or(0),
-        load: spec.load,
+        load: !spec.mapped,
         ..OnionSpec::new()
     };
     let engine = match &spec.prepared {

@@ -24,9 +24,10 @@ pub struct OnionServerSpec {
     /// start. None to make it in memory at every start: for small tables.
     #[serde(default)]
     pub prepared: Option<PathBuf>,
-    /// Copy the prepared file to memory of huge pages, which answers faster, instead of mapping it.
+    /// Answer from the prepared file itself, so that the system may drop what is not read, instead
+    /// of a copy in memory of huge pages, which answers faster.
     #[serde(default)]
-    pub load: bool,
+    pub mapped: bool,
     /// The parameter set; "n4096_128" by default.
     #[serde(default = "default_parameters")]
     pub parameters: String,
@@ -69,7 +70,7 @@ impl OnionServerSpec {
         Self {
             table: table.into(),
             prepared: None,
-            load: false,
+            mapped: false,
             parameters: default_parameters(),
             network: NetworkSpec::default(),
             threads: 0,

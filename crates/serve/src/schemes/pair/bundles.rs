@@ -22,6 +22,8 @@ pub(crate) struct Bundles {
 /// A table that is held.
 pub(crate) struct HeldTable {
     pub table: Table,
+    /// Its name: in its own manifest, or in its model's.
+    pub name: String,
     /// The first model that names it and its feature there; none for a table bundle.
     reader: Option<(String, String)>,
 }
@@ -48,7 +50,8 @@ impl Bundles {
                         path: path.clone(),
                         source: Box::new(source),
                     })?;
-                    bundles.push(table, None);
+                    let name = table.name().to_owned();
+                    bundles.push(table, name, None);
                 }
             }
         }
@@ -57,7 +60,8 @@ impl Bundles {
 
     /// One table that is open already.
     pub fn of_table(table: Table) -> Self {
-        Self { tables: vec![HeldTable { table, reader: None }], models: Vec::new() }
+        let name = table.name().to_owned();
+        Self { tables: vec![HeldTable { table, name, reader: None }], models: Vec::new() }
     }
 
     fn open_model(&mut self, path: &Path) -> Result<(), Error> {
@@ -91,21 +95,24 @@ impl Bundles {
         for index in 0..manifest.tables().len() {
             let table =
                 model.table(index).map_err(|source| of_feature(path, &manifest, index, source))?;
-            let feature = reader_of(&manifest, index);
-            tables.push(self.push(table, Some((manifest.name().to_owned(), feature))));
+            let name = manifest.tables()[index].name.clone();
+            let reader = (manifest.name().to_owned(), reader_of(&manifest, index));
+            tables.push(self.push(table, name, Some(reader)));
         }
         self.models.push(HeldModel { manifest, tables });
         Ok(())
     }
 
     /// Holds a table, unless it is held already; its place.
-    fn push(&mut self, table: Table, reader: Option<(String, String)>) -> usize {
-        let key = |table: &Table| {
-            (table.name().to_owned(), table.version(), table.layout().map(|it| it.version()))
+    fn push(&mut self, table: Table, name: String, reader: Option<(String, String)>) -> usize {
+        let layout = |table: &Table| table.layout().map(|layout| layout.version());
+        let is_it = |held: &HeldTable| {
+            held.name == name
+                && held.table.version() == table.version()
+                && layout(&held.table) == layout(&table)
         };
-        let is_it = |held: &HeldTable| key(&held.table) == key(&table);
         self.tables.iter().position(is_it).unwrap_or_else(|| {
-            self.tables.push(HeldTable { table, reader });
+            self.tables.push(HeldTable { table, name, reader });
             self.tables.len() - 1
         })
     }
@@ -152,7 +159,7 @@ impl Bundles {
 
 impl HeldTable {
     fn describe(&self) -> String {
-        let name = self.table.name();
+        let name = &self.name;
         match &self.reader {
             None => format!("table {name:?}"),
             Some((model, feature)) => {

@@ -13,6 +13,7 @@ mod metrics;
 mod model;
 mod peer;
 mod question;
+pub(crate) mod refusal;
 mod rows;
 mod server;
 mod service;

@@ -1,5 +1,8 @@
 //! Measurements: what the engine and a server do, and what the machine could do at best.
 
+pub(crate) mod onion;
+pub(crate) mod oram;
+
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +18,7 @@ use pyo3::types::PyDict;
 use crate::errors::Failure;
 
 /// An engine over random rows, to be timed.
-#[pyclass(frozen, module = "hushtable._native", name = "Bench")]
+#[pyclass(frozen, module = "hushtable._native.bench", name = "Bench")]
 pub(crate) struct NativeBench {
     engine: CpuEngine,
     rows: Vec<u8>,
@@ -150,23 +153,6 @@ pub(crate) fn read_gb_per_s(py: Python<'_>, bytes: usize, threads: usize) -> f64
 #[pyfunction]
 pub(crate) fn instruction_ns(py: Python<'_>) -> (Option<f64>, Option<f64>) {
     py.detach(|| (floor::affine_ns(), floor::aes_round_ns()))
-}
-
-/// `(chosen, available, cap, cap_is_known)`: names of instruction tiers.
-#[pyfunction]
-pub(crate) fn platforms() -> (&'static str, Vec<&'static str>, Option<String>, bool) {
-    let (cap, known) = match Platform::isa_cap() {
-        Ok(cap) => (cap.map(|tier| format!("{tier:?}").to_lowercase()), true),
-        Err(text) => (Some(text), false),
-    };
-    let available = Platform::available().into_iter().map(Platform::name).collect();
-    (Platform::detect().name(), available, cap, known)
-}
-
-/// Names of all generators.
-#[pyfunction]
-pub(crate) fn prg_names() -> Vec<&'static str> {
-    PrgKind::ALL.map(PrgKind::name).to_vec()
 }
 
 /// Loads a server from this thread; see `hushtable_serve::load::LoadReport` for the fields.

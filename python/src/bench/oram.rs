@@ -84,7 +84,7 @@ pub(crate) fn page_seconds(py: Python<'_>, path: PathBuf, count: u32) -> PyResul
 }
 
 /// A Path ORAM in a file, to compare with.
-#[pyclass(frozen, module = "hushtable._native", name = "PathBench")]
+#[pyclass(frozen, module = "hushtable._native.bench", name = "PathBench")]
 pub(crate) struct NativePathBench {
     memory: Mutex<(PathOram, Vec<u32>)>,
     path: PathBuf,

@@ -1,155 +1,28 @@
-"""Private lookups, from two servers or from one."""
+"""Clients of one table."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+from .. import _native
+from .._bags import FloatArray
+from .._ids import Ids, default_max_ids, flatten_ids
+from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
+from ..errors import ConfigError, NoLayout
 
-from . import _native
-from ._bags import FloatArray
-from ._ids import Ids, default_max_ids, flatten_ids
-from ._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
-from .errors import ConfigError
-
-#: What a layout may take by default: one with the ids of 2^28 rows.
-MAX_LAYOUT_BYTES = 1 << 30
-#: The parameter sets that a single server may serve by, unless the caller says otherwise.
-PARAMETER_SETS = ("n4096_128",)
-
-__all__ = ["AsyncClient", "Client", "TlsConfig", "connect", "connect_async"]
-
+Native = _native.PairClient | _native.OnionClient
 _Result = TypeVar("_Result")
-_Done = Callable[[_Result | None, BaseException | None], None]
-_Costs = tuple[int, int, float, float, float, int]
-_LookupResult = tuple[FloatArray, _Costs]
-_BagResult = tuple[FloatArray, npt.NDArray[np.bool_], int, int, _Costs]
+Done = Callable[[_Result | None, BaseException | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class TlsConfig:
-    """How to check the servers, and how to show them who asks.
-
-    Attributes:
-        ca: PEM file with the certificate of the authority that the servers' certificates come
-            from.
-        certificate: PEM file with this client's own certificate, for servers that ask for one.
-        key: PEM file with its private key.
-        left_name: the name that left's certificate is for, where that is not its URL's host.
-        right_name: the same for right.
-        server_name: the same for a single server.
-    """
-
-    ca: str | os.PathLike[str]
-    certificate: str | os.PathLike[str] | None = None
-    key: str | os.PathLike[str] | None = None
-    left_name: str | None = None
-    right_name: str | None = None
-    server_name: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise ConfigError("a client certificate needs both: certificate= and key=")
-
-
-def connect(
-    left: str | None = None,
-    right: str | None = None,
-    *,
-    server: str | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
-    max_ids: int | None = None,
-    timeout: float = 30.0,
-    connect_timeout: float = 5.0,
-    prg: str = "aes128",
-    parameter_sets: Sequence[str] = PARAMETER_SETS,
-    insecure: bool = False,
-    max_layout_bytes: int = MAX_LAYOUT_BYTES,
-) -> Client:
-    """Connects to a left and a right server, or to a single server, and asks what they hold.
-
-    With two servers, privacy rests on them not putting their heads together: have them run by
-    parties that do not. Anyone who sees both servers' traffic in the clear sees the ids, hence TLS.
-
-    With one (``server=``), it rests on encryption that the server computes with. The client makes a
-    secret, which it keeps, and keys, which the first lookup uploads (:attr:`Client.onion` says how
-    many bytes); the server can tell which lookups were made under one set of keys.
-
-    Args:
-        left: URL of the left server, ``https://host:port``; ``http://`` only on this machine.
-        right: URL of the right server.
-        server: URL of a single server (``hushtable serve --scheme onion``), instead of the two.
-        tls: the authority's PEM file, or a :class:`TlsConfig`; needed for ``https://``.
-        max_ids: default for :meth:`Client.lookup`.
-        timeout: seconds that one lookup may take, retries at a busy server included.
-        connect_timeout: seconds that one connection may take.
-        prg: the generator that two servers' keys use; they accept aes128, chacha20 and chacha12 by
-            default.
-        parameter_sets: the parameter sets that a single server may serve by. The client takes the
-            parameters themselves from its own build and refuses a server that names another set.
-            ``ive_paper`` has less than 128 bits of security by the 2024 guidelines.
-        insecure: allow ``http://`` to other machines, where something else encrypts the way.
-        max_layout_bytes: the largest layout to fetch. Where the table has one, it is fetched now,
-            for :meth:`Client.lookup_bag`; 0 for a client that makes plain lookups only. Layouts are
-            for two servers.
-
-    Raises:
-        ConfigError: a URL, file or option that cannot work.
-        SwappedServers: left says it is right, or both say they are the same side.
-        VersionMismatch: the servers hold different tables.
-        ParametersRefused: a single server of a set that ``parameter_sets`` does not name.
-        ProtocolError: a server of the other kind: one of two asked alone, or the reverse; or one
-            that announces what cannot be.
-        TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
-    """
-    urls = _Urls.check(left, right, server)
-    native = _connect(
-        urls, tls, timeout, connect_timeout, prg, parameter_sets, insecure, max_layout_bytes
-    )
-    return Client(native, urls=urls, max_ids=max_ids)
-
-
-async def connect_async(
-    left: str | None = None,
-    right: str | None = None,
-    *,
-    server: str | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
-    max_ids: int | None = None,
-    timeout: float = 30.0,
-    connect_timeout: float = 5.0,
-    prg: str = "aes128",
-    parameter_sets: Sequence[str] = PARAMETER_SETS,
-    insecure: bool = False,
-    max_layout_bytes: int = MAX_LAYOUT_BYTES,
-) -> AsyncClient:
-    """:func:`connect` for asyncio; arguments and errors are the same."""
-    urls = _Urls.check(left, right, server)
-    native = await asyncio.to_thread(
-        _connect,
-        urls,
-        tls,
-        timeout,
-        connect_timeout,
-        prg,
-        parameter_sets,
-        insecure,
-        max_layout_bytes,
-    )
-    return AsyncClient(native, urls=urls, max_ids=max_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class _Urls:
+class Urls:
     """Of two servers, or of one: then there is no second."""
 
     first: str
@@ -172,10 +45,10 @@ class _Urls:
 class _Base:
     """What both clients know: servers, one table, a default padding."""
 
-    def __init__(self, native: _native.Client, *, urls: _Urls, max_ids: int | None) -> None:
+    def __init__(self, native: Native, *, urls: Urls, max_ids: int | None) -> None:
         self._native = native
         self._urls = urls
-        self._max_ids = _check_max_ids(max_ids)
+        self._max_ids = check_max_ids(max_ids)
         self._layout: LayoutInfo | None = None
         self._refresh_info()
 
@@ -203,15 +76,24 @@ class _Base:
             LayoutError: the layout is larger than ``max_layout_bytes``.
         """
         with contextlib.suppress(ConfigError):  # closed: what was known stays
-            facts = self._native.layout()
-            self._layout = None if facts is None else LayoutInfo.of_facts(*facts)
+            facts = self._pair.layout() if self._onion is None else None
+            self._layout = None if facts is None else LayoutInfo.of_facts(facts)
         return self._layout
 
     def _refresh_info(self) -> None:
-        facts, self._keys_per_request_max = self._native.facts()
-        self._info = TableInfo(*facts)
-        onion = self._native.onion()
-        self._onion = None if onion is None else OnionInfo(*onion)
+        served = self._native.info()
+        self._info = TableInfo.of_facts(served.table)
+        self._keys_per_request_max = served.keys_per_request_max
+        self._onion = None if served.onion is None else OnionInfo.of_facts(served.onion)
+
+    @property
+    def _pair(self) -> _native.PairClient:
+        if isinstance(self._native, _native.OnionClient):
+            raise NoLayout(
+                "a single server answers no bags: layouts are for two servers; look the rows up by "
+                "lookup()"
+            )
+        return self._native
 
     def _shaped(self, rows: FloatArray, shape: tuple[int, ...]) -> FloatArray:
         # The table may have changed under the lookup, even its dim. (Another thread may have
@@ -220,10 +102,10 @@ class _Base:
             self._refresh_info()
         return rows.reshape(*shape, self._info.dim)
 
-    def _bag(self, result: _BagResult, shape: tuple[int, ...]) -> Bag:
-        rows, kept, dropped, keys, costs = result
-        stats = LookupStats(kept.size, keys, *costs)
-        return Bag(self._shaped(rows, shape), kept.reshape(shape), dropped, stats)
+    def _bag(self, found: _native.BagRows, shape: tuple[int, ...]) -> Bag:
+        stats = LookupStats.of_costs(found.kept.size, found.keys, found.costs)
+        rows, kept = self._shaped(found.values, shape), found.kept.reshape(shape)
+        return Bag(rows, kept, found.dropped, stats)
 
     def close(self) -> None:
         """Closes the connections. Lookups that are under way finish; new ones are refused."""
@@ -237,7 +119,7 @@ class _Base:
         )
 
     def _bound(self, max_ids: int | None, count: int) -> int:
-        bound = _check_max_ids(max_ids) or self._max_ids
+        bound = check_max_ids(max_ids) or self._max_ids
         return default_max_ids(count) if bound is None else bound
 
 
@@ -248,7 +130,7 @@ class Client(_Base):
     connects anew at its first lookup, to a single server with a secret and keys of its own.
     """
 
-    def __init__(self, native: _native.Client, *, urls: _Urls, max_ids: int | None) -> None:
+    def __init__(self, native: Native, *, urls: Urls, max_ids: int | None) -> None:
         super().__init__(native, urls=urls, max_ids=max_ids)
         self._of_thread = threading.local()
 
@@ -290,10 +172,10 @@ class Client(_Base):
         """:meth:`lookup`, with what it cost."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
-        rows, costs = self._native.lookup(flat, bound)
-        stats = LookupStats(flat.size, bound, *costs)
+        found = self._native.lookup(flat, bound)
+        stats = LookupStats.of_costs(flat.size, bound, found.costs)
         self._of_thread.stats = stats
-        return self._shaped(rows, shape), stats
+        return self._shaped(found.values, shape), stats
 
     def lookup_bag(self, ids: Ids) -> Bag:
         """Fetches the rows of a whole inference by the table's layout.
@@ -318,7 +200,7 @@ class Client(_Base):
             ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
         flat, shape = flatten_ids(ids)
-        bag = self._bag(self._native.lookup_bag(flat), shape)
+        bag = self._bag(self._pair.lookup_bag(flat), shape)
         self._of_thread.stats = bag.stats
         return bag
 
@@ -356,20 +238,23 @@ class AsyncClient(_Base):
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
 
-        def start(done: _Done[_LookupResult]) -> _native.Call:
+        def start(done: Done[_native.Rows]) -> _native.Call:
             return self._native.start_lookup(flat, bound, done)
 
-        rows, costs = await _awaited(start)
-        return self._shaped(rows, shape), LookupStats(flat.size, bound, *costs)
+        found = await awaited(start)
+        stats = LookupStats.of_costs(flat.size, bound, found.costs)
+        return self._shaped(found.values, shape), stats
 
     async def lookup_bag(self, ids: Ids) -> Bag:
         """As :meth:`Client.lookup_bag`."""
         flat, shape = flatten_ids(ids)
 
-        def start(done: _Done[_BagResult]) -> _native.Call:
-            return self._native.start_bag(flat, done)
+        pair = self._pair
 
-        return self._bag(await _awaited(start), shape)
+        def start(done: Done[_native.BagRows]) -> _native.Call:
+            return pair.start_bag(flat, done)
+
+        return self._bag(await awaited(start), shape)
 
     async def __aenter__(self) -> Self:
         return self
@@ -383,7 +268,7 @@ class AsyncClient(_Base):
         self.close()
 
 
-async def _awaited(start: Callable[[_Done[_Result]], _native.Call]) -> _Result:
+async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
     """The result of a native call; cancelled, the call is given up."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
@@ -408,54 +293,7 @@ async def _awaited(start: Callable[[_Done[_Result]], _native.Call]) -> _Result:
         raise
 
 
-def _connect(
-    urls: _Urls,
-    tls: TlsConfig | str | os.PathLike[str] | None,
-    timeout: float,
-    connect_timeout: float,
-    prg: str,
-    parameter_sets: Sequence[str],
-    insecure: bool,
-    max_layout_bytes: int,
-) -> _native.Client:
-    if max_layout_bytes < 0:
-        raise ConfigError(f"max_layout_bytes must be at least 0, not {max_layout_bytes}")
-    if isinstance(parameter_sets, str) or not parameter_sets:
-        raise ConfigError(
-            f"parameter_sets must list one or more names, as ('n4096_128',): {parameter_sets!r}"
-        )
-    if tls is not None and not isinstance(tls, TlsConfig):
-        tls = TlsConfig(ca=tls)
-    certificate = None
-    if tls is not None and tls.certificate is not None and tls.key is not None:
-        certificate = (Path(tls.certificate), Path(tls.key))
-    ca = None if tls is None else Path(tls.ca)
-    if urls.second is None:
-        return _native.Client.connect_one(
-            urls.first,
-            ca=ca,
-            certificate=certificate,
-            name=None if tls is None else tls.server_name,
-            parameter_sets=list(parameter_sets),
-            insecure=insecure,
-            connect_seconds=connect_timeout,
-            seconds=timeout,
-        )
-    return _native.Client.connect(
-        urls.first,
-        urls.second,
-        ca=ca,
-        certificate=certificate,
-        names=(None, None) if tls is None else (tls.left_name, tls.right_name),
-        prg=prg,
-        insecure=insecure,
-        connect_seconds=connect_timeout,
-        seconds=timeout,
-        layout_bytes_max=max_layout_bytes,
-    )
-
-
-def _check_max_ids(max_ids: int | None) -> int | None:
+def check_max_ids(max_ids: int | None) -> int | None:
     if max_ids is not None and max_ids < 1:
         raise ConfigError(f"max_ids must be at least 1, not {max_ids}")
     return max_ids

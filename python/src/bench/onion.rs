@@ -21,7 +21,7 @@ use crate::prepare::{check_threads, parameter_set};
 type Pass = (f64, f64, f64, f64);
 
 /// An engine over rows that are a function of their number, prepared in memory, to be timed.
-#[pyclass(frozen, module = "hushtable._native", name = "OnionBench")]
+#[pyclass(frozen, module = "hushtable._native.bench", name = "OnionBench")]
 pub(crate) struct NativeOnionBench {
     engine: Arc<Engine>,
     prepare_seconds: f64,

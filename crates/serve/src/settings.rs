@@ -1,0 +1,431 @@
+//! The settings of servers, each described once: commands make flags, variables and help of them.
+//!
+//! A setting has one name. `request_ms_max` is a spec's field, the key in a file, the flag
+//! `--request-ms-max` and the variable `HUSHTABLE_REQUEST_MS_MAX`; a dot in a name is a table in a
+//! file, and `-` or `_` elsewhere.
+
+use hushtable_pir::dpf::Side;
+use serde_json::Value;
+
+use crate::{OnionServerSpec, ServerSpec, TrainServerSpec};
+
+/// One field of a server's spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Setting {
+    /// The field; of a field of a field, both names with a dot between them.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// What happens without it, in a few words, where its default is no value.
+    pub unset: &'static str,
+    /// What it does, in a sentence or two.
+    pub help: &'static str,
+}
+
+/// What the value of a [`Setting`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An address and a port, or none.
+    Addr,
+    /// A number of bytes.
+    Bytes,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A number.
+    Count,
+    /// Yes or no.
+    Flag,
+    /// A time in microseconds.
+    Microseconds,
+    /// A time in milliseconds.
+    Milliseconds,
+    /// Several words.
+    Names,
+    /// A file or folder, or none.
+    Path,
+    /// Several files or folders.
+    Paths,
+    /// A word.
+    Text,
+}
+
+impl Kind {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Addr => "addr",
+            Self::Bytes => "bytes",
+            Self::Choice(_) => "choice",
+            Self::Count => "count",
+            Self::Flag => "flag",
+            Self::Microseconds | Self::Milliseconds => "time",
+            Self::Names => "names",
+            Self::Path => "path",
+            Self::Paths => "paths",
+            Self::Text => "text",
+        }
+    }
+
+    /// What its numbers count, where they have a unit.
+    pub fn unit(self) -> Option<&'static str> {
+        match self {
+            Self::Bytes => Some("bytes"),
+            Self::Microseconds => Some("us"),
+            Self::Milliseconds => Some("ms"),
+            _ => None,
+        }
+    }
+}
+
+impl Setting {
+    const fn new(name: &'static str, kind: Kind, unset: &'static str, help: &'static str) -> Self {
+        Self { name, kind, unset, help }
+    }
+}
+
+/// Whose settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Served {
+    /// [`ServerSpec`]'s.
+    Pair,
+    /// [`OnionServerSpec`]'s.
+    Onion,
+    /// [`TrainServerSpec`]'s.
+    Train,
+}
+
+impl Served {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Pair, Self::Onion, Self::Train];
+
+    /// The name that a command takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pair => "pair",
+            Self::Onion => "onion",
+            Self::Train => "train",
+        }
+    }
+
+    /// Every setting, in the order of a help page.
+    pub fn settings(self) -> Vec<Setting> {
+        let own = match self {
+            Self::Pair => PAIR,
+            Self::Onion => ONION,
+            Self::Train => TRAIN,
+        };
+        [own, NETWORK].concat()
+    }
+
+    /// The value that `setting` has where nobody gives one; null for none.
+    pub fn default_of(self, setting: &Setting) -> Value {
+        let spec = match self {
+            Self::Pair => serde_json::to_value(ServerSpec::new("", Side::Left)),
+            Self::Onion => serde_json::to_value(OnionServerSpec::new("")),
+            Self::Train => serde_json::to_value(TrainServerSpec::default()),
+        };
+        let mut value = spec.unwrap_or_default();
+        // What has no default is not what its spec's constructor was given.
+        if REQUIRED.contains(&setting.name) {
+            return Value::Null;
+        }
+        for part in setting.name.split('.') {
+            value = value.get_mut(part).map(Value::take).unwrap_or_default();
+        }
+        value
+    }
+}
+
+const REQUIRED: [&str; 2] = ["table", "side"];
+
+/// Of every server: [`NetworkSpec`](crate::NetworkSpec).
+const NETWORK: &[Setting] = &[
+    Setting::new("addr", Kind::Addr, "", "IP and port to listen on, port 0 for any."),
+    Setting::new("metrics_addr", Kind::Addr, "", "IP and port of metrics and probes, or none."),
+    Setting::new(
+        "tls.cert",
+        Kind::Path,
+        "none, for this machine alone",
+        "PEM file: this server's certificate and chain.",
+    ),
+    Setting::new("tls.key", Kind::Path, "none", "PEM file: the certificate's private key."),
+    Setting::new(
+        "tls.client_ca",
+        Kind::Path,
+        "every client may connect",
+        "PEM file: ask clients for certificates of this authority.",
+    ),
+    Setting::new(
+        "insecure",
+        Kind::Flag,
+        "",
+        "Serve other machines without TLS: only where something else encrypts the way.",
+    ),
+    Setting::new("io_threads", Kind::Count, "", "Threads for connections."),
+    Setting::new(
+        "inflight_bytes_max",
+        Kind::Bytes,
+        "",
+        "Most bytes of requests and answers in memory; one connection may hold a quarter of it.",
+    ),
+    Setting::new("connections_max", Kind::Count, "", "Most connections."),
+    Setting::new(
+        "streams_per_connection_max",
+        Kind::Count,
+        "",
+        "Most open requests of a connection.",
+    ),
+    Setting::new("handshake_ms_max", Kind::Milliseconds, "", "Longest handshake."),
+    Setting::new(
+        "keep_alive_ms",
+        Kind::Milliseconds,
+        "",
+        "How often a quiet connection is pinged, and how long its answer may take.",
+    ),
+    Setting::new("request_ms_max", Kind::Milliseconds, "", "Longest request."),
+    Setting::new(
+        "drain_ms_max",
+        Kind::Milliseconds,
+        "",
+        "Longest wait for requests after SIGTERM.",
+    ),
+];
+
+const TABLE: Setting = Setting::new("table", Kind::Path, "none", "The table's folder.");
+const THREADS: Setting =
+    Setting::new("threads", Kind::Count, "", "Threads that answer; 0 for one a core.");
+const WINDOW_US: Setting = Setting::new(
+    "window_us",
+    Kind::Microseconds,
+    "the time of one pass",
+    "Longest wait for others to share a pass.",
+);
+const BEST: &str = "what the engine does best";
+
+const PAIR: &[Setting] = &[
+    TABLE,
+    Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers."),
+    Setting::new(
+        "device",
+        Kind::Text,
+        "",
+        "What answers: cpu, cuda, cuda:NUMBER, or auto, a GPU where there is one.",
+    ),
+    Setting::new(
+        "nvrtc_folders",
+        Kind::Paths,
+        "",
+        "Folders with NVRTC, which compiles a GPU's kernels, beside the usual places.",
+    ),
+    THREADS,
+    WINDOW_US,
+    Setting::new("batch_keys_max", Kind::Count, BEST, "Most keys in a pass."),
+    Setting::new(
+        "keys_per_request_max",
+        Kind::Count,
+        "1024, less for long rows",
+        "Most keys in a request.",
+    ),
+    Setting::new("queue_keys_max", Kind::Count, "", "Most keys that wait; beyond, BUSY."),
+    Setting::new("batch_bags_max", Kind::Count, BEST, "Most inferences in a pass."),
+    Setting::new("queue_bags_max", Kind::Count, "", "Most inferences that wait; beyond, BUSY."),
+    Setting::new("prgs", Kind::Names, "", "Generators that keys may use."),
+];
+
+const ONION: &[Setting] = &[
+    TABLE,
+    Setting::new(
+        "parameters",
+        Kind::Choice(&["n4096_128", "ive_paper"]),
+        "",
+        "Parameter set. ive_paper has less than 128 bits by the 2024 guidelines.",
+    ),
+    Setting::new(
+        "prepared",
+        Kind::Path,
+        "beside the bundle, BUNDLE.onion-PARAMETERS.prepared",
+        "The prepared file, made at the start where it is missing or stale; none to prepare in \
+         memory.",
+    ),
+    Setting::new(
+        "mapped",
+        Kind::Flag,
+        "",
+        "Answer from the prepared file itself, so that the system may drop what is not read, \
+         instead of a copy in memory, which is faster.",
+    ),
+    THREADS,
+    WINDOW_US,
+    Setting::new("batch_queries_max", Kind::Count, BEST, "Most queries in a pass."),
+    Setting::new(
+        "queries_per_request_max",
+        Kind::Count,
+        "64, less for long rows",
+        "Most queries in a request.",
+    ),
+    Setting::new("queue_queries_max", Kind::Count, "", "Most queries that wait; beyond, BUSY."),
+    Setting::new(
+        "keys_folder",
+        Kind::Path,
+        "memory only",
+        "Folder where clients' keys outlive a restart, of this server alone.",
+    ),
+    Setting::new(
+        "keys_memory_bytes_max",
+        Kind::Bytes,
+        "",
+        "Most bytes of clients' keys in memory, where they take almost four times what is uploaded.",
+    ),
+    Setting::new(
+        "keys_folder_bytes_max",
+        Kind::Bytes,
+        "",
+        "Most bytes of clients' keys in --keys-folder.",
+    ),
+];
+
+const TRAIN: &[Setting] = &[
+    Setting::new(
+        "operator_token_file",
+        Kind::Path,
+        "whoever connects may",
+        "File with the token that opening and ending rounds takes.",
+    ),
+    Setting::new(
+        "allow_unenrolled",
+        Kind::Flag,
+        "",
+        "Serve other machines though everyone who connects may take part.",
+    ),
+    Setting::new(
+        "request_ms",
+        Kind::Milliseconds,
+        "",
+        "How long requests are taken, where the operator does not say.",
+    ),
+    Setting::new(
+        "upload_ms",
+        Kind::Milliseconds,
+        "",
+        "How long uploads are waited for, where the operator does not say.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hushtable_pir::onion::ParameterSet;
+
+    use super::*;
+    use crate::TlsSpec;
+
+    fn fields(value: &Value, prefix: &str, found: &mut BTreeSet<String>) {
+        for (name, value) in value.as_object().unwrap() {
+            match value.is_object() {
+                true => fields(value, &format!("{prefix}{name}."), found),
+                false => drop(found.insert(format!("{prefix}{name}"))),
+            }
+        }
+    }
+
+    /// A spec with every part in it.
+    fn whole(served: Served) -> Value {
+        let tls = || {
+            let file = || "file".into();
+            Some(TlsSpec { cert: file(), key: file(), client_ca: None })
+        };
+        match served {
+            Served::Pair => {
+                serde_json::to_value(ServerSpec { tls: tls(), ..ServerSpec::new("", Side::Left) })
+            }
+            Served::Onion => {
+                let mut spec = OnionServerSpec::new("");
+                spec.network.tls = tls();
+                serde_json::to_value(spec)
+            }
+            Served::Train => {
+                let mut spec = TrainServerSpec::default();
+                spec.network.tls = tls();
+                serde_json::to_value(spec)
+            }
+        }
+        .unwrap()
+    }
+
+    #[test]
+    fn every_field_of_every_spec_is_described_and_nothing_else() {
+        for served in Served::ALL {
+            let mut found = BTreeSet::new();
+            fields(&whole(served), "", &mut found);
+            let settings = served.settings();
+            let described: BTreeSet<_> = settings.iter().map(|s| s.name.to_owned()).collect();
+            assert_eq!(described, found, "{}", served.name());
+            assert_eq!(settings.len(), described.len(), "{}: a name twice", served.name());
+        }
+    }
+
+    #[test]
+    fn a_default_is_the_specs_and_where_there_is_none_words_say_what_happens() {
+        let default = |served: Served, name: &str| {
+            let settings = served.settings();
+            served.default_of(settings.iter().find(|s| s.name == name).unwrap())
+        };
+        assert_eq!(default(Served::Pair, "request_ms_max"), 60_000);
+        assert_eq!(
+            default(Served::Pair, "prgs"),
+            serde_json::json!(["aes128", "chacha20", "chacha12"])
+        );
+        assert_eq!(default(Served::Pair, "side"), Value::Null);
+        assert_eq!(default(Served::Onion, "parameters"), "n4096_128");
+        assert_eq!(default(Served::Train, "metrics_addr"), "127.0.0.1:4001");
+        for served in Served::ALL {
+            for setting in served.settings() {
+                let is_unset = served.default_of(&setting).is_null();
+                assert_eq!(is_unset, !setting.unset.is_empty(), "{}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_two_specs_share_is_one_setting() {
+        for served in Served::ALL {
+            for setting in served.settings() {
+                for other in Served::ALL.into_iter().flat_map(Served::settings) {
+                    assert!(other.name != setting.name || other == setting, "{}", setting.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_are_what_the_specs_take() {
+        for served in Served::ALL {
+            for setting in served.settings() {
+                let value = served.default_of(&setting);
+                let fits = match setting.kind {
+                    Kind::Bytes | Kind::Count | Kind::Microseconds | Kind::Milliseconds => {
+                        value.is_u64()
+                    }
+                    Kind::Flag => value.is_boolean(),
+                    Kind::Names | Kind::Paths => value.is_array(),
+                    Kind::Choice(words) => words.iter().any(|word| value == *word),
+                    Kind::Addr | Kind::Path | Kind::Text => value.is_string(),
+                };
+                assert!(fits || value.is_null(), "{}: {value}", setting.name);
+            }
+        }
+    }
+    #[test]
+    fn the_words_of_a_choice_are_those_that_are_taken() {
+        let parameters = ONION.iter().find(|s| s.name == "parameters").unwrap();
+        let Kind::Choice(words) = parameters.kind else { panic!("{:?}", parameters.kind) };
+        assert_eq!(words, ParameterSet::ALL.map(ParameterSet::name));
+        let side = PAIR.iter().find(|s| s.name == "side").unwrap();
+        let Kind::Choice(words) = side.kind else { panic!("{:?}", side.kind) };
+        assert_eq!(words, [Side::Left, Side::Right].map(Side::name));
+    }
+}

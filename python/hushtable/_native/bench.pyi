@@ -1,0 +1,109 @@
+"""Measurements: what engines and servers do, and what the machine could do at best."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Bench",
+    "GpuBench",
+    "OnionBench",
+    "PathBench",
+    "expand_seconds",
+    "gpu_probe",
+    "instruction_ns",
+    "load_bags",
+    "load_server",
+    "multiply_ns",
+    "ntt_seconds",
+    "page_seconds",
+    "read_gb_per_s",
+    "ring_kernel",
+    "union_seconds",
+]
+
+_RowIds = npt.NDArray[np.uint32]
+
+class Bench:
+    def __new__(cls, rows: int, row_bytes: int, *, threads: int, isa: str | None) -> Bench: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def batch_keys_best(self) -> int: ...
+    @property
+    def description(self) -> str: ...
+    def answer_seconds(self, batch: int, *, prg: str, seconds: float) -> list[float]: ...
+
+class GpuBench:
+    def __new__(cls, rows: int, row_bytes: int, *, device: int, folders: list[str]) -> GpuBench: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    @property
+    def description(self) -> str: ...
+    def check(self, batch: int, *, strategy: str, prg: str, group: str) -> None: ...
+    def answer_ms(
+        self, batch: int, *, strategy: str, prg: str, group: str, seconds: float
+    ) -> dict[str, list[float]]: ...
+
+class OnionBench:
+    def __new__(
+        cls,
+        rows: int,
+        row_bytes: int,
+        *,
+        parameters: str,
+        threads: int,
+        levels: int | None,
+        schedule: str | None,
+    ) -> OnionBench: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    def answer_seconds(
+        self, batch: int, seconds: float
+    ) -> tuple[list[tuple[float, float, float, float]], list[tuple[float, float, float]]]: ...
+
+class PathBench:
+    def __new__(cls, path: Path, rows: int, row_bytes: int) -> PathBench: ...
+    @property
+    def path(self) -> Path: ...
+    def facts(self) -> tuple[int, int, int]: ...
+    def round(self, ids: _RowIds) -> tuple[float, float, int, int]: ...
+
+def expand_seconds(
+    rows: int, *, group: str, prg: str, isa: str | None, seconds: float
+) -> list[float]: ...
+def gpu_probe(device: int, folders: list[str]) -> tuple[float, float, float]: ...
+def instruction_ns() -> tuple[float | None, float | None]: ...
+def load_bags(
+    left: str,
+    right: str,
+    *,
+    ca: Path | None,
+    clients: int,
+    warmup: float,
+    seconds: float,
+) -> dict[str, Any]: ...
+def load_server(
+    url: str,
+    *,
+    partner: str | None,
+    ca: Path | None,
+    clients: int,
+    keys_per_request: int,
+    warmup: float,
+    seconds: float,
+) -> dict[str, Any]: ...
+def multiply_ns() -> float | None: ...
+def ntt_seconds(
+    degree: int, bits: int, *, is_inverse: bool, seconds: float
+) -> tuple[list[float], str]: ...
+def page_seconds(path: Path, count: int) -> tuple[float, float]: ...
+def read_gb_per_s(bytes: int, threads: int) -> float: ...
+def ring_kernel() -> str: ...
+def union_seconds(ids: _RowIds, *, is_scan: bool) -> tuple[float, int]: ...

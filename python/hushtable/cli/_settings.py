@@ -1,0 +1,227 @@
+"""Options of server commands: a flag and a variable for each setting that a server has."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from .._settings import Served, Setting, flat, settings
+from ..errors import ConfigError
+from ..server import ServerTls
+
+__all__ = ["Config", "Log", "LogJson", "gathered", "option", "server_tls", "with_settings"]
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="TOML or JSON file with these settings by name; flags and variables win.",
+        envvar="HUSHTABLE_CONFIG",
+        show_default=False,
+        metavar="",
+    ),
+]
+Log = Annotated[str, typer.Option(help="Level or filter of the log.", envvar="HUSHTABLE_LOG")]
+LogJson = Annotated[
+    bool, typer.Option("--log-json", help="Log JSON lines.", envvar="HUSHTABLE_LOG_JSON")
+]
+
+
+def option(text: str, name: str, **more: Any) -> Any:
+    """An option that ``HUSHTABLE_NAME`` sets too, and whose default is said in its text."""
+    return typer.Option(
+        help=text, envvar=f"HUSHTABLE_{name.upper()}", show_default=False, metavar="", **more
+    )
+
+
+def with_settings(
+    *kinds: Served, besides: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command an option for each setting of these kinds of servers.
+
+    The command gets what was given as keyword arguments, by the parameters' names; None is what was
+    not given. ``besides`` are the settings that it takes in another way.
+    """
+    found: dict[str, tuple[Setting, list[Served]]] = {}
+    for kind in kinds:
+        for setting in settings(kind):
+            if setting.name not in besides:
+                found.setdefault(setting.name, (setting, []))[1].append(kind)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        own = [
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        made = [
+            inspect.Parameter(
+                setting.parameter,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=_annotation(setting, of if len(of) < len(kinds) else None),
+            )
+            for setting, of in found.values()
+        ]
+
+        @functools.wraps(command)
+        def called(*arguments: Any, **options: Any) -> None:
+            command(*arguments, **options)
+
+        # The file, the log and the form of what is printed come last in the help.
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        last = [parameter.name for parameter in own].index("config")
+        signature = inspect.Signature([*own[:last], *made, *own[last:]])
+        called.__signature__ = signature  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        return called
+
+    return decorate
+
+
+def _annotation(setting: Setting, only: list[Served] | None) -> Any:
+    more: dict[str, Any] = {}
+    if only is not None:
+        more["rich_help_panel"] = f"With --scheme {only[0]}"
+    if setting.kind == "flag":
+        flag = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
+        option = typer.Option(
+            flag,
+            help=_help(setting),
+            envvar=setting.variable,
+            show_envvar=False,
+            show_default=False,
+            **more,
+        )
+        return Annotated[bool | None, option]
+    if setting.kind == "bytes":
+        kind: Any = int
+        more["parser"] = parse_bytes
+    elif setting.kind in ("count", "time"):
+        kind = int
+    else:
+        kind = str
+        if setting.choices:
+            more["parser"] = _one_of(setting.choices)
+    option = typer.Option(
+        setting.flag,
+        help=_help(setting),
+        envvar=setting.variable,
+        show_envvar=False,  # the rule is in the command's help
+        show_default=False,
+        metavar="",
+        **more,
+    )
+    return Annotated[kind | None, option]
+
+
+def _help(setting: Setting) -> str:
+    text = setting.help
+    if setting.choices:
+        text = f"{text.removesuffix('.')}: {' or '.join(setting.choices)}."
+    if setting.kind == "time":
+        text = f"{text.removesuffix('.')}, in {setting.unit}."
+    if setting.kind in ("names", "paths"):
+        text = f"{text.removesuffix('.')}; several with commas."
+    default = _default(setting)
+    return f"{text} Default: {default}." if default else text
+
+
+def _default(setting: Setting) -> str:
+    value = setting.default
+    if value is None:
+        return setting.unset
+    if setting.kind == "flag" or value == []:
+        return ""
+    if setting.kind == "bytes":
+        return _bytes_text(value)
+    if isinstance(value, list):
+        return ",".join(value)
+    return str(value)
+
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
+
+
+def parse_bytes(text: str | int) -> int:
+    """A number of bytes: ``4096``, ``256MiB``, ``1.5 GiB``."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
+    unit = found and _UNITS.get(found[2].upper())
+    if not found or not unit or not (count := float(found[1]) * unit).is_integer():
+        raise typer.BadParameter(f"{text!r} is no number of bytes: 4096, 256MiB or 1.5GiB, say")
+    return int(count)
+
+
+def _bytes_text(count: int) -> str:
+    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size and count % size == 0:
+            return f"{count // size} {unit}"
+    return f"{count} bytes"
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
+    def chosen(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    return chosen
+
+
+def gathered(
+    kinds: tuple[Served, ...], config: Path | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the file, the variables and the flags say together, by the settings' names.
+
+    ``given`` has flags and variables by parameter, None where there was none. What else it or the
+    file names is left as it is.
+    """
+    known = {setting.parameter: setting for kind in kinds for setting in settings(kind)}
+    found = flat(_read(config)) if config else {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        setting = known.get(name)
+        if setting is None:
+            found[name] = value
+        elif setting.kind in ("names", "paths"):
+            found[setting.name] = [part.strip() for part in value.split(",")]
+        else:
+            found[setting.name] = value
+    if found.get("metrics_addr") == "none":
+        found["metrics_addr"] = None
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    text = path.read_text()
+    try:
+        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} must hold settings by name, as {{...}}")
+    return found
+
+
+def server_tls(settings: dict[str, Any]) -> ServerTls | None:
+    """Takes TLS's files out of the settings; none of none.
+
+    Raises:
+        ConfigError: a certificate without its key, or the reverse.
+    """
+    files = {part: settings.pop(f"tls.{part}", None) for part in ("cert", "key", "client_ca")}
+    if not any(files.values()):
+        return None
+    for part in ("cert", "key"):
+        if files[part] is None:
+            raise ConfigError(f"TLS needs a certificate and its key: give --tls-{part} too")
+    return ServerTls(files["cert"], files["key"], files["client_ca"])

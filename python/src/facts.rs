@@ -1,0 +1,144 @@
+//! What tables, layouts, servers and lookups are and cost, as Python reads it: by name.
+
+use hushtable_pir::batch::Geometry as BagGeometry;
+use hushtable_pir::onion::Geometry;
+use hushtable_serve::{LookupStats, OnionInfo, TableInfo};
+use hushtable_table::Table;
+use hushtable_table::layout::Layout;
+use pyo3::prelude::*;
+
+/// A table, by its manifest or its servers.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct TableFacts {
+    name: String,
+    rows: u64,
+    dim: usize,
+    dtype: &'static str,
+    row_bytes: usize,
+    version: String,
+}
+
+/// What a client knows of the servers that it is connected to.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct ServedFacts {
+    table: TableFacts,
+    /// Most keys, or queries, of one lookup.
+    keys_per_request_max: usize,
+    /// What a lookup from a single server costs; None with two.
+    onion: Option<OnionFacts>,
+}
+
+/// What a lookup from a single server costs.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct OnionFacts {
+    parameters: &'static str,
+    key_bytes: u64,
+    query_bytes: u64,
+    response_bytes: u64,
+}
+
+/// A layout, and what an inference by it costs. Bytes of messages are of both servers together.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct LayoutFacts {
+    /// The text of `layout.json`.
+    json: String,
+    keys: u64,
+    bytes_up: u64,
+    bytes_down: u64,
+    stored_bytes: u64,
+    map_bytes: u64,
+}
+
+/// What a lookup cost.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct Costs {
+    bytes_up: u64,
+    bytes_down: u64,
+    seconds: f64,
+    queue_seconds: f64,
+    answer_seconds: f64,
+    retries: u32,
+}
+
+impl TableFacts {
+    pub(crate) fn of_table(table: &Table) -> Self {
+        Self {
+            name: table.name().to_owned(),
+            rows: table.rows(),
+            dim: table.dim(),
+            dtype: table.dtype().name(),
+            row_bytes: table.row_bytes(),
+            version: table.version().to_string(),
+        }
+    }
+}
+
+impl ServedFacts {
+    pub(crate) fn of_pair(info: TableInfo) -> Self {
+        let table = TableFacts {
+            name: info.name,
+            rows: info.shape.rows(),
+            dim: info.dim,
+            dtype: info.dtype.name(),
+            row_bytes: info.shape.row_bytes(),
+            version: info.version.to_string(),
+        };
+        Self { table, keys_per_request_max: info.keys_per_request_max, onion: None }
+    }
+
+    pub(crate) fn of_onion(info: OnionInfo) -> Self {
+        let table = TableFacts {
+            name: info.name,
+            rows: info.shape.rows(),
+            dim: info.dim,
+            dtype: info.dtype.name(),
+            row_bytes: info.shape.row_bytes(),
+            version: info.version.to_string(),
+        };
+        let onion = Some(OnionFacts::new(&info.geometry));
+        Self { table, keys_per_request_max: info.queries_per_request_max, onion }
+    }
+}
+
+impl OnionFacts {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        Self {
+            parameters: geometry.set().name(),
+            key_bytes: geometry.key_bytes() as u64,
+            query_bytes: geometry.query_bytes() as u64,
+            response_bytes: geometry.response_bytes() as u64,
+        }
+    }
+}
+
+impl LayoutFacts {
+    pub(crate) fn new(layout: &Layout) -> Self {
+        let costs = BagGeometry::new(layout).costs(layout);
+        Self {
+            json: layout.to_json(),
+            keys: costs.keys,
+            bytes_up: costs.up_left_bytes + costs.up_right_bytes,
+            bytes_down: 2 * costs.down_bytes,
+            stored_bytes: costs.stored_bytes,
+            map_bytes: costs.map_bytes,
+        }
+    }
+}
+
+impl Costs {
+    pub(crate) fn new(stats: &LookupStats) -> Self {
+        Self {
+            bytes_up: stats.sent_bytes,
+            bytes_down: stats.received_bytes,
+            seconds: stats.elapsed.as_secs_f64(),
+            queue_seconds: stats.queue.as_secs_f64(),
+            answer_seconds: stats.answer.as_secs_f64(),
+            retries: stats.retries,
+        }
+    }
+}

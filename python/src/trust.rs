@@ -1,0 +1,58 @@
+//! How clients check servers, what they show them, and how long they wait.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hushtable_serve::{EndpointSpec, Identity};
+
+use crate::errors::Failure;
+
+/// How servers are checked, and what they are shown.
+pub(crate) struct Trust {
+    ca_pem: Option<Vec<u8>>,
+    identity: Option<Identity>,
+}
+
+impl Trust {
+    /// Of the authority's file, and those of a certificate and its key.
+    pub(crate) fn read(
+        ca: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self, Failure> {
+        let ca_pem = ca.as_deref().map(read_file).transpose()?;
+        let identity = match certificate {
+            None => None,
+            Some((cert, key)) => {
+                Some(Identity { cert_pem: read_file(&cert)?, key_pem: read_file(&key)? })
+            }
+        };
+        Ok(Self { ca_pem, identity })
+    }
+
+    /// The server at `url`, whose certificate is for `domain` where that is not the URL's host.
+    pub(crate) fn endpoint(&self, url: String, domain: Option<String>) -> EndpointSpec {
+        EndpointSpec {
+            domain,
+            identity: self.identity.clone(),
+            ..EndpointSpec::new(url, self.ca_pem.clone())
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::config(format!("cannot read {}: {error}", path.display())))
+}
+
+/// The wait `name` of `seconds`.
+pub(crate) fn duration(name: &str, seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| (MIN_WAIT..=MAX_WAIT).contains(duration))
+        .ok_or_else(|| {
+            Failure::config(format!("{name} is {seconds} seconds, but must be 0.001 to 86,400"))
+        })
+}
+
+const MIN_WAIT: Duration = Duration::from_millis(1);
+const MAX_WAIT: Duration = Duration::from_secs(86_400);

@@ -1,0 +1,136 @@
+"""One name for a setting: in the flag, the variable, the file and the code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import hushtable
+from hushtable._settings import Served, Setting, checked, flat, nested, settings
+from hushtable.cli import app
+from hushtable.cli._settings import gathered, parse_bytes
+from hushtable.cli._variables import known_variables
+
+COMMAND = typer.main.get_command(app)
+KINDS: tuple[Served, ...] = ("pair", "onion", "train")
+EVERY = [(kind, setting) for kind in KINDS for setting in settings(kind)]
+
+
+def parameters(*path: str) -> dict[str, Any]:
+    command: Any = COMMAND
+    for name in path:
+        command = command.commands[name]
+    return {parameter.name: parameter for parameter in command.params}
+
+
+@pytest.mark.parametrize(("kind", "setting"), EVERY, ids=[f"{k}-{s.name}" for k, s in EVERY])
+def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Setting) -> None:
+    found = parameters("train", "serve") if kind == "train" else parameters("serve")
+    if setting.name == "table":
+        assert found["bundle"].envvar == "HUSHTABLE_TABLE"
+        return
+    parameter = found[setting.name.replace(".", "_")]
+    assert parameter.opts == ["--" + setting.name.replace(".", "-").replace("_", "-")]
+    assert parameter.envvar == "HUSHTABLE_" + setting.name.replace(".", "_").upper()
+    assert parameter.default is None  # the server's own is the only one
+    assert setting.variable in known_variables(COMMAND)
+
+
+def test_no_flag_of_a_server_is_anything_else() -> None:
+    own = {"bundle", "scheme", "config", "log", "log_json", "json", "help"}
+    named = {setting.parameter for kind in KINDS[:2] for setting in settings(kind)}
+    assert parameters("serve").keys() == (own | named) - {"table", "help"}
+
+
+def test_the_three_ways_to_say_a_setting_end_in_one_place(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        'request_ms_max = 1\nkeep_alive_ms = 2\nprgs = ["aes128"]\n[tls]\ncert = "c"\nkey = "k"\n'
+    )
+    given = {"keep_alive_ms": 3, "prgs": "aes128, chacha20", "tls_key": "other", "threads": None}
+    assert gathered(("pair",), file, given) == {
+        "request_ms_max": 1,
+        "keep_alive_ms": 3,
+        "prgs": ["aes128", "chacha20"],
+        "tls.cert": "c",
+        "tls.key": "other",
+    }
+
+
+def test_names_with_dots_are_tables_and_back() -> None:
+    given = {"addr": "a", "metrics_addr": None, "tls.cert": "c", "tls.client_ca": None}
+    assert nested(given) == {"addr": "a", "metrics_addr": None, "tls": {"cert": "c"}}
+    assert flat({"addr": "a", "tls": {"cert": "c"}}) == {"addr": "a", "tls.cert": "c"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "says"),
+    [
+        ("pair", "queue_key_max", "did you mean queue_keys_max"),
+        ("pair", "keys_folder", "a single server"),
+        ("onion", "prgs", "one of a pair"),
+        ("train", "threads", "training has none"),
+        ("pair", "zzz", "there is no setting 'zzz'"),
+    ],
+)
+def test_a_setting_that_a_server_lacks_is_refused_by_name(
+    kind: Served, name: str, says: str
+) -> None:
+    with pytest.raises(hushtable.ConfigError, match=says):
+        checked(kind, {name: 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("4096", 4096), ("1KiB", 1024), ("256 MiB", 256 << 20), ("1.5gib", 3 << 29), ("7B", 7)],
+)
+def test_bytes_may_have_a_unit(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "1 MB", "one", "1MiBs", "0.3KiB"])
+def test_what_is_no_number_of_bytes_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="no number of bytes"):
+        parse_bytes(text)
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hushtable", *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", [["--version"], ["table", "info", "nowhere", "--json"]])
+def test_a_variable_that_nothing_reads_is_warned_of_once(command: list[str]) -> None:
+    done = run(*command, HUSHTABLE_QUEUE_KEY_MAX="8", HUSHTABLE_ISA="avx2", HUSHTABLE_THREADS="1")
+    warnings = [line for line in done.stderr.splitlines() if "HUSHTABLE" in line]
+    assert warnings == [
+        "warning: HUSHTABLE_QUEUE_KEY_MAX is no variable of hushtable: did you mean "
+        "HUSHTABLE_QUEUE_KEYS_MAX?"
+    ]
+    if "--json" in command:
+        assert json.loads(done.stdout)["error"]["type"] == "TableError"
+
+
+def test_flags_that_do_not_fit_the_scheme_or_their_kind_end_in_a_line() -> None:
+    for arguments, says in (
+        (["serve", "b", "--side", "up"], "none of left, right"),
+        (["serve", "b", "--side", "left", "--inflight-bytes-max", "1MB"], "no number of bytes"),
+        (["serve", "b", "--side", "left", "--keys-folder", "k"], "a single server"),
+        (["serve", "b", "--scheme", "two"], "scheme must be pair or onion"),
+    ):
+        done = run(*arguments)
+        assert done.returncode == 2, arguments
+        assert says in " ".join(done.stderr.split()), done.stderr
