@@ -57,7 +57,8 @@ pub use schemes::onion::keys;
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
-    Bag, ClientSpec, DeviceSpec, LayoutInfo, LookupClient, PairTerms, Server, ServerSpec, TableInfo,
+    Bag, ClientSpec, DeviceSpec, FeatureRows, LayoutInfo, LookupClient, ModelClient, ModelFacts,
+    ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]

@@ -45,7 +45,17 @@ impl Fake {
     /// A server of one of two, with a layout's chunks.
     pub async fn pair(info: TableInfoReply, layout: Vec<Bytes>) -> Self {
         let received = Received::default();
-        let service = Pair { info, layout, received: received.clone() };
+        let tables = vec![info.clone()];
+        let catalog = CatalogReply { tables, models: Vec::new() };
+        let service = Pair { info, layout, catalog, received: received.clone() };
+        Self { addr: serve(PrivateLookupServer::new(service)).await, received }
+    }
+
+    /// A server of one of two, with this catalog.
+    pub async fn model(catalog: CatalogReply) -> Self {
+        let received = Received::default();
+        let (info, layout) = (TableInfoReply::default(), Vec::new());
+        let service = Pair { info, layout, catalog, received: received.clone() };
         Self { addr: serve(PrivateLookupServer::new(service)).await, received }
     }
 
@@ -96,6 +106,7 @@ where
 }
 
 struct Pair {
+    catalog: CatalogReply,
     info: TableInfoReply,
     layout: Vec<Bytes>,
     received: Received,
@@ -113,8 +124,7 @@ impl PrivateLookup for Pair {
     }
 
     async fn catalog(&self, _: Request<CatalogRequest>) -> Result<Response<CatalogReply>, Status> {
-        let tables = vec![self.info.clone()];
-        Ok(Response::new(CatalogReply { tables, models: Vec::new() }))
+        Ok(Response::new(self.catalog.clone()))
     }
 
     async fn answer_model(
