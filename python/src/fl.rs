@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
+use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, RoundReport};
 use hushtable_oram::wire::{ControllerKey, Pin, SealedRound, Terms, random_round};
 use hushtable_serve::{ControllerPlace, CounterSpec, MasterKey};
 use hushtable_table::{CheckedRows, DType, Table, decode_rows};
@@ -178,7 +178,7 @@ impl NativeController {
         &self,
         py: Python<'_>,
         ids: PyReadonlyArray2<'_, u32>,
-    ) -> PyResult<(u64, usize, Vec<usize>)> {
+    ) -> PyResult<(u64, u64, Vec<usize>)> {
         let [users, slots] = [ids.shape()[0], ids.shape()[1]];
         check_shape("ids", &[slots], [self.spec.slots])?;
         let ids = ids.as_slice()?;
@@ -188,7 +188,7 @@ impl NativeController {
                 return Err(Failure::new("RoundError", text));
             }
             let start = controller.begin(users, ids)?;
-            Ok((start.round, start.k, start.refused))
+            Ok((start.round, start.accesses, start.refused))
         })
     }
 
@@ -319,7 +319,7 @@ impl NativeController {
     }
 
     /// Takes no more requests and begins the round: k.
-    fn close_requests(&self, py: Python<'_>) -> PyResult<usize> {
+    fn close_requests(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |controller, sealed| {
             let round = open_of(sealed)?;
             if round.is_closed() {
@@ -329,7 +329,7 @@ impl NativeController {
             let users = round.users();
             let ids = Zeroizing::new(round.close().to_vec());
             match controller.begin(users, &ids) {
-                Ok(start) => Ok(start.k),
+                Ok(start) => Ok(start.accesses),
                 Err(error) => {
                     *sealed = None;
                     Err(error.into())
@@ -515,20 +515,28 @@ fn check_shape<const N: usize>(
     Err(Failure::new("RoundError", format!("{what} are {found:?}, but must be {expected:?}")))
 }
 
-fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+/// `hushtable.fl.RoundReport`'s fields: those of the report, by the same names.
+pub(crate) fn report_dict<'py>(
+    py: Python<'py>,
+    report: &RoundReport,
+) -> PyResult<Bound<'py, PyDict>> {
+    let RoundReport { round, rounds, users, requested, uploaded, requests, accesses, .. } = *report;
+    let RoundReport { read_bytes, written_bytes, journal_bytes, .. } = *report;
     let dict = PyDict::new(py);
-    dict.set_item("rounds", report.round)?;
-    dict.set_item("users", report.users)?;
-    dict.set_item("uploaded", report.users_added)?;
-    dict.set_item("requests", report.requests)?;
-    dict.set_item("accesses", report.k)?;
-    dict.set_item("read_bytes", report.read_bytes)?;
-    dict.set_item("written_bytes", report.written_bytes)?;
-    dict.set_item("journal_bytes", report.journal_bytes)?;
-    let steps = PyDict::new(py);
-    for (name, us) in report.steps.named() {
-        steps.set_item(name, us)?;
+    dict.set_item("round", round)?;
+    dict.set_item("rounds", rounds)?;
+    dict.set_item("users", users)?;
+    dict.set_item("requested", requested)?;
+    dict.set_item("uploaded", uploaded)?;
+    dict.set_item("requests", requests)?;
+    dict.set_item("accesses", accesses)?;
+    dict.set_item("read_bytes", read_bytes)?;
+    dict.set_item("written_bytes", written_bytes)?;
+    dict.set_item("journal_bytes", journal_bytes)?;
+    let steps_us = PyDict::new(py);
+    for (step, us) in &report.steps_us {
+        steps_us.set_item(step, us)?;
     }
-    dict.set_item("steps_us", steps)?;
+    dict.set_item("steps_us", steps_us)?;
     Ok(dict)
 }

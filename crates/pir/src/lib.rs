@@ -10,6 +10,7 @@
 
 mod backend;
 pub mod batch;
+pub mod client;
 mod divisor;
 pub mod dpf;
 mod engine;

@@ -26,20 +26,25 @@ pub mod load {
     pub use crate::schemes::pair::load::{BagLoadSpec, LoadSpec};
 }
 
+/// Why servers refuse requests: the table of reasons, and what carries them over the wire.
+pub mod refusal {
+    pub use crate::peer::refusal::{Code, Fact, FactKind, Facts, Reason, Status};
+}
+
 pub use error::{Error, ReplyDefect};
 pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
 pub use host::{BoundServer, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
-pub use peer::refusal::{KeyDefect, Limit, Refusal};
 pub use schemes::onion::keys;
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 pub use schemes::pair::{
     Bag, ClientSpec, DeviceSpec, LayoutInfo, Lookup, LookupClient, LookupStats, PairTerms, Server,
     ServerSpec, TableInfo,
 };
+pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 pub use schemes::train::{
-    Awaited, BudgetSpent, Committed, ControllerPlace, CounterSpec, EtcdPlace, MasterKey,
-    MemoryError, OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile,
-    TrainClient, TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
+    OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,
+    TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
 };

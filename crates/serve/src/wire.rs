@@ -56,7 +56,9 @@ mod tests {
             accesses: Some(number),
             read_bytes: Some(number),
             written_bytes: Some(number),
-            steps: vec![StepTime { step: "read".into(), us: Some(number) }],
+            steps_us: vec![StepTime { step: "read".into(), us: Some(number) }],
+            users: Some(number as u32),
+            journal_bytes: Some(number),
         });
         for (what, sizes) in
             [("pair", pair), ("bags", bags), ("onion", onion), ("keys", keys), ("finish", finished)]

@@ -11,8 +11,8 @@ use hushtable_oram::wire::{
     self, AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, Terms, UserKey, UserSession,
 };
 use hushtable_serve::{
-    Awaited, Committed, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec,
-    Outcome, Refusal, RoundMemory, RoundSpec, RoundStage, TrainClient, TrainClientSpec,
+    Awaited, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec, Outcome,
+    Refusal, RoundMemory, RoundReport, RoundSpec, RoundStage, TrainClient, TrainClientSpec,
     TrainRefusal, TrainServer, TrainServerSpec,
 };
 use tempfile::TempDir;
@@ -103,17 +103,18 @@ impl RoundMemory for PlainMemory {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<Committed, MemoryError> {
+    fn commit(&mut self) -> Result<RoundReport, MemoryError> {
         let mut seen = self.seen.lock().unwrap();
         seen.table.iter_mut().zip(&self.update).for_each(|(row, update)| *row -= update);
         seen.rounds += 1;
-        Ok(Committed {
+        Ok(RoundReport {
             rounds: seen.rounds,
             requests: self.ids.len() as u64,
             accesses: 7,
             read_bytes: 4096,
             written_bytes: 8192,
-            steps: vec![("union".into(), Duration::from_micros(12))],
+            steps_us: vec![("union".into(), 12)],
+            ..RoundReport::default()
         })
     }
 
@@ -220,9 +221,9 @@ async fn a_round_updates_what_its_users_asked_for() {
     let (report, ()) = tokio::join!(finish, rest);
     let report = report.unwrap();
     assert_eq!((report.round, report.rounds), (round, 1));
-    assert_eq!((report.requested, report.uploaded, report.requests), (2, 2, 8));
+    assert_eq!((report.users, report.requested, report.uploaded, report.requests), (2, 2, 2, 8));
     assert_eq!((report.accesses, report.read_bytes, report.written_bytes), (7, 4096, 8192));
-    assert_eq!(report.steps, [("union".to_owned(), Duration::from_micros(12))]);
+    assert_eq!(report.steps_us, [("union".to_owned(), 12)]);
     assert_eq!(seen.lock().unwrap().table[21..24], [18.0, 19.0, 20.0]);
     assert_eq!(seen.lock().unwrap().table[147..150], [146.0, 147.0, 148.0]);
 

@@ -18,7 +18,7 @@ use crate::kernel::rowsel::GROUP_COLUMNS;
 /// Queries, expanded.
 pub struct Expansions(Vec<Expanded>);
 
-/// What one shard won for a batch of queries.
+/// One shard's winners for a batch of queries.
 pub struct Partial {
     version: Version,
     columns: Range<u64>,

@@ -2,4 +2,5 @@
 
 pub(crate) mod onion;
 pub(crate) mod pair;
+pub(crate) mod refusal;
 pub(crate) mod train;

@@ -8,6 +8,7 @@ pub mod keys;
 pub(crate) mod load;
 mod metrics;
 mod peer;
+pub(crate) mod refusal;
 mod server;
 mod service;
 mod spec;

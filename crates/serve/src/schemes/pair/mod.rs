@@ -12,6 +12,7 @@ pub(crate) mod load;
 mod metrics;
 mod peer;
 mod question;
+pub(crate) mod refusal;
 mod rows;
 mod server;
 mod service;

@@ -9,12 +9,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hushtable_oram::round::RoundReport;
 use hushtable_oram::wire::{ControllerKey, SealedRound, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
-use super::info::{RoundReport, RoundStage, TrainInfo};
+use super::info::{RoundStage, TrainInfo};
 use super::metrics::TrainMetrics;
 use super::{Awaited, BudgetSpent, Outcome, RoundMemory, TrainRefusal};
 use crate::Refusal;
@@ -321,14 +322,14 @@ impl Host {
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
-            let (requested, uploaded) = {
+            let (users, requested, uploaded) = {
                 let mut state = host.state();
                 if let Some(report) = state.report(round)? {
                     return Ok(report);
                 }
                 let open = state.serving_mut(round)?;
                 open.stage = RoundStage::Finishing;
-                (open.sealed.requested(), open.sealed.uploaded())
+                (open.sealed.users(), open.sealed.requested(), open.sealed.uploaded())
             };
             host.changed();
             let started = std::time::Instant::now();
@@ -340,17 +341,7 @@ impl Host {
                     host.metrics.read_bytes.inc_by(done.read_bytes);
                     host.metrics.written_bytes.inc_by(done.written_bytes);
                     state.rounds = done.rounds;
-                    let report = RoundReport {
-                        round,
-                        rounds: done.rounds,
-                        requested,
-                        uploaded,
-                        requests: done.requests,
-                        accesses: done.accesses,
-                        read_bytes: done.read_bytes,
-                        written_bytes: done.written_bytes,
-                        steps: done.steps,
-                    };
+                    let report = RoundReport { round, users, requested, uploaded, ..done };
                     tracing::info!(round, rounds = report.rounds, uploaded, "committed a round");
                     host.end(&mut state, Ended::Committed(report.clone()));
                     Ok(report)

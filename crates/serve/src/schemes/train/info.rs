@@ -1,11 +1,9 @@
 //! What a training server says of itself and of its rounds, as types.
 
-use std::time::Duration;
-
 use bytes::Bytes;
+use hushtable_oram::round::RoundReport;
 use hushtable_oram::wire::{Pin, PublicKey, Terms};
 
-use crate::peer::values::microseconds;
 use crate::wire::{FinishReply, StepTime, TrainInfoReply};
 use crate::{ReplyDefect, wire};
 
@@ -56,30 +54,6 @@ pub enum RoundStage {
     Serving,
     /// The memory writes the updated rows.
     Finishing,
-}
-
-/// What a committed round did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RoundReport {
-    /// The round.
-    pub round: u64,
-    /// Rounds committed, this one included.
-    pub rounds: u64,
-    /// Users that asked.
-    pub requested: usize,
-    /// Users that uploaded.
-    pub uploaded: usize,
-    /// Users × slots.
-    pub requests: u64,
-    /// Rows accessed.
-    pub accesses: u64,
-    /// Bytes read from the main memory's file.
-    pub read_bytes: u64,
-    /// Bytes written to it.
-    pub written_bytes: u64,
-    /// What each step took.
-    pub steps: Vec<(String, Duration)>,
 }
 
 impl RoundStage {
@@ -146,37 +120,38 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
 
 impl From<&RoundReport> for FinishReply {
     fn from(report: &RoundReport) -> Self {
-        let step = |(step, took): &(String, Duration)| StepTime {
-            step: step.clone(),
-            us: Some(microseconds(*took)),
-        };
+        let step = |(step, us): &(String, u64)| StepTime { step: step.clone(), us: Some(*us) };
         Self {
             round: Some(report.round),
             rounds: Some(report.rounds),
+            users: Some(report.users as u32),
             requested: Some(report.requested as u32),
             uploaded: Some(report.uploaded as u32),
             requests: Some(report.requests),
             accesses: Some(report.accesses),
             read_bytes: Some(report.read_bytes),
             written_bytes: Some(report.written_bytes),
-            steps: report.steps.iter().map(step).collect(),
+            journal_bytes: Some(report.journal_bytes),
+            steps_us: report.steps_us.iter().map(step).collect(),
         }
     }
 }
 
 impl From<FinishReply> for RoundReport {
     fn from(reply: FinishReply) -> Self {
-        let step = |step: StepTime| (step.step, Duration::from_micros(step.us.unwrap_or(0)));
+        let step = |step: StepTime| (step.step, step.us.unwrap_or(0));
         Self {
             round: reply.round.unwrap_or(0),
             rounds: reply.rounds.unwrap_or(0),
+            users: reply.users.unwrap_or(0) as usize,
             requested: reply.requested.unwrap_or(0) as usize,
             uploaded: reply.uploaded.unwrap_or(0) as usize,
             requests: reply.requests.unwrap_or(0),
             accesses: reply.accesses.unwrap_or(0),
             read_bytes: reply.read_bytes.unwrap_or(0),
             written_bytes: reply.written_bytes.unwrap_or(0),
-            steps: reply.steps.into_iter().map(step).collect(),
+            journal_bytes: reply.journal_bytes.unwrap_or(0),
+            steps_us: reply.steps_us.into_iter().map(step).collect(),
         }
     }
 }

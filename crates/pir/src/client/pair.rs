@@ -1,0 +1,211 @@
+//! A client of one table at two servers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hushtable_prg::PrgKind;
+use hushtable_table::Version;
+use hushtable_table::layout::Layout;
+
+use super::operation::{Opening, Operation};
+use super::run::{Round, Script, Tally, Verdict};
+use super::shared::{Ask, Bell, Scheme, Shared};
+use super::table::{
+    BagScript, LookupScript, Matched, PairTable, is_layout_change, is_version_change, other_call,
+};
+use super::{BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply, Rows, TableInfo};
+
+/// How a client asks two servers.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct PairSpec {
+    /// The generator that keys use.
+    pub prg: PrgKind,
+    /// The only version to ask for; `None` for whatever both servers hold.
+    pub version: Option<Version>,
+    /// Most bytes of a layout to fetch; 0 for a client that fetches no bags.
+    pub layout_bytes_max: u64,
+    /// How long one call to one server may take.
+    pub call_max: Duration,
+    /// How long a lookup may take, retries included.
+    pub lookup_max: Duration,
+}
+
+/// A client of one table at two servers. Clones share its session.
+#[derive(Clone)]
+pub struct PairClient(Arc<Shared<PairSpec>>);
+
+impl PairClient {
+    /// Asks both servers what they hold, and checks that they are a left and a right one with one
+    /// table. If the table has a layout, it is fetched. `bell` is rung for machines that wait for
+    /// each other; `random` spreads retries.
+    pub fn open<E: Send>(
+        spec: PairSpec,
+        random: u64,
+        bell: Bell,
+    ) -> impl Machine<E, Output = Self> + use<E> {
+        Opening::new(spec, bell, random, Self)
+    }
+
+    /// What both servers hold, as the left one announced it; the limits are those of the stricter.
+    pub fn info(&self) -> TableInfo {
+        self.0.session().info()
+    }
+
+    /// The layout by which bags are asked for; `None` where the servers' table has none.
+    ///
+    /// # Errors
+    /// [`Failure::LayoutsDiffer`], [`Failure::LayoutBytes`] for layouts that cannot be asked by.
+    pub fn layout(&self) -> Result<Option<Arc<Layout>>, Failure> {
+        self.0.session().layout()
+    }
+
+    /// Fetches the rows `ids` with `max_ids` keys to each server. `random` spreads retries.
+    pub fn lookup<E: Send>(
+        &self,
+        ids: &[u64],
+        max_ids: usize,
+        random: u64,
+    ) -> impl Machine<E, Output = Rows> + use<E> {
+        Operation::new(&self.0, LookupAsk { ids: ids.to_vec(), max_ids }, random)
+    }
+
+    /// Fetches the rows of a bag of ids by the layout. `random` spreads retries and drops.
+    pub fn bag<E: Send>(
+        &self,
+        ids: &[u64],
+        random: u64,
+    ) -> impl Machine<E, Output = BagRows> + use<E> {
+        Operation::new(&self.0, BagAsk { ids: ids.to_vec() }, random)
+    }
+}
+
+impl Scheme for PairSpec {
+    type Session = PairTable;
+    type Opening = PairOpening;
+
+    fn opening(&self) -> PairOpening {
+        PairOpening { spec: self.clone(), matched: None, has_asked: false }
+    }
+
+    fn first(&self) -> Place {
+        Place::Left
+    }
+
+    fn limits(&self) -> (Duration, Duration) {
+        (self.call_max, self.lookup_max)
+    }
+}
+
+/// Fetches both infos, holds them against each other, and fetches the layout.
+pub(super) struct PairOpening {
+    spec: PairSpec,
+    has_asked: bool,
+    /// What waits for its layout.
+    matched: Option<Matched>,
+}
+
+impl Script for PairOpening {
+    type Output = PairTable;
+
+    fn next(&mut self, replies: Vec<Reply>, _: Tally) -> Result<Round<PairTable>, Failure> {
+        let &mut PairOpening { spec: PairSpec { prg, version, layout_bytes_max, .. }, .. } = self;
+        if !std::mem::replace(&mut self.has_asked, true) {
+            let call = Call::TableInfo { version };
+            return Ok(Round::Ask(Place::PAIR.map(|place| (place, call.clone())).into()));
+        }
+        let (matched, bags) = match self.matched.take() {
+            Some(matched) => {
+                let [Reply::Layout(bytes)] = &replies[..] else {
+                    return Err(other_call(Place::Left));
+                };
+                let bags = matched.read_layout(bytes, prg)?;
+                (matched, bags)
+            }
+            None => {
+                let infos = infos_of(replies)?;
+                for found in infos.each_ref().map(|info| info.version) {
+                    check_pin(version, Some(found))?;
+                }
+                let [left, right] = &infos;
+                let terms = PairTerms::check([left, right], prg)?;
+                let matched = Matched { infos, terms };
+                match matched.layout(layout_bytes_max) {
+                    Ok(bags) => (matched, bags),
+                    Err(layout) => {
+                        let call = Call::Layout { version: layout.version, bytes: layout.bytes };
+                        self.matched = Some(matched);
+                        return Ok(Round::Ask(vec![(Place::Left, call)]));
+                    }
+                }
+            }
+        };
+        matched.into_table(bags, prg).map(Round::Done)
+    }
+
+    fn failed(&mut self, fault: &CallFault) -> Result<Verdict, Failure> {
+        match fault {
+            CallFault::Changed { found } if self.matched.is_none() => {
+                check_pin(self.spec.version, *found)?;
+            }
+            _ => {}
+        }
+        Ok(Verdict::End)
+    }
+
+    // To hash a large layout and to note who carries whom takes seconds.
+    fn computes(&self) -> bool {
+        self.matched.is_some()
+    }
+}
+
+/// Holds what a server has against what alone was asked for.
+pub(super) fn check_pin(pin: Option<Version>, found: Option<Version>) -> Result<(), Failure> {
+    match pin {
+        Some(expected) if found != pin => Err(Failure::VersionMismatch { expected, found }),
+        _ => Ok(()),
+    }
+}
+
+fn infos_of(replies: Vec<Reply>) -> Result<[TableInfo; 2], Failure> {
+    match <[Reply; 2]>::try_from(replies) {
+        Ok([Reply::TableInfo(left), Reply::TableInfo(right)]) => Ok([*left, *right]),
+        Ok([Reply::TableInfo(_), _]) => Err(other_call(Place::Right)),
+        _ => Err(other_call(Place::Left)),
+    }
+}
+
+struct LookupAsk {
+    ids: Vec<u64>,
+    max_ids: usize,
+}
+
+impl Ask<PairSpec> for LookupAsk {
+    type Output = Rows;
+    type Script = LookupScript;
+
+    fn script(&self, table: &Arc<PairTable>, _: u64) -> Result<LookupScript, Failure> {
+        table.lookup(&self.ids, self.max_ids)
+    }
+
+    fn is_stale(&self, failure: &Failure) -> bool {
+        is_version_change(failure)
+    }
+}
+
+struct BagAsk {
+    ids: Vec<u64>,
+}
+
+impl Ask<PairSpec> for BagAsk {
+    type Output = BagRows;
+    type Script = BagScript;
+
+    fn script(&self, table: &Arc<PairTable>, random: u64) -> Result<BagScript, Failure> {
+        table.bag(&self.ids, random)
+    }
+
+    fn is_stale(&self, failure: &Failure) -> bool {
+        is_layout_change(failure)
+    }
+}

@@ -1,0 +1,158 @@
+//! Rounds of calls: each round's calls are made at once, and what they bring decides the next.
+
+use std::time::Duration;
+
+use super::exchange::{Exchange, Patience, Want};
+use super::{Call, CallError, CallFault, CallId, Error, Failure, Place, Reply, Step};
+
+/// What a client does in rounds: asks, and makes of the replies what it asks next.
+pub(super) trait Script: Send {
+    /// What comes of it.
+    type Output;
+
+    /// Goes on: with no replies at first, then with those to its last calls, in their order.
+    fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<Self::Output>, Failure>;
+
+    /// Whether a failed call is a reason to go on, with a call of [`next`](Self::next) without
+    /// replies.
+    fn failed(&mut self, _: &CallFault) -> Result<Verdict, Failure> {
+        Ok(Verdict::End)
+    }
+
+    /// Whether the next step computes for milliseconds.
+    fn computes(&self) -> bool {
+        false
+    }
+}
+
+/// What a script wants next.
+pub(super) enum Round<T> {
+    /// These calls.
+    Ask(Vec<(Place, Call)>),
+    /// To be asked again once what machines share has changed.
+    Pause,
+    /// Nothing more.
+    Done(T),
+}
+
+/// What a script makes of a failed call.
+pub(super) enum Verdict {
+    /// The end of it.
+    End,
+    /// It goes on otherwise.
+    GoOn,
+}
+
+/// What the calls of a script cost so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub sent_bytes: u64,
+    pub retries: u32,
+}
+
+/// A script on its way.
+pub(super) struct Run<S, E> {
+    script: S,
+    exchanges: Vec<Exchange<E>>,
+    /// When its round began.
+    since: Duration,
+    tally: Tally,
+    pub patience: Patience,
+}
+
+impl<S: Script, E> Run<S, E> {
+    pub fn new(script: S, patience: Patience) -> Self {
+        let (exchanges, tally) = (Vec::new(), Tally::default());
+        Self { script, exchanges, since: patience.started, tally, patience }
+    }
+
+    pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Step<Result<S::Output, Error<E>>> {
+        loop {
+            let mut until = None;
+            for exchange in &mut self.exchanges {
+                let id = ids.next();
+                match exchange.poll(now, id, &self.patience) {
+                    Want::Send(call) => return Step::Send { id, place: exchange.place, call },
+                    Want::Wait(at) => {
+                        until = Some(until.map_or(at, |until: Duration| until.min(at)))
+                    }
+                    Want::Nothing => {}
+                }
+            }
+            if let Some(failed) = self.exchanges.iter().position(Exchange::has_failed) {
+                self.count();
+                let outcome = self.exchanges.swap_remove(failed).into_outcome();
+                let Some(Err(error)) = outcome else { unreachable!("it has failed") };
+                self.exchanges.clear();
+                let verdict = match &error {
+                    Error::Call { fault, .. } => self.script.failed(fault),
+                    Error::Failure(_) => Ok(Verdict::End),
+                };
+                match verdict {
+                    Ok(Verdict::GoOn) => continue,
+                    Ok(Verdict::End) => return Step::Done(Err(error)),
+                    Err(failure) => return Step::Done(Err(failure.into())),
+                }
+            }
+            if let Some(until) = until {
+                return Step::Wait { until };
+            }
+            match self.turn(now) {
+                Ok(Round::Ask(calls)) => {
+                    self.since = now;
+                    let calls = calls.into_iter();
+                    self.exchanges = calls.map(|(at, call)| Exchange::new(at, call)).collect();
+                }
+                Ok(Round::Pause) => return Step::Wait { until: self.patience.deadline },
+                Ok(Round::Done(output)) => return Step::Done(Ok(output)),
+                Err(failure) => return Step::Done(Err(failure.into())),
+            }
+        }
+    }
+
+    /// Hands the script the replies of the round that is over.
+    fn turn(&mut self, now: Duration) -> Result<Round<S::Output>, Failure> {
+        self.count();
+        if self.exchanges.iter().any(Exchange::is_of_layout) {
+            // What a layout took is not the operation's time.
+            self.patience.deadline += now.saturating_sub(self.since);
+        }
+        let outcomes = self.exchanges.drain(..).filter_map(Exchange::into_outcome);
+        let replies = outcomes.filter_map(Result::ok).collect();
+        self.script.next(replies, self.tally)
+    }
+
+    fn count(&mut self) {
+        for exchange in &self.exchanges {
+            self.tally.sent_bytes += exchange.sent_bytes();
+            self.tally.retries += exchange.retries();
+        }
+    }
+
+    pub fn received(
+        &mut self,
+        now: Duration,
+        id: CallId,
+        outcome: Result<Reply, CallError<E>>,
+        random: impl FnOnce() -> u64,
+    ) {
+        if let Some(exchange) = self.exchanges.iter_mut().find(|exchange| exchange.is_of(id)) {
+            exchange.received(now, outcome, &self.patience, random);
+        }
+    }
+
+    pub fn computes(&self) -> bool {
+        self.exchanges.iter().all(Exchange::is_over) && self.script.computes()
+    }
+}
+
+/// Gives every call a number of its own.
+#[derive(Default)]
+pub(super) struct Ids(u64);
+
+impl Ids {
+    fn next(&mut self) -> CallId {
+        self.0 += 1;
+        CallId(self.0)
+    }
+}

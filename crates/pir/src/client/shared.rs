@@ -1,0 +1,128 @@
+//! What all operations of one client share: the session, and whose turn it is to renew it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::run::Script;
+use super::{Failure, Place};
+
+/// How a client of one scheme makes a session: what it knows of one version of what servers hold.
+pub(super) trait Scheme: Send + Sync + 'static {
+    type Session: Send + Sync;
+    type Opening: Script<Output = Self::Session>;
+
+    /// Asks the servers what they hold.
+    fn opening(&self) -> Self::Opening;
+
+    /// The server that is asked first.
+    fn first(&self) -> Place;
+
+    /// How long one call may take, and a whole operation.
+    fn limits(&self) -> (Duration, Duration);
+}
+
+/// What is asked within a session.
+pub(super) trait Ask<S: Scheme>: Send {
+    type Output: Timed;
+    type Script: Script<Output = Self::Output>;
+
+    /// Makes the requests. `random` decides what needs no secret.
+    fn script(&self, session: &Arc<S::Session>, random: u64) -> Result<Self::Script, Failure>;
+
+    /// Whether a new session may do where this failure came of the last.
+    fn is_stale(&self, failure: &Failure) -> bool;
+
+    /// Whether [`script`](Self::script) computes for milliseconds.
+    fn computes(&self) -> bool {
+        false
+    }
+}
+
+/// What says how long it took.
+pub(super) trait Timed {
+    /// From the operation's first step to its last.
+    fn took(&mut self, elapsed: Duration);
+}
+
+/// Rung whenever something changes that another operation may wait for.
+#[derive(Clone)]
+pub struct Bell(Arc<dyn Fn() + Send + Sync>);
+
+impl Bell {
+    /// A bell that calls `ring`: it must have every operation of the client polled that waits.
+    pub fn new(ring: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(ring))
+    }
+
+    pub(super) fn ring(&self) {
+        (self.0)();
+    }
+}
+
+/// The state of a client.
+pub(super) struct Shared<S: Scheme> {
+    pub scheme: S,
+    bell: Bell,
+    state: Mutex<State<S>>,
+}
+
+struct State<S: Scheme> {
+    session: Arc<S::Session>,
+    is_opening: bool,
+}
+
+/// How an operation comes to a session that is not stale.
+pub(super) enum Renewal<S: Scheme> {
+    /// Another operation has made one.
+    Made(Arc<S::Session>),
+    /// Another one is making it.
+    Wait,
+    /// It is to make it itself.
+    Turn(Turn<S>),
+}
+
+/// The turn to make a new session; it ends with the value, however that ends.
+pub(super) struct Turn<S: Scheme>(Arc<Shared<S>>);
+
+impl<S: Scheme> Shared<S> {
+    pub fn new(scheme: S, session: S::Session, bell: Bell) -> Arc<Self> {
+        let state = State { session: Arc::new(session), is_opening: false };
+        Arc::new(Self { scheme, bell, state: Mutex::new(state) })
+    }
+
+    pub fn session(&self) -> Arc<S::Session> {
+        Arc::clone(&self.locked().session)
+    }
+
+    /// Where many find their session stale at once, one asks what there is now.
+    pub fn renew(self: &Arc<Self>, stale: &Arc<S::Session>) -> Renewal<S> {
+        let mut state = self.locked();
+        if !Arc::ptr_eq(&state.session, stale) {
+            return Renewal::Made(Arc::clone(&state.session));
+        }
+        match std::mem::replace(&mut state.is_opening, true) {
+            true => Renewal::Wait,
+            false => Renewal::Turn(Turn(Arc::clone(self))),
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Scheme> Turn<S> {
+    /// Gives all operations the new session.
+    pub fn end(self, session: S::Session) -> Arc<S::Session> {
+        let session = Arc::new(session);
+        self.0.locked().session = Arc::clone(&session);
+        session
+    }
+}
+
+impl<S: Scheme> Drop for Turn<S> {
+    fn drop(&mut self) {
+        self.0.locked().is_opening = false;
+        self.0.bell.ring();
+    }
+}
