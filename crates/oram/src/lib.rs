@@ -21,6 +21,7 @@ pub mod position;
 pub mod raw;
 pub mod recover;
 pub mod round;
+pub mod rounds;
 pub mod seal;
 pub mod tree;
 pub mod union;

@@ -156,6 +156,11 @@ impl Controller {
         self.open.is_some()
     }
 
+    /// k of the round that has begun: how many rows it read.
+    pub fn accesses(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.k as u64)
+    }
+
     /// Rounds that were ever begun, whatever became of them, and what they have cost.
     pub fn spent(&self) -> Spent {
         self.budget.spent(self.begun)

@@ -17,14 +17,12 @@ mod rows;
 mod server;
 mod service;
 mod spec;
-mod terms;
 
-pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
+pub use client::{Bag, ClientSpec, Lookup, LookupClient};
 pub use device::DeviceSpec;
-pub use info::{LayoutInfo, TableInfo};
+pub use hushtable_pir::client::{LayoutInfo, LookupStats, PairTerms, TableInfo};
 pub use server::Server;
 pub use spec::ServerSpec;
-pub use terms::PairTerms;
 
 use crate::host::scheme::{GrpcService, Method};
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use hushtable_oram::round::RoundReport;
+use hushtable_oram::rounds::RoundStage;
 use hushtable_oram::wire::{Pin, PublicKey, Terms};
 
 use crate::wire::{FinishReply, StepTime, TrainInfoReply};
@@ -42,45 +43,26 @@ impl TrainInfo {
     }
 }
 
-/// What an open round is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RoundStage {
-    /// Requests are taken.
-    Requests,
-    /// The memory fetches the rows.
-    Beginning,
-    /// Rows are given and uploads taken.
-    Serving,
-    /// The memory writes the updated rows.
-    Finishing,
+const STAGES: [(RoundStage, wire::RoundStage); 4] = [
+    (RoundStage::Requests, wire::RoundStage::Requests),
+    (RoundStage::Beginning, wire::RoundStage::Beginning),
+    (RoundStage::Serving, wire::RoundStage::Serving),
+    (RoundStage::Finishing, wire::RoundStage::Finishing),
+];
+
+fn stage_to_wire(stage: RoundStage) -> wire::RoundStage {
+    let found = STAGES.iter().find(|(known, _)| *known == stage);
+    found.map_or(wire::RoundStage::None, |(_, wire)| *wire)
 }
 
-impl RoundStage {
-    const ALL: [(Self, wire::RoundStage, &'static str); 4] = [
-        (Self::Requests, wire::RoundStage::Requests, "requests"),
-        (Self::Beginning, wire::RoundStage::Beginning, "beginning"),
-        (Self::Serving, wire::RoundStage::Serving, "serving"),
-        (Self::Finishing, wire::RoundStage::Finishing, "finishing"),
-    ];
-
-    /// As text: `requests`, `beginning`, `serving` or `finishing`.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(stage, ..)| *stage == self).map_or("", |(_, _, name)| name)
+fn stage_of_wire(number: i32) -> Result<Option<RoundStage>, ReplyDefect> {
+    if number == wire::RoundStage::None as i32 {
+        return Ok(None);
     }
-
-    fn to_wire(self) -> wire::RoundStage {
-        let found = Self::ALL.iter().find(|(stage, ..)| *stage == self);
-        found.map_or(wire::RoundStage::None, |(_, wire, _)| *wire)
-    }
-
-    fn of_wire(number: i32) -> Result<Option<Self>, ReplyDefect> {
-        if number == wire::RoundStage::None as i32 {
-            return Ok(None);
-        }
-        let found = Self::ALL.iter().find(|(_, wire, _)| *wire as i32 == number);
-        found.map(|(stage, ..)| Some(*stage)).ok_or(ReplyDefect::Stage { found: number })
-    }
+    let found = STAGES.iter().find(|(_, wire)| *wire as i32 == number);
+    found.map(|(stage, _)| Some(*stage)).ok_or_else(|| ReplyDefect::Other {
+        reason: format!("stage {number} of a round is unknown"),
+    })
 }
 
 impl From<&TrainInfo> for TrainInfoReply {
@@ -91,7 +73,8 @@ impl From<&TrainInfo> for TrainInfoReply {
             public_key: Bytes::copy_from_slice(info.public_key.as_bytes()),
             rounds: info.rounds,
             round: info.open.map_or(0, |(round, _)| round),
-            stage: info.open.map_or(wire::RoundStage::None, |(_, stage)| stage.to_wire()) as i32,
+            stage: info.open.map_or(wire::RoundStage::None, |(_, stage)| stage_to_wire(stage))
+                as i32,
             users,
             requested,
             uploaded,
@@ -105,17 +88,22 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
 
     fn try_from(reply: TrainInfoReply) -> Result<Self, ReplyDefect> {
         // What messages cannot be bound to is found now, not at the first request.
-        let terms = Terms::read(&reply.terms)?;
-        let stage = RoundStage::of_wire(reply.stage)?;
+        let terms = Terms::read(&reply.terms).map_err(sealed)?;
+        let stage = stage_of_wire(reply.stage)?;
         Ok(Self {
             terms,
-            public_key: PublicKey::from_bytes(&reply.public_key)?,
+            public_key: PublicKey::from_bytes(&reply.public_key).map_err(sealed)?,
             rounds: reply.rounds,
             open: stage.map(|stage| (reply.round, stage)),
             users: [reply.users, reply.requested, reply.uploaded].map(|count| count as usize),
             software: reply.software,
         })
     }
+}
+
+/// What no sealed message can be bound to.
+fn sealed(error: hushtable_oram::wire::Error) -> ReplyDefect {
+    ReplyDefect::Other { reason: error.to_string() }
 }
 
 impl From<&RoundReport> for FinishReply {

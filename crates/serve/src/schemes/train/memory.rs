@@ -1,6 +1,7 @@
 //! What a round needs of the memory below it: the seam to `hushtable_oram`.
 
 use hushtable_oram::round::RoundReport;
+use hushtable_oram::rounds::BudgetSpent;
 
 /// Why a memory failed: for the server's log. Clients are told that it did.
 pub type MemoryError = Box<dyn std::error::Error + Send + Sync>;
@@ -52,14 +53,4 @@ pub trait RoundMemory: Send {
     fn spent(&self) -> Option<BudgetSpent> {
         None
     }
-}
-
-/// That rounds have cost all that they may.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "memories fill it in")]
-pub struct BudgetSpent {
-    /// Rounds that began, whatever became of them.
-    pub rounds: u64,
-    /// What they cost, and what they may.
-    pub message: String,
 }
