@@ -10,6 +10,7 @@ mod inferences;
 mod info;
 pub(crate) mod load;
 mod metrics;
+mod model;
 mod peer;
 mod question;
 pub(crate) mod refusal;
@@ -20,7 +21,10 @@ mod spec;
 
 pub use client::{Bag, ClientSpec, Lookup, LookupClient};
 pub use device::DeviceSpec;
-pub use hushtable_pir::client::{LayoutInfo, LookupStats, PairTerms, TableInfo};
+pub use hushtable_pir::client::{
+    FeatureRows, LayoutInfo, LookupStats, ModelFacts, PairTerms, TableInfo,
+};
+pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
 pub use spec::ServerSpec;
 
