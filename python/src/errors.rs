@@ -119,6 +119,9 @@ impl From<hushtable_table::Error> for Failure {
                     | RowsError::Sums { .. },
                 ..
             } => Self::new("DamagedTable", text),
+            hushtable_table::Error::Model { .. } | hushtable_table::Error::NotAModel { .. } => {
+                Self::new("ModelError", text)
+            }
             _ => Self::new("TableError", text),
         }
     }

@@ -18,6 +18,7 @@ mod gpu;
 mod layout;
 mod logs;
 mod machine;
+mod model;
 mod prepare;
 mod server;
 mod settings;
@@ -55,6 +56,8 @@ mod _native {
     use super::logs::log_to_stderr;
     #[pymodule_export]
     use super::machine::{PlatformFacts, platforms, prg_names};
+    #[pymodule_export]
+    use super::model::{NativeModel, build_model, plan_model, verify_model, write_model};
     #[pymodule_export]
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]

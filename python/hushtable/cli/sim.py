@@ -10,6 +10,7 @@ import typer
 
 from .._records import bench_record
 from ..errors import ConfigError
+from ..model import Model
 from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def _group() -> None:
         "hushtable bench oram --rows 10000000 --row-bytes 64 --requests 10000 --json > bench.json",
         "hushtable sim fl --table all --measured bench.json --plots figures",
         "hushtable sim fl --rows 40000000 --row-bytes 96 --requests 20000 --k 6000 --json",
+        "hushtable sim fl --model models/clicks --feature item --requests 10000",
     )
 )
 def fl(
@@ -38,6 +40,17 @@ def fl(
     ] = "all",
     rows: Annotated[int | None, typer.Option(help="Rows of a table of your own.")] = None,
     row_bytes: Annotated[int | None, typer.Option(help="Bytes of a row of it.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The tables of this model, at four bytes a value, as they are trained.",
+            show_default=False,
+        ),
+    ] = None,
+    feature: Annotated[
+        str | None,
+        typer.Option(help="Of the model, only this feature's table.", show_default=False),
+    ] = None,
     requests: Annotated[
         list[int] | None,
         typer.Option(
@@ -93,7 +106,10 @@ def fl(
         require_matplotlib()
     if not epsilon >= 0 or math.isinf(epsilon):
         raise ConfigError(f"epsilon is {epsilon:g}, but must be 0 or more, and finite")
-    tables = _tables(table, rows, row_bytes)
+    tables = _model_tables(model, feature)
+    if tables and (rows is not None or row_bytes is not None):
+        raise ConfigError("--model has rows of its own: leave --rows and --row-bytes out")
+    tables = tables or _tables(table, rows, row_bytes)
     counts = requests or list(REQUESTS)
     for count in counts:
         if k is not None and not 1 <= k <= count:
@@ -137,6 +153,20 @@ the round's other {seconds:g} s; life: of an SSD of the file's size, written {wr
 (hushtable's file holds each page twice); cost, watt, joule: how many times less
 than with all in DRAM. k is the data sets' geometric mean: --datasets has each.
 path: pages from root to leaf."""
+
+
+def _model_tables(path: Path | None, feature: str | None) -> list[Any]:
+    """The sizes of a model's tables."""
+    from ..sim import TableSize
+
+    if path is None:
+        if feature is not None:
+            raise ConfigError("--feature names a feature of a model: give --model too")
+        return []
+    model = Model.open(path)
+    wanted = None if feature is None else model.feature(feature).table
+    found = [table for table in model.tables if wanted in (None, table.name)]
+    return [TableSize(table.name, table.rows, 4 * table.dim) for table in found]
 
 
 def _tables(table: str, rows: int | None, row_bytes: int | None) -> list[Any]:
