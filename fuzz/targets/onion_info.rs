@@ -2,7 +2,7 @@
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Geometry, ParameterSet};
-use hushtable_serve::OnionInfo;
+use hushtable_serve::{OnionInfo, ReplyDefect};
 use hushtable_serve::wire::OnionInfoReply;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -13,18 +13,22 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(reply) = OnionInfoReply::decode(bytes) else { return };
     for accepted in [&[ParameterSet::N4096128][..], &ParameterSet::ALL] {
         for reply in [Some(reply.clone()), told(&reply)].into_iter().flatten() {
-            let Ok(info) = OnionInfo::check(reply, accepted) else { continue };
+            let Ok(info) = check(reply, accepted) else { continue };
             assert!(accepted.contains(&info.geometry.set()));
             let own = Geometry::new(info.geometry.set(), info.shape).expect("it was made before");
             assert_eq!(info.geometry, own);
             assert!(info.name.len() <= 128 && info.software.len() <= 128);
             let requests = info.queries_per_request_max as u64 * own.query_bytes() as u64;
             assert!(requests <= info.request_bytes_max);
-            let again = OnionInfo::check(OnionInfoReply::from(&info), accepted);
+            let again = check(OnionInfoReply::from(&info), accepted);
             assert_eq!(again.expect("it was taken before"), info);
         }
     }
 });
+
+fn check(reply: OnionInfoReply, accepted: &[ParameterSet]) -> Result<OnionInfo, ReplyDefect> {
+    OnionInfo::check(reply.try_into()?, accepted)
+}
 
 /// The same with the geometry and the sizes that its shape makes, which are out of a fuzzer's reach.
 fn told(reply: &OnionInfoReply) -> Option<OnionInfoReply> {

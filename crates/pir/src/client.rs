@@ -21,9 +21,14 @@
 
 mod announced;
 mod call;
+mod catalog;
 mod defect;
 mod exchange;
 mod failure;
+mod inference;
+mod model;
+mod model_opening;
+mod onion;
 mod onion_info;
 mod operation;
 mod pair;
@@ -40,9 +45,12 @@ pub use announced::{
     KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, QUERIES_PER_REQUEST_MAX, REQUEST_BYTES, version,
 };
 pub use call::{Answers, Call, CallError, CallFault, Place, Reply};
+pub use catalog::{AnnouncedCatalog, AnnouncedModel, ModelInfo};
 pub use defect::ReplyDefect;
 pub use exchange::{RECONNECT_WITHIN, pause};
 pub use failure::{Error, Failure};
+pub use model::{FeatureRows, ModelClient, ModelFacts, ModelRows, ModelSpec};
+pub use onion::{OnionClient, OnionSpec};
 pub use onion_info::{AnnouncedOnion, ONION_REQUEST_BYTES, OnionInfo, QUERY_OVERHEAD_BYTES};
 pub use pair::{PairClient, PairSpec};
 pub use shared::Bell;

@@ -10,6 +10,9 @@ use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::ParameterSet;
 use hushtable_table::Version;
 use hushtable_table::layout::LayoutError;
+use hushtable_table::model::ModelError;
+
+pub use hushtable_pir::client::ReplyDefect;
 
 use crate::{DeviceSpec, Refusal};
 
@@ -333,6 +336,95 @@ pub enum Error {
         /// The right table's version.
         right_version: Version,
     },
+    /// No model of the name asked for, or no name where there is not exactly one.
+    #[error(
+        "{url} {}: {}",
+        match model {
+            Some(name) => format!("does not serve model {name:?}"),
+            None => format!("serves {} models", models.len()),
+        },
+        match &models[..] {
+            [] => "it serves tables alone; start it with a model bundle, or connect without a model"
+                .to_owned(),
+            names => format!("name one of {}", names.join(", ")),
+        }
+    )]
+    ModelUnserved {
+        /// The server.
+        url: String,
+        /// The name asked for.
+        model: Option<String>,
+        /// The names of the models that it serves.
+        models: Vec<String>,
+    },
+    /// The servers hold different versions of a model.
+    #[error(
+        "{left} serves version {} of model {model}, {right} serves {}: serve the same model bundle \
+         from both",
+        versions[0],
+        versions[1]
+    )]
+    ModelsDiffer {
+        /// The left URL.
+        left: String,
+        /// The right URL.
+        right: String,
+        /// The model.
+        model: String,
+        /// Its versions: left's, right's.
+        versions: Box<[Version; 2]>,
+    },
+    /// What a model's manifest does not have, as a feature.
+    #[error(transparent)]
+    Manifest(#[from] ModelError),
+    /// A feature that one inference is asked for twice.
+    #[error("feature {feature:?} is asked for twice: ask for all its ids at once")]
+    FeatureTwice {
+        /// The feature.
+        feature: String,
+    },
+    /// More ids of a feature than the model is made for.
+    #[error(
+        "{ids} ids of feature {feature:?}, which the model bundle pads to max_ids = {max_ids}: ask \
+         for fewer at once, or build the model with a larger max_ids for it"
+    )]
+    FeatureIds {
+        /// The feature.
+        feature: String,
+        /// Ids asked for.
+        ids: usize,
+        /// What the model bundle pads them to.
+        max_ids: usize,
+    },
+    /// An id of a feature that is not a row of its table.
+    #[error(
+        "id {id} of feature {feature:?} is out of range: its table has {rows} rows, ids run from 0 \
+         to {last}",
+        last = rows - 1
+    )]
+    FeatureIdRange {
+        /// The feature.
+        feature: String,
+        /// The id.
+        id: u64,
+        /// Rows of its table.
+        rows: u64,
+    },
+    /// Another version than the one that the client was told to ask for.
+    #[error(
+        "this client asks for version {expected} alone, and {} holds {}: nothing was fetched. Serve \
+         that version, or name the one that is served",
+        urls.join(" or "),
+        found.map_or_else(|| "others".to_owned(), |version| version.to_string())
+    )]
+    VersionMismatch {
+        /// The servers that were asked.
+        urls: Vec<String>,
+        /// The version that the client asks for.
+        expected: Version,
+        /// What a server holds, where it said so.
+        found: Option<Version>,
+    },
     /// The servers announce one version of a table, and other facts of it that differ.
     #[error(
         "{left} and {right} announce different {field} for one version of the table: one of them is \
@@ -444,6 +536,12 @@ pub enum Error {
         /// The server's words, cut to 512 characters.
         message: String,
     },
+    /// A client that ends for a reason that this version has no error of its own for.
+    #[error("{reason}")]
+    Client {
+        /// The reason.
+        reason: String,
+    },
     /// A server failed in a way that this version does not know.
     #[error("{url} failed with {code}: {message}")]
     Remote {
@@ -472,157 +570,9 @@ pub(crate) const KEYS_SETTING: &str = "keys_per_request_max at both servers";
 pub(crate) const QUERIES_SETTING: &str =
     "queries_per_request_max at the server (`hushtable serve --queries-per-request-max`)";
 
-/// What does not fit in a reply.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplyDefect {
-    /// Answers of the wrong length.
-    #[error("{found} bytes of answers where {expected} were expected")]
-    AnswerBytes {
-        /// Keys × row bytes.
-        expected: usize,
-        /// Bytes received.
-        found: usize,
-    },
-    /// A size that the announced geometry does not have.
-    #[error("{found} {what}, where the geometry makes it {expected}")]
-    Size {
-        /// What is measured.
-        what: &'static str,
-        /// What the geometry makes it.
-        expected: u64,
-        /// What was announced.
-        found: u64,
-    },
-    /// A table that the announced parameters do not hold.
-    #[error("no geometry holds the announced table: {reason}")]
-    Geometry {
-        /// Why.
-        reason: String,
-    },
-    /// Another geometry than the one that follows from the announced table and parameters.
-    #[error("a geometry of {found:02x?}, where the table and parameters make it {expected:02x?}")]
-    GeometryBytes {
-        /// What follows from table and parameters.
-        expected: Vec<u8>,
-        /// What was announced, cut to as many bytes.
-        found: Vec<u8>,
-    },
-    /// A server that does not take the output group that all take.
-    #[error("the output group bits is not among those that it takes")]
-    Groups,
-    /// A parameter set that the caller has not accepted.
-    #[error("the parameter set {announced:?} is not among the accepted: {}", names_of(accepted))]
-    ParameterSet {
-        /// The name that was announced, cut to 128 characters.
-        announced: String,
-        /// The sets that the caller accepts.
-        accepted: Vec<ParameterSet>,
-    },
-    /// A number outside its limits.
-    #[error("{field} is {found}, but must be {min} to {max}")]
-    Range {
-        /// The field.
-        field: &'static str,
-        /// What was announced.
-        found: u64,
-        /// The least it may be.
-        min: u64,
-        /// The most it may be.
-        max: u64,
-    },
-    /// A text that cannot be shown.
-    #[error("{field} has {bytes} bytes: at most 128 and no control characters are taken")]
-    Text {
-        /// The field.
-        field: &'static str,
-        /// Its bytes.
-        bytes: usize,
-    },
-    /// An upload known by another id than what it hashes to.
-    #[error("the uploaded keys got another id than they have")]
-    KeyId,
-    /// An answer that is not what the same keys gave before, or not the row.
-    #[error("the answers to the same keys differ")]
-    Answers,
-    /// A number type that this version does not know.
-    #[error("number type {found} is unknown")]
-    DType {
-        /// The number received.
-        found: i32,
-    },
-    /// A layout that cannot be, or not one of this table.
-    #[error("{0}")]
-    Layout(LayoutError),
-    /// Fewer or more bytes of a layout than announced.
-    #[error("{found} bytes of a layout where {expected} were announced")]
-    LayoutBytes {
-        /// Bytes announced.
-        expected: u64,
-        /// Bytes received.
-        found: u64,
-    },
-    /// A layout that is not the one announced.
-    #[error("a layout that hashes to {found}, where {expected} was announced")]
-    LayoutVersion {
-        /// The version announced.
-        expected: Version,
-        /// What came.
-        found: Version,
-    },
-    /// Row bytes that dim and number type do not make.
-    #[error("a row of {dim} {dtype} has {expected} bytes, not {found}")]
-    RowBytes {
-        /// Numbers in a row.
-        dim: u32,
-        /// Their type.
-        dtype: hushtable_table::DType,
-        /// The bytes these make.
-        expected: usize,
-        /// The bytes announced.
-        found: u32,
-    },
-    /// A shape that no table has.
-    #[error("{0}")]
-    Shape(hushtable_pir::Error),
-    /// A shape that no table bundle has.
-    #[error("{0}")]
-    TableShape(hushtable_table::ShapeError),
-    /// What no sealed message can be bound to.
-    #[error("{reason}")]
-    Sealed {
-        /// Why.
-        reason: String,
-    },
-    /// A stage of a round that this version does not know.
-    #[error("stage {found} is unknown")]
-    Stage {
-        /// The number received.
-        found: i32,
-    },
-    /// A side that is neither left nor right.
-    #[error("side {found} is unknown")]
-    Side {
-        /// The number received.
-        found: i32,
-    },
-    /// A version that is not 32 bytes.
-    #[error("a version of {found} bytes, not 32")]
-    VersionBytes {
-        /// Bytes received.
-        found: usize,
-    },
-}
-
 impl From<hushtable_oram::round::Error> for Error {
     fn from(error: hushtable_oram::round::Error) -> Self {
         Self::Controller(Box::new(error))
-    }
-}
-
-impl From<wire::Error> for ReplyDefect {
-    fn from(error: wire::Error) -> Self {
-        Self::Sealed { reason: error.to_string() }
     }
 }
 

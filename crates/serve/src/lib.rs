@@ -39,8 +39,8 @@ pub use peer::endpoint::{EndpointSpec, Identity};
 pub use schemes::onion::keys;
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 pub use schemes::pair::{
-    Bag, ClientSpec, DeviceSpec, LayoutInfo, Lookup, LookupClient, LookupStats, PairTerms, Server,
-    ServerSpec, TableInfo,
+    Bag, ClientSpec, DeviceSpec, FeatureRows, LayoutInfo, Lookup, LookupClient, LookupStats,
+    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 pub use schemes::train::{

@@ -168,6 +168,12 @@ fn lone_layout(rows: u64, dim: u32, bins: u32, queries: u32, version: Version) -
     Layout::new(spec, map, shape, version).unwrap()
 }
 
+/// Announces another version, in the list as well.
+fn of_version(info: &mut TableInfoReply, byte: u8) {
+    info.version = vec![byte; 32].into();
+    info.versions = vec![info.version.clone()];
+}
+
 fn long() -> String {
     "x".repeat(129)
 }
@@ -191,10 +197,17 @@ fn pair_cases() -> Vec<Case<Pair>> {
     add("TableInfoReply.version", version, |pair| pair.left.version = vec![7; 31].into());
     add("TableInfoReply.version", version, |pair| pair.right.version = Bytes::new());
     let differs = |error: &Error| matches!(error, Error::TablesDiffer { .. });
-    add("TableInfoReply.version", differs, |pair| pair.left.version = vec![7; 32].into());
+    add("TableInfoReply.version", differs, |pair| of_version(&mut pair.left, 7));
     let other = reply!(ReplyDefect::Layout(_));
     add("TableInfoReply.version", other, |pair| {
-        pair.both(|info| info.version = vec![7; 32].into());
+        pair.both(|info| of_version(info, 7));
+    });
+    add("TableInfoReply.versions", version, |pair| pair.left.versions.push(Bytes::new()));
+    add("TableInfoReply.versions", reply!(ReplyDefect::Versions { .. }), |pair| {
+        pair.right.versions.insert(0, vec![7; 32].into());
+    });
+    add("TableInfoReply.versions", range, |pair| {
+        pair.left.versions = vec![pair.left.version.clone(); 65];
     });
     let shape = reply!(ReplyDefect::Shape(_));
     add("TableInfoReply.rows", shape, |pair| pair.left.rows = 0);
@@ -307,7 +320,7 @@ fn pair_cases() -> Vec<Case<Pair>> {
     // The announced one, of another table than the announced.
     add("LayoutChunk.bytes", other, |pair| {
         *pair = Pair::of(&lone_layout(ROWS, 16, 4, 1, Version::from([3; 32])), ROWS, 16);
-        pair.both(|info| info.version = vec![4; 32].into());
+        pair.both(|info| of_version(info, 4));
     });
     // Whose answers would take 4,000 MiB of this client's memory.
     add("LayoutChunk.bytes", range, |pair| {

@@ -59,6 +59,11 @@ pub(super) fn cut(text: &str) -> String {
     text.chars().take(TEXT_BYTES_MAX).collect()
 }
 
+/// What is kept of an error about what another machine sent, without what commands a terminal.
+pub(super) fn cut_long(error: impl std::fmt::Display) -> String {
+    error.to_string().chars().filter(|char| !char.is_control()).take(512).collect()
+}
+
 /// A version as messages have it.
 ///
 /// # Errors

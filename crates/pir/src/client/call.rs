@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hushtable_table::Version;
 
-use super::{OnionInfo, ReplyDefect, TableInfo};
+use super::{AnnouncedCatalog, AnnouncedOnion, AnnouncedTable};
 use crate::onion::KeyId;
 
 /// Which server a call goes to.
@@ -75,8 +75,22 @@ pub enum Call {
         /// Bytes of the answers, if all is well.
         answer_bytes: usize,
     },
+    /// All tables and models of a server of a pair.
+    Catalog,
+    /// Answers to the keys of one inference of a model.
+    AnswerModel {
+        /// The model's version.
+        version: Version,
+        /// Each feature's keys, in the manifest's order.
+        parts: Vec<Bytes>,
+        /// Bytes of the answers, if all is well.
+        answer_bytes: usize,
+    },
     /// What a server that is asked alone holds and accepts.
-    OnionInfo,
+    OnionInfo {
+        /// Which table; `None` for the only one.
+        version: Option<Version>,
+    },
     /// The upload of a client's evaluation keys.
     PutKeys {
         /// The keys.
@@ -103,7 +117,11 @@ impl Call {
             Self::Answer { keys, .. } => all(keys),
             Self::AnswerBags { keys, .. } | Self::PutKeys { keys } => keys.len() as u64,
             Self::OnionAnswer { queries, .. } => all(queries),
-            Self::TableInfo { .. } | Self::Layout { .. } | Self::OnionInfo => 0,
+            Self::AnswerModel { parts, .. } => all(parts),
+            Self::Catalog
+            | Self::TableInfo { .. }
+            | Self::Layout { .. }
+            | Self::OnionInfo { .. } => 0,
         }
     }
 }
@@ -113,7 +131,9 @@ impl Call {
 #[non_exhaustive]
 pub enum Reply {
     /// To [`Call::TableInfo`].
-    TableInfo(Box<TableInfo>),
+    TableInfo(Box<AnnouncedTable>),
+    /// To [`Call::Catalog`].
+    Catalog(Box<AnnouncedCatalog>),
     /// To [`Call::Layout`]: its next bytes. More replies to the same call follow.
     LayoutChunk(Bytes),
     /// To [`Call::Layout`]: there are no more chunks.
@@ -121,7 +141,7 @@ pub enum Reply {
     /// To calls for answers.
     Answers(Answers),
     /// To [`Call::OnionInfo`].
-    OnionInfo(Box<OnionInfo>),
+    OnionInfo(Box<AnnouncedOnion>),
     /// To [`Call::PutKeys`]: what the server knows the keys by.
     KeysKept(KeyId),
     /// A layout whose chunks have all come.
@@ -171,8 +191,6 @@ pub enum CallFault {
     UnknownKeys,
     /// There is no connection, or it was lost before the reply.
     Unreachable,
-    /// The reply makes no sense.
-    Reply(ReplyDefect),
     /// Anything else: the client gives up.
     Other,
 }

@@ -127,6 +127,32 @@ pub enum ReplyDefect {
         /// The number received.
         found: i32,
     },
+    /// A manifest that is none.
+    #[error("a model's manifest that is none: {reason}")]
+    Manifest {
+        /// Why, cut to 512 characters.
+        reason: String,
+    },
+    /// A manifest of another name than the one that it is announced under.
+    #[error("a model announced as {announced:?} whose manifest has another name")]
+    ManifestName {
+        /// The announced name.
+        announced: String,
+    },
+    /// A table of a model that is not announced, or as another than the manifest says.
+    #[error("table {table:?} of the model's manifest is not among the announced, or is another")]
+    ManifestTable {
+        /// The table's name in the manifest.
+        table: String,
+    },
+    /// A manifest that is not the one announced.
+    #[error("a model's manifest that hashes to {found}, where {expected} was announced")]
+    ManifestVersion {
+        /// The version announced.
+        expected: Version,
+        /// What the manifest hashes to.
+        found: Version,
+    },
     /// A reply to another call than the one that was made.
     #[error("it answers another call than the one that was made")]
     OtherCall,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hushtable_prg::PrgKind;
 use hushtable_table::Version;
 use hushtable_table::layout::LayoutError;
+use hushtable_table::model::ModelError;
 
 use super::{CallFault, Place, ReplyDefect};
 use crate::dpf::Side;
@@ -117,6 +118,60 @@ pub enum Failure {
         expected: Version,
         /// What the server holds, where it said so.
         found: Option<Version>,
+    },
+    /// No model of the name asked for, or no name where there is not exactly one.
+    #[error("the {place} server does not serve model {model:?}; it serves {models:?}")]
+    ModelUnserved {
+        /// The server.
+        place: Place,
+        /// The name asked for.
+        model: Option<String>,
+        /// The names of those that the server holds.
+        models: Vec<String>,
+    },
+    /// The servers hold different versions of a model.
+    #[error("left holds version {} of model {model}, right {}", versions[0], versions[1])]
+    ModelsDiffer {
+        /// The model.
+        model: String,
+        /// Left's, right's.
+        versions: [Version; 2],
+    },
+    /// A feature that the model does not have.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A feature that one inference is asked for twice.
+    #[error("feature {feature:?} is asked for twice: ask for all its ids at once")]
+    FeatureTwice {
+        /// The feature.
+        feature: String,
+    },
+    /// More ids of a feature than the model is made for.
+    #[error(
+        "{ids} ids of feature {feature:?}, which the model bundle pads to max_ids = {max_ids}: ask \
+         for fewer at once, or build the model with a larger max_ids for it"
+    )]
+    FeatureIds {
+        /// The feature.
+        feature: String,
+        /// Ids asked for.
+        ids: usize,
+        /// What the model bundle pads them to.
+        max_ids: usize,
+    },
+    /// An id of a feature that is not a row of its table.
+    #[error(
+        "id {id} of feature {feature:?} is out of range: its table has {rows} rows, ids run from 0 \
+         to {last}",
+        last = rows - 1
+    )]
+    FeatureIdRange {
+        /// The feature.
+        feature: String,
+        /// The id.
+        id: u64,
+        /// Rows of its table.
+        rows: u64,
     },
     /// The pair scheme's own errors: ids, keys, answers.
     #[error(transparent)]

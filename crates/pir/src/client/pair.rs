@@ -169,7 +169,12 @@ pub(super) fn check_pin(pin: Option<Version>, found: Option<Version>) -> Result<
 
 fn infos_of(replies: Vec<Reply>) -> Result<[TableInfo; 2], Failure> {
     match <[Reply; 2]>::try_from(replies) {
-        Ok([Reply::TableInfo(left), Reply::TableInfo(right)]) => Ok([*left, *right]),
+        Ok([Reply::TableInfo(left), Reply::TableInfo(right)]) => {
+            let check = |place, announced| {
+                TableInfo::check(announced).map_err(|defect| Failure::Reply { place, defect })
+            };
+            Ok([check(Place::Left, *left)?, check(Place::Right, *right)?])
+        }
         Ok([Reply::TableInfo(_), _]) => Err(other_call(Place::Right)),
         _ => Err(other_call(Place::Left)),
     }

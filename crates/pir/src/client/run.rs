@@ -29,8 +29,8 @@ pub(super) trait Script: Send {
 pub(super) enum Round<T> {
     /// These calls.
     Ask(Vec<(Place, Call)>),
-    /// To be asked again once what machines share has changed.
-    Pause,
+    /// To be asked again once what machines share has changed: another one waits for this server.
+    Pause(Place),
     /// Nothing more.
     Done(T),
 }
@@ -103,7 +103,11 @@ impl<S: Script, E> Run<S, E> {
                     let calls = calls.into_iter();
                     self.exchanges = calls.map(|(at, call)| Exchange::new(at, call)).collect();
                 }
-                Ok(Round::Pause) => return Step::Wait { until: self.patience.deadline },
+                Ok(Round::Pause(place)) if now >= self.patience.deadline => {
+                    let after = now - self.patience.started;
+                    return Step::Done(Err(Failure::Timeout { place, after }.into()));
+                }
+                Ok(Round::Pause(_)) => return Step::Wait { until: self.patience.deadline },
                 Ok(Round::Done(output)) => return Step::Done(Ok(output)),
                 Err(failure) => return Step::Done(Err(failure.into())),
             }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::Uri;
+use hushtable_pir::client::RECONNECT_WITHIN;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -133,6 +134,11 @@ impl Peer {
             Err(Error::Unavailable { .. }) if started.elapsed() < RECONNECT_WITHIN => call().await,
             result => result,
         }
+    }
+
+    /// Makes a call that whoever drives it puts an end to.
+    pub async fn call<T>(&self, call: impl Future<Output = Result<T, Status>>) -> Result<T, Error> {
+        call.await.map_err(|status| self.error(&status))
     }
 
     pub async fn within<T>(
@@ -280,7 +286,6 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 const TLS_ALERT: u8 = 0x15;
 /// The transport hands an error on as text only.
 const SPEAKS_TLS: &str = "the server speaks TLS";
-const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) const INFO_BYTES_MAX: usize = 64 << 10;
 pub(crate) const REPLY_OVERHEAD_BYTES: usize = 1024;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;

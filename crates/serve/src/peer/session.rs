@@ -1,48 +1,14 @@
-//! What clients of every scheme do alike: keep one session for all calls, ask a busy server again.
+//! How a client that makes its own calls asks a busy server again.
 
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use hushtable_pir::client::pause;
 use tokio::time::{Instant, sleep};
 
 use crate::peer::random_u64;
 use crate::{Error, Refusal};
 
-/// The session that calls share: what is known of one version of the servers' table.
-pub(crate) struct Sessions<S> {
-    current: RwLock<Arc<S>>,
-    reopening: Mutex<()>,
-}
-
-impl<S> Sessions<S> {
-    pub fn new(session: S) -> Self {
-        Self { current: RwLock::new(Arc::new(session)), reopening: Mutex::new(()) }
-    }
-
-    pub fn current(&self) -> Arc<S> {
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Opens a new session, unless another call has done so since `stale`: where many find the table
-    /// changed at once, one asks what there is now.
-    pub async fn reopen(
-        &self,
-        stale: &Arc<S>,
-        open: impl Future<Output = Result<S, Error>>,
-    ) -> Result<Arc<S>, Error> {
-        let _turn = self.reopening.lock().await;
-        let current = self.current();
-        if !Arc::ptr_eq(&current, stale) {
-            return Ok(current);
-        }
-        let session = Arc::new(open.await?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&session);
-        Ok(session)
-    }
-}
-
-/// How long one lookup waits for a server.
+/// How long an operation waits for a server.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience {
     /// For one call.
@@ -68,7 +34,7 @@ impl Patience {
             let Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } = &error else {
                 return Err(error);
             };
-            let pause = jittered(*retry_after, retries)?;
+            let pause = pause(*retry_after, retries, random_u64()?);
             if Instant::now() + pause >= self.deadline {
                 return Err(error);
             }
@@ -77,14 +43,3 @@ impl Patience {
         }
     }
 }
-
-/// Between one and two times the server's hint, doubled with each retry: many clients that were
-/// refused together must not come back together.
-fn jittered(hint: Duration, retries: u32) -> Result<Duration, Error> {
-    let base = hint.clamp(RETRY_MIN, RETRY_MAX) * (1 << retries.min(4));
-    let fraction = (random_u64()? >> 11) as f64 / (1u64 << 53) as f64;
-    Ok(base.mul_f64(1.0 + fraction))
-}
-
-const RETRY_MIN: Duration = Duration::from_millis(1);
-const RETRY_MAX: Duration = Duration::from_secs(10);

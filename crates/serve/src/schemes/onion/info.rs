@@ -1,48 +1,9 @@
-//! What a server says about its table and the scheme, checked.
+//! What a server says about its table and the scheme, as a message.
 
-use std::time::Duration;
+use hushtable_pir::client::AnnouncedOnion;
 
-use hushtable_pir::TableShape;
-use hushtable_pir::onion::{Geometry, ParameterSet};
-use hushtable_table::{DType, Version};
-
-use crate::peer::announced::{QUERIES_PER_REQUEST_MAX, count_within, fit, text, window};
-use crate::peer::values::{cut, dtype_to_wire, microseconds, shape_from_wire, version_from_wire};
-use crate::schemes::pair::client::RowFormat;
-use crate::{ReplyDefect, wire};
-
-/// What a server that is asked alone holds, and what it accepts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OnionInfo {
-    /// The table's name.
-    pub name: String,
-    /// The version of its content.
-    pub version: Version,
-    /// Rows and row bytes.
-    pub shape: TableShape,
-    /// Numbers in a row.
-    pub dim: usize,
-    /// Their type.
-    pub dtype: DType,
-    /// Parameters, how rows lie in plaintexts, and with it the sizes of keys, queries, responses.
-    pub geometry: Geometry,
-    /// Queries that one request may hold.
-    pub queries_per_request_max: usize,
-    /// Bytes that one request may have.
-    pub request_bytes_max: u64,
-    /// How long a request may wait for others to share its pass.
-    pub window: Duration,
-    /// The server's software.
-    pub software: String,
-}
-
-impl OnionInfo {
-    pub(super) fn format(&self) -> RowFormat {
-        let &Self { dtype, dim, shape, .. } = self;
-        RowFormat { dtype, dim, row_bytes: shape.row_bytes() }
-    }
-}
+use crate::peer::values::{dtype_from_wire, dtype_to_wire, microseconds};
+use crate::{OnionInfo, ReplyDefect, wire};
 
 impl From<&OnionInfo> for wire::OnionInfoReply {
     fn from(info: &OnionInfo) -> Self {
@@ -66,67 +27,47 @@ impl From<&OnionInfo> for wire::OnionInfoReply {
     }
 }
 
-impl OnionInfo {
-    /// Holds a server's announcement against what the caller accepts and what the client itself
-    /// makes of the table's shape.
-    ///
-    /// # Errors
-    /// [`ReplyDefect::ParameterSet`] for a set that is not `accepted`, others for values that
-    /// cannot be or do not follow from the others.
-    pub fn check(
-        reply: wire::OnionInfoReply,
-        accepted: &[ParameterSet],
-    ) -> Result<Self, ReplyDefect> {
-        let Some(&set) = accepted.iter().find(|set| set.name() == reply.parameters) else {
-            let (announced, accepted) = (cut(&reply.parameters), accepted.to_vec());
-            return Err(ReplyDefect::ParameterSet { announced, accepted });
-        };
-        let (shape, dtype) = shape_from_wire(reply.rows, reply.row_bytes, reply.dim, reply.dtype)?;
-        let geometry = Geometry::new(set, shape)
-            .map_err(|error| ReplyDefect::Geometry { reason: error.to_string() })?;
-        let expected = geometry.to_bytes();
-        if reply.geometry != expected {
-            let found = reply.geometry[..reply.geometry.len().min(expected.len())].to_vec();
-            return Err(ReplyDefect::GeometryBytes { expected, found });
-        }
-        for (what, expected, found) in [
-            ("bytes of keys", geometry.key_bytes(), reply.key_bytes),
-            ("bytes of a query", geometry.query_bytes(), reply.query_bytes),
-            ("bytes of a response", geometry.response_bytes(), reply.response_bytes),
-        ] {
-            let expected = expected as u64;
-            if expected != found {
-                return Err(ReplyDefect::Size { what, expected, found });
-            }
-        }
-        let queries_max = reply.queries_per_request_max;
-        let queries_max =
-            count_within("queries_per_request_max", queries_max, QUERIES_PER_REQUEST_MAX)?;
-        let query_bytes = geometry.query_bytes() as u64 + QUERY_OVERHEAD_BYTES;
-        let room = fit(reply.request_bytes_max, query_bytes, REQUEST_BYTES)?;
+impl TryFrom<wire::OnionInfoReply> for AnnouncedOnion {
+    type Error = ReplyDefect;
+
+    fn try_from(reply: wire::OnionInfoReply) -> Result<Self, ReplyDefect> {
         Ok(Self {
-            name: text("name", reply.name)?,
-            version: version_from_wire(&reply.version)?,
-            shape,
-            dim: reply.dim as usize,
-            dtype,
-            geometry,
-            queries_per_request_max: queries_max.min(room),
+            name: reply.name,
+            version: reply.version,
+            rows: reply.rows,
+            dim: reply.dim,
+            dtype: dtype_from_wire(reply.dtype)?,
+            row_bytes: reply.row_bytes,
+            geometry: reply.geometry,
+            parameters: reply.parameters,
+            key_bytes: reply.key_bytes,
+            query_bytes: reply.query_bytes,
+            response_bytes: reply.response_bytes,
+            queries_per_request_max: reply.queries_per_request_max,
             request_bytes_max: reply.request_bytes_max,
-            window: window("window_us", reply.window_us)?,
-            software: text("software", reply.software)?,
+            window_us: reply.window_us,
+            software: reply.software,
         })
     }
 }
 
-/// What a request has around its queries: version, key id, and tags.
-pub(super) const REQUEST_BYTES: u64 = 128;
-/// What a query has around it in a request: a tag, and a length of at most four bytes.
-pub(super) const QUERY_OVERHEAD_BYTES: u64 = 5;
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use hushtable_pir::client::QUERIES_PER_REQUEST_MAX;
+    use hushtable_pir::onion::{Geometry, ParameterSet};
+    use hushtable_pir::{DType, TableShape};
+    use hushtable_table::Version;
+
     use super::*;
+
+    fn check(
+        reply: wire::OnionInfoReply,
+        accepted: &[ParameterSet],
+    ) -> Result<OnionInfo, ReplyDefect> {
+        OnionInfo::check(reply.try_into()?, accepted)
+    }
 
     fn info(set: ParameterSet) -> OnionInfo {
         let shape = TableShape::new(100_000, 68).unwrap();
@@ -148,7 +89,7 @@ mod tests {
     fn info_survives_the_wire() {
         for set in ParameterSet::ALL {
             let info = info(set);
-            assert_eq!(OnionInfo::check(wire::OnionInfoReply::from(&info), &[set]), Ok(info));
+            assert_eq!(check(wire::OnionInfoReply::from(&info), &[set]), Ok(info));
         }
     }
 
@@ -157,7 +98,7 @@ mod tests {
         let info = info(ParameterSet::N4096128);
         let reply = || wire::OnionInfoReply::from(&info);
         let accepted = [ParameterSet::N4096128];
-        let check = |reply: wire::OnionInfoReply| OnionInfo::check(reply, &accepted).unwrap_err();
+        let check = |reply: wire::OnionInfoReply| check(reply, &accepted).unwrap_err();
         for geometry in [vec![], vec![0xff; 16], vec![0; 1 << 20]] {
             let found = check(wire::OnionInfoReply { geometry: geometry.into(), ..reply() });
             assert!(matches!(found, ReplyDefect::GeometryBytes { .. }), "{found:?}");

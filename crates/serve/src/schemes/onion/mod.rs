@@ -14,7 +14,7 @@ mod service;
 mod spec;
 
 pub use client::{OnionClient, OnionClientSpec};
-pub use info::OnionInfo;
+pub use hushtable_pir::client::OnionInfo;
 pub use server::OnionServer;
 pub use spec::OnionServerSpec;
 

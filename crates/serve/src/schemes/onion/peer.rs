@@ -3,36 +3,23 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::onion::ParameterSet;
+use hushtable_pir::client::{Call, Reply};
+use hushtable_pir::onion::KeyId;
 use tonic::codegen::tokio_stream;
 use tonic::transport::Channel;
 
-use super::{CHUNK_BYTES_MAX, OnionInfo};
-use crate::Error;
+use super::CHUNK_BYTES_MAX;
+use crate::peer::drive::{Outgoing, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
 use crate::wire::onion_lookup_client::OnionLookupClient;
 use crate::wire::{
     KeysChunk, OnionAnswerReply, OnionAnswerRequest, OnionInfoRequest, PutKeysReply,
 };
+use crate::{Error, ReplyDefect};
 
 impl Peer {
     fn onion(&self, reply_bytes_max: usize) -> OnionLookupClient<Channel> {
         OnionLookupClient::new(self.channel.clone()).max_decoding_message_size(reply_bytes_max)
-    }
-
-    /// Asks what the server holds, and checks it against the `accepted` sets.
-    pub async fn onion_info(
-        &self,
-        accepted: &[ParameterSet],
-        limit: Duration,
-    ) -> Result<OnionInfo, Error> {
-        self.reconnecting(|| async {
-            let mut client = self.onion(INFO_BYTES_MAX);
-            let reply = self.within(limit, client.info(OnionInfoRequest {})).await?;
-            OnionInfo::check(reply.into_inner(), accepted)
-                .map_err(|defect| self.reply_error(defect))
-        })
-        .await
     }
 
     /// Uploads a client's keys.
@@ -57,6 +44,39 @@ impl Peer {
             Ok(self.within(limit, client.answer(request.clone())).await?.into_inner())
         })
         .await
+    }
+}
+
+/// Makes a machine's call to a server that is asked alone.
+pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
+    let peer = peer.clone();
+    match call {
+        Call::OnionInfo { .. } => outgoing(async move {
+            let mut client = peer.onion(INFO_BYTES_MAX);
+            let reply = peer.call(client.info(OnionInfoRequest {})).await?.into_inner();
+            let announced = reply.try_into().map_err(|defect| peer.reply_error(defect))?;
+            Ok(Reply::OnionInfo(Box::new(announced)))
+        }),
+        Call::PutKeys { keys } => outgoing(async move {
+            let mut client = peer.onion(REPLY_OVERHEAD_BYTES);
+            let chunks = tokio_stream::iter(Chunks(keys));
+            let reply = peer.call(client.put_keys(chunks)).await?.into_inner();
+            let key_id = <[u8; 32]>::try_from(&reply.key_id[..])
+                .map_err(|_| peer.reply_error(ReplyDefect::KeyId))?;
+            Ok(Reply::KeysKept(KeyId::from(key_id)))
+        }),
+        Call::OnionAnswer { version, key_id, queries, response_bytes } => outgoing(async move {
+            let request = OnionAnswerRequest {
+                table_version: Bytes::copy_from_slice(version.as_bytes()),
+                key_id: Bytes::copy_from_slice(key_id.as_bytes()),
+                queries,
+            };
+            let mut client = peer.onion(response_bytes + REPLY_OVERHEAD_BYTES);
+            let reply = peer.call(client.answer(request)).await?.into_inner();
+            let OnionAnswerReply { table_version, responses, queue_us, answer_us } = reply;
+            peer.answers(&table_version, responses, [queue_us, answer_us])
+        }),
+        _ => unforeseen(&peer),
     }
 }
 

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use hushtable_pir::TableShape;
+use hushtable_pir::client::{ONION_REQUEST_BYTES, QUERIES_PER_REQUEST_MAX, QUERY_OVERHEAD_BYTES};
 use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
-use super::info::{QUERY_OVERHEAD_BYTES, REQUEST_BYTES};
 use super::keys::KeyStoreSpec;
 use crate::host::network::{Network, check_window, within};
-use crate::peer::announced::QUERIES_PER_REQUEST_MAX;
 use crate::{Error, NetworkSpec};
 
 /// How a server that is asked alone runs. Every field but `table` has a default.
@@ -122,7 +121,8 @@ impl Settings {
         )?;
 
         let query_bytes = geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
-        let request_bytes_max = queries_per_request_max * query_bytes + REQUEST_BYTES as usize;
+        let request_bytes_max =
+            queries_per_request_max * query_bytes + ONION_REQUEST_BYTES as usize;
         let answer = request_bytes_max + queries_per_request_max * held_bytes(&geometry);
         let upload = key_bytes_max + upload_bytes(&geometry);
         let network = Network::check(spec.network.clone(), answer.max(upload))?;

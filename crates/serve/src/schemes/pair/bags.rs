@@ -10,7 +10,7 @@ use hushtable_table::layout::Layout;
 use tonic::Status;
 use tonic::codegen::tokio_stream;
 
-use super::info::LayoutInfo;
+use crate::LayoutInfo;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;

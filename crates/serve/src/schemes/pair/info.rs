@@ -1,61 +1,11 @@
-//! What a server says about its table, checked.
-
-use std::time::Duration;
+//! What a server says about its table, as a message.
 
 use bytes::Bytes;
-use hushtable_pir::PrgKind;
-use hushtable_pir::TableShape;
-use hushtable_pir::dpf::{Group, Side};
-use hushtable_table::{DType, Version};
+use hushtable_pir::client::{AnnouncedModel, AnnouncedTable};
+use hushtable_pir::dpf::Side;
 
-use crate::peer::announced::{KEYS_PER_REQUEST_MAX, count_within, text, window, within};
-use crate::peer::values::{dtype_to_wire, microseconds, shape_from_wire, version_from_wire};
-use crate::{ReplyDefect, wire};
-
-/// What a server holds and what it accepts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TableInfo {
-    /// The table's name.
-    pub name: String,
-    /// The version of its content.
-    pub version: Version,
-    /// Rows and row bytes.
-    pub shape: TableShape,
-    /// Numbers in a row.
-    pub dim: usize,
-    /// Their type.
-    pub dtype: DType,
-    /// Which server this is.
-    pub side: Side,
-    /// Keys that one request may hold.
-    pub keys_per_request_max: usize,
-    /// Bytes that one request may have.
-    pub request_bytes_max: u64,
-    /// Generators that keys may use.
-    pub prgs: Vec<PrgKind>,
-    /// Output groups that keys may use, what the server answers fastest first;
-    /// [`Group::Bits`] is always among them.
-    pub groups: Vec<Group>,
-    /// How long a request may wait for others to share its pass.
-    pub window: Duration,
-    /// The server's software.
-    pub software: String,
-    /// The table's layout, if it has one.
-    pub layout: Option<LayoutInfo>,
-}
-
-/// What a server says about its table's layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LayoutInfo {
-    /// What it hashes to.
-    pub version: Version,
-    /// Bytes of it on the wire.
-    pub bytes: u64,
-    /// How long an inference may wait for others to share its pass.
-    pub window: Duration,
-}
+use crate::peer::values::{dtype_from_wire, dtype_to_wire, microseconds};
+use crate::{ReplyDefect, TableInfo, wire};
 
 impl From<&TableInfo> for wire::TableInfoReply {
     fn from(info: &TableInfo) -> Self {
@@ -88,11 +38,10 @@ impl From<&TableInfo> for wire::TableInfoReply {
     }
 }
 
-impl TryFrom<wire::TableInfoReply> for TableInfo {
+impl TryFrom<wire::TableInfoReply> for AnnouncedTable {
     type Error = ReplyDefect;
 
     fn try_from(reply: wire::TableInfoReply) -> Result<Self, ReplyDefect> {
-        let (shape, dtype) = shape_from_wire(reply.rows, reply.row_bytes, reply.dim, reply.dtype)?;
         let side = match wire::Side::try_from(reply.side) {
             Ok(wire::Side::Left) => Side::Left,
             Ok(wire::Side::Right) => Side::Right,
@@ -100,75 +49,54 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
                 return Err(ReplyDefect::Side { found: reply.side });
             }
         };
-        let keys_max = reply.keys_per_request_max;
-        let layout = match reply.layout_version.is_empty() {
-            true => {
-                within("layout_bytes", reply.layout_bytes, 0..=0)?;
-                within("bags_window_us", reply.bags_window_us, 0..=0)?;
-                None
-            }
-            false => Some(LayoutInfo {
-                version: version_from_wire(&reply.layout_version)?,
-                bytes: within("layout_bytes", reply.layout_bytes, 1..=LAYOUT_BYTES_MAX)?,
-                window: window("bags_window_us", reply.bags_window_us)?,
-            }),
-        };
-        // A newer server may take generators that this version does not know: those are of no use.
-        let prgs = reply.prgs.iter().filter_map(|&id| PrgKind::from_id(id.try_into().ok()?).ok());
         Ok(Self {
-            version: version_from_wire(&reply.version)?,
-            shape,
-            dim: reply.dim as usize,
-            dtype,
+            name: reply.name,
+            version: reply.version,
+            versions: reply.versions,
+            rows: reply.rows,
+            dim: reply.dim,
+            dtype: dtype_from_wire(reply.dtype)?,
+            row_bytes: reply.row_bytes,
             side,
-            keys_per_request_max: count_within(
-                "keys_per_request_max",
-                keys_max,
-                KEYS_PER_REQUEST_MAX,
-            )?,
+            keys_per_request_max: reply.keys_per_request_max,
             request_bytes_max: reply.request_bytes_max,
-            prgs: prgs.take(PrgKind::ALL.len()).collect(),
-            groups: groups_from_wire(&reply.groups)?,
-            window: window("window_us", reply.window_us)?,
-            name: text("name", reply.name)?,
-            software: text("software", reply.software)?,
-            layout,
+            prgs: reply.prgs,
+            groups: reply.groups,
+            window_us: reply.window_us,
+            software: reply.software,
+            layout_version: reply.layout_version,
+            layout_bytes: reply.layout_bytes,
+            bags_window_us: reply.bags_window_us,
         })
     }
 }
 
-/// The groups that this version knows, each once. Every server takes bits.
-fn groups_from_wire(ids: &[u32]) -> Result<Vec<Group>, ReplyDefect> {
-    let known = ids.iter().filter_map(|&id| Group::from_id(id.try_into().ok()?).ok());
-    let mut groups = Vec::new();
-    for group in known {
-        if !groups.contains(&group) {
-            groups.push(group);
-        }
-    }
-    match groups.contains(&Group::Bits) {
-        true => Ok(groups),
-        false => Err(ReplyDefect::Groups),
+impl TryFrom<wire::TableInfoReply> for TableInfo {
+    type Error = ReplyDefect;
+
+    fn try_from(reply: wire::TableInfoReply) -> Result<Self, ReplyDefect> {
+        Self::check(reply.try_into()?)
     }
 }
 
-/// The group that two servers together answer fastest: the least sum of their ranks, bits before
-/// others of the same sum.
-pub(crate) fn common_group(left: &[Group], right: &[Group]) -> Group {
-    let rank = |groups: &[Group], group| groups.iter().position(|&other| other == group);
-    Group::ALL
-        .into_iter()
-        .filter_map(|group| Some((rank(left, group)? + rank(right, group)?, group)))
-        .min_by_key(|&(ranks, _)| ranks)
-        .map_or(Group::Bits, |(_, group)| group)
+impl From<wire::ModelInfo> for AnnouncedModel {
+    fn from(info: wire::ModelInfo) -> Self {
+        let wire::ModelInfo { name, versions, manifest, window_us, request_bytes_max } = info;
+        Self { name, versions, manifest, window_us, request_bytes_max }
+    }
 }
-
-/// More than the ids of all companions of 2^32 rows take.
-const LAYOUT_BYTES_MAX: u64 = 1 << 41;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use hushtable_pir::client::KEYS_PER_REQUEST_MAX;
+    use hushtable_pir::dpf::Group;
+    use hushtable_pir::{DType, PrgKind, TableShape};
+    use hushtable_table::Version;
+
     use super::*;
+    use crate::LayoutInfo;
 
     fn info() -> TableInfo {
         TableInfo {
@@ -230,31 +158,5 @@ mod tests {
         reply.prgs = vec![1, 2, 77, u32::MAX];
         let info = TableInfo::try_from(reply).unwrap();
         assert_eq!(info.prgs, [PrgKind::Aes128, PrgKind::ChaCha20]);
-    }
-
-    #[test]
-    fn every_server_takes_bits() {
-        for ids in [&[][..], &[1], &[9, u32::MAX, 256]] {
-            assert_eq!(groups_from_wire(ids), Err(ReplyDefect::Groups), "{ids:?}");
-        }
-        let groups = groups_from_wire(&[9, 1, 1, u32::MAX, 256, 0]);
-        assert_eq!(groups, Ok(vec![Group::Z8, Group::Bits]));
-        assert_eq!(groups_from_wire(&[0; 100_000]), Ok(vec![Group::Bits]));
-    }
-
-    #[test]
-    fn both_servers_choose_the_group() {
-        use Group::{Bits, Z8, Z32};
-        for (left, right, expected) in [
-            (&[Bits][..], &[Bits][..], Bits),
-            (&[Z8, Bits], &[Z8, Bits], Z8),
-            (&[Z8, Bits], &[Bits], Bits),
-            (&[Z8, Bits], &[Bits, Z8], Bits),
-            (&[Z8, Z32, Bits], &[Z32, Z8, Bits], Z8),
-            (&[Z32, Bits], &[Z8, Bits], Bits),
-        ] {
-            assert_eq!(common_group(left, right), expected, "{left:?} {right:?}");
-            assert_eq!(common_group(right, left), expected, "{right:?} {left:?}");
-        }
     }
 }

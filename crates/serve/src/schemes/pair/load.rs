@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_pir::PrgKind;
+use hushtable_pir::client::common_group;
 use hushtable_pir::dpf::{self, Reply, Side};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::info::common_group;
 use crate::error::KEYS_SETTING;
 use crate::peer::endpoint::Peer;
 use crate::peer::load::{

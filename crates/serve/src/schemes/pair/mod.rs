@@ -10,6 +10,7 @@ mod inferences;
 mod info;
 pub(crate) mod load;
 mod metrics;
+mod model;
 mod peer;
 mod question;
 pub(crate) mod refusal;
@@ -17,14 +18,15 @@ mod rows;
 mod server;
 mod service;
 mod spec;
-mod terms;
 
-pub use client::{Bag, ClientSpec, Lookup, LookupClient, LookupStats};
+pub use client::{Bag, ClientSpec, Lookup, LookupClient};
 pub use device::DeviceSpec;
-pub use info::{LayoutInfo, TableInfo};
+pub use hushtable_pir::client::{
+    FeatureRows, LayoutInfo, LookupStats, ModelFacts, PairTerms, TableInfo,
+};
+pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
 pub use spec::ServerSpec;
-pub use terms::PairTerms;
 
 use crate::host::scheme::{GrpcService, Method};
 

@@ -1,15 +1,20 @@
 //! The calls of `PrivateLookup`, as a client makes them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_pir::client::{AnnouncedCatalog, AnnouncedModel, Call, Reply};
+use hushtable_table::Version;
+use tonic::Streaming;
 use tonic::transport::Channel;
 
+use crate::peer::drive::{Arrived, Outgoing, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
 use crate::wire::private_lookup_client::PrivateLookupClient;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
-use crate::wire::{LayoutRequest, TableInfoRequest};
-use crate::{Error, LayoutInfo, ReplyDefect, TableInfo};
+use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
+use crate::wire::{LayoutChunk, LayoutRequest, TableInfoRequest};
+use crate::{Error, TableInfo};
 
 impl Peer {
     /// Asks what the server holds.
@@ -45,27 +50,6 @@ impl Peer {
         .await
     }
 
-    /// Fetches the bytes of the announced layout; `limit` is how long the next of them may take.
-    /// Memory is bounded by what has come and what was announced.
-    pub async fn layout(&self, info: LayoutInfo, limit: Duration) -> Result<Vec<u8>, Error> {
-        let slowest = Duration::from_secs(info.bytes / LAYOUT_BYTES_PER_S_MIN);
-        let deadline = Instant::now() + limit + slowest;
-        let mut client = self.client(LAYOUT_MESSAGE_BYTES_MAX);
-        let chunks = self.within(limit, client.layout(LayoutRequest::default())).await?;
-        let mut chunks = chunks.into_inner();
-        let mut bytes = Vec::new();
-        while bytes.len() as u64 <= info.bytes {
-            let limit = limit.min(deadline.saturating_duration_since(Instant::now()));
-            let Some(chunk) = self.within(limit, chunks.message()).await? else { break };
-            bytes.extend_from_slice(&chunk.bytes);
-        }
-        let (expected, found) = (info.bytes, bytes.len() as u64);
-        match found == expected {
-            true => Ok(bytes),
-            false => Err(self.reply_error(ReplyDefect::LayoutBytes { expected, found })),
-        }
-    }
-
     fn client(&self, reply_bytes_max: usize) -> PrivateLookupClient<Channel> {
         PrivateLookupClient::new(self.channel.clone()).max_decoding_message_size(reply_bytes_max)
     }
@@ -87,7 +71,76 @@ impl Peer {
     }
 }
 
+/// Makes a machine's call to a server of a pair.
+pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
+    let peer = peer.clone();
+    let bytes = |version: Version| Bytes::copy_from_slice(version.as_bytes());
+    match call {
+        Call::TableInfo { version } => outgoing(async move {
+            let request =
+                TableInfoRequest { table_version: version.map(bytes).unwrap_or_default() };
+            let mut client = peer.client(INFO_BYTES_MAX);
+            let reply = peer.call(client.table_info(request)).await?.into_inner();
+            let announced = reply.try_into().map_err(|defect| peer.reply_error(defect))?;
+            Ok(Reply::TableInfo(Box::new(announced)))
+        }),
+        Call::Answer { version, keys, answer_bytes } => outgoing(async move {
+            let request = AnswerRequest { table_version: bytes(version), keys };
+            let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
+            let reply = peer.call(client.answer(request)).await?.into_inner();
+            let AnswerReply { table_version, answers, queue_us, answer_us } = reply;
+            peer.answers(&table_version, answers, [queue_us, answer_us])
+        }),
+        Call::AnswerBags { version, keys, answer_bytes } => outgoing(async move {
+            let request = AnswerBagsRequest { layout_version: bytes(version), keys };
+            let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
+            let reply = peer.call(client.answer_bags(request)).await?.into_inner();
+            let AnswerBagsReply { layout_version, answers, queue_us, answer_us } = reply;
+            peer.answers(&layout_version, answers, [queue_us, answer_us])
+        }),
+        Call::Catalog => outgoing(async move {
+            let mut client = peer.client(CATALOG_BYTES_MAX);
+            let CatalogReply { tables, models } =
+                peer.call(client.catalog(CatalogRequest {})).await?.into_inner();
+            // A table of a newer kind is none that this client could ask for.
+            let tables = tables.into_iter().filter_map(|table| table.try_into().ok()).collect();
+            let models = models.into_iter().map(AnnouncedModel::from).collect();
+            Ok(Reply::Catalog(Box::new(AnnouncedCatalog { tables, models })))
+        }),
+        Call::AnswerModel { version, parts, answer_bytes } => outgoing(async move {
+            let request = AnswerModelRequest { model_version: bytes(version), parts };
+            let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
+            let reply = peer.call(client.answer_model(request)).await?.into_inner();
+            let AnswerModelReply { model_version, answers, queue_us, answer_us } = reply;
+            peer.answers(&model_version, answers, [queue_us, answer_us])
+        }),
+        Call::Layout { version, .. } => Box::pin(async move {
+            let request = LayoutRequest { layout_version: bytes(version) };
+            let mut client = peer.client(LAYOUT_MESSAGE_BYTES_MAX);
+            match peer.call(client.layout(request)).await {
+                Ok(chunks) => next_chunk(peer, chunks.into_inner()).await,
+                Err(error) => Arrived::last(Err(error)),
+            }
+        }),
+        _ => unforeseen(&peer),
+    }
+}
+
+/// The next bytes of a layout, and the call for those that follow.
+fn next_chunk(peer: Peer, mut chunks: Streaming<LayoutChunk>) -> Outgoing {
+    Box::pin(async move {
+        match peer.call(chunks.message()).await {
+            Ok(Some(LayoutChunk { bytes })) => Arrived {
+                outcome: Ok(Reply::LayoutChunk(bytes)),
+                more: Some(next_chunk(peer, chunks)),
+            },
+            Ok(None) => Arrived::last(Ok(Reply::LayoutEnd)),
+            Err(error) => Arrived::last(Err(error)),
+        }
+    })
+}
+
 /// A chunk of a layout is at most 1 MiB.
 const LAYOUT_MESSAGE_BYTES_MAX: usize = (1 << 20) + 64;
-/// A server that sends a layout slower than this is given up.
-const LAYOUT_BYTES_PER_S_MIN: u64 = 64 << 10;
+/// 64 manifests of at most 1 MiB, and what is said of 1,024 tables.
+const CATALOG_BYTES_MAX: usize = 68 << 20;

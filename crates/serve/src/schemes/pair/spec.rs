@@ -17,8 +17,8 @@ use crate::host::network::{
     default_keep_alive_ms, default_metrics_addr, default_request_ms_max,
     default_streams_per_connection_max, within,
 };
-use crate::peer::announced::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES};
 use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
+use hushtable_pir::client::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES};
 
 /// How a server runs. Every field but `table` and `side` has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

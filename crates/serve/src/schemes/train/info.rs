@@ -60,7 +60,9 @@ fn stage_of_wire(number: i32) -> Result<Option<RoundStage>, ReplyDefect> {
         return Ok(None);
     }
     let found = STAGES.iter().find(|(_, wire)| *wire as i32 == number);
-    found.map(|(stage, _)| Some(*stage)).ok_or(ReplyDefect::Stage { found: number })
+    found.map(|(stage, _)| Some(*stage)).ok_or_else(|| ReplyDefect::Other {
+        reason: format!("stage {number} of a round is unknown"),
+    })
 }
 
 impl From<&TrainInfo> for TrainInfoReply {
@@ -86,17 +88,22 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
 
     fn try_from(reply: TrainInfoReply) -> Result<Self, ReplyDefect> {
         // What messages cannot be bound to is found now, not at the first request.
-        let terms = Terms::read(&reply.terms)?;
+        let terms = Terms::read(&reply.terms).map_err(sealed)?;
         let stage = stage_of_wire(reply.stage)?;
         Ok(Self {
             terms,
-            public_key: PublicKey::from_bytes(&reply.public_key)?,
+            public_key: PublicKey::from_bytes(&reply.public_key).map_err(sealed)?,
             rounds: reply.rounds,
             open: stage.map(|stage| (reply.round, stage)),
             users: [reply.users, reply.requested, reply.uploaded].map(|count| count as usize),
             software: reply.software,
         })
     }
+}
+
+/// What no sealed message can be bound to.
+fn sealed(error: hushtable_oram::wire::Error) -> ReplyDefect {
+    ReplyDefect::Other { reason: error.to_string() }
 }
 
 impl From<&RoundReport> for FinishReply {
