@@ -62,7 +62,10 @@ etcd:
 demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=pair or onion)
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
-test: lint test-rust test-timing test-oblivious test-caps docs test-python ## Everything that CI runs
+# Python's tests last, and outside: what CI prints ends with their summary.
+test: ## Everything that CI runs
+	@MAKE="$(MAKE)" .ci/timed setup lint test-rust test-timing test-oblivious test-caps docs
+	@$(MAKE) --no-print-directory test-python
 
 # NVRTC by its wheel: every kernel compiles on every machine. etcd: a root counter's races are real ones.
 test-rust: setup
@@ -79,12 +82,7 @@ test-oblivious: setup
 	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-oram -p hushtable-pir --test ctgrind
 
 test-caps: setup
-	@for cap in $(CAPS); do \
-	    echo "== under HUSHTABLE_ISA=$$cap"; \
-	    HUSHTABLE_ISA=$$cap cargo test --quiet -p hushtable-prg -p hushtable-ring -p hushtable-rlwe -p hushtable-pir --lib \
-	        --test ring --test bfv --test scheme --test select --test switch \
-	        --test retrieval --test vectors --test onion_vectors; \
-	done
+	@.ci/capped $(CAPS)
 
 test-python: setup
 	$(BIN)/python -m pytest python/tests examples/tests

@@ -41,7 +41,8 @@ fn servers() -> [Server; 2] {
     const ROWS: u64 = 1100;
     let values: Vec<f32> = (0..ROWS).map(|row| row as f32).collect();
     let table = Table::from_weight("fuzz", ROWS, 1, DType::F32, &values).expect("a small table");
-    let part = |rows, bins, queries, hashes| PartSpec { rows, bins, queries, hashes, companions: 0 };
+    let part =
+        |rows, bins, queries, hashes| PartSpec { rows, bins, queries, hashes, companions: 0 };
     let spec = LayoutSpec {
         hot: Some(part(20, 2, 2, 1)),
         full: Some(part(ROWS, 2, 1, 2)),

@@ -50,6 +50,7 @@ from .errors import (
     KeyFormatError,
     LayoutError,
     LayoutMismatch,
+    ModelError,
     NoLayout,
     OperatorOnly,
     ParametersRefused,
@@ -70,6 +71,7 @@ from .errors import (
     UnknownKeys,
     VersionMismatch,
 )
+from .model import Feature, Model, ModelReport, ModelTable, verify_model
 from .server import (
     Certificates,
     ServerProcess,
@@ -95,12 +97,17 @@ __all__ = [
     "Damage",
     "DamagedTable",
     "Error",
+    "Feature",
     "IdOutOfRange",
     "KeyFormatError",
     "LayoutError",
     "LayoutInfo",
     "LayoutMismatch",
     "LookupStats",
+    "Model",
+    "ModelError",
+    "ModelReport",
+    "ModelTable",
     "NoLayout",
     "OnionInfo",
     "OperatorOnly",
@@ -138,6 +145,7 @@ __all__ = [
     "nn",
     "prepared_path",
     "serve",
+    "verify_model",
     "verify_prepared",
     "verify_table",
 ]

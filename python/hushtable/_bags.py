@@ -12,6 +12,7 @@ from .errors import ConfigError
 Mode = Literal["sum", "mean", "max"]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float32]
+_Doubles = npt.NDArray[np.float64]
 
 
 def check_mode(mode: str) -> None:
@@ -57,28 +58,91 @@ def reduce_bags(
     *,
     kept: npt.NDArray[np.bool_] | None = None,
     weights: FloatArray | None = None,
+    fused: bool = True,
 ) -> FloatArray:
     """Reduces ``rows`` [n, dim] to one row a bag, [bags, dim]; an empty bag is zero.
 
-    ``kept`` [n] leaves rows out of the reduction (and of the mean's count); ``weights`` [n] scale
-    rows before they are summed.
+    The additions are float32 and in the order of the rows, as in torch's CPU kernels, so that the
+    result is theirs to the last bit: a sum starts at zero and takes one row after the other, a mean
+    is that sum divided by the count. torch adds weighted rows by fused multiply-adds, which round
+    once (its FBGEMM kernel), but rounds the product too where a layer has a ``padding_idx`` (its
+    plain kernel).
+
+    Args:
+        rows: float32 [n, dim].
+        bounds: int64 [bags + 1], where each bag starts, and the end of the last.
+        mode: how.
+        kept: bool [n]; leaves rows out of the reduction, and of the mean's count.
+        weights: float32 [n]; scale rows before they are summed.
+        fused: whether a weighted row is added with one rounding.
     """
     bag_count = len(bounds) - 1
     bag_index = np.repeat(np.arange(bag_count), np.diff(bounds))
     rows = rows[: len(bag_index)]
     if weights is not None:
-        rows = rows * weights[: len(bag_index), None]
+        weights = weights[: len(bag_index)]
     if kept is not None:
         kept = kept[: len(bag_index)]
         rows, bag_index = rows[kept], bag_index[kept]
+        weights = None if weights is None else weights[kept]
     counts = np.bincount(bag_index, minlength=bag_count)
     if mode == "max":
         reduced = np.full((bag_count, rows.shape[1]), -np.inf, dtype=np.float32)
         np.maximum.at(reduced, bag_index, rows)
         reduced[counts == 0] = 0.0
         return reduced
+    if weights is not None and fused:
+        return _fused_sums(rows, weights, counts)
+    if weights is not None:
+        rows = rows * weights[:, None]
     reduced = np.zeros((bag_count, rows.shape[1]), dtype=np.float32)
     np.add.at(reduced, bag_index, rows)
     if mode == "mean":
         reduced /= np.maximum(counts, 1).astype(np.float32)[:, None]
     return reduced
+
+
+def _fused_sums(rows: FloatArray, weights: FloatArray, counts: npt.NDArray[np.intp]) -> FloatArray:
+    """Weighted sums of bags of ``counts`` rows each, by fused multiply-adds in the rows' order."""
+    # A product of two float32 is exact in float64.
+    products = rows.astype(np.float64) * weights.astype(np.float64)[:, None]
+    # Longest first: the bags that have a row at some position are then the first few.
+    order = np.argsort(-counts, kind="stable")
+    first = (np.cumsum(counts) - counts)[order]
+    totals = np.zeros((len(counts), rows.shape[1]), dtype=np.float32)
+    # As torch: what is too large becomes infinite without a word.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for position in range(int(counts.max(initial=0))):
+            active = int(np.count_nonzero(counts > position))
+            added = products[first[:active] + position]
+            totals[:active] = _round_once(added, totals[:active].astype(np.float64))
+    sums = np.empty_like(totals)
+    sums[order] = totals
+    return sums
+
+
+def _round_once(left: _Doubles, right: _Doubles) -> FloatArray:
+    """``left + right`` as float32, as if the float64 sum had not been rounded before."""
+    total = left + right
+    # Rounding twice goes wrong only where the first rounding may have made a tie of the second:
+    # 2^28 in the 29 bits that float32 does not have, or any bits below its normal numbers.
+    tie = (total.view(np.uint64) & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
+    doubtful = tie | (np.abs(total) < np.finfo(np.float32).tiny)
+    if doubtful.any():
+        total[doubtful] = _round_to_odd(left[doubtful], right[doubtful])
+    return total.astype(np.float32)
+
+
+def _round_to_odd(left: _Doubles, right: _Doubles) -> _Doubles:
+    """Sums with an odd last bit where they are not exact: those round on as the exact sum does.
+
+    Boldo and Melquiond, "Emulation of FMA and Correctly Rounded Sums: Proved Algorithms Using
+    Rounding to Odd" (IEEE Transactions on Computers 57(4), 2008), over Knuth's exact error of a
+    sum.
+    """
+    total = left + right
+    part = total - left
+    error = (left - (total - part)) + (right - part)
+    is_even = (total.view(np.uint64) & np.uint64(1)) == 0
+    towards = np.where(error > 0, np.inf, -np.inf)
+    return np.where((error != 0) & is_even, np.nextafter(total, towards), total)

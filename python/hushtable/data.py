@@ -30,6 +30,7 @@ import numpy.typing as npt
 from ._registries import REGISTRIES, DataError, DownloadFailed, Registry, download
 
 __all__ = [
+    "CRITEO_ROWS",
     "SOURCES",
     "ArchiveError",
     "DataError",
@@ -48,6 +49,13 @@ __all__ = [
     "load_requests",
     "load_words",
 ]
+
+#: Distinct values of the 26 categorical columns of Criteo's Kaggle log, as it is commonly prepared:
+#: the tables of the recommendation model that everyone measures.
+CRITEO_ROWS = (
+    *(9_999_999, 29_427, 15_127, 7_295, 19_901, 3, 6_465, 1_310, 61, 9_999_999, 622_921, 219_556),
+    *(10, 2_209, 9_779, 71, 4, 963, 14, 9_999_999, 4_384_510, 9_999_999, 290_588, 10_829, 95, 34),
+)
 
 _COPY_BYTES = 1 << 20
 

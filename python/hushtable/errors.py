@@ -18,6 +18,7 @@ __all__ = [
     "KeyFormatError",
     "LayoutError",
     "LayoutMismatch",
+    "ModelError",
     "NoLayout",
     "OperatorOnly",
     "ParametersRefused",
@@ -58,6 +59,10 @@ class DamagedTable(TableError):
 
 class PreparedError(TableError):
     """A prepared file that cannot be made or read: damaged, locked, of another table or kind."""
+
+
+class ModelError(TableError):
+    """A model bundle that cannot be read or built, or a checkpoint that makes none."""
 
 
 class BadIds(Error, TypeError, ValueError):

@@ -15,7 +15,7 @@ from . import _native
 from ._bags import FloatArray
 from ._ids import Ids, flatten_ids
 from ._types import Bag, Damage, LayoutInfo, LookupStats, PreparedInfo, TableInfo, VerifyReport
-from .errors import ConfigError, NoLayout
+from .errors import ConfigError, NoLayout, TableError
 
 __all__ = [
     "PARAMETERS",
@@ -38,10 +38,24 @@ def prepared_path(bundle: str | os.PathLike[str], parameters: str = PARAMETERS) 
     """Where the prepared file of a bundle is kept by default.
 
     Beside the bundle, as ``BUNDLE.onion-PARAMETERS.prepared``; beside what a link points to, so
-    that each version behind a moving link keeps its own.
+    that each version behind a moving link keeps its own. Of a table in a model bundle, the model's
+    own place for it.
     """
     folder = Path(bundle).resolve()
+    in_model = _place_in_model(folder)
+    if in_model is not None:
+        other = f"{folder.name}.{parameters}{in_model.suffix}"
+        return in_model if parameters == PARAMETERS else in_model.with_name(other)
     return folder.with_name(f"{folder.name}.onion-{parameters}.prepared")
+
+
+def _place_in_model(folder: Path) -> Path | None:
+    """Where the prepared file of a table in a model bundle is kept; None for any other table."""
+    try:
+        bundle, prepared = _native.Model.open(folder.parent.parent).places(folder.name)
+    except (TableError, OSError):
+        return None
+    return prepared if bundle.resolve() == folder else None
 
 
 class Table:
@@ -155,6 +169,9 @@ class Table:
         if out is None and self._path is None:
             raise ConfigError("a table in memory has no folder to prepare beside: give out=")
         place = Path(out) if out is not None else prepared_path(self._path or "", parameters)
+        in_model = None if self._path is None else _place_in_model(self._path.resolve())
+        if in_model is not None and place.parent == in_model.parent:
+            place.parent.mkdir(exist_ok=True)
         started = time.perf_counter()
         made = _native.prepare_table(
             self._native, place, parameters=parameters, threads=threads, progress=progress

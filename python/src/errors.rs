@@ -1,6 +1,7 @@
 //! Rust errors to the classes of `hushtable.errors`.
 
 use hushtable_oram::round::Error as RoundError;
+use hushtable_oram::rounds::Refused;
 use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
@@ -118,6 +119,9 @@ impl From<hushtable_table::Error> for Failure {
                     | RowsError::Sums { .. },
                 ..
             } => Self::new("DamagedTable", text),
+            hushtable_table::Error::Model { .. } | hushtable_table::Error::NotAModel { .. } => {
+                Self::new("ModelError", text)
+            }
             _ => Self::new("TableError", text),
         }
     }
@@ -281,6 +285,15 @@ impl From<RoundError> for Failure {
                 .number("needed", needed)
                 .number("limit", budget),
             _ => failure,
+        }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Message { source, .. } => source.into(),
+            other => Self::new("RoundError", &other),
         }
     }
 }

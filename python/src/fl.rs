@@ -1,10 +1,15 @@
-//! The controller of federated training, in this process.
+//! The controller of federated training, in this process: drives [`Rounds`] and the controller that is
+//! its memory, by direct calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, Report};
-use hushtable_oram::wire::{ControllerKey, Pin, SealedRound, Terms, random_round};
+use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, RoundReport};
+use hushtable_oram::rounds::{
+    MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, RoundStage, Rounds,
+};
+use hushtable_oram::wire::{Pin, Terms, random_round};
 use hushtable_serve::{ControllerPlace, CounterSpec, MasterKey};
 use hushtable_table::{CheckedRows, DType, Table, decode_rows};
 use numpy::{
@@ -31,15 +36,15 @@ type SealedFacts = (u64, usize, usize, usize, bool);
 pub(crate) struct NativeController {
     spec: ControllerSpec,
     terms: Terms,
-    key: ControllerKey,
+    pin: Pin,
     state: Mutex<State>,
 }
 
 struct State {
     /// None once it is closed.
     controller: Option<Controller>,
-    /// The open round, where its requests are sealed.
-    sealed: Option<SealedRound>,
+    /// The rounds whose messages are sealed.
+    rounds: Rounds,
 }
 
 #[pymethods]
@@ -145,13 +150,13 @@ impl NativeController {
     /// What requests are sealed to.
     #[getter]
     fn public_key<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.key.public().as_bytes())
+        PyBytes::new(py, self.pin.key().as_bytes())
     }
 
     /// What users know the controller by.
     #[getter]
     fn pin(&self) -> String {
-        Pin::new(self.key.public(), &self.terms).to_string()
+        self.pin.to_string()
     }
 
     /// What its users are told of it: `controller.json`.
@@ -178,17 +183,17 @@ impl NativeController {
         &self,
         py: Python<'_>,
         ids: PyReadonlyArray2<'_, u32>,
-    ) -> PyResult<(u64, usize, Vec<usize>)> {
+    ) -> PyResult<(u64, u64, Vec<usize>)> {
         let [users, slots] = [ids.shape()[0], ids.shape()[1]];
         check_shape("ids", &[slots], [self.spec.slots])?;
         let ids = ids.as_slice()?;
-        self.with(py, |controller, sealed| {
-            if sealed.is_some() {
+        self.with(py, |controller, rounds| {
+            if rounds.open_round().is_some() {
                 let text = "a sealed round is open: close its requests, or abandon it first";
                 return Err(Failure::new("RoundError", text));
             }
             let start = controller.begin(users, ids)?;
-            Ok((start.round, start.k, start.refused))
+            Ok((start.round, start.accesses, start.refused))
         })
     }
 
@@ -218,22 +223,31 @@ impl NativeController {
 
     /// Updates the rows, durably; what the round did, by name.
     fn commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let report = self.with(py, |controller, sealed| {
-            let report = controller.commit()?;
-            *sealed = None;
-            Ok(report)
+        let report = self.with(py, |controller, rounds| {
+            let Some(OpenRound { round, stage: RoundStage::Serving, .. }) = rounds.open_round()
+            else {
+                return Ok(controller.commit()?);
+            };
+            rounds.finish(round, true, Instant::now())?;
+            drive(controller, rounds)?;
+            match rounds.finish(round, true, Instant::now())? {
+                Progress::Done(report) => Ok(report),
+                _ => {
+                    Err(Failure::new("RoundError", "the round is not committed: it is still open"))
+                }
+            }
         })?;
         report_dict(py, &report)
     }
 
     /// Ends the round without an update. No round is no error where a sealed one had not begun.
     fn abandon(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |controller, sealed| {
-            let was_waiting = sealed.take().is_some_and(|round| !round.is_closed());
-            if !was_waiting || controller.is_serving() {
-                controller.abandon()?;
+        self.with(py, |controller, rounds| match rounds.open_round() {
+            Some(OpenRound { round, .. }) => {
+                rounds.abandon(round)?;
+                drive(controller, rounds)
             }
-            Ok(())
+            None => Ok(controller.abandon().map(drop)?),
         })
     }
 
@@ -269,10 +283,13 @@ impl NativeController {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         check_outside()?;
         py.detach(|| {
-            let mut state = self.locked();
-            state.sealed = None;
-            match state.controller.take() {
+            let State { controller, rounds } = &mut *self.locked();
+            if let Some(OpenRound { round, .. }) = rounds.open_round() {
+                rounds.abandon(round)?;
+            }
+            match controller.take() {
                 Some(mut controller) => {
+                    drive(&mut controller, rounds)?;
                     if controller.is_serving() {
                         controller.abandon()?;
                     }
@@ -286,76 +303,73 @@ impl NativeController {
 
     /// Opens a round of sealed requests for `users`: its number.
     fn open_round(&self, py: Python<'_>, users: usize) -> PyResult<u64> {
-        self.with(py, |controller, sealed| {
-            if sealed.is_some() || controller.is_serving() {
+        self.with(py, |controller, rounds| {
+            if rounds.open_round().is_some() || controller.is_serving() {
                 let text = "a round is open: commit or abandon it first";
                 return Err(Failure::new("RoundError", text));
             }
             // Before users are asked for anything.
             controller.check_budget()?;
-            let users_max = self.spec.users_max;
-            if users > users_max {
-                return Err(RoundError::Users { users, users_max }.into());
-            }
             let round = random_round().map_err(|error| Failure::new("Error", error))?.max(1);
-            *sealed = Some(SealedRound::new(&self.terms, round, users)?);
+            let terms = RoundLimits { users, users_min: 0, request_max: None, upload_max: None };
+            rounds.open(&terms, round, Instant::now())?;
             Ok(round)
         })
     }
 
     /// The open sealed round.
     fn sealed_round(&self, py: Python<'_>) -> PyResult<Option<SealedFacts>> {
-        self.with(py, |_, sealed| {
-            Ok(sealed.as_ref().map(|round| {
-                let counts = (round.requested(), round.uploaded());
-                (round.round(), round.users(), counts.0, counts.1, round.is_closed())
+        self.with(py, |_, rounds| {
+            Ok(rounds.open_round().map(|open| {
+                let is_closed = open.stage != RoundStage::Requests;
+                (open.round, open.users, open.requested, open.uploaded, is_closed)
             }))
         })
     }
 
     /// Takes a user's sealed request.
     fn request(&self, py: Python<'_>, user: u32, bytes: &[u8]) -> PyResult<()> {
-        self.with(py, |_, sealed| Ok(open_of(sealed)?.request(&self.key, user, bytes)?))
+        self.with(py, |_, rounds| {
+            let OpenRound { round, .. } = open_of(rounds)?;
+            Ok(rounds.request(round, user, bytes)?)
+        })
     }
 
     /// Takes no more requests and begins the round: k.
-    fn close_requests(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |controller, sealed| {
-            let round = open_of(sealed)?;
-            if round.is_closed() {
+    fn close_requests(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |controller, rounds| {
+            let OpenRound { round, stage, .. } = open_of(rounds)?;
+            if stage != RoundStage::Requests {
                 let text = "the round has begun: serve its users, then commit or abandon it";
                 return Err(Failure::new("RoundError", text));
             }
-            let users = round.users();
-            let ids = Zeroizing::new(round.close().to_vec());
-            match controller.begin(users, &ids) {
-                Ok(start) => Ok(start.k),
-                Err(error) => {
-                    *sealed = None;
-                    Err(error.into())
-                }
-            }
+            rounds.close(round)?;
+            drive(controller, rounds)?;
+            controller.accesses().ok_or_else(|| RoundError::Ended.into())
         })
     }
 
     /// A user's rows, sealed.
     fn reply<'py>(&self, py: Python<'py>, user: u32) -> PyResult<Bound<'py, PyBytes>> {
         let ControllerSpec { slots, dim, .. } = self.spec;
-        let bytes = self.with(py, |controller, sealed| {
-            let round = open_of(sealed)?;
-            round.check_member(user)?;
+        let bytes = self.with(py, |controller, rounds| {
+            let OpenRound { round, .. } = open_of(rounds)?;
+            if rounds.rows(round, user)? != Progress::Done(()) {
+                return Err(Refused::NotBegun { round }.into());
+            }
             let mut rows = Zeroizing::new(vec![0.0; slots * dim]);
             let mut found = vec![false; slots];
             controller.rows(user as usize, &mut rows, &mut found)?;
-            Ok(round.reply(user, &rows, &found)?)
+            Ok(rounds.seal(round, user, &rows, &found)?)
         })?;
         Ok(PyBytes::new(py, &bytes))
     }
 
     /// Takes a user's sealed upload.
     fn upload(&self, py: Python<'_>, user: u32, bytes: &[u8]) -> PyResult<()> {
-        self.with(py, |controller, sealed| {
-            if let Some(upload) = open_of(sealed)?.upload(user, bytes)? {
+        self.with(py, |controller, rounds| {
+            let OpenRound { round, .. } = open_of(rounds)?;
+            if let Progress::Done(Some(upload)) = rounds.upload(round, user, bytes)? {
                 let gradients = Zeroizing::new(upload.gradients);
                 controller.add(user as usize, &gradients, upload.weight)?;
             }
@@ -364,11 +378,44 @@ impl NativeController {
     }
 }
 
+/// Does what the open round asks for until it waits.
+fn drive(controller: &mut Controller, rounds: &mut Rounds) -> Result<(), Failure> {
+    let mut worked = Ok(());
+    let mut tell = |error: RoundError| {
+        worked = Err(Failure::from(error));
+        MemoryFailed
+    };
+    loop {
+        match rounds.next(Instant::now()) {
+            Next::Begin { users, ids } => {
+                let begun = controller.begin(users, &ids).map(drop).map_err(&mut tell);
+                // The budget is asked before a round is opened.
+                rounds.begun(begun, None, Instant::now());
+            }
+            Next::Commit => {
+                let committed = controller.commit().map_err(&mut tell);
+                // A Python aggregate that failed leaves the round as it was.
+                match committed {
+                    Err(MemoryFailed) if controller.is_serving() => rounds.not_committed(),
+                    committed => rounds.committed(committed),
+                }
+            }
+            Next::Abandon => {
+                rounds.abandoned(controller.abandon().map(drop).map_err(&mut tell));
+            }
+            Next::Over { .. } => {}
+            _ => return worked,
+        }
+    }
+}
+
 impl NativeController {
     fn new(controller: Controller, terms: Terms, key: &MasterKey) -> Self {
-        let spec = controller.spec().clone();
-        let state = State { controller: Some(controller), sealed: None };
-        Self { spec, terms, key: key.controller_key(), state: Mutex::new(state) }
+        let (spec, key) = (controller.spec().clone(), key.controller_key());
+        let pin = Pin::new(key.public(), &terms);
+        let rounds = Rounds::new(terms.clone(), key, controller.round(), None);
+        let state = Mutex::new(State { controller: Some(controller), rounds });
+        Self { spec, terms, pin, state }
     }
 
     fn make(
@@ -406,13 +453,13 @@ impl NativeController {
     fn with<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut Controller, &mut Option<SealedRound>) -> Result<T, Failure> + Send,
+        work: impl FnOnce(&mut Controller, &mut Rounds) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
         check_outside()?;
         let done = py.detach(|| {
-            let State { controller, sealed } = &mut *self.locked();
+            let State { controller, rounds } = &mut *self.locked();
             let closed = || Failure::config("the controller is closed: open it again");
-            work(controller.as_mut().ok_or_else(closed)?, sealed)
+            work(controller.as_mut().ok_or_else(closed)?, rounds)
         });
         Ok(done?)
     }
@@ -425,8 +472,8 @@ impl NativeController {
     fn all_rows(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Vec<f32>> {
         let mut reporter = Reporter::new(progress);
         let mut values = Vec::new();
-        self.with(py, |controller, sealed| {
-            if sealed.is_some() {
+        self.with(py, |controller, rounds| {
+            if rounds.open_round().is_some() {
                 let text = "a round is open: commit or abandon it first";
                 return Err(Failure::new("RoundError", text));
             }
@@ -500,8 +547,10 @@ impl Rows<'_> {
     }
 }
 
-fn open_of(sealed: &mut Option<SealedRound>) -> Result<&mut SealedRound, Failure> {
-    sealed.as_mut().ok_or_else(|| Failure::new("RoundError", "no round is open: open one first"))
+fn open_of(rounds: &Rounds) -> Result<OpenRound, Failure> {
+    rounds
+        .open_round()
+        .ok_or_else(|| Failure::new("RoundError", "no round is open: open one first"))
 }
 
 fn check_shape<const N: usize>(
@@ -515,20 +564,28 @@ fn check_shape<const N: usize>(
     Err(Failure::new("RoundError", format!("{what} are {found:?}, but must be {expected:?}")))
 }
 
-fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+/// `hushtable.fl.RoundReport`'s fields: those of the report, by the same names.
+pub(crate) fn report_dict<'py>(
+    py: Python<'py>,
+    report: &RoundReport,
+) -> PyResult<Bound<'py, PyDict>> {
+    let RoundReport { round, rounds, users, requested, uploaded, requests, accesses, .. } = *report;
+    let RoundReport { read_bytes, written_bytes, journal_bytes, .. } = *report;
     let dict = PyDict::new(py);
-    dict.set_item("rounds", report.round)?;
-    dict.set_item("users", report.users)?;
-    dict.set_item("uploaded", report.users_added)?;
-    dict.set_item("requests", report.requests)?;
-    dict.set_item("accesses", report.k)?;
-    dict.set_item("read_bytes", report.read_bytes)?;
-    dict.set_item("written_bytes", report.written_bytes)?;
-    dict.set_item("journal_bytes", report.journal_bytes)?;
-    let steps = PyDict::new(py);
-    for (name, us) in report.steps.named() {
-        steps.set_item(name, us)?;
+    dict.set_item("round", round)?;
+    dict.set_item("rounds", rounds)?;
+    dict.set_item("users", users)?;
+    dict.set_item("requested", requested)?;
+    dict.set_item("uploaded", uploaded)?;
+    dict.set_item("requests", requests)?;
+    dict.set_item("accesses", accesses)?;
+    dict.set_item("read_bytes", read_bytes)?;
+    dict.set_item("written_bytes", written_bytes)?;
+    dict.set_item("journal_bytes", journal_bytes)?;
+    let steps_us = PyDict::new(py);
+    for (step, us) in &report.steps_us {
+        steps_us.set_item(step, us)?;
     }
-    dict.set_item("steps_us", steps)?;
+    dict.set_item("steps_us", steps_us)?;
     Ok(dict)
 }

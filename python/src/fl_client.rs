@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_serve::{RoundReport, RoundSpec, TrainClient, TrainClientSpec, TrainInfo};
+use hushtable_serve::{RoundSpec, TrainClient, TrainClientSpec, TrainInfo};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::connected::{Connect, Connected};
 use crate::errors::Failure;
+use crate::fl::report_dict;
 use crate::trust::{Trust, duration};
 
 /// A client for the operator and for users, for many threads and for forked children.
@@ -185,22 +186,5 @@ fn info_dict<'py>(py: Python<'py>, info: &TrainInfo) -> PyResult<Bound<'py, PyDi
     dict.set_item("requested", requested)?;
     dict.set_item("uploaded", uploaded)?;
     dict.set_item("software", &info.software)?;
-    Ok(dict)
-}
-
-fn report_dict<'py>(py: Python<'py>, report: &RoundReport) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("rounds", report.rounds)?;
-    dict.set_item("users", report.requested)?;
-    dict.set_item("uploaded", report.uploaded)?;
-    dict.set_item("requests", report.requests)?;
-    dict.set_item("accesses", report.accesses)?;
-    dict.set_item("read_bytes", report.read_bytes)?;
-    dict.set_item("written_bytes", report.written_bytes)?;
-    let steps = PyDict::new(py);
-    for (step, took) in &report.steps {
-        steps.set_item(step, u64::try_from(took.as_micros()).unwrap_or(u64::MAX))?;
-    }
-    dict.set_item("steps_us", steps)?;
     Ok(dict)
 }

@@ -18,6 +18,7 @@ mod gpu;
 mod layout;
 mod logs;
 mod machine;
+mod model;
 mod prepare;
 mod server;
 mod settings;
@@ -56,6 +57,8 @@ mod _native {
     #[pymodule_export]
     use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
+    use super::model::{NativeModel, build_model, plan_model, verify_model, write_model};
+    #[pymodule_export]
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
@@ -75,6 +78,8 @@ mod _native {
     /// Measurements, which nothing of the product calls.
     #[pymodule]
     mod bench {
+        #[pymodule_export]
+        use crate::bench::model::NativeModelBench;
         #[pymodule_export]
         use crate::bench::onion::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
         #[pymodule_export]

@@ -90,6 +90,10 @@ impl NativeTable {
 }
 
 impl NativeTable {
+    pub(crate) fn new(table: Table) -> Self {
+        Self { table }
+    }
+
     pub(crate) fn table(&self) -> &Table {
         &self.table
     }

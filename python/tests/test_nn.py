@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hushtable
+from hushtable._bags import reduce_bags
 from hushtable.nn import PrivateEmbedding, PrivateEmbeddingBag
 
 ROWS, DIM = 50, 6
@@ -126,6 +128,55 @@ def test_weighted_sum(weight: np.ndarray) -> None:
     np.testing.assert_allclose(np.asarray(got), expected, rtol=1e-6)
 
 
+def nearest(exact: Fraction) -> np.float32:
+    """The float32 nearest to ``exact``, ties to even."""
+    close = np.float32(float(exact))
+    around = (
+        np.nextafter(close, np.float32(-np.inf)),
+        close,
+        np.nextafter(close, np.float32(1e38)),
+    )
+    return min(
+        around, key=lambda one: (abs(Fraction(float(one)) - exact), int(one.view(np.uint32)) & 1)
+    )
+
+
+def test_a_weighted_row_is_added_with_one_rounding() -> None:
+    random = np.random.default_rng(11)
+    exponents = random.integers(-3, 4, (40, DIM)).astype(np.float32)
+    rows = random.normal(size=(40, DIM)).astype(np.float32) * np.exp2(exponents)
+    scales = random.normal(size=40).astype(np.float32)
+    # A sum whose float64 lies just between two float32: rounding twice would go up, not down. And
+    # sums below the smallest normal float32.
+    rows[0], scales[0] = 1.0, 1.0 + 2.0**-23
+    rows[1], scales[1] = 2.0**-24 * (1 - 2.0**-23), 1.0 + 2.0**-23
+    rows[2], scales[2] = 3e-39, 0.7
+    rows[3], scales[3] = 5e-40, -0.3
+    bounds = np.array([0, 2, 4, 4, 9, 40])
+    expected = np.zeros((5, DIM), dtype=np.float32)
+    for bag in range(5):
+        for row, scale in zip(
+            rows[bounds[bag] : bounds[bag + 1]], scales[bounds[bag] :], strict=False
+        ):
+            for column in range(DIM):
+                exact = Fraction(float(row[column])) * Fraction(float(scale))
+                exact += Fraction(float(expected[bag, column]))
+                expected[bag, column] = nearest(exact)
+    fused = reduce_bags(rows, bounds, "sum", weights=scales)
+    assert np.array_equal(fused, expected)
+    plain = reduce_bags(rows, bounds, "sum", weights=scales, fused=False)
+    assert not np.array_equal(plain, expected)
+    np.testing.assert_allclose(plain, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_sums_are_made_in_the_order_of_the_ids() -> None:
+    rows = np.array([[1.0], [2.0**-24], [2.0**-24], [-1.0]], dtype=np.float32)
+    bounds = np.array([0, 4])
+    assert reduce_bags(rows, bounds, "sum").item() == 0.0
+    assert reduce_bags(rows[::-1], bounds, "sum").item() == 2.0**-23
+    assert reduce_bags(rows[::-1], bounds, "mean").item() == 2.0**-25
+
+
 def test_the_default_mode_is_torchs(weight: np.ndarray) -> None:
     assert PrivateEmbeddingBag(hushtable.Table.from_weight(weight)).mode == "mean"
 
@@ -211,12 +262,27 @@ class TestAgainstTorch:
         flat = torch.tensor([3, 1, 4, 1, 5, 9, 2, 3, 3, 49])
         offsets = torch.tensor([0, 3, 3, 7, 9, *([10] if last else [])])
         weights = torch.rand(10) if mode == "sum" else None
-        torch.testing.assert_close(
-            layer(flat, offsets, weights), own(flat, offsets, weights).detach()
-        )
+        assert torch.equal(layer(flat, offsets, weights), own(flat, offsets, weights).detach())
         square = torch.tensor([[3, 1, 4], [49, 3, 3]])
         weights = torch.rand(2, 3) if mode == "sum" else None
-        torch.testing.assert_close(
+        assert torch.equal(
             layer(square, per_sample_weights=weights),
             own(square, per_sample_weights=weights).detach(),
         )
+
+    @pytest.mark.parametrize("padding_idx", [None, 3])
+    @pytest.mark.parametrize("dim", [1, 6, 16, 33, 128])
+    def test_long_bags_are_the_same_bits(self, dim: int, padding_idx: int | None) -> None:
+        torch = self.torch
+        random = np.random.default_rng(dim)
+        weight = random.normal(size=(ROWS, dim)).astype(np.float32)
+        ids = torch.tensor(random.integers(0, ROWS, 700))
+        offsets = torch.tensor(np.sort(np.r_[0, random.integers(0, 700, 9)]))
+        scales = torch.tensor(random.normal(size=700).astype(np.float32))
+        for mode, weights in (("sum", None), ("sum", scales), ("mean", None), ("max", None)):
+            own = torch.nn.EmbeddingBag(
+                ROWS, dim, mode=mode, padding_idx=padding_idx, _weight=torch.tensor(weight)
+            )
+            table = hushtable.Table.from_weight(weight)
+            layer = PrivateEmbeddingBag(table, mode=mode, padding_idx=padding_idx)
+            assert torch.equal(layer(ids, offsets, weights), own(ids, offsets, weights).detach())

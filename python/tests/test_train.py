@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -83,6 +84,17 @@ def test_rounds_are_those_of_a_plain_table(controller: Controller, start: np.nda
         assert controller.report == report
         np.testing.assert_allclose(controller.export(), start, rtol=1e-5, atol=1e-5)
     assert controller.rounds == 3
+
+
+def test_a_rounds_report_has_one_set_of_names() -> None:
+    root = Path(__file__).parents[2]
+    proto = (root / "proto/hushtable/v1/train.proto").read_text(encoding="utf-8")
+    rust = (root / "crates/oram/src/round/report.rs").read_text(encoding="utf-8")
+    message = proto.split("message FinishReply {")[1].split("}")[0]
+    struct = rust.split("pub struct RoundReport {")[1].split("}")[0]
+    names = {field.name for field in dataclasses.fields(fl.RoundReport)}
+    assert set(re.findall(r"(\w+) = \d+;", message)) == names
+    assert set(re.findall(r"pub (\w+):", struct)) == names
 
 
 def test_sealed_rounds_do_the_same(controller: Controller, start: np.ndarray) -> None:
@@ -397,6 +409,8 @@ def test_a_table_is_trained_served_and_looked_up(
             for user in users:
                 user.join()
             assert (report.rounds, report.uploaded) == (number + 1, 2)
+            assert (report.round, report.users, report.requested) == (round_, 2, 2)
+            assert report.journal_bytes > 0
             sums, weights = np.zeros_like(expected), np.zeros(len(expected))
             for user_number, ids in enumerate(asked):
                 sums[ids] += user_number + 1

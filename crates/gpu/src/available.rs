@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::cuda::{CAPABILITY_MIN, Cuda, Need, Nvrtc};
 use crate::{DeviceFacts, Error};
 
-/// What there is to run kernels on and by, and what is in the way.
+/// The devices and the compiler that kernels could run with, and what prevents it.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Availability {

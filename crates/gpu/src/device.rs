@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::Error;
 
-/// What a device is and has.
+/// A device's name, its limits and its memory.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceFacts {
@@ -378,7 +378,7 @@ impl Arg {
     }
 }
 
-/// That arguments have the sizes that the kernel takes.
+/// Checks that the arguments have the sizes that the kernel takes.
 pub(crate) fn check_arguments(expected: &[usize], arguments: &[Arg]) -> Result<(), Error> {
     let found: Vec<usize> = arguments.iter().map(Arg::bytes).collect();
     if found != expected {

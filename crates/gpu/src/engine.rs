@@ -8,7 +8,8 @@ use hushtable_pir::{Backend, Platform, Prg, PrgKind, Table, TableShape};
 
 use crate::clock::Clock;
 use crate::lane::{Lanes, Taken};
-use crate::layout::{CopyRows, Layout};
+use crate::layout::{CopyRows, Layout, least_part_blocks};
+use crate::loaded::Loaded;
 use crate::pass::{Pass, Route};
 use crate::prg::PrgTuning;
 use crate::store::Store;
@@ -63,14 +64,7 @@ pub enum Residence {
 /// address of a kernel depends on a key's secrets; what does not say so here is as in
 /// `kernels/prg/aes.cuh`. Keys, nodes and shares are wiped from device memory after each pass.
 pub struct GpuEngine {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) layout: Layout,
-    pub(crate) store: Store,
-    pub(crate) expander: Expander,
-    pub(crate) strategy: Strategy,
-    pub(crate) tuning: PrgTuning,
-    /// Bytes that a lane may take for nodes and shares each.
-    pub(crate) work_bytes_max: usize,
+    loaded: Loaded,
     batch_keys_max: usize,
     lanes: Lanes,
 }
@@ -168,13 +162,15 @@ impl GpuEngine {
         };
         let lanes = Lanes::new(&device, lanes)?;
         Ok(Self {
-            expander: Expander::new(Arc::clone(&device)).with_tuning(spec.tuning),
-            device,
-            layout,
-            store,
-            strategy: spec.strategy,
-            tuning: spec.tuning,
-            work_bytes_max: work.min(WORK_BYTES_MAX) as usize,
+            loaded: Loaded {
+                expander: Expander::new(Arc::clone(&device)).with_tuning(spec.tuning),
+                device,
+                layout,
+                store,
+                strategy: spec.strategy,
+                tuning: spec.tuning,
+                work_bytes_max: work.min(WORK_BYTES_MAX) as usize,
+            },
             batch_keys_max,
             lanes,
         })
@@ -182,33 +178,33 @@ impl GpuEngine {
 
     /// The device.
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.device
+        &self.loaded.device
     }
 
     /// Whether the table is in device memory.
     pub fn is_resident(&self) -> bool {
-        matches!(self.store, Store::Resident(_))
+        matches!(self.loaded.store, Store::Resident(_))
     }
 
     /// Bytes of the stored table, wherever it is.
     pub fn stored_bytes(&self) -> u64 {
-        self.layout.table_bytes()
+        self.loaded.layout.table_bytes()
     }
 
     /// What passes of `count` keys of a kind do, in a word or two: for benchmarks.
     pub fn route(&self, kind: KeyKind, count: usize) -> String {
-        Route::new(self, kind, count.min(self.batch_keys_max) as u32).to_string()
+        Route::new(&self.loaded, kind, count.min(self.batch_keys_max) as u32).to_string()
     }
 
     /// Answers by another strategy from now on.
     pub fn set_strategy(&mut self, strategy: Strategy) {
-        self.strategy = strategy;
+        self.loaded.strategy = strategy;
     }
 
     /// Answers by other kernels from now on.
     pub fn set_tuning(&mut self, tuning: PrgTuning) {
-        self.tuning = tuning;
-        self.expander = self.expander.clone().with_tuning(tuning);
+        self.loaded.tuning = tuning;
+        self.loaded.expander = self.loaded.expander.clone().with_tuning(tuning);
     }
 
     /// Answers keys as [`Backend::answer`] does, and gives the milliseconds that the device took: from
@@ -223,12 +219,12 @@ impl GpuEngine {
         let chosen: Vec<usize> = (0..keys.len()).collect();
         let mut clock = Clock::default();
         self.answer_kind(kind, keys, &chosen, answers, Some(&mut clock))?;
-        clock.milliseconds(&self.device)
+        clock.milliseconds(&self.loaded.device)
     }
 
     /// That keys and answers fit the table.
     fn check(&self, keys: &[Key], answers: &[u8]) -> Result<(), hushtable_pir::Error> {
-        let shape = self.layout.shape();
+        let shape = self.loaded.layout.shape();
         let expected = keys.len() * shape.row_bytes();
         if answers.len() != expected {
             let found = answers.len();
@@ -251,7 +247,7 @@ impl GpuEngine {
     /// # Errors
     /// As [`answer`](Backend::answer).
     pub fn warm_up(&self, prg: PrgKind, group: Group) -> Result<(), hushtable_pir::Error> {
-        let shape = self.layout.shape();
+        let shape = self.loaded.layout.shape();
         let domain = Domain::new(shape.rows(), group)?;
         let prg = Prg::new(prg, Platform::detect());
         // Keys that nobody made a secret of.
@@ -266,7 +262,7 @@ impl GpuEngine {
 
     /// Most keys of a kind that a pass takes.
     fn pass_keys_max(&self, kind: KeyKind) -> usize {
-        self.batch_keys_max.min(Pass::keys_max(self, kind)).max(1)
+        self.batch_keys_max.min(Pass::keys_max(&self.loaded, kind)).max(1)
     }
 
     /// Answers keys of one kind. `chosen` says where among `keys` they are.
@@ -278,7 +274,7 @@ impl GpuEngine {
         answers: &mut [u8],
         mut clock: Option<&mut Clock>,
     ) -> Result<(), Error> {
-        let row_bytes = self.layout.shape().row_bytes();
+        let row_bytes = self.loaded.layout.shape().row_bytes();
         let most = self.pass_keys_max(kind);
         // Equal passes: a short last one would cost as much of launches as a long one.
         let passes = chosen.len().div_ceil(most);
@@ -296,14 +292,14 @@ impl GpuEngine {
             {
                 let Some(batch) = batches.next() else { break };
                 let chosen: Vec<&Key> = batch.iter().map(|&i| &keys[i]).collect();
-                let pass = Pass { engine: self, kind, lane: taken.lane() };
+                let pass = Pass { loaded: &self.loaded, kind, lane: taken.lane() };
                 outcome = pass.issue(&chosen, clock.as_deref_mut());
                 if outcome.is_ok() {
                     issued.push_back((taken, batch));
                 }
             }
             let Some((mut taken, batch)) = issued.pop_front() else { break };
-            let pass = Pass { engine: self, kind, lane: taken.lane() };
+            let pass = Pass { loaded: &self.loaded, kind, lane: taken.lane() };
             let collected = pass.collect(batch.len(), |index, row| {
                 answers[batch[index] * row_bytes..][..row_bytes].copy_from_slice(row);
             });
@@ -316,7 +312,7 @@ impl GpuEngine {
 
 /// Superblocks of a streamed table's parts: two of them, and as much again for the rest, in `budget`.
 fn part_blocks(layout: &Layout, budget: u64) -> Result<u32, Error> {
-    // A part's rows are those of whole leaves of every group.
+    // A part holds whole leaves of every group.
     let least = least_part_blocks(layout);
     let fitting = (budget / 4 / layout.block_bytes() as u64).min(u64::from(u32::MAX) / 2 + 1);
     match fitting.checked_ilog2() {
@@ -331,14 +327,9 @@ fn part_blocks(layout: &Layout, budget: u64) -> Result<u32, Error> {
     }
 }
 
-/// Fewest superblocks of a part: 512 rows at least.
-pub(crate) fn least_part_blocks(layout: &Layout) -> u32 {
-    if layout.block_rows() < 512 { 2 } else { 1 }
-}
-
 impl Backend for GpuEngine {
     fn shape(&self) -> TableShape {
-        self.layout.shape()
+        self.loaded.layout.shape()
     }
 
     fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), hushtable_pir::Error> {
@@ -370,8 +361,8 @@ impl Backend for GpuEngine {
     fn description(&self) -> String {
         format!(
             "{}, {}, {:.1} MiB {}",
-            self.device.facts().name,
-            self.strategy,
+            self.loaded.device.facts().name,
+            self.loaded.strategy,
             self.stored_bytes() as f64 / f64::from(1 << 20),
             if self.is_resident() { "resident" } else { "streamed" },
         )
@@ -381,7 +372,7 @@ impl Backend for GpuEngine {
 impl std::fmt::Debug for GpuEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Not the rows.
-        f.debug_struct("GpuEngine").field("layout", &self.layout).finish_non_exhaustive()
+        f.debug_struct("GpuEngine").field("layout", &self.loaded.layout).finish_non_exhaustive()
     }
 }
 
@@ -415,12 +406,15 @@ mod tests {
                 for room in [&lane.keys, &lane.nodes, &lane.shares] {
                     let Some(buffer) = room.buffer() else { continue };
                     let mut bytes = vec![1; buffer.bytes()];
-                    gpu.device.copy_out(lane.stream, &mut bytes, buffer, 0).expect("in bounds");
+                    gpu.loaded
+                        .device
+                        .copy_out(lane.stream, &mut bytes, buffer, 0)
+                        .expect("in bounds");
                     // What nobody wrote is the shim's 0xa5.
                     assert!(bytes.iter().all(|byte| [0, 0xa5].contains(byte)), "{strategy}");
                     assert!(bytes.contains(&0), "{strategy}");
                 }
-                let staged = lane.keys_out.of(&gpu.device, 1).expect("memory");
+                let staged = lane.keys_out.of(&gpu.loaded.device, 1).expect("memory");
                 assert_eq!(staged, [0]);
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hushtable_prg::PrgKind;
 
-use crate::module::Listed;
+use crate::listed::Listed;
 use crate::{
     Arg, Buffer, Device, DeviceKeys, Error, KeyKind, Launch, ModuleSpec, PrgTuning, Stream, alloc,
 };
@@ -114,7 +114,7 @@ impl Expander {
         Self { node_bytes_max, ..self }
     }
 
-    /// Bytes of the shares of `keys` keys: those of 2^height leaves a key, 64 bytes each.
+    /// Bytes of the shares of `keys` keys: each key has 2^height leaves of 64 bytes.
     ///
     /// # Errors
     /// [`Error::Geometry`] for a subtree that the tree does not have.

@@ -7,7 +7,7 @@ use hushtable_prg::{PrgKind, Secret};
 
 use crate::{Buffer, Device, Error, Stream, alloc};
 
-/// What keys that are expanded together have in common.
+/// The parameters that all keys of one expansion share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "written field by field")]
 pub struct KeyKind {

@@ -13,7 +13,7 @@ use hushtable_pir::TableShape;
 
 use crate::Error;
 
-/// Rows of a leaf of the table: those of a leaf of bytes.
+/// Rows of a leaf of the table, equal to the rows of a leaf of bytes.
 pub(crate) const LEAF_ROWS: u64 = 64;
 const TILE_COLUMNS: usize = 8;
 const TILE_BYTES: usize = 256;
@@ -177,6 +177,11 @@ impl Layout {
         let columns = 0..self.shape.row_bytes();
         columns.map(|column| block[self.column_at(place, column) + row % OCTET_ROWS]).collect()
     }
+}
+
+/// Fewest superblocks of a part: 512 rows at least.
+pub(crate) fn least_part_blocks(layout: &Layout) -> u32 {
+    if layout.block_rows() < 512 { 2 } else { 1 }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod expand;
 mod keys;
 mod lane;
 mod layout;
+mod listed;
+mod loaded;
 pub mod module;
 mod pass;
 mod plan;

@@ -3,6 +3,7 @@
 //! A module is a source of `kernels/` and what is defined for it. Headers are named from `kernels/`
 //! on, as in `#include "prg/chacha.cuh"`.
 
+pub use crate::listed::Listed;
 use crate::{Error, ModuleSpec, expand, plan};
 
 macro_rules! sources {
@@ -40,18 +41,8 @@ const CHECKS: &[(&str, &str)] = &[("check.cu", include_str!("../shim/check.cu"))
 #[cfg(not(any(test, feature = "shim")))]
 const CHECKS: &[(&str, &str)] = &[];
 
-/// What only the shim defines: no file of `kernels/`.
+/// The header that the shim alone defines; `kernels/` has no such file.
 const SHIM_HEADER: &str = "shim.h";
-
-/// A module that engines ask for, and what is held about it.
-#[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct Listed {
-    /// The module.
-    pub spec: ModuleSpec,
-    /// Kernels of it that must keep what they work on in registers: a spill of one fails the tests.
-    pub spill_free: &'static [&'static str],
-}
 
 /// Every module that an engine may ask for. Tests compile each for every architecture.
 pub fn all() -> Vec<Listed> {
@@ -92,7 +83,7 @@ pub(crate) fn files(source: &'static str) -> Result<Vec<(&'static str, &'static 
     Ok(found)
 }
 
-/// What a text includes by quotes.
+/// The files that a text includes in quotes.
 fn included(text: &'static str) -> impl Iterator<Item = &'static str> {
     text.lines().filter_map(|line| {
         let directive = line.trim_start().strip_prefix('#')?.trim_start();

@@ -5,8 +5,9 @@ use std::fmt;
 use hushtable_pir::dpf::{Group, Key};
 
 use crate::clock::Clock;
-use crate::engine::{GpuEngine, least_part_blocks};
 use crate::lane::Lane;
+use crate::layout::least_part_blocks;
+use crate::loaded::Loaded;
 use crate::plan::{self, WalkPlan, WalkSpec};
 use crate::store::{Part, Store};
 use crate::{
@@ -24,7 +25,8 @@ const ROOT_KEYS_MAX: u32 = 4;
 const EXPANSION: u32 = 1024;
 const NODE_BYTES: usize = 16;
 const LEAF_BYTES: usize = 64;
-/// What `multiply` may read past the last key's shares: a table leaf of words where a tree has fewer.
+/// Bytes that `multiply` may read past the last key's shares: a tree may have fewer leaves than the
+/// table leaf of words that is read.
 const SHARE_SLACK_BYTES: usize = 256;
 const FINISH_THREADS: u32 = 256;
 /// Threads of the paper's kernels.
@@ -63,16 +65,16 @@ impl fmt::Display for Route {
 
 impl Route {
     /// The route of a pass of `keys` keys.
-    pub(crate) fn new(engine: &GpuEngine, kind: KeyKind, keys: u32) -> Self {
-        let is_resident = matches!(engine.store, Store::Resident(_));
+    pub(crate) fn new(loaded: &Loaded, kind: KeyKind, keys: u32) -> Self {
+        let is_resident = matches!(loaded.store, Store::Resident(_));
         let is_bytes = kind.domain.group() == Group::Z8;
-        match engine.strategy {
-            Strategy::Tensor if is_bytes => Self::tensor(engine, kind, keys),
+        match loaded.strategy {
+            Strategy::Tensor if is_bytes => Self::tensor(loaded, kind, keys),
             Strategy::Fused { k } if is_resident => Self::Fused(k),
-            Strategy::Cooperative if is_resident && fits_cooperative(engine, kind) => {
+            Strategy::Cooperative if is_resident && fits_cooperative(loaded, kind) => {
                 Self::Cooperative
             }
-            Strategy::Auto if is_bytes && keys > SCAN_KEYS_MAX => Self::tensor(engine, kind, keys),
+            Strategy::Auto if is_bytes && keys > SCAN_KEYS_MAX => Self::tensor(loaded, kind, keys),
             other => Self::Product(other.expand().unwrap_or(match keys {
                 ..=ROOT_KEYS_MAX => ExpandStrategy::BlockPerKey,
                 _ => ExpandStrategy::Hybrid { k: EXPANSION },
@@ -80,31 +82,31 @@ impl Route {
         }
     }
 
-    fn tensor(engine: &GpuEngine, kind: KeyKind, keys: u32) -> Self {
+    fn tensor(loaded: &Loaded, kind: KeyKind, keys: u32) -> Self {
         // In several strips leaves would be expanded for each.
-        match walk_plan(engine, kind, keys, engine.layout.blocks(), true, None) {
-            Some(_) if engine.layout.strips() == 1 => Self::Tensor,
+        match walk_plan(loaded, kind, keys, loaded.layout.blocks(), true, None) {
+            Some(_) if loaded.layout.strips() == 1 => Self::Tensor,
             _ => Self::Fragments,
         }
     }
 }
 
-fn fits_cooperative(engine: &GpuEngine, kind: KeyKind) -> bool {
+fn fits_cooperative(loaded: &Loaded, kind: KeyKind) -> bool {
     let leaves = 1usize << kind.domain.depth();
-    leaves * LEAF_BYTES <= engine.work_bytes_max && leaves * 2 * NODE_BYTES <= engine.work_bytes_max
+    leaves * LEAF_BYTES <= loaded.work_bytes_max && leaves * 2 * NODE_BYTES <= loaded.work_bytes_max
 }
 
 /// The walk of `blocks` superblocks for `tensor` (`is_fused`) or `fragments`.
 fn walk_plan(
-    engine: &GpuEngine,
+    loaded: &Loaded,
     kind: KeyKind,
     keys: u32,
     blocks: u32,
     is_fused: bool,
     height: Option<u32>,
 ) -> Option<WalkPlan> {
-    let prg_bytes = engine.tuning.shared_bytes(kind.prg);
-    let step_bytes = if is_fused { 2 * engine.layout.step_bytes() as u32 } else { 0 };
+    let prg_bytes = loaded.tuning.shared_bytes(kind.prg);
+    let step_bytes = if is_fused { 2 * loaded.layout.step_bytes() as u32 } else { 0 };
     let spec = WalkSpec {
         keys,
         blocks,
@@ -112,30 +114,30 @@ fn walk_plan(
         shared_bytes: prg_bytes + step_bytes,
         // The kernels' __launch_bounds__.
         resident: if is_fused { 1 } else { 2 },
-        node_bytes_max: engine.work_bytes_max as u64,
+        node_bytes_max: loaded.work_bytes_max as u64,
         height,
     };
-    plan::walk(spec, &engine.layout, engine.device.facts())
+    plan::walk(spec, &loaded.layout, loaded.device.facts())
 }
 
 /// A pass in a lane.
 pub(crate) struct Pass<'a> {
-    pub engine: &'a GpuEngine,
+    pub loaded: &'a Loaded,
     pub kind: KeyKind,
     pub lane: &'a mut Lane,
 }
 
 impl Pass<'_> {
     /// Most keys of a kind that a pass has memory for.
-    pub(crate) fn keys_max(engine: &GpuEngine, kind: KeyKind) -> usize {
-        let layout = &engine.layout;
+    pub(crate) fn keys_max(loaded: &Loaded, kind: KeyKind) -> usize {
+        let layout = &loaded.layout;
         // Words, sums and answers, and the least part's shares, or all of a frontier.
         let beside = 4 * kind.key_words() + 4 * layout.columns() + layout.shape().row_bytes();
         let rows = (layout.block_rows() as usize) << least_part_blocks(layout).ilog2();
         let shares = rows / kind.domain.group().rows_per_leaf() as usize * LEAF_BYTES;
         let nodes = NODE_BYTES << kind.domain.depth().saturating_sub(layout.height());
         let group_nodes = if kind.domain.group() == Group::Z8 { nodes } else { 0 };
-        engine.work_bytes_max / beside.max(shares).max(group_nodes)
+        loaded.work_bytes_max / beside.max(shares).max(group_nodes)
     }
 
     /// Puts all of a pass in the lane's stream. After an error the lane is as before.
@@ -144,15 +146,15 @@ impl Pass<'_> {
         if outcome.is_err() {
             // What was put in the stream may still read the host's keys. What else fails here is of no
             // more interest than what failed first.
-            let _ = self.engine.device.synchronize(self.lane.stream);
+            let _ = self.loaded.device.synchronize(self.lane.stream);
             let _ = self.wipe();
         }
         outcome
     }
 
     fn launch(&mut self, chosen: &[&Key], clock: Option<&mut Clock>) -> Result<(), Error> {
-        let Self { engine, kind, .. } = *self;
-        let device = &engine.device;
+        let Self { loaded, kind, .. } = *self;
+        let device = &loaded.device;
         let bytes = 4 * kind.key_words() * chosen.len();
         let staged = self.lane.keys_out.of(device, bytes)?;
         keys::pack(chosen, staged);
@@ -175,17 +177,17 @@ impl Pass<'_> {
         count: usize,
         mut take: impl FnMut(usize, &[u8]),
     ) -> Result<(), Error> {
-        let Self { engine, ref mut lane, .. } = self;
-        let row_bytes = engine.layout.shape().row_bytes();
-        let staged = lane.answers_in.of(&engine.device, count * row_bytes)?;
+        let Self { loaded, ref mut lane, .. } = self;
+        let row_bytes = loaded.layout.shape().row_bytes();
+        let staged = lane.answers_in.of(&loaded.device, count * row_bytes)?;
         let outcome = match lane.answers.buffer() {
-            Some(answers) => engine.device.copy_out(lane.stream, staged, answers, 0),
+            Some(answers) => loaded.device.copy_out(lane.stream, staged, answers, 0),
             None => Err(Error::Geometry { reason: "a pass that nobody issued".to_owned() }),
         };
         if outcome.is_ok() {
             staged.chunks_exact(row_bytes).enumerate().for_each(|(index, row)| take(index, row));
         } else {
-            let _ = engine.device.synchronize(lane.stream);
+            let _ = loaded.device.synchronize(lane.stream);
         }
         // The answers do not wait for this: the lane's next pass does, by the stream's order.
         outcome.and(self.wipe())
@@ -194,16 +196,16 @@ impl Pass<'_> {
     /// Wipes what the lane has of keys, which nothing may still be copied from.
     fn wipe(&mut self) -> Result<(), Error> {
         self.lane.keys_out.wipe();
-        self.lane.wipe(&self.engine.device)
+        self.lane.wipe(&self.loaded.device)
     }
 
     /// Clears the sums and adds all products to them.
     fn multiply(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
-        let engine = self.engine;
-        let bytes = 4 * engine.layout.columns() * keys.count() as usize;
-        let sums = self.lane.sums.of(&engine.device, bytes)?;
-        engine.device.clear(self.lane.stream, sums, 0, bytes)?;
-        match Route::new(engine, self.kind, keys.count()) {
+        let loaded = self.loaded;
+        let bytes = 4 * loaded.layout.columns() * keys.count() as usize;
+        let sums = self.lane.sums.of(&loaded.device, bytes)?;
+        loaded.device.clear(self.lane.stream, sums, 0, bytes)?;
+        match Route::new(loaded, self.kind, keys.count()) {
             Route::Product(strategy) => self.product(keys, strategy),
             Route::Tensor => self.tensor(keys),
             Route::Fragments => self.fragments(keys),
@@ -213,12 +215,12 @@ impl Pass<'_> {
     }
 
     fn finish(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
-        let engine = self.engine;
-        let row_bytes = engine.layout.shape().row_bytes();
+        let loaded = self.loaded;
+        let row_bytes = loaded.layout.shape().row_bytes();
         let bytes = row_bytes * keys.count() as usize;
-        let answers = self.lane.answers.of(&engine.device, bytes)?.at(0);
+        let answers = self.lane.answers.of(&loaded.device, bytes)?.at(0);
         let group = self.kind.domain.group();
-        let kernel = engine.device.kernel(&plan::finish_module(group), "finish")?;
+        let kernel = loaded.device.kernel(&plan::finish_module(group), "finish")?;
         let launch = Launch {
             blocks: (bytes.div_ceil(FINISH_THREADS as usize) as u32, 1),
             threads: FINISH_THREADS,
@@ -231,36 +233,36 @@ impl Pass<'_> {
             answers,
             Arg::U32(keys.count()),
             Arg::U32(self.kind.key_words() as u32),
-            Arg::U32(engine.layout.columns() as u32),
+            Arg::U32(loaded.layout.columns() as u32),
             Arg::U32(row_bytes as u32),
         ];
         // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
         // and that the lane or the store keeps until the stream is through.
-        unsafe { engine.device.launch(self.lane.stream, kernel, launch, &arguments) }
+        unsafe { loaded.device.launch(self.lane.stream, kernel, launch, &arguments) }
     }
 
     /// Where key `key`'s sums are.
     fn sums(&mut self, key: u32) -> Result<Arg, Error> {
-        let bytes = 4 * self.engine.layout.columns() * key as usize;
-        Ok(self.lane.sums.of(&self.engine.device, bytes)?.at(bytes))
+        let bytes = 4 * self.loaded.layout.columns() * key as usize;
+        Ok(self.lane.sums.of(&self.loaded.device, bytes)?.at(bytes))
     }
 
     /// Superblocks of a part, so that what a pass keeps of each superblock, `block_bytes`, fits.
     fn part_blocks(&self, block_bytes: usize) -> u32 {
-        let layout = &self.engine.layout;
-        let fitting = (self.engine.work_bytes_max / block_bytes).checked_ilog2().unwrap_or(0);
-        let most = self.engine.store.part_blocks(layout).next_power_of_two();
+        let layout = &self.loaded.layout;
+        let fitting = (self.loaded.work_bytes_max / block_bytes).checked_ilog2().unwrap_or(0);
+        let most = self.loaded.store.part_blocks(layout).next_power_of_two();
         (1 << fitting.min(31)).min(most).max(least_part_blocks(layout))
     }
 
     fn product(&mut self, keys: &DeviceKeys, strategy: ExpandStrategy) -> Result<(), Error> {
-        let Self { engine, kind, ref mut lane, .. } = *self;
-        let (device, layout) = (&engine.device, &engine.layout);
+        let Self { loaded, kind, ref mut lane, .. } = *self;
+        let (device, layout) = (&loaded.device, &loaded.layout);
         let (group, depth) = (kind.domain.group(), kind.domain.depth());
         let count = keys.count();
         let leaf_rows = group.rows_per_leaf();
         let block_bytes = (layout.block_rows() / leaf_rows).max(1) as usize * LEAF_BYTES;
-        let part_blocks = Pass { engine, kind, lane }.part_blocks(block_bytes * count as usize);
+        let part_blocks = Pass { loaded, kind, lane }.part_blocks(block_bytes * count as usize);
         // The levels below the node whose leaves a part's rows are.
         let part_leaves = u64::from(part_blocks) * layout.block_rows() / leaf_rows;
         let level = depth - depth.min(part_leaves.ilog2());
@@ -270,12 +272,12 @@ impl Pass<'_> {
         let stream = lane.stream;
         let sums = lane.sums.of(device, 0)?.at(0);
         let shares = lane.shares.of(device, bytes + SHARE_SLACK_BYTES)?;
-        engine.store.each_part(device, stream, layout, part_blocks, |part| {
+        loaded.store.each_part(device, stream, layout, part_blocks, |part| {
             let subtree = match level {
                 0 => Subtree::WHOLE,
                 _ => Subtree { level, index: part.first / part_blocks },
             };
-            engine.expander.expand(stream, keys, strategy, subtree, shares)?;
+            loaded.expander.expand(stream, keys, strategy, subtree, shares)?;
             let steps = part.blocks << layout.height();
             let plan = plan::product(count, group, steps, layout, device.facts());
             let kernel = device.kernel(&plan.module(group, layout.tiles()), "multiply")?;
@@ -306,12 +308,12 @@ impl Pass<'_> {
         blocks: u32,
         is_fused: bool,
     ) -> Result<(u32, Arg), Error> {
-        let engine = self.engine;
+        let loaded = self.loaded;
         let height = self.walk(keys, blocks, is_fused, None)?.height;
         let top = self.kind.domain.depth() - height;
         let bytes = (keys.count() as usize * NODE_BYTES) << top;
-        let nodes = self.lane.nodes.of(&engine.device, bytes)?;
-        engine.expander.frontier(self.lane.stream, keys, top, nodes)?;
+        let nodes = self.lane.nodes.of(&loaded.device, bytes)?;
+        loaded.expander.frontier(self.lane.stream, keys, top, nodes)?;
         Ok((height, nodes.at(0)))
     }
 
@@ -322,9 +324,9 @@ impl Pass<'_> {
         is_fused: bool,
         height: Option<u32>,
     ) -> Result<WalkPlan, Error> {
-        let plan = walk_plan(self.engine, self.kind, keys.count(), blocks, is_fused, height);
+        let plan = walk_plan(self.loaded, self.kind, keys.count(), blocks, is_fused, height);
         plan.ok_or_else(|| {
-            let DeviceFacts { name, shared_bytes_max, .. } = self.engine.device.facts();
+            let DeviceFacts { name, shared_bytes_max, .. } = self.loaded.device.facts();
             let reason = format!(
                 "a block of {name} has {shared_bytes_max} bytes of shared memory, too few for {} \
                  keys of {}: choose another generator, or another strategy than tensor",
@@ -342,22 +344,22 @@ impl Pass<'_> {
             Arg::U32(self.kind.key_words() as u32),
             Arg::U32(self.kind.domain.depth()),
             Arg::U32(plan.height),
-            Arg::U32(self.engine.layout.height()),
+            Arg::U32(self.loaded.layout.height()),
             Arg::U32(part.first),
             Arg::U32(plan.units),
         ]
     }
 
     fn tensor(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
-        let engine = self.engine;
-        let (device, layout) = (&engine.device, &engine.layout);
-        let part_blocks = engine.store.part_blocks(layout);
+        let loaded = self.loaded;
+        let (device, layout) = (&loaded.device, &loaded.layout);
+        let part_blocks = loaded.store.part_blocks(layout);
         let (height, nodes) = self.frontier(keys, part_blocks.min(layout.blocks()), true)?;
         let sums = self.sums(0)?;
-        let module = plan::tensor_module(self.kind.prg, engine.tuning, layout.tiles(), true);
+        let module = plan::tensor_module(self.kind.prg, loaded.tuning, layout.tiles(), true);
         let kernel = device.kernel(&module, "tensor")?;
         let stream = self.lane.stream;
-        engine.store.each_part(device, stream, layout, part_blocks, |part| {
+        loaded.store.each_part(device, stream, layout, part_blocks, |part| {
             let plan = self.walk(keys, part.blocks, true, Some(height))?;
             let mut arguments = vec![part.table, nodes, keys.words().at(0), sums];
             arguments.extend(self.walk_arguments(keys, &part, &plan));
@@ -368,8 +370,8 @@ impl Pass<'_> {
     }
 
     fn fragments(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
-        let engine = self.engine;
-        let (device, layout) = (&engine.device, &engine.layout);
+        let loaded = self.loaded;
+        let (device, layout) = (&loaded.device, &loaded.layout);
         let rows = plan::padded_keys(keys.count()) as usize;
         // A byte a row and key.
         let block_bytes = rows * layout.block_rows() as usize;
@@ -378,11 +380,11 @@ impl Pass<'_> {
         let (height, nodes) = self.frontier(keys, blocks, false)?;
         let sums = self.sums(0)?;
         let fragments = self.lane.shares.of(device, blocks as usize * block_bytes)?.at(0);
-        let module = plan::tensor_module(self.kind.prg, engine.tuning, layout.tiles(), false);
+        let module = plan::tensor_module(self.kind.prg, loaded.tuning, layout.tiles(), false);
         let expand = device.kernel(&module, "fragments")?;
         let multiply = device.kernel(&module, "tensor_fragments")?;
         let stream = self.lane.stream;
-        engine.store.each_part(device, stream, layout, part_blocks, |part| {
+        loaded.store.each_part(device, stream, layout, part_blocks, |part| {
             let plan = self.walk(keys, part.blocks, false, Some(height))?;
             let mut arguments = vec![fragments, nodes, keys.words().at(0)];
             arguments.extend(self.walk_arguments(keys, &part, &plan));
@@ -411,13 +413,13 @@ impl Pass<'_> {
     }
 
     fn fused(&mut self, keys: &DeviceKeys, k: u32) -> Result<(), Error> {
-        let engine = self.engine;
-        let (device, layout) = (&engine.device, &engine.layout);
+        let loaded = self.loaded;
+        let (device, layout) = (&loaded.device, &loaded.layout);
         let KeyKind { domain, prg } = self.kind;
-        let prg_bytes = engine.tuning.shared_bytes(prg);
+        let prg_bytes = loaded.tuning.shared_bytes(prg);
         let (log_k, shared_bytes) = plan::fused(k, domain.depth(), prg_bytes, device.facts());
         let module =
-            plan::paper_module("fused.cu", prg, engine.tuning, domain.group(), layout.tiles());
+            plan::paper_module("fused.cu", prg, loaded.tuning, domain.group(), layout.tiles());
         let kernel = device.kernel(&module, "fused")?;
         let sums = self.sums(0)?;
         let launch = Launch {
@@ -427,7 +429,7 @@ impl Pass<'_> {
             is_cooperative: false,
         };
         let stream = self.lane.stream;
-        engine.store.each_part(device, stream, layout, layout.blocks(), |part| {
+        loaded.store.each_part(device, stream, layout, layout.blocks(), |part| {
             let arguments = [
                 part.table,
                 keys.words().at(0),
@@ -446,19 +448,19 @@ impl Pass<'_> {
     }
 
     fn cooperative(&mut self, keys: &DeviceKeys) -> Result<(), Error> {
-        let engine = self.engine;
-        let (device, layout) = (&engine.device, &engine.layout);
+        let loaded = self.loaded;
+        let (device, layout) = (&loaded.device, &loaded.layout);
         let KeyKind { domain, prg } = self.kind;
         let depth = domain.depth();
         let module = plan::paper_module(
             "cooperative.cu",
             prg,
-            engine.tuning,
+            loaded.tuning,
             domain.group(),
             layout.tiles(),
         );
         let kernel = device.kernel(&module, "cooperative")?;
-        let shared_bytes = engine.tuning.shared_bytes(prg);
+        let shared_bytes = loaded.tuning.shared_bytes(prg);
         let resident = device.blocks_per_multiprocessor(kernel, PAPER_THREADS, shared_bytes)?;
         let blocks = device.facts().multiprocessors * resident.clamp(1, COOPERATIVE_BLOCKS_MAX);
         let launch = Launch {
@@ -475,7 +477,7 @@ impl Pass<'_> {
         let shares = lane.shares.of(device, (LEAF_BYTES << depth) + SHARE_SLACK_BYTES)?;
         let barrier = lane.barrier.of(device, 4)?;
         let sums = lane.sums.of(device, 0)?;
-        engine.store.each_part(device, stream, layout, layout.blocks(), |part| {
+        loaded.store.each_part(device, stream, layout, layout.blocks(), |part| {
             for key in 0..keys.count() as usize {
                 device.clear(stream, barrier, 0, 4)?;
                 let arguments = [

@@ -4,7 +4,7 @@ use hushtable_pir::dpf::Group;
 use hushtable_prg::PrgKind;
 
 use crate::layout::Layout;
-use crate::module::Listed;
+use crate::listed::Listed;
 use crate::prg::PrgTuning;
 use crate::{DeviceFacts, Launch, ModuleSpec};
 
@@ -19,7 +19,7 @@ const LEAF_BYTES: u32 = 64;
 /// Tiles of a strip: 128 accumulators a lane.
 const TILES_MAX: u32 = 32;
 const TILES_MAX_SMALL: u32 = 16;
-/// What a strip of [`TILES_MAX`] tiles takes of shared memory: two steps and 8 KB of corrections.
+/// Shared memory that a strip of [`TILES_MAX`] tiles takes: two steps and 8 KB of corrections.
 const SHARED_LARGE: u32 = 2 * 2048 * TILES_MAX + (8 << 10);
 
 /// Most tiles of a strip on a device.
@@ -38,7 +38,7 @@ pub(crate) struct WalkPlan {
     pub units: u32,
 }
 
-/// What is walked.
+/// A walk over the keys' trees, as an engine asks for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalkSpec {
     pub keys: u32,
@@ -112,7 +112,7 @@ pub(crate) fn walk(spec: WalkSpec, layout: &Layout, facts: &DeviceFacts) -> Opti
     best.map(|(_, plan)| plan)
 }
 
-/// Of `tensor_fragments`: a block's keys are those of `fragments`.
+/// The launch of `tensor_fragments`, whose blocks have as many keys as blocks of `fragments`.
 pub(crate) fn fragments_launch(
     keys: u32,
     steps: u32,
@@ -138,7 +138,7 @@ pub(crate) struct ProductPlan {
     form: ProductForm,
 }
 
-/// What of multiply.cu is decided when it is compiled.
+/// The form of the product that multiply.cu is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProductForm {
     queries: u32,

@@ -16,7 +16,7 @@ pub struct Probe {
     pub operations_per_s: f64,
 }
 
-/// How much a run does.
+/// The amount of work of one run.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     read_bytes: usize,
@@ -115,7 +115,7 @@ const THREADS: u32 = 256;
 const RUNS: usize = 5;
 /// 8 words, each added to, XORed and rotated.
 const OPERATIONS_A_ROUND: f64 = 24.0;
-/// Of a warp: 8 products of 16 by 8 by 32.
+/// Operations of one warp: 8 products of 16 by 8 by 32.
 const MULTIPLY_ADDS_A_ROUND: f64 = 8.0 * 4096.0;
 
 #[cfg(test)]

@@ -34,7 +34,8 @@ const MULTIPROCESSORS: u32 = 4;
 /// Names what [`under_test`] gives: `shim`, which is the default, or `cuda`.
 pub const TEST_DEVICE_VARIABLE: &str = "HUSHTABLE_TEST_DEVICE";
 
-/// What tests run on: the shim, its turns by `seed`, or with HUSHTABLE_TEST_DEVICE=cuda the first GPU.
+/// The device that tests run on: the shim, whose turns follow `seed`, or the first GPU where
+/// HUSHTABLE_TEST_DEVICE is `cuda`.
 /// A test that takes its device from here is the same test on both.
 ///
 /// # Panics

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrows;
+pub mod circles;
 pub mod files;
 pub mod links;
 pub mod seam;

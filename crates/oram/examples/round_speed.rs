@@ -66,18 +66,17 @@ fn main() {
         let report = controller.commit().expect("a commit");
         let us = clock.elapsed().as_micros() as f64 / requests as f64;
         let steps: Vec<String> = report
-            .steps
-            .named()
+            .steps_us
             .iter()
             .map(|(name, step)| format!("{name} {:.2}", *step as f64 / requests as f64))
             .collect();
         println!(
             "{us:.1} us/request, k {} of {requests}; {}; read {} written {} journal {} bytes/row of k",
-            start.k,
+            start.accesses,
             steps.join(", "),
-            report.read_bytes / start.k as u64,
-            report.written_bytes / start.k as u64,
-            report.journal_bytes / start.k as u64,
+            report.read_bytes / start.accesses,
+            report.written_bytes / start.accesses,
+            report.journal_bytes / start.accesses,
         );
     }
     controller.close().expect("closing");

@@ -59,7 +59,8 @@ pub use budget::{BudgetSpec, Spent};
 pub use error::Error;
 use payload::{numbers, settle_rows, update_rows};
 use records::{Entry, Intent};
-pub use report::{Report, RoundStart, Steps};
+use report::Steps;
+pub use report::{RoundReport, RoundStart};
 pub use spec::{ControllerSpec, DefaultRow};
 
 /// Bytes of journal after which the cached levels are written and a new one is started, at least.
@@ -155,6 +156,11 @@ impl Controller {
         self.open.is_some()
     }
 
+    /// k of the round that has begun: how many rows it read.
+    pub fn accesses(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.k as u64)
+    }
+
     /// Rounds that were ever begun, whatever became of them, and what they have cost.
     pub fn spent(&self) -> Spent {
         self.budget.spent(self.begun)
@@ -238,7 +244,7 @@ impl Controller {
             Ok(buffer.insert(rank as u32, &settled)?)
         })?;
         self.ended = false;
-        let (round, requests) = (self.round + 1, ids.len());
+        let (round, requests) = (self.round + 1, ids.len() as u64);
         self.open = Some(Open {
             users,
             k: k as usize,
@@ -251,7 +257,7 @@ impl Controller {
             disk,
             journal_bytes,
         });
-        Ok(RoundStart { round, users, requests, k: k as usize, refused })
+        Ok(RoundStart { round, users, requests, accesses: k, refused })
     }
 
     /// Books a round that is about to show how many rows it reads. It counts from here on, whatever
@@ -434,7 +440,7 @@ impl Controller {
     /// No open round. The aggregate's own: the round is still open and may be abandoned. The disk, or
     /// tampered state: the controller has ended, and the round did not happen unless opening it again
     /// says so.
-    pub fn commit(&mut self) -> Result<Report, Error> {
+    pub fn commit(&mut self) -> Result<RoundReport, Error> {
         self.finish(true)
     }
 
@@ -444,11 +450,11 @@ impl Controller {
     /// # Errors
     ///
     /// As [`commit`](Self::commit).
-    pub fn abandon(&mut self) -> Result<Report, Error> {
+    pub fn abandon(&mut self) -> Result<RoundReport, Error> {
         self.finish(false)
     }
 
-    fn finish(&mut self, update: bool) -> Result<Report, Error> {
+    fn finish(&mut self, update: bool) -> Result<RoundReport, Error> {
         if self.ended {
             return Err(Error::Ended);
         }
@@ -484,22 +490,24 @@ impl Controller {
         let Some(drained) = open.drained else { return Err(Error::Ended) };
         let mut steps = open.steps;
         self.ended = true;
-        let round = self.round + u64::from(update);
-        self.put(&open.entries, &drained.payloads, round, &mut steps)?;
-        self.round = round;
+        let (round, rounds) = (self.round + 1, self.round + u64::from(update));
+        self.put(&open.entries, &drained.payloads, rounds, &mut steps)?;
+        self.round = rounds;
         self.ended = false;
         self.checkpoint_if_due()?;
         let disk = self.raw.tree().counters();
-        Ok(Report {
-            round: self.round,
+        Ok(RoundReport {
+            round,
+            rounds,
             users: open.users,
-            users_added: open.added.iter().filter(|&&added| added).count(),
-            requests: open.positions.len(),
-            k: open.k,
+            requested: open.users,
+            uploaded: open.added.iter().filter(|&&added| added).count(),
+            requests: open.positions.len() as u64,
+            accesses: open.k as u64,
             read_bytes: disk.read_bytes - open.disk.read_bytes,
             written_bytes: disk.written_bytes - open.disk.written_bytes,
             journal_bytes: self.journal.counters().written_bytes - open.journal_bytes,
-            steps,
+            steps_us: steps.named(),
         })
     }
 

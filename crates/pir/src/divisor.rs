@@ -1,6 +1,6 @@
 //! Divisions of a client's secrets by what is public.
 
-/// What is divided by: public, below 2^31.
+/// A public divisor below 2^31.
 ///
 /// A processor's division takes a time that depends on its operands, and the client divides ids. So
 /// its reciprocal is made once, and a quotient is a multiplication.

@@ -83,7 +83,7 @@ impl Crt {
 }
 
 impl Ring {
-    /// The polynomial over `to`'s moduli whose coefficients are those of `poly` in −Q/2..Q/2: an
+    /// The polynomial over `to`'s moduli with `poly`'s coefficients, taken from −Q/2..Q/2: an
     /// exact change of basis, in mixed radix arithmetic, for any number of limbs.
     ///
     /// # Errors

@@ -198,7 +198,7 @@ impl Parameters {
     }
 }
 
-/// How the name of a set below 128 bits ends.
+/// The ending of every set's name whose security is below 128 bits.
 const WEAK_ENDINGS: &[&str] =
     if cfg!(feature = "test-sets") { &["_paper", "_test"] } else { &["_paper"] };
 

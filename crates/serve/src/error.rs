@@ -11,6 +11,7 @@ use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::ParameterSet;
 use hushtable_table::Version;
 use hushtable_table::layout::LayoutError;
+use hushtable_table::model::ModelError;
 
 pub use hushtable_pir::client::ReplyDefect;
 
@@ -340,6 +341,80 @@ pub enum Error {
         right: String,
         /// The right table's version.
         right_version: Version,
+    },
+    /// No model of the name asked for, or no name where there is not exactly one.
+    #[error(
+        "{url} {}: {}",
+        match model {
+            Some(name) => format!("does not serve model {name:?}"),
+            None => format!("serves {} models", models.len()),
+        },
+        match &models[..] {
+            [] => "it serves tables alone; start it with a model bundle, or connect without a model"
+                .to_owned(),
+            names => format!("name one of {}", names.join(", ")),
+        }
+    )]
+    ModelUnserved {
+        /// The server.
+        url: String,
+        /// The name asked for.
+        model: Option<String>,
+        /// The names of the models that it serves.
+        models: Vec<String>,
+    },
+    /// The servers hold different versions of a model.
+    #[error(
+        "{left} serves version {} of model {model}, {right} serves {}: serve the same model bundle \
+         from both",
+        versions[0],
+        versions[1]
+    )]
+    ModelsDiffer {
+        /// The left URL.
+        left: String,
+        /// The right URL.
+        right: String,
+        /// The model.
+        model: String,
+        /// Its versions: left's, right's.
+        versions: Box<[Version; 2]>,
+    },
+    /// What a model's manifest does not have, as a feature.
+    #[error(transparent)]
+    Manifest(#[from] ModelError),
+    /// A feature that one inference is asked for twice.
+    #[error("feature {feature:?} is asked for twice: ask for all its ids at once")]
+    FeatureTwice {
+        /// The feature.
+        feature: String,
+    },
+    /// More ids of a feature than the model is made for.
+    #[error(
+        "{ids} ids of feature {feature:?}, which the model bundle pads to max_ids = {max_ids}: ask \
+         for fewer at once, or build the model with a larger max_ids for it"
+    )]
+    FeatureIds {
+        /// The feature.
+        feature: String,
+        /// Ids asked for.
+        ids: usize,
+        /// What the model bundle pads them to.
+        max_ids: usize,
+    },
+    /// An id of a feature that is not a row of its table.
+    #[error(
+        "id {id} of feature {feature:?} is out of range: its table has {rows} rows, ids run from 0 \
+         to {last}",
+        last = rows - 1
+    )]
+    FeatureIdRange {
+        /// The feature.
+        feature: String,
+        /// The id.
+        id: u64,
+        /// Rows of its table.
+        rows: u64,
     },
     /// Another version than the one that the client was told to ask for.
     #[error(

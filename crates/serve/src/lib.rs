@@ -34,7 +34,9 @@ pub mod load {
     #[cfg(feature = "onion")]
     pub use crate::schemes::onion::load::OnionLoadSpec;
     #[cfg(feature = "pair")]
-    pub use crate::schemes::pair::load::{BagLoadSpec, LoadSpec};
+    pub use crate::schemes::pair::load::{
+        BagLoadSpec, LoadSpec, ModelEngineReport, ModelEngineSpec, ModelLoadSpec,
+    };
 }
 
 /// Why servers refuse requests: the table of reasons, and what carries them over the wire.
@@ -55,12 +57,13 @@ pub use schemes::onion::keys;
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
-    Bag, ClientSpec, DeviceSpec, LayoutInfo, LookupClient, PairTerms, Server, ServerSpec, TableInfo,
+    Bag, ClientSpec, DeviceSpec, FeatureRows, LayoutInfo, LookupClient, ModelClient, ModelFacts,
+    ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]
 pub use schemes::train::{
-    Awaited, BudgetSpent, Committed, ControllerPlace, CounterSpec, EtcdPlace, MasterKey,
-    MemoryError, OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile,
-    TrainClient, TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
+    OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,
+    TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
 };

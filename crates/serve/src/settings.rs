@@ -194,7 +194,8 @@ const NETWORK: &[Setting] = &[
     ),
 ];
 
-const TABLE: Setting = Setting::new("table", Kind::Path, "none", "The table's folder.");
+const TABLE: Setting =
+    Setting::new("table", Kind::Path, "none", "The folder of the bundle that is served.");
 const THREADS: Setting =
     Setting::new("threads", Kind::Count, "", "Threads that answer; 0 for one a core.");
 const WINDOW_US: Setting = Setting::new(
@@ -207,6 +208,18 @@ const BEST: &str = "what the engine does best";
 
 const PAIR: &[Setting] = &[
     TABLE,
+    Setting::new(
+        "tables",
+        Kind::Paths,
+        "",
+        "More bundles, of tables or of models, to be served at the same address.",
+    ),
+    Setting::new(
+        "tables_bytes_max",
+        Kind::Bytes,
+        "no limit",
+        "Most bytes that all tables may take in memory; more are refused at the start.",
+    ),
     Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers."),
     Setting::new(
         "device",

@@ -260,8 +260,7 @@ fn a_client_alone_that_asks_again_at_once_waits_for_nothing() {
     let mut simulation = Simulation::new(1, limits);
     simulation.run_closed(1, |_| Duration::from_micros(50), Duration::from_millis(200));
     let pass = Simulation::pass_time(1);
-    assert_eq!(simulation.latencies[0], WINDOW + pass);
-    assert!(simulation.latencies[1..].iter().all(|&latency| latency == pass));
+    assert!(simulation.latencies.iter().all(|&latency| latency == pass));
     assert!(simulation.latencies.len() > 20);
 }
 
@@ -269,7 +268,7 @@ fn a_client_alone_that_asks_again_at_once_waits_for_nothing() {
 fn a_crowd_that_does_not_come_back_is_waited_for_no_longer_than_a_window() {
     let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
     let mut simulation = Simulation::new(1, limits);
-    // Of ten clients nine leave after their first request.
+    // Of ten clients nine leave after their first request, which they make while the tenth's pass runs.
     let begun = std::cell::RefCell::new(HashSet::new());
     let think = |id: u64| match begun.borrow_mut().insert(id) || id == 0 {
         true => Duration::from_micros(10),
@@ -277,16 +276,21 @@ fn a_crowd_that_does_not_come_back_is_waited_for_no_longer_than_a_window() {
     };
     simulation.run_closed(10, think, Duration::from_millis(200));
     let pass = Simulation::pass_time(1);
-    assert_eq!(simulation.latencies[10], WINDOW + pass);
-    assert!(simulation.latencies[11..].iter().all(|&latency| latency == pass));
+    assert_eq!(simulation.passes[..2], [1, 10]);
+    assert_eq!(simulation.latencies[11], WINDOW + pass);
+    assert!(simulation.latencies[12..].iter().all(|&latency| latency == pass));
 }
 
 #[test]
-fn a_lone_request_waits_for_one_window() {
+fn a_lone_client_waits_for_nothing_however_seldom_it_asks() {
     let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
-    let mut simulation = Simulation::new(1, limits);
-    simulation.run(1, Duration::ZERO, 1, 0.0);
-    assert_eq!(simulation.latencies, [WINDOW + Simulation::pass_time(1)]);
+    let pass = Simulation::pass_time(1);
+    for think in [Duration::ZERO, WINDOW / 2, WINDOW, 2 * WINDOW, 100 * WINDOW] {
+        let mut simulation = Simulation::new(1, limits);
+        simulation.run_closed(1, |_| think, 1000 * WINDOW);
+        assert!(simulation.latencies.len() >= 9, "{think:?}");
+        assert!(simulation.latencies.iter().all(|&latency| latency == pass), "{think:?}");
+    }
 }
 
 #[test]
@@ -385,15 +389,22 @@ async fn until(condition: impl Fn() -> bool) {
 #[tokio::test]
 async fn requests_that_come_together_share_a_pass() {
     let echo = Echo::new();
+    echo.hold(true);
     let scheduler = start(&echo, limits(200));
-    let answers = (0..4u32).map(|i| {
+    let ask = |i: u32| {
         let scheduler = Arc::clone(&scheduler);
         tokio::spawn(async move { scheduler.answer(vec![i, 100 + i]).await.unwrap() })
-    });
-    for (i, answer) in (0..).zip(answers.collect::<Vec<_>>()) {
+    };
+    // Nobody was there before the first one: it waits for nobody.
+    let mut answers = vec![ask(0)];
+    until(|| echo.passes.load(Ordering::SeqCst) == 1).await;
+    answers.extend((1..5).map(ask));
+    until(|| scheduler.queued() == 8).await;
+    echo.hold(false);
+    for (i, answer) in (0..).zip(answers) {
         assert_eq!(answer.await.unwrap().answers, bytes([i, 100 + i]));
     }
-    assert_eq!(echo.passes.load(Ordering::SeqCst), 1);
+    assert_eq!(echo.passes.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

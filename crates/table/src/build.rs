@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use crate::codec::encode_rows_from;
+use crate::codec::{decode_rows, encode_rows_from};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::manifest::{Manifest, check_name};
 use crate::shape::{BLOCK_ROWS, Shape};
-use crate::source::Source;
+use crate::source::{ReadAt, Source, Tensor};
 use crate::table::Table;
 use crate::writer::BundleWriter;
 
-/// What to build; [`build`] checks it.
+/// A table to build; [`build`] checks it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "written out by callers, with ..Default::default()")]
 pub struct BuildSpec {
@@ -51,7 +51,20 @@ pub fn build(
     let tensor = source.open()?;
     let dtype = spec.dtype.unwrap_or(tensor.element().dtype());
     let shape = Shape::new(tensor.rows(), tensor.dim(), dtype)?;
-    let keeps_bytes = tensor.element().is_stored_as(dtype);
+    let origin = spec.created_from.clone().unwrap_or_else(|| source.origin(tensor.name()));
+    build_tensor(&tensor, shape, &spec.name, &origin, out, progress)
+}
+
+/// Builds a bundle of a tensor whose rows and dim are those of `shape`.
+pub(crate) fn build_tensor<R: ReadAt>(
+    tensor: &Tensor<R>,
+    shape: Shape,
+    name: &str,
+    origin: &str,
+    out: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Manifest, Error> {
+    let keeps_bytes = tensor.element().is_stored_as(shape.dtype());
     let mut writer = BundleWriter::new(out, shape)?;
 
     let (mut raw, mut values, mut served) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,31 +76,53 @@ pub fn build(
         } else {
             tensor.convert(first, &raw, &mut values)?;
             served.resize(count * shape.row_bytes(), 0);
-            encode_rows_from(first, dtype, shape.dim(), &values, &mut served)?;
+            encode_rows_from(first, shape.dtype(), shape.dim(), &values, &mut served)?;
             writer.push(&served)?;
         }
         progress(first + count as u64, shape.rows());
     }
-    let origin = spec.created_from.clone().unwrap_or_else(|| source.origin(tensor.name()));
-    writer.finish(&spec.name, &origin, None)
+    writer.finish(name, origin, None)
+}
+
+/// Writes a table as a bundle of this name and dtype at `out`, its rows checked; with its layout,
+/// which is of the very rows, only where the dtype stays.
+pub(crate) fn convert_table(
+    table: &Table,
+    name: &str,
+    dtype: DType,
+    out: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Manifest, Error> {
+    let from = table.shape();
+    let shape = Shape::new(from.rows(), from.dim(), dtype)?;
+    let mut writer = BundleWriter::new(out, shape)?;
+    // Checked: rows that were damaged would get a version that says they are as they should be.
+    let reading = table.reading()?;
+    let (mut values, mut served, mut converted) = (Vec::new(), Vec::new(), Vec::new());
+    let step = from.rows_per_chunk().next_multiple_of(BLOCK_ROWS);
+    progress(0, shape.rows());
+    for first in (0..from.rows()).step_by(step) {
+        let count = (from.rows() - first).min(step as u64) as usize;
+        served.resize(count * from.row_bytes(), 0);
+        reading.copy_rows(first, &mut served)?;
+        if dtype == from.dtype() {
+            writer.push(&served)?;
+        } else {
+            values.resize(count * from.dim(), 0.0);
+            decode_rows(from.dtype(), from.dim(), &served, &mut values)?;
+            converted.resize(count * shape.row_bytes(), 0);
+            encode_rows_from(first, dtype, shape.dim(), &values, &mut converted)?;
+            writer.push(&converted)?;
+        }
+        progress(first + count as u64, shape.rows());
+    }
+    reading.finish()?;
+    let layout = table.layout().filter(|_| dtype == from.dtype()).map(|layout| &**layout);
+    writer.finish(name, table.manifest().created_from(), layout)
 }
 
 /// Writes an opened or in-memory table as a bundle at `out`.
 pub(crate) fn write_table(table: &Table, out: &Path) -> Result<(), Error> {
-    let shape = table.shape();
-    let mut writer = BundleWriter::new(out, shape)?;
-    // Checked: rows that were damaged would get a version that says they are as they should be.
-    let reading = table.reading()?;
-    let mut served = Vec::new();
-    let step = shape.rows_per_chunk().next_multiple_of(BLOCK_ROWS);
-    for first in (0..shape.rows()).step_by(step) {
-        let count = (shape.rows() - first).min(step as u64) as usize;
-        served.resize(count * shape.row_bytes(), 0);
-        reading.copy_rows(first, &mut served)?;
-        writer.push(&served)?;
-    }
-    reading.finish()?;
-    let layout = table.layout().map(|layout| &**layout);
-    writer.finish(table.name(), table.manifest().created_from(), layout)?;
-    Ok(())
+    let dtype = table.shape().dtype();
+    convert_table(table, table.name(), dtype, out, &mut |_, _| {}).map(|_| ())
 }

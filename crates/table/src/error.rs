@@ -338,7 +338,7 @@ pub enum RowsError {
         /// What the rows hash to.
         found: Version,
     },
-    /// The bytes between the safetensors header and the rows are not those of a bundle.
+    /// The bytes between the safetensors header and the rows differ from a bundle's.
     #[error("the header is damaged; fetch the bundle again, or build it again")]
     HeaderBytes,
     /// The file shrank, or its disk failed, while it was mapped.

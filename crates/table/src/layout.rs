@@ -60,7 +60,7 @@ pub struct LayoutSpec {
     pub seed: [u8; 32],
 }
 
-/// What of a layout was learned from a trace.
+/// The part of a layout that was learned from a trace.
 ///
 /// Lists are row ids, in the order in which a part stores its rows. A row that has fewer companions
 /// than the part stores is listed as its own companion.

@@ -63,6 +63,7 @@ pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
 pub use manifest::{FORMAT_VERSION, Manifest};
 pub use reading::{CheckedRows, Reading};
 pub use shape::{BLOCK_ROWS, ROW_BYTES_MAX, ROWS_MAX, Shape, ShapeError};
+pub use source::{Checkpoint, CheckpointFormat, DistributedError, scan_checkpoint};
 pub use source::{Element, NpyError, PickleError, Source, SourceError, SourceFormat, TensorInfo};
 pub use source::{TorchError, ZipError, scan};
 pub use table::Table;

@@ -149,7 +149,7 @@ impl Slot {
     }
 }
 
-/// What was done about SIGBUS before, and the size of a page.
+/// The handler that SIGBUS had before, and the size of a page.
 static BEFORE: OnceLock<Before> = OnceLock::new();
 
 struct Before {

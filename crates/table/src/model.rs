@@ -11,18 +11,24 @@
 //!
 //! As with tables, a bundle takes its place in one step, and nothing in it is written in place.
 
+mod build;
+mod choice;
+mod dense;
 mod error;
 mod manifest;
 pub mod places;
+mod verify;
 mod writer;
 
 use std::path::{Path, PathBuf};
 
+pub use self::build::{BuildSpec, FeatureSpec, Plan, PlannedTable, TableSpec, build, plan};
 pub use self::error::ModelError;
 pub use self::manifest::{
     DenseRef, FEATURE_COUNT_MAX, Feature, IDS_MAX, IDS_SUM_MAX, MODEL_FORMAT_VERSION,
     MODEL_JSON_BYTES_MAX, ModelManifest, ModelSpec, NAME_BYTES_MAX, Pooling, TableRef,
 };
+pub use self::verify::{Report, TableReport, verify};
 use self::writer::ModelWriter;
 pub use self::writer::write;
 use crate::error::Error;

@@ -71,7 +71,7 @@ pub const PAYLOAD_BYTES_MAX: u64 = 1 << 52;
 /// Readable zeros after the payload.
 pub const SLACK_BYTES: usize = 64;
 
-/// What a prepared file is to be, in all that does not depend on the table's rows.
+/// A prepared file's parameters, except those that depend on the table's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct PreparedSpec {

@@ -1,21 +1,30 @@
 //! Files to build a table from.
 
+mod checkpoint;
+mod distributed;
+mod files;
+mod folder;
+mod joined;
 mod npy;
+mod npz;
 mod pickle;
 mod read_at;
 mod safetensors;
 mod tensor;
 mod torch;
+mod vocabulary;
 mod zip;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-
+pub use self::checkpoint::{Checkpoint, CheckpointFormat, scan_checkpoint};
+pub(crate) use self::checkpoint::{Content, Stored};
+pub use self::distributed::DistributedError;
+use self::files::open_file;
 pub use self::npy::NpyError;
 pub use self::pickle::PickleError;
-use self::read_at::{ReadAt, SizedFile};
+pub(crate) use self::read_at::ReadAt;
+use self::read_at::SizedFile;
 pub(crate) use self::tensor::Tensor;
 pub use self::tensor::{Element, TensorInfo};
 use self::tensor::{Entry, select};
@@ -108,14 +117,14 @@ impl Source {
     /// # Errors
     /// [`Error::Io`] or [`Error::Source`].
     pub fn tensors(&self) -> Result<Vec<TensorInfo>, Error> {
-        let file = self.open_file()?;
+        let file = open_file(self.path())?;
         let entries = self.read_entries(&file)?;
         Ok(entries.into_iter().map(|entry| entry.info).collect())
     }
 
     /// Finds the tensor to build from.
     pub(crate) fn open(&self) -> Result<Tensor<SizedFile>, Error> {
-        let file = self.open_file()?;
+        let file = open_file(self.path())?;
         let entries = self.read_entries(&file)?;
         let key = match self {
             Self::Npy { .. } => None,
@@ -133,16 +142,6 @@ impl Source {
             "" => file.into_owned(),
             name => format!("{file}#{name}"),
         }
-    }
-
-    fn open_file(&self) -> Result<SizedFile, Error> {
-        let path = self.path();
-        // NONBLOCK: to open a pipe must not wait for a writer. Plain files ignore it.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty());
-        let file = file.map_err(|errno| Error::io("open", path)(errno.into()))?;
-        let file = SizedFile::new(File::from(file)).map_err(Error::io("read", path))?;
-        file.ok_or_else(|| Error::Source { path: path.to_owned(), source: SourceError::NotAFile })
     }
 
     fn read_entries(&self, file: &SizedFile) -> Result<Vec<Entry>, Error> {
@@ -190,6 +189,37 @@ pub enum SourceError {
         /// What it holds.
         dtype: String,
     },
+    /// The extension of a checkpoint says nothing about the format.
+    #[error(
+        "the extension {extension:?} is none of .pt, .pth, .bin, .safetensors, .index.json, .npz, \
+         .npy, and this is no folder; rename the file or convert it"
+    )]
+    CheckpointExtension {
+        /// The extension, lowercase, cut to 32 characters.
+        extension: String,
+    },
+    /// A distributed checkpoint's metadata says what cannot be.
+    #[error(transparent)]
+    Distributed(#[from] DistributedError),
+    /// Two files of a checkpoint hold a tensor of one name.
+    #[error(
+        "tensor {name:?} is in two files, {first} and {second}, which do not say that they hold \
+         pieces of it; keep one of them in the folder"
+    )]
+    DuplicateTensor {
+        /// Its name.
+        name: String,
+        /// The first file.
+        first: String,
+        /// The second.
+        second: String,
+    },
+    /// The folder holds nothing that a checkpoint is made of.
+    #[error(
+        "the folder is no checkpoint: it has neither a .metadata (torch.distributed.checkpoint), nor \
+         .safetensors or .npy files, nor table bundles"
+    )]
+    EmptyFolder,
     /// The extension says nothing about the format.
     #[error(
         "the extension {extension:?} is none of .safetensors, .npy, .pt, .pth, .bin; rename the file or convert it"
@@ -197,6 +227,12 @@ pub enum SourceError {
     Extension {
         /// The extension, lowercase, cut to 32 characters.
         extension: String,
+    },
+    /// An index of shards is malformed, or names what it must not.
+    #[error("the index of shards is malformed: {reason}; fetch it again")]
+    Index {
+        /// What is wrong.
+        reason: String,
     },
     /// A key was given for a file that holds one array.
     #[error("a .npy file holds one array and takes no key; leave it out")]
@@ -225,6 +261,23 @@ pub enum SourceError {
     /// A `.npy` file is malformed, or of a form that is not supported.
     #[error(transparent)]
     Npy(#[from] NpyError),
+    /// A file that holds a piece of a tensor cannot be read.
+    #[error("{reason} ({})", path.display())]
+    Piece {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The pieces of a tensor are not all of it, or overlap, or are cut in a way that is not read.
+    #[error(
+        "the pieces of tensor {name:?} are not the whole of it, once, cut by rows or columns; the \
+         checkpoint is damaged or incomplete: fetch it again, or save it from one process"
+    )]
+    Pieces {
+        /// Its name.
+        name: String,
+    },
     /// A torch file's pickle is malformed, or asks for more than tensors.
     #[error(transparent)]
     Pickle(#[from] PickleError),
@@ -235,6 +288,14 @@ pub enum SourceError {
         name: String,
         /// Its shape.
         shape: Vec<u64>,
+    },
+    /// Two tensors of a checkpoint come to one name.
+    #[error(
+        "two tensors are named {name:?}; save one state dict: torch.save(model.state_dict(), path)"
+    )]
+    RepeatedName {
+        /// The name.
+        name: String,
     },
     /// The system could not read the file.
     #[error("cannot read {byte_count} bytes at {offset}: {source}")]

@@ -7,7 +7,7 @@
 use crate::error::RowsError;
 use crate::shape::Shape;
 
-/// What the file starts with; the sums follow, little-endian, in row order.
+/// The file's first bytes; the sums follow, little-endian, in row order.
 pub(crate) const MARK: [u8; 16] = *b"hushtable-sums1\n";
 
 /// Bytes of the whole file.

@@ -169,7 +169,7 @@ impl Table {
     /// Writes the table as a bundle at `path`, replacing an older bundle in one step.
     ///
     /// # Errors
-    /// As [`build`](crate::build), without those of a source.
+    /// As [`build`](crate::build), except for a source's errors.
     pub fn save(&self, path: &Path) -> Result<(), Error> {
         write_table(self, path)
     }

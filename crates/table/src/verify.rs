@@ -102,7 +102,7 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     Ok(findings.into_report(shape.rows(), rows_ok, sums_ok))
 }
 
-/// What was found so far.
+/// The damages found so far.
 #[derive(Default)]
 struct Findings {
     header: bool,

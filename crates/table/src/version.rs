@@ -73,7 +73,7 @@ pub struct MalformedVersion {
     pub byte_count: usize,
 }
 
-/// What a block of rows hashes to.
+/// The hash of a block of rows.
 pub(crate) type BlockHash = [u8; 32];
 
 /// Hashes blocks of [`BLOCK_ROWS`] rows, each by itself: in any order, on any thread.

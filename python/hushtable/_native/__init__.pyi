@@ -18,6 +18,7 @@ __all__ = [
     "IssuedPems",
     "Layout",
     "LayoutFacts",
+    "Model",
     "OnionClient",
     "OnionFacts",
     "OnionServer",
@@ -39,6 +40,7 @@ __all__ = [
     "VerifyFacts",
     "__version__",
     "bench",
+    "build_model",
     "build_table",
     "create_key",
     "enroll",
@@ -48,12 +50,15 @@ __all__ = [
     "options",
     "oram_shape",
     "parameter_sets",
+    "plan_model",
     "platforms",
     "prepare_table",
     "prg_names",
     "public_key",
+    "verify_model",
     "verify_prepared",
     "verify_table",
+    "write_model",
 ]
 
 __version__: str
@@ -224,6 +229,57 @@ class Table:
     def created_from(self) -> str: ...
     @property
     def nonfinite_count(self) -> int: ...
+
+class Model:
+    @staticmethod
+    def open(path: Path) -> Model: ...
+    def path(self) -> Path: ...
+    def manifest(self) -> str: ...
+    def version(self) -> str: ...
+    def dense_path(self) -> Path | None: ...
+    def places(self, name: str) -> tuple[Path, Path]: ...
+    def table(self, name: str) -> Table: ...
+    def replace_table(self, name: str, table: Table, out: Path) -> None: ...
+
+_TableChoice = tuple[str, str, str | None]
+_FeatureChoice = tuple[str, str, str | None, int | None]
+
+def build_model(
+    checkpoint: Path,
+    out: Path,
+    *,
+    name: str,
+    patterns: list[str],
+    tables: list[_TableChoice],
+    features: list[_FeatureChoice],
+    pooling: str,
+    max_ids: int,
+    dtype: str | None,
+    dense: bool,
+    progress: Callable[[int, int], None] | None,
+) -> None: ...
+def plan_model(
+    checkpoint: Path,
+    *,
+    name: str,
+    patterns: list[str],
+    tables: list[_TableChoice],
+    features: list[_FeatureChoice],
+    pooling: str,
+    max_ids: int,
+    dtype: str | None,
+    dense: bool,
+) -> str: ...
+def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
+def write_model(
+    out: Path,
+    name: str,
+    table_name: str,
+    table: Table,
+    *,
+    pooling: str,
+    max_ids: int,
+) -> None: ...
 
 class Profile:
     def __new__(

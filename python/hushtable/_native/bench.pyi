@@ -9,6 +9,7 @@ import numpy.typing as npt
 __all__ = [
     "Bench",
     "GpuBench",
+    "ModelBench",
     "OnionBench",
     "PathBench",
     "expand_seconds",
@@ -46,6 +47,16 @@ class GpuBench:
     def answer_ms(
         self, batch: int, *, strategy: str, prg: str, group: str, seconds: float
     ) -> dict[str, list[float]]: ...
+
+class ModelBench:
+    def __new__(cls, rows: list[int], row_bytes: int, *, threads: int) -> ModelBench: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def read_bytes(self) -> int: ...
+    @property
+    def product_bytes(self) -> int: ...
+    def answer_seconds(self, batch: int, *, prg: str, seconds: float) -> list[float]: ...
 
 class OnionBench:
     def __new__(

@@ -9,16 +9,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from ..errors import Error, IdOutOfRange, TableError, VersionMismatch
+from ..errors import Error, IdOutOfRange, ModelError, TableError, VersionMismatch
 from . import (
     bench,
     bench_gpu,
+    bench_layer,
     bench_layout,
     bench_onion,
     bench_oram,
     certificates,
     doctor,
     lookup,
+    model,
     serve,
     sim,
     table,
@@ -38,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(table.app, name="table")
+app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.add_typer(train.app, name="train")
@@ -45,12 +48,13 @@ serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_gpu.register(bench.app)
+bench_layer.register(bench.app)
 bench_layout.register(bench.app)
 bench_onion.register(bench.app)
 bench_oram.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, bench.app, sim.app, train.app):
+for group in (app, table.app, model.app, bench.app, sim.app, train.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")
@@ -109,6 +113,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _hint(error: Error) -> str | None:
+    if isinstance(error, ModelError):
+        return "`hushtable model verify MODEL` checks a model, `model build --help` makes one"
     if isinstance(error, TableError):
         return "`hushtable table verify BUNDLE` checks a bundle, `table build --help` makes one"
     if isinstance(error, IdOutOfRange):

@@ -10,11 +10,12 @@ import typer
 
 from .._records import bench_record
 from ..errors import ConfigError
+from ..model import Model
 from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..sim import Accesses, Point
-    from ..sim.datasets import Table1Row
+    from ..sim.fl import Accesses, Point
+    from ..sim.fl.datasets import Table1Row
 
 app = typer.Typer(help="Plan: what a deployment would cost.", no_args_is_help=True)
 
@@ -30,6 +31,7 @@ def _group() -> None:
         "hushtable bench oram --rows 10000000 --row-bytes 64 --requests 10000 --json > bench.json",
         "hushtable sim fl --table all --measured bench.json --plots figures",
         "hushtable sim fl --rows 40000000 --row-bytes 96 --requests 20000 --k 6000 --json",
+        "hushtable sim fl --model models/clicks --feature item --requests 10000",
     )
 )
 def fl(
@@ -38,6 +40,17 @@ def fl(
     ] = "all",
     rows: Annotated[int | None, typer.Option(help="Rows of a table of your own.")] = None,
     row_bytes: Annotated[int | None, typer.Option(help="Bytes of a row of it.")] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="The tables of this model, at four bytes a value, as they are trained.",
+            show_default=False,
+        ),
+    ] = None,
+    feature: Annotated[
+        str | None,
+        typer.Option(help="Of the model, only this feature's table.", show_default=False),
+    ] = None,
     requests: Annotated[
         list[int] | None,
         typer.Option(
@@ -85,15 +98,18 @@ def fl(
     memory that is all DRAM. Then Table 1 of the paper: accesses saved, dummies and losses.
     """
     # It brings numpy, which other commands may do without.
-    from ..sim import REQUESTS, Times, points, table_1
-    from ..sim.cost import DRIVE_WRITES
-    from ..sim.plots import draw, require_matplotlib
+    from ..sim.fl import REQUESTS, Times, points, table_1
+    from ..sim.fl.cost import DRIVE_WRITES
+    from ..sim.fl.plots import draw, require_matplotlib
 
     if plots is not None:
         require_matplotlib()
     if not epsilon >= 0 or math.isinf(epsilon):
         raise ConfigError(f"epsilon is {epsilon:g}, but must be 0 or more, and finite")
-    tables = _tables(table, rows, row_bytes)
+    tables = _model_tables(model, feature)
+    if tables and (rows is not None or row_bytes is not None):
+        raise ConfigError("--model has rows of its own: leave --rows and --row-bytes out")
+    tables = tables or _tables(table, rows, row_bytes)
     counts = requests or list(REQUESTS)
     for count in counts:
         if k is not None and not 1 <= k <= count:
@@ -139,8 +155,22 @@ than with all in DRAM. k is the data sets' geometric mean: --datasets has each.
 path: pages from root to leaf."""
 
 
+def _model_tables(path: Path | None, feature: str | None) -> list[Any]:
+    """The sizes of a model's tables."""
+    from ..sim import TableSize
+
+    if path is None:
+        if feature is not None:
+            raise ConfigError("--feature names a feature of a model: give --model too")
+        return []
+    model = Model.open(path)
+    wanted = None if feature is None else model.feature(feature).table
+    found = [table for table in model.tables if wanted in (None, table.name)]
+    return [TableSize(table.name, table.rows, 4 * table.dim) for table in found]
+
+
 def _tables(table: str, rows: int | None, row_bytes: int | None) -> list[Any]:
-    from ..sim import TABLES, TableSize
+    from ..sim.fl import TABLES, TableSize
 
     if rows is not None or row_bytes is not None:
         if rows is None or row_bytes is None:

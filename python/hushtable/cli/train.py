@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +14,9 @@ import typer
 from .. import _native
 from ..errors import ConfigError
 from ..fl.controller import Controller, Spent, place
+from ..fl.training import TrainServing, serve_training
+from ..model import Model
 from ..table import Table
-from ..training import TrainServing, serve_training
 from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, progress_bar
 
@@ -199,11 +201,31 @@ def enroll(
     epilog=examples(
         "hushtable train export films -o bundles/films",
         "hushtable serve bundles/films --side left",
+        "hushtable train export films --model models/clicks --table films",
     )
 )
 def export(
     folder: _Folder,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The bundle's folder.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The bundle's folder; with --model, the new model's: MODEL itself by default.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="A model to put the table into; made with this one table where there is none.",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Which table of the model; the trained table's name by default."),
+    ] = None,
     dtype: Annotated[
         str, typer.Option(help="How to store numbers: f32, f16, bf16 or int8.")
     ] = "f32",
@@ -211,11 +233,18 @@ def export(
     counter: _Counter = None,
     json: Json = False,
 ) -> None:
-    """Write the trained table as a bundle, which `hushtable serve` serves.
+    """Write the trained table as a bundle, or into a model; `hushtable serve` serves both.
 
     All rows are read and written back, in an order that says nothing. Noise that they are owed
-    (dp_fed_avg, lazy_dp) is added first.
+    (dp_fed_avg, lazy_dp) is added first. A model gets a new version.
     """
+    if model is not None:
+        _export_into(model, table, folder, output or model, dtype, key, counter, json)
+        return
+    if output is None:
+        raise ConfigError("say where to write: --output BUNDLE, or --model MODEL")
+    if table is not None:
+        raise ConfigError("--table names a table of a model: give --model too")
     with (
         progress_bar("exporting", shown=not json) as bar,
         Controller.open(folder, key=key, counter=counter) as controller,
@@ -235,6 +264,40 @@ def export(
             "rounds": f"{rounds:,}",
         }
     )
+
+
+def _export_into(
+    model: Path,
+    table: str | None,
+    folder: Path,
+    output: Path,
+    dtype: str,
+    key: Path | None,
+    counter: str | None,
+    as_json: bool,
+) -> None:
+    """Writes the trained table into a model."""
+    before = Model.open(model) if model.exists() else None
+    if before is not None and table is not None:
+        before.table_path(table)  # rather refused now than after all rows are read
+    with (
+        progress_bar("exporting", shown=not as_json) as bar,
+        Controller.open(folder, key=key, counter=counter) as controller,
+        # On the model's file system, and gone again whatever happens.
+        tempfile.TemporaryDirectory(prefix=".hushtable-export-", dir=output.parent) as place,
+    ):
+        bundle = controller.export_bundle(Path(place) / "table", dtype=dtype, progress=bar)
+        rounds = controller.rounds
+        name = bundle.info.name if table is None else table
+        if before is None:
+            after = Model.of_table(bundle, output, table_name=name)
+        else:
+            after = before.replace_table(name, bundle, output)
+    facts = {"model": after.name, "path": str(after.path), "version": after.version, "table": name}
+    if as_json:
+        print_json({**facts, "rounds": rounds, "table_version": bundle.info.version})
+        return
+    print_facts({**facts, "table version": bundle.info.version, "rounds": f"{rounds:,}"})
 
 
 @app.command(

@@ -13,6 +13,7 @@ import typer
 
 from ..errors import ConfigError
 from ..table import Table
+from .model import model_feature, open_model
 from .output import Json, examples, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
@@ -29,12 +30,17 @@ def register(app: typer.Typer) -> None:
             "hushtable tune bundles/items trace.npz --max-comm-kb 300 --max-latency-ms 100 "
             "--quality model.py:auc --min-quality 0.78 --out tuned --apply bundles/items-tuned",
             "hushtable tune bundles/items trace.csv --max-drop 0.01 --json",
+            "hushtable tune models/clicks trace.csv --feature cart --max-drop 0.01 --apply "
+            "models/clicks",
         )
     )(tune)
 
 
 def tune(
-    bundle: Annotated[Path, typer.Argument(help="The table's folder.", show_default=False)],
+    bundle: Annotated[
+        Path,
+        typer.Argument(help="The table's folder, or a model's with --feature.", show_default=False),
+    ],
     trace: Annotated[
         Path,
         typer.Argument(
@@ -72,7 +78,13 @@ def tune(
     plots: Annotated[bool, typer.Option(help="Draw plots into the folder (matplotlib).")] = True,
     apply: Annotated[
         Path | None,
-        typer.Option(help="Write the table with the chosen layout as this bundle."),
+        typer.Option(
+            help="Write the table with the chosen layout as this bundle; of a model, the model."
+        ),
+    ] = None,
+    feature: Annotated[
+        str | None,
+        typer.Option(help="Of a model: the feature whose table is meant.", show_default=False),
     ] = None,
     held_out: Annotated[
         Path | None,
@@ -118,7 +130,11 @@ def tune(
     measure = _load_quality(quality) if quality else None
     if out is not None and plots:
         require_matplotlib()  # rather now than after minutes of search
-    table = Table.open(bundle)
+    model = open_model(bundle, feature)
+    chosen = None if model is None else model_feature(model, feature)
+    table = Table.open(bundle) if model is None or chosen is None else model.table(chosen.table)
+    if chosen is not None and ids_max is None:
+        ids_max = chosen.max_ids  # what clients pad to
     with _progress(shown=not json) as progress:
         result = search(
             table,
@@ -142,8 +158,17 @@ def tune(
         written = [out / "front.json", *(draw(result, out) if plots else [])]
     applied = None
     if apply is not None:
-        layout = result.apply(apply)
-        applied = {"bundle": str(apply), "layout_version": layout.version()}
+        if model is None or chosen is None:
+            layout = result.apply(apply)
+            applied = {"bundle": str(apply), "layout_version": layout.version()}
+        else:
+            layout = result.layout()
+            tuned = Table(table._native.with_layout(layout))
+            applied = {
+                "bundle": str(apply),
+                "layout_version": layout.version(),
+                "model_version": model.replace_table(chosen.table, tuned, apply).version,
+            }
     if json:
         print_json({**to_json(result), "written": list(map(str, written)), "applied": applied})
         return

@@ -78,26 +78,31 @@ class RoundReport:
     """What a committed round did; none of it is secret.
 
     Attributes:
+        round: its number: that of :meth:`Controller.open_round` where messages are sealed,
+            elsewhere the number of rounds committed before it, plus 1.
         rounds: rounds committed, this one included.
-        users: of the round; behind a server, those that asked.
+        users: places of users.
+        requested: users that asked for rows; all of them where ids are given in the clear.
         uploaded: users that uploaded.
         requests: users x slots.
         accesses: k, rows read and written back, dummies included.
         read_bytes: read from the tree's file.
         written_bytes: written to it.
+        journal_bytes: written to the journal.
         steps_us: microseconds of each step, by name.
-        journal_bytes: written to the journal; 0 where a server does not tell.
     """
 
+    round: int
     rounds: int
     users: int
+    requested: int
     uploaded: int
     requests: int
     accesses: int
     read_bytes: int
     written_bytes: int
+    journal_bytes: int
     steps_us: dict[str, int]
-    journal_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

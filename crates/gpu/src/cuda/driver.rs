@@ -24,7 +24,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// What a call answered.
+/// Turns a call's status code into an error that names the call.
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Error> {
     if result == sys::CUresult::CUDA_SUCCESS {
         return Ok(());

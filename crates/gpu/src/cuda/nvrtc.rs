@@ -12,7 +12,7 @@ use crate::{Error, ModuleSpec, module};
 /// A file, or a folder with one: where to find NVRTC before anywhere else.
 pub const NVRTC_VARIABLE: &str = "HUSHTABLE_NVRTC";
 
-/// What the system's loader may know it by.
+/// The library's names, as the system's loader may know them.
 const SYSTEM_NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 /// Where toolkits are installed.
 const TOOLKITS: &str = "/usr/local";
@@ -28,7 +28,7 @@ pub struct Nvrtc {
     _libraries: Vec<Library>,
 }
 
-/// What NVRTC made of a module.
+/// A module as NVRTC compiled it.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compiled {
@@ -38,7 +38,7 @@ pub struct Compiled {
     pub log: String,
 }
 
-/// What a thread of a kernel takes, as the compiler says.
+/// The registers and the memory that a kernel's thread takes, by the compiler's report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resources {
@@ -90,7 +90,7 @@ impl Compiled {
     }
 }
 
-/// What a compiler is wanted for. What is `None` does not matter.
+/// What a compiler must be able to do; `None` asks for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "written field by field")]
 pub struct Need {
@@ -280,7 +280,7 @@ impl Nvrtc {
     }
 }
 
-/// What the compiler is told, the same for all modules but for the macros.
+/// The compiler's options. All modules share them, except for the macros.
 pub(super) fn options(spec: &ModuleSpec, target: &str) -> Vec<String> {
     let mut options = vec![
         format!("--gpu-architecture={target}"),
@@ -373,7 +373,7 @@ fn in_folder(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What in a folder has a name that starts so, by name.
+/// The entries of a folder whose names start with `start`, sorted.
 fn children(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries

@@ -39,7 +39,7 @@ const FLAGS: [&str; 19] = [
     "-I.",
 ];
 
-/// What kernels are found by in the preprocessed text: `KERNEL` of shim.h.
+/// The mark of a kernel in the preprocessed text: `KERNEL` of shim.h expands to it.
 const MARK: &str = "extern \"C\" __attribute__((used)) void";
 
 pub(super) type KernelFn = unsafe extern "C" fn(*mut *mut c_void);
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     pub(super) sizes: Arc<[usize]>,
 }
 
-/// What runs a kernel's threads.
+/// Loads the function that runs a kernel's threads.
 pub(super) fn launcher() -> Result<LaunchFn, Error> {
     let library = scheduler()?;
     // SAFETY: shim.cpp defines it so, and the library stays loaded.
@@ -82,7 +82,7 @@ pub(super) fn entry(spec: &ModuleSpec, name: &'static str) -> Result<Entry, Erro
 
 type Slot = Arc<OnceLock<Result<&'static Library, Error>>>;
 
-/// One compilation of a kind at a time; those of others go on.
+/// Lets one compilation of a kind run at a time, beside compilations of other kinds.
 fn once(
     key: blake3::Hash,
     make: impl FnOnce() -> Result<Library, Error>,
@@ -174,7 +174,7 @@ fn said(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// For each kernel of a preprocessed text, what takes its arguments by pointers.
+/// Writes, for each kernel of a preprocessed text, a function that takes its arguments by pointers.
 fn wrapper(plain: &str) -> String {
     let mut text = String::new();
     for part in plain.split(MARK).skip(1) {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// What device memory holds before anybody wrote to it.
+/// The byte that fills device memory before its first write.
 pub(super) const UNWRITTEN: u8 = 0xa5;
 
 /// `bytes` of memory, rounded up to 16, then a page that may not be touched.

@@ -66,7 +66,7 @@ fn round(controller: &mut Controller, number: usize, plain: &mut [f32], end: End
     match end {
         End::Commit => {
             assert!(is_trained.contains(&true));
-            assert_eq!(controller.commit().expect("a commit").users_added, USERS - 1);
+            assert_eq!(controller.commit().expect("a commit").uploaded, USERS - 1);
         }
         End::Abandon => drop(controller.abandon().expect("an end")),
         End::None => (),

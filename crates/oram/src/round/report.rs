@@ -5,21 +5,21 @@ use serde::Serialize;
 /// A round that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoundStart {
-    /// Its number, from 1.
+    /// Rounds committed before it, plus 1.
     pub round: u64,
     /// Its users.
     pub users: usize,
     /// K: request slots.
-    pub requests: usize,
+    pub requests: u64,
     /// k: rows read from the main memory.
-    pub k: usize,
+    pub accesses: u64,
     /// Users who asked for what is no row, and whose slots were taken as padding.
     pub refused: Vec<usize>,
 }
 
 /// Microseconds of each step of a round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Steps {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Steps {
     /// The union of the requests.
     pub union_us: u64,
     /// Drawing k, and choosing what is kept.
@@ -50,8 +50,8 @@ pub struct Steps {
 
 impl Steps {
     /// Name and microseconds of each, in order.
-    pub fn named(&self) -> [(&'static str, u64); 13] {
-        [
+    pub(super) fn named(&self) -> Vec<(String, u64)> {
+        let named = [
             ("union", self.union_us),
             ("sample", self.sample_us),
             ("position", self.position_us),
@@ -65,29 +65,37 @@ impl Steps {
             ("update", self.update_us),
             ("evict", self.evict_us),
             ("write", self.write_us),
-        ]
+        ];
+        named.map(|(name, us)| (name.to_owned(), us)).into()
     }
 }
 
-/// A round that was committed, or abandoned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// Rounds committed, with this one if it was.
+/// What a round did: sizes and times, nothing of a user. The same names everywhere: in `train.proto`,
+/// in the clients' types, in Python.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(clippy::exhaustive_structs, reason = "memories fill it in")]
+pub struct RoundReport {
+    /// The round. Where messages are sealed it is the random number that they are bound to, elsewhere
+    /// the number of rounds committed before this one, plus 1.
     pub round: u64,
-    /// Its users.
+    /// Rounds committed, with this one if it was.
+    pub rounds: u64,
+    /// Places of users.
     pub users: usize,
+    /// Users who asked for rows; all of them where ids are given in the clear.
+    pub requested: usize,
     /// Users who uploaded.
-    pub users_added: usize,
-    /// K: request slots.
-    pub requests: usize,
+    pub uploaded: usize,
+    /// K: request slots, users × slots.
+    pub requests: u64,
     /// k: rows read and written.
-    pub k: usize,
+    pub accesses: u64,
     /// Bytes read from the tree's file.
     pub read_bytes: u64,
     /// Bytes written to the tree's file, with a checkpoint's if one was due.
     pub written_bytes: u64,
     /// Bytes written to the journal.
     pub journal_bytes: u64,
-    /// Where the time went.
-    pub steps: Steps,
+    /// Where the time went: steps by name, in order, in microseconds.
+    pub steps_us: Vec<(String, u64)>,
 }

@@ -98,7 +98,7 @@ fn a_hundred_rounds_are_those_of_a_plain_table() {
         let users = random.random_range(1..=6);
         let ids = requests(&mut random, users);
         let start = controller.begin(users, &ids).unwrap();
-        assert_eq!((start.round, start.requests), (round, users * 5));
+        assert_eq!((start.round, start.requests), (round, 5 * users as u64));
         let union: BTreeSet<u32> = ids.iter().copied().filter(|&id| id != DUMMY).collect();
         let mut served = BTreeSet::new();
         let mut sums: BTreeMap<u32, (Vec<f32>, f32)> = BTreeMap::new();
@@ -128,9 +128,13 @@ fn a_hundred_rounds_are_those_of_a_plain_table() {
                 *all += weight;
             }
         }
-        assert_eq!(served.len(), start.k.min(union.len()), "as many rows as were read");
+        assert_eq!(
+            served.len(),
+            (start.accesses as usize).min(union.len()),
+            "as many rows as were read"
+        );
         lost += union.len() - served.len();
-        dummies += start.k - served.len();
+        dummies += start.accesses as usize - served.len();
         if round % 10 == 3 {
             controller.abandon().unwrap();
             continue_from(&mut controller, &mut plain);
@@ -140,7 +144,7 @@ fn a_hundred_rounds_are_those_of_a_plain_table() {
             continue;
         }
         let report = controller.commit().unwrap();
-        assert_eq!((report.round, report.k), (round, start.k));
+        assert_eq!((report.round, report.accesses), (round, start.accesses));
         for (id, (sum, weight)) in sums {
             for (number, sum) in plain[id as usize].iter_mut().zip(sum) {
                 *number -= sum / weight;

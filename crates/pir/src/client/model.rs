@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_prg::PrgKind;
-use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 use hushtable_table::model::{Feature, ModelManifest};
+use hushtable_table::{Error as TableError, Version};
 
 use super::inference::InferenceScript;
 use super::model_opening::ModelOpening;
@@ -86,6 +86,16 @@ pub struct FeatureRows {
     pub dropped: usize,
     /// How a row's bytes make numbers.
     pub format: RowFormat,
+}
+
+impl FeatureRows {
+    /// The rows as `ids × dim` numbers, zero where an id was dropped.
+    ///
+    /// # Errors
+    /// Those of [`RowFormat::decode`].
+    pub fn to_f32(&self) -> Result<Vec<f32>, TableError> {
+        self.format.decode(&self.rows)
+    }
 }
 
 impl Timed for ModelRows {

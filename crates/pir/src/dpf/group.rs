@@ -68,7 +68,7 @@ impl std::str::FromStr for Side {
     }
 }
 
-/// What the shares of a leaf add up in.
+/// The group in which the two shares of a leaf add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Group {

@@ -20,7 +20,7 @@ use zeroize::Zeroize;
 use super::{Domain, Group, Side};
 use crate::Error;
 
-/// What a key is for: everything in it that is public.
+/// A key's public parameters: its side, its domain, its generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyParams {
     /// The server it goes to.

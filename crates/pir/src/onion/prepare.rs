@@ -18,7 +18,7 @@ use super::{Error, Geometry, Mask, OnionBackend, ParameterSet};
 use crate::TableShape;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
 
-/// What was prepared.
+/// The outcome of a preparation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summary {

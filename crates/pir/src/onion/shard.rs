@@ -18,7 +18,7 @@ use crate::kernel::rowsel::GROUP_COLUMNS;
 /// Queries, expanded.
 pub struct Expansions(Vec<Expanded>);
 
-/// What one shard won for a batch of queries.
+/// One shard's winners for a batch of queries.
 pub struct Partial {
     version: Version,
     columns: Range<u64>,
@@ -64,7 +64,7 @@ impl Engine {
         set: ParameterSet,
         spec: &OnionSpec,
     ) -> Result<Self, Error> {
-        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..*spec })?;
+        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..spec.clone() })?;
         let columns = columns(whole.geometry(), (index, count), BLOCK_COLUMNS as u64)?;
         Ok(whole.covering(columns))
     }

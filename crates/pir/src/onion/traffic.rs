@@ -66,7 +66,7 @@ impl Moved {
     }
 }
 
-/// What expanding one query into `leaves` leaves moves.
+/// Bytes that one query's expansion into `leaves` leaves moves.
 pub fn of_expansion(schedule: Schedule, leaves: usize, sizes: Sizes) -> Moved {
     let levels = leaves.next_power_of_two().trailing_zeros();
     let mut ledger = Ledger::new(sizes);
@@ -78,7 +78,7 @@ pub fn of_expansion(schedule: Schedule, leaves: usize, sizes: Sizes) -> Moved {
     ledger.moved
 }
 
-/// What a tournament of `columns` columns, which start in memory, moves.
+/// Bytes that a tournament of `columns` columns moves; the columns start in memory.
 pub fn of_tournament(schedule: Schedule, columns: u64, sizes: Sizes) -> Moved {
     let games = columns.next_power_of_two().trailing_zeros();
     let bits: Vec<usize> = (0..games as usize).collect();

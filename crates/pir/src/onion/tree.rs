@@ -239,7 +239,7 @@ impl<C> Subtree<C> {
     }
 }
 
-/// What becomes of a subtree without a neighbour.
+/// The rule for a subtree that has no neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Alone {
     /// It goes up alone: the table ends here, so there is nobody whom it could lose to.

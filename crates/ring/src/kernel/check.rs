@@ -10,7 +10,7 @@ use crate::{GadgetSpec, ntt_primes};
 /// Moduli around every threshold between paths.
 const BITS: [u32; 8] = [5, 17, 27, 28, 30, 49, 50, 51];
 
-/// What stands around a backend's output, and must stay.
+/// The guard around a backend's output, which the backend must leave unchanged.
 const GUARD: u64 = 0x5a5a_a5a5_5a5a_a5a5;
 
 /// Random residues, the extremes among them: or those alone, for every seventh call.

@@ -9,7 +9,8 @@ pub(super) const LIMBS_MAX: usize = 8;
 /// A factor beside its Shoup quotient for one modulus.
 pub(super) type Factor = (u64, u64);
 
-/// What [`Kernel::decompose`](super::Kernel::decompose) needs of its moduli and gadget.
+/// The constants that [`Kernel::decompose`](super::Kernel::decompose) needs, made of its moduli and
+/// its gadget.
 ///
 /// An integer is v_0 + v_1 · radix_1 + v_2 · radix_2 + ..., radix_i the product of the first i
 /// moduli, v_i below modulus i. It is found limb by limb: what the digits so far are modulo q_i

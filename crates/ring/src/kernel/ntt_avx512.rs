@@ -110,7 +110,7 @@ fn shuffle(a: __m512i, b: __m512i) -> (__m512i, __m512i) {
     (_mm512_permutex2var_epi64(a, low, b), _mm512_permutex2var_epi64(a, high, b))
 }
 
-/// What [`shuffle`] made of its arguments, undone.
+/// Undoes [`shuffle`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn unshuffle(a: __m512i, b: __m512i) -> (__m512i, __m512i) {
@@ -153,7 +153,8 @@ fn is_wide(modulus: Modulus) -> bool {
     modulus.bits() > 50
 }
 
-/// How many parts one pass cuts a block into: so many layers first as leave a multiple of three.
+/// Parts into which one pass cuts a block. The first pass takes so many layers that the number of
+/// those left is a multiple of three.
 fn parts_of(length: usize) -> usize {
     match (length / LEAF).trailing_zeros() {
         0 => 1,

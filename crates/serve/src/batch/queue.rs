@@ -134,7 +134,8 @@ impl<Q, R> Queue<Q, R> {
     ///
     /// Clients that wait for one answer before they ask again (most do) come back together after a
     /// pass. Without this, the server would idle for the rest of a window that nobody else is going
-    /// to use.
+    /// to use. Where nothing came for a window, a client is most likely alone and waits for nobody:
+    /// who comes while its pass runs shares the next.
     fn crowd(&self) -> Option<usize> {
         let (ended, crowd) = self.last_pass?;
         let oldest = self.waiting.front()?;
@@ -157,15 +158,15 @@ impl<Q, R> Queue<Q, R> {
         self.queries -= queries;
     }
 
-    /// When the next pass is due: when it is full, when all have come that are likely to, or when
-    /// its oldest request has waited for the window with no pass running. Requests whose receiver
-    /// is gone are dropped unanswered.
+    /// When the next pass is due: when it is full, when all have come that are likely to (at once,
+    /// where nothing came for a window), or when its oldest request has waited for the window with
+    /// no pass running. Requests whose receiver is gone are dropped unanswered.
     pub fn due(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Due {
         self.purge(is_gone);
         let Some(oldest) = self.waiting.front() else { return Due::Never };
         let since = self.last_pass.map_or(oldest.arrived, |(ended, _)| ended.max(oldest.arrived));
         let due = since + self.limits.window;
-        let complete = self.crowd().is_some_and(|crowd| self.waiting.len() >= crowd);
+        let complete = self.crowd().is_none_or(|crowd| self.waiting.len() >= crowd);
         match self.queries < self.limits.batch_queries_max && !complete && now < due {
             true => Due::At(due),
             false => Due::Now,

@@ -180,6 +180,20 @@ impl Driver {
                 let urls = self.peers.iter().map(|(_, peer)| peer.url().to_owned()).collect();
                 Error::VersionMismatch { urls, expected, found }
             }
+            Failure::ModelUnserved { place, model, models } => {
+                Error::ModelUnserved { url: self.url(place), model, models }
+            }
+            Failure::ModelsDiffer { model, versions } => {
+                Error::ModelsDiffer { left, right, model, versions: Box::new(versions) }
+            }
+            Failure::Model(error) => Error::Manifest(error),
+            Failure::FeatureTwice { feature } => Error::FeatureTwice { feature },
+            Failure::FeatureIds { feature, ids, max_ids } => {
+                Error::FeatureIds { feature, ids, max_ids }
+            }
+            Failure::FeatureIdRange { feature, id, rows } => {
+                Error::FeatureIdRange { feature, id, rows }
+            }
             Failure::Pir(error) => Error::Pir(error),
             Failure::Onion(error) => Error::Onion(error),
             Failure::Bag(error) => Error::Bag(error),

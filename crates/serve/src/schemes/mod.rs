@@ -2,6 +2,8 @@
 //! without the others. What several of them share is beside their folders.
 
 #[cfg(any(feature = "onion", feature = "pair"))]
+pub(crate) mod bundles;
+#[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod drive;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod lookup;

@@ -26,7 +26,7 @@ struct Document {
     layout: LayoutSpec,
 }
 
-/// What comes first in every format version.
+/// The fields that every format version starts with.
 #[derive(Deserialize)]
 struct Head {
     format: String,

@@ -47,7 +47,7 @@ impl Carriers {
     }
 }
 
-/// What one inference asks for.
+/// An inference as it is asked for: what each key fetches, and which key serves each id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -84,7 +84,7 @@ struct Row {
     index: u64,
 }
 
-/// What is to be placed: one of several rows, each in any of its places.
+/// One item of a matching: any of several rows serves it, and each row lies in several places.
 struct Item {
     rows: Vec<Row>,
     /// Bin (over all parts) and offset it has now.

@@ -15,6 +15,15 @@ pub enum ModelError {
          restore it from a copy or build the model again"
     )]
     Checksum,
+    /// A tensor that is no table has values of a type that the dense file does not keep.
+    #[error(
+        "tensor {tensor} is of a type that dense.safetensors does not keep; convert it, or leave out \
+         all that are no tables with --no-dense"
+    )]
+    DenseType {
+        /// Its name, shape and type.
+        tensor: String,
+    },
     /// More or fewer features than a model has.
     #[error("a model has 1 to {FEATURE_COUNT_MAX} features, not {count}; split a larger one")]
     FeatureCount {
@@ -103,6 +112,37 @@ pub enum ModelError {
         /// The name as given, cut to 160 characters.
         name: String,
     },
+    /// No tensor of the checkpoint is named as embeddings are.
+    #[error(
+        "no tensor of the checkpoint is named as embeddings are (emb_l.N.weight, \
+         *embedding*.weight, *.embeddings.*); {}",
+        advise(.tensors, *.tensor_count)
+    )]
+    NoEmbeddings {
+        /// The first tensors that could be tables: name, shape and type.
+        tensors: Vec<String>,
+        /// How many could be.
+        tensor_count: usize,
+    },
+    /// A pattern that matches nothing.
+    #[error("no tensor of the checkpoint matches {pattern:?}; {}", advise(.tensors, *.tensor_count))]
+    NoMatch {
+        /// The pattern, cut to 160 characters.
+        pattern: String,
+        /// The first tensors that could be tables: name, shape and type.
+        tensors: Vec<String>,
+        /// How many could be.
+        tensor_count: usize,
+    },
+    /// A tensor that was chosen is no table.
+    #[error(
+        "tensor {tensor} was chosen but is no table: a table has two dimensions, rows and values, \
+         of f16, bf16, f32 or f64; narrow the pattern"
+    )]
+    NotATable {
+        /// Its name, shape and type.
+        tensor: String,
+    },
     /// A table's rows are outside the limits of tables.
     #[error("table {table:?}: {source}")]
     Shape {
@@ -171,6 +211,16 @@ pub enum ModelError {
         /// How many there are.
         table_count: usize,
     },
+    /// No tensor has the name that was asked for.
+    #[error("the checkpoint has no tensor {key:?}; {}", advise(.tensors, *.tensor_count))]
+    UnknownTensor {
+        /// The name as asked for, cut to 160 characters.
+        key: String,
+        /// The first tensors that could be tables: name, shape and type.
+        tensors: Vec<String>,
+        /// How many could be.
+        tensor_count: usize,
+    },
     /// A table that no feature reads.
     #[error("no feature of the model reads table {table:?}; leave it out, or give it a feature")]
     UnusedTable {
@@ -206,6 +256,16 @@ pub(super) fn list(names: &[String], count: usize) -> String {
     match more {
         0 => names.join(", "),
         _ => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// What a user may choose from.
+fn advise(tensors: &[String], count: usize) -> String {
+    match count {
+        0 => "and no tensor could be a table (two dimensions of floats)".to_owned(),
+        _ => {
+            format!("{count} could be tables, choose with --tables GLOB: {}", list(tensors, count))
+        }
     }
 }
 

@@ -112,6 +112,11 @@ impl ModelWriter {
         self.adopt_dense(writer)
     }
 
+    /// The dense file's path, for error messages.
+    pub(super) fn dense_path(&self) -> PathBuf {
+        self.staging.file_path(places::DENSE)
+    }
+
     /// A new dense file, to be written by a [`DenseWriter`].
     pub(super) fn create_dense(&self) -> Result<File, Error> {
         self.staging.create_file(places::DENSE)

@@ -12,7 +12,7 @@ pub(super) struct Blocks {
     pending: Vec<u32>,
 }
 
-/// What became of a block that was said to be done.
+/// The state of a block that the journal lists as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
     /// It is done now.

@@ -3,7 +3,7 @@
 use super::{META_BYTES_MAX, PreparedFormatError, PreparedSpec, SLACK_BYTES};
 use crate::version::Version;
 
-/// What the file starts with.
+/// The file's first bytes.
 pub(super) const MARK: [u8; 16] = *b"hushtable-prep1\n";
 /// What stands where the version goes, until the file is finished; 8 bytes follow that the
 /// journal has too.
@@ -61,7 +61,7 @@ pub(super) fn encode_header(spec: &PreparedSpec) -> Vec<u8> {
     header
 }
 
-/// What the header's fields hash to.
+/// The hash of the header's fields.
 fn header_checksum(fields: &[u8]) -> Hash {
     blake3::derive_key("hushtable prepared header v1", fields)
 }
@@ -75,7 +75,7 @@ pub(super) fn version_of(header: &[u8], block_hashes: &[Hash]) -> Version {
     Version::from(*hasher.finalize().as_bytes())
 }
 
-/// What stands in place of the version while a writer with this nonce is at work.
+/// The mark that a writer with this nonce puts in the version's place while it works.
 pub(super) fn unfinished_version(nonce: u64) -> Hash {
     let mut bytes = [0; HASH_BYTES];
     bytes[..UNFINISHED.len()].copy_from_slice(&UNFINISHED);
@@ -182,7 +182,7 @@ fn split_header(bytes: &[u8]) -> Result<&[u8], PreparedFormatError> {
     bytes.get(..header_bytes).ok_or_else(|| too_short(header_bytes))
 }
 
-/// What a header of at least the least length says.
+/// Reads a header that has the least length or more.
 fn decode_header(header: &[u8]) -> Result<PreparedSpec, PreparedFormatError> {
     let (fields, checksum) = header.split_at(header.len() - HASH_BYTES);
     let found = Version::from(header_checksum(fields));

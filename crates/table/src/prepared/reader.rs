@@ -34,7 +34,7 @@ pub struct Prepared {
     is_changed: AtomicBool,
 }
 
-/// What is known of a file that was not seen to be written to.
+/// Whether a file still stands as it was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 #[allow(clippy::exhaustive_enums, reason = "callers handle both")]

@@ -15,7 +15,7 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// What happened to a file between two stamps.
+/// The change of a file between two stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,

@@ -4,7 +4,7 @@
 
 use super::SourceError;
 use super::read_at::ReadAt;
-use super::tensor::{Element, Entry, TensorInfo};
+use super::tensor::{Element, Entry, Kind, TensorInfo, strides_in_order};
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
 
@@ -63,8 +63,20 @@ pub enum NpyError {
     Magic,
 }
 
-/// Reads the header of a `.npy` file.
+/// Reads the header of a `.npy` file that a table is to be built from.
 pub(super) fn read_entry(file: &impl ReadAt) -> Result<Entry, SourceError> {
+    let (entry, fortran_order) = read_array(file)?;
+    if entry.info.element.is_none() {
+        return Err(NpyError::Descr { descr: entry.info.dtype }.into());
+    }
+    if fortran_order {
+        return Err(NpyError::FortranOrder.into());
+    }
+    Ok(entry)
+}
+
+/// Reads the header of a `.npy` file, and whether the array is stored column by column.
+pub(super) fn read_array(file: &impl ReadAt) -> Result<(Entry, bool), SourceError> {
     let start = file.read_vec(0, file.size().min(8))?;
     if start.len() < 8 || start[..6] != MAGIC {
         return Err(NpyError::Magic.into());
@@ -85,35 +97,42 @@ pub(super) fn read_entry(file: &impl ReadAt) -> Result<Entry, SourceError> {
     }
     let text = file.read_vec(8 + length_bytes, byte_count)?;
     let header = parse_header(&text)?;
-    if header.fortran_order {
-        return Err(NpyError::FortranOrder.into());
-    }
     let offset = 8 + length_bytes + byte_count;
     let available = file.size() - offset;
     let values =
         header.shape.iter().fold(1_u128, |product, size| product.saturating_mul(u128::from(*size)));
-    let expected = values.saturating_mul(u128::from(header.element.size()));
+    let value_bytes = header.kind.value_bytes;
+    let expected = values.saturating_mul(u128::from(value_bytes));
     if expected != u128::from(available) {
         let expected = u64::try_from(expected.saturating_add(u128::from(offset)));
         let expected = expected.unwrap_or(u64::MAX);
         return Err(SourceError::Truncated { expected, found: file.size() });
     }
-    Ok(Entry {
-        row_stride: header.shape.get(1).copied(),
-        info: TensorInfo {
-            name: String::new(),
-            shape: header.shape,
-            dtype: header.descr,
-            element: Some(header.element),
-        },
+    let mut strides = strides_in_order(&header.shape);
+    if header.fortran_order {
+        let reversed: Vec<u64> = header.shape.iter().rev().copied().collect();
+        strides = strides_in_order(&reversed);
+        strides.reverse();
+    }
+    let element = match header.kind.name {
+        "F16" => Some(Element::F16),
+        "F32" => Some(Element::F32),
+        "F64" => Some(Element::F64),
+        _ => None,
+    };
+    let entry = Entry {
+        strides,
+        kind: Some(header.kind),
+        info: TensorInfo { name: String::new(), shape: header.shape, dtype: header.descr, element },
         offset,
         byte_count: available,
-    })
+    };
+    Ok((entry, header.fortran_order))
 }
 
 struct Header {
     descr: String,
-    element: Element,
+    kind: Kind,
     fortran_order: bool,
     shape: Vec<u64>,
 }
@@ -141,16 +160,15 @@ fn parse_header(text: &[u8]) -> Result<Header, NpyError> {
         return Err(cursor.wrong("the end"));
     }
     let descr = descr.ok_or_else(|| cursor.wrong("'descr'"))?;
-    let element = match descr.as_str() {
-        "<f2" => Element::F16,
-        "<f4" => Element::F32,
-        "<f8" => Element::F64,
-        ">f2" | ">f4" | ">f8" => return Err(NpyError::BigEndian { descr }),
-        _ => return Err(NpyError::Descr { descr }),
+    if matches!(descr.as_str(), ">f2" | ">f4" | ">f8") {
+        return Err(NpyError::BigEndian { descr });
+    }
+    let Some(kind) = Kind::of_numpy(&descr) else {
+        return Err(NpyError::Descr { descr });
     };
     Ok(Header {
         descr,
-        element,
+        kind,
         fortran_order: fortran_order.ok_or_else(|| cursor.wrong("'fortran_order'"))?,
         shape: shape.ok_or_else(|| cursor.wrong("'shape'"))?,
     })

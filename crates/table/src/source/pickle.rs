@@ -4,8 +4,13 @@
 //! This one knows the few opcodes that a dict of tensors needs, and a closed list of names that
 //! it may ask for: tensors, their storages, `OrderedDict`. A name off the list ends the reading,
 //! and the error says which it was. Opcodes: CPython's `Lib/pickletools.py`.
+//!
+//! The metadata of a distributed checkpoint is a pickle too, of a few record classes of torch; its
+//! [`Vocabulary`] knows these and no tensors.
 
 use std::collections::HashMap;
+
+use super::vocabulary::{Class, Global, StorageType, Vocabulary};
 
 /// A state dict of 50,000 tensors pickles to about 8 MiB.
 pub(super) const PICKLE_BYTES_MAX: u64 = 16 << 20;
@@ -74,32 +79,13 @@ pub(super) enum Value {
     /// `start..end` in the pickle, UTF-8.
     Text(u32, u32),
     Tuple(Box<[ValueId]>),
-    List,
+    List(Vec<ValueId>),
     Dict(Vec<(ValueId, ValueId)>),
     Global(Global),
+    /// A record of this class; what it holds is a dict, or for some a tuple.
+    Record(Class, Option<ValueId>),
     Storage(Storage),
     Tensor(Box<TensorValue>),
-}
-
-/// The names that a pickle may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Global {
-    OrderedDict,
-    RebuildParameter,
-    RebuildTensor,
-    /// The class of storages of this element.
-    StorageType(StorageType),
-}
-
-/// What a storage holds, by the name that torch has for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StorageType {
-    Bf16,
-    F16,
-    F32,
-    F64,
-    /// Any other, by name: no table is made of it.
-    Other(&'static str),
 }
 
 /// A storage in the archive.
@@ -128,12 +114,18 @@ pub(super) struct Pickle<'a> {
 }
 
 impl<'a> Pickle<'a> {
-    /// Reads a pickle of protocol 2 to 5.
+    /// Reads a state dict's pickle, of protocol 2 to 5.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, PickleError> {
+        Self::parse_with(Vocabulary::StateDict, bytes)
+    }
+
+    /// Reads a pickle of protocol 2 to 5 that may ask for these names.
+    pub(super) fn parse_with(vocabulary: Vocabulary, bytes: &'a [u8]) -> Result<Self, PickleError> {
         if bytes.len() as u64 > PICKLE_BYTES_MAX {
             return Err(PickleError::TooLarge { limit: PICKLE_BYTES_MAX, unit: "bytes" });
         }
         let mut machine = Machine {
+            vocabulary,
             bytes,
             next: 0,
             op: 0,
@@ -161,6 +153,19 @@ impl<'a> Pickle<'a> {
     pub(super) fn text(&self, id: ValueId) -> Option<&'a str> {
         text_of(self.bytes, &self.values, id)
     }
+
+    /// The numbers of a tuple of sizes, if it is one.
+    pub(super) fn sizes(&self, id: ValueId) -> Option<Vec<u64>> {
+        sizes_of(&self.values, id)
+    }
+
+    /// What a record of this class has under `name`.
+    pub(super) fn field(&self, class: Class, id: ValueId, name: &str) -> Option<ValueId> {
+        let Value::Record(found, Some(fields)) = *self.value(id) else { return None };
+        let Value::Dict(fields) = self.value(fields) else { return None };
+        let named = fields.iter().find(|(key, _)| self.text(*key) == Some(name));
+        named.filter(|_| found == class).map(|(_, value)| *value)
+    }
 }
 
 fn text_of<'a>(bytes: &'a [u8], values: &[Value], id: ValueId) -> Option<&'a str> {
@@ -172,6 +177,7 @@ fn text_of<'a>(bytes: &'a [u8], values: &[Value], id: ValueId) -> Option<&'a str
 
 /// The stack machine. Ids on its stacks always point into `values`.
 struct Machine<'a> {
+    vocabulary: Vocabulary,
     bytes: &'a [u8],
     next: usize,
     /// Where the current opcode is.
@@ -249,15 +255,14 @@ impl<'a> Machine<'a> {
                 let start = self.pop_mark()?;
                 self.push_tuple(start)?;
             }
-            b']' => self.push(Value::List)?,
+            b']' => self.push(Value::List(Vec::new()))?,
             b'a' => {
-                self.pop()?;
-                self.top_list()?;
+                self.top()?;
+                self.append_items(self.stack.len() - 1)?;
             }
             b'e' => {
                 let start = self.pop_mark()?;
-                self.stack.truncate(start);
-                self.top_list()?;
+                self.append_items(start)?;
             }
             b'}' => self.push(Value::Dict(Vec::new()))?,
             b's' => {
@@ -309,12 +314,26 @@ impl<'a> Machine<'a> {
                 let (arguments, function) = (self.pop()?, self.pop()?);
                 self.call(function, arguments)?;
             }
+            // NEWOBJ: a record, not yet filled.
+            0x81 if self.vocabulary == Vocabulary::Distributed => {
+                let (arguments, class) = (self.pop()?, self.pop()?);
+                let is_empty =
+                    |id| matches!(&self.values[id as usize], Value::Tuple(it) if it.is_empty());
+                match self.values[class as usize] {
+                    Value::Global(Global::Class(class)) if is_empty(arguments) => {
+                        self.push(Value::Record(class, None))?;
+                    }
+                    _ => return Err(self.wrong("a class of records and no arguments")),
+                }
+            }
             // BUILD: an OrderedDict's attributes (a state dict's _metadata) say nothing we need.
             b'b' => {
-                self.pop()?;
+                let state = self.pop()?;
                 let top = self.top()?;
-                if !matches!(self.values[top as usize], Value::Dict(_)) {
-                    return Err(self.wrong("a dict to give attributes to"));
+                match &mut self.values[top as usize] {
+                    Value::Dict(_) => {}
+                    Value::Record(_, fields) => *fields = Some(state),
+                    _ => return Err(self.wrong("a dict or a record to give attributes to")),
                 }
             }
             _ => return Err(PickleError::Opcode { opcode, offset: self.op }),
@@ -392,9 +411,14 @@ impl<'a> Machine<'a> {
         start.ok_or_else(|| self.wrong("a mark"))
     }
 
-    fn top_list(&self) -> Result<(), PickleError> {
-        match self.values[self.top()? as usize] {
-            Value::List => Ok(()),
+    fn append_items(&mut self, start: usize) -> Result<(), PickleError> {
+        let items: Vec<ValueId> = self.stack.drain(start..).collect();
+        let list = self.top()?;
+        match &mut self.values[list as usize] {
+            Value::List(list) => {
+                list.extend(items);
+                Ok(())
+            }
             _ => Err(self.wrong("a list")),
         }
     }
@@ -425,28 +449,10 @@ impl<'a> Machine<'a> {
     }
 
     fn push_global(&mut self, module: &[u8], name: &[u8]) -> Result<(), PickleError> {
-        let storage = |storage_type| Global::StorageType(storage_type);
-        let global = match (module, name) {
-            (b"collections", b"OrderedDict") => Global::OrderedDict,
-            (b"torch._utils", b"_rebuild_tensor_v2") => Global::RebuildTensor,
-            (b"torch._utils", b"_rebuild_parameter") => Global::RebuildParameter,
-            (b"torch", b"BFloat16Storage") => storage(StorageType::Bf16),
-            (b"torch", b"HalfStorage") => storage(StorageType::F16),
-            (b"torch", b"FloatStorage") => storage(StorageType::F32),
-            (b"torch", b"DoubleStorage") => storage(StorageType::F64),
-            (b"torch", b"BoolStorage") => storage(StorageType::Other("bool")),
-            (b"torch", b"ByteStorage") => storage(StorageType::Other("uint8")),
-            (b"torch", b"CharStorage") => storage(StorageType::Other("int8")),
-            (b"torch", b"ShortStorage") => storage(StorageType::Other("int16")),
-            (b"torch", b"IntStorage") => storage(StorageType::Other("int32")),
-            (b"torch", b"LongStorage") => storage(StorageType::Other("int64")),
-            (b"torch", b"ComplexFloatStorage") => storage(StorageType::Other("complex64")),
-            (b"torch", b"ComplexDoubleStorage") => storage(StorageType::Other("complex128")),
-            _ => {
-                let clip = |text| String::from_utf8_lossy(text).chars().take(128).collect();
-                return Err(PickleError::Global { module: clip(module), name: clip(name) });
-            }
-        };
+        let global = self.vocabulary.find(module, name).ok_or_else(|| {
+            let clip = |text| String::from_utf8_lossy(text).chars().take(128).collect();
+            PickleError::Global { module: clip(module), name: clip(name) }
+        })?;
         self.push(Value::Global(global))
     }
 
@@ -483,7 +489,17 @@ impl<'a> Machine<'a> {
                 let tensor = tensor.ok_or_else(|| self.wrong("a storage, sizes and strides"))?;
                 self.push(Value::Tensor(Box::new(tensor)))
             }
-            Global::OrderedDict | Global::StorageType(_) => Err(self.wrong("an empty OrderedDict")),
+            Global::Size => match arguments[..] {
+                [sizes] if matches!(self.values[sizes as usize], Value::Tuple(_)) => {
+                    self.stack.push(sizes);
+                    Ok(())
+                }
+                _ => Err(self.wrong("a tuple of sizes")),
+            },
+            Global::Ignored => self.push(Value::Inert),
+            Global::OrderedDict | Global::StorageType(_) | Global::DType(_) | Global::Class(_) => {
+                Err(self.wrong("an empty OrderedDict"))
+            }
         }
     }
 
@@ -499,16 +515,20 @@ impl<'a> Machine<'a> {
     }
 
     fn parse_sizes(&self, id: ValueId) -> Option<Vec<u64>> {
-        let Value::Tuple(items) = &self.values[id as usize] else { return None };
-        if items.len() > RANK_MAX {
-            return None;
-        }
-        let sizes = items.iter().map(|id| match self.values[*id as usize] {
-            Value::Int(size) => u64::try_from(size).ok(),
-            _ => None,
-        });
-        sizes.collect()
+        sizes_of(&self.values, id)
     }
+}
+
+fn sizes_of(values: &[Value], id: ValueId) -> Option<Vec<u64>> {
+    let Value::Tuple(items) = &values[id as usize] else { return None };
+    if items.len() > RANK_MAX {
+        return None;
+    }
+    let sizes = items.iter().map(|id| match values[*id as usize] {
+        Value::Int(size) => u64::try_from(size).ok(),
+        _ => None,
+    });
+    sizes.collect()
 }
 
 /// A little-endian two's complement integer; inert if it needs more than 64 bits.

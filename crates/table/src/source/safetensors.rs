@@ -1,16 +1,26 @@
 //! safetensors files: the reference crate parses the header, and we read the rows ourselves.
 
+use std::collections::HashMap;
+
 use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::tensor::Metadata as Header;
 
 use super::SourceError;
 use super::read_at::ReadAt;
-use super::tensor::{Element, Entry, TensorInfo};
+use super::tensor::{Element, Entry, Kind, TensorInfo, strides_in_order};
 
 const HEADER_BYTES_MAX: u64 = 16 << 20;
 
 /// Lists the tensors of a safetensors file.
 pub(super) fn read_entries(file: &impl ReadAt) -> Result<Vec<Entry>, SourceError> {
+    Ok(read_header(file)?.0)
+}
+
+/// What a safetensors file says beside its tensors.
+pub(super) type Metadata = HashMap<String, String>;
+
+/// Lists the tensors of a safetensors file, and what it says beside them.
+pub(super) fn read_header(file: &impl ReadAt) -> Result<(Vec<Entry>, Metadata), SourceError> {
     let mut length = [0; 8];
     length.copy_from_slice(&file.read_vec(0, 8)?);
     let byte_count = u64::from_le_bytes(length);
@@ -20,7 +30,7 @@ pub(super) fn read_entries(file: &impl ReadAt) -> Result<Vec<Entry>, SourceError
     }
     let header = file.read_vec(8, byte_count)?;
     // Metadata checks that the tensors' sizes follow from their shapes and leave no gaps.
-    let metadata: Metadata = serde_json::from_slice(&header)
+    let metadata: Header = serde_json::from_slice(&header)
         .map_err(|source| SourceError::SafetensorsHeader { source })?;
     let data_offset = 8 + byte_count;
     let expected = data_offset.saturating_add(metadata.data_len() as u64);
@@ -42,12 +52,14 @@ pub(super) fn read_entries(file: &impl ReadAt) -> Result<Vec<Entry>, SourceError
             _ => None,
         };
         let (start, end) = tensor.data_offsets;
+        let dtype = tensor.dtype.to_string();
         Entry {
-            row_stride: shape.get(1).copied(),
-            info: TensorInfo { name, shape, dtype: tensor.dtype.to_string(), element },
+            strides: strides_in_order(&shape),
+            kind: Kind::of_safetensors(&dtype),
+            info: TensorInfo { name, shape, dtype, element },
             offset: data_offset + start as u64,
             byte_count: (end - start) as u64,
         }
     });
-    Ok(entries.collect())
+    Ok((entries.collect(), metadata.metadata().clone().unwrap_or_default()))
 }

@@ -74,6 +74,62 @@ impl TensorInfo {
     }
 }
 
+/// How values are kept in a safetensors file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// The type's name there.
+    pub(crate) name: &'static str,
+    pub(crate) value_bytes: u64,
+}
+
+impl Kind {
+    const ALL: [(&'static str, &'static str, &'static str, u64); 16] = [
+        // safetensors, torch, NumPy, bytes
+        ("BF16", "bfloat16", "", 2),
+        ("BOOL", "bool", "b1", 1),
+        ("C64", "complex64", "c8", 8),
+        ("F16", "float16", "f2", 2),
+        ("F32", "float32", "f4", 4),
+        ("F64", "float64", "f8", 8),
+        ("F8_E4M3", "float8_e4m3fn", "", 1),
+        ("F8_E5M2", "float8_e5m2", "", 1),
+        ("I16", "int16", "i2", 2),
+        ("I32", "int32", "i4", 4),
+        ("I64", "int64", "i8", 8),
+        ("I8", "int8", "i1", 1),
+        ("U16", "uint16", "u2", 2),
+        ("U8", "uint8", "u1", 1),
+        ("U32", "uint32", "u4", 4),
+        ("U64", "uint64", "u8", 8),
+    ];
+
+    /// Of the type that safetensors calls so.
+    pub(crate) fn of_safetensors(name: &str) -> Option<Self> {
+        Self::find(|(safetensors, _, _, _)| *safetensors == name)
+    }
+
+    /// Of the type that torch calls so.
+    pub(crate) fn of_torch(name: &str) -> Option<Self> {
+        Self::find(|(_, torch, _, _)| *torch == name)
+    }
+
+    /// Of the type that NumPy calls so, little-endian.
+    pub(crate) fn of_numpy(descr: &str) -> Option<Self> {
+        let kind = Self::find(|(_, _, numpy, _)| {
+            !numpy.is_empty() && descr.get(1..).is_some_and(|rest| rest == *numpy)
+        })?;
+        let order = descr.as_bytes()[0];
+        (order == b'<' || (order == b'|' && kind.value_bytes == 1)).then_some(kind)
+    }
+
+    fn find(
+        matches: impl Fn(&(&'static str, &'static str, &'static str, u64)) -> bool,
+    ) -> Option<Self> {
+        let found = Self::ALL.iter().find(|names| matches(names));
+        found.map(|(name, _, _, value_bytes)| Self { name, value_bytes: *value_bytes })
+    }
+}
+
 /// A tensor and where its values lie.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -82,8 +138,31 @@ pub(crate) struct Entry {
     pub(crate) offset: u64,
     /// Bytes from `offset` on that belong to the tensor's storage; within the file.
     pub(crate) byte_count: u64,
-    /// Values from one row to the next, if values of a row are adjacent; `None` if they are not.
-    pub(crate) row_stride: Option<u64>,
+    /// Values from one index to the next, of each dimension; as many as the shape has.
+    pub(crate) strides: Vec<u64>,
+    /// How the values are kept elsewhere; `None` for a type that nothing of ours keeps.
+    pub(crate) kind: Option<Kind>,
+}
+
+impl Entry {
+    /// Values from one row of a table to the next, if values of a row are adjacent.
+    fn row_stride(&self) -> Option<u64> {
+        let ([rows, dim], [row_stride, stride]) = (&self.info.shape[..], &self.strides[..]) else {
+            return None;
+        };
+        // A stride along one row or one column is never used, and torch writes anything there.
+        let adjacent = *dim <= 1 || *stride == 1;
+        adjacent.then_some(if *rows <= 1 { *dim } else { *row_stride })
+    }
+}
+
+/// The strides of values that lie in order without gaps.
+pub(crate) fn strides_in_order(shape: &[u64]) -> Vec<u64> {
+    let mut strides = vec![1_u64; shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i].saturating_mul(shape[i]);
+    }
+    strides
 }
 
 /// Picks the table among a file's tensors.
@@ -125,7 +204,8 @@ pub(crate) struct Tensor<R> {
 impl<R: ReadAt> Tensor<R> {
     /// Checks that `entry` is a table and that all of it is in its storage.
     pub(crate) fn new(file: R, path: &Path, entry: Entry) -> Result<Self, SourceError> {
-        let Entry { info, offset, byte_count, row_stride } = entry;
+        let row_stride = entry.row_stride();
+        let Entry { info, offset, byte_count, .. } = entry;
         let TensorInfo { name, shape, dtype, element } = info;
         let Some(element) = element else {
             return Err(SourceError::Element { name, dtype });

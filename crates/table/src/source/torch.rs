@@ -3,11 +3,9 @@
 use std::collections::HashSet;
 
 use super::SourceError;
-use super::pickle::{
-    PICKLE_BYTES_MAX, Pickle, PickleError, StorageType, TensorValue, Value, ValueId,
-};
+use super::pickle::{PICKLE_BYTES_MAX, Pickle, PickleError, TensorValue, Value, ValueId};
 use super::read_at::ReadAt;
-use super::tensor::{Element, Entry, TensorInfo};
+use super::tensor::{Entry, Kind, TensorInfo};
 use super::zip::Archive;
 
 /// Bounds what a file of shared keys and tensors can make us list.
@@ -152,16 +150,22 @@ fn locate(
     name: String,
     tensor: &TensorValue,
 ) -> Result<Entry, SourceError> {
-    let (element, dtype) = match tensor.storage.storage_type {
-        StorageType::Bf16 => (Some(Element::Bf16), "bfloat16"),
-        StorageType::F16 => (Some(Element::F16), "float16"),
-        StorageType::F32 => (Some(Element::F32), "float32"),
-        StorageType::F64 => (Some(Element::F64), "float64"),
-        StorageType::Other(dtype) => (None, dtype),
+    let storage_type = tensor.storage.storage_type;
+    let element = storage_type.element();
+    let info = TensorInfo {
+        name,
+        shape: tensor.sizes.clone(),
+        dtype: storage_type.name().to_owned(),
+        element,
     };
-    let info = TensorInfo { name, shape: tensor.sizes.clone(), dtype: dtype.to_owned(), element };
-    let entry = Entry { info, offset: 0, byte_count: 0, row_stride: None };
-    let (Some(element), [rows, dim]) = (element, &tensor.sizes[..]) else {
+    let entry = Entry {
+        info,
+        offset: 0,
+        byte_count: 0,
+        strides: tensor.strides.clone(),
+        kind: Kind::of_torch(storage_type.name()),
+    };
+    let Some(kind) = entry.kind else {
         // Listed, but never read; its storage may be of any kind.
         return Ok(entry);
     };
@@ -169,18 +173,10 @@ fn locate(
     let Some((offset, byte_count)) = archive.locate(file, &format!("{root}/data/{key}"))? else {
         return Err(TorchError::MissingStorage { key: key.chars().take(64).collect() }.into());
     };
-    let start = tensor.offset.saturating_mul(element.size());
+    let start = tensor.offset.saturating_mul(kind.value_bytes);
     if start > byte_count {
         let expected = offset.saturating_add(start);
         return Err(SourceError::Truncated { expected, found: offset + byte_count });
     }
-    // A stride along one row or one column is never used, and torch writes anything there.
-    let adjacent = *dim <= 1 || tensor.strides[1] == 1;
-    let row_stride = if *rows <= 1 { *dim } else { tensor.strides[0] };
-    Ok(Entry {
-        offset: offset + start,
-        byte_count: byte_count - start,
-        row_stride: adjacent.then_some(row_stride),
-        ..entry
-    })
+    Ok(Entry { offset: offset + start, byte_count: byte_count - start, ..entry })
 }

@@ -30,7 +30,7 @@ const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
 pub enum ZipError {
     /// An entry is compressed or encrypted.
     #[error(
-        "entry {name:?} of the zip archive is compressed or encrypted (method {method}); torch.save writes plain ones: save the model again"
+        "entry {name:?} of the zip archive is compressed or encrypted (method {method}); torch.save and numpy.savez write plain ones: save the model again"
     )]
     Compressed {
         /// Its name.

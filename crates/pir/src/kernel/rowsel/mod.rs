@@ -34,7 +34,7 @@ pub(crate) const ROWS_MAX: usize = 2047;
 /// Bytes that a kernel may read past the end of a table region.
 pub(crate) const SLACK_BYTES: usize = 16;
 
-/// How many bits a table's number takes.
+/// Bits of one stored number of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     /// 32, for moduli of at most 32 bits.
@@ -85,7 +85,7 @@ impl Packing {
     }
 }
 
-/// What one call multiplies: a chunk of coefficients of one block of columns and one limb.
+/// The operands of one call: a chunk of coefficients of one block of columns, in one limb.
 pub(crate) struct Task<'a> {
     /// The limb's modulus.
     pub modulus: Modulus,

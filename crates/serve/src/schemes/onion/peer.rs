@@ -53,7 +53,7 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
     match call {
         Call::OnionInfo { .. } => outgoing(async move {
             let mut client = peer.onion(INFO_BYTES_MAX);
-            let reply = peer.call(client.info(OnionInfoRequest {})).await?.into_inner();
+            let reply = peer.call(client.info(OnionInfoRequest::default())).await?.into_inner();
             let announced = reply.try_into().map_err(|defect| peer.reply_error(defect))?;
             Ok(Reply::OnionInfo(Box::new(announced)))
         }),

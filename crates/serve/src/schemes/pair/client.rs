@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_pir::PrgKind;
-use hushtable_pir::client::{BagRows, PairClient, PairSpec, Place, RowFormat};
+use hushtable_pir::client::{BagRows, ModelClient, PairClient, PairSpec, Place, RowFormat};
 use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
@@ -67,7 +67,15 @@ impl ClientSpec {
 /// A client of one table at two servers.
 pub struct LookupClient {
     driver: Driver,
-    client: PairClient,
+    source: Source,
+}
+
+/// What keeps a client's session.
+pub(super) enum Source {
+    /// A client of the table itself.
+    Table(PairClient),
+    /// A client of a model, one of whose features reads the table; and what that was at first.
+    Feature(ModelClient, String, Box<TableInfo>),
 }
 
 /// The rows of a bag of ids.
@@ -121,13 +129,23 @@ impl LookupClient {
         let &ClientSpec { prg, version, layout_bytes_max, call_max, lookup_max, .. } = spec;
         let spec = PairSpec { prg, version, layout_bytes_max, call_max, lookup_max };
         let opening = PairClient::open(spec, random_u64()?, driver.bell());
-        let client = driver.run(opening).await?;
-        Ok(Self { driver, client })
+        let source = Source::Table(driver.run(opening).await?);
+        Ok(Self { driver, source })
     }
 
-    /// What both servers hold, as the left one announced it; the limits are those of the stricter.
+    pub(super) fn of(driver: Driver, source: Source) -> Self {
+        Self { driver, source }
+    }
+
+    /// What both servers hold, as the left one announced it; the limits are those of the stricter. Of
+    /// the table of a feature that the model has no more, what it was.
     pub fn info(&self) -> TableInfo {
-        self.client.info()
+        match &self.source {
+            Source::Table(client) => client.info(),
+            Source::Feature(client, feature, first) => {
+                client.table_info(feature).unwrap_or_else(|_| (**first).clone())
+            }
+        }
     }
 
     /// Fetches the rows `ids` in one round trip to each server, at the same time. Both servers see
@@ -143,8 +161,14 @@ impl LookupClient {
     /// alone and the servers hold another, [`Error::Refused`], [`Error::Unavailable`],
     /// [`Error::Timeout`], [`Error::Reply`] for what servers do.
     pub async fn lookup(&self, ids: &[u64], max_ids: usize) -> Result<Lookup, Error> {
-        let lookup = self.client.lookup(ids, max_ids, random_u64()?);
-        self.driver.run(lookup).await.map(Lookup::from)
+        let random = random_u64()?;
+        let rows = match &self.source {
+            Source::Table(client) => self.driver.run(client.lookup(ids, max_ids, random)).await,
+            Source::Feature(client, feature, _) => {
+                self.driver.run(client.table_lookup(feature, ids, max_ids, random)).await
+            }
+        };
+        rows.map(Lookup::from)
     }
 
     /// As [`lookup`](Self::lookup), with rows as `ids × dim` numbers.
@@ -160,7 +184,11 @@ impl LookupClient {
     /// # Errors
     /// [`Error::LayoutsDiffer`], [`Error::LayoutBytes`] for layouts that cannot be asked by.
     pub fn layout(&self) -> Result<Option<Arc<Layout>>, Error> {
-        self.client.layout().map_err(|failure| self.driver.failure(failure))
+        let layout = match &self.source {
+            Source::Table(client) => client.layout(),
+            Source::Feature(client, feature, _) => client.layout(feature),
+        };
+        layout.map_err(|failure| self.driver.failure(failure))
     }
 
     /// Fetches the rows of a bag of ids by the table's layout, in one round trip to each server, at
@@ -175,7 +203,13 @@ impl LookupClient {
     /// layout to ask by; [`Error::VersionMismatch`], [`Error::Refused`], [`Error::Unavailable`],
     /// [`Error::Timeout`], [`Error::Reply`] for what servers do.
     pub async fn fetch_bag(&self, ids: &[u64]) -> Result<Bag, Error> {
-        let bag = self.client.bag(ids, random_u64()?);
-        self.driver.run(bag).await.map(Bag::from)
+        let random = random_u64()?;
+        let bag = match &self.source {
+            Source::Table(client) => self.driver.run(client.bag(ids, random)).await,
+            Source::Feature(client, feature, _) => {
+                self.driver.run(client.table_bag(feature, ids, random)).await
+            }
+        };
+        bag.map(Bag::from)
     }
 }

@@ -1,7 +1,7 @@
 //! What a server says about its table, as a message.
 
 use bytes::Bytes;
-use hushtable_pir::client::AnnouncedTable;
+use hushtable_pir::client::{AnnouncedModel, AnnouncedTable};
 use hushtable_pir::dpf::Side;
 
 use crate::peer::values::{dtype_from_wire, dtype_to_wire, microseconds};
@@ -76,6 +76,13 @@ impl TryFrom<wire::TableInfoReply> for TableInfo {
 
     fn try_from(reply: wire::TableInfoReply) -> Result<Self, ReplyDefect> {
         Self::check(reply.try_into()?)
+    }
+}
+
+impl From<wire::ModelInfo> for AnnouncedModel {
+    fn from(info: wire::ModelInfo) -> Self {
+        let wire::ModelInfo { name, versions, manifest, window_us, request_bytes_max } = info;
+        Self { name, versions, manifest, window_us, request_bytes_max }
     }
 }
 

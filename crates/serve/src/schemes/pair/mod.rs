@@ -2,7 +2,6 @@
 
 mod answerer;
 mod bags;
-mod bundles;
 pub(crate) mod client;
 mod device;
 mod engine;
@@ -10,6 +9,7 @@ mod inferences;
 mod info;
 pub(crate) mod load;
 mod metrics;
+mod model;
 mod peer;
 mod question;
 pub(crate) mod refusal;
@@ -20,7 +20,8 @@ mod spec;
 
 pub use client::{Bag, ClientSpec, LookupClient};
 pub use device::DeviceSpec;
-pub use hushtable_pir::client::{LayoutInfo, PairTerms, TableInfo};
+pub use hushtable_pir::client::{FeatureRows, LayoutInfo, ModelFacts, PairTerms, TableInfo};
+pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
 pub use spec::ServerSpec;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::client::{Call, Reply};
+use hushtable_pir::client::{AnnouncedCatalog, AnnouncedModel, Call, Reply};
 use hushtable_table::Version;
 use tonic::Streaming;
 use tonic::transport::Channel;
@@ -12,6 +12,7 @@ use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
 use crate::schemes::drive::{Arrived, Outgoing, outgoing, unforeseen};
 use crate::wire::private_lookup_client::PrivateLookupClient;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
+use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
 use crate::wire::{LayoutChunk, LayoutRequest, TableInfoRequest};
 use crate::{Error, TableInfo};
 
@@ -97,6 +98,22 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
             let AnswerBagsReply { layout_version, answers, queue_us, answer_us } = reply;
             peer.answers(&layout_version, answers, [queue_us, answer_us])
         }),
+        Call::Catalog => outgoing(async move {
+            let mut client = peer.client(CATALOG_BYTES_MAX);
+            let CatalogReply { tables, models } =
+                peer.call(client.catalog(CatalogRequest {})).await?.into_inner();
+            // A table of a newer kind is none that this client could ask for.
+            let tables = tables.into_iter().filter_map(|table| table.try_into().ok()).collect();
+            let models = models.into_iter().map(AnnouncedModel::from).collect();
+            Ok(Reply::Catalog(Box::new(AnnouncedCatalog { tables, models })))
+        }),
+        Call::AnswerModel { version, parts, answer_bytes } => outgoing(async move {
+            let request = AnswerModelRequest { model_version: bytes(version), parts };
+            let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
+            let reply = peer.call(client.answer_model(request)).await?.into_inner();
+            let AnswerModelReply { model_version, answers, queue_us, answer_us } = reply;
+            peer.answers(&model_version, answers, [queue_us, answer_us])
+        }),
         Call::Layout { version, .. } => Box::pin(async move {
             let request = LayoutRequest { layout_version: bytes(version) };
             let mut client = peer.client(LAYOUT_MESSAGE_BYTES_MAX);
@@ -125,3 +142,5 @@ fn next_chunk(peer: Peer, mut chunks: Streaming<LayoutChunk>) -> Outgoing {
 
 /// A chunk of a layout is at most 1 MiB.
 const LAYOUT_MESSAGE_BYTES_MAX: usize = (1 << 20) + 64;
+/// 64 manifests of at most 1 MiB, and what is said of 1,024 tables.
+const CATALOG_BYTES_MAX: usize = 68 << 20;

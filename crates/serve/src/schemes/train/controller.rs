@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use hushtable_oram::round::{Controller, Error as RoundError, Report};
+use hushtable_oram::round::{Controller, Error as RoundError, RoundReport};
 use hushtable_oram::seal::Key;
 use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 use zeroize::Zeroizing;
 
-use super::{BudgetSpent, Committed, CounterSpec, MemoryError, RoundMemory, SecretFile};
+use super::{BudgetSpent, CounterSpec, MemoryError, RoundMemory, SecretFile};
 use crate::Error;
 
 /// The 32 secret bytes that a controller's folder is sealed under, kept in a file of their own. Its
@@ -177,11 +176,11 @@ impl RoundMemory for OramMemory {
         Ok(self.live()?.add(user, gradients, weight)?)
     }
 
-    fn commit(&mut self) -> Result<Committed, MemoryError> {
+    fn commit(&mut self) -> Result<RoundReport, MemoryError> {
         match self.live()?.commit() {
             Ok(report) => {
-                self.rounds = report.round;
-                Ok(committed(&report))
+                self.rounds = report.rounds;
+                Ok(report)
             }
             Err(error) => {
                 // The round may still be open (an aggregate failed) or the controller have ended.
@@ -212,18 +211,6 @@ impl RoundMemory for OramMemory {
         let controller = self.controller.as_ref()?;
         let spent = controller.check_budget().err()?;
         Some(BudgetSpent { rounds: controller.spent().rounds, message: spent.to_string() })
-    }
-}
-
-fn committed(report: &Report) -> Committed {
-    let step = |(name, us): (&str, u64)| (name.to_owned(), Duration::from_micros(us));
-    Committed {
-        rounds: report.round,
-        requests: report.requests as u64,
-        accesses: report.k as u64,
-        read_bytes: report.read_bytes,
-        written_bytes: report.written_bytes,
-        steps: report.steps.named().into_iter().map(step).collect(),
     }
 }
 

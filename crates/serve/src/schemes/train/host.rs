@@ -1,75 +1,37 @@
-//! The one open round of a server: who came, what it waits for, when it goes on.
+//! Drives the rounds of a server: locks, timers, threads around [`Rounds`], which knows who came, what
+//! the round waits for and when it goes on.
 //!
 //! Two locks, always taken in this order: the memory's, held through calls that may take seconds,
-//! by one call at a time and off the threads of connections; the round's, held for microseconds. A
-//! round goes on by whoever finds it ready (the last user to come, the deadline, the operator), and
+//! by one call at a time and off the threads of connections; the rounds', held for microseconds. A
+//! round goes on by whoever finds it due (the last user to come, the deadline, the operator), and
 //! what it comes to is written down by the same work, so that a client that goes away meanwhile
 //! loses nothing but its reply.
 
+use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hushtable_oram::wire::{ControllerKey, SealedRound, Terms, random_round};
+use hushtable_oram::rounds::{
+    self, MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, Rounds,
+};
+use hushtable_oram::wire::{ControllerKey, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
-use super::info::{RoundReport, RoundStage, TrainInfo};
+use super::info::TrainInfo;
 use super::metrics::TrainMetrics;
-use super::{Awaited, BudgetSpent, Outcome, RoundMemory, TrainRefusal};
+use super::{Awaited, BudgetSpent, Outcome, RoundMemory, RoundReport, TrainRefusal};
 use crate::Refusal;
 use crate::host::SOFTWARE;
 
 /// The rounds of one controller.
 pub(super) struct Host {
-    terms: Terms,
-    key: ControllerKey,
+    rounds: Mutex<Rounds>,
     memory: Arc<AsyncMutex<Box<dyn RoundMemory>>>,
-    state: Mutex<State>,
-    /// Counts changes of the state, for those that wait for one.
+    /// Counts changes of the rounds, for those that wait for one.
     changes: watch::Sender<u64>,
     metrics: TrainMetrics,
-}
-
-struct State {
-    rounds: u64,
-    /// Why no further round may begin, if so.
-    spent: Option<BudgetSpent>,
-    open: Option<Open>,
-    /// How the last round ended, for calls that are repeated after a lost reply.
-    last: Option<(u64, Ended)>,
-}
-
-struct Open {
-    sealed: SealedRound,
-    stage: RoundStage,
-    users_min: usize,
-    upload_max: Duration,
-    /// Set once the round has begun.
-    uploads_until: Option<Instant>,
-}
-
-#[derive(Clone)]
-enum Ended {
-    Committed(RoundReport),
-    Otherwise(Outcome),
-}
-
-impl Ended {
-    fn outcome(&self) -> Outcome {
-        match self {
-            Self::Committed(_) => Outcome::Committed,
-            Self::Otherwise(outcome) => *outcome,
-        }
-    }
-}
-
-/// How a round is opened, checked.
-pub(super) struct Opening {
-    pub users: usize,
-    pub users_min: usize,
-    pub request_max: Duration,
-    pub upload_max: Duration,
 }
 
 impl Host {
@@ -79,78 +41,48 @@ impl Host {
         memory: Box<dyn RoundMemory>,
         metrics: TrainMetrics,
     ) -> Arc<Self> {
-        let state =
-            State { rounds: memory.rounds(), spent: memory.spent(), open: None, last: None };
+        let rounds = Rounds::new(terms, key, memory.rounds(), memory.spent());
         Arc::new(Self {
-            terms,
-            key,
+            rounds: Mutex::new(rounds),
             memory: Arc::new(AsyncMutex::new(memory)),
-            state: Mutex::new(state),
             changes: watch::channel(0).0,
             metrics,
         })
     }
 
     pub fn info(&self) -> TrainInfo {
-        let state = self.state();
-        let open = state.open.as_ref();
+        let rounds = self.rounds();
+        let open = rounds.open_round();
+        let counts = |open: OpenRound| [open.users, open.requested, open.uploaded];
         TrainInfo {
-            terms: self.terms.clone(),
-            public_key: self.key.public(),
-            rounds: state.rounds,
-            open: open.map(|open| (open.sealed.round(), open.stage)),
-            users: open.map_or([0; 3], |open| {
-                [open.sealed.users(), open.sealed.requested(), open.sealed.uploaded()]
-            }),
+            terms: rounds.terms().clone(),
+            public_key: rounds.key().public(),
+            rounds: rounds.committed_count(),
+            open: open.map(|open| (open.round, open.stage)),
+            users: open.map_or([0; 3], counts),
             software: SOFTWARE.into(),
         }
     }
 
     /// Opens a round; the deadline for its requests is watched from now on.
-    pub fn open(self: &Arc<Self>, opening: &Opening) -> Result<u64, Refusal> {
-        let &Opening { users, users_min, request_max, upload_max } = opening;
-        let users_max = self.terms.spec().users_max;
-        if users > users_max {
-            return Err(TrainRefusal::TooManyUsers { users, users_max }.into());
-        }
-        for (name, value, max) in
-            [("users", users, users_max), ("users_min", users_min, users.max(1))]
-        {
-            if !(1..=max).contains(&value) {
-                let (name, value, max) = (name.to_owned(), value as u64, max as u64);
-                return Err(TrainRefusal::BadSetting { name, value, min: 1, max }.into());
-            }
-        }
-        let mut state = self.state();
-        if let Some(open) = &state.open {
-            return Err(TrainRefusal::RoundOpen { round: open.sealed.round() }.into());
-        }
-        // Before users have sent anything.
-        if let Some(BudgetSpent { rounds, message }) = state.spent.clone() {
-            return Err(TrainRefusal::BudgetSpent { rounds, message }.into());
-        }
+    pub fn open(self: &Arc<Self>, terms: &RoundLimits) -> Result<u64, Refusal> {
         // Zero says that there is none.
-        let round = random_round().map_err(|error| self.failed("draw a number", &error))?.max(1);
-        let sealed = SealedRound::new(&self.terms, round, users)
-            .map_err(|error| self.failed("open a round", &error))?;
-        let requests_until = Instant::now() + request_max;
-        state.open = Some(Open {
-            sealed,
-            stage: RoundStage::Requests,
-            users_min,
-            upload_max,
-            uploads_until: None,
-        });
-        drop(state);
+        let round = random_round().map_err(|error| failed("draw a number", &error))?.max(1);
+        let now = Instant::now();
+        let opened = self.rounds().open(terms, round, now.into_std());
+        opened.map_err(|refused| self.refuse(refused))?;
         self.metrics.rounds_opened.inc();
         self.changed();
-        let host = Arc::downgrade(self);
-        tokio::spawn(async move {
-            tokio::time::sleep_until(requests_until).await;
-            if let Some(host) = host.upgrade() {
-                host.close_in_time(round).await;
-            }
-        });
+        let &RoundLimits { users, users_min, request_max, .. } = terms;
+        if let Some(until) = request_max.and_then(|time| now.checked_add(time)) {
+            let host = Arc::downgrade(self);
+            tokio::spawn(async move {
+                tokio::time::sleep_until(until).await;
+                if let Some(host) = host.upgrade() {
+                    host.drive_if_due();
+                }
+            });
+        }
         tracing::info!(round, users, users_min, "opened a round");
         Ok(round)
     }
@@ -163,92 +95,20 @@ impl Host {
         sealed: bytes::Bytes,
     ) -> Result<(), Refusal> {
         let host = Arc::clone(self);
-        let all_came = blocking(move || {
-            let mut state = host.state();
-            let open = state.open_mut(round)?;
-            let taken = open.sealed.request(&host.key, user, &sealed);
-            taken.map_err(|error| host.refuse("request", &error))?;
-            let all_came = open.sealed.requested() == open.sealed.users();
-            Ok(all_came && open.stage == RoundStage::Requests)
+        blocking(move || {
+            let taken = host.rounds().request(round, user, &sealed);
+            taken.map_err(|refused| host.refuse(refused))
         })
         .await?;
         self.changed();
-        if all_came {
-            // The reply need not wait for the memory.
-            let host = Arc::clone(self);
-            tokio::spawn(async move { host.begin(round, false).await });
-        }
+        // The reply need not wait for the memory.
+        self.drive_if_due();
         Ok(())
     }
 
     /// Begins the round with whoever has come. Returns their number.
     pub async fn close(self: &Arc<Self>, round: u64) -> Result<usize, Refusal> {
-        let requested = {
-            let mut state = self.state();
-            let open = state.open_mut(round)?;
-            let (users, users_min) = (open.sealed.requested(), open.users_min);
-            if open.stage == RoundStage::Requests && users < users_min {
-                return Err(TrainRefusal::TooFewUsers { users, users_min }.into());
-            }
-            users
-        };
-        self.begin(round, false).await?;
-        Ok(requested)
-    }
-
-    async fn close_in_time(self: &Arc<Self>, round: u64) {
-        if let Err(refusal) = self.begin(round, true).await {
-            tracing::debug!(round, %refusal, "the deadline for requests passed");
-        }
-    }
-
-    /// Fetches the rows, unless that was begun already.
-    async fn begin(self: &Arc<Self>, round: u64, is_late: bool) -> Result<(), Refusal> {
-        let mut memory = Arc::clone(&self.memory).lock_owned().await;
-        let host = Arc::clone(self);
-        blocking(move || {
-            let (users, ids) = {
-                let mut state = host.state();
-                let open = state.open_mut(round)?;
-                if open.stage != RoundStage::Requests {
-                    return Ok(());
-                }
-                let requested = open.sealed.requested();
-                if requested < open.users_min {
-                    let (users, users_min) = (requested, open.users_min);
-                    if is_late {
-                        tracing::warn!(round, users, users_min, "too few users came in time");
-                        host.end(&mut state, Ended::Otherwise(Outcome::Deserted));
-                    }
-                    return Err(TrainRefusal::TooFewUsers { users, users_min }.into());
-                }
-                open.stage = RoundStage::Beginning;
-                (open.sealed.users(), Zeroizing::new(open.sealed.close().to_vec()))
-            };
-            host.changed();
-            let started = std::time::Instant::now();
-            let begun = memory.begin(users, &ids);
-            host.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
-            let mut state = host.state();
-            state.spent = memory.spent();
-            let result = match begun {
-                Ok(()) => {
-                    let open = state.open_mut(round)?;
-                    open.stage = RoundStage::Serving;
-                    open.uploads_until = Some(Instant::now() + open.upload_max);
-                    Ok(())
-                }
-                Err(error) => {
-                    let refusal = host.failed("begin a round", &*error);
-                    host.end(&mut state, Ended::Otherwise(Outcome::Failed));
-                    Err(refusal)
-                }
-            };
-            drop(state);
-            host.changed();
-            result
-        })
-        .await
+        self.settle(round, None, |rounds, _| rounds.close(round)).await
     }
 
     /// A user's sealed rows, as soon as the round has begun.
@@ -258,21 +118,25 @@ impl Host {
         user: u32,
         wait_max: Duration,
     ) -> Result<Vec<u8>, Refusal> {
-        let has_begun = |open: &Open| open.stage == RoundStage::Serving;
-        self.wait(round, wait_max, Awaited::Requests, has_begun, |_| None).await?;
+        self.settle(round, Some(wait_max), |rounds, _| rounds.rows(round, user)).await?;
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
-            let refuse = |error| host.refuse("rows", &error);
-            host.state().serving_mut(round)?.sealed.check_member(user).map_err(refuse)?;
-            let shape = host.terms.shape();
-            let (mut rows, mut found) =
-                (Zeroizing::new(vec![0.0; shape.numbers()]), vec![false; shape.slots()]);
+            // It may be over by now, but it cannot end before this call has let go of the memory.
+            let (promised, shape) = {
+                let mut rounds = host.rounds();
+                (rounds.rows(round, user), rounds.terms().shape())
+            };
+            if promised.map_err(|refused| host.refuse(refused))? != Progress::Done(()) {
+                return Err(TrainRefusal::NotBegun { round }.into());
+            }
+            let mut rows = Zeroizing::new(vec![0.0; shape.numbers()]);
+            let mut found = vec![false; shape.slots()];
             memory
                 .rows(user as usize, &mut rows, &mut found)
-                .map_err(|error| host.failed("give a user its rows", &*error))?;
-            let mut state = host.state();
-            state.serving_mut(round)?.sealed.reply(user, &rows, &found).map_err(refuse)
+                .map_err(|error| failed("give a user its rows", &*error))?;
+            let sealed = host.rounds().seal(round, user, &rows, &found);
+            sealed.map_err(|refused| host.refuse(refused))
         })
         .await
     }
@@ -287,16 +151,17 @@ impl Host {
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
-            let taken = {
-                let mut state = host.state();
-                let open = state.serving_mut(round)?;
-                open.sealed.upload(user, &sealed).map_err(|error| host.refuse("upload", &error))?
-            };
-            if let Some(upload) = taken {
-                let gradients = Zeroizing::new(upload.gradients);
-                memory
-                    .add(user as usize, &gradients, upload.weight)
-                    .map_err(|error| host.failed("add a user's gradients", &*error))?;
+            let taken = host.rounds().upload(round, user, &sealed);
+            match taken.map_err(|refused| host.refuse(refused))? {
+                Progress::Done(Some(upload)) => {
+                    let gradients = Zeroizing::new(upload.gradients);
+                    memory
+                        .add(user as usize, &gradients, upload.weight)
+                        .map_err(|error| failed("add a user's gradients", &*error))?;
+                }
+                Progress::Done(None) => {}
+                // Not while this call has the memory.
+                _ => return Err(TrainRefusal::NotBegun { round }.into()),
             }
             host.changed();
             Ok(())
@@ -311,218 +176,182 @@ impl Host {
         now: bool,
         wait_max: Duration,
     ) -> Result<RoundReport, Refusal> {
-        let is_ready = move |open: &Open| {
-            let complete = open.sealed.uploaded() == open.sealed.requested();
-            let is_late = open.uploads_until.is_some_and(|until| until <= Instant::now());
-            open.stage == RoundStage::Serving && (now || complete || is_late)
-        };
-        let waits_until = |open: &Open| open.uploads_until;
-        self.wait_or_end(round, wait_max, Awaited::Uploads, is_ready, waits_until).await?;
-        let mut memory = Arc::clone(&self.memory).lock_owned().await;
-        let host = Arc::clone(self);
-        blocking(move || {
-            let (requested, uploaded) = {
-                let mut state = host.state();
-                if let Some(report) = state.report(round)? {
-                    return Ok(report);
-                }
-                let open = state.serving_mut(round)?;
-                open.stage = RoundStage::Finishing;
-                (open.sealed.requested(), open.sealed.uploaded())
-            };
-            host.changed();
-            let started = std::time::Instant::now();
-            let committed = memory.commit();
-            host.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
-            let mut state = host.state();
-            let result = match committed {
-                Ok(done) => {
-                    host.metrics.read_bytes.inc_by(done.read_bytes);
-                    host.metrics.written_bytes.inc_by(done.written_bytes);
-                    state.rounds = done.rounds;
-                    let report = RoundReport {
-                        round,
-                        rounds: done.rounds,
-                        requested,
-                        uploaded,
-                        requests: done.requests,
-                        accesses: done.accesses,
-                        read_bytes: done.read_bytes,
-                        written_bytes: done.written_bytes,
-                        steps: done.steps,
-                    };
-                    tracing::info!(round, rounds = report.rounds, uploaded, "committed a round");
-                    host.end(&mut state, Ended::Committed(report.clone()));
-                    Ok(report)
-                }
-                Err(error) => {
-                    let refusal = host.failed("commit a round", &*error);
-                    host.end(&mut state, Ended::Otherwise(Outcome::Failed));
-                    Err(refusal)
-                }
-            };
-            drop(state);
-            host.changed();
-            result
-        })
-        .await
+        self.settle(round, Some(wait_max), |rounds, at| rounds.finish(round, now, at)).await
     }
 
     /// Ends the round without an update.
     pub async fn abandon(self: &Arc<Self>, round: u64) -> Result<(), Refusal> {
-        let mut memory = Arc::clone(&self.memory).lock_owned().await;
-        let host = Arc::clone(self);
-        blocking(move || {
-            if matches!(&host.state().last, Some((last, Ended::Otherwise(_))) if *last == round) {
-                return Ok(());
-            }
-            host.give_up(Some(round), memory.as_mut())
-        })
-        .await
+        self.settle(round, None, |rounds, _| rounds.abandon(round)).await
     }
 
     /// Ends whatever round is open: the server stops.
     pub async fn stop(self: &Arc<Self>) {
-        let mut memory = Arc::clone(&self.memory).lock_owned().await;
-        let host = Arc::clone(self);
-        let stopped = blocking(move || {
-            let is_open = host.state().open.is_some();
-            if is_open { host.give_up(None, memory.as_mut()) } else { Ok(()) }
-        });
-        if let Err(refusal) = stopped.await {
-            tracing::error!(%refusal, "the open round could not be abandoned");
+        let open = self.rounds().open_round();
+        let Some(OpenRound { round, .. }) = open else { return };
+        match self.abandon(round).await {
+            // A commit that was under way has come to its end.
+            Ok(()) | Err(Refusal::Train(TrainRefusal::RoundOver { .. })) => {}
+            Err(refusal) => tracing::error!(%refusal, "the open round could not be abandoned"),
         }
     }
 
-    fn give_up(&self, round: Option<u64>, memory: &mut dyn RoundMemory) -> Result<(), Refusal> {
-        let has_begun = {
-            let mut state = self.state();
-            if let Some(round) = round {
-                state.open_mut(round)?;
-            }
-            state.open.as_ref().is_some_and(|open| open.stage == RoundStage::Serving)
-        };
-        let abandoned = if has_begun { memory.abandon() } else { Ok(()) };
-        let mut state = self.state();
-        let result = match abandoned {
-            Ok(()) => {
-                self.end(&mut state, Ended::Otherwise(Outcome::Abandoned));
-                Ok(())
-            }
-            Err(error) => {
-                self.end(&mut state, Ended::Otherwise(Outcome::Failed));
-                Err(self.failed("abandon a round", &*error))
-            }
-        };
-        drop(state);
-        self.changed();
-        result
-    }
-
-    fn end(&self, state: &mut State, ended: Ended) {
-        match ended.outcome() {
-            Outcome::Committed => self.metrics.rounds_committed.inc(),
-            _ => self.metrics.rounds_abandoned.inc(),
-        };
-        if let Some(open) = state.open.take() {
-            state.last = Some((open.sealed.round(), ended));
-        }
-        // Whoever waits sees the end at once; the lock is the caller's still.
-        self.changed();
-    }
-
-    /// Waits until `is_ready`, for at most `wait_max` or until the round itself gets on.
-    async fn wait(
-        &self,
+    /// Makes a call until it is answered, doing what the round asks for meanwhile; for at most
+    /// `wait_max`, where that is given.
+    async fn settle<T>(
+        self: &Arc<Self>,
         round: u64,
-        wait_max: Duration,
-        awaited: Awaited,
-        is_ready: impl Fn(&Open) -> bool,
-        deadline: impl Fn(&Open) -> Option<Instant>,
-    ) -> Result<(), Refusal> {
-        let give_up = Instant::now() + wait_max;
+        wait_max: Option<Duration>,
+        call: impl Fn(&mut Rounds, std::time::Instant) -> Result<Progress<T>, Refused>,
+    ) -> Result<T, Refusal> {
+        let give_up = wait_max.map(|wait_max| Instant::now() + wait_max);
         let mut changes = self.changes.subscribe();
         loop {
-            let next = {
-                let mut state = self.state();
-                let open = state.open_mut(round)?;
-                if is_ready(open) {
-                    return Ok(());
+            let progress = call(&mut self.rounds(), Instant::now().into_std());
+            match progress.map_err(|refused| self.refuse(refused))? {
+                Progress::Done(answer) => return Ok(answer),
+                Progress::Due => self.drive().await?,
+                Progress::Wait { awaited, until } => {
+                    if give_up.is_some_and(|at| at <= Instant::now()) {
+                        let (awaited, retry_after) = (of_awaited(awaited), RETRY_AFTER);
+                        return Err(TrainRefusal::Pending { round, awaited, retry_after }.into());
+                    }
+                    // Either something changes, or it is time to look again.
+                    let until = until.map(Instant::from_std);
+                    match until.into_iter().chain(give_up).min() {
+                        Some(at) => drop(timeout_at(at, changes.changed()).await),
+                        None => drop(changes.changed().await),
+                    }
                 }
-                deadline(open).filter(|at| *at > Instant::now())
-            };
-            if Instant::now() >= give_up {
-                let retry_after = RETRY_AFTER;
-                return Err(TrainRefusal::Pending { round, awaited, retry_after }.into());
+                // What a later version may say, and nothing says yet.
+                _ => return Err(Refusal::Backend),
             }
-            let until = next.map_or(give_up, |at| at.min(give_up));
-            // Either something changed, or it is time to look again.
-            let _ = timeout_at(until, changes.changed()).await;
         }
     }
 
-    /// As [`wait`](Self::wait), and over where the round was committed.
-    async fn wait_or_end(
-        &self,
-        round: u64,
-        wait_max: Duration,
-        awaited: Awaited,
-        is_ready: impl Fn(&Open) -> bool,
-        deadline: impl Fn(&Open) -> Option<Instant>,
-    ) -> Result<(), Refusal> {
-        match self.wait(round, wait_max, awaited, is_ready, deadline).await {
-            Err(Refusal::Train(TrainRefusal::RoundOver {
-                outcome: Outcome::Committed, ..
-            })) => Ok(()),
-            other => other,
+    /// Does what the round asks for in the background, if it asks for anything.
+    fn drive_if_due(self: &Arc<Self>) {
+        if self.rounds().is_due(std::time::Instant::now()) {
+            let host = Arc::clone(self);
+            // What goes wrong is logged, and users are told as they ask.
+            tokio::spawn(async move { host.drive().await });
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Does what the round asks for until it waits. It goes on to its end even where nobody waits for
+    /// it any more. An error where the memory failed at it.
+    async fn drive(self: &Arc<Self>) -> Result<(), Refusal> {
+        let host = Arc::clone(self);
+        let driven = tokio::spawn(async move {
+            let mut memory = Arc::clone(&host.memory).lock_owned().await;
+            blocking(move || host.work(memory.as_mut())).await
+        });
+        driven.await.unwrap_or(Err(Refusal::Backend))
+    }
+
+    fn work(&self, memory: &mut dyn RoundMemory) -> Result<(), Refusal> {
+        let mut worked = Ok(());
+        let mut tell = |what, error: Box<dyn StdError + Send + Sync>| {
+            worked = Err(failed(what, &*error));
+            MemoryFailed
+        };
+        loop {
+            let next = self.rounds().next(std::time::Instant::now());
+            self.changed();
+            let started = std::time::Instant::now();
+            match next {
+                Next::Begin { users, ids } => {
+                    let begun = memory.begin(users, &ids);
+                    self.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
+                    let begun = begun.map_err(|error| tell("begin a round", error));
+                    let (spent, now) = (memory.spent(), std::time::Instant::now());
+                    self.rounds().begun(begun, spent, now);
+                }
+                Next::Commit => {
+                    let committed = memory.commit();
+                    self.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
+                    if let Ok(report) = &committed {
+                        self.metrics.read_bytes.inc_by(report.read_bytes);
+                        self.metrics.written_bytes.inc_by(report.written_bytes);
+                    }
+                    let committed = committed.map_err(|error| tell("commit a round", error));
+                    self.rounds().committed(committed);
+                }
+                Next::Abandon => {
+                    let abandoned = memory.abandon();
+                    let abandoned = abandoned.map_err(|error| tell("abandon a round", error));
+                    self.rounds().abandoned(abandoned);
+                }
+                Next::Over { round, outcome } => {
+                    match outcome {
+                        rounds::Outcome::Committed => self.metrics.rounds_committed.inc(),
+                        _ => self.metrics.rounds_abandoned.inc(),
+                    };
+                    tracing::info!(round, %outcome, rounds = memory.rounds(), "a round is over");
+                }
+                _ => return worked,
+            }
+            self.changed();
+        }
+    }
+
+    fn rounds(&self) -> MutexGuard<'_, Rounds> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    fn refuse(&self, what: &str, error: &hushtable_oram::wire::Error) -> Refusal {
-        self.metrics.messages_refused.inc();
-        TrainRefusal::of_message(what, error).into()
-    }
-
-    fn failed(&self, what: &str, error: &dyn std::error::Error) -> Refusal {
-        tracing::error!(%error, "could not {what}");
-        Refusal::Backend
+    fn refuse(&self, refused: Refused) -> Refusal {
+        match refused {
+            Refused::Message { what, source } => {
+                self.metrics.messages_refused.inc();
+                TrainRefusal::of_message(what, &source)
+            }
+            Refused::NoRound { round } => TrainRefusal::NoRound { round },
+            Refused::RoundOpen { round } => TrainRefusal::RoundOpen { round },
+            Refused::Over { round, outcome } => {
+                TrainRefusal::RoundOver { round, outcome: of_outcome(outcome) }
+            }
+            Refused::NotBegun { round } => TrainRefusal::NotBegun { round },
+            Refused::TooFewUsers { users, users_min } => {
+                TrainRefusal::TooFewUsers { users, users_min }
+            }
+            Refused::TooManyUsers { users, users_max } => {
+                TrainRefusal::TooManyUsers { users, users_max }
+            }
+            Refused::Setting { name, value, min, max } => {
+                TrainRefusal::BadSetting { name: name.to_owned(), value, min, max }
+            }
+            Refused::BudgetSpent(BudgetSpent { rounds, message }) => {
+                TrainRefusal::BudgetSpent { rounds, message }
+            }
+            other => return failed("answer a call", &other),
+        }
+        .into()
     }
 }
 
-impl State {
-    fn open_mut(&mut self, round: u64) -> Result<&mut Open, Refusal> {
-        match (&mut self.open, &self.last) {
-            (Some(open), _) if open.sealed.round() == round => Ok(open),
-            (_, Some((last, ended))) if *last == round => {
-                Err(TrainRefusal::RoundOver { round, outcome: ended.outcome() }.into())
-            }
-            _ => Err(TrainRefusal::NoRound { round }.into()),
-        }
+fn of_outcome(outcome: rounds::Outcome) -> Outcome {
+    match outcome {
+        rounds::Outcome::Committed => Outcome::Committed,
+        rounds::Outcome::Abandoned => Outcome::Abandoned,
+        rounds::Outcome::Deserted => Outcome::Deserted,
+        _ => Outcome::Failed,
     }
+}
 
-    fn serving_mut(&mut self, round: u64) -> Result<&mut Open, Refusal> {
-        let open = self.open_mut(round)?;
-        match open.stage {
-            RoundStage::Serving => Ok(open),
-            _ => Err(TrainRefusal::NotBegun { round }.into()),
-        }
+fn of_awaited(awaited: rounds::Awaited) -> Awaited {
+    match awaited {
+        rounds::Awaited::Uploads => Awaited::Uploads,
+        _ => Awaited::Requests,
     }
+}
 
-    /// The report of a round that was committed already.
-    fn report(&self, round: u64) -> Result<Option<RoundReport>, Refusal> {
-        match &self.last {
-            Some((last, Ended::Committed(report))) if *last == round => Ok(Some(report.clone())),
-            _ => Ok(None),
-        }
-    }
+/// Says in the log what users are not told.
+fn failed(what: &str, error: &dyn StdError) -> Refusal {
+    tracing::error!(%error, "could not {what}");
+    Refusal::Backend
 }
 
 /// Runs what may block off the threads of connections, to its end even where nobody waits any more.

@@ -1,11 +1,10 @@
 //! What a training server says of itself and of its rounds, as types.
 
-use std::time::Duration;
-
 use bytes::Bytes;
+use hushtable_oram::round::RoundReport;
+use hushtable_oram::rounds::RoundStage;
 use hushtable_oram::wire::{Pin, PublicKey, Terms};
 
-use crate::peer::values::microseconds;
 use crate::wire::{FinishReply, StepTime, TrainInfoReply};
 use crate::{ReplyDefect, wire};
 
@@ -44,71 +43,26 @@ impl TrainInfo {
     }
 }
 
-/// What an open round is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RoundStage {
-    /// Requests are taken.
-    Requests,
-    /// The memory fetches the rows.
-    Beginning,
-    /// Rows are given and uploads taken.
-    Serving,
-    /// The memory writes the updated rows.
-    Finishing,
+const STAGES: [(RoundStage, wire::RoundStage); 4] = [
+    (RoundStage::Requests, wire::RoundStage::Requests),
+    (RoundStage::Beginning, wire::RoundStage::Beginning),
+    (RoundStage::Serving, wire::RoundStage::Serving),
+    (RoundStage::Finishing, wire::RoundStage::Finishing),
+];
+
+fn stage_to_wire(stage: RoundStage) -> wire::RoundStage {
+    let found = STAGES.iter().find(|(known, _)| *known == stage);
+    found.map_or(wire::RoundStage::None, |(_, wire)| *wire)
 }
 
-/// What a committed round did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RoundReport {
-    /// The round.
-    pub round: u64,
-    /// Rounds committed, this one included.
-    pub rounds: u64,
-    /// Users that asked.
-    pub requested: usize,
-    /// Users that uploaded.
-    pub uploaded: usize,
-    /// Users × slots.
-    pub requests: u64,
-    /// Rows accessed.
-    pub accesses: u64,
-    /// Bytes read from the main memory's file.
-    pub read_bytes: u64,
-    /// Bytes written to it.
-    pub written_bytes: u64,
-    /// What each step took.
-    pub steps: Vec<(String, Duration)>,
-}
-
-impl RoundStage {
-    const ALL: [(Self, wire::RoundStage, &'static str); 4] = [
-        (Self::Requests, wire::RoundStage::Requests, "requests"),
-        (Self::Beginning, wire::RoundStage::Beginning, "beginning"),
-        (Self::Serving, wire::RoundStage::Serving, "serving"),
-        (Self::Finishing, wire::RoundStage::Finishing, "finishing"),
-    ];
-
-    /// As text: `requests`, `beginning`, `serving` or `finishing`.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(stage, ..)| *stage == self).map_or("", |(_, _, name)| name)
+fn stage_of_wire(number: i32) -> Result<Option<RoundStage>, ReplyDefect> {
+    if number == wire::RoundStage::None as i32 {
+        return Ok(None);
     }
-
-    fn to_wire(self) -> wire::RoundStage {
-        let found = Self::ALL.iter().find(|(stage, ..)| *stage == self);
-        found.map_or(wire::RoundStage::None, |(_, wire, _)| *wire)
-    }
-
-    fn of_wire(number: i32) -> Result<Option<Self>, ReplyDefect> {
-        if number == wire::RoundStage::None as i32 {
-            return Ok(None);
-        }
-        let found = Self::ALL.iter().find(|(_, wire, _)| *wire as i32 == number);
-        found.map(|(stage, ..)| Some(*stage)).ok_or_else(|| ReplyDefect::Other {
-            reason: format!("stage {number} of a round is unknown"),
-        })
-    }
+    let found = STAGES.iter().find(|(_, wire)| *wire as i32 == number);
+    found.map(|(stage, _)| Some(*stage)).ok_or_else(|| ReplyDefect::Other {
+        reason: format!("stage {number} of a round is unknown"),
+    })
 }
 
 impl From<&TrainInfo> for TrainInfoReply {
@@ -119,7 +73,8 @@ impl From<&TrainInfo> for TrainInfoReply {
             public_key: Bytes::copy_from_slice(info.public_key.as_bytes()),
             rounds: info.rounds,
             round: info.open.map_or(0, |(round, _)| round),
-            stage: info.open.map_or(wire::RoundStage::None, |(_, stage)| stage.to_wire()) as i32,
+            stage: info.open.map_or(wire::RoundStage::None, |(_, stage)| stage_to_wire(stage))
+                as i32,
             users,
             requested,
             uploaded,
@@ -134,7 +89,7 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
     fn try_from(reply: TrainInfoReply) -> Result<Self, ReplyDefect> {
         // What messages cannot be bound to is found now, not at the first request.
         let terms = Terms::read(&reply.terms).map_err(sealed)?;
-        let stage = RoundStage::of_wire(reply.stage)?;
+        let stage = stage_of_wire(reply.stage)?;
         Ok(Self {
             terms,
             public_key: PublicKey::from_bytes(&reply.public_key).map_err(sealed)?,
@@ -153,37 +108,38 @@ fn sealed(error: hushtable_oram::wire::Error) -> ReplyDefect {
 
 impl From<&RoundReport> for FinishReply {
     fn from(report: &RoundReport) -> Self {
-        let step = |(step, took): &(String, Duration)| StepTime {
-            step: step.clone(),
-            us: Some(microseconds(*took)),
-        };
+        let step = |(step, us): &(String, u64)| StepTime { step: step.clone(), us: Some(*us) };
         Self {
             round: Some(report.round),
             rounds: Some(report.rounds),
+            users: Some(report.users as u32),
             requested: Some(report.requested as u32),
             uploaded: Some(report.uploaded as u32),
             requests: Some(report.requests),
             accesses: Some(report.accesses),
             read_bytes: Some(report.read_bytes),
             written_bytes: Some(report.written_bytes),
-            steps: report.steps.iter().map(step).collect(),
+            journal_bytes: Some(report.journal_bytes),
+            steps_us: report.steps_us.iter().map(step).collect(),
         }
     }
 }
 
 impl From<FinishReply> for RoundReport {
     fn from(reply: FinishReply) -> Self {
-        let step = |step: StepTime| (step.step, Duration::from_micros(step.us.unwrap_or(0)));
+        let step = |step: StepTime| (step.step, step.us.unwrap_or(0));
         Self {
             round: reply.round.unwrap_or(0),
             rounds: reply.rounds.unwrap_or(0),
+            users: reply.users.unwrap_or(0) as usize,
             requested: reply.requested.unwrap_or(0) as usize,
             uploaded: reply.uploaded.unwrap_or(0) as usize,
             requests: reply.requests.unwrap_or(0),
             accesses: reply.accesses.unwrap_or(0),
             read_bytes: reply.read_bytes.unwrap_or(0),
             written_bytes: reply.written_bytes.unwrap_or(0),
-            steps: reply.steps.into_iter().map(step).collect(),
+            journal_bytes: reply.journal_bytes.unwrap_or(0),
+            steps_us: reply.steps_us.into_iter().map(step).collect(),
         }
     }
 }

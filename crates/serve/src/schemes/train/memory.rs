@@ -1,6 +1,7 @@
 //! What a round needs of the memory below it: the seam to `hushtable_oram`.
 
-use std::time::Duration;
+use hushtable_oram::round::RoundReport;
+use hushtable_oram::rounds::BudgetSpent;
 
 /// Why a memory failed: for the server's log. Clients are told that it did.
 pub type MemoryError = Box<dyn std::error::Error + Send + Sync>;
@@ -32,11 +33,12 @@ pub trait RoundMemory: Send {
     /// The memory's own.
     fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), MemoryError>;
 
-    /// Updates the rows, durably.
+    /// Updates the rows, durably. What the report says of the round and its users is the caller's to
+    /// know, and is not read.
     ///
     /// # Errors
     /// The memory's own; the round then did not happen.
-    fn commit(&mut self) -> Result<Committed, MemoryError>;
+    fn commit(&mut self) -> Result<RoundReport, MemoryError>;
 
     /// Puts the rows back as they were.
     ///
@@ -51,32 +53,4 @@ pub trait RoundMemory: Send {
     fn spent(&self) -> Option<BudgetSpent> {
         None
     }
-}
-
-/// What a committed round did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "memories fill it in")]
-pub struct Committed {
-    /// Rounds committed, this one included.
-    pub rounds: u64,
-    /// Users × slots.
-    pub requests: u64,
-    /// Rows accessed.
-    pub accesses: u64,
-    /// Bytes read from the main memory.
-    pub read_bytes: u64,
-    /// Bytes written to it.
-    pub written_bytes: u64,
-    /// What each step took.
-    pub steps: Vec<(String, Duration)>,
-}
-
-/// That rounds have cost all that they may.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "memories fill it in")]
-pub struct BudgetSpent {
-    /// Rounds that began, whatever became of them.
-    pub rounds: u64,
-    /// What they cost, and what they may.
-    pub message: String,
 }

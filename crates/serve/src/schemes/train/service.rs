@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_oram::rounds::RoundLimits;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::TrainRefusal;
-use super::host::{Host, Opening};
+use super::host::Host;
 use super::spec::Settings;
 use crate::Refusal;
 use crate::host::admission::Admission;
@@ -92,11 +93,11 @@ impl FederatedTraining for TrainService {
         let deadline = |name, milliseconds, default| {
             Settings::deadline(name, milliseconds, default).map_err(Refusal::from)
         };
-        let round = self.host.open(&Opening {
+        let round = self.host.open(&RoundLimits {
             users: users as usize,
             users_min: users_min.max(1) as usize,
-            request_max: deadline("request_ms", request_ms, self.settings.request)?,
-            upload_max: deadline("upload_ms", upload_ms, self.settings.upload)?,
+            request_max: Some(deadline("request_ms", request_ms, self.settings.request)?),
+            upload_max: Some(deadline("upload_ms", upload_ms, self.settings.upload)?),
         })?;
         Ok(Response::new(OpenRoundReply { round }))
     }

@@ -1,83 +1,22 @@
-"""Embedding layers whose rows are fetched privately.
-
-:class:`PrivateEmbedding` and :class:`PrivateEmbeddingBag` stand where a model has
-``torch.nn.Embedding`` and ``torch.nn.EmbeddingBag``. Where torch is installed they are
-``torch.nn.Module`` and return tensors (without gradient: the rows live on the servers); where it is
-not, they take and return numpy arrays.
-
-By default each call looks up ``max_ids`` rows. With ``use_layout=True`` it is one inference by the
-table's layout: far cheaper for many rows, at the price that some may be dropped.
-"""
+"""The layers of one table."""
 
 from __future__ import annotations
 
-import abc
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ._bags import FloatArray, IntArray, Mode, bag_bounds, check_mode, reduce_bags
-from ._ids import Ids, default_max_ids, flatten_ids
-from ._types import Bag, LayoutInfo, TableInfo
-from .errors import ConfigError, NoLayout, TooManyIds
+from .._bags import FloatArray, IntArray, Mode, bag_bounds, check_mode, reduce_bags
+from .._ids import Ids, default_max_ids, flatten_ids
+from ..errors import ConfigError, NoLayout, TooManyIds
+from ._module import Module, array_of, output
+from ._sources import BagSource, RowSource
 
-try:
-    import torch
-except ImportError:
-    _HAS_TORCH = False
-else:
-    _HAS_TORCH = True
-
-__all__ = ["BagSource", "PrivateEmbedding", "PrivateEmbeddingBag", "RowSource"]
+__all__ = ["PrivateEmbedding", "PrivateEmbeddingBag"]
 
 
-@runtime_checkable
-class RowSource(Protocol):
-    """What the layers fetch rows from: a :class:`~hushtable.Client` or a table in the clear."""
-
-    @property
-    def info(self) -> TableInfo:
-        """The table's shape."""
-        ...
-
-    def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
-        """The rows ``ids``."""
-        ...
-
-
-@runtime_checkable
-class BagSource(RowSource, Protocol):
-    """A source with a layout, for layers with ``use_layout=True``."""
-
-    @property
-    def layout(self) -> LayoutInfo | None:
-        """How whole inferences are answered."""
-        ...
-
-    def lookup_bag(self, ids: Ids) -> Bag:
-        """The rows of a whole inference, those that fit."""
-        ...
-
-
-class _NumpyModule(abc.ABC):
-    """What is left of ``torch.nn.Module`` without torch: a layer can be called."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
-
-    @abc.abstractmethod
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the layer computes."""
-
-
-if TYPE_CHECKING:
-    _Module = _NumpyModule
-else:
-    _Module = torch.nn.Module if _HAS_TORCH else _NumpyModule
-
-
-class _Layer(_Module):
+class _Layer(Module):
     """What both layers share: a source of rows, padding, and one round trip a call."""
 
     source: RowSource
@@ -133,7 +72,7 @@ class _Layer(_Module):
             rows, kept = self._fetch_bag(ids)
         else:
             rows, kept = self._fetch_distinct(ids), np.ones(ids.shape, dtype=np.bool_)
-        self.last_kept = self._output(kept.reshape(shape), like)
+        self.last_kept = output(kept.reshape(shape), like)
         return rows, kept
 
     def _fetch_bag(self, ids: npt.NDArray[np.uint64]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -166,12 +105,6 @@ class _Layer(_Module):
         rows = np.zeros((wanted.size, self.embedding_dim), dtype=np.float32)
         rows[~is_padding] = self.source.lookup(wanted[~is_padding], max_ids=bound)
         return rows[position.reshape(-1)]
-
-    def _output(self, rows: npt.NDArray[Any], like: Any) -> Any:
-        if not _HAS_TORCH:
-            return rows
-        tensor = torch.from_numpy(np.asarray(rows, order="C"))
-        return tensor.to(like.device) if isinstance(like, torch.Tensor) else tensor
 
 
 class PrivateEmbedding(_Layer):
@@ -225,7 +158,7 @@ class PrivateEmbedding(_Layer):
         """
         ids, shape = flatten_ids(input)
         rows, _ = self._fetch(ids, shape, input)
-        return self._output(rows.reshape(*shape, self.embedding_dim), input)
+        return output(rows.reshape(*shape, self.embedding_dim), input)
 
 
 class PrivateEmbeddingBag(_Layer):
@@ -301,10 +234,11 @@ class PrivateEmbeddingBag(_Layer):
                 )
             weights = weights.reshape(-1)
         rows, kept = self._fetch(ids, shape, input)
-        if self.padding_idx is not None:
+        fused = self.padding_idx is None
+        if not fused:
             kept = kept & (ids != self.padding_idx)
-        bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=weights)
-        return self._output(bags, input)
+        bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=weights, fused=fused)
+        return output(bags, input)
 
 
 def _check_layout(source: RowSource, max_ids: int | None) -> None:
@@ -327,6 +261,4 @@ def _offset_array(offsets: Any | None) -> IntArray | None:
 
 
 def _weight_array(weights: Any) -> FloatArray:
-    if hasattr(weights, "detach"):
-        weights = weights.detach().cpu().numpy()
-    return cast(FloatArray, np.asarray(weights, dtype=np.float32))
+    return array_of(weights).astype(np.float32, copy=False)

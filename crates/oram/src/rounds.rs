@@ -1,0 +1,568 @@
+//! The rounds of federated training that a controller offers its users, as a machine without I/O:
+//! who came, what the round waits for, what the memory is to do next, how it ended.
+//!
+//! [`Rounds`] owns no lock, no timer and no memory. Calls of users and of the operator say how far they
+//! have come ([`Progress`]), and [`Rounds::next`] says what is to be done: begin the memory's round,
+//! commit it, abandon it, wait until a time. Whoever drives the machine does that, tells it the outcome
+//! ([`begun`](Rounds::begun), [`committed`](Rounds::committed), [`abandoned`](Rounds::abandoned)) and
+//! asks again. The time is an argument. `hushtable_serve` drives it with threads and timers, the Python
+//! package with direct calls, a test with a clock of its own.
+//!
+//! ```text
+//!            full, closed, or the deadline       finish                     committed
+//! Requests ────────────────────────────▶ Beginning ──▶ Serving ──▶ Finishing ────────▶ over
+//!     │ fewer than users_min in time: deserted             │ abandon       │ refused: Serving again
+//!     └──────▶ over          (memory fails: over, failed)  └▶ Abandoning ──┴─▶ over
+//! ```
+//!
+//! A round ends once, in one [`Outcome`]. Calls that are repeated after a lost reply get the reply again:
+//! the same request, the same upload, [`finish`](Rounds::finish), [`abandon`](Rounds::abandon).
+//!
+//! Whoever drives calls the memory for one thing at a time, and keeps it from the moment that an upload
+//! is taken until its gradients are added: otherwise a commit could come between.
+
+mod refused;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use zeroize::Zeroizing;
+
+use crate::round::RoundReport;
+use crate::wire::{ControllerKey, SealedRound, Terms, Upload};
+
+pub use refused::{Awaited, BudgetSpent, Outcome, Refused};
+
+/// The rounds of one controller, of which one at most is open.
+pub struct Rounds {
+    terms: Terms,
+    key: ControllerKey,
+    committed: u64,
+    spent: Option<BudgetSpent>,
+    open: Option<Open>,
+    /// How the last round ended, for calls that are repeated after a lost reply.
+    last: Option<(u64, Ended)>,
+    /// The end of the last round has not been told by [`Rounds::next`] yet.
+    is_end_untold: bool,
+}
+
+/// How a round is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct RoundLimits {
+    /// Places of users.
+    pub users: usize,
+    /// Users without which the round does not begin, 0 to `users`.
+    pub users_min: usize,
+    /// How long requests are taken, from the moment that the round is opened; None for no end.
+    pub request_max: Option<Duration>,
+    /// How long uploads are waited for, from the moment that the round has begun; None for no end.
+    pub upload_max: Option<Duration>,
+}
+
+/// What an open round is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RoundStage {
+    /// Requests are taken.
+    Requests,
+    /// The memory fetches the rows.
+    Beginning,
+    /// Rows are given and uploads taken.
+    Serving,
+    /// The memory writes the rows back, updated or, where the round is given up, as they were.
+    Finishing,
+}
+
+/// The open round, for whoever asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenRound {
+    /// Its number.
+    pub round: u64,
+    /// What it is doing.
+    pub stage: RoundStage,
+    /// Places of users.
+    pub users: usize,
+    /// Requests taken.
+    pub requested: usize,
+    /// Uploads taken.
+    pub uploaded: usize,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Next {
+    /// Begin the memory's round, then call [`Rounds::begun`].
+    Begin {
+        /// Places of users.
+        users: usize,
+        /// Users × slots ids.
+        ids: Zeroizing<Vec<u32>>,
+    },
+    /// Commit the memory's round, then call [`Rounds::committed`] or [`Rounds::not_committed`].
+    Commit,
+    /// Abandon the memory's round, then call [`Rounds::abandoned`].
+    Abandon,
+    /// Nothing: a round has ended. Told once a round.
+    Over {
+        /// The round.
+        round: u64,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Nothing before somebody calls, or before this time.
+    Wait {
+        /// When to ask again at the latest; None where only calls change anything.
+        until: Option<Instant>,
+    },
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress<T> {
+    /// It is answered.
+    Done(T),
+    /// Ask [`Rounds::next`] what is to be done, do it, and make the call again.
+    Due,
+    /// Make the call again when the round has changed, or at this time.
+    Wait {
+        /// What it waits for.
+        awaited: Awaited,
+        /// When it is answered at the latest, where time alone answers it.
+        until: Option<Instant>,
+    },
+}
+
+/// The memory could not do what it was asked. Its log says why: users are told no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "it says nothing else")]
+pub struct MemoryFailed;
+
+struct Open {
+    sealed: SealedRound,
+    users_min: usize,
+    requests_until: Option<Instant>,
+    upload_max: Option<Duration>,
+    /// None before the round has begun, and where there is no deadline.
+    uploads_until: Option<Instant>,
+    stage: RoundStage,
+    wish: Wish,
+}
+
+/// What the operator wants of the round, and has not got yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    None,
+    /// To begin with whoever has come.
+    Close,
+    /// To commit.
+    Finish,
+    /// To end without an update.
+    Abandon,
+}
+
+/// [`Next`], before the round is moved to it.
+enum Due {
+    Tell { round: u64, outcome: Outcome },
+    End(Outcome),
+    Begin,
+    Commit,
+    Abandon,
+    Wait(Option<Instant>),
+}
+
+#[derive(Clone)]
+enum Ended {
+    Committed(RoundReport),
+    Otherwise(Outcome),
+}
+
+impl Ended {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Committed(_) => Outcome::Committed,
+            Self::Otherwise(outcome) => *outcome,
+        }
+    }
+}
+
+impl Rounds {
+    /// The rounds of the controller that `terms` describe, after `committed` rounds of it; `spent`
+    /// says so where no further round may begin.
+    pub fn new(
+        terms: Terms,
+        key: ControllerKey,
+        committed: u64,
+        spent: Option<BudgetSpent>,
+    ) -> Self {
+        Self { terms, key, committed, spent, open: None, last: None, is_end_untold: false }
+    }
+
+    /// The controller's terms.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The controller's keys.
+    pub fn key(&self) -> &ControllerKey {
+        &self.key
+    }
+
+    /// Rounds committed.
+    pub fn committed_count(&self) -> u64 {
+        self.committed
+    }
+
+    /// The open round.
+    pub fn open_round(&self) -> Option<OpenRound> {
+        self.open.as_ref().map(|open| OpenRound {
+            round: open.sealed.round(),
+            stage: open.stage,
+            users: open.sealed.users(),
+            requested: open.sealed.requested(),
+            uploaded: open.sealed.uploaded(),
+        })
+    }
+
+    /// Opens a round, whose number is `round`: one that no other round has, from
+    /// [`random_round`](crate::wire::random_round).
+    ///
+    /// # Errors
+    /// [`Refused::TooManyUsers`], [`Refused::Setting`] for terms that cannot be;
+    /// [`Refused::RoundOpen`]; [`Refused::BudgetSpent`], before users have sent anything.
+    pub fn open(&mut self, terms: &RoundLimits, round: u64, now: Instant) -> Result<(), Refused> {
+        let &RoundLimits { users, users_min, request_max, upload_max } = terms;
+        let users_max = self.terms.spec().users_max;
+        if users > users_max {
+            return Err(Refused::TooManyUsers { users, users_max });
+        }
+        for (name, value, min, max) in
+            [("users", users, 1, users_max), ("users_min", users_min, 0, users)]
+        {
+            if !(min..=max).contains(&value) {
+                let [value, min, max] = [value, min, max].map(|count| count as u64);
+                return Err(Refused::Setting { name, value, min, max });
+            }
+        }
+        if let Some(open) = &self.open {
+            return Err(Refused::RoundOpen { round: open.sealed.round() });
+        }
+        if let Some(spent) = &self.spent {
+            return Err(Refused::BudgetSpent(spent.clone()));
+        }
+        let sealed =
+            SealedRound::new(&self.terms, round, users).map_err(Refused::of("the round"))?;
+        self.open = Some(Open {
+            sealed,
+            users_min,
+            // A deadline that no clock reaches is none.
+            requests_until: request_max.and_then(|time| now.checked_add(time)),
+            upload_max,
+            uploads_until: None,
+            stage: RoundStage::Requests,
+            wish: Wish::None,
+        });
+        Ok(())
+    }
+
+    /// Takes a user's request, or the same one again.
+    ///
+    /// # Errors
+    /// [`Refused::Message`] for one that is not taken: the round and its other users go on;
+    /// [`Refused::NoRound`], [`Refused::Over`].
+    pub fn request(&mut self, round: u64, user: u32, sealed: &[u8]) -> Result<(), Refused> {
+        // Apart from the round, as the key is needed with it.
+        self.check_open(round)?;
+        let Some(open) = &mut self.open else { return Err(Refused::NoRound { round }) };
+        open.sealed.request(&self.key, user, sealed).map_err(Refused::of("request"))
+    }
+
+    /// Begins the round with the users that have come: their number, once it has begun.
+    ///
+    /// # Errors
+    /// [`Refused::TooFewUsers`]; [`Refused::NoRound`], [`Refused::Over`].
+    pub fn close(&mut self, round: u64) -> Result<Progress<usize>, Refused> {
+        let open = self.open_mut(round)?;
+        let (users, users_min) = (open.sealed.requested(), open.users_min);
+        match open.stage {
+            // Once it is given up, nothing makes it begin.
+            RoundStage::Requests if open.wish == Wish::Abandon => Ok(Progress::Due),
+            RoundStage::Requests if users < users_min => {
+                Err(Refused::TooFewUsers { users, users_min })
+            }
+            RoundStage::Requests => {
+                open.wish = Wish::Close;
+                Ok(Progress::Due)
+            }
+            RoundStage::Beginning => Ok(Progress::Wait { awaited: Awaited::Requests, until: None }),
+            RoundStage::Serving | RoundStage::Finishing => Ok(Progress::Done(users)),
+        }
+    }
+
+    /// Whether `user` may be given its rows, which [`seal`](Self::seal) takes.
+    ///
+    /// # Errors
+    /// [`Refused::Message`] for a user whose request was not taken; [`Refused::NoRound`],
+    /// [`Refused::Over`].
+    pub fn rows(&mut self, round: u64, user: u32) -> Result<Progress<()>, Refused> {
+        let open = self.open_mut(round)?;
+        if open.stage != RoundStage::Serving {
+            return Ok(Progress::Wait { awaited: Awaited::Requests, until: None });
+        }
+        open.sealed.check_member(user).map_err(Refused::of("rows"))?;
+        Ok(Progress::Done(()))
+    }
+
+    /// Seals a user's rows to that user.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows), and [`Refused::NotBegun`].
+    pub fn seal(
+        &mut self,
+        round: u64,
+        user: u32,
+        rows: &[f32],
+        found: &[bool],
+    ) -> Result<Vec<u8>, Refused> {
+        let open = self.open_mut(round)?;
+        if open.stage != RoundStage::Serving {
+            return Err(Refused::NotBegun { round });
+        }
+        open.sealed.reply(user, rows, found).map_err(Refused::of("rows"))
+    }
+
+    /// Takes a user's upload: what the memory is to add, None where the very same was taken before.
+    ///
+    /// # Errors
+    /// [`Refused::Message`] for one that is not taken: the round and its other users go on;
+    /// [`Refused::NotBegun`], [`Refused::NoRound`], [`Refused::Over`].
+    pub fn upload(
+        &mut self,
+        round: u64,
+        user: u32,
+        sealed: &[u8],
+    ) -> Result<Progress<Option<Upload>>, Refused> {
+        let open = self.open_mut(round)?;
+        match open.stage {
+            RoundStage::Requests | RoundStage::Beginning => Err(Refused::NotBegun { round }),
+            RoundStage::Serving => {
+                open.sealed.upload(user, sealed).map(Progress::Done).map_err(Refused::of("upload"))
+            }
+            RoundStage::Finishing => Ok(Progress::Wait { awaited: Awaited::Uploads, until: None }),
+        }
+    }
+
+    /// Commits the round: once all that asked have uploaded, once the deadline for uploads is over, or
+    /// at once where `is_hurried`. What it did; the same again for a round that was committed.
+    ///
+    /// # Errors
+    /// [`Refused::NoRound`]; [`Refused::Over`] for a round that ended otherwise.
+    pub fn finish(
+        &mut self,
+        round: u64,
+        is_hurried: bool,
+        now: Instant,
+    ) -> Result<Progress<RoundReport>, Refused> {
+        if let Some((last, Ended::Committed(report))) = &self.last
+            && *last == round
+        {
+            return Ok(Progress::Done(report.clone()));
+        }
+        let open = self.open_mut(round)?;
+        let wait = |until| Ok(Progress::Wait { awaited: Awaited::Uploads, until });
+        if open.stage != RoundStage::Serving || open.wish == Wish::Abandon {
+            return wait(None);
+        }
+        let is_complete = open.sealed.uploaded() == open.sealed.requested();
+        let is_late = open.uploads_until.is_some_and(|until| until <= now);
+        if !(is_hurried || is_complete || is_late) {
+            return wait(open.uploads_until);
+        }
+        open.wish = Wish::Finish;
+        Ok(Progress::Due)
+    }
+
+    /// Ends the round without an update. Done once it has; done again for a round that ended without
+    /// one.
+    ///
+    /// # Errors
+    /// [`Refused::NoRound`]; [`Refused::Over`] for a round that was committed.
+    pub fn abandon(&mut self, round: u64) -> Result<Progress<()>, Refused> {
+        if matches!(&self.last, Some((last, Ended::Otherwise(_))) if *last == round) {
+            return Ok(Progress::Done(()));
+        }
+        let open = self.open_mut(round)?;
+        match open.stage {
+            RoundStage::Finishing => Ok(Progress::Wait { awaited: Awaited::Uploads, until: None }),
+            _ => {
+                open.wish = Wish::Abandon;
+                Ok(Progress::Due)
+            }
+        }
+    }
+
+    /// Whether [`next`](Self::next) has anything to be done.
+    pub fn is_due(&self, now: Instant) -> bool {
+        !matches!(self.due(now), Due::Wait(_))
+    }
+
+    /// What is to be done now. Ask after every call that changes something, after every outcome, and
+    /// at the time of the last [`Next::Wait`].
+    pub fn next(&mut self, now: Instant) -> Next {
+        loop {
+            match (self.due(now), &mut self.open) {
+                (Due::End(outcome), _) => self.end(Ended::Otherwise(outcome)),
+                (Due::Tell { round, outcome }, _) => {
+                    self.is_end_untold = false;
+                    return Next::Over { round, outcome };
+                }
+                (Due::Begin, Some(open)) => {
+                    open.stage = RoundStage::Beginning;
+                    open.wish = Wish::None;
+                    let ids = Zeroizing::new(open.sealed.close().to_vec());
+                    return Next::Begin { users: open.sealed.users(), ids };
+                }
+                (Due::Commit, Some(open)) => {
+                    open.stage = RoundStage::Finishing;
+                    return Next::Commit;
+                }
+                (Due::Abandon, Some(open)) => {
+                    open.stage = RoundStage::Finishing;
+                    return Next::Abandon;
+                }
+                (Due::Wait(until), _) => return Next::Wait { until },
+                (Due::Begin | Due::Commit | Due::Abandon, None) => {
+                    return Next::Wait { until: None };
+                }
+            }
+        }
+    }
+
+    fn due(&self, now: Instant) -> Due {
+        if self.is_end_untold
+            && let Some((round, ended)) = &self.last
+        {
+            return Due::Tell { round: *round, outcome: ended.outcome() };
+        }
+        let Some(open) = &self.open else { return Due::Wait(None) };
+        match (open.stage, open.wish) {
+            (RoundStage::Requests, Wish::Abandon) => Due::End(Outcome::Abandoned),
+            (RoundStage::Requests, wish) => {
+                let requested = open.sealed.requested();
+                let is_late = open.requests_until.is_some_and(|until| until <= now);
+                let is_full = requested == open.sealed.users();
+                match is_full || is_late || wish == Wish::Close {
+                    false => Due::Wait(open.requests_until),
+                    true if requested < open.users_min => Due::End(Outcome::Deserted),
+                    true => Due::Begin,
+                }
+            }
+            (RoundStage::Serving, Wish::Finish) => Due::Commit,
+            (RoundStage::Serving, Wish::Abandon) => Due::Abandon,
+            (RoundStage::Serving, _) => Due::Wait(open.uploads_until.filter(|until| *until > now)),
+            // Whoever was told to do it is at it.
+            (RoundStage::Beginning | RoundStage::Finishing, _) => Due::Wait(None),
+        }
+    }
+
+    /// The memory has begun the round, or could not. `spent` says so where no further round may begin.
+    /// Without a round that is beginning, nothing changes.
+    pub fn begun(
+        &mut self,
+        outcome: Result<(), MemoryFailed>,
+        spent: Option<BudgetSpent>,
+        now: Instant,
+    ) {
+        let Some(open) = self.at(RoundStage::Beginning) else { return };
+        match outcome {
+            Ok(()) => {
+                open.stage = RoundStage::Serving;
+                open.uploads_until = open.upload_max.and_then(|time| now.checked_add(time));
+            }
+            Err(MemoryFailed) => self.end(Ended::Otherwise(Outcome::Failed)),
+        }
+        self.spent = spent;
+    }
+
+    /// The memory has committed the round, with this report of it, or has lost it. What the report says
+    /// of the round and its users is filled in here. Without a round that is finishing, nothing changes.
+    pub fn committed(&mut self, outcome: Result<RoundReport, MemoryFailed>) {
+        let Some(open) = self.finishing(Wish::Finish) else { return };
+        let sealed = &open.sealed;
+        let (round, users) = (sealed.round(), sealed.users());
+        let (requested, uploaded) = (sealed.requested(), sealed.uploaded());
+        match outcome {
+            Ok(done) => {
+                self.committed = done.rounds;
+                let report = RoundReport { round, users, requested, uploaded, ..done };
+                self.end(Ended::Committed(report));
+            }
+            Err(MemoryFailed) => self.end(Ended::Otherwise(Outcome::Failed)),
+        }
+    }
+
+    /// The memory has not committed the round, which is still open there: it serves again.
+    pub fn not_committed(&mut self) {
+        if let Some(open) = self.finishing(Wish::Finish) {
+            open.stage = RoundStage::Serving;
+            open.wish = Wish::None;
+        }
+    }
+
+    /// The memory has abandoned the round, or has lost it. Without a round that is being abandoned,
+    /// nothing changes.
+    pub fn abandoned(&mut self, outcome: Result<(), MemoryFailed>) {
+        if self.finishing(Wish::Abandon).is_some() {
+            self.end(Ended::Otherwise(match outcome {
+                Ok(()) => Outcome::Abandoned,
+                Err(MemoryFailed) => Outcome::Failed,
+            }));
+        }
+    }
+
+    fn end(&mut self, ended: Ended) {
+        if let Some(open) = self.open.take() {
+            self.last = Some((open.sealed.round(), ended));
+            self.is_end_untold = true;
+        }
+    }
+
+    fn at(&mut self, stage: RoundStage) -> Option<&mut Open> {
+        self.open.as_mut().filter(|open| open.stage == stage)
+    }
+
+    fn finishing(&mut self, wish: Wish) -> Option<&mut Open> {
+        self.at(RoundStage::Finishing).filter(|open| open.wish == wish)
+    }
+
+    fn check_open(&self, round: u64) -> Result<(), Refused> {
+        match (&self.open, &self.last) {
+            (Some(open), _) if open.sealed.round() == round => Ok(()),
+            (_, Some((last, ended))) if *last == round => {
+                Err(Refused::Over { round, outcome: ended.outcome() })
+            }
+            _ => Err(Refused::NoRound { round }),
+        }
+    }
+
+    fn open_mut(&mut self, round: u64) -> Result<&mut Open, Refused> {
+        self.check_open(round)?;
+        self.open.as_mut().ok_or(Refused::NoRound { round })
+    }
+}
+
+impl RoundStage {
+    /// As text: `requests`, `beginning`, `serving` or `finishing`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Beginning => "beginning",
+            Self::Serving => "serving",
+            Self::Finishing => "finishing",
+        }
+    }
+}
