@@ -255,11 +255,14 @@ impl OnionService {
             Refusal::BadQuery { query_index, defect, message }
         };
         if request.parts.len() != features.len() {
-            return Err(wrong(0, format!(
-                "the model has {} features, the request has {} parts: one a feature",
-                features.len(),
-                request.parts.len()
-            )));
+            return Err(wrong(
+                0,
+                format!(
+                    "the model has {} features, the request has {} parts: one a feature",
+                    features.len(),
+                    request.parts.len()
+                ),
+            ));
         }
         let mut parts = Vec::with_capacity(features.len());
         // The number of the feature's first query among all.
@@ -268,12 +271,15 @@ impl OnionService {
             let query_bytes = self.tables[table].info.geometry.query_bytes();
             let expected = feature.max_ids * query_bytes;
             if part.len() != expected {
-                return Err(wrong(first, format!(
-                    "feature {:?} has {} bytes, where {} queries have {expected}",
-                    feature.name,
-                    part.len(),
-                    feature.max_ids
-                )));
+                return Err(wrong(
+                    first,
+                    format!(
+                        "feature {:?} has {} bytes, where {} queries have {expected}",
+                        feature.name,
+                        part.len(),
+                        feature.max_ids
+                    ),
+                ));
             }
             first += feature.max_ids;
             let query = |index: usize| part.slice(index * query_bytes..(index + 1) * query_bytes);

@@ -189,7 +189,8 @@ impl TableLimits {
         };
         within("queries_per_request_max", queries_per_request_max, 1..=spec.queue_queries_max)?;
         let query_bytes = geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
-        let request_bytes_max = queries_per_request_max * query_bytes + ONION_REQUEST_BYTES as usize;
+        let request_bytes_max =
+            queries_per_request_max * query_bytes + ONION_REQUEST_BYTES as usize;
         Ok(Self { geometry, queries_per_request_max, request_bytes_max })
     }
 }
