@@ -149,7 +149,7 @@ def test_bad_arguments_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "m"
     with pytest.raises(hushtable.ModelError, match=r"--tables.*items \[6, 4\] F64"):
         Model.build(FIXTURES / "two.safetensors", out)
-    with pytest.raises(hushtable.ModelError, match="matches 'nothing"):
+    with pytest.raises(hushtable.ModelError, match='matches "nothing'):
         Model.build(DLRM, out, tables=["nothing*"])
     with pytest.raises(hushtable.ModelError, match="cannot name a model"):
         Model.build(DLRM, out, name="../m")

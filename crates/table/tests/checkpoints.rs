@@ -13,8 +13,8 @@ use hushtable_table::model::{
     self, BuildSpec, FeatureSpec, Model, ModelError, ModelManifest, Pooling, TableSpec,
 };
 use hushtable_table::{
-    Checkpoint, DType, DistributedError, Error, PickleError, SourceError, Table, ZipError,
-    decode_rows,
+    Checkpoint, CheckpointFormat, DType, DistributedError, Error, PickleError, SourceError, Table,
+    ZipError, decode_rows, scan_checkpoint,
 };
 use safetensors::SafeTensors;
 
@@ -391,6 +391,25 @@ fn every_damaged_byte_of_the_metadata_is_survived() {
         }
         fs::write(&metadata, &whole[..at]).unwrap();
         assert!(Checkpoint::open(&path).is_err(), "cut at {at}");
+    }
+}
+
+#[test]
+fn every_damaged_byte_of_an_npz_is_survived() {
+    let whole = fs::read(fixture("model.npz")).unwrap();
+    let scan = |bytes: &[u8]| scan_checkpoint(CheckpointFormat::Npz, bytes);
+    assert_eq!(scan(&whole).unwrap().len(), 4);
+    for at in 0..whole.len() {
+        for mask in [1, 0x80, 0xff] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= mask;
+            // Either it is refused, or it lists arrays that are all within the file.
+            let Ok(tensors) = scan(&damaged) else { continue };
+            for tensor in tensors {
+                assert!(tensor.shape.iter().product::<u64>() <= whole.len() as u64, "byte {at}");
+            }
+        }
+        assert!(scan(&whole[..at]).is_err(), "cut at {at}");
     }
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from ..errors import ConfigError
 from ..model import BuildPlan, Feature, Model, ModelReport, verify_model
@@ -61,8 +62,10 @@ def build(
     spec: Annotated[
         Path | None,
         typer.Option(
-            help="A TOML file: [[feature]] with name, table, pooling, max_ids; [tables.NAME] with "
-            "key, dtype.",
+            help=escape(
+                "A TOML file: [[feature]] with name, table, pooling, max_ids; [tables.NAME] with "
+                "key, dtype."
+            ),
             show_default=False,
         ),
     ] = None,
