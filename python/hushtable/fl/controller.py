@@ -63,10 +63,10 @@ class Aggregate:
 
     Attributes:
         pre: changes each user's gradients before they are added up.
-        post: changes rows by the sums, when the round is committed. Where the controller was created
-            with a built-in aggregate that keeps state in a row (``fed_adam``, ``fed_adagrad``), this
-            function may use those bytes. ``dp_fed_avg`` and ``lazy_dp`` keep there how much noise a
-            row has had: leave these bytes as they are.
+        post: changes rows by the sums, when the round is committed. Where the controller was
+            created with a built-in aggregate that keeps state in a row (``fed_adam``,
+            ``fed_adagrad``), this function may use those bytes. ``dp_fed_avg`` and ``lazy_dp`` keep
+            there how much noise a row has had: leave these bytes as they are.
     """
 
     pre: Pre | None = None
