@@ -527,9 +527,9 @@ def test_an_operator_is_not_a_user(
 
 def test_the_vectors_are_those_of_an_implementation_of_its_own() -> None:
     pytest.importorskip("cryptography", reason="the extra hushtable[fl] is not installed")
-    import train_wire
+    from reference import train
 
-    assert json.loads(train_wire.VECTORS.read_text(encoding="utf-8")) == train_wire.vectors()
+    assert json.loads(train.VECTORS.read_text(encoding="utf-8")) == train.vectors()
 
 
 def test_a_killed_server_loses_the_open_round_and_nothing_else(

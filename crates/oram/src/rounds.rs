@@ -9,10 +9,11 @@
 //! package with direct calls, a test with a clock of its own.
 //!
 //! ```text
-//!            full, closed, or the deadline       finish                     committed
-//! Requests ────────────────────────────▶ Beginning ──▶ Serving ──▶ Finishing ────────▶ over
-//!     │ fewer than users_min in time: deserted             │ abandon       │ refused: Serving again
-//!     └──────▶ over          (memory fails: over, failed)  └▶ Abandoning ──┴─▶ over
+//!           full, closed or late                    finish, abandon
+//! Requests ─────────────────────▶ Beginning ──▶ Serving ──▶ Finishing ──▶ over
+//!     │                               │            ▲            │
+//!     │ abandoned, or deserted        │ failed     └────────────┘ not committed
+//!     └──▶ over                       └──▶ over
 //! ```
 //!
 //! A round ends once, in one [`Outcome`]. Calls that are repeated after a lost reply get the reply again:
@@ -275,7 +276,7 @@ impl Rounds {
     /// [`Refused::Message`] for one that is not taken: the round and its other users go on;
     /// [`Refused::NoRound`], [`Refused::Over`].
     pub fn request(&mut self, round: u64, user: u32, sealed: &[u8]) -> Result<(), Refused> {
-        // Apart from the round, as the key is needed with it.
+        // Not by `open_mut`: it borrows all of `self`, and the key is needed beside the round.
         self.check_open(round)?;
         let Some(open) = &mut self.open else { return Err(Refused::NoRound { round }) };
         open.sealed.request(&self.key, user, sealed).map_err(Refused::of("request"))

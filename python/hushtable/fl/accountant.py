@@ -262,7 +262,7 @@ class Accountant:
     def _add_up(self, booked: Counter[float], composition: Composition | None = None) -> float:
         if math.isinf(self.epsilon_per_value):
             return math.inf if booked else 0.0
-        # Of a cost of 1: the width that losses lie in, and the largest of them.
+        # For a round of cost 1: the width of the interval that losses lie in, and its upper end.
         width = 2.0 if self.mechanism == "geometric" else 1.0
         worst = self.worst_loss / self.epsilon_per_value if booked else 1.0
         costs = tuple(

@@ -59,14 +59,14 @@ class Aggregate:
     """Pre and Post as Python functions on batches; the built-in ones where not given.
 
     They see the rows that a round accessed, dummies among them (weight 0), in an order that says
-    nothing: what they do must not depend on values either, or its time tells of them.
+    nothing. The functions' time must not depend on values either: it would tell of them.
 
     Attributes:
-        pre: on each user's gradients before they are added up.
-        post: on the sums, when the round is committed. Rows keep state between rounds if the
-            controller was created with a built-in aggregate that has some (``fed_adam``,
-            ``fed_adagrad``): its bytes are this function's to use. Over ``dp_fed_avg`` and
-            ``lazy_dp`` they say how much noise a row has had: leave those as they are.
+        pre: changes each user's gradients before they are added up.
+        post: changes rows by the sums, when the round is committed. Where the controller was
+            created with a built-in aggregate that keeps state in a row (``fed_adam``,
+            ``fed_adagrad``), this function may use those bytes. ``dp_fed_avg`` and ``lazy_dp`` keep
+            there how much noise a row has had: leave these bytes as they are.
     """
 
     pre: Pre | None = None
@@ -110,11 +110,12 @@ class Spent:
     """What a controller's rounds have cost: an upper bound of what they have cost any one user.
 
     Attributes:
-        rounds: that ever began, committed or not.
-        epsilon: their sum, or with a delta what :mod:`~hushtable.fl.accountant` calls zcdp.
-        budget: what it may come to; None for no bound.
-        delta: that both hold with.
-        rounds_left: that may still begin; None where there is no end to them.
+        rounds: rounds that ever began, committed or not.
+        epsilon: the sum of the rounds' epsilons; with a delta, what
+            :mod:`~hushtable.fl.accountant` calls zcdp, where that is less.
+        budget: the most that ``epsilon`` may come to; None for no bound.
+        delta: the delta that ``epsilon`` and ``budget`` hold with.
+        rounds_left: rounds that may still begin; None where there is no end to them.
     """
 
     rounds: int
@@ -216,11 +217,13 @@ class Controller:
             init: without a table, rows start uniform between -init and init.
             users: of a round, at most.
             slots: values of a user in a round; fewer are padded.
-            epsilon: of one value in one round; 0 reads as many rows as there are requests,
-                ``math.inf`` exactly those asked for.
-            epsilon_budget: what the epsilon of all rounds may come to, those that are abandoned or
-                cut short included; no round begins past it. None for no bound. Fixed for good.
-            budget_delta: 0 adds rounds up by their sum; more, by concentrated differential privacy.
+            epsilon: how much one value may show in one round. 0 reads as many rows as there are
+                requests, ``math.inf`` exactly the rows that are asked for.
+            epsilon_budget: the most that the epsilons of all rounds may come to, abandoned rounds
+                and rounds that were cut short included; no round begins past it. None for no bound.
+                It cannot be changed later.
+            budget_delta: 0 adds up the rounds' epsilons; more than 0 composes the rounds by
+                concentrated differential privacy, where that gives less.
             aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``, or,
                 clipped and noised, ``dp_fed_avg`` or ``lazy_dp``, or ``eana``, which shows which
                 rows were trained; with settings as ``fed_adagrad:lr=0.1``.

@@ -1,6 +1,7 @@
-"""A client of hushtable's protocol that uses no line of hushtable's.
+"""Clients of hushtable's protocols that use no line of hushtable's.
 
-It is written from docs/key-format.md, docs/layout-format.md, docs/onion-format.md and the protos
-alone: what it cannot do, the pages do not say. It is slow, and it branches on secrets: it is for
-tests and for reading, not for use.
+They are written from docs/key-format.md, docs/layout-format.md, docs/onion-format.md and the protos
+alone: what they cannot do, the pages do not say. ``train``, the messages of a training round, is
+written from the RFCs that it names. They are slow, and they branch on secrets: they are for tests
+and for reading, not for use.
 """

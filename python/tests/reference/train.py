@@ -1,8 +1,8 @@
 """An implementation of its own of what users and controllers say, and the vectors made by it.
 
 RFC 9180 (X25519, HKDF-SHA256, ChaCha20Poly1305; base and authenticated mode), XChaCha20Poly1305
-and BLAKE3 over the primitives of ``cryptography``. ``python python/tests/train_wire.py`` writes
-``vectors/train_wire.json``, which the Rust tests read.
+and BLAKE3 over the primitives of ``cryptography``. ``python python/tests/reference/train.py``
+writes ``vectors/train_wire.json``, which the Rust tests read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "train_wire.json"
+VECTORS = Path(__file__).parents[3] / "vectors" / "train_wire.json"
 DUMMY = 2**32 - 1
 KEM = b"KEM" + struct.pack(">H", 0x20)
 SUITE = b"HPKE" + struct.pack(">HHH", 0x20, 1, 3)
