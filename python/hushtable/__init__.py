@@ -11,6 +11,11 @@ them keys that alone say nothing about the rows it wants, and adds the two answe
         rows = client.lookup([3, 14, 159], max_ids=8)  # float32 [3, dim]
         bag = client.lookup_bag(history)  # by the table's layout: bag.rows, bag.kept
 
+Servers of a whole model answer all its features in one round trip:
+
+    with hushtable.connect(left, right, tls="ca.pem", model="clicks") as client:
+        rows = client.lookup({"user": [7], "item": [3, 14, 159]})  # rows["item"]: float32 [3, dim]
+
 Where there is no second operator, a single server computes on encrypted queries instead
 (``hushtable serve --scheme onion``):
 
@@ -30,15 +35,27 @@ from ._native import __version__
 from ._types import (
     Bag,
     Damage,
+    FeatureInfo,
     LayoutInfo,
     LookupStats,
+    ModelInfo,
     OnionInfo,
     PartInfo,
     PreparedInfo,
     TableInfo,
     VerifyReport,
 )
-from .client import AsyncClient, Client, TlsConfig, connect, connect_async
+from .client import (
+    AsyncClient,
+    AsyncFeatureClient,
+    AsyncModelClient,
+    Client,
+    FeatureClient,
+    ModelClient,
+    TlsConfig,
+    connect,
+    connect_async,
+)
 from .errors import (
     BadIds,
     BudgetSpent,
@@ -68,7 +85,9 @@ from .errors import (
     TableError,
     TlsError,
     TooManyIds,
+    UnknownFeature,
     UnknownKeys,
+    UnknownModel,
     VersionMismatch,
 )
 from .model import Feature, Model, ModelReport, ModelTable, verify_model
@@ -87,6 +106,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncFeatureClient",
+    "AsyncModelClient",
     "BadIds",
     "Bag",
     "BudgetSpent",
@@ -98,6 +119,8 @@ __all__ = [
     "DamagedTable",
     "Error",
     "Feature",
+    "FeatureClient",
+    "FeatureInfo",
     "IdOutOfRange",
     "KeyFormatError",
     "LayoutError",
@@ -105,7 +128,9 @@ __all__ = [
     "LayoutMismatch",
     "LookupStats",
     "Model",
+    "ModelClient",
     "ModelError",
+    "ModelInfo",
     "ModelReport",
     "ModelTable",
     "NoLayout",
@@ -134,7 +159,9 @@ __all__ = [
     "TlsConfig",
     "TlsError",
     "TooManyIds",
+    "UnknownFeature",
     "UnknownKeys",
+    "UnknownModel",
     "VerifyReport",
     "VersionMismatch",
     "__version__",

@@ -59,6 +59,7 @@ class LookupStats:
         queue_seconds: the longer of the two servers' waits for a batch.
         answer_seconds: the longer of the two servers' passes over the table.
         retries: times that a request was sent again to a busy server.
+        version: which version of the table, or of the model, answered; empty in the clear.
     """
 
     ids: int
@@ -69,6 +70,7 @@ class LookupStats:
     queue_seconds: float
     answer_seconds: float
     retries: int
+    version: str = ""
 
     @classmethod
     def of_costs(cls, ids: int, keys: int, costs: _native.Costs) -> Self:
@@ -82,7 +84,67 @@ class LookupStats:
             costs.queue_seconds,
             costs.answer_seconds,
             costs.retries,
+            costs.version,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureInfo:
+    """One input of a model that reads rows of a table.
+
+    Attributes:
+        name: its name.
+        table: the name of the table that it reads; several features may read one.
+        pooling: what the model makes of the rows: ``sum``, ``mean`` or ``none``.
+        max_ids: most ids of one inference, to which every request is padded.
+    """
+
+    name: str
+    table: str
+    pooling: str
+    max_ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a model is, as its two servers say.
+
+    Attributes:
+        name: the model's name.
+        version: BLAKE3 of its manifest, in hex: the two servers must agree on it.
+        features: its features, in the manifest's order.
+        tables: its tables, in the manifest's order.
+    """
+
+    name: str
+    version: str
+    features: tuple[FeatureInfo, ...]
+    tables: tuple[TableInfo, ...]
+
+    def table_of(self, feature: str) -> TableInfo:
+        """The table that a feature reads.
+
+        Raises:
+            KeyError: the model has no such feature.
+        """
+        for found in self.features:
+            if found.name == feature:
+                return next(table for table in self.tables if table.name == found.table)
+        raise KeyError(feature)
+
+    @classmethod
+    def of_facts(cls, facts: _native.ModelFacts) -> Self:
+        """From what the native module says."""
+        features = (FeatureInfo(f.name, f.table, f.pooling, f.max_ids) for f in facts.features)
+        tables = map(TableInfo.of_facts, facts.tables)
+        return cls(facts.name, facts.version, tuple(features), tuple(tables))
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Self:
+        """From :func:`dataclasses.asdict`, maybe by way of JSON."""
+        features = tuple(FeatureInfo(**feature) for feature in record["features"])
+        tables = tuple(TableInfo(**table) for table in record["tables"])
+        return cls(**{**record, "features": features, "tables": tables})
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,9 @@ __all__ = [
     "TableError",
     "TlsError",
     "TooManyIds",
+    "UnknownFeature",
     "UnknownKeys",
+    "UnknownModel",
     "VersionMismatch",
 ]
 
@@ -80,12 +82,14 @@ class IdOutOfRange(Error, IndexError):
     Attributes:
         id: the first such id; -1 in federated training, whose errors may be read by others.
         rows: rows in the table; ids run from 0 to ``rows - 1``.
+        feature: the model's feature that was asked for it; empty without a model.
     """
 
-    def __init__(self, message: str, *, id: int = -1, rows: int = 0) -> None:
+    def __init__(self, message: str, *, id: int = -1, rows: int = 0, feature: str = "") -> None:
         super().__init__(message)
         self.id = id
         self.rows = rows
+        self.feature = feature
 
 
 class TooManyIds(Error, ValueError):
@@ -94,13 +98,15 @@ class TooManyIds(Error, ValueError):
     Attributes:
         ids: ids, or padded ids, asked for; 0 in federated training, whose errors may be read by
             others.
-        max_ids: the bound.
+        max_ids: the bound; of a model, what its manifest says of the feature.
+        feature: the model's feature that was asked for them; empty without a model.
     """
 
-    def __init__(self, message: str, *, ids: int = 0, max_ids: int = 0) -> None:
+    def __init__(self, message: str, *, ids: int = 0, max_ids: int = 0, feature: str = "") -> None:
         super().__init__(message)
         self.ids = ids
         self.max_ids = max_ids
+        self.feature = feature
 
 
 class LayoutError(Error, ValueError):
@@ -157,6 +163,22 @@ class ParametersRefused(ProtocolError):
         self.accepted = accepted
 
 
+class UnknownFeature(Error, LookupError):
+    """A feature that the model does not have. Nothing was sent.
+
+    Attributes:
+        feature: its name.
+    """
+
+    def __init__(self, message: str, *, feature: str = "") -> None:
+        super().__init__(message)
+        self.feature = feature
+
+
+class UnknownModel(ProtocolError, LookupError):
+    """A model that the servers do not hold, or none named where they hold more than one table."""
+
+
 class UnknownKeys(ProtocolError):
     """A server that does not hold this client's keys, although they were just uploaded.
 
@@ -172,17 +194,30 @@ class SwappedServers(ProtocolError, ValueError):
 class VersionMismatch(ProtocolError):
     """The two servers hold different versions of the table, so their answers do not add up.
 
-    With one server: it answered from another version than the one that was asked.
+    With one server: it answered from another version than the one that was asked. To a client that
+    was told which version to take: the servers hold another.
 
     Attributes:
         left: version on the left server, in hex; empty where it is not known.
         right: version on the right server, in hex; empty where it is not known.
+        expected: the version that the client was told to take; empty where it was not.
+        found: what a server holds instead, where it said so.
     """
 
-    def __init__(self, message: str, *, left: str = "", right: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        left: str = "",
+        right: str = "",
+        expected: str = "",
+        found: str = "",
+    ) -> None:
         super().__init__(message)
         self.left = left
         self.right = right
+        self.expected = expected
+        self.found = found
 
 
 class ServerError(Error):

@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, Self
 from . import _native, errors
 from ._gpu import wheel_folders
 from ._settings import checked, nested
-from ._types import LayoutInfo, OnionInfo
+from ._types import LayoutInfo, ModelInfo, OnionInfo, TableInfo
 from .errors import ConfigError, Error, ServerUnavailable
 from .table import PARAMETERS, Progress, prepared_path
 
@@ -83,7 +83,7 @@ class Serving:
 
     Attributes:
         side: ``left`` or ``right``; None for a single server.
-        table: the table's name.
+        table: the table's name; of several, the first one's; without one, the first model's.
         version: its version, in hex.
         url: where lookups are answered.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
@@ -91,6 +91,8 @@ class Serving:
         scheme: ``pair`` or ``onion``.
         onion: what a lookup from a single server costs; None for one of two.
         engine: what answers lookups, processors or a GPU; None for a single server.
+        tables: the tables of its table bundles; those of models are in ``models``.
+        models: its models.
     """
 
     side: str | None
@@ -102,6 +104,8 @@ class Serving:
     scheme: str = "pair"
     onion: OnionInfo | None = None
     engine: str | None = None
+    tables: tuple[TableInfo, ...] = ()
+    models: tuple[ModelInfo, ...] = ()
 
     @property
     def name(self) -> str:
@@ -165,7 +169,7 @@ def serve(
     seconds a GB of table. Stopped meanwhile, it goes on from there at the next start.
 
     Args:
-        bundle: the table's folder.
+        bundle: the folder of a table or of a model. More of them are ``tables=[...]``.
         side: ``"left"`` or ``"right"``, with ``scheme="pair"``. Both servers hold the same bundle.
         scheme: ``"pair"``, or ``"onion"`` for a single server.
         device: what answers a server of two: ``"auto"``, the first GPU where there is one that can
@@ -191,22 +195,28 @@ def serve(
     settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
     server: _native.PairServer | _native.OnionServer
     layout, onion = None, None
+    models: tuple[ModelInfo, ...] = ()
     if scheme == "onion":
         server = _native.OnionServer(_spec(settings))
         onion = OnionInfo.of_facts(server.onion)
+        tables = [server.table]
     else:
         server = _native.PairServer(_spec(settings))
         layout = None if server.layout is None else LayoutInfo.of_facts(server.layout)
+        tables, models = server.tables, tuple(map(ModelInfo.of_facts, server.models))
+    first = tables[0] if tables else models[0]
     protocol = "https" if tls else "http"
     serving = Serving(
         side=side,
-        table=server.table.name,
-        version=server.table.version,
+        table=first.name,
+        version=first.version,
         url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
         layout=layout,
         scheme=scheme,
         onion=onion,
+        tables=tuple(map(TableInfo.of_facts, tables)),
+        models=models,
     )
 
     def tell() -> None:
@@ -534,8 +544,11 @@ def _serving(record: Mapping[str, Any]) -> Serving:
     """What a child printed as JSON when it was ready."""
     layout = record["layout"] and LayoutInfo.of_record(record["layout"])
     onion = record["onion"] and OnionInfo(**record["onion"])
+    tables = tuple(TableInfo(**table) for table in record["tables"])
+    models = tuple(ModelInfo.of_record(model) for model in record["models"])
     fields = {field.name: record[field.name] for field in dataclasses.fields(Serving)}
-    return Serving(**{**fields, "layout": layout, "onion": onion})
+    parts = {"layout": layout, "onion": onion, "tables": tables, "models": models}
+    return Serving(**{**fields, **parts})
 
 
 def _revive(record: Mapping[str, Any]) -> Error:

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hushtable_serve::{Bag, ClientSpec, Lookup, LookupClient, OnionClient, OnionClientSpec};
+use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 
@@ -69,7 +70,7 @@ impl NativePairClient {
     /// certificates are for, where that is not their URL's host.
     #[new]
     #[pyo3(signature = (left, right, *, ca, certificate, names, prg, insecure, connect_seconds,
-                        seconds, layout_bytes_max))]
+                        seconds, layout_bytes_max, version))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
@@ -83,6 +84,7 @@ impl NativePairClient {
         connect_seconds: f64,
         seconds: f64,
         layout_bytes_max: u64,
+        version: Option<&str>,
     ) -> PyResult<Self> {
         let trust = Trust::read(ca, certificate)?;
         let lookup_max = duration("timeout", seconds)?;
@@ -93,6 +95,7 @@ impl NativePairClient {
             call_max: lookup_max,
             lookup_max,
             layout_bytes_max,
+            version: pinned_version(version)?,
             ..ClientSpec::new(trust.endpoint(left, names.0), trust.endpoint(right, names.1))
         };
         Ok(Self(Connected::open(py, spec)?))
@@ -174,7 +177,7 @@ impl NativeOnionClient {
     /// `PairClient`.
     #[new]
     #[pyo3(signature = (server, *, ca, certificate, name, parameter_sets, insecure,
-                        connect_seconds, seconds))]
+                        connect_seconds, seconds, version))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
@@ -186,6 +189,7 @@ impl NativeOnionClient {
         insecure: bool,
         connect_seconds: f64,
         seconds: f64,
+        version: Option<&str>,
     ) -> PyResult<Self> {
         let trust = Trust::read(ca, certificate)?;
         let lookup_max = duration("timeout", seconds)?;
@@ -196,6 +200,7 @@ impl NativeOnionClient {
             connect_max: duration("connect_timeout", connect_seconds)?,
             call_max: lookup_max,
             lookup_max,
+            version: pinned_version(version)?,
             ..OnionClientSpec::new(trust.endpoint(server, name))
         };
         Ok(Self(Connected::open(py, spec)?))
@@ -240,12 +245,12 @@ impl NativeOnionClient {
 }
 
 impl NativeRows {
-    fn new(py: Python<'_>, found: &Lookup, count: usize) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, found: &Lookup, count: usize) -> PyResult<Self> {
         let values = py.detach(|| found.to_f32()).map_err(Failure::from)?;
         Ok(Self { values: into_rows(py, values, count)?, costs: Costs::new(&found.stats) })
     }
 
-    fn object(py: Python<'_>, found: &Lookup, count: usize) -> PyResult<Py<PyAny>> {
+    pub(crate) fn object(py: Python<'_>, found: &Lookup, count: usize) -> PyResult<Py<PyAny>> {
         Ok(Py::new(py, Self::new(py, found, count)?)?.into_any())
     }
 }
@@ -263,7 +268,19 @@ impl NativeBagRows {
     }
 }
 
-fn into_rows(py: Python<'_>, values: Vec<f32>, count: usize) -> PyResult<Py<PyArray2<f32>>> {
+/// The version that a caller asks for alone, from its digits.
+pub(crate) fn pinned_version(digits: Option<&str>) -> Result<Option<Version>, Failure> {
+    let parse = |digits: &str| {
+        digits.parse().map_err(|error| Failure::config(format!("version {digits:?}: {error}")))
+    };
+    digits.map(parse).transpose()
+}
+
+pub(crate) fn into_rows(
+    py: Python<'_>,
+    values: Vec<f32>,
+    count: usize,
+) -> PyResult<Py<PyArray2<f32>>> {
     let dim = values.len().checked_div(count).unwrap_or(0);
     Ok(values.into_pyarray(py).reshape([count, dim])?.unbind())
 }

@@ -8,6 +8,7 @@ use hushtable_pir::onion::Error as OnionError;
 use hushtable_serve::{Error as ServeError, Refusal, TrainRefusal};
 use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
+use hushtable_table::model::ModelError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -329,6 +330,18 @@ impl From<ServeError> for Failure {
             ServeError::TablesDiffer { .. }
             | ServeError::AnnouncementsDiffer { .. }
             | ServeError::LayoutsDiffer { .. } => "VersionMismatch",
+            ServeError::ModelsDiffer { .. } | ServeError::VersionMismatch { .. } => {
+                "VersionMismatch"
+            }
+            ServeError::ModelUnserved { .. } => "UnknownModel",
+            ServeError::Manifest(ModelError::UnknownFeature { .. }) => "UnknownFeature",
+            ServeError::Manifest(_)
+            | ServeError::Model { .. }
+            | ServeError::ModelTable { .. }
+            | ServeError::ModelTwice { .. } => "ModelError",
+            ServeError::TablesBudget { .. } | ServeError::FeatureTwice { .. } => "ConfigError",
+            ServeError::FeatureIds { .. } => "TooManyIds",
+            ServeError::FeatureIdRange { .. } => "IdOutOfRange",
             ServeError::ParametersRefused { .. } => "ParametersRefused",
             ServeError::NoLayout { .. } => "NoLayout",
             ServeError::LayoutBytes { .. } => "LayoutError",
@@ -361,6 +374,24 @@ impl From<ServeError> for Failure {
             }
             ServeError::TablesDiffer { left_version, right_version, .. } => {
                 failure.text("left", left_version).text("right", right_version)
+            }
+            ServeError::ModelsDiffer { versions, .. } => {
+                let [left, right] = *versions;
+                failure.text("left", left).text("right", right)
+            }
+            ServeError::VersionMismatch { expected, found, .. } => {
+                let found = found.map_or_else(String::new, |version| version.to_string());
+                failure.text("expected", expected).text("found", found)
+            }
+            ServeError::Manifest(ModelError::UnknownFeature { feature, .. }) => {
+                failure.text("feature", feature)
+            }
+            ServeError::FeatureIds { feature, ids, max_ids } => failure
+                .count("ids", ids as u64)
+                .count("max_ids", max_ids as u64)
+                .text("feature", feature),
+            ServeError::FeatureIdRange { feature, id, rows } => {
+                failure.count("id", id).count("rows", rows).text("feature", feature)
             }
             ServeError::ParametersRefused { announced, accepted, .. } => {
                 let accepted: Vec<_> = accepted.iter().map(|set| set.name()).collect();
@@ -412,6 +443,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::Train(TrainRefusal::Pending { .. }) => "RoundPending",
         Refusal::Train(_) => "RoundError",
         Refusal::UnknownKeys { .. } => "UnknownKeys",
+        Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => "UnknownModel",
         Refusal::Backend | Refusal::KeysBudget { .. } => "ServerError",
         _ => "ProtocolError",
     }

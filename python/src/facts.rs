@@ -5,6 +5,7 @@ use hushtable_pir::onion::Geometry;
 use hushtable_serve::{LookupStats, OnionInfo, TableInfo};
 use hushtable_table::Table;
 use hushtable_table::layout::Layout;
+use hushtable_table::model::{Feature, ModelManifest, TableRef};
 use pyo3::prelude::*;
 
 /// A table, by its manifest or its servers.
@@ -63,6 +64,56 @@ pub(crate) struct Costs {
     queue_seconds: f64,
     answer_seconds: f64,
     retries: u32,
+    /// Of the table that answered, or of the model.
+    version: String,
+}
+
+/// A model, by its bundle or its servers.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct ModelFacts {
+    name: String,
+    version: String,
+    /// In the manifest's order.
+    features: Vec<FeatureFacts>,
+    tables: Vec<TableFacts>,
+}
+
+/// One input of a model that reads rows of a table.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct FeatureFacts {
+    name: String,
+    /// Its table's name.
+    table: String,
+    pooling: &'static str,
+    max_ids: usize,
+}
+
+impl ModelFacts {
+    pub(crate) fn of_manifest(manifest: &ModelManifest) -> Self {
+        let tables = manifest.tables();
+        let feature = |feature: &Feature| FeatureFacts {
+            name: feature.name.clone(),
+            table: tables[feature.table].name.clone(),
+            pooling: feature.pooling.name(),
+            max_ids: feature.max_ids,
+        };
+        let table = |table: &TableRef| TableFacts {
+            name: table.name.clone(),
+            rows: table.shape.rows(),
+            dim: table.shape.dim(),
+            dtype: table.shape.dtype().name(),
+            row_bytes: table.shape.row_bytes(),
+            version: table.version.to_string(),
+        };
+        Self {
+            name: manifest.name().to_owned(),
+            version: manifest.version().to_string(),
+            features: manifest.features().iter().map(feature).collect(),
+            tables: tables.iter().map(table).collect(),
+        }
+    }
 }
 
 impl TableFacts {
@@ -139,6 +190,7 @@ impl Costs {
             queue_seconds: stats.queue.as_secs_f64(),
             answer_seconds: stats.answer.as_secs_f64(),
             retries: stats.retries,
+            version: stats.version.to_string(),
         }
     }
 }

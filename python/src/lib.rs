@@ -19,6 +19,7 @@ mod layout;
 mod logs;
 mod machine;
 mod model;
+mod model_client;
 mod prepare;
 mod server;
 mod settings;
@@ -41,7 +42,9 @@ mod _native {
     #[pymodule_export]
     use super::connected::NativeCall;
     #[pymodule_export]
-    use super::facts::{Costs, LayoutFacts, OnionFacts, ServedFacts, TableFacts};
+    use super::facts::{
+        Costs, FeatureFacts, LayoutFacts, ModelFacts, OnionFacts, ServedFacts, TableFacts,
+    };
     #[pymodule_export]
     use super::fl::NativeController;
     #[pymodule_export]
@@ -58,6 +61,8 @@ mod _native {
     use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
     use super::model::{NativeModel, build_model, plan_model, verify_model, write_model};
+    #[pymodule_export]
+    use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]

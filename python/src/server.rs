@@ -16,12 +16,13 @@ use hushtable_serve::{
     ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
+use hushtable_table::model::{ModelManifest, places};
 use pyo3::prelude::*;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::errors::Failure;
-use crate::facts::{LayoutFacts, OnionFacts, TableFacts};
+use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
 use crate::prepare::parameter_set;
 
 /// A server on threads of its own: what all kinds of them have.
@@ -38,7 +39,11 @@ pub(crate) struct NativeServer {
 /// A server of a pair.
 #[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "PairServer")]
 pub(crate) struct NativePairServer {
-    table: TableFacts,
+    /// Of bundles of tables.
+    tables: Vec<TableFacts>,
+    /// Of bundles of models.
+    models: Vec<ModelFacts>,
+    /// Of the table, where there is one alone.
     layout: Option<LayoutFacts>,
 }
 
@@ -135,18 +140,37 @@ impl NativePairServer {
     fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
         let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let started = py.detach(|| {
-            let table = Table::open(&spec.table)?;
-            let served = Self {
-                table: TableFacts::of_table(&table),
-                layout: table.layout().map(|layout| LayoutFacts::new(layout)),
-            };
+            let paths = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
             let io_threads = spec.io_threads;
-            let server = Server::of_table(spec, table)?;
+            let server = Server::open(spec)?;
+            let served = Self::of_bundles(paths)?;
             let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
             Ok::<_, Failure>((running, served))
         });
         let (running, served) = started?;
         Ok(PyClassInitializer::from(running).add_subclass(served))
+    }
+}
+
+impl NativePairServer {
+    /// What is in bundles that a server has opened and checked.
+    fn of_bundles(paths: Vec<PathBuf>) -> Result<Self, Failure> {
+        let (mut tables, mut models) = (Vec::new(), Vec::new());
+        for path in paths {
+            match path.join(places::MANIFEST).is_file() || path.is_file() {
+                true => models.push(ModelManifest::read(&path)?),
+                false => tables.push(Table::open(&path)?),
+            }
+        }
+        let layout = match (&tables[..], &models[..]) {
+            ([table], []) => table.layout().map(|layout| LayoutFacts::new(layout)),
+            _ => None,
+        };
+        Ok(Self {
+            tables: tables.iter().map(TableFacts::of_table).collect(),
+            models: models.iter().map(ModelFacts::of_manifest).collect(),
+            layout,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -81,6 +82,8 @@ def test_json_lines(bundle: Path) -> None:
             "scheme": "pair",
             "onion": None,
             "engine": ready["engine"],
+            "tables": [dataclasses.asdict(hushtable.Table.open(bundle).info)],
+            "models": [],
         }
         assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
         server.terminate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def parameters(*path: str) -> dict[str, Any]:
 def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Setting) -> None:
     found = parameters("train", "serve") if kind == "train" else parameters("serve")
     if setting.name == "table":
-        assert found["bundle"].envvar == "HUSHTABLE_TABLE"
+        assert found["bundles"].envvar == "HUSHTABLE_TABLE"
         return
     parameter = found[setting.name.replace(".", "_")]
     assert parameter.opts == ["--" + setting.name.replace(".", "-").replace("_", "-")]
@@ -44,7 +45,7 @@ def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Settin
 
 
 def test_no_flag_of_a_server_is_anything_else() -> None:
-    own = {"bundle", "scheme", "config", "log", "log_json", "json", "help"}
+    own = {"bundles", "scheme", "config", "log", "log_json", "json", "help"}
     named = {setting.parameter for kind in KINDS[:2] for setting in settings(kind)}
     assert parameters("serve").keys() == (own | named) - {"table", "help"}
 
@@ -134,3 +135,14 @@ def test_flags_that_do_not_fit_the_scheme_or_their_kind_end_in_a_line() -> None:
         done = run(*arguments)
         assert done.returncode == 2, arguments
         assert says in " ".join(done.stderr.split()), done.stderr
+
+
+def test_flags_that_errors_of_servers_name_are_there() -> None:
+    sources = Path(__file__).parents[2].glob("crates/serve/src/**/*.rs")
+    named = {
+        flag
+        for source in sources
+        for flag in re.findall(r"hushtable serve (--[a-z-]+)", source.read_text())
+    }
+    assert named
+    assert named <= {flag for parameter in parameters("serve").values() for flag in parameter.opts}

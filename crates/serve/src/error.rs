@@ -126,7 +126,7 @@ pub enum Error {
     /// Tables that take more memory than they may.
     #[error(
         "the tables take {bytes} bytes in memory with {what}, and {bytes_max} are allowed: raise \
-         tables_bytes_max (`hushtable serve --tables-budget-mib`), or serve fewer tables here"
+         tables_bytes_max (`hushtable serve --tables-bytes-max`), or serve fewer tables here"
     )]
     TablesBudget {
         /// The first table that does not fit, and the feature that reads it.

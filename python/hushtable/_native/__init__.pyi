@@ -15,10 +15,15 @@ __all__ = [
     "Controller",
     "Costs",
     "DamageFacts",
+    "FeatureFacts",
+    "FeatureRows",
     "IssuedPems",
     "Layout",
     "LayoutFacts",
     "Model",
+    "ModelClient",
+    "ModelFacts",
+    "ModelRows",
     "OnionClient",
     "OnionFacts",
     "OnionServer",
@@ -47,6 +52,7 @@ __all__ = [
     "gpu_report",
     "log_to_stderr",
     "make_certificates",
+    "model_pin",
     "options",
     "oram_shape",
     "parameter_sets",
@@ -128,6 +134,44 @@ class Costs:
     def answer_seconds(self) -> float: ...
     @property
     def retries(self) -> int: ...
+    @property
+    def version(self) -> str: ...
+
+class FeatureFacts:
+    @property
+    def name(self) -> str: ...
+    @property
+    def table(self) -> str: ...
+    @property
+    def pooling(self) -> str: ...
+    @property
+    def max_ids(self) -> int: ...
+
+class ModelFacts:
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def features(self) -> list[FeatureFacts]: ...
+    @property
+    def tables(self) -> list[TableFacts]: ...
+
+class FeatureRows:
+    @property
+    def values(self) -> _Values: ...
+    @property
+    def kept(self) -> _Flags: ...
+    @property
+    def dropped(self) -> int: ...
+
+class ModelRows:
+    @property
+    def features(self) -> list[FeatureRows]: ...
+    @property
+    def max_ids(self) -> int: ...
+    @property
+    def costs(self) -> Costs: ...
 
 class Rows:
     @property
@@ -321,6 +365,7 @@ class PairClient:
         connect_seconds: float,
         seconds: float,
         layout_bytes_max: int,
+        version: str | None,
     ) -> PairClient: ...
     def lookup(self, ids: _Ids, max_ids: int) -> Rows: ...
     def start_lookup(
@@ -346,12 +391,47 @@ class OnionClient:
         insecure: bool,
         connect_seconds: float,
         seconds: float,
+        version: str | None,
     ) -> OnionClient: ...
     def lookup(self, ids: _Ids, max_ids: int) -> Rows: ...
     def start_lookup(
         self, ids: _Ids, max_ids: int, done: Callable[[Rows | None, BaseException | None], None]
     ) -> Call: ...
     def info(self) -> ServedFacts: ...
+    def close(self) -> None: ...
+
+class ModelClient:
+    def __new__(
+        cls,
+        left: str,
+        right: str,
+        *,
+        ca: Path | None,
+        certificate: tuple[Path, Path] | None,
+        names: tuple[str | None, str | None],
+        prg: str,
+        insecure: bool,
+        connect_seconds: float,
+        seconds: float,
+        layout_bytes_max: int,
+        version: str | None,
+        model: str | None,
+    ) -> ModelClient: ...
+    def lookup(self, asked: list[tuple[str, _Ids]]) -> ModelRows: ...
+    def start_lookup(
+        self,
+        asked: list[tuple[str, _Ids]],
+        done: Callable[[ModelRows | None, BaseException | None], None],
+    ) -> Call: ...
+    def lookup_feature(self, feature: str, ids: _Ids, max_ids: int) -> Rows: ...
+    def start_lookup_feature(
+        self,
+        feature: str,
+        ids: _Ids,
+        max_ids: int,
+        done: Callable[[Rows | None, BaseException | None], None],
+    ) -> Call: ...
+    def info(self) -> ModelFacts: ...
     def close(self) -> None: ...
 
 class Call:
@@ -372,7 +452,9 @@ class Server:
 class PairServer(Server):
     def __new__(cls, spec: str) -> PairServer: ...
     @property
-    def table(self) -> TableFacts: ...
+    def tables(self) -> list[TableFacts]: ...
+    @property
+    def models(self) -> list[ModelFacts]: ...
     @property
     def layout(self) -> LayoutFacts | None: ...
 
@@ -504,6 +586,7 @@ def prepare_table(
     progress: Callable[[int, int], None] | None,
 ) -> PreparedFacts: ...
 def verify_prepared(table: Table, path: Path, *, parameters: str, threads: int) -> None: ...
+def model_pin(path: Path) -> tuple[str, str]: ...
 def options(served: str) -> list[SettingFacts]: ...
 def oram_shape(rows: int, row_bytes: int) -> tuple[int, int, int]: ...
 def parameter_sets() -> list[str]: ...

@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
             "hushtable certificates certs && hushtable serve bundles/items --side right "
             "--addr 0.0.0.0:4000 --tls-cert certs/server.pem --tls-key certs/server.key",
             "HUSHTABLE_SIDE=left HUSHTABLE_THREADS=8 hushtable serve bundles/items",
+            "hushtable serve models/clicks models/films --side left --tables-bytes-max 8GiB",
             "hushtable serve --config left.toml --json",
             "hushtable serve bundles/items --side left --device cuda:1",
             "hushtable serve bundles/items --scheme onion --keys-folder keys",
@@ -36,13 +37,13 @@ def register(app: typer.Typer) -> None:
 
 @with_settings("pair", "onion", besides=("table",))
 def serve(
-    bundle: Annotated[
-        Path | None,
+    bundles: Annotated[
+        list[Path] | None,
         typer.Argument(
-            help="The table's folder.",
+            help="Folders of tables and of models, all served at one address.",
             envvar="HUSHTABLE_TABLE",
             show_default=False,
-            metavar="BUNDLE",
+            metavar="BUNDLE...",
         ),
     ] = None,
     scheme: Annotated[
@@ -67,8 +68,11 @@ def serve(
     name: --queue-keys-max may also come from the environment, as HUSHTABLE_QUEUE_KEYS_MAX=4096, or
     from a file, as queue_keys_max = 4096.
     """
-    given |= {"table": bundle and str(bundle), "scheme": scheme}
-    settings = gathered(("pair", "onion"), config, given)
+    settings = gathered(("pair", "onion"), config, {**given, "scheme": scheme})
+    if bundles:
+        settings["table"] = str(bundles[0])
+    if bundles and len(bundles) > 1:
+        settings["tables"] = [*map(str, bundles[1:]), *settings.get("tables", ())]
     bundle_path, chosen_side = settings.pop("table", None), settings.pop("side", None)
     if bundle_path is None:
         raise ConfigError("which table? give the bundle's folder: hushtable serve BUNDLE")
@@ -86,11 +90,12 @@ def serve(
             print_json({"event": "ready", **dataclasses.asdict(serving)})
             return
         metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
-        print(
-            f"ready: {serving.name} of {serving.table!r} "
-            f"version {serving.version[:16]} at {serving.url}{metrics}",
-            flush=True,
-        )
+        held = [f"{table.name!r} version {table.version[:16]}" for table in serving.tables] + [
+            f"model {model.name!r} version {model.version[:16]} ({len(model.features)} features of "
+            f"{len(model.tables)} tables)"
+            for model in serving.models
+        ]
+        print(f"ready: {serving.name} of {', '.join(held)} at {serving.url}{metrics}", flush=True)
         if serving.layout is not None:
             print(f"layout {describe_layout(serving.layout)}", flush=True)
         if serving.onion is not None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from .connecting import MAX_LAYOUT_BYTES, PARAMETER_SETS, TlsConfig, connect, connect_async
+from .model import AsyncFeatureClient, AsyncModelClient, FeatureClient, ModelClient
 from .table import AsyncClient, Client
 
 __all__ = [
     "MAX_LAYOUT_BYTES",
     "PARAMETER_SETS",
     "AsyncClient",
+    "AsyncFeatureClient",
+    "AsyncModelClient",
     "Client",
+    "FeatureClient",
+    "ModelClient",
     "TlsConfig",
     "connect",
     "connect_async",

@@ -7,15 +7,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, overload
 
 from .. import _native
 from ..errors import ConfigError
+from .model import AsyncModelClient, ModelClient
 from .table import AsyncClient, Client, Native, Urls
 
 #: What a layout may take by default: one with the ids of 2^28 rows.
 MAX_LAYOUT_BYTES = 1 << 30
 #: The parameter sets that a single server may serve by, unless the caller says otherwise.
 PARAMETER_SETS = ("n4096_128",)
+#: A model by its name or the path of its bundle or manifest; True for the only one there is.
+Named = str | os.PathLike[str] | Literal[True]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,43 @@ class TlsConfig:
             raise ConfigError("a client certificate needs both: certificate= and key=")
 
 
+@overload
+def connect(
+    left: str | None = ...,
+    right: str | None = ...,
+    *,
+    server: str | None = ...,
+    model: None = ...,
+    version: str | None = ...,
+    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    max_ids: int | None = ...,
+    timeout: float = ...,
+    connect_timeout: float = ...,
+    prg: str = ...,
+    parameter_sets: Sequence[str] = ...,
+    insecure: bool = ...,
+    max_layout_bytes: int = ...,
+) -> Client: ...
+
+
+@overload
+def connect(
+    left: str,
+    right: str,
+    *,
+    model: Named,
+    version: str | None = ...,
+    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    max_ids: int | None = ...,
+    timeout: float = ...,
+    connect_timeout: float = ...,
+    prg: str = ...,
+    parameter_sets: Sequence[str] = ...,
+    insecure: bool = ...,
+    max_layout_bytes: int = ...,
+) -> ModelClient: ...
+
+
 def connect(
     left: str | None = None,
     right: str | None = None,
@@ -57,7 +98,9 @@ def connect(
     parameter_sets: Sequence[str] = PARAMETER_SETS,
     insecure: bool = False,
     max_layout_bytes: int = MAX_LAYOUT_BYTES,
-) -> Client:
+    model: Named | None = None,
+    version: str | None = None,
+) -> Client | ModelClient:
     """Connects to a left and a right server, or to a single server, and asks what they hold.
 
     With two servers, privacy rests on them not putting their heads together: have them run by
@@ -84,21 +127,69 @@ def connect(
         max_layout_bytes: the largest layout to fetch. Where the table has one, it is fetched now,
             for :meth:`Client.lookup_bag`; 0 for a client that makes plain lookups only. Layouts are
             for two servers.
+        model: the name of a model that two servers hold, which makes a :class:`ModelClient`; or the
+            path of its bundle or manifest, which pins its version too; or True, for the only model
+            that they hold.
+        version: the only version of the table, or of the model, to take, in hex. A client that
+            meets another, now or after a restart of a server, raises VersionMismatch and fetches
+            nothing. Without, a client follows its servers, and ``last_stats.version`` says which
+            version answered.
 
     Raises:
         ConfigError: a URL, file or option that cannot work.
         SwappedServers: left says it is right, or both say they are the same side.
-        VersionMismatch: the servers hold different tables.
+        VersionMismatch: the servers hold different tables or models, or another version than
+            ``version``.
+        UnknownModel: the servers hold no such model; or several tables, and no model was named.
         ParametersRefused: a single server of a set that ``parameter_sets`` does not name.
         ProtocolError: a server of the other kind: one of two asked alone, or the reverse; or one
             that announces what cannot be.
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
     """
     urls = Urls.check(left, right, server)
-    native = _connect(
-        urls, tls, timeout, connect_timeout, prg, parameter_sets, insecure, max_layout_bytes
+    options = _Options(
+        tls, timeout, connect_timeout, prg, parameter_sets, insecure, max_layout_bytes, version
     )
-    return Client(native, urls=urls, max_ids=max_ids)
+    if model is None:
+        return Client(options.connect(urls), urls=urls, max_ids=max_ids)
+    return ModelClient(options.connect_model(urls, model, max_ids), urls=urls)
+
+
+@overload
+async def connect_async(
+    left: str | None = ...,
+    right: str | None = ...,
+    *,
+    server: str | None = ...,
+    model: None = ...,
+    version: str | None = ...,
+    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    max_ids: int | None = ...,
+    timeout: float = ...,
+    connect_timeout: float = ...,
+    prg: str = ...,
+    parameter_sets: Sequence[str] = ...,
+    insecure: bool = ...,
+    max_layout_bytes: int = ...,
+) -> AsyncClient: ...
+
+
+@overload
+async def connect_async(
+    left: str,
+    right: str,
+    *,
+    model: Named,
+    version: str | None = ...,
+    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    max_ids: int | None = ...,
+    timeout: float = ...,
+    connect_timeout: float = ...,
+    prg: str = ...,
+    parameter_sets: Sequence[str] = ...,
+    insecure: bool = ...,
+    max_layout_bytes: int = ...,
+) -> AsyncModelClient: ...
 
 
 async def connect_async(
@@ -114,65 +205,127 @@ async def connect_async(
     parameter_sets: Sequence[str] = PARAMETER_SETS,
     insecure: bool = False,
     max_layout_bytes: int = MAX_LAYOUT_BYTES,
-) -> AsyncClient:
+    model: Named | None = None,
+    version: str | None = None,
+) -> AsyncClient | AsyncModelClient:
     """:func:`connect` for asyncio; arguments and errors are the same."""
     urls = Urls.check(left, right, server)
-    native = await asyncio.to_thread(
-        _connect,
-        urls,
-        tls,
-        timeout,
-        connect_timeout,
-        prg,
-        parameter_sets,
-        insecure,
-        max_layout_bytes,
+    options = _Options(
+        tls, timeout, connect_timeout, prg, parameter_sets, insecure, max_layout_bytes, version
     )
-    return AsyncClient(native, urls=urls, max_ids=max_ids)
+    if model is None:
+        native = await asyncio.to_thread(options.connect, urls)
+        return AsyncClient(native, urls=urls, max_ids=max_ids)
+    of_model = await asyncio.to_thread(options.connect_model, urls, model, max_ids)
+    return AsyncModelClient(of_model, urls=urls)
 
 
-def _connect(
-    urls: Urls,
-    tls: TlsConfig | str | os.PathLike[str] | None,
-    timeout: float,
-    connect_timeout: float,
-    prg: str,
-    parameter_sets: Sequence[str],
-    insecure: bool,
-    max_layout_bytes: int,
-) -> Native:
-    if max_layout_bytes < 0:
-        raise ConfigError(f"max_layout_bytes must be at least 0, not {max_layout_bytes}")
-    if isinstance(parameter_sets, str) or not parameter_sets:
-        raise ConfigError(
-            f"parameter_sets must list one or more names, as ('n4096_128',): {parameter_sets!r}"
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """How to connect, whatever to."""
+
+    tls: TlsConfig | str | os.PathLike[str] | None
+    timeout: float
+    connect_timeout: float
+    prg: str
+    parameter_sets: Sequence[str]
+    insecure: bool
+    max_layout_bytes: int
+    version: str | None
+
+    def __post_init__(self) -> None:
+        if self.max_layout_bytes < 0:
+            raise ConfigError(f"max_layout_bytes must be at least 0, not {self.max_layout_bytes}")
+        sets = self.parameter_sets
+        if isinstance(sets, str) or not sets:
+            raise ConfigError(
+                f"parameter_sets must list one or more names, as ('n4096_128',): {sets!r}"
+            )
+
+    @property
+    def _tls(self) -> TlsConfig | None:
+        return (
+            self.tls if self.tls is None or isinstance(self.tls, TlsConfig) else TlsConfig(self.tls)
         )
-    if tls is not None and not isinstance(tls, TlsConfig):
-        tls = TlsConfig(ca=tls)
-    certificate = None
-    if tls is not None and tls.certificate is not None and tls.key is not None:
-        certificate = (Path(tls.certificate), Path(tls.key))
-    ca = None if tls is None else Path(tls.ca)
-    if urls.second is None:
-        return _native.OnionClient(
+
+    @property
+    def _ca(self) -> Path | None:
+        return None if self._tls is None else Path(self._tls.ca)
+
+    @property
+    def _certificate(self) -> tuple[Path, Path] | None:
+        tls = self._tls
+        if tls is None or tls.certificate is None or tls.key is None:
+            return None
+        return Path(tls.certificate), Path(tls.key)
+
+    @property
+    def _names(self) -> tuple[str | None, str | None]:
+        return (None, None) if self._tls is None else (self._tls.left_name, self._tls.right_name)
+
+    def connect(self, urls: Urls) -> Native:
+        """To servers of one table."""
+        if urls.second is None:
+            return _native.OnionClient(
+                urls.first,
+                ca=self._ca,
+                certificate=self._certificate,
+                name=None if self._tls is None else self._tls.server_name,
+                parameter_sets=list(self.parameter_sets),
+                insecure=self.insecure,
+                connect_seconds=self.connect_timeout,
+                seconds=self.timeout,
+                version=self.version,
+            )
+        return _native.PairClient(
             urls.first,
-            ca=ca,
-            certificate=certificate,
-            name=None if tls is None else tls.server_name,
-            parameter_sets=list(parameter_sets),
-            insecure=insecure,
-            connect_seconds=connect_timeout,
-            seconds=timeout,
+            urls.second,
+            ca=self._ca,
+            certificate=self._certificate,
+            names=self._names,
+            prg=self.prg,
+            insecure=self.insecure,
+            connect_seconds=self.connect_timeout,
+            seconds=self.timeout,
+            layout_bytes_max=self.max_layout_bytes,
+            version=self.version,
         )
-    return _native.PairClient(
-        urls.first,
-        urls.second,
-        ca=ca,
-        certificate=certificate,
-        names=(None, None) if tls is None else (tls.left_name, tls.right_name),
-        prg=prg,
-        insecure=insecure,
-        connect_seconds=connect_timeout,
-        seconds=timeout,
-        layout_bytes_max=max_layout_bytes,
-    )
+
+    def connect_model(self, urls: Urls, model: Named, max_ids: int | None) -> _native.ModelClient:
+        """To servers of a model."""
+        if urls.second is None:
+            raise ConfigError("models are served by two servers: give left= and right=")
+        if max_ids is not None:
+            raise ConfigError(
+                "a model says how many ids each feature is padded to: leave max_ids out"
+            )
+        name, version = _pin(model, self.version)
+        return _native.ModelClient(
+            urls.first,
+            urls.second,
+            ca=self._ca,
+            certificate=self._certificate,
+            names=self._names,
+            prg=self.prg,
+            insecure=self.insecure,
+            connect_seconds=self.connect_timeout,
+            seconds=self.timeout,
+            layout_bytes_max=self.max_layout_bytes,
+            version=version,
+            model=name,
+        )
+
+
+def _pin(model: Named, version: str | None) -> tuple[str | None, str | None]:
+    """The name of the model to ask for, and its version."""
+    if model is True:
+        return None, version
+    if isinstance(model, str) and not Path(model).exists():
+        return model, version
+    name, pinned = _native.model_pin(Path(model))
+    if version is not None and version != pinned:
+        raise ConfigError(
+            f"version is {version}, but the model at {os.fspath(model)} is of version {pinned}: "
+            "leave version out, or give the model by its name"
+        )
+    return name, pinned

@@ -39,7 +39,7 @@ macro_rules! onion_reasons {
             /// A client's keys that are larger than all that the server keeps.
             #[error(
                 "the keys take {bytes} bytes, the server keeps {bytes_max} in all: its operator \
-                 must raise keys_memory_bytes_max (`hushtable serve --keys-budget-mib`)"
+                 must raise keys_memory_bytes_max (`hushtable serve --keys-memory-bytes-max`)"
             )]
             KeysBudget = ResourceExhausted "KEYS_BUDGET" {
                 /// Bytes that the keys take.
@@ -137,6 +137,6 @@ mod tests {
     #[test]
     fn the_hint_of_a_small_budget_names_what_an_operator_types() {
         let text = Refusal::KeysBudget { bytes: 9, bytes_max: 8 }.to_string();
-        assert!(text.contains("--keys-budget-mib"), "{text}");
+        assert!(text.contains("--keys-memory-bytes-max"), "{text}");
     }
 }

@@ -1,0 +1,350 @@
+"""Clients of a model: many tables behind one address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._bags import FloatArray
+from .._ids import Ids, flatten_ids
+from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
+from ..errors import ConfigError, UnknownFeature
+from .table import Done, Urls, awaited, check_max_ids
+
+_Asked = list[tuple[str, npt.NDArray[np.uint64]]]
+_Shapes = list[tuple[str, tuple[int, ...]]]
+
+
+class _Model:
+    """What both clients of a model know."""
+
+    def __init__(self, native: _native.ModelClient, *, urls: Urls) -> None:
+        self._native = native
+        self._urls = urls
+        self._info = ModelInfo.of_facts(native.info())
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model at the servers, as of the last lookup, or as of the close."""
+        return self._info
+
+    @property
+    def features(self) -> Mapping[str, FeatureInfo]:
+        """The model's features by name, in the model's order."""
+        return MappingProxyType({feature.name: feature for feature in self._info.features})
+
+    def close(self) -> None:
+        """Closes the connections. Lookups that are under way finish; new ones are refused."""
+        self._native.close()
+
+    def __repr__(self) -> str:
+        info = self._info
+        return (
+            f"{type(self).__name__}({self._urls}: model {info.name!r}, {len(info.features)} "
+            f"features of {len(info.tables)} tables)"
+        )
+
+    def _feature(self, name: str) -> FeatureInfo:
+        features = self.features
+        if name not in features:
+            names = list(features)
+            listed = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+            raise UnknownFeature(
+                f"model {self._info.name!r} has no feature {name!r}: it has {listed}", feature=name
+            )
+        return features[name]
+
+    def _flattened(self, asked: Mapping[str, Ids]) -> tuple[_Asked, _Shapes]:
+        """The ids as the native module takes them, and the shapes that they came in."""
+        flat: _Asked = []
+        shapes: _Shapes = []
+        for name, ids in asked.items():
+            array, shape = flatten_ids(ids)
+            flat.append((name, array))
+            shapes.append((name, shape))
+        return flat, shapes
+
+    def _bags(
+        self, found: _native.ModelRows, shapes: _Shapes
+    ) -> tuple[dict[str, Bag], LookupStats]:
+        if found.costs.version != self._info.version:
+            self._refresh()
+        ids = sum(rows.kept.size for rows in found.features)
+        stats = LookupStats.of_costs(ids, found.max_ids, found.costs)
+        bags = {}
+        for rows, (name, shape) in zip(found.features, shapes, strict=True):
+            values = rows.values.reshape(*shape, rows.values.shape[1])
+            bags[name] = Bag(values, rows.kept.reshape(shape), rows.dropped, stats)
+        return bags, stats
+
+    def _refresh(self) -> None:
+        with contextlib.suppress(ConfigError):  # closed: what was known stays
+            self._info = ModelInfo.of_facts(self._native.info())
+
+
+def _rows(bags: dict[str, Bag]) -> dict[str, FloatArray]:
+    return {name: bag.rows for name, bag in bags.items()}
+
+
+class ModelClient(_Model):
+    """A connection to two servers that hold a model; made by :func:`connect` with ``model=``.
+
+    Threads may share a client. After ``os.fork`` both processes may go on using it: the child
+    connects anew at its first lookup.
+    """
+
+    def __init__(self, native: _native.ModelClient, *, urls: Urls) -> None:
+        super().__init__(native, urls=urls)
+        self._of_thread = threading.local()
+
+    def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
+        """Fetches the rows of one inference without any server learning which.
+
+        One call is one round trip to each server, whatever it asks for. Every feature of the model
+        is padded to its own ``max_ids``, those that are not asked for too: a server sees that
+        somebody made one inference of this model, and nothing else. Where a feature's table has a
+        layout, the layout says what is sent; what it leaves no room for comes back as zeros
+        (:meth:`lookup_bags` says which).
+
+        Args:
+            asked: ids by the features' names; integers of any shape ``[*]``.
+
+        Returns:
+            for each name float32 ``[*, dim]``, in the shape of its ids.
+
+        Raises:
+            BadIds: ids that are not integers.
+            UnknownFeature: a name that the model does not have; nothing was sent.
+            IdOutOfRange: an id that is no row of its table; nothing was sent.
+            TooManyIds: more ids of a feature than the model's ``max_ids``; nothing was sent.
+            VersionMismatch: the servers hold different versions of the model by now, or one that
+                this client was not told to take.
+            ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
+        """
+        return _rows(self.lookup_bags(asked))
+
+    def lookup_with_stats(
+        self, asked: Mapping[str, Ids]
+    ) -> tuple[dict[str, FloatArray], LookupStats]:
+        """:meth:`lookup`, with what it cost."""
+        flat, shapes = self._flattened(asked)
+        bags, stats = self._bags(self._native.lookup(flat), shapes)
+        self._of_thread.stats = stats
+        return _rows(bags), stats
+
+    def lookup_bags(self, asked: Mapping[str, Ids]) -> dict[str, Bag]:
+        """:meth:`lookup`, with which ids' rows are there (all, where no table has a layout)."""
+        flat, shapes = self._flattened(asked)
+        bags, self._of_thread.stats = self._bags(self._native.lookup(flat), shapes)
+        return bags
+
+    def lookup_many(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, FloatArray]]:
+        """:meth:`lookup` for several inferences, side by side: one message each.
+
+        The servers see how many inferences there were. Where one fails, the others are given up and
+        its error is raised.
+        """
+        asked = [self._flattened(inference) for inference in inferences]
+        calls: list[_native.Call] = []
+        futures: list[Future[_native.ModelRows]] = []
+        try:
+            for flat, _ in asked:
+                future: Future[_native.ModelRows] = Future()
+                futures.append(future)
+                calls.append(self._native.start_lookup(flat, _resolves(future)))
+            answers = []
+            for future, (_, shapes) in zip(futures, asked, strict=True):
+                bags, self._of_thread.stats = self._bags(future.result(), shapes)
+                answers.append(_rows(bags))
+            return answers
+        except BaseException:
+            for call in calls:
+                call.cancel()
+            raise
+
+    def __getitem__(self, feature: str) -> FeatureClient:
+        """One feature as a client of its table alone.
+
+        Raises:
+            UnknownFeature: a name that the model does not have.
+        """
+        return FeatureClient(self, self._feature(feature))
+
+    @property
+    def last_stats(self) -> LookupStats | None:
+        """What this thread's last lookup cost, and which version answered; None before the first.
+
+        After :meth:`lookup_many`, of its last inference.
+        """
+        return getattr(self._of_thread, "stats", None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _resolves(future: Future[_native.ModelRows]) -> Done[_native.ModelRows]:
+    def done(found: _native.ModelRows | None, error: BaseException | None) -> None:
+        if error is not None or found is None:
+            future.set_exception(error or RuntimeError("a lookup ended without a result"))
+        else:
+            future.set_result(found)
+
+    return done
+
+
+class AsyncModelClient(_Model):
+    """:class:`ModelClient` for asyncio; made by :func:`connect_async` with ``model=``.
+
+    Lookups may run side by side. A cancelled lookup is given up at the servers too.
+    """
+
+    async def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
+        """As :meth:`ModelClient.lookup`."""
+        return (await self.lookup_with_stats(asked))[0]
+
+    async def lookup_with_stats(
+        self, asked: Mapping[str, Ids]
+    ) -> tuple[dict[str, FloatArray], LookupStats]:
+        """As :meth:`ModelClient.lookup_with_stats`."""
+        bags, stats = await self._looked_up(asked)
+        return _rows(bags), stats
+
+    async def lookup_bags(self, asked: Mapping[str, Ids]) -> dict[str, Bag]:
+        """As :meth:`ModelClient.lookup_bags`."""
+        return (await self._looked_up(asked))[0]
+
+    async def lookup_many(
+        self, inferences: Sequence[Mapping[str, Ids]]
+    ) -> list[dict[str, FloatArray]]:
+        """As :meth:`ModelClient.lookup_many`."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.lookup(asked)) for asked in inferences]
+        return [task.result() for task in tasks]
+
+    def __getitem__(self, feature: str) -> AsyncFeatureClient:
+        """As :meth:`ModelClient.__getitem__`."""
+        return AsyncFeatureClient(self, self._feature(feature))
+
+    async def _looked_up(self, asked: Mapping[str, Ids]) -> tuple[dict[str, Bag], LookupStats]:
+        flat, shapes = self._flattened(asked)
+
+        def start(done: Done[_native.ModelRows]) -> _native.Call:
+            return self._native.start_lookup(flat, done)
+
+        return self._bags(await awaited(start), shapes)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Feature:
+    """What both clients of one feature know."""
+
+    _model: _Model
+
+    def __init__(self, model: _Model, feature: FeatureInfo) -> None:
+        self._model = model
+        self._name = feature.name
+
+    @property
+    def feature(self) -> FeatureInfo:
+        """What the model says of the feature."""
+        return self._model._feature(self._name)
+
+    @property
+    def max_ids(self) -> int:
+        """Keys that a lookup sends where it does not say: the model's word for this feature."""
+        return self.feature.max_ids
+
+    @property
+    def info(self) -> TableInfo:
+        """The table that the feature reads."""
+        return self._model.info.table_of(self._name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r} of {self._model!r})"
+
+    def _bound(self, max_ids: int | None) -> int:
+        return check_max_ids(max_ids) or self.max_ids
+
+    def _shaped(
+        self, found: _native.Rows, shape: tuple[int, ...], bound: int
+    ) -> tuple[FloatArray, LookupStats]:
+        if found.costs.version != self.info.version:
+            self._model._refresh()
+        count = found.values.shape[0]
+        stats = LookupStats.of_costs(count, bound, found.costs)
+        return found.values.reshape(*shape, self.info.dim), stats
+
+
+class FeatureClient(_Feature):
+    """One feature of a model, as a client of its table alone: ``client["item"]``.
+
+    The servers see which table is asked. :meth:`ModelClient.lookup` hides that too.
+    """
+
+    _model: ModelClient
+
+    def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+        """As :meth:`Client.lookup`, padded to the model's ``max_ids`` where none is given."""
+        return self.lookup_with_stats(ids, max_ids)[0]
+
+    def lookup_with_stats(
+        self, ids: Ids, max_ids: int | None = None
+    ) -> tuple[FloatArray, LookupStats]:
+        """:meth:`lookup`, with what it cost."""
+        flat, shape = flatten_ids(ids)
+        bound = self._bound(max_ids)
+        found = self._model._native.lookup_feature(self._name, flat, bound)
+        rows, self._model._of_thread.stats = self._shaped(found, shape, bound)
+        return rows, self._model._of_thread.stats
+
+    @property
+    def last_stats(self) -> LookupStats | None:
+        """What this thread's last lookup of the model cost; None before the first."""
+        return self._model.last_stats
+
+
+class AsyncFeatureClient(_Feature):
+    """:class:`FeatureClient` for asyncio."""
+
+    async def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+        """As :meth:`FeatureClient.lookup`."""
+        return (await self.lookup_with_stats(ids, max_ids))[0]
+
+    async def lookup_with_stats(
+        self, ids: Ids, max_ids: int | None = None
+    ) -> tuple[FloatArray, LookupStats]:
+        """As :meth:`FeatureClient.lookup_with_stats`."""
+        flat, shape = flatten_ids(ids)
+        bound = self._bound(max_ids)
+
+        def start(done: Done[_native.Rows]) -> _native.Call:
+            return self._model._native.start_lookup_feature(self._name, flat, bound, done)
+
+        return self._shaped(await awaited(start), shape, bound)
