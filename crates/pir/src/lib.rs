@@ -4,7 +4,8 @@
 //! hold; neither learns which rows. [`dpf`] is the scheme (distributed point functions, Boyle,
 //! Gilboa and Ishai, CCS 2016; Lam et al., "GPU-based Private Information Retrieval for On-Device
 //! Machine Learning Inference", §II-III), [`Backend`] what answers keys, [`CpuEngine`] the backend
-//! for processors. Nothing here does I/O: both halves turn bytes into bytes.
+//! for processors. [`client`] has whole clients, as machines that somebody drives. Nothing here does
+//! I/O: both halves turn bytes into bytes.
 
 #![deny(unsafe_code)]
 

@@ -460,7 +460,7 @@ fn catalog_cases() -> Vec<Case<Catalogs>> {
         both.both(|catalog| catalog.models[0].manifest = other.clone().into());
     });
     add("ModelInfo.window_us", range, |both| both.left.models[0].window_us = 60_000_001);
-    for room in [0, 500, u64::MAX] {
+    for room in [0, 300, u64::MAX] {
         cases.push(case("ModelInfo.request_bytes_max", range, move |both: &mut Catalogs| {
             both.right.models[0].request_bytes_max = room;
         }));

@@ -183,6 +183,8 @@ pub(super) struct Session {
     pub facts: Arc<ModelFacts>,
     /// In the manifest's order.
     pub tables: Vec<PairTable>,
+    /// Keys of an inference, about: the sum of the features' `max_ids`.
+    pub keys: usize,
 }
 
 impl Session {
@@ -229,8 +231,8 @@ impl Ask<ModelSpec> for InferenceAsk {
     }
 
     // Some microseconds a key: more of them are not for the threads of connections.
-    fn computes(&self) -> bool {
-        self.asked.iter().map(|(_, ids)| ids.len()).sum::<usize>() > KEYS_IN_PLACE_MAX
+    fn computes(&self, session: &Session) -> bool {
+        session.keys > KEYS_IN_PLACE_MAX
     }
 }
 

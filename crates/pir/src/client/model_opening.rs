@@ -27,7 +27,7 @@ pub(super) struct ModelOpening {
 /// A model whose tables both servers hold; their layouts may still be to fetch.
 struct Matching {
     infos: [ModelInfo; 2],
-    tables: Vec<Option<(Matched, Option<Bags>)>>,
+    tables: Vec<(Matched, Option<Bags>)>,
     /// The tables whose layouts are to fetch, the next one last.
     wanted: Vec<(usize, LayoutInfo)>,
     /// The tables whose layouts come now.
@@ -112,7 +112,7 @@ impl Matching {
                     None
                 }
             };
-            tables.push(Some((matched, bags)));
+            tables.push((matched, bags));
         }
         let bytes_max = spec.layout_bytes_max;
         if layouts_bytes > bytes_max {
@@ -136,7 +136,7 @@ impl Matching {
     fn take_layouts(&mut self, replies: Vec<Reply>, spec: &ModelSpec) -> Result<(), Failure> {
         for (index, reply) in std::mem::take(&mut self.coming).into_iter().zip(replies) {
             let Reply::Layout(bytes) = reply else { return Err(other_call(Place::Left)) };
-            if let Some(Some((matched, bags))) = self.tables.get_mut(index) {
+            if let Some((matched, bags)) = self.tables.get_mut(index) {
                 *bags = Some(matched.read_layout(&bytes, spec.prg)?);
             }
         }
@@ -147,7 +147,7 @@ impl Matching {
         let [left, right] = self.infos;
         let mut terms = Vec::with_capacity(self.tables.len());
         let mut tables = Vec::with_capacity(self.tables.len());
-        for (matched, bags) in self.tables.into_iter().flatten() {
+        for (matched, bags) in self.tables {
             terms.push(matched.terms);
             let bags = bags.ok_or_else(|| other_call(Place::Left))?;
             tables.push(matched.into_table(bags, spec.prg)?);
@@ -168,7 +168,8 @@ impl Matching {
         let infos = tables.iter().map(PairTable::info).collect();
         let facts =
             ModelFacts { manifest: left.manifest, tables: infos, request_bytes, answer_bytes };
-        Ok(Session { facts: Arc::new(facts), tables })
+        let keys = facts.manifest.features().iter().map(|feature| feature.max_ids).sum();
+        Ok(Session { facts: Arc::new(facts), tables, keys })
     }
 }
 

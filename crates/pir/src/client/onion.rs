@@ -186,7 +186,7 @@ impl Ask<Onion> for LookupAsk {
         matches!(failure, Failure::Onion(onion::Error::VersionChanged { .. }))
     }
 
-    fn computes(&self) -> bool {
+    fn computes(&self, _: &Session) -> bool {
         true
     }
 }

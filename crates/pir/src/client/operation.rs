@@ -144,7 +144,7 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
 
     fn computes(&self) -> bool {
         match &self.state {
-            State::Begin(_) => self.ask.computes(),
+            State::Begin(session) => self.ask.computes(session),
             State::Asking(_, run) => run.computes(),
             State::Opening(_, run) => run.computes(),
             State::Renew(_) | State::Over => false,

@@ -33,7 +33,7 @@ pub(super) trait Ask<S: Scheme>: Send {
     fn is_stale(&self, failure: &Failure) -> bool;
 
     /// Whether [`script`](Self::script) computes for milliseconds.
-    fn computes(&self) -> bool {
+    fn computes(&self, _: &S::Session) -> bool {
         false
     }
 }

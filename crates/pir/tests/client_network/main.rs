@@ -35,6 +35,37 @@ const QUIET: Duration = Duration::from_secs(200);
 
 type Failed = Error<&'static str>;
 
+/// What came of the operations that began in the storm.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    right: usize,
+    /// Right, and of another version than the client began with.
+    renewed: usize,
+    mismatched: usize,
+    failed: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.right += other.right;
+        self.renewed += other.renewed;
+        self.mismatched += other.mismatched;
+        self.failed += other.failed;
+    }
+
+    /// Notes an operation; `version` is the one that answered.
+    fn note(&mut self, first: Version, outcome: Result<Version, Failed>) {
+        match outcome {
+            Ok(version) => {
+                self.right += 1;
+                self.renewed += usize::from(version != first);
+            }
+            Err(Error::Failure(Failure::VersionMismatch { .. })) => self.mismatched += 1,
+            Err(_) => self.failed += 1,
+        }
+    }
+}
+
 /// What each of some servers holds when, and when the two of a pair are mistaken for each other.
 #[derive(Debug)]
 struct History {
@@ -48,13 +79,16 @@ impl History {
     fn random(rng: &mut ChaCha8Rng, servers: usize, states: usize) -> Self {
         let last = rng.random_range(0..states);
         let moment = |rng: &mut ChaCha8Rng| Duration::from_millis(rng.random_range(0..50_000));
+        // Servers follow each other, at moments of their own.
+        let restarts: Vec<_> = (0..rng.random_range(0..4))
+            .map(|_| (moment(rng), rng.random_range(0..states)))
+            .collect();
         let holds = (0..servers).map(|_| {
             let mut changes = vec![(Duration::ZERO, Some(0))];
-            for _ in 0..rng.random_range(0..4) {
-                let at = moment(rng);
+            for &(at, state) in &restarts {
+                let at = at + Duration::from_millis(rng.random_range(0..5_000));
                 let down = Duration::from_millis(rng.random_range(0..4_000));
-                changes.push((at, None));
-                changes.push((at + down, Some(rng.random_range(0..states))));
+                changes.extend([(at, None), (at + down, Some(state))]);
             }
             changes.sort_by_key(|&(at, _)| at);
             changes.push((CALM, Some(last)));
@@ -176,7 +210,7 @@ fn is_mismatch(error: &Failed, pin: Option<Version>) -> bool {
     matches!(error, Error::Failure(Failure::VersionMismatch { expected, .. }) if Some(*expected) == pin)
 }
 
-fn pair_of_table(seed: u64) {
+fn pair_of_table(seed: u64) -> Counts {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let history = History::random(&mut rng, 2, tables().len());
     let faults = random_faults(&mut rng);
@@ -215,16 +249,26 @@ fn pair_of_table(seed: u64) {
             (begins, random_ids(&mut rng, 300, 4), rng.random_range(0..3), rng.random())
         })
         .collect();
+    let counts = RefCell::new(Counts::default());
+    let noted = &counts;
     let mut network = Network::new(&mut rng, &rung, Duration::ZERO, faults);
     for (begins, ids, kind, random) in &plans {
         let (begins, random) = (*begins, *random);
         let ends_max = begins + ENDS_AFTER;
         match kind {
             0 => network.start(begins, ends_max, client.bag(ids, random), move |_, bag| {
-                let _ = bag.map(|bag| check_bag(ids, &bag, pin));
+                let version = bag.map(|bag| {
+                    check_bag(ids, &bag, pin);
+                    bag.stats.version
+                });
+                noted.borrow_mut().note(versions[0], version);
             }),
             1 => network.start(begins, ends_max, client.lookup(ids, 4, random), move |_, rows| {
-                let _ = rows.map(|rows| check_rows(ids, &rows, pin));
+                let version = rows.map(|rows| {
+                    check_rows(ids, &rows, pin);
+                    rows.stats.version
+                });
+                noted.borrow_mut().note(versions[0], version);
             }),
             // A client that connects in the middle of it.
             _ => {
@@ -266,9 +310,11 @@ fn pair_of_table(seed: u64) {
         }
     });
     network.run(&mut serve);
+    drop(network);
+    counts.into_inner()
 }
 
-fn pair_of_model(seed: u64) {
+fn pair_of_model(seed: u64) -> Counts {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let history = History::random(&mut rng, 2, models().len());
     let faults = random_faults(&mut rng);
@@ -315,12 +361,18 @@ fn pair_of_model(seed: u64) {
             (begins, asked, rng.random())
         })
         .collect();
+    let counts = RefCell::new(Counts::default());
+    let (noted, first) = (&counts, models()[0].model.as_ref().expect("it has one").0.version());
     let mut network = Network::new(&mut rng, &rung, Duration::ZERO, faults);
     for (begins, asked, random) in &plans {
         let features: Vec<_> = asked.iter().map(|(name, ids)| (*name, ids.as_slice())).collect();
         let lookup = client.lookup(&features, *random);
         network.start(*begins, *begins + ENDS_AFTER, lookup, move |_, found| {
-            let _ = found.map(|found| check_model(asked, &found, pin));
+            let version = found.map(|found| {
+                check_model(asked, &found, pin);
+                found.stats.version
+            });
+            noted.borrow_mut().note(first, version);
         });
     }
     network.run(&mut serve);
@@ -340,9 +392,11 @@ fn pair_of_model(seed: u64) {
         }
     });
     network.run(&mut serve);
+    drop(network);
+    counts.into_inner()
 }
 
-fn single_server(seed: u64) {
+fn single_server(seed: u64) -> Counts {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let history = History::random(&mut rng, 1, onions().len());
     let faults = random_faults(&mut rng);
@@ -389,11 +443,17 @@ fn single_server(seed: u64) {
             (begins, random_ids(&mut rng, 300, 3), rng.random())
         })
         .collect();
+    let counts = RefCell::new(Counts::default());
+    let noted = &counts;
     let mut network = Network::new(&mut rng, &rung, Duration::ZERO, faults);
     for (begins, ids, random) in &plans {
         let lookup = client.lookup(ids, 3, *random);
         network.start(*begins, *begins + LOOKUP_MAX, lookup, move |_, rows| {
-            let _ = rows.map(|rows| check(ids, &rows));
+            let version = rows.map(|rows| {
+                check(ids, &rows);
+                rows.stats.version
+            });
+            noted.borrow_mut().note(onions()[0].version, version);
         });
     }
     network.run(&mut serve);
@@ -412,10 +472,23 @@ fn single_server(seed: u64) {
         }
     });
     network.run(&mut serve);
+    drop(network);
+    counts.into_inner()
+}
+
+/// The storms are storms, and clients come through them: else the properties would hold of nothing.
+#[test]
+fn of_every_outcome_there_are_many() {
+    for storm in [pair_of_table, pair_of_model, single_server] {
+        let mut counts = Counts::default();
+        (0..200).for_each(|seed| counts.add(storm(seed)));
+        let Counts { right, renewed, mismatched, failed } = counts;
+        assert!(right >= 200 && renewed >= 20 && mismatched >= 20 && failed >= 50, "{counts:?}");
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn a_pair_gives_right_rows_or_an_error(seed: u64) {
@@ -430,7 +503,7 @@ proptest! {
 
 proptest! {
     // Keys and queries under encryption take milliseconds each.
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn a_single_server_gives_right_rows_or_an_error(seed: u64) {
