@@ -105,7 +105,7 @@ impl Model {
     /// Prepared files do not come along: they are made again from the tables.
     ///
     /// # Errors
-    /// [`Error::Model`] for a name that is no table's; else as [`write`].
+    /// [`Error::Model`] for a name that is no table's; else as [`write()`].
     pub fn replace_table(
         &self,
         name: &str,
