@@ -292,7 +292,7 @@ impl World {
     /// What a call is told of how a round ended is what everybody was told.
     fn outcome(&mut self, round: u64, outcome: Outcome) {
         // A call may hear of it before the driver does.
-        if self.outcomes.get(&round).is_none() {
+        if !self.outcomes.contains_key(&round) {
             while self.drive() {}
         }
         self.check(self.outcomes.get(&round) == Some(&outcome), "two outcomes of a round");

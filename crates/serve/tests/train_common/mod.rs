@@ -198,11 +198,14 @@ pub fn closed_terms() -> Terms {
     Terms::of(&ControllerSpec { authority: Some(authority().public()), ..spec }).unwrap()
 }
 
+/// Given the number of the first row to fill, and room for the rows from there on.
+pub type FirstRows<'a> = dyn FnMut(u64, &mut [f32]) -> Result<(), RoundError> + 'a;
+
 /// Makes the controller of `spec` in the folder, with the first rows that `rows` gives.
 pub fn create(
     folder: &TempDir,
     spec: &ControllerSpec,
-    rows: &mut dyn FnMut(u64, &mut [f32]) -> Result<(), RoundError>,
+    rows: &mut FirstRows<'_>,
 ) -> (ControllerPlace, MasterKey) {
     let place = ControllerPlace::new(&folder.path().join("films"));
     let key = MasterKey::create(&place.key).unwrap();
