@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, RoundReport};
 use hushtable_oram::rounds::{
-    MemoryFailed, Next, OpenRound, Progress, Refused, RoundStage, RoundTerms, Rounds,
+    MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, RoundStage, Rounds,
 };
 use hushtable_oram::wire::{Pin, Terms, random_round};
 use hushtable_serve::{ControllerPlace, CounterSpec, MasterKey};
@@ -311,7 +311,7 @@ impl NativeController {
             // Before users are asked for anything.
             controller.check_budget()?;
             let round = random_round().map_err(|error| Failure::new("Error", error))?.max(1);
-            let terms = RoundTerms { users, users_min: 0, request_max: None, upload_max: None };
+            let terms = RoundLimits { users, users_min: 0, request_max: None, upload_max: None };
             rounds.open(&terms, round, Instant::now())?;
             Ok(round)
         })

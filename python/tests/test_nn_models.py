@@ -359,6 +359,15 @@ def test_privatize_puts_one_layer_where_one_was_shared(weights: dict[str, np.nda
     assert model.users is model.again
 
 
+def test_what_wraps_a_model_is_no_part_of_a_name(weights: dict[str, np.ndarray]) -> None:
+    model = tree(module=tree(model=tree(users=embedding(weights["users"]))))
+    assert [one.path for one in privatize(model, CountingModel(weights)).replaced] == [
+        "module.model.users"
+    ]
+    other = tree(tower=tree(users=embedding(weights["users"])))
+    assert privatize(other, CountingModel(weights)).replaced == ()
+
+
 def test_padding_that_was_set_to_something_is_looked_up(weights: dict[str, np.ndarray]) -> None:
     zeroed = weights["users"].copy()
     zeroed[4] = 0

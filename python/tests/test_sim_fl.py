@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hushtable import errors
-from hushtable.sim import (
+from hushtable.sim.fl import (
     DATASETS,
     FEDORA,
     HUSHTABLE,
@@ -39,8 +39,8 @@ from hushtable.sim import (
     simulate,
     table_1,
 )
-from hushtable.sim.counts import distinct_nodes, evicted_nodes
-from hushtable.sim.geometry import margin
+from hushtable.sim.fl.counts import distinct_nodes, evicted_nodes
+from hushtable.sim.fl.geometry import margin
 
 KEY = tuple[str, int, str, str]
 SETS = [dataset.name for dataset in DATASETS]
@@ -659,7 +659,7 @@ def test_bad_input_is_one_line(arguments: tuple[object, ...], word: str) -> None
 
 def test_figures_are_drawn_and_alike_each_time(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the optional extra `plot` is not installed")
-    from hushtable.sim.plots import draw
+    from hushtable.sim.fl.plots import draw
 
     found = list(points([TABLES["small"]], (10_000, 1_000_000), Times.load()))
     first, second = (draw(found, tmp_path / name) for name in ("first", "second"))

@@ -57,24 +57,23 @@ pub struct Version {
     pub attempt: Attempt,
 }
 
-/// Which attempt wrote what is in force.
+/// Which attempt wrote each bucket that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempts {
-    /// By first eviction, ascending; each range ends where the next one begins. The last is the one that
-    /// writes now.
+    /// The number of an attempt's first eviction, and the attempt, in ascending order. An attempt's
+    /// range ends where the next one begins; the last attempt writes now.
     ranges: Vec<(u64, Attempt)>,
-    /// Which wrote the cached levels to disk at the last checkpoint.
+    /// The attempt that wrote the cached levels to disk at the last checkpoint.
     flushed: Attempt,
 }
 
 impl Attempts {
-    /// Of a tree of which nothing was written yet.
+    /// A new tree's: nothing was written to it, and `attempt` writes from now on.
     pub fn first(attempt: Attempt) -> Self {
         Self { ranges: vec![(0, attempt)], flushed: attempt }
     }
 
-    /// From a checkpoint's ranges, when there had been `evictions` evictions; none if they are no such
-    /// ranges.
+    /// Reads a checkpoint's ranges, after `evictions` evictions; None if they do not fit that count.
     pub fn from_ranges(ranges: Vec<(u64, Attempt)>, evictions: u64) -> Option<Self> {
         let ascending = ranges.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let &(first, flushed) = ranges.last()?;

@@ -202,11 +202,11 @@ impl Mechanism {
         self.epsilon_per_value
     }
 
-    /// Draws how many rows to read, of 1..=K, for a secret number of different rows asked for (of
-    /// 0..=K; no rows count as one).
+    /// Draws how many rows to read, 1 to K. `k_union` is the secret number of different rows that were
+    /// asked for, 0 to K; 0 counts as 1.
     ///
-    /// In constant time: O(K) at most for the geometric mechanism, O(K log K) for equation 3. The
-    /// generator must not be known to whoever sees the accesses.
+    /// The time does not depend on `k_union`: O(K) at most for the geometric mechanism, O(K log K) for
+    /// equation 3. Whoever sees the accesses must not know the generator's state.
     pub fn sample<R: CryptoRng + ?Sized>(&self, k_union: u64, rng: &mut R) -> u64 {
         let requests = self.requests as i64;
         let union_rows = clamp(black_box(k_union) as i64, 1, requests) as u64;

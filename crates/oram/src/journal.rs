@@ -45,8 +45,8 @@ pub struct Journal {
     /// Where the next record goes; the file is longer if it ends in a torn one.
     end: u64,
     torn_bytes: u64,
-    /// The chain's head where this generation began (that of the one before), and then behind its
-    /// header and each record.
+    /// The chain's heads: the last generation's, then one behind this generation's header, then one
+    /// behind each of its records.
     heads: Vec<[u8; 32]>,
     last_round: u64,
     poisoned: bool,
@@ -54,12 +54,12 @@ pub struct Journal {
     faults: Faults,
 }
 
-/// What is to be written as the first of a new generation.
+/// A record to be written at the beginning of a new generation.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// What the payload is; the journal does not care.
     pub kind: u32,
-    /// Of which round it is.
+    /// The round that it belongs to.
     pub round: u64,
     /// At most [`PAYLOAD_BYTES_MAX`] bytes.
     pub payload: &'a [u8],
@@ -94,10 +94,10 @@ impl Journal {
 
     /// Opens a journal and hands its records to `each`, oldest first, one in memory at a time.
     ///
-    /// A last record that is not whole is that of a crash while it was appended: it is left out
-    /// ([`torn_bytes`](Journal::torn_bytes)), and cut off by the next append. A record that is not
-    /// as it was written although it had been synced is an error if later records show it; the
-    /// last one is told from a torn one by [`reconcile`](Journal::reconcile) alone.
+    /// A last record that is not whole was cut by a crash: it is left out
+    /// ([`torn_bytes`](Journal::torn_bytes)), and the next append cuts it off. A record that was synced
+    /// and has changed since is an error where other records follow it; a changed last record looks as
+    /// a torn one does, and [`reconcile`](Journal::reconcile) alone tells the two apart.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl Journal {
         self.chain.head()
     }
 
-    /// Of which instance it is: the same in all generations.
+    /// The instance that it belongs to, in all generations.
     pub fn instance(&self) -> &Instance {
         self.chain.instance()
     }

@@ -50,7 +50,7 @@ pub struct Rounds {
 /// How a round is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
-pub struct RoundTerms {
+pub struct RoundLimits {
     /// Places of users.
     pub users: usize,
     /// Users without which the round does not begin, 0 to `users`.
@@ -234,8 +234,8 @@ impl Rounds {
     /// # Errors
     /// [`Refused::TooManyUsers`], [`Refused::Setting`] for terms that cannot be;
     /// [`Refused::RoundOpen`]; [`Refused::BudgetSpent`], before users have sent anything.
-    pub fn open(&mut self, terms: &RoundTerms, round: u64, now: Instant) -> Result<(), Refused> {
-        let &RoundTerms { users, users_min, request_max, upload_max } = terms;
+    pub fn open(&mut self, terms: &RoundLimits, round: u64, now: Instant) -> Result<(), Refused> {
+        let &RoundLimits { users, users_min, request_max, upload_max } = terms;
         let users_max = self.terms.spec().users_max;
         if users > users_max {
             return Err(Refused::TooManyUsers { users, users_max });

@@ -139,9 +139,9 @@ impl BitSet {
 }
 
 impl Tree {
-    /// A tree of which nothing was written yet (`copies` all zeros), or one whose levels below the
-    /// cached ones are in `store`, written by `attempts`, the last of which writes from now on. The
-    /// cached levels start empty.
+    /// A new tree (`copies` all zeros), or a tree whose levels below the cached ones are in `store`.
+    /// `attempts` says who wrote them; its last attempt writes from now on. The cached levels start
+    /// empty.
     pub fn new(
         geometry: Geometry,
         cached_levels: u32,

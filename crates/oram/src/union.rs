@@ -97,7 +97,7 @@ impl Union {
         self.assign(kept, self.slots_count())
     }
 
-    /// The sorted requests, each with what it is to its neighbours.
+    /// For each sorted request, whether it asks for a row and is the first that asks for it.
     fn runs(&self) -> impl DoubleEndedIterator<Item = Run> + ExactSizeIterator + '_ {
         (0..self.sorted.len()).map(|i| {
             let id = self.sorted[i] >> 32;

@@ -355,3 +355,46 @@ fn ciphertexts_kept_between_passes_do_not_grow_with_queries() {
         assert!(last <= first + slack, "{first}, then {last}: {threads} threads, {batch} queries");
     }
 }
+
+#[test]
+fn one_upload_serves_tables_of_fewer_levels() {
+    let shape = |rows| TableShape::new(rows, 64).unwrap();
+    let of =
+        |rows, levels| Geometry::with_levels(ParameterSet::N256Test, shape(rows), levels).unwrap();
+    let deep = World::with(of(2000, 7), &OnionSpec::new());
+    for (rows, levels) in [(700, 7), (700, 6), (900, 5)] {
+        let mut shallow = World::with(of(rows, levels), &OnionSpec::new());
+        let own = std::mem::replace(
+            &mut shallow.client,
+            deep.client.of_table(shallow.geometry.clone(), VERSION.into()).unwrap(),
+        );
+        assert_eq!(shallow.client.key_id(), deep.client.key_id());
+        // The keys that the server holds for the deeper table.
+        let own_keys = std::mem::replace(&mut shallow.keys, Arc::clone(&deep.keys));
+        shallow.check(&[0, 1, rows - 1, rows / 2]);
+        // The table's own keys say the same.
+        let others = World { client: own, keys: own_keys, ..shallow };
+        others.check(&[0, 1, rows - 1, rows / 2]);
+        // Keys of fewer levels than a table has answer nothing there.
+        if levels < 7 {
+            let (queries, _) = deep.client.query(&[1], 1).unwrap();
+            let refused = deep.server.accept(&others.keys, &queries[0]);
+            assert!(matches!(refused, Err(Error::KeyParameters { .. })));
+            let deeper = others.client.of_table(deep.geometry.clone(), VERSION.into());
+            assert!(matches!(deeper, Err(Error::KeyParameters { .. })));
+        }
+    }
+    // Which depth it is, the keys say themselves; another depth than any table's is refused.
+    let held = [of(700, 5), of(2000, 7)];
+    for geometry in &held {
+        let keys = Client::new(geometry.clone(), VERSION.into()).unwrap().keys().to_vec();
+        assert!(EvaluationKeys::parse_any(&held, &keys).is_ok());
+        assert!(EvaluationKeys::parse_any(&held, &keys[..keys.len() - 1]).is_err());
+    }
+    let other = Client::new(of(700, 6), VERSION.into()).unwrap();
+    let refused = EvaluationKeys::parse_any(&held, other.keys());
+    assert!(matches!(refused, Err(Error::KeyParameters { .. })));
+    for bytes in [&[][..], &[1; 2], &[1; 40]] {
+        assert!(EvaluationKeys::parse_any(&held, bytes).is_err());
+    }
+}

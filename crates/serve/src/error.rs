@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "train")]
 use hushtable_oram::wire;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
@@ -14,7 +15,9 @@ use hushtable_table::model::ModelError;
 
 pub use hushtable_pir::client::ReplyDefect;
 
-use crate::{DeviceSpec, Refusal};
+#[cfg(feature = "pair")]
+use crate::DeviceSpec;
+use crate::Refusal;
 
 /// An error of this crate. Fields carry the facts; `Display` names the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -152,9 +155,11 @@ pub enum Error {
     #[error(transparent)]
     Onion(#[from] hushtable_pir::onion::Error),
     /// What is sealed between users and a controller: ids, gradients, messages that do not open.
+    #[cfg(feature = "train")]
     #[error(transparent)]
     Sealed(#[from] wire::Error),
     /// A controller that cannot be created, opened or exported.
+    #[cfg(feature = "train")]
     #[error(transparent)]
     Controller(Box<hushtable_oram::round::Error>),
     /// A file that holds no key of training: a controller's, an authority's, a user's.
@@ -207,6 +212,7 @@ pub enum Error {
         name: String,
     },
     /// The device asked for cannot answer.
+    #[cfg(feature = "pair")]
     #[error("device {device} cannot be used: {reason}")]
     Device {
         /// The device.
@@ -570,6 +576,7 @@ pub(crate) const KEYS_SETTING: &str = "keys_per_request_max at both servers";
 pub(crate) const QUERIES_SETTING: &str =
     "queries_per_request_max at the server (`hushtable serve --queries-per-request-max`)";
 
+#[cfg(feature = "train")]
 impl From<hushtable_oram::round::Error> for Error {
     fn from(error: hushtable_oram::round::Error) -> Self {
         Self::Controller(Box::new(error))

@@ -10,20 +10,33 @@
 //! [`TrainServer`] and [`TrainClient`] train a table behind an oblivious memory by `train.proto`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(all(feature = "onion", feature = "pair", feature = "train")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what schemes share is there for those left out too"
+    )
+)]
 
 pub mod batch;
 mod error;
 mod host;
 mod peer;
 mod schemes;
+#[cfg(all(feature = "onion", feature = "pair", feature = "train"))]
 pub mod settings;
 pub mod wire;
 
 /// Loads servers and measures what they answer.
 pub mod load {
     pub use crate::peer::load::LoadReport;
+    #[cfg(feature = "onion")]
     pub use crate::schemes::onion::load::OnionLoadSpec;
-    pub use crate::schemes::pair::load::{BagLoadSpec, LoadSpec};
+    #[cfg(feature = "pair")]
+    pub use crate::schemes::pair::load::{
+        BagLoadSpec, LoadSpec, ModelEngineReport, ModelEngineSpec, ModelLoadSpec,
+    };
 }
 
 /// Why servers refuse requests: the table of reasons, and what carries them over the wire.
@@ -36,13 +49,19 @@ pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
 pub use host::{BoundServer, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub use schemes::lookup::{Lookup, LookupStats};
+#[cfg(feature = "onion")]
 pub use schemes::onion::keys;
+#[cfg(feature = "onion")]
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
+#[cfg(feature = "pair")]
 pub use schemes::pair::{
-    Bag, ClientSpec, DeviceSpec, FeatureRows, LayoutInfo, Lookup, LookupClient, LookupStats,
-    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
+    Bag, ClientSpec, DeviceSpec, FeatureRows, LayoutInfo, LookupClient, ModelClient, ModelFacts,
+    ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
+#[cfg(feature = "train")]
 pub use schemes::train::{
     Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
     OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,

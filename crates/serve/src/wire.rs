@@ -37,10 +37,21 @@ mod tests {
             answer_us: Some(us.rotate_left(5)),
             ..AnswerBagsReply::default()
         });
+        let model = sizes(|us| AnswerModelReply {
+            answers: answers.clone(),
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..AnswerModelReply::default()
+        });
         let onion = sizes(|us| OnionAnswerReply {
             queue_us: Some(us),
             answer_us: Some(us.rotate_left(5)),
             ..OnionAnswerReply::default()
+        });
+        let onion_model = sizes(|us| OnionAnswerModelReply {
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..OnionAnswerModelReply::default()
         });
         let keys = sizes(|count| PutKeysReply {
             evicted: Some(count as u32),
@@ -60,9 +71,15 @@ mod tests {
             users: Some(number as u32),
             journal_bytes: Some(number),
         });
-        for (what, sizes) in
-            [("pair", pair), ("bags", bags), ("onion", onion), ("keys", keys), ("finish", finished)]
-        {
+        for (what, sizes) in [
+            ("pair", pair),
+            ("bags", bags),
+            ("model", model),
+            ("onion", onion),
+            ("onion model", onion_model),
+            ("keys", keys),
+            ("finish", finished),
+        ] {
             assert_eq!(sizes.len(), 1, "{what}: {sizes:?}");
         }
     }

@@ -12,9 +12,13 @@ use common::{lay_out, layout_spec, table};
 use fake::Fake;
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Geometry, ParameterSet};
-use hushtable_serve::wire::{DType, OnionInfoReply, Side, TableInfoReply};
-use hushtable_serve::{ClientSpec, Error, LookupClient, OnionClient, OnionClientSpec, ReplyDefect};
+use hushtable_serve::wire::{CatalogReply, DType, ModelInfo, OnionInfoReply, Side, TableInfoReply};
+use hushtable_serve::{
+    ClientSpec, Error, LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec,
+    ReplyDefect,
+};
 use hushtable_table::layout::{Layout, LayoutMap, LayoutSpec, PartSpec};
+use hushtable_table::model::{Feature, ModelManifest, ModelSpec, Pooling, TableRef};
 use hushtable_table::{Shape, Version};
 
 const ROWS: u64 = 2000;
@@ -79,11 +83,69 @@ impl Pair {
     }
 }
 
+/// What two servers of one model say.
+#[derive(Clone)]
+struct Catalogs {
+    left: CatalogReply,
+    right: CatalogReply,
+}
+
+/// A manifest of the model `name`, of one table without a layout.
+fn manifest(name: &str, max_ids: usize) -> ModelManifest {
+    let shape = Shape::new(ROWS, 16, hushtable_table::DType::F32).unwrap();
+    let version = Version::from([7; 32]);
+    let table = TableRef { name: "films".into(), version, shape, layout: None };
+    let (name, pooling) = (name.to_owned(), Pooling::Sum);
+    let feature = Feature { name: "film".into(), table: 0, pooling, max_ids };
+    let spec = ModelSpec { name, tables: vec![table], features: vec![feature], dense: None };
+    ModelManifest::new(spec).unwrap()
+}
+
+fn model_info(manifest: &ModelManifest) -> ModelInfo {
+    ModelInfo {
+        name: manifest.name().into(),
+        versions: vec![Bytes::copy_from_slice(manifest.version().as_bytes())],
+        manifest: manifest.to_json().into(),
+        window_us: 0,
+        request_bytes_max: 1 << 20,
+    }
+}
+
+impl Catalogs {
+    fn honest() -> Self {
+        let Pair { mut left, mut right, .. } = Pair::honest();
+        for info in [&mut left, &mut right] {
+            of_version(info, 7);
+            (info.layout_version, info.layout_bytes) = (Bytes::new(), 0);
+        }
+        let models = vec![model_info(&manifest("clicks", 3))];
+        let catalog = |info| CatalogReply { tables: vec![info], models: models.clone() };
+        Self { left: catalog(left), right: catalog(right) }
+    }
+
+    fn both(&mut self, change: impl Fn(&mut CatalogReply)) {
+        change(&mut self.left);
+        change(&mut self.right);
+    }
+
+    /// Connects and makes an inference. What was refused, and what the servers got.
+    async fn ask(self) -> (Error, Vec<&'static str>) {
+        let (left, right) = (Fake::model(self.left).await, Fake::model(self.right).await);
+        let spec = ClientSpec::new(left.endpoint(), right.endpoint());
+        let error = match ModelClient::connect(&spec, &ModelPin::default()).await {
+            Ok(client) => client.lookup(&[("film", &[5])]).await.unwrap_err(),
+            Err(error) => error,
+        };
+        (error, [left.received(), right.received()].concat())
+    }
+}
+
 fn onion_of(set: ParameterSet) -> OnionInfoReply {
     let geometry = Geometry::new(set, TableShape::new(ROWS, ROW_BYTES).unwrap()).unwrap();
     OnionInfoReply {
         name: "films".into(),
         version: vec![7; 32].into(),
+        versions: Vec::new(),
         rows: ROWS,
         dim: 16,
         dtype: DType::DtypeF32.into(),
@@ -331,6 +393,81 @@ fn pair_cases() -> Vec<Case<Pair>> {
     cases
 }
 
+fn catalog_cases() -> Vec<Case<Catalogs>> {
+    let mut cases = vec![];
+    let mut add = |field, is_refusal: fn(&Error) -> bool, change: fn(&mut Catalogs)| {
+        cases.push(case(field, is_refusal, change));
+    };
+    let text = reply!(ReplyDefect::Text { .. });
+    let range = reply!(ReplyDefect::Range { .. });
+    let bytes = reply!(ReplyDefect::VersionBytes { .. });
+    let table = reply!(ReplyDefect::ManifestTable { .. });
+
+    add("CatalogReply.tables", table, |both| both.left.tables.clear());
+    add("CatalogReply.tables", table, |both| of_version(&mut both.right.tables[0], 8));
+    add("CatalogReply.tables", table, |both| both.left.tables[0].rows -= 1);
+    add("CatalogReply.tables", table, |both| {
+        both.both(|catalog| {
+            let info = &mut catalog.tables[0];
+            (info.layout_version, info.layout_bytes) = (vec![9; 32].into(), 10);
+        });
+    });
+    add("CatalogReply.tables", table, |both| both.right.tables[0].dtype = 99);
+    add("CatalogReply.tables", range, |both| {
+        both.left.tables = vec![both.left.tables[0].clone(); 1025];
+    });
+    let unserved = |error: &Error| matches!(error, Error::ModelUnserved { .. });
+    add("CatalogReply.models", unserved, |both| both.left.models.clear());
+    // Which of them? The client must name one.
+    add("CatalogReply.models", unserved, |both| {
+        both.right.models.push(model_info(&manifest("views", 3)));
+    });
+    add("CatalogReply.models", range, |both| {
+        both.left.models = vec![both.left.models[0].clone(); 65];
+    });
+    add("ModelInfo.name", text, |both| both.left.models[0].name = long());
+    add("ModelInfo.name", text, |both| both.right.models[0].name = clearing());
+    add("ModelInfo.name", reply!(ReplyDefect::ManifestName { .. }), |both| {
+        both.both(|catalog| catalog.models[0].name = "views".into());
+    });
+    add("ModelInfo.versions", bytes, |both| both.left.models[0].versions.clear());
+    add("ModelInfo.versions", bytes, |both| both.left.models[0].versions.push(Bytes::new()));
+    add("ModelInfo.versions", reply!(ReplyDefect::ManifestVersion { .. }), |both| {
+        both.both(|catalog| catalog.models[0].versions[0] = vec![9; 32].into());
+    });
+    add("ModelInfo.versions", range, |both| {
+        let versions = &mut both.right.models[0].versions;
+        *versions = vec![versions[0].clone(); 65];
+    });
+    let differ = |error: &Error| matches!(error, Error::ModelsDiffer { .. });
+    add("ModelInfo.versions", differ, |both| {
+        both.left.models[0] = model_info(&manifest("clicks", 4));
+    });
+    let none = reply!(ReplyDefect::Manifest { .. });
+    add("ModelInfo.manifest", range, |both| both.left.models[0].manifest = Bytes::new());
+    add("ModelInfo.manifest", none, |both| {
+        both.both(|catalog| {
+            let mut manifest = catalog.models[0].manifest.to_vec();
+            manifest.push(b' ');
+            catalog.models[0].manifest = manifest.into();
+        });
+    });
+    add("ModelInfo.manifest", range, |both| {
+        both.right.models[0].manifest = vec![b' '; (1 << 20) + 1].into();
+    });
+    add("ModelInfo.manifest", reply!(ReplyDefect::ManifestVersion { .. }), |both| {
+        let other = manifest("clicks", 4).to_json();
+        both.both(|catalog| catalog.models[0].manifest = other.clone().into());
+    });
+    add("ModelInfo.window_us", range, |both| both.left.models[0].window_us = 60_000_001);
+    for room in [0, 500, u64::MAX] {
+        cases.push(case("ModelInfo.request_bytes_max", range, move |both: &mut Catalogs| {
+            both.right.models[0].request_bytes_max = room;
+        }));
+    }
+    cases
+}
+
 fn onion_cases() -> Vec<Case<OnionInfoReply>> {
     let mut cases = vec![];
     let mut add = |field, is_refusal: fn(&Error) -> bool, change: fn(&mut OnionInfoReply)| {
@@ -424,6 +561,22 @@ async fn two_servers_get_nothing_for_a_hostile_value_of_any_field() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_of_a_model_get_nothing_for_a_hostile_value_of_any_field() {
+    for (number, Case { field, change, is_refusal }) in catalog_cases().into_iter().enumerate() {
+        let mut catalogs = Catalogs::honest();
+        change(&mut catalogs);
+        let (error, received) = catalogs.ask().await;
+        assert!(is_refusal(&error), "case {number}, {field}: {error:?}");
+        assert!(received.is_empty(), "case {number}, {field}: the servers got {received:?}");
+        let text = error.to_string();
+        assert!(!text.contains('\u{1b}') && text.len() < 2000, "{field}: {text:?}");
+    }
+    let (error, received) = Catalogs::honest().ask().await;
+    assert!(matches!(error, Error::Remote { .. }), "{error:?}");
+    assert!(received.contains(&"AnswerModel"), "{received:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_gets_nothing_for_a_hostile_value_of_any_field() {
     let accepted = [ParameterSet::N4096128];
     for (number, Case { field, change, is_refusal }) in onion_cases().into_iter().enumerate() {
@@ -492,6 +645,8 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
     let announced: BTreeSet<String> = [
         fields(lookup, "TableInfoReply"),
         fields(lookup, "LayoutChunk"),
+        fields(lookup, "CatalogReply"),
+        fields(lookup, "ModelInfo"),
         fields(onion, "OnionInfoReply"),
     ]
     .into_iter()
@@ -500,6 +655,7 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
     assert!(announced.len() > 30, "{announced:?}");
 
     let pair = pair_cases().into_iter().map(|case| case.field.to_owned());
+    let pair = pair.chain(catalog_cases().into_iter().map(|case| case.field.to_owned()));
     let tried = pair.chain(onion_cases().into_iter().map(|case| case.field.to_owned()));
     assert_eq!(tried.collect::<BTreeSet<_>>(), announced, "fields with hostile values here");
 

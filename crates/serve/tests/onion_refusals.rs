@@ -91,7 +91,7 @@ async fn keys_in_pieces_of_any_size_have_one_id() {
         assert_eq!(&reply.key_id[..], client.key_id().as_bytes());
         assert_eq!((reply.held, reply.evicted), (Some(held), Some(0)));
     }
-    let info = raw(&server).await.info(OnionInfoRequest {}).await.unwrap().into_inner();
+    let info = raw(&server).await.info(OnionInfoRequest::default()).await.unwrap().into_inner();
     assert_eq!(info.key_bytes, client.keys().len() as u64);
     assert_eq!(info.parameters, "n4096_128");
 }

@@ -3,16 +3,15 @@
 //! The suite runs it for some seconds; `make test-nightly` for 3,000 rounds of 10 users.
 
 mod common;
+mod train_common;
 
 use std::time::{Duration, Instant};
 
 use common::{Process, is_long_soak};
-use hushtable_oram::round::{Controller, ControllerSpec};
-use hushtable_serve::{
-    ControllerPlace, EndpointSpec, MasterKey, NetworkSpec, RoundSpec, TrainClient, TrainClientSpec,
-    TrainServerSpec,
-};
+use hushtable_oram::round::ControllerSpec;
+use hushtable_serve::{EndpointSpec, RoundSpec, TrainClient, TrainClientSpec};
 use tempfile::TempDir;
+use train_common::create;
 
 const ROWS: usize = 3000;
 const DIM: usize = 8;
@@ -52,29 +51,15 @@ async fn round(server: &Process, number: usize) {
 async fn soak(rounds: usize) {
     let started = Instant::now();
     let folder = TempDir::new().unwrap();
-    let place = ControllerPlace::new(&folder.path().join("films"));
-    let key = MasterKey::create(&place.key).unwrap();
     let mut spec = ControllerSpec::new("films", (ROWS as u64, DIM), (USERS, SLOTS));
     spec.fdp.epsilon = f64::INFINITY;
     let mut rows = |_: u64, out: &mut [f32]| {
         out.fill(1.0);
         Ok(())
     };
-    let (counter, sealing) = (&place.counter, key.folder_key());
-    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
-        .unwrap()
-        .close()
-        .unwrap();
-    let spec = TrainServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        ..TrainServerSpec::default()
-    };
+    let (place, _) = create(&folder, &spec, &mut rows);
     let train = ["train", place.folder.to_str().unwrap()];
-    let server = Process::start(folder.path(), "train", &spec, &train);
+    let server = Process::start(folder.path(), "train", &train_common::spec(), &train);
     server.ready().await;
     let warm = (rounds / 10).max(10);
     for number in 0..warm {

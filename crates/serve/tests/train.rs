@@ -1,8 +1,9 @@
 //! Training rounds over real sockets, around a memory that hides nothing.
 
 mod common;
+mod train_common;
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::{Certificates, Running};
@@ -11,175 +12,14 @@ use hushtable_oram::wire::{
     self, AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, Terms, UserKey, UserSession,
 };
 use hushtable_serve::{
-    Awaited, ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec, Outcome,
-    Refusal, RoundMemory, RoundReport, RoundSpec, RoundStage, TrainClient, TrainClientSpec,
-    TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, EndpointSpec, Error, MasterKey, Outcome, Refusal, RoundMemory, RoundSpec, RoundStage,
+    TrainClient, TrainClientSpec, TrainRefusal, TrainServer, TrainServerSpec,
 };
 use tempfile::TempDir;
-
-const ROWS: usize = 50;
-const DIM: usize = 3;
-const SLOTS: usize = 4;
-const USERS_MAX: usize = 5;
-const SOON: Duration = Duration::from_secs(20);
-
-/// What the memory was asked, for tests to look at.
-#[derive(Default)]
-struct Seen {
-    begun: Vec<Vec<u32>>,
-    added: Vec<(usize, f32)>,
-    abandoned: usize,
-    rounds: u64,
-    /// Rows of the table.
-    table: Vec<f32>,
-}
-
-/// A memory in the clear: rows minus the sum of weight × gradient.
-struct PlainMemory {
-    seen: Arc<Mutex<Seen>>,
-    ids: Vec<u32>,
-    update: Vec<f32>,
-    /// `begin` waits for a word here, where there is one to wait for.
-    gate: Option<mpsc::Receiver<()>>,
-    fails: bool,
-}
-
-impl PlainMemory {
-    fn new() -> (Self, Arc<Mutex<Seen>>) {
-        let table = (0..ROWS * DIM).map(|number| number as f32).collect();
-        let seen = Arc::new(Mutex::new(Seen { table, ..Seen::default() }));
-        let memory = Self {
-            seen: Arc::clone(&seen),
-            ids: Vec::new(),
-            update: vec![0.0; ROWS * DIM],
-            gate: None,
-            fails: false,
-        };
-        (memory, seen)
-    }
-}
-
-impl RoundMemory for PlainMemory {
-    fn begin(&mut self, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
-        if let Some(gate) = &self.gate {
-            gate.recv()?;
-        }
-        if self.fails {
-            return Err("the disk is full".into());
-        }
-        assert_eq!(ids.len(), users * SLOTS);
-        self.ids = ids.to_vec();
-        self.update.fill(0.0);
-        self.seen.lock().unwrap().begun.push(ids.to_vec());
-        Ok(())
-    }
-
-    fn rows(
-        &mut self,
-        user: usize,
-        rows: &mut [f32],
-        found: &mut [bool],
-    ) -> Result<(), MemoryError> {
-        let seen = self.seen.lock().unwrap();
-        let ids = &self.ids[user * SLOTS..][..SLOTS];
-        for ((id, row), found) in ids.iter().zip(rows.chunks_exact_mut(DIM)).zip(found) {
-            *found = *id != DUMMY;
-            if *found {
-                row.copy_from_slice(&seen.table[*id as usize * DIM..][..DIM]);
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), MemoryError> {
-        self.seen.lock().unwrap().added.push((user, weight));
-        let ids = &self.ids[user * SLOTS..][..SLOTS];
-        for (&id, gradient) in ids.iter().zip(gradients.chunks_exact(DIM)) {
-            if id != DUMMY {
-                let update = &mut self.update[id as usize * DIM..][..DIM];
-                update.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += weight * g);
-            }
-        }
-        Ok(())
-    }
-
-    fn commit(&mut self) -> Result<RoundReport, MemoryError> {
-        let mut seen = self.seen.lock().unwrap();
-        seen.table.iter_mut().zip(&self.update).for_each(|(row, update)| *row -= update);
-        seen.rounds += 1;
-        Ok(RoundReport {
-            rounds: seen.rounds,
-            requests: self.ids.len() as u64,
-            accesses: 7,
-            read_bytes: 4096,
-            written_bytes: 8192,
-            steps_us: vec![("union".into(), 12)],
-            ..RoundReport::default()
-        })
-    }
-
-    fn abandon(&mut self) -> Result<(), MemoryError> {
-        self.seen.lock().unwrap().abandoned += 1;
-        Ok(())
-    }
-
-    fn rounds(&self) -> u64 {
-        self.seen.lock().unwrap().rounds
-    }
-}
-
-fn spec() -> TrainServerSpec {
-    TrainServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        ..TrainServerSpec::default()
-    }
-}
-
-fn terms() -> Terms {
-    Terms::of(&ControllerSpec::new("films", (ROWS as u64, DIM), (USERS_MAX, SLOTS))).unwrap()
-}
-
-fn start_with(spec: TrainServerSpec, memory: PlainMemory) -> Running {
-    let key = ControllerKey::from_seed(&[3; 32]);
-    let open = move || Ok(Box::new(memory) as Box<dyn RoundMemory>);
-    Running::start(TrainServer::new(spec, terms(), key, open).unwrap())
-}
-
-fn start() -> (Running, Arc<Mutex<Seen>>) {
-    let (memory, seen) = PlainMemory::new();
-    (start_with(spec(), memory), seen)
-}
-
-async fn connect(server: &Running) -> TrainClient {
-    let spec = TrainClientSpec::new(EndpointSpec::new(server.url(), None));
-    TrainClient::connect(&spec).await.unwrap()
-}
-
-#[track_caller]
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> TrainRefusal {
-    match result.unwrap_err() {
-        Error::Refused { refusal: Refusal::Train(refusal), .. } => refusal,
-        other => panic!("{other}"),
-    }
-}
-
-/// Seals and sends a user's request.
-async fn ask(client: &TrainClient, round: u64, user: u32, ids: &[u32]) -> UserSession {
-    let mut session = client.session(round, user, None).unwrap();
-    let sealed = session.request(ids).unwrap();
-    client.request(round, user, sealed.into()).await.unwrap();
-    session
-}
-
-async fn learn(client: &TrainClient, session: &mut UserSession, gradient: f32, weight: f32) {
-    let (round, user) = (session.context().round(), session.context().user());
-    let sealed = session.upload(&[gradient; SLOTS * DIM], weight).unwrap();
-    client.upload(round, user, sealed.into()).await.unwrap();
-}
+use train_common::{
+    DIM, PlainMemory, SLOTS, SOON, USERS_MAX, ask, authority, closed_terms, connect, create, learn,
+    outer_address, refusal, spec, start, start_with, terms,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_updates_what_its_users_asked_for() {
@@ -465,9 +305,6 @@ async fn a_stopping_server_abandons_its_round() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_controller_that_ended_is_opened_again_as_of_its_last_round() {
     let folder = TempDir::new().unwrap();
-    let place = ControllerPlace::new(&folder.path().join("films"));
-    let key = MasterKey::create(&place.key).unwrap();
-    assert!(matches!(MasterKey::create(&place.key), Err(Error::Io { .. })));
     let mut spec = ControllerSpec::new("films", (300, DIM), (2, SLOTS));
     spec.fdp.epsilon = f64::INFINITY;
     spec.cached_levels = 0;
@@ -475,11 +312,8 @@ async fn a_controller_that_ended_is_opened_again_as_of_its_last_round() {
         out.iter_mut().zip(first * DIM as u64..).for_each(|(number, at)| *number = at as f32);
         Ok(())
     };
-    let (counter, sealing) = (&place.counter, key.folder_key());
-    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
-        .unwrap()
-        .close()
-        .unwrap();
+    let (place, key) = create(&folder, &spec, &mut rows);
+    assert!(matches!(MasterKey::create(&place.key), Err(Error::Io { .. })));
     let (tree, pin) = (place.folder.join("tree"), place.pin().unwrap());
     let server =
         Running::start(TrainServer::of_controller(self::spec(), place, |_, _| {}).unwrap());
@@ -549,15 +383,6 @@ async fn a_server_that_announces_other_terms_than_the_pinned_gets_nothing() {
     server.stop().unwrap();
 }
 
-/// The address of this machine on a network, where it has one: not loopback, and reachable here.
-fn outer_address() -> Option<std::net::IpAddr> {
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: this asks for the address that would be sent from.
-    socket.connect("192.0.2.1:9").ok()?;
-    let ip = socket.local_addr().ok()?.ip();
-    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not() {
     let make = |spec: TrainServerSpec, terms: Terms| {
@@ -587,15 +412,6 @@ async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not
     let pinned = TrainClientSpec { pin: Some(client.pin().unwrap()), ..plain };
     TrainClient::connect(&pinned).await.unwrap().session(round, 0, None).unwrap();
     server.stop().unwrap();
-}
-
-fn authority() -> AuthorityKey {
-    AuthorityKey::from_seed(&[6; 32])
-}
-
-fn closed_terms() -> Terms {
-    let spec = terms().spec().clone();
-    Terms::of(&ControllerSpec { authority: Some(authority().public()), ..spec }).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -668,20 +484,14 @@ async fn an_operators_made_up_users_get_no_place() {
 #[test]
 fn a_controller_whose_file_says_otherwise_than_its_journal_serves_no_rounds() {
     let folder = TempDir::new().unwrap();
-    let place = ControllerPlace::new(&folder.path().join("films"));
-    let key = MasterKey::create(&place.key).unwrap();
     let mut spec = ControllerSpec::new("films", (64, DIM), (2, SLOTS));
     spec.authority = Some(authority().public());
     spec.cached_levels = 0;
-    let (counter, sealing) = (&place.counter, key.folder_key());
     let mut rows = |_: u64, out: &mut [f32]| {
         out.fill(0.5);
         Ok(())
     };
-    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
-        .unwrap()
-        .close()
-        .unwrap();
+    let (place, _) = create(&folder, &spec, &mut rows);
     let (path, honest) = (place.folder.join("controller.json"), place.terms().unwrap());
     assert_eq!(honest, Terms::of(&spec).unwrap());
     spec.authority = Some(UserKey::from_seed(&[66; 32]).public());
@@ -700,17 +510,10 @@ fn a_controller_whose_file_says_otherwise_than_its_journal_serves_no_rounds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_round_opens_once_the_budget_is_spent() {
     let folder = TempDir::new().unwrap();
-    let place = ControllerPlace::new(&folder.path().join("films"));
-    let key = MasterKey::create(&place.key).unwrap();
     let mut spec = ControllerSpec::new("films", (300, DIM), (2, SLOTS));
     spec.budget = Some(BudgetSpec { epsilon: 2.5, delta: 0.0 });
     spec.cached_levels = 0;
-    let (counter, sealing) = (&place.counter, key.folder_key());
-    let mut rows = |_, _: &mut [f32]| Ok(());
-    Controller::create(&place.folder, &sealing, counter, &spec, &mut rows, &mut |_, _| {})
-        .unwrap()
-        .close()
-        .unwrap();
+    let (place, _) = create(&folder, &spec, &mut |_, _| Ok(()));
     let start = || {
         let made = TrainServer::of_controller(self::spec(), place.clone(), |_, _| {});
         Running::start(made.unwrap())

@@ -289,6 +289,14 @@ pub enum SourceError {
         /// Its shape.
         shape: Vec<u64>,
     },
+    /// Two tensors of a checkpoint come to one name.
+    #[error(
+        "two tensors are named {name:?}; save one state dict: torch.save(model.state_dict(), path)"
+    )]
+    RepeatedName {
+        /// The name.
+        name: String,
+    },
     /// The system could not read the file.
     #[error("cannot read {byte_count} bytes at {offset}: {source}")]
     Read {

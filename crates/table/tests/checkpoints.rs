@@ -431,6 +431,16 @@ fn hostile_indexes_and_shards_are_refused() {
 }
 
 #[test]
+fn one_name_is_one_tensor() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(fixture("f4.npy"), folder.path().join("items.npy")).unwrap();
+    let items = Table::from_weight("items", 6, 4, DType::F32, &values(24, 0)).unwrap();
+    items.save(&folder.path().join("items")).unwrap();
+    let error = source_error(Checkpoint::open(folder.path()).unwrap_err());
+    assert!(matches!(error, SourceError::RepeatedName { name } if name == "items"));
+}
+
+#[test]
 fn damage_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("m");

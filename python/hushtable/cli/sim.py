@@ -14,8 +14,8 @@ from ..model import Model
 from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
-    from ..sim import Accesses, Point
-    from ..sim.datasets import Table1Row
+    from ..sim.fl import Accesses, Point
+    from ..sim.fl.datasets import Table1Row
 
 app = typer.Typer(help="Plan: what a deployment would cost.", no_args_is_help=True)
 
@@ -98,9 +98,9 @@ def fl(
     memory that is all DRAM. Then Table 1 of the paper: accesses saved, dummies and losses.
     """
     # It brings numpy, which other commands may do without.
-    from ..sim import REQUESTS, Times, points, table_1
-    from ..sim.cost import DRIVE_WRITES
-    from ..sim.plots import draw, require_matplotlib
+    from ..sim.fl import REQUESTS, Times, points, table_1
+    from ..sim.fl.cost import DRIVE_WRITES
+    from ..sim.fl.plots import draw, require_matplotlib
 
     if plots is not None:
         require_matplotlib()
@@ -170,7 +170,7 @@ def _model_tables(path: Path | None, feature: str | None) -> list[Any]:
 
 
 def _tables(table: str, rows: int | None, row_bytes: int | None) -> list[Any]:
-    from ..sim import TABLES, TableSize
+    from ..sim.fl import TABLES, TableSize
 
     if rows is not None or row_bytes is not None:
         if rows is None or row_bytes is None:

@@ -14,9 +14,9 @@ import typer
 from .. import _native
 from ..errors import ConfigError
 from ..fl.controller import Controller, Spent, place
+from ..fl.training import TrainServing, serve_training
 from ..model import Model
 from ..table import Table
-from ..training import TrainServing, serve_training
 from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, progress_bar
 

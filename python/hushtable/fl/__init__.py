@@ -13,6 +13,7 @@ from .plain import PlainReport, PlainTable
 from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
 from .table import Report, Table
+from .training import TrainServing, serve_training
 
 __all__ = [
     "DUMMY",
@@ -35,6 +36,8 @@ __all__ = [
     "Spent",
     "Table",
     "TrainInfo",
+    "TrainServing",
     "TrainingClient",
     "connect",
+    "serve_training",
 ]

@@ -17,6 +17,10 @@ from ._sources import ModelSource, RowSource, features_of, is_model
 __all__ = ["Kept", "Privatized", "Replaced", "privatize"]
 
 
+#: What training code puts before all names, and ``hushtable model build`` leaves out.
+_WRAPPERS = ("model", "model_state_dict", "module", "state_dict", "_orig_mod")
+
+
 @dataclass(frozen=True, slots=True)
 class Replaced:
     """A layer that :func:`privatize` replaced.
@@ -142,10 +146,11 @@ class _Tables:
 
     def of(self, path: str) -> str | None:
         """The name by which the layer at ``path`` is served."""
-        for name in (path, f"{path}.weight"):
-            if name in self.sources:
-                return name
-        return None
+        if path in self.sources:
+            return path
+        # A bundle's names are without what wraps a whole model.
+        first, _, rest = path.partition(".")
+        return self.of(rest) if first in _WRAPPERS and rest else None
 
     def by_shape(self, layers: list[Any]) -> int | None:
         """The only layer (its id) that has the shape of a single table."""

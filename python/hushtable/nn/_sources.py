@@ -9,6 +9,7 @@ from .._bags import FloatArray
 from .._ids import Ids
 from .._types import Bag, LayoutInfo, TableInfo
 from ..errors import ConfigError
+from ..model import Model
 
 __all__ = ["BagSource", "ClearModel", "FeatureFacts", "ModelSource", "RowSource"]
 
@@ -101,6 +102,11 @@ class ClearModel:
                     f"feature {feature.name!r} reads table {feature.table!r}, which is not given"
                 )
             self._sources[feature.name] = tables[feature.table]
+
+    @classmethod
+    def of(cls, model: Model) -> ClearModel:
+        """Of a model bundle on disk."""
+        return cls(model.features, {one.name: model.table(one.name) for one in model.tables})
 
     def __getitem__(self, feature: str) -> RowSource:
         if feature not in self._sources:

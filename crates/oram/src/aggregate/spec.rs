@@ -30,10 +30,10 @@ pub enum AggregateSpec {
         /// η; 0.01 if not given.
         #[serde(default = "hundredth")]
         learning_rate: f32,
-        /// Of the first moment; 0.9 if not given.
+        /// β₁, the first moment's decay a round; 0.9 if not given.
         #[serde(default = "nine_tenths")]
         beta1: f32,
-        /// Of the second moment; 0.99 if not given.
+        /// β₂, the second moment's decay a round; 0.99 if not given.
         #[serde(default = "ninety_nine_hundredths")]
         beta2: f32,
         /// Added to the root of the second moment; 1e-3 if not given.
@@ -59,14 +59,14 @@ pub enum AggregateSpec {
         /// η; 1 if not given.
         #[serde(default = "one")]
         learning_rate: f32,
-        /// C: the largest norm of what is clipped.
+        /// C: the largest norm after clipping.
         clip: f32,
-        /// What the norm is of; a row if not given.
+        /// Whether each row's norm is clipped or a user's whole upload's; a row's if not given.
         #[serde(default)]
         clip_per: ClipPer,
         /// σ: the noise's standard deviation over C.
         noise_multiplier: f32,
-        /// The users of a round, by which the sum is divided whoever drops out.
+        /// The sum is divided by this number of users, whoever drops out.
         users: f32,
     },
     /// Clipped sums with noise, for the rows that were sent alone, as the paper has it (section 4.3;
@@ -77,9 +77,9 @@ pub enum AggregateSpec {
         /// η; 1 if not given.
         #[serde(default = "one")]
         learning_rate: f32,
-        /// C: the largest norm of what is clipped.
+        /// C: the largest norm after clipping.
         clip: f32,
-        /// What the norm is of; a row if not given.
+        /// Whether each row's norm is clipped or a user's whole upload's; a row's if not given.
         #[serde(default)]
         clip_per: ClipPer,
         /// σ: the noise's standard deviation over C.
@@ -91,14 +91,14 @@ pub enum AggregateSpec {
         /// η; 1 if not given.
         #[serde(default = "one")]
         learning_rate: f32,
-        /// C: the largest norm of what is clipped.
+        /// C: the largest norm after clipping.
         clip: f32,
-        /// What the norm is of; a row if not given.
+        /// Whether each row's norm is clipped or a user's whole upload's; a row's if not given.
         #[serde(default)]
         clip_per: ClipPer,
         /// σ: the noise's standard deviation over C.
         noise_multiplier: f32,
-        /// By which the sum is divided; 1 if not given.
+        /// The sum of the gradients is divided by this; 1 if not given.
         #[serde(default = "one")]
         users: f32,
     },

@@ -21,7 +21,7 @@ const HUGE_BYTES: usize = 4 << 20;
 /// The memory is zero when it is first had. A buffer that shrinks and grows again keeps its memory,
 /// and what was in it: nothing is cleared, so that one buffer serves round after round at no cost.
 pub struct Pages {
-    /// Of a mapping of `capacity_bytes`, dangling if that is zero.
+    /// Points to a mapping of `capacity_bytes`; dangling if `capacity_bytes` is zero.
     start: NonNull<u8>,
     capacity_bytes: usize,
     count: usize,

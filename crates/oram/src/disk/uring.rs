@@ -191,7 +191,7 @@ struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// Queues `request`, of which at most as many are in flight as the ring has entries.
+    /// Queues `request`. The ring's entries bound how many requests are in flight.
     ///
     /// # Safety
     ///

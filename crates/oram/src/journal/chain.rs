@@ -44,7 +44,7 @@ const HEADER_TAG_AT: usize = 68;
 pub struct Record {
     /// What the payload is, as it was appended.
     pub kind: u32,
-    /// Of which round, as it was appended.
+    /// The round that it was appended for.
     pub round: u64,
     /// How many records there were before it, over all generations.
     pub sequence: u64,

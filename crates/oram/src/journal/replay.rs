@@ -95,7 +95,7 @@ impl Reader<'_> {
         self.read(at, &mut header)?;
         let Some(parsed) = chain.parse_header(keys, &header) else { return Ok(None) };
         let payload_bytes = parsed.payload_bytes;
-        // Before anything is allocated: a file cannot ask for more than it has.
+        // Checked before anything is allocated: no header makes this ask for more than the file has.
         if payload_bytes > PAYLOAD_BYTES_MAX || left - AROUND_BYTES < payload_bytes as u64 {
             return Ok(None);
         }

@@ -10,8 +10,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 16;
 /// -log2 of the probability that the stash is over its bound after one eviction.
 const OVERFLOW_BITS: u32 = 80;
 
-/// The shape of a tree in memory: one that the bound of [`geometry`](crate::geometry) on the stash
-/// holds for, whatever is accessed.
+/// The shape of a tree in memory. The bound of [`geometry`](crate::geometry) on the stash holds for it,
+/// whatever is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The most blocks.

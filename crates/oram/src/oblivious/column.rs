@@ -14,7 +14,7 @@ pub(super) trait Column: Copy + Send + Sync {
     /// The rows of a range of keys.
     type Rows: ?Sized + Send;
 
-    /// The rows of the first `at` keys, and those of the others.
+    /// Splits the rows in two: the rows of the first `at` keys, and the rest.
     fn split(self, rows: &mut Self::Rows, at: usize) -> (&mut Self::Rows, &mut Self::Rows);
 
     /// Swaps `low[i]` with `high[i]` wherever `mask(i, key of low[i], key of high[i])` is all ones.

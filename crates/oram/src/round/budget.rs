@@ -45,9 +45,9 @@ pub struct Spent {
 /// A checked [`BudgetSpec`], with what a round costs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
-    /// Of one round.
+    /// ε of one round.
     epsilon: f64,
-    /// Of one round, as ρ-zCDP.
+    /// ρ of one round, in zero-concentrated differential privacy.
     rho: f64,
     limit: Option<BudgetSpec>,
 }

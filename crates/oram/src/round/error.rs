@@ -123,7 +123,7 @@ pub enum Error {
     /// A buffer of the wrong length.
     #[error("{what} have {found} entries: expected {expected}")]
     Length {
-        /// Of what.
+        /// The buffer's content.
         what: &'static str,
         /// As given.
         found: usize,

@@ -100,13 +100,13 @@ pub struct Entry {
 /// What a round takes out.
 pub struct Intent {
     pub entries: Zeroizing<Vec<Entry>>,
-    /// Of the noise that the rows are owed: a round that is cut short after its users were served is
-    /// ended with the noise that they have seen.
+    /// Seeds the noise that the rows are owed. A round that is cut short after its users were served
+    /// ends with the noise that they have seen, so the seed is on record with the rows.
     seed: Zeroizing<[u8; 32]>,
 }
 
 impl Intent {
-    /// Of these entries, with noise of its own.
+    /// An intent to take out these entries, with a fresh seed.
     pub fn new(entries: Zeroizing<Vec<Entry>>) -> Result<Self, Error> {
         let mut seed = Zeroizing::new([0; 32]);
         hushtable_prg::fill_random(&mut seed[..])?;

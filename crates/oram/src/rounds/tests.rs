@@ -28,7 +28,7 @@ enum Memory {
 
 /// What the test knows of the open round.
 struct Known {
-    terms: RoundTerms,
+    terms: RoundLimits,
     /// Of users whose requests were taken: their halves, and what they asked for.
     sessions: HashMap<u32, (UserSession, Vec<u8>, [u32; SLOTS])>,
     uploads: HashMap<u32, Vec<u8>>,
@@ -182,7 +182,7 @@ impl World {
             let seconds = random.random_range(0..12);
             (seconds < 8).then_some(SECOND * seconds)
         };
-        let terms = RoundTerms {
+        let terms = RoundLimits {
             users,
             users_min: self.random.random_range(0..=users),
             request_max: time(&mut self.random),
@@ -418,14 +418,14 @@ fn whatever_happens_a_round_has_one_outcome_and_serves_who_asked() {
 #[test]
 fn terms_that_cannot_be_and_spent_budgets_open_nothing() {
     let mut world = World::new(0);
-    let terms = |users, users_min| RoundTerms {
+    let terms = |users, users_min| RoundLimits {
         users,
         users_min,
         request_max: None,
         upload_max: Some(Duration::MAX),
     };
     let now = world.now;
-    let mut open = |terms: &RoundTerms| world.rounds.open(terms, 9, now);
+    let mut open = |terms: &RoundLimits| world.rounds.open(terms, 9, now);
     assert!(matches!(open(&terms(5, 1)), Err(Refused::TooManyUsers { users: 5, users_max: 4 })));
     assert!(matches!(open(&terms(0, 0)), Err(Refused::Setting { name: "users", .. })));
     assert!(matches!(open(&terms(2, 3)), Err(Refused::Setting { name: "users_min", .. })));

@@ -75,8 +75,8 @@ impl Union {
     ///
     /// `kept_count` is public, the k that the round's mechanism drew; the result has as many entries,
     /// and whether they are rows or dummies is secret. `random` is asked for one number a slot,
-    /// whatever `loss` is. A priority has 42 random bits (21 under [`Loss::LeastRequested`]); of rows
-    /// that have the same bits at the cut, and there alone, those of lower ids are kept.
+    /// whatever `loss` is. A priority has 42 random bits (21 under [`Loss::LeastRequested`]). Where
+    /// the last row that is kept and the first that is lost have the same bits, the lower id is kept.
     ///
     /// # Errors
     ///
@@ -94,8 +94,8 @@ impl Union {
         let priorities = self.priorities(loss, random);
         let mut ranked = priorities.clone();
         sort(&mut ranked, &mut [], 0);
-        // Priorities are distinct, so that exactly the rows up to this one are the first
-        // `kept_count`; if there are fewer rows it is that of no row, which is the largest.
+        // Priorities are distinct: exactly `kept_count` of them are this one or less. Where there are
+        // fewer rows, this is the priority of a slot without a row, which is the largest number.
         let last = ranked[kept_count - 1];
         let chosen = self.runs().zip(priorities.iter());
         let kept = chosen
@@ -104,8 +104,8 @@ impl Union {
         Ok(self.assign(Zeroizing::new(kept), kept_count))
     }
 
-    /// Of each row, at its first request, its rank among those to be kept, the lowest first; all
-    /// ones at every other request.
+    /// A priority for each request: at a row's first request the row's own, and rows with low ones
+    /// are kept first; all ones at every other request.
     fn priorities(
         &self,
         loss: Loss,
@@ -127,7 +127,8 @@ impl Union {
         priorities
     }
 
-    /// Of each row, at its first request, how many there are; 0 at every other request.
+    /// A count for each request: at a row's first request the number of requests for that row; 0 at
+    /// every other request.
     fn request_counts(&self) -> Zeroizing<Vec<u64>> {
         let mut counts = Zeroizing::new(vec![0; self.slots_count()]);
         // Where the run to the right begins, or the dummies do.

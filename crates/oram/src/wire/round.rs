@@ -11,9 +11,9 @@ use super::{
 /// A round that takes sealed requests until they are closed, and then sealed uploads.
 ///
 /// A user is a number below the round's count of users: a place in this round, not an identity. Where
-/// users are enrolled, each of them gets one place at most. The first request that opens takes the place; the same bytes may come again, as they do where a
-/// network repeats them. A request or upload that is refused leaves the place as it was, and the
-/// other users untouched.
+/// users are enrolled, each of them gets one place at most. The first request that opens takes the
+/// place; the same bytes may come again, as they do where a network repeats them. A request or upload
+/// that is refused leaves the place as it was, and the other users untouched.
 pub struct SealedRound {
     terms: Terms,
     round: u64,

@@ -21,7 +21,7 @@ struct Read {
 }
 
 impl Terms {
-    /// Reads the terms that `text` holds, from whoever it is. Who has a pin uses
+    /// Reads the terms that `text` holds, whoever sent it. With a pin at hand, use
     /// [`pinned`](Self::pinned).
     ///
     /// # Errors

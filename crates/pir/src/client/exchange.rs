@@ -24,6 +24,8 @@ pub(super) struct Exchange<E> {
     may_reconnect: bool,
     /// What has come of a layout.
     layout: Vec<u8>,
+    /// From its call to its end.
+    layout_took: Duration,
 }
 
 enum State<E> {
@@ -50,7 +52,8 @@ pub(super) enum Want {
 impl<E> Exchange<E> {
     pub fn new(place: Place, call: Call) -> Self {
         let (state, layout) = (State::Due, Vec::new());
-        Self { place, call, state, retries: 0, may_reconnect: true, layout }
+        let layout_took = Duration::ZERO;
+        Self { place, call, state, retries: 0, may_reconnect: true, layout, layout_took }
     }
 
     pub fn poll(&mut self, now: Duration, id: CallId, patience: &Patience) -> Want {
@@ -107,6 +110,9 @@ impl<E> Exchange<E> {
         random: impl FnOnce() -> u64,
     ) {
         let State::Sent { id, at, .. } = self.state else { return };
+        if self.is_of_layout() {
+            self.layout_took = now.saturating_sub(at);
+        }
         let over = match outcome {
             Ok(Reply::LayoutChunk(chunk)) => {
                 let Call::Layout { bytes, .. } = self.call else { return self.misfit() };
@@ -174,8 +180,13 @@ impl<E> Exchange<E> {
         matches!(self.state, State::Over(Err(_)))
     }
 
-    pub fn is_of_layout(&self) -> bool {
+    fn is_of_layout(&self) -> bool {
         matches!(self.call, Call::Layout { .. })
+    }
+
+    /// What the fetch of a layout took; nothing for other calls.
+    pub fn layout_took(&self) -> Duration {
+        self.layout_took
     }
 
     /// Bytes of keys and queries sent, once for each time that the server was busy.

@@ -54,8 +54,6 @@ pub(super) struct Tally {
 pub(super) struct Run<S, E> {
     script: S,
     exchanges: Vec<Exchange<E>>,
-    /// When its round began.
-    since: Duration,
     tally: Tally,
     pub patience: Patience,
 }
@@ -63,7 +61,7 @@ pub(super) struct Run<S, E> {
 impl<S: Script, E> Run<S, E> {
     pub fn new(script: S, patience: Patience) -> Self {
         let (exchanges, tally) = (Vec::new(), Tally::default());
-        Self { script, exchanges, since: patience.started, tally, patience }
+        Self { script, exchanges, tally, patience }
     }
 
     pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Step<Result<S::Output, Error<E>>> {
@@ -97,9 +95,8 @@ impl<S: Script, E> Run<S, E> {
             if let Some(until) = until {
                 return Step::Wait { until };
             }
-            match self.turn(now) {
+            match self.turn() {
                 Ok(Round::Ask(calls)) => {
-                    self.since = now;
                     let calls = calls.into_iter();
                     self.exchanges = calls.map(|(at, call)| Exchange::new(at, call)).collect();
                 }
@@ -115,12 +112,11 @@ impl<S: Script, E> Run<S, E> {
     }
 
     /// Hands the script the replies of the round that is over.
-    fn turn(&mut self, now: Duration) -> Result<Round<S::Output>, Failure> {
+    fn turn(&mut self) -> Result<Round<S::Output>, Failure> {
         self.count();
-        if self.exchanges.iter().any(Exchange::is_of_layout) {
-            // What a layout took is not the operation's time.
-            self.patience.deadline += now.saturating_sub(self.since);
-        }
+        // What a layout took is not the operation's time.
+        let layouts = self.exchanges.iter().map(Exchange::layout_took);
+        self.patience.deadline += layouts.max().unwrap_or_default();
         let outcomes = self.exchanges.drain(..).filter_map(Exchange::into_outcome);
         let replies = outcomes.filter_map(Result::ok).collect();
         self.script.next(replies, self.tally)

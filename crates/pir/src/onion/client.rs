@@ -1,5 +1,7 @@
 //! The client's half: ids to queries, responses to rows.
 
+use std::sync::Arc;
+
 use hushtable_rlwe::ring::NoiseSource;
 use hushtable_rlwe::{Error as RlweError, SecretKey, response};
 use hushtable_table::Version;
@@ -13,8 +15,10 @@ pub struct Client {
     geometry: Geometry,
     version: Version,
     mask: Mask,
-    secret: SecretKey,
-    keys: Vec<u8>,
+    secret: Arc<SecretKey>,
+    /// The depth of the keys: the geometry's, or a deeper table's that shares them.
+    depth: u32,
+    keys: Arc<[u8]>,
     key_id: KeyId,
 }
 
@@ -41,7 +45,33 @@ impl Client {
         let secret = SecretKey::draw(geometry.params(), source);
         let keys = EvaluationKeys::generate(&geometry, &secret, source);
         let mask = Mask::new(version, geometry.set());
-        Self { key_id: KeyId::of(&keys), keys, secret, mask, geometry, version }
+        let (key_id, depth) = (KeyId::of(&keys), geometry.levels());
+        let (keys, secret) = (keys.into(), Arc::new(secret));
+        Self { key_id, keys, depth, secret, mask, geometry, version }
+    }
+
+    /// A client of another table of the same parameter set with this one's secret and keys, so that
+    /// one upload serves both: a server of several tables takes the deepest one's keys for all.
+    ///
+    /// # Errors
+    /// [`Error::KeyParameters`] for a table of another set, or of more levels than these keys have.
+    pub fn of_table(&self, geometry: Geometry, version: Version) -> Result<Self, Error> {
+        let set = self.geometry.set();
+        if geometry.set() != set || geometry.levels() > self.depth {
+            return Err(Error::KeyParameters {
+                expected: format!("{} at depth {}", geometry.set().name(), geometry.levels()),
+                found: format!("{} at depth {}", set.name(), self.depth),
+            });
+        }
+        Ok(Self {
+            mask: Mask::new(version, set),
+            geometry,
+            version,
+            secret: Arc::clone(&self.secret),
+            depth: self.depth,
+            keys: Arc::clone(&self.keys),
+            key_id: self.key_id,
+        })
     }
 
     /// The table's geometry.
@@ -54,7 +84,7 @@ impl Client {
         self.key_id
     }
 
-    /// What is uploaded once: [`Geometry::key_bytes`] bytes.
+    /// What is uploaded once: [`Geometry::key_bytes`] bytes of the table that they were made for.
     pub fn keys(&self) -> &[u8] {
         &self.keys
     }

@@ -11,7 +11,6 @@ use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Spare, Substit
 use hushtable_table::Version;
 use hushtable_table::prepared::Standing;
 use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::check::check_blocks;
 use super::geometry::{BLOCK_COLUMNS, Block};
@@ -19,15 +18,18 @@ use super::payload::Payload;
 use super::pool::{Lent, Pool};
 use super::tree::{self, Alone, Node, Schedule, Subtree, Tournament};
 use super::{Asked, Error, Geometry, OnionBackend};
+use crate::Threads;
 use crate::kernel::rowsel::{
     CHUNK, CHUNK_VECTORS, GROUP_COLUMNS, LANES, Packing, RowSelect, SLACK_BYTES, Task,
 };
 
 /// How an [`Engine`] runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OnionSpec {
     /// Threads; 0 for one a core.
     pub threads: usize,
+    /// Threads that other engines use too, instead of `threads` of this one's own.
+    pub shared: Option<Threads>,
     /// The instructions that may be used.
     pub platform: Platform,
     /// Queries that share a pass; 0 for the engine's own choice.
@@ -49,6 +51,7 @@ impl OnionSpec {
     pub fn new() -> Self {
         Self {
             threads: 0,
+            shared: None,
             platform: Platform::detect(),
             batch_queries_max: 0,
             expand: Schedule::DepthFirst,
@@ -94,7 +97,7 @@ pub struct Engine {
     expanded_rows: Pool<Buffer>,
     evaluators: Pool<Evaluator>,
     spare: Arc<Spare>,
-    pool: ThreadPool,
+    threads: Threads,
 }
 
 /// A query, expanded.
@@ -135,11 +138,11 @@ impl Engine {
         blocks: Vec<Block>,
         spec: &OnionSpec,
     ) -> Result<Self, Error> {
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(spec.threads)
-            .thread_name(|index| format!("hushtable-onion-{index}"))
-            .build()
-            .map_err(|error| Error::Threads { message: error.to_string() })?;
+        let threads = match &spec.shared {
+            Some(threads) => threads.clone(),
+            None => Threads::named(spec.threads, "hushtable-onion")
+                .map_err(|error| Error::Threads { message: error.to_string() })?,
+        };
         let levels =
             (0..geometry.levels()).map(|level| Substitution::of_level(geometry.params(), level));
         let batch_queries_max = match spec.batch_queries_max {
@@ -149,7 +152,7 @@ impl Engine {
         Ok(Self {
             levels: levels.collect(),
             row_select: RowSelect::new(spec.platform),
-            spec: *spec,
+            spec: spec.clone(),
             columns: 0..geometry.columns(),
             geometry,
             version,
@@ -160,7 +163,7 @@ impl Engine {
             expanded_rows: Pool::default(),
             evaluators: Pool::default(),
             spare: Arc::default(),
-            pool,
+            threads,
         })
     }
 
@@ -181,7 +184,7 @@ impl Engine {
     }
 
     pub(crate) fn install<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
-        self.pool.install(run)
+        self.threads.run(run)
     }
 
     /// Ciphertexts kept for the next pass, and ciphertexts of passes under way.
@@ -192,7 +195,7 @@ impl Engine {
 
     /// Threads that answer.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.threads.count()
     }
 
     /// Bytes of the prepared table that this engine reads in a pass.
@@ -214,7 +217,7 @@ impl Engine {
         let mut sums = self.sums.take(|| Buffer::zeroed(0));
         let mut pass = || {
             let started = Instant::now();
-            self.pool.install(|| {
+            self.threads.run(|| {
                 for block in &self.blocks {
                     self.select_rows(block, &[&zero], &mut sums);
                 }
@@ -269,7 +272,7 @@ impl Engine {
             return Err(Error::ResponseBytes { expected, found: out.len() });
         }
         let mut stages = Stages::default();
-        self.pool.install(|| {
+        self.threads.run(|| {
             let started = Instant::now();
             let expanded = self.expand(queries);
             stages.expand = started.elapsed();

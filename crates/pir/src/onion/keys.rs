@@ -100,12 +100,28 @@ impl EvaluationKeys {
         Ok(Self { set: geometry.set(), levels, square, memory_bytes })
     }
 
-    /// Holds the keys against a geometry.
+    /// Reads keys for tables of one of these geometries: they say themselves of which depth they
+    /// are.
     ///
     /// # Errors
-    /// [`Error::KeyParameters`] for another set or depth.
+    /// As [`parse`](Self::parse); [`Error::KeyParameters`] for a depth that is none of theirs.
+    pub fn parse_any(geometries: &[Geometry], bytes: &[u8]) -> Result<Self, Error> {
+        let depth = bytes.get(2).copied().map(u32::from);
+        let geometry = geometries.iter().find(|geometry| Some(geometry.levels()) == depth);
+        // Of keys for none of them, any says what is expected instead.
+        match geometry.or(geometries.first()) {
+            Some(geometry) => Self::parse(geometry, bytes),
+            None => Err(Error::KeyBytes { expected: HEADER_BYTES, found: bytes.len() }),
+        }
+    }
+
+    /// Holds the keys against a geometry. The map of a level does not depend on how many levels
+    /// follow, so tables of fewer levels are answered with the first of a deeper table's keys.
+    ///
+    /// # Errors
+    /// [`Error::KeyParameters`] for another set, or for keys that are not deep enough.
     pub(crate) fn check(&self, geometry: &Geometry) -> Result<(), Error> {
-        if self.set == geometry.set() && self.levels.len() == geometry.levels() as usize {
+        if self.set == geometry.set() && self.levels.len() >= geometry.levels() as usize {
             return Ok(());
         }
         Err(Error::KeyParameters {

@@ -64,7 +64,7 @@ impl Engine {
         set: ParameterSet,
         spec: &OnionSpec,
     ) -> Result<Self, Error> {
-        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..*spec })?;
+        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..spec.clone() })?;
         let columns = columns(whole.geometry(), (index, count), BLOCK_COLUMNS as u64)?;
         Ok(whole.covering(columns))
     }

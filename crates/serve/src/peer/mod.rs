@@ -1,7 +1,6 @@
-//! The other side, as a client sees it: an address and a connection, sessions and patience, refusals
-//! off the wire. Which scheme it speaks is the scheme's affair.
+//! The other side, as a client sees it: an address and a connection, what drives clients' machines
+//! over it, refusals off the wire. Which scheme it speaks is the scheme's affair.
 
-pub(crate) mod drive;
 pub(crate) mod endpoint;
 pub(crate) mod load;
 pub(crate) mod refusal;

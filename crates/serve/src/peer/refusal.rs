@@ -179,23 +179,23 @@ impl Fact for Version {
     }
 }
 
-/// A version that may be missing: then the text is empty.
+/// Empty where there is none.
 impl Fact for Option<Version> {
-    const KIND: &'static str = "version";
+    const KIND: &'static str = "version or nothing";
 
     fn write(&self, name: &'static str, facts: &mut Facts) {
         facts.put(name, self.map_or_else(String::new, |version| version.to_string()));
     }
 
     fn read(name: &str, facts: &Facts) -> Option<Self> {
-        match facts.text(name)? {
-            "" => Some(None),
-            version => version.parse().ok().map(Some),
+        match facts.text(name)?.is_empty() {
+            true => Some(None),
+            false => Version::read(name, facts).map(Some),
         }
     }
 
     fn samples() -> Vec<Self> {
-        vec![None, Some(Version::from([3; 32]))]
+        vec![None, Some(Version::from([6; 32]))]
     }
 }
 
@@ -469,8 +469,8 @@ macro_rules! host_reasons {
             Draining = Unavailable "DRAINING",
             /// A model that the server does not hold.
             #[error(
-                "the server holds no model of version {found}: fetch its catalog again, and serve \
-                 the model that this client is to use"
+                "the server holds no model version {found}: ask for its catalog again, or serve \
+                 that model"
             )]
             UnknownModel = NotFound "UNKNOWN_MODEL" {
                 /// The request's version.
@@ -478,7 +478,8 @@ macro_rules! host_reasons {
             },
             /// A table, or a table's layout, that a server of several does not hold.
             #[error(
-                "the server holds {tables} tables, and none of version {}: fetch its catalog again",
+                "the server holds {tables} tables, and none of version {}: ask for its catalog \
+                 again",
                 found.map_or_else(|| "\"\"".to_owned(), |found| found.to_string())
             )]
             UnknownTable = NotFound "UNKNOWN_TABLE" {

@@ -1,6 +1,16 @@
-//! The schemes: each has its service, its client, and what they announce and refuse.
+//! The schemes: each has its service, its client, and what they announce and refuse, and is whole
+//! without the others. What several of them share is beside their folders.
 
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub(crate) mod bundles;
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub(crate) mod drive;
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub(crate) mod lookup;
+#[cfg(feature = "onion")]
 pub(crate) mod onion;
+#[cfg(feature = "pair")]
 pub(crate) mod pair;
 pub(crate) mod refusal;
+#[cfg(feature = "train")]
 pub(crate) mod train;

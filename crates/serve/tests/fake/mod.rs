@@ -14,7 +14,8 @@ use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupS
 use hushtable_serve::wire::{
     AnswerBagsReply, AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerReply,
     AnswerRequest, CatalogReply, CatalogRequest, KeysChunk, LayoutChunk, LayoutRequest,
-    OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
+    OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest,
+    OnionCatalogReply, OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
     TableInfoReply, TableInfoRequest,
 };
 use hyper::body::Incoming;
@@ -44,7 +45,17 @@ impl Fake {
     /// A server of one of two, with a layout's chunks.
     pub async fn pair(info: TableInfoReply, layout: Vec<Bytes>) -> Self {
         let received = Received::default();
-        let service = Pair { info, layout, received: received.clone() };
+        let tables = vec![info.clone()];
+        let catalog = CatalogReply { tables, models: Vec::new() };
+        let service = Pair { info, layout, catalog, received: received.clone() };
+        Self { addr: serve(PrivateLookupServer::new(service)).await, received }
+    }
+
+    /// A server of one of two, with this catalog.
+    pub async fn model(catalog: CatalogReply) -> Self {
+        let received = Received::default();
+        let (info, layout) = (TableInfoReply::default(), Vec::new());
+        let service = Pair { info, layout, catalog, received: received.clone() };
         Self { addr: serve(PrivateLookupServer::new(service)).await, received }
     }
 
@@ -95,6 +106,7 @@ where
 }
 
 struct Pair {
+    catalog: CatalogReply,
     info: TableInfoReply,
     layout: Vec<Bytes>,
     received: Received,
@@ -112,8 +124,7 @@ impl PrivateLookup for Pair {
     }
 
     async fn catalog(&self, _: Request<CatalogRequest>) -> Result<Response<CatalogReply>, Status> {
-        let tables = vec![self.info.clone()];
-        Ok(Response::new(CatalogReply { tables, models: Vec::new() }))
+        Ok(Response::new(self.catalog.clone()))
     }
 
     async fn answer_model(
@@ -154,6 +165,22 @@ struct Onion {
 
 #[tonic::async_trait]
 impl OnionLookup for Onion {
+    async fn catalog(
+        &self,
+        _: Request<OnionCatalogRequest>,
+    ) -> Result<Response<OnionCatalogReply>, Status> {
+        self.received.note("OnionCatalog");
+        Err(Status::unimplemented("seen enough"))
+    }
+
+    async fn answer_model(
+        &self,
+        _: Request<OnionAnswerModelRequest>,
+    ) -> Result<Response<OnionAnswerModelReply>, Status> {
+        self.received.note("OnionAnswerModel");
+        Err(Status::unimplemented("seen enough"))
+    }
+
     async fn info(&self, _: Request<OnionInfoRequest>) -> Result<Response<OnionInfoReply>, Status> {
         let mut infos = self.infos.lock().unwrap();
         let info = infos[0].clone();

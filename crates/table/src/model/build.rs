@@ -164,12 +164,10 @@ pub fn build(
     if let Some(odd) = dense.iter().find(|stored| stored.kind.is_none()) {
         return Err(wrong(ModelError::DenseType { tensor: describe(&odd.info) }));
     }
-    let dense_bytes = |stored: &&Stored| {
-        let values = stored.info.shape.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
-        values.saturating_mul(stored.kind.map_or(0, |kind| kind.value_bytes))
-    };
-    let table_bytes: u64 = chosen.iter().map(|chosen| chosen.shape.content_bytes()).sum();
-    let total = dense.iter().map(dense_bytes).fold(table_bytes, u64::saturating_add);
+    let mut total: u64 = chosen.iter().map(|chosen| chosen.shape.content_bytes()).sum();
+    for stored in &dense {
+        total = total.saturating_add(checkpoint.size_of(stored)?);
+    }
     let mut done = 0;
     let mut writer = ModelWriter::new(out, &spec.name)?;
     progress(0, total);
@@ -291,6 +289,8 @@ fn split_dense<'a>(
     let rest = checkpoint.stored().iter().filter(|stored| !is_chosen(stored));
     rest.partition(|stored| {
         let is_bundle = matches!(stored.content, Content::Bundle(..));
-        spec.dense && !is_bundle && !choice::is_optimizer_state(&stored.info.name)
+        // A safetensors header has its own meaning for this name.
+        let is_reserved = stored.info.name == "__metadata__";
+        spec.dense && !is_bundle && !is_reserved && !choice::is_optimizer_state(&stored.info.name)
     })
 }

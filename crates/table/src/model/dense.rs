@@ -29,22 +29,22 @@ pub(super) fn write_dense(
     tensors: &[&Stored],
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), Error> {
-    let mut joined = Vec::new();
+    let mut sized = Vec::new();
     for tensor in tensors {
-        let content = checkpoint.join(tensor)?;
-        let kind = tensor.kind.expect("what has no kind does not join");
-        joined.push((*tensor, kind, content));
+        let bytes = checkpoint.size_of(tensor)?;
+        let kind = tensor.kind.expect("what has no kind has no size");
+        sized.push((*tensor, kind, bytes));
     }
     // Wide values first, so that each value lies at a multiple of its size; then by name, so that
     // the same tensors make the same file.
-    joined.sort_by(|(a, a_kind, _), (b, b_kind, _)| {
+    sized.sort_by(|(a, a_kind, _), (b, b_kind, _)| {
         (b_kind.value_bytes, &a.info.name).cmp(&(a_kind.value_bytes, &b.info.name))
     });
     let mut header = BTreeMap::new();
     let mut end = 0_u64;
-    for (tensor, kind, content) in &joined {
+    for (tensor, kind, bytes) in &sized {
         let start = end;
-        end = start.saturating_add(content.size());
+        end = start.saturating_add(*bytes);
         let shape = tensor.info.shape.clone();
         let entry = HeaderEntry { dtype: kind.name, shape, data_offsets: [start, end] };
         header.insert(tensor.info.name.as_str(), entry);
@@ -59,7 +59,9 @@ pub(super) fn write_dense(
     out.write_all(&(json.len() as u64).to_le_bytes()).map_err(wrong)?;
     out.write_all(&json).map_err(wrong)?;
     let mut chunk = Vec::new();
-    for (_, _, content) in &joined {
+    for (tensor, _, _) in &sized {
+        // One at a time: what does not lie in order is put in order in memory.
+        let content = checkpoint.join(tensor)?;
         let row_bytes = content.row_bytes().max(1);
         let step = (CHUNK_BYTES / row_bytes).max(1) * row_bytes;
         let mut at = 0;

@@ -1,5 +1,6 @@
 //! A checkpoint: the tensors of a model, in one file, in several, or in a folder of tables.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -124,6 +125,11 @@ impl Checkpoint {
             true => open_folder(path, &mut files)?,
             false => open_one(path, &mut files)?,
         };
+        let mut names = HashSet::new();
+        if let Some(twice) = tensors.iter().find(|tensor| !names.insert(&tensor.info.name)) {
+            let source = SourceError::RepeatedName { name: twice.info.name.clone() };
+            return Err(Error::Source { path: path.to_owned(), source });
+        }
         Ok(Self { path: path.to_owned(), format, files: Arc::new(files), tensors })
     }
 
@@ -146,7 +152,26 @@ impl Checkpoint {
         &self.tensors
     }
 
-    /// A tensor's bytes in order.
+    /// How many bytes a tensor has in order.
+    ///
+    /// # Errors
+    /// [`SourceError::Element`] for a type that is not kept, [`SourceError::Pieces`] for a size
+    /// beyond 64 bits.
+    pub(crate) fn size_of(&self, stored: &Stored) -> Result<u64, Error> {
+        let name = stored.info.name.clone();
+        let size = match stored.kind {
+            Some(kind) => stored
+                .info
+                .shape
+                .iter()
+                .try_fold(kind.value_bytes, |bytes, size| bytes.checked_mul(*size))
+                .ok_or(SourceError::Pieces { name }),
+            None => Err(SourceError::Element { name, dtype: stored.info.dtype.clone() }),
+        };
+        size.map_err(|source| Error::Source { path: self.path.clone(), source })
+    }
+
+    /// A tensor's bytes in order, [`size_of`](Self::size_of) of them.
     pub(crate) fn join(&self, stored: &Stored) -> Result<Joined, Error> {
         let wrong = |source| Error::Source { path: self.path.clone(), source };
         let name = &stored.info.name;

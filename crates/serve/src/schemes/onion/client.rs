@@ -9,9 +9,9 @@ use hushtable_table::Version;
 use super::OnionInfo;
 use super::peer::send;
 use crate::error::QUERIES_SETTING;
-use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
+use crate::schemes::drive::Driver;
 use crate::{EndpointSpec, Error, Lookup};
 
 /// How a client reaches its server.

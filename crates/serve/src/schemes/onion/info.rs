@@ -10,6 +10,7 @@ impl From<&OnionInfo> for wire::OnionInfoReply {
         Self {
             name: info.name.clone(),
             version: info.version.as_bytes().to_vec().into(),
+            versions: vec![info.version.as_bytes().to_vec().into()],
             rows: info.shape.rows(),
             dim: info.dim as u32,
             dtype: dtype_to_wire(info.dtype).into(),

@@ -28,6 +28,8 @@ const SERVICE: GrpcService = GrpcService {
     name: "hushtable.v1.OnionLookup",
     methods: &[
         Method { name: "Answer", metric: "OnionAnswer" },
+        Method { name: "AnswerModel", metric: "OnionAnswerModel" },
+        Method { name: "Catalog", metric: "OnionCatalog" },
         Method { name: "Info", metric: "OnionInfo" },
         Method::named("PutKeys"),
     ],

@@ -9,8 +9,8 @@ use tonic::codegen::tokio_stream;
 use tonic::transport::Channel;
 
 use super::CHUNK_BYTES_MAX;
-use crate::peer::drive::{Outgoing, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
+use crate::schemes::drive::{Outgoing, outgoing, unforeseen};
 use crate::wire::onion_lookup_client::OnionLookupClient;
 use crate::wire::{
     KeysChunk, OnionAnswerReply, OnionAnswerRequest, OnionInfoRequest, PutKeysReply,
@@ -53,7 +53,7 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
     match call {
         Call::OnionInfo { .. } => outgoing(async move {
             let mut client = peer.onion(INFO_BYTES_MAX);
-            let reply = peer.call(client.info(OnionInfoRequest {})).await?.into_inner();
+            let reply = peer.call(client.info(OnionInfoRequest::default())).await?.into_inner();
             let announced = reply.try_into().map_err(|defect| peer.reply_error(defect))?;
             Ok(Reply::OnionInfo(Box::new(announced)))
         }),

@@ -98,6 +98,13 @@ impl Refusal {
         let (defect, message) = (defect_of(error), error.to_string());
         Self::BadQuery { query_index, defect, message }
     }
+
+    /// The refusal of an inference for what the scheme found in query `query_index` of all, which
+    /// is one of `feature`'s.
+    pub(crate) fn of_inference(query_index: usize, feature: &str, error: &onion::Error) -> Self {
+        let message = format!("feature {feature:?}: {error}");
+        Self::BadQuery { query_index, defect: defect_of(error), message }
+    }
 }
 
 fn defect_of(error: &onion::Error) -> KeyDefect {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::KeyStoreSpec;
 use crate::host::network::{Network, check_window, within};
+use crate::schemes::bundles::Bundles;
 use crate::{Error, NetworkSpec};
 
 /// How a server that is asked alone runs. Every field but `table` has a default.
@@ -17,11 +18,20 @@ use crate::{Error, NetworkSpec};
 #[serde(deny_unknown_fields)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct OnionServerSpec {
-    /// The table bundle's folder.
+    /// A table bundle's or a model bundle's folder.
     pub table: PathBuf,
+    /// More bundles, of tables or of models, to be served beside `table` at the same address. What
+    /// several of them hold is loaded once.
+    #[serde(default)]
+    pub tables: Vec<PathBuf>,
+    /// Most bytes that all tables may take in memory, in the form in which queries multiply them;
+    /// none for no limit. Tables that take more are refused at the start, before any is loaded.
+    #[serde(default)]
+    pub tables_bytes_max: Option<u64>,
     /// The file of the table in the form in which queries multiply it, three to four times the
     /// table's bytes. Where it is missing or of another version of the table, it is made at the
-    /// start. None to make it in memory at every start: for small tables.
+    /// start. None to make it in memory at every start: for small tables. Of several tables it is
+    /// the first one's; a model's are answered from the files that are prepared in its folder.
     #[serde(default)]
     pub prepared: Option<PathBuf>,
     /// Answer from the prepared file itself, so that the system may drop what is not read, instead
@@ -69,6 +79,8 @@ impl OnionServerSpec {
     pub fn new(table: impl Into<PathBuf>) -> Self {
         Self {
             table: table.into(),
+            tables: Vec::new(),
+            tables_bytes_max: None,
             prepared: None,
             mapped: false,
             parameters: default_parameters(),
@@ -85,54 +97,100 @@ impl OnionServerSpec {
     }
 }
 
-/// A checked [`OnionServerSpec`], with what follows from it and the table's shape.
+/// A checked [`OnionServerSpec`], with what follows from it and the tables' shapes.
 pub(super) struct Settings {
     pub spec: OnionServerSpec,
-    pub geometry: Geometry,
-    pub queries_per_request_max: usize,
+    /// By the tables that are held.
+    pub tables: Vec<TableLimits>,
+    /// Of the table with the most levels: keys are made for it.
+    pub deepest: Geometry,
+    /// Bytes that one request to a model may have, by the models that are held.
+    pub model_request_bytes_max: Vec<usize>,
+    /// Bytes that any request may have.
     pub request_bytes_max: usize,
     pub keys: KeyStoreSpec,
 }
 
+/// How a table lies, and what one request to it may hold.
+#[derive(Clone)]
+pub(super) struct TableLimits {
+    pub geometry: Geometry,
+    pub queries_per_request_max: usize,
+    pub request_bytes_max: usize,
+}
+
 impl Settings {
-    /// Checks `spec` for a server of `table`.
-    pub fn check(spec: OnionServerSpec, table: &Table) -> Result<(Self, Network), Error> {
+    /// Checks `spec` for a server of what `bundles` hold.
+    pub fn check(spec: OnionServerSpec, bundles: &Bundles) -> Result<(Self, Network), Error> {
         let name = &spec.parameters;
         let set = ParameterSet::from_name(name)
             .ok_or_else(|| Error::ParameterSet { name: name.clone() })?;
-        let geometry = Geometry::new(set, TableShape::new(table.rows(), table.row_bytes())?)?;
         within("threads", spec.threads, 0..=4096)?;
         within("batch_queries_max", spec.batch_queries_max.unwrap_or(1), 1..=QUERIES_MAX)?;
         within("queue_queries_max", spec.queue_queries_max, 1..=QUERIES_MAX)?;
         check_window(spec.window_us)?;
-        let queries_per_request_max = match spec.queries_per_request_max {
-            Some(queries) => queries,
-            None => (RESPONSE_BYTES_TYPICAL_MAX / geometry.response_bytes())
-                .clamp(1, QUERIES_PER_REQUEST_DEFAULT.min(spec.queue_queries_max)),
+        let tables = bundles
+            .tables
+            .iter()
+            .map(|held| TableLimits::check(&spec, set, &held.table))
+            .collect::<Result<Vec<_>, _>>()?;
+        bundles.check_budget(spec.tables_bytes_max, |index| {
+            let is_first = bundles.is_first_of_version(index);
+            Ok(if is_first { tables[index].geometry.prepared_bytes() } else { 0 })
+        })?;
+        let geometries = || tables.iter().map(|table| &table.geometry);
+        let Some(deepest) = geometries().max_by_key(|geometry| geometry.levels()).cloned() else {
+            return Err(Error::ParameterSet { name: name.clone() });
         };
-        within("queries_per_request_max", queries_per_request_max, 1..=spec.queue_queries_max)?;
-        let key_bytes_max = key_bytes_max(geometry.shape());
-        let parsed = MEMORY_PER_KEY_BYTE * geometry.key_bytes();
+        let key_bytes_max = geometries().map(|it| key_bytes_max(it.shape())).max().unwrap_or(0);
+        let parsed = MEMORY_PER_KEY_BYTE * deepest.key_bytes();
         within("keys_memory_bytes_max", spec.keys_memory_bytes_max, parsed..=1 << 50)?;
-        within(
-            "keys_folder_bytes_max",
-            spec.keys_folder_bytes_max,
-            geometry.key_bytes()..=1 << 50,
-        )?;
-
-        let query_bytes = geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
+        within("keys_folder_bytes_max", spec.keys_folder_bytes_max, deepest.key_bytes()..=1 << 50)?;
+        // Bytes of the largest request, with what it holds until it is answered.
+        let mut whole = key_bytes_max + upload_bytes(&deepest);
+        for table in &tables {
+            let held = table.queries_per_request_max * held_bytes(&table.geometry);
+            whole = whole.max(table.request_bytes_max + held);
+        }
+        let mut model_request_bytes_max = Vec::with_capacity(bundles.models.len());
+        for model in &bundles.models {
+            let (mut request, mut held) = (ONION_REQUEST_BYTES as usize, 0);
+            for feature in model.manifest.features() {
+                let geometry = &tables[model.tables[feature.table]].geometry;
+                request += feature.max_ids * geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
+                held += feature.max_ids * held_bytes(geometry);
+            }
+            whole = whole.max(request + held);
+            model_request_bytes_max.push(request);
+        }
+        let of_tables = tables.iter().map(|table| table.request_bytes_max);
         let request_bytes_max =
-            queries_per_request_max * query_bytes + ONION_REQUEST_BYTES as usize;
-        let answer = request_bytes_max + queries_per_request_max * held_bytes(&geometry);
-        let upload = key_bytes_max + upload_bytes(&geometry);
-        let network = Network::check(spec.network.clone(), answer.max(upload))?;
+            of_tables.chain(model_request_bytes_max.iter().copied()).max().unwrap_or(0);
+        let network = Network::check(spec.network.clone(), whole)?;
         let keys = KeyStoreSpec {
             memory_bytes_max: spec.keys_memory_bytes_max,
             folder: spec.keys_folder.clone(),
             folder_bytes_max: spec.keys_folder_bytes_max,
             key_bytes_max,
         };
-        Ok((Self { geometry, queries_per_request_max, request_bytes_max, keys, spec }, network))
+        let settings =
+            Self { tables, deepest, model_request_bytes_max, request_bytes_max, keys, spec };
+        Ok((settings, network))
+    }
+}
+
+impl TableLimits {
+    fn check(spec: &OnionServerSpec, set: ParameterSet, table: &Table) -> Result<Self, Error> {
+        let geometry = Geometry::new(set, TableShape::new(table.rows(), table.row_bytes())?)?;
+        let queries_per_request_max = match spec.queries_per_request_max {
+            Some(queries) => queries,
+            None => (RESPONSE_BYTES_TYPICAL_MAX / geometry.response_bytes())
+                .clamp(1, QUERIES_PER_REQUEST_DEFAULT.min(spec.queue_queries_max)),
+        };
+        within("queries_per_request_max", queries_per_request_max, 1..=spec.queue_queries_max)?;
+        let query_bytes = geometry.query_bytes() + QUERY_OVERHEAD_BYTES as usize;
+        let request_bytes_max = queries_per_request_max * query_bytes + ONION_REQUEST_BYTES as usize;
+        Ok(Self { geometry, queries_per_request_max, request_bytes_max })
     }
 }
 

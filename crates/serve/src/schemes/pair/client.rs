@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_pir::PrgKind;
-use hushtable_pir::client::{BagRows, ModelClient, PairClient, PairSpec, Place, RowFormat, Rows};
+use hushtable_pir::client::{BagRows, ModelClient, PairClient, PairSpec, Place, RowFormat};
 use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
 use super::peer::send;
 use crate::error::KEYS_SETTING;
-use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
-use crate::{EndpointSpec, Error, LookupStats, TableInfo};
+use crate::schemes::drive::Driver;
+use crate::{EndpointSpec, Error, Lookup, LookupStats, TableInfo};
 
 /// How a client reaches its servers.
 #[derive(Clone)]
@@ -78,17 +78,6 @@ pub(super) enum Source {
     Feature(ModelClient, String, Box<TableInfo>),
 }
 
-/// What a lookup fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Lookup {
-    /// `ids × row_bytes` bytes, in the ids' order.
-    pub rows: Vec<u8>,
-    /// What it cost.
-    pub stats: LookupStats,
-    format: RowFormat,
-}
-
 /// The rows of a bag of ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -105,22 +94,6 @@ pub struct Bag {
     /// What it cost.
     pub stats: LookupStats,
     format: RowFormat,
-}
-
-impl Lookup {
-    /// The rows as `ids × dim` numbers.
-    ///
-    /// # Errors
-    /// [`Error::Rows`] for bytes that are no numbers of the table's type.
-    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
-        self.format.decode(&self.rows).map_err(|source| Error::Rows { source })
-    }
-}
-
-impl From<Rows> for Lookup {
-    fn from(Rows { rows, stats, format, .. }: Rows) -> Self {
-        Self { rows, stats, format }
-    }
 }
 
 impl Bag {

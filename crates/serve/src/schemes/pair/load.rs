@@ -8,8 +8,10 @@
 //! [`BagLoadSpec`] loads both servers of a table with a layout with whole inferences.
 
 mod bag;
+mod model;
 
 pub use bag::BagLoadSpec;
+pub use model::{ModelEngineReport, ModelEngineSpec, ModelLoadSpec};
 
 use std::sync::Arc;
 use std::time::Duration;

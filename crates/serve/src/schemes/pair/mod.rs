@@ -2,7 +2,6 @@
 
 mod answerer;
 mod bags;
-mod bundles;
 pub(crate) mod client;
 mod device;
 mod engine;
@@ -19,11 +18,9 @@ mod server;
 mod service;
 mod spec;
 
-pub use client::{Bag, ClientSpec, Lookup, LookupClient};
+pub use client::{Bag, ClientSpec, LookupClient};
 pub use device::DeviceSpec;
-pub use hushtable_pir::client::{
-    FeatureRows, LayoutInfo, LookupStats, ModelFacts, PairTerms, TableInfo,
-};
+pub use hushtable_pir::client::{FeatureRows, LayoutInfo, ModelFacts, PairTerms, TableInfo};
 pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
 pub use spec::ServerSpec;

@@ -7,7 +7,7 @@ use hushtable_table::Version;
 use tokio::task::JoinSet;
 
 use super::client::Source;
-use crate::peer::drive::Driver;
+use crate::schemes::drive::Driver;
 use crate::peer::random_u64;
 use crate::{ClientSpec, Error, LookupClient, LookupStats};
 

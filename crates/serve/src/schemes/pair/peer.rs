@@ -8,8 +8,8 @@ use hushtable_table::Version;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-use crate::peer::drive::{Arrived, Outgoing, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
+use crate::schemes::drive::{Arrived, Outgoing, outgoing, unforeseen};
 use crate::wire::private_lookup_client::PrivateLookupClient;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};

@@ -11,7 +11,6 @@ use prometheus_client::registry::Registry;
 
 use super::SERVICE;
 use super::bags::Bags;
-use super::bundles::Bundles;
 use super::device;
 use super::engine::{self, Checked, ModelTable};
 use super::inferences::Inferences;
@@ -25,6 +24,7 @@ use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
 use crate::host::{BoundServer, SOFTWARE, Unbound};
+use crate::schemes::bundles::{Bundles, HeldTable};
 use crate::wire::private_lookup_server::PrivateLookupServer;
 use crate::{Error, ServerSpec, TableInfo};
 
@@ -169,15 +169,16 @@ impl House<'_> {
 
     /// Loads a table and its layout's bins, unless they are held under another name already.
     fn hold_table(&mut self, index: usize) -> Result<(), Error> {
-        let table = &self.bundles.tables[index].table;
-        if self.bundles.is_first_of_version(index) {
+        let (bundles, settings) = (self.bundles, self.settings);
+        let HeldTable { table, name, .. } = &bundles.tables[index];
+        if bundles.is_first_of_version(index) {
             self.load_rows(index)?;
         }
         let layout = match table.layout() {
             None => None,
             Some(layout) => {
-                if self.bundles.is_first_of_layout(index) {
-                    self.load_bins(table, layout)?;
+                if bundles.is_first_of_layout(index) {
+                    self.load_bins(table, name, layout)?;
                 }
                 let version = layout.version();
                 self.holdings.bags.iter().find(|bags| bags.version() == version).map(Bags::info)
@@ -186,8 +187,8 @@ impl House<'_> {
         let version = table.version();
         let rows = self.holdings.rows.iter().find(|rows| rows.version() == version);
         if let Some(rows) = rows {
-            let name = table.name().into();
-            let request_bytes_max = self.settings.tables[index].request_bytes_max as u64;
+            let name = name.clone();
+            let request_bytes_max = settings.tables[index].request_bytes_max as u64;
             let info = TableInfo { name, layout, request_bytes_max, ..rows.info().clone() };
             self.holdings.infos.push((&info).into());
         }
@@ -196,14 +197,14 @@ impl House<'_> {
 
     fn load_rows(&mut self, index: usize) -> Result<(), Error> {
         let (bundles, settings) = (self.bundles, self.settings);
-        let table = &bundles.tables[index].table;
+        let HeldTable { table, name, .. } = &bundles.tables[index];
         let spec = &settings.spec;
         let backend = match self.make_backend.take() {
             Some(make) => make(table)?,
             None => device::load(spec, &self.threads, table)?,
         };
         let Checked { server, scan } = engine::check_rows(spec.side, table, backend)?;
-        let metrics = self.metrics.table(table.name());
+        let metrics = self.metrics.table(name);
         let shape = server.backend().shape();
         metrics.describe_table(shape.rows(), shape.table_bytes(), scan);
         let description = server.backend().description();
@@ -217,7 +218,7 @@ impl House<'_> {
         };
         tracing::info!(
             side = %spec.side,
-            table = table.name(),
+            table = name,
             version = %table.version(),
             rows = shape.rows(),
             row_bytes = shape.row_bytes(),
@@ -228,7 +229,7 @@ impl House<'_> {
             "loaded the table"
         );
         let info = TableInfo {
-            name: table.name().into(),
+            name: name.clone(),
             version: table.version(),
             shape,
             dim: table.dim(),
@@ -249,14 +250,14 @@ impl House<'_> {
     }
 
     /// Puts a layout's bins behind a scheduler with the same rules as the table's.
-    fn load_bins(&mut self, table: &Table, layout: &Layout) -> Result<(), Error> {
+    fn load_bins(&mut self, table: &Table, name: &str, layout: &Layout) -> Result<(), Error> {
         let spec = &self.settings.spec;
         let backend = match self.make_batch_backend.take() {
             Some(make) => make(table, layout)?,
             None => engine::load_batch(spec, &self.threads, table, layout)?,
         };
         let Checked { server, scan } = engine::check_bins(spec.side, table, layout, backend)?;
-        let metrics = self.metrics.table(table.name());
+        let metrics = self.metrics.table(name);
         let costs = server.backend().geometry().costs(layout);
         metrics.describe_layout(costs.keys, costs.stored_bytes, scan);
         let window = self.window(scan);
@@ -267,7 +268,7 @@ impl House<'_> {
             queue_queries_max: spec.queue_bags_max,
         };
         tracing::info!(
-            table = table.name(),
+            table = name,
             version = %layout.version(),
             keys = costs.keys,
             comm_bytes = costs.comm_bytes,

@@ -3,20 +3,20 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use hushtable_pir::PrgKind;
 use hushtable_pir::batch::Geometry;
 use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
+use hushtable_pir::{CpuEngine, PrgKind, TableShape};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
 use super::bags;
-use super::bundles::{Bundles, HeldModel};
 use crate::host::network::{
     Network, check_window, default_addr, default_connections_max, default_drain_ms_max,
     default_handshake_ms_max, default_inflight_bytes_max, default_io_threads,
     default_keep_alive_ms, default_metrics_addr, default_request_ms_max,
     default_streams_per_connection_max, within,
 };
+use crate::schemes::bundles::{Bundles, HeldModel};
 use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
 use hushtable_pir::client::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES};
 
@@ -191,7 +191,7 @@ impl Settings {
         within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
         within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
         check_window(spec.window_us)?;
-        bundles.check_budget(spec.tables_bytes_max)?;
+        bundles.check_budget(spec.tables_bytes_max, |index| stored_bytes(bundles, index))?;
 
         let prgs = parse_prgs(&spec.prgs)?;
         // Bytes of the largest request, with what it holds until it is answered.
@@ -238,6 +238,21 @@ impl TableLimits {
         }
         Ok((Self { keys_per_request_max, request_bytes_max }, whole))
     }
+}
+
+/// Bytes in memory of a table and its layout's bins, each where no table before has taken them.
+fn stored_bytes(bundles: &Bundles, index: usize) -> Result<u64, Error> {
+    let table = &bundles.tables[index].table;
+    let mut bytes = 0;
+    if bundles.is_first_of_version(index) {
+        bytes += CpuEngine::stored_bytes(TableShape::new(table.rows(), table.row_bytes())?);
+    }
+    if let Some(layout) = table.layout()
+        && bundles.is_first_of_layout(index)
+    {
+        bytes += Geometry::new(layout).costs(layout).stored_bytes;
+    }
+    Ok(bytes)
 }
 
 /// The longest key of a table. Which groups are taken is the backend's to say, once it is loaded.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hushtable_oram::rounds::{
-    self, MemoryFailed, Next, OpenRound, Progress, Refused, RoundTerms, Rounds,
+    self, MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, Rounds,
 };
 use hushtable_oram::wire::{ControllerKey, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -65,7 +65,7 @@ impl Host {
     }
 
     /// Opens a round; the deadline for its requests is watched from now on.
-    pub fn open(self: &Arc<Self>, terms: &RoundTerms) -> Result<u64, Refusal> {
+    pub fn open(self: &Arc<Self>, terms: &RoundLimits) -> Result<u64, Refusal> {
         // Zero says that there is none.
         let round = random_round().map_err(|error| failed("draw a number", &error))?.max(1);
         let now = Instant::now();
@@ -73,7 +73,7 @@ impl Host {
         opened.map_err(|refused| self.refuse(refused))?;
         self.metrics.rounds_opened.inc();
         self.changed();
-        let &RoundTerms { users, users_min, request_max, .. } = terms;
+        let &RoundLimits { users, users_min, request_max, .. } = terms;
         if let Some(until) = request_max.and_then(|time| now.checked_add(time)) {
             let host = Arc::downgrade(self);
             tokio::spawn(async move {

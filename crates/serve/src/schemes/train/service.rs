@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_oram::rounds::RoundTerms;
+use hushtable_oram::rounds::RoundLimits;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
@@ -93,7 +93,7 @@ impl FederatedTraining for TrainService {
         let deadline = |name, milliseconds, default| {
             Settings::deadline(name, milliseconds, default).map_err(Refusal::from)
         };
-        let round = self.host.open(&RoundTerms {
+        let round = self.host.open(&RoundLimits {
             users: users as usize,
             users_min: users_min.max(1) as usize,
             request_max: Some(deadline("request_ms", request_ms, self.settings.request)?),

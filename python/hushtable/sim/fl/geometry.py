@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .. import _native
-from ..errors import ConfigError
+from ... import _native
+from ...errors import ConfigError
 
 __all__ = ["BUCKET_BYTES", "ROWS_MAX", "Tree", "margin", "own_tree", "path_tree", "raw_tree"]
 

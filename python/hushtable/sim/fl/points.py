@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..errors import ConfigError
+from ...errors import ConfigError
 from .cost import ROUND_SECONDS, Costs, dram_bytes, dram_costs, ssd_costs
 from .counts import FEDORA, HUSHTABLE, PATH_PLUS, Design, Pages
 from .datasets import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from .fl import MEAN, Point
+from ...errors import ConfigError
+from .points import MEAN, Point
 
 __all__ = ["draw", "require_matplotlib"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..errors import ConfigError
+from ...errors import ConfigError
 from .geometry import BUCKET_BYTES, Tree, own_tree, path_tree, raw_tree
 
 __all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes", "evicted_nodes"]

@@ -30,7 +30,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ...errors import ConfigError
 from .counts import FEDORA, HUSHTABLE, PATH_PLUS, Design, Pages
 from .geometry import BUCKET_BYTES, Tree
 

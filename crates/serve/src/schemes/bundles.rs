@@ -2,10 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hushtable_pir::batch::Geometry;
-use hushtable_pir::{CpuEngine, TableShape};
 use hushtable_table::Table;
-use hushtable_table::layout::Layout;
 use hushtable_table::model::{Model, ModelError, ModelManifest, places};
 
 use crate::Error;
@@ -22,6 +19,10 @@ pub(crate) struct Bundles {
 /// A table that is held.
 pub(crate) struct HeldTable {
     pub table: Table,
+    /// Its name: in its own manifest, or in its model's.
+    pub name: String,
+    /// Where a model keeps what a single server answers from for it.
+    pub prepared: Option<PathBuf>,
     /// The first model that names it and its feature there; none for a table bundle.
     reader: Option<(String, String)>,
 }
@@ -48,7 +49,8 @@ impl Bundles {
                         path: path.clone(),
                         source: Box::new(source),
                     })?;
-                    bundles.push(table, None);
+                    let name = table.name().to_owned();
+                    bundles.push(HeldTable { table, name, prepared: None, reader: None });
                 }
             }
         }
@@ -57,7 +59,9 @@ impl Bundles {
 
     /// One table that is open already.
     pub fn of_table(table: Table) -> Self {
-        Self { tables: vec![HeldTable { table, reader: None }], models: Vec::new() }
+        let name = table.name().to_owned();
+        let held = HeldTable { table, name, prepared: None, reader: None };
+        Self { tables: vec![held], models: Vec::new() }
     }
 
     fn open_model(&mut self, path: &Path) -> Result<(), Error> {
@@ -91,21 +95,25 @@ impl Bundles {
         for index in 0..manifest.tables().len() {
             let table =
                 model.table(index).map_err(|source| of_feature(path, &manifest, index, source))?;
-            let feature = reader_of(&manifest, index);
-            tables.push(self.push(table, Some((manifest.name().to_owned(), feature))));
+            let name = manifest.tables()[index].name.clone();
+            let reader = Some((manifest.name().to_owned(), reader_of(&manifest, index)));
+            let prepared = Some(model.prepared_path(index));
+            tables.push(self.push(HeldTable { table, name, prepared, reader }));
         }
         self.models.push(HeldModel { manifest, tables });
         Ok(())
     }
 
     /// Holds a table, unless it is held already; its place.
-    fn push(&mut self, table: Table, reader: Option<(String, String)>) -> usize {
-        let key = |table: &Table| {
-            (table.name().to_owned(), table.version(), table.layout().map(|it| it.version()))
+    fn push(&mut self, table: HeldTable) -> usize {
+        let layout = |held: &HeldTable| held.table.layout().map(|layout| layout.version());
+        let is_it = |held: &HeldTable| {
+            held.name == table.name
+                && held.table.version() == table.table.version()
+                && layout(held) == layout(&table)
         };
-        let is_it = |held: &HeldTable| key(&held.table) == key(&table);
         self.tables.iter().position(is_it).unwrap_or_else(|| {
-            self.tables.push(HeldTable { table, reader });
+            self.tables.push(table);
             self.tables.len() - 1
         })
     }
@@ -128,20 +136,17 @@ impl Bundles {
         (0..self.tables.len()).filter(|&index| self.is_first_of_version(index)).count()
     }
 
-    /// Refuses tables that take more memory than `bytes_max`.
-    pub fn check_budget(&self, bytes_max: Option<u64>) -> Result<(), Error> {
+    /// Refuses tables that take more memory than `bytes_max`; `stored` says what a table takes that
+    /// no table before it has taken.
+    pub fn check_budget(
+        &self,
+        bytes_max: Option<u64>,
+        stored: impl Fn(usize) -> Result<u64, Error>,
+    ) -> Result<(), Error> {
         let Some(bytes_max) = bytes_max else { return Ok(()) };
         let mut bytes: u64 = 0;
         for (index, held) in self.tables.iter().enumerate() {
-            if self.is_first_of_version(index) {
-                let shape = TableShape::new(held.table.rows(), held.table.row_bytes())?;
-                bytes = bytes.saturating_add(CpuEngine::stored_bytes(shape));
-            }
-            if let Some(layout) = held.table.layout()
-                && self.is_first_of_layout(index)
-            {
-                bytes = bytes.saturating_add(stored_bytes(layout));
-            }
+            bytes = bytes.saturating_add(stored(index)?);
             if bytes > bytes_max {
                 return Err(Error::TablesBudget { what: held.describe(), bytes, bytes_max });
             }
@@ -152,7 +157,7 @@ impl Bundles {
 
 impl HeldTable {
     fn describe(&self) -> String {
-        let name = self.table.name();
+        let name = &self.name;
         match &self.reader {
             None => format!("table {name:?}"),
             Some((model, feature)) => {
@@ -160,11 +165,6 @@ impl HeldTable {
             }
         }
     }
-}
-
-/// Bytes that a layout's bins take in memory.
-fn stored_bytes(layout: &Layout) -> u64 {
-    Geometry::new(layout).costs(layout).stored_bytes
 }
 
 /// Whether a path leads to a model's bundle, or to a model's manifest.

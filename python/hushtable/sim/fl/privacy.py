@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ConfigError
+from ...errors import ConfigError
 
 __all__ = ["MECHANISMS", "Accesses", "accesses", "mean_accesses", "probabilities"]
 

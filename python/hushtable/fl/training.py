@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _native
-from ._settings import checked, nested
-from .errors import ConfigError
-from .server import ServerTls, run_until_stopped, tls_settings
+from .. import _native
+from .._settings import checked, nested
+from ..errors import ConfigError
+from ..server import ServerTls, run_until_stopped, tls_settings
+from .controller import place
 
 __all__ = ["TrainServing", "serve_training"]
 
@@ -68,9 +69,6 @@ def serve_training(
         ControllerError: a controller that cannot be opened.
         Error: a port that is taken.
     """
-    # Here, so that the package can be imported without its training part.
-    from .fl.controller import place
-
     given: dict[str, Any] = {
         "addr": addr,
         "metrics_addr": metrics_addr,

@@ -1,4 +1,5 @@
-//! Drives the machines of clients over gRPC: makes their calls, keeps their time.
+//! Drives the machines of clients over gRPC: makes their calls, keeps their time. The schemes of
+//! `pir` share it.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,8 +14,8 @@ use hushtable_pir::client::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::endpoint::Peer;
-use super::values::version_from_wire;
+use crate::peer::endpoint::Peer;
+use crate::peer::values::version_from_wire;
 use crate::{Error, Refusal, ReplyDefect};
 
 /// What drives all machines of one client. Clones share their connections.
@@ -226,14 +227,19 @@ fn call_error(error: Error) -> CallError<Error> {
         Error::Refused { refusal, .. } => match refusal {
             &Refusal::Busy { retry_after, .. } => CallFault::Busy { retry_after },
             &Refusal::VersionSkew { expected, .. } => CallFault::Changed { found: Some(expected) },
-            Refusal::BadKeys { .. }
-            | Refusal::BadQuery { .. }
-            | Refusal::LayoutSkew { .. }
-            | Refusal::NoLayout
-            | Refusal::UnknownModel { .. }
-            | Refusal::UnknownTable { .. }
-            | Refusal::WrongDomain { .. } => CallFault::Changed { found: None },
+            Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => {
+                CallFault::Changed { found: None }
+            }
+            #[cfg(feature = "onion")]
+            Refusal::BadKeys { .. } | Refusal::BadQuery { .. } => {
+                CallFault::Changed { found: None }
+            }
+            #[cfg(feature = "onion")]
             Refusal::UnknownKeys { .. } => CallFault::UnknownKeys,
+            #[cfg(feature = "pair")]
+            Refusal::LayoutSkew { .. } | Refusal::NoLayout | Refusal::WrongDomain { .. } => {
+                CallFault::Changed { found: None }
+            }
             _ => CallFault::Other,
         },
         Error::Unavailable { .. } => CallFault::Unreachable,

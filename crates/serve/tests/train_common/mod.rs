@@ -1,0 +1,215 @@
+//! What tests of training rounds share: a memory in the clear, a server around it, its users.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError};
+use hushtable_oram::wire::{AuthorityKey, ControllerKey, DUMMY, Terms, UserSession};
+use hushtable_serve::{
+    ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec, Refusal,
+    RoundMemory, RoundReport, TrainClient, TrainClientSpec, TrainRefusal, TrainServer,
+    TrainServerSpec,
+};
+
+use tempfile::TempDir;
+
+use crate::common::Running;
+
+pub const ROWS: usize = 50;
+pub const DIM: usize = 3;
+pub const SLOTS: usize = 4;
+pub const USERS_MAX: usize = 5;
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// What the memory was asked, for tests to look at.
+#[derive(Default)]
+pub struct Seen {
+    pub begun: Vec<Vec<u32>>,
+    pub added: Vec<(usize, f32)>,
+    pub abandoned: usize,
+    pub rounds: u64,
+    /// Rows of the table.
+    pub table: Vec<f32>,
+}
+
+/// A memory in the clear: rows minus the sum of weight × gradient.
+pub struct PlainMemory {
+    seen: Arc<Mutex<Seen>>,
+    ids: Vec<u32>,
+    update: Vec<f32>,
+    /// `begin` waits for a word here, where there is one to wait for.
+    pub gate: Option<mpsc::Receiver<()>>,
+    pub fails: bool,
+}
+
+impl PlainMemory {
+    pub fn new() -> (Self, Arc<Mutex<Seen>>) {
+        let table = (0..ROWS * DIM).map(|number| number as f32).collect();
+        let seen = Arc::new(Mutex::new(Seen { table, ..Seen::default() }));
+        let memory = Self {
+            seen: Arc::clone(&seen),
+            ids: Vec::new(),
+            update: vec![0.0; ROWS * DIM],
+            gate: None,
+            fails: false,
+        };
+        (memory, seen)
+    }
+}
+
+impl RoundMemory for PlainMemory {
+    fn begin(&mut self, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
+        if let Some(gate) = &self.gate {
+            gate.recv()?;
+        }
+        if self.fails {
+            return Err("the disk is full".into());
+        }
+        assert_eq!(ids.len(), users * SLOTS);
+        self.ids = ids.to_vec();
+        self.update.fill(0.0);
+        self.seen.lock().unwrap().begun.push(ids.to_vec());
+        Ok(())
+    }
+
+    fn rows(
+        &mut self,
+        user: usize,
+        rows: &mut [f32],
+        found: &mut [bool],
+    ) -> Result<(), MemoryError> {
+        let seen = self.seen.lock().unwrap();
+        let ids = &self.ids[user * SLOTS..][..SLOTS];
+        for ((id, row), found) in ids.iter().zip(rows.chunks_exact_mut(DIM)).zip(found) {
+            *found = *id != DUMMY;
+            if *found {
+                row.copy_from_slice(&seen.table[*id as usize * DIM..][..DIM]);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), MemoryError> {
+        self.seen.lock().unwrap().added.push((user, weight));
+        let ids = &self.ids[user * SLOTS..][..SLOTS];
+        for (&id, gradient) in ids.iter().zip(gradients.chunks_exact(DIM)) {
+            if id != DUMMY {
+                let update = &mut self.update[id as usize * DIM..][..DIM];
+                update.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += weight * g);
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<RoundReport, MemoryError> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.table.iter_mut().zip(&self.update).for_each(|(row, update)| *row -= update);
+        seen.rounds += 1;
+        Ok(RoundReport {
+            rounds: seen.rounds,
+            requests: self.ids.len() as u64,
+            accesses: 7,
+            read_bytes: 4096,
+            written_bytes: 8192,
+            steps_us: vec![("union".into(), 12)],
+            ..RoundReport::default()
+        })
+    }
+
+    fn abandon(&mut self) -> Result<(), MemoryError> {
+        self.seen.lock().unwrap().abandoned += 1;
+        Ok(())
+    }
+
+    fn rounds(&self) -> u64 {
+        self.seen.lock().unwrap().rounds
+    }
+}
+
+pub fn spec() -> TrainServerSpec {
+    TrainServerSpec {
+        network: NetworkSpec {
+            addr: ([127, 0, 0, 1], 0).into(),
+            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
+            ..NetworkSpec::default()
+        },
+        ..TrainServerSpec::default()
+    }
+}
+
+pub fn terms() -> Terms {
+    Terms::of(&ControllerSpec::new("films", (ROWS as u64, DIM), (USERS_MAX, SLOTS))).unwrap()
+}
+
+pub fn start_with(spec: TrainServerSpec, memory: PlainMemory) -> Running {
+    let key = ControllerKey::from_seed(&[3; 32]);
+    let open = move || Ok(Box::new(memory) as Box<dyn RoundMemory>);
+    Running::start(TrainServer::new(spec, terms(), key, open).unwrap())
+}
+
+pub fn start() -> (Running, Arc<Mutex<Seen>>) {
+    let (memory, seen) = PlainMemory::new();
+    (start_with(spec(), memory), seen)
+}
+
+pub async fn connect(server: &Running) -> TrainClient {
+    let spec = TrainClientSpec::new(EndpointSpec::new(server.url(), None));
+    TrainClient::connect(&spec).await.unwrap()
+}
+
+#[track_caller]
+pub fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> TrainRefusal {
+    match result.unwrap_err() {
+        Error::Refused { refusal: Refusal::Train(refusal), .. } => refusal,
+        other => panic!("{other}"),
+    }
+}
+
+/// Seals and sends a user's request.
+pub async fn ask(client: &TrainClient, round: u64, user: u32, ids: &[u32]) -> UserSession {
+    let mut session = client.session(round, user, None).unwrap();
+    let sealed = session.request(ids).unwrap();
+    client.request(round, user, sealed.into()).await.unwrap();
+    session
+}
+
+pub async fn learn(client: &TrainClient, session: &mut UserSession, gradient: f32, weight: f32) {
+    let (round, user) = (session.context().round(), session.context().user());
+    let sealed = session.upload(&[gradient; SLOTS * DIM], weight).unwrap();
+    client.upload(round, user, sealed.into()).await.unwrap();
+}
+
+/// The address of this machine on a network, where it has one: not loopback, and reachable here.
+pub fn outer_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: this asks for the address that would be sent from.
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+pub fn authority() -> AuthorityKey {
+    AuthorityKey::from_seed(&[6; 32])
+}
+
+pub fn closed_terms() -> Terms {
+    let spec = terms().spec().clone();
+    Terms::of(&ControllerSpec { authority: Some(authority().public()), ..spec }).unwrap()
+}
+
+/// Makes the controller of `spec` in the folder, with the first rows that `rows` gives.
+pub fn create(
+    folder: &TempDir,
+    spec: &ControllerSpec,
+    rows: &mut dyn FnMut(u64, &mut [f32]) -> Result<(), RoundError>,
+) -> (ControllerPlace, MasterKey) {
+    let place = ControllerPlace::new(&folder.path().join("films"));
+    let key = MasterKey::create(&place.key).unwrap();
+    let (counter, sealing) = (&place.counter, key.folder_key());
+    Controller::create(&place.folder, &sealing, counter, spec, rows, &mut |_, _| {})
+        .unwrap()
+        .close()
+        .unwrap();
+    (place, key)
+}

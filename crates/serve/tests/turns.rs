@@ -1,0 +1,266 @@
+//! Fairness between the queues of one server: a simulator over the machine's own code, then real
+//! schedulers on one runner.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hushtable_serve::batch::{
+    Answerer, Due, Next, PassMetrics, Queue, QueueLimits, Runner, Scheduler, SchedulerSpec, Turns,
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// A simulated table or model.
+struct Lane {
+    queue: Queue<u64, u64>,
+    pass: Duration,
+    /// When requests come.
+    arrivals: VecDeque<Duration>,
+    served: Duration,
+    latencies: Vec<Duration>,
+}
+
+/// One thread that runs the lanes' passes, by a clock that only the simulator moves.
+struct Simulation {
+    start: Instant,
+    now: Duration,
+    turns: Turns,
+    lanes: Vec<Lane>,
+}
+
+impl Simulation {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            now: Duration::ZERO,
+            turns: Turns::default(),
+            lanes: Vec::new(),
+        }
+    }
+
+    /// A lane whose passes of up to `batch` requests take `pass`.
+    fn lane(&mut self, pass: Duration, batch: usize, arrivals: Vec<Duration>) {
+        let limits =
+            QueueLimits { window: WINDOW, batch_queries_max: batch, queue_queries_max: 1 << 20 };
+        let number = self.turns.join();
+        assert_eq!(number, self.lanes.len());
+        self.lanes.push(Lane {
+            queue: Queue::new(limits),
+            pass,
+            arrivals: arrivals.into(),
+            served: Duration::ZERO,
+            latencies: Vec::new(),
+        });
+    }
+
+    fn arrive(&mut self) {
+        for lane in &mut self.lanes {
+            while let Some(&at) = lane.arrivals.front().filter(|&&at| at <= self.now) {
+                lane.arrivals.pop_front();
+                let pushed = lane.queue.push(vec![0], at.as_nanos() as u64, self.start + at);
+                assert!(pushed.is_ok());
+            }
+        }
+    }
+
+    /// Runs until `end`, or until nothing is left to do. `choose` takes the next of those due.
+    fn run(&mut self, end: Duration, choose: impl Fn(&mut Turns, &[usize]) -> Option<usize>) {
+        while self.now < end {
+            self.arrive();
+            let now = self.start + self.now;
+            let mut due = Vec::new();
+            let mut wakes = Vec::new();
+            for (number, lane) in self.lanes.iter_mut().enumerate() {
+                match lane.queue.due(now, |_| false) {
+                    Due::Never => {}
+                    Due::At(at) => wakes.push(at - self.start),
+                    Due::Now => due.push(number),
+                }
+                wakes.extend(lane.arrivals.front().copied());
+            }
+            let Some(number) = choose(&mut self.turns, &due) else {
+                let Some(wake) = wakes.into_iter().min() else { return };
+                assert!(wake > self.now, "time runs forward");
+                self.now = wake;
+                continue;
+            };
+            assert!(due.contains(&number));
+            let lane = &mut self.lanes[number];
+            let Next::Pass(pass) = lane.queue.next(now, |_| false) else { panic!("not due") };
+            self.now += lane.pass;
+            lane.served += lane.pass;
+            let finished = pass.shares.len();
+            for (request, _) in pass.shares {
+                let arrived = Duration::from_nanos(request.receiver);
+                lane.latencies.push(self.now - arrived);
+            }
+            lane.queue.pass_ended(finished, self.start + self.now);
+            self.turns.served(number, lane.pass);
+        }
+    }
+}
+
+fn fairly(turns: &mut Turns, due: &[usize]) -> Option<usize> {
+    turns.next(due.iter().copied())
+}
+
+/// `count` arrivals, `gap` apart on average.
+fn arrivals(rng: &mut ChaCha8Rng, count: usize, gap: Duration) -> Vec<Duration> {
+    let mut at = Duration::ZERO;
+    (0..count)
+        .map(|_| {
+            at += Duration::from_nanos(rng.random_range(0..=2 * gap.as_nanos() as u64));
+            at
+        })
+        .collect()
+}
+
+const WINDOW: Duration = Duration::from_micros(500);
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_large_tables_load_does_not_starve_a_small_one() {
+    for seed in 0..50 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let large = 40 * MS;
+        let small = Duration::from_micros(rng.random_range(50..1000));
+        let mut simulation = Simulation::new();
+        // Far more than its passes can answer, from the start on.
+        simulation.lane(large, 16, arrivals(&mut rng, 20_000, MS / 10));
+        simulation.lane(small, 16, arrivals(&mut rng, 300, 10 * MS));
+        simulation.run(Duration::from_secs(3), fairly);
+        let [of_large, of_small] = simulation.lanes.as_slice() else { unreachable!() };
+        assert!(of_small.latencies.len() >= 250, "seed {seed}");
+        // A window, the large table's pass that is running, and its own with the one before.
+        let worst = *of_small.latencies.iter().max().unwrap();
+        assert!(worst <= WINDOW + large + 2 * small, "seed {seed}: {worst:?}");
+        // The large table has the rest.
+        assert!(of_large.served + of_small.served > simulation.now * 9 / 10);
+    }
+}
+
+#[test]
+fn the_same_order_every_time_starves_a_small_table() {
+    // What the turns are for: without them, this is what a server would do.
+    let in_order = |_: &mut Turns, due: &[usize]| due.first().copied();
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut simulation = Simulation::new();
+    simulation.lane(40 * MS, 16, arrivals(&mut rng, 20_000, MS / 10));
+    simulation.lane(MS, 16, arrivals(&mut rng, 300, 10 * MS));
+    simulation.run(Duration::from_secs(3), in_order);
+    assert!(simulation.lanes[1].latencies.is_empty());
+}
+
+#[test]
+fn lanes_that_always_have_a_pass_due_get_the_same_time() {
+    for seed in 0..50 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut simulation = Simulation::new();
+        let lanes = rng.random_range(2..8);
+        let passes: Vec<_> = (0..lanes).map(|_| MS * rng.random_range(1..60)).collect();
+        for &pass in &passes {
+            simulation.lane(pass, 1, vec![Duration::ZERO; 5000]);
+        }
+        simulation.run(Duration::from_secs(4), fairly);
+        let served = simulation.lanes.iter().map(|lane| lane.served);
+        let (least, most) = (served.clone().min().unwrap(), served.max().unwrap());
+        let longest = *passes.iter().max().unwrap();
+        assert!(most - least <= longest, "seed {seed}: {least:?} to {most:?}, {passes:?}");
+    }
+}
+
+#[test]
+fn a_lane_that_rested_cannot_claim_what_it_did_not_use() {
+    let mut simulation = Simulation::new();
+    simulation.lane(10 * MS, 1, vec![Duration::ZERO; 1000]);
+    // Comes after a second, with as much to do.
+    simulation.lane(10 * MS, 1, vec![Duration::from_secs(1); 1000]);
+    simulation.run(Duration::from_secs(1), fairly);
+    let before = simulation.lanes[0].served;
+    simulation.run(Duration::from_secs(2), fairly);
+    let [first, late] = simulation.lanes.as_slice() else { unreachable!() };
+    let (first, late) = (first.served - before, late.served);
+    assert!(first.abs_diff(late) <= 10 * MS, "{first:?} and {late:?}");
+}
+
+#[test]
+fn a_lane_that_left_is_forgotten() {
+    let mut turns = Turns::default();
+    let (a, b) = (turns.join(), turns.join());
+    turns.served(a, MS);
+    assert_eq!(turns.next([a, b]), Some(b));
+    turns.leave(b);
+    assert_eq!(turns.next([a, b]), Some(a));
+    assert_eq!(turns.next([b]), None);
+    turns.served(b, MS);
+    let c = turns.join();
+    assert_eq!(c, b, "its place is another's");
+    assert_eq!(turns.next([a, c]), Some(a), "the first of those that are equal");
+    turns.served(a, Duration::ZERO);
+    assert_eq!(turns.next([a, c]), Some(c), "a pass too short to measure counts too");
+}
+
+/// Takes its time, and sees whether another works at the same time.
+struct Slow {
+    pass: Duration,
+    works: Arc<AtomicBool>,
+    passes: AtomicUsize,
+}
+
+impl Answerer for Slow {
+    type Query = u8;
+    type Error = std::convert::Infallible;
+
+    fn answer_bytes(&self) -> usize {
+        1
+    }
+
+    fn answer(&self, queries: &[u8], answers: &mut [u8]) -> Result<(), Self::Error> {
+        assert!(!self.works.swap(true, Ordering::SeqCst), "two passes at once");
+        std::thread::sleep(self.pass);
+        answers.copy_from_slice(queries);
+        self.passes.fetch_add(1, Ordering::SeqCst);
+        self.works.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schedulers_of_one_runner_take_turns() {
+    let runner = Runner::start().unwrap();
+    let works = Arc::new(AtomicBool::new(false));
+    let start = |pass: Duration| {
+        let passes = AtomicUsize::new(0);
+        let slow = Arc::new(Slow { pass, works: Arc::clone(&works), passes });
+        let limits = QueueLimits {
+            window: Duration::ZERO,
+            batch_queries_max: 1,
+            queue_queries_max: 1 << 10,
+        };
+        let spec = SchedulerSpec { limits, pass, metrics: PassMetrics::default() };
+        (Arc::new(Scheduler::start_on(&runner, Arc::clone(&slow), spec)), slow)
+    };
+    let (large, of_large) = start(20 * MS);
+    let (small, of_small) = start(MS);
+    // A hundred passes of the large one wait; the small one is asked beside them.
+    let load = tokio::spawn({
+        let large = Arc::clone(&large);
+        async move { large.answer(vec![7; 100]).await }
+    });
+    while of_large.passes.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(MS).await;
+    }
+    for turn in 0..10 {
+        assert_eq!(small.answer(vec![turn]).await.unwrap().answers, [turn]);
+    }
+    assert_eq!(of_small.passes.load(Ordering::SeqCst), 10);
+    // Each waited for one pass of the large one at most: most of them are still to come.
+    let passes = of_large.passes.load(Ordering::SeqCst);
+    assert!(passes <= 1 + 2 * 10, "{passes} passes of the large one before ten of the small");
+    // A scheduler that goes takes its waiting requests along, and leaves the other alone.
+    load.abort();
+    drop(large);
+    assert_eq!(small.answer(vec![3]).await.unwrap().answers, [3]);
+}
