@@ -195,15 +195,13 @@ def serve(
     settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
     server: _native.PairServer | _native.OnionServer
     layout, onion = None, None
-    models: tuple[ModelInfo, ...] = ()
     if scheme == "onion":
         server = _native.OnionServer(_spec(settings))
-        onion = OnionInfo.of_facts(server.onion)
-        tables = [server.table]
+        onion = None if server.onion is None else OnionInfo.of_facts(server.onion)
     else:
         server = _native.PairServer(_spec(settings))
         layout = None if server.layout is None else LayoutInfo.of_facts(server.layout)
-        tables, models = server.tables, tuple(map(ModelInfo.of_facts, server.models))
+    tables, models = server.tables, tuple(map(ModelInfo.of_facts, server.models))
     first = tables[0] if tables else models[0]
     protocol = "https" if tls else "http"
     serving = Serving(
@@ -324,7 +322,9 @@ def _spec(settings: Mapping[str, Any]) -> str:
     spec = {name: value for name, value in settings.items() if name != "scheme"}
     if settings["scheme"] == "onion":
         beside = prepared_path(spec["table"], spec.get("parameters", PARAMETERS))
-        prepared = spec.get("prepared") or str(beside)
+        # A model's tables are prepared in its own folder.
+        is_model = (Path(spec["table"]) / "model.json").is_file() or Path(spec["table"]).is_file()
+        prepared = spec.get("prepared") or ("none" if is_model else str(beside))
         spec["prepared"] = None if prepared == "none" else prepared
     else:
         folders = [*spec.get("nvrtc_folders", ()), *map(str, wheel_folders())]

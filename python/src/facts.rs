@@ -1,12 +1,15 @@
 //! What tables, layouts, servers and lookups are and cost, as Python reads it: by name.
 
+use hushtable_pir::TableShape;
 use hushtable_pir::batch::Geometry as BagGeometry;
-use hushtable_pir::onion::Geometry;
+use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_serve::{LookupStats, OnionInfo, TableInfo};
 use hushtable_table::Table;
 use hushtable_table::layout::Layout;
 use hushtable_table::model::{Feature, ModelManifest, TableRef};
 use pyo3::prelude::*;
+
+use crate::errors::Failure;
 
 /// A table, by its manifest or its servers.
 #[pyclass(frozen, get_all, module = "hushtable._native")]
@@ -91,6 +94,10 @@ pub(crate) struct FeatureFacts {
 }
 
 impl ModelFacts {
+    pub(crate) fn tables(&self) -> &[TableFacts] {
+        &self.tables
+    }
+
     pub(crate) fn of_manifest(manifest: &ModelManifest) -> Self {
         let tables = manifest.tables();
         let feature = |feature: &Feature| FeatureFacts {
@@ -117,6 +124,12 @@ impl ModelFacts {
 }
 
 impl TableFacts {
+    /// What a lookup in the table costs by a parameter set.
+    pub(crate) fn onion(&self, set: ParameterSet) -> Result<OnionFacts, Failure> {
+        let shape = TableShape::new(self.rows, self.row_bytes)?;
+        Ok(OnionFacts::new(&Geometry::new(set, shape)?))
+    }
+
     pub(crate) fn of_table(table: &Table) -> Self {
         Self {
             name: table.name().to_owned(),

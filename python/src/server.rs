@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use hushtable_pir::TableShape;
-use hushtable_pir::onion::Geometry;
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, OnionServer, OnionServerSpec, Server,
@@ -50,9 +48,12 @@ pub(crate) struct NativePairServer {
 /// A single server.
 #[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "OnionServer")]
 pub(crate) struct NativeOnionServer {
-    table: TableFacts,
-    /// What a lookup costs.
-    onion: OnionFacts,
+    /// Of bundles of tables.
+    tables: Vec<TableFacts>,
+    /// Of bundles of models.
+    models: Vec<ModelFacts>,
+    /// What a lookup in the first table costs.
+    onion: Option<OnionFacts>,
 }
 
 /// A server of training rounds.
@@ -140,10 +141,11 @@ impl NativePairServer {
     fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
         let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let started = py.detach(|| {
-            let paths = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
+            let paths: Vec<_> = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
             let io_threads = spec.io_threads;
             let server = Server::open(spec)?;
-            let served = Self::of_bundles(paths)?;
+            let (tables, models, layout) = held(&paths)?;
+            let served = Self { tables, models, layout };
             let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
             Ok::<_, Failure>((running, served))
         });
@@ -152,26 +154,25 @@ impl NativePairServer {
     }
 }
 
-impl NativePairServer {
-    /// What is in bundles that a server has opened and checked.
-    fn of_bundles(paths: Vec<PathBuf>) -> Result<Self, Failure> {
-        let (mut tables, mut models) = (Vec::new(), Vec::new());
-        for path in paths {
-            match path.join(places::MANIFEST).is_file() || path.is_file() {
-                true => models.push(ModelManifest::read(&path)?),
-                false => tables.push(Table::open(&path)?),
-            }
+/// What is in bundles that a server has opened and checked; the layout is of the table, where there is
+/// one alone.
+#[allow(clippy::type_complexity, reason = "used in two places, beside each other")]
+fn held(
+    paths: &[PathBuf],
+) -> Result<(Vec<TableFacts>, Vec<ModelFacts>, Option<LayoutFacts>), Failure> {
+    let (mut tables, mut models) = (Vec::new(), Vec::new());
+    for path in paths {
+        match path.join(places::MANIFEST).is_file() || path.is_file() {
+            true => models.push(ModelManifest::read(path)?),
+            false => tables.push(Table::open(path)?),
         }
-        let layout = match (&tables[..], &models[..]) {
-            ([table], []) => table.layout().map(|layout| LayoutFacts::new(layout)),
-            _ => None,
-        };
-        Ok(Self {
-            tables: tables.iter().map(TableFacts::of_table).collect(),
-            models: models.iter().map(ModelFacts::of_manifest).collect(),
-            layout,
-        })
     }
+    let layout = match (&tables[..], &models[..]) {
+        ([table], []) => table.layout().map(|layout| LayoutFacts::new(layout)),
+        _ => None,
+    };
+    let tables = tables.iter().map(TableFacts::of_table).collect();
+    Ok((tables, models.iter().map(ModelFacts::of_manifest).collect(), layout))
 }
 
 #[pymethods]
@@ -181,16 +182,17 @@ impl NativeOnionServer {
     fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
         let spec: OnionServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let started = py.detach(|| {
-            let table = Table::open(&spec.table)?;
-            let shape = TableShape::new(table.rows(), table.row_bytes())?;
-            let geometry = Geometry::new(parameter_set(&spec.parameters)?, shape)?;
-            let (facts, onion) = (TableFacts::of_table(&table), OnionFacts::new(&geometry));
+            let paths: Vec<_> = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
+            let set = parameter_set(&spec.parameters)?;
             let (io_threads, progress) = (spec.network.io_threads, Arc::<Progress>::default());
             let told = Arc::clone(&progress);
-            let server = OnionServer::of_table(spec, table)?
-                .with_progress(move |done, all| told.tell(done, all));
+            let server =
+                OnionServer::open(spec)?.with_progress(move |done, all| told.tell(done, all));
+            let (tables, models, _) = held(&paths)?;
+            let first = tables.iter().chain(models.iter().flat_map(ModelFacts::tables)).next();
+            let onion = first.map(|table| table.onion(set)).transpose()?;
             let running = NativeServer::launch(|| server.bind(), io_threads, progress)?;
-            Ok::<_, Failure>((running, Self { table: facts, onion }))
+            Ok::<_, Failure>((running, Self { tables, models, onion }))
         });
         let (running, served) = started?;
         Ok(PyClassInitializer::from(running).add_subclass(served))

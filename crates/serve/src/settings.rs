@@ -196,6 +196,18 @@ const NETWORK: &[Setting] = &[
 
 const TABLE: Setting =
     Setting::new("table", Kind::Path, "none", "The folder of the bundle that is served.");
+const TABLES: Setting = Setting::new(
+    "tables",
+    Kind::Paths,
+    "",
+    "More bundles, of tables or of models, to be served at the same address.",
+);
+const TABLES_BYTES_MAX: Setting = Setting::new(
+    "tables_bytes_max",
+    Kind::Bytes,
+    "no limit",
+    "Most bytes that all tables may take in memory; more are refused at the start.",
+);
 const THREADS: Setting =
     Setting::new("threads", Kind::Count, "", "Threads that answer; 0 for one a core.");
 const WINDOW_US: Setting = Setting::new(
@@ -208,18 +220,8 @@ const BEST: &str = "what the engine does best";
 
 const PAIR: &[Setting] = &[
     TABLE,
-    Setting::new(
-        "tables",
-        Kind::Paths,
-        "",
-        "More bundles, of tables or of models, to be served at the same address.",
-    ),
-    Setting::new(
-        "tables_bytes_max",
-        Kind::Bytes,
-        "no limit",
-        "Most bytes that all tables may take in memory; more are refused at the start.",
-    ),
+    TABLES,
+    TABLES_BYTES_MAX,
     Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers."),
     Setting::new(
         "device",
@@ -250,6 +252,8 @@ const PAIR: &[Setting] = &[
 
 const ONION: &[Setting] = &[
     TABLE,
+    TABLES,
+    TABLES_BYTES_MAX,
     Setting::new(
         "parameters",
         Kind::Choice(&["n4096_128", "ive_paper"]),
