@@ -15,6 +15,7 @@ from . import (
     bench_gpu,
     bench_layer,
     bench_layout,
+    bench_model,
     bench_onion,
     bench_oram,
     certificates,
@@ -50,6 +51,7 @@ tune.register(app)
 bench_gpu.register(bench.app)
 bench_layer.register(bench.app)
 bench_layout.register(bench.app)
+bench_model.register(bench.app)
 bench_onion.register(bench.app)
 bench_oram.register(bench.app)
 certificates.register(app)
