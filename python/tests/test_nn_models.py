@@ -249,8 +249,11 @@ class Part:
                 inner = f"{path}.{name}" if path else name
                 yield from part.named_modules(inner, remove_duplicate=False)
 
-    def get_submodule(self, path: str) -> Any:
+    def submodule(self, path: str) -> Any:
         return functools.reduce(getattr, path.split(".") if path else [], self)
+
+    # As torch names it.
+    get_submodule = submodule
 
 
 def fake(package: str, kind: str) -> type[Part]:

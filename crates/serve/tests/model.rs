@@ -226,7 +226,7 @@ async fn whole_inferences_of_several_models_come_back_from_one_address() {
     let names: Vec<_> = catalog.tables.iter().map(|table| table.name.as_str()).collect();
     assert_eq!(names, ["users", "items", "tags", "places", "alone"]);
     for info in &catalog.tables {
-        assert_eq!(info.versions, [info.version.clone()]);
+        assert_eq!(info.versions, std::slice::from_ref(&info.version));
         let request = TableInfoRequest { table_version: info.version.clone() };
         let alone = raw(left).await.table_info(request).await.unwrap().into_inner();
         assert_eq!(alone, *info);

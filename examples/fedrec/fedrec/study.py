@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hushtable.fl import PlainTable, Table
+from hushtable.fl import PlainTable, TrainedTable
 
 from . import model
 from .ratings import HISTORY, SAMPLES, SLOTS, Floats, Ratings
@@ -91,10 +91,10 @@ class Outcome:
 
 
 #: Makes a table of these rows for users, with this epsilon for a value and this seed.
-MakeTable = Callable[[Floats, int, float, int], Table]
+MakeTable = Callable[[Floats, int, float, int], TrainedTable]
 
 
-def plain(rows: Floats, users: int, epsilon: float, seed: int) -> Table:
+def plain(rows: Floats, users: int, epsilon: float, seed: int) -> TrainedTable:
     """The table in plain memory, which loses the rows that the real one would."""
     return PlainTable(
         rows, users=users, slots=SLOTS, epsilon=epsilon, aggregate=AGGREGATE, seed=seed

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hushtable.fl import DUMMY, Table
+from hushtable.fl import DUMMY, TrainedTable
 
 from . import model
 from .ratings import SLOTS, Floats, Ratings
@@ -93,7 +93,7 @@ class Progress:
 
 def run(
     ratings: Ratings,
-    table: Table | None,
+    table: TrainedTable | None,
     *,
     seed: int,
     rounds: int,

@@ -157,7 +157,7 @@ path: pages from root to leaf."""
 
 def _model_tables(path: Path | None, feature: str | None) -> list[Any]:
     """The sizes of a model's tables."""
-    from ..sim import TableSize
+    from ..sim.fl import TableSize
 
     if path is None:
         if feature is not None:

@@ -12,7 +12,7 @@ from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
 from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
-from .table import Report, Table
+from .table import Report, TrainedTable
 from .training import TrainServing, serve_training
 
 __all__ = [
@@ -34,9 +34,9 @@ __all__ = [
     "Session",
     "Sessions",
     "Spent",
-    "Table",
     "TrainInfo",
     "TrainServing",
+    "TrainedTable",
     "TrainingClient",
     "connect",
     "serve_training",

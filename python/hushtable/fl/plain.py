@@ -1,4 +1,4 @@
-"""The table of :class:`~hushtable.fl.Table` in plain memory: for comparison and tests only."""
+"""The table of :class:`~hushtable.fl.TrainedTable` in plain memory: to compare, and for tests."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class PlainTable:
         return int(self._rows.shape[1])
 
     def begin(self, requests: Ids) -> int:
-        """See :meth:`hushtable.fl.Table.begin`."""
+        """See :meth:`hushtable.fl.TrainedTable.begin`."""
         if self._round is not None:
             raise RoundError("a round is open: commit or abandon it first")
         if requests.shape != (self._users, self._slots) or requests.dtype != np.uint32:
@@ -152,14 +152,14 @@ class PlainTable:
         return self._round
 
     def rows(self, user: int) -> tuple[Floats, Flags]:
-        """See :meth:`hushtable.fl.Table.rows`."""
+        """See :meth:`hushtable.fl.TrainedTable.rows`."""
         found = self._open(user).found[user]
         rows = np.zeros((self._slots, self.dim), np.float32)
         rows[found] = self._rows[self._open(user).requests[user][found]]
         return rows, found.copy()
 
     def add(self, user: int, gradients: Floats, weight: float) -> None:
-        """See :meth:`hushtable.fl.Table.add`."""
+        """See :meth:`hushtable.fl.TrainedTable.add`."""
         current = self._open(user)
         if gradients.shape != (self._slots, self.dim) or gradients.dtype != np.float32:
             raise RoundError(
@@ -181,7 +181,7 @@ class PlainTable:
         np.add.at(current.weights, places, np.float32(weight))
 
     def commit(self) -> PlainReport:
-        """See :meth:`hushtable.fl.Table.commit`."""
+        """See :meth:`hushtable.fl.TrainedTable.commit`."""
         current = self._open(0)
         updated = current.weights > 0
         ids = current.union[updated]
@@ -198,9 +198,9 @@ class PlainTable:
         )
 
     def abandon(self) -> None:
-        """See :meth:`hushtable.fl.Table.abandon`."""
+        """See :meth:`hushtable.fl.TrainedTable.abandon`."""
         self._round = None
 
     def export(self) -> Floats:
-        """See :meth:`hushtable.fl.Table.export`."""
+        """See :meth:`hushtable.fl.TrainedTable.export`."""
         return self._rows.copy()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ._arrays import Flags, Floats, Ids
 
-__all__ = ["Report", "Table"]
+__all__ = ["Report", "TrainedTable"]
 
 
 class Report(Protocol):
@@ -22,7 +22,7 @@ class Report(Protocol):
         """k: rows read and written back, dummies included."""
 
 
-class Table(Protocol):
+class TrainedTable(Protocol):
     """An embedding table that is trained round by round.
 
     ``begin``, then ``rows`` and ``add`` for each user in any order, then ``commit`` or

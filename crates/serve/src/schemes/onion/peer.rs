@@ -51,9 +51,11 @@ impl Peer {
 pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
     let peer = peer.clone();
     match call {
-        Call::OnionInfo { .. } => outgoing(async move {
+        Call::OnionInfo { version } => outgoing(async move {
+            let table_version = version.map(|version| Bytes::copy_from_slice(version.as_bytes()));
+            let request = OnionInfoRequest { table_version: table_version.unwrap_or_default() };
             let mut client = peer.onion(INFO_BYTES_MAX);
-            let reply = peer.call(client.info(OnionInfoRequest::default())).await?.into_inner();
+            let reply = peer.call(client.info(request)).await?.into_inner();
             let announced = reply.try_into().map_err(|defect| peer.reply_error(defect))?;
             Ok(Reply::OnionInfo(Box::new(announced)))
         }),

@@ -7,8 +7,8 @@ use hushtable_table::Version;
 use tokio::task::JoinSet;
 
 use super::client::Source;
-use crate::schemes::drive::Driver;
 use crate::peer::random_u64;
+use crate::schemes::drive::Driver;
 use crate::{ClientSpec, Error, LookupClient, LookupStats};
 
 /// Which model a client asks for.

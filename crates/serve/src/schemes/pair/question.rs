@@ -20,6 +20,8 @@ pub(crate) enum Question<'a> {
 
 /// What goes to the left and to the right server.
 pub(crate) type Sides<T> = [T; 2];
+/// The keys of one server's request.
+type Keys = Vec<Vec<u8>>;
 
 impl<'a> Question<'a> {
     /// Asks for a random row, by keys of `group`, padded to `keys`.
@@ -27,7 +29,7 @@ impl<'a> Question<'a> {
         table: &'a Table,
         group: Group,
         keys: usize,
-    ) -> Result<(Self, Sides<Vec<Vec<u8>>>), Error> {
+    ) -> Result<(Self, Sides<Keys>), Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
         let row = random_u64()? % table.rows();
         let client = dpf::Client::with_group(shape, table.version(), PrgKind::Aes128, group)?;
