@@ -26,9 +26,9 @@ class Recipe:
         seed: of everything drawn.
     """
 
-    epochs: int = 4
+    epochs: int = 2
     batch: int = 128
-    rate: float = 2e-3
+    rate: float = 1e-3
     seed: int = 1
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from examples.dlrm import checkpoint, criteo, judging, model, training
+from examples.dlrm import __main__, checkpoint, criteo, judging, model, training
 from examples.movielens.model import auc
+from examples.movielens.servers import Mismatch
 
 import hushtable
 from hushtable.data import CRITEO_ROWS, MalformedData
@@ -155,3 +157,39 @@ def test_the_layer_gathers_what_the_model_reads(
     test = logs[1].take(np.arange(70))
     rows = judging.look_up(judging.collection(source), test)
     assert np.array_equal(rows, model.gather(trained.tables, test.ids))
+
+
+class OneBitOff(ClearModel):
+    """A server's answers of which one value is off by one bit."""
+
+    def lookup_many(self, inferences: Any) -> Any:
+        found = super().lookup_many(inferences)
+        row = found[-1]["emb_l.25"]
+        row.view(np.uint32)[0, 0] ^= 1 << 20
+        return found
+
+
+def test_a_private_row_that_is_one_bit_off_is_noticed(
+    trained: training.Trained, logs: tuple[criteo.Log, criteo.Log]
+) -> None:
+    names = [f"emb_l.{column}" for column in range(26)]
+    tables = trained.tables
+    source: Any = OneBitOff(
+        [Feature(name) for name in names],
+        {n: hushtable.Table.from_weight(table) for n, table in zip(names, tables, strict=True)},
+    )
+    with pytest.raises(Mismatch, match="private predictions are not the clear model's"):
+        judging.judge(trained, trained.dense, logs[1].take(np.arange(40)), source, timed=1)
+
+
+def test_private_predictions_are_the_clear_ones_through_real_servers(tmp_path: Path) -> None:
+    said: list[str] = []
+    figures = __main__.run(0.0005, 1500, 90, None, tmp_path, said.append)
+    assert figures["impressions"] == 90
+    assert figures["differing"] == 0
+    assert figures["clear_auc"] == figures["private_auc"]
+    assert figures["real_auc"] is None
+    assert figures["bytes_up"] > figures["bytes_down"] == 2 * 26 * 64
+    assert figures["ms"] > 0
+    assert figures["rows"] == sum(criteo.table_rows(0.0005))
+    assert any("starting left and right" in line for line in said)
