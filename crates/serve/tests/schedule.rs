@@ -193,6 +193,7 @@ fn every_query_is_answered_once_and_in_order_whatever_comes() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let limits = QueueLimits {
             window: Duration::from_micros(rng.random_range(0..20_000)),
+            lone_waits: false,
             batch_queries_max: rng.random_range(1..200),
             queue_queries_max: rng.random_range(1..400),
         };
@@ -207,8 +208,12 @@ fn every_query_is_answered_once_and_in_order_whatever_comes() {
 #[test]
 fn below_its_capacity_a_request_waits_a_window_and_two_passes_at_most() {
     for seed in 0..50 {
-        let limits =
-            QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 1 << 14 };
+        let limits = QueueLimits {
+            window: WINDOW,
+            lone_waits: false,
+            batch_queries_max: 256,
+            queue_queries_max: 1 << 14,
+        };
         let mut simulation = Simulation::new(seed, limits);
         // About 2,000 queries a second, where a full pass makes 8,100.
         simulation.run(5000, Duration::from_micros(1000), 3, 0.0);
@@ -221,7 +226,12 @@ fn below_its_capacity_a_request_waits_a_window_and_two_passes_at_most() {
 
 #[test]
 fn under_load_passes_are_full_and_follow_each_other() {
-    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
     let mut simulation = Simulation::new(1, limits);
     // About four times what full passes answer.
     simulation.run(100_000, Duration::from_micros(60), 3, 0.0);
@@ -234,7 +244,12 @@ fn under_load_passes_are_full_and_follow_each_other() {
 
 #[test]
 fn clients_that_ask_again_at_once_share_every_pass_and_leave_no_idle_window() {
-    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
     // They begin all at once, or spread over several passes, which first makes groups of them.
     for spread_us in [0, 700] {
         let mut simulation = Simulation::new(1, limits);
@@ -256,7 +271,12 @@ fn clients_that_ask_again_at_once_share_every_pass_and_leave_no_idle_window() {
 
 #[test]
 fn a_client_alone_that_asks_again_at_once_waits_for_nothing() {
-    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
     let mut simulation = Simulation::new(1, limits);
     simulation.run_closed(1, |_| Duration::from_micros(50), Duration::from_millis(200));
     let pass = Simulation::pass_time(1);
@@ -266,7 +286,12 @@ fn a_client_alone_that_asks_again_at_once_waits_for_nothing() {
 
 #[test]
 fn a_crowd_that_does_not_come_back_is_waited_for_no_longer_than_a_window() {
-    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
     let mut simulation = Simulation::new(1, limits);
     // Of ten clients nine leave after their first request, which they make while the tenth's pass runs.
     let begun = std::cell::RefCell::new(HashSet::new());
@@ -282,8 +307,28 @@ fn a_crowd_that_does_not_come_back_is_waited_for_no_longer_than_a_window() {
 }
 
 #[test]
+fn a_lone_client_waits_for_a_window_that_was_set() {
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: true,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
+    let mut simulation = Simulation::new(1, limits);
+    simulation.run_closed(1, |_| 2 * WINDOW, 100 * WINDOW);
+    let expected = WINDOW + Simulation::pass_time(1);
+    assert!(simulation.latencies.iter().all(|&latency| latency == expected));
+    assert!(simulation.latencies.len() >= 9);
+}
+
+#[test]
 fn a_lone_client_waits_for_nothing_however_seldom_it_asks() {
-    let limits = QueueLimits { window: WINDOW, batch_queries_max: 256, queue_queries_max: 4096 };
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
     let pass = Simulation::pass_time(1);
     for think in [Duration::ZERO, WINDOW / 2, WINDOW, 2 * WINDOW, 100 * WINDOW] {
         let mut simulation = Simulation::new(1, limits);
@@ -295,7 +340,12 @@ fn a_lone_client_waits_for_nothing_however_seldom_it_asks() {
 
 #[test]
 fn a_request_larger_than_the_queue_gets_in_alone() {
-    let limits = QueueLimits { window: WINDOW, batch_queries_max: 4, queue_queries_max: 8 };
+    let limits = QueueLimits {
+        window: WINDOW,
+        lone_waits: false,
+        batch_queries_max: 4,
+        queue_queries_max: 8,
+    };
     let mut simulation = Simulation::new(1, limits);
     simulation.arrive(0, 100);
     simulation.arrive(1, 1);
@@ -367,6 +417,7 @@ fn start(echo: &Arc<Echo>, limits: QueueLimits) -> Arc<Scheduler<Echo>> {
 fn limits(window_ms: u64) -> QueueLimits {
     QueueLimits {
         window: Duration::from_millis(window_ms),
+        lone_waits: false,
         batch_queries_max: 16,
         queue_queries_max: 64,
     }

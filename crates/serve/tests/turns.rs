@@ -42,8 +42,12 @@ impl Simulation {
 
     /// A lane whose passes of up to `batch` requests take `pass`.
     fn lane(&mut self, pass: Duration, batch: usize, arrivals: Vec<Duration>) {
-        let limits =
-            QueueLimits { window: WINDOW, batch_queries_max: batch, queue_queries_max: 1 << 20 };
+        let limits = QueueLimits {
+            window: WINDOW,
+            lone_waits: false,
+            batch_queries_max: batch,
+            queue_queries_max: 1 << 20,
+        };
         let number = self.turns.join();
         assert_eq!(number, self.lanes.len());
         self.lanes.push(Lane {
@@ -236,6 +240,7 @@ async fn schedulers_of_one_runner_take_turns() {
         let slow = Arc::new(Slow { pass, works: Arc::clone(&works), passes });
         let limits = QueueLimits {
             window: Duration::ZERO,
+            lone_waits: false,
             batch_queries_max: 1,
             queue_queries_max: 1 << 10,
         };

@@ -14,6 +14,9 @@ pub struct QueueLimits {
     /// whichever is later. Where no other queue's passes are in between, a request thus has its
     /// answer after a window and two passes at most, unless more comes than passes can answer.
     pub window: Duration,
+    /// Whether a request that comes after a quiet window waits for others all the same, as where an
+    /// operator has set the window. Otherwise it starts a pass at once: nobody else is likely to come.
+    pub lone_waits: bool,
     /// Most queries in one pass; at least 1.
     pub batch_queries_max: usize,
     /// Most queries that wait; at least 1.
@@ -134,8 +137,8 @@ impl<Q, R> Queue<Q, R> {
     ///
     /// Clients that wait for one answer before they ask again (most do) come back together after a
     /// pass. Without this, the server would idle for the rest of a window that nobody else is going
-    /// to use. Where nothing came for a window, a client is most likely alone and waits for nobody:
-    /// who comes while its pass runs shares the next.
+    /// to use. Where nothing came for a window, a client is most likely alone, and waits for nobody
+    /// unless it [has to](QueueLimits::lone_waits): who comes while its pass runs shares the next.
     fn crowd(&self) -> Option<usize> {
         let (ended, crowd) = self.last_pass?;
         let oldest = self.waiting.front()?;
@@ -166,7 +169,10 @@ impl<Q, R> Queue<Q, R> {
         let Some(oldest) = self.waiting.front() else { return Due::Never };
         let since = self.last_pass.map_or(oldest.arrived, |(ended, _)| ended.max(oldest.arrived));
         let due = since + self.limits.window;
-        let complete = self.crowd().is_none_or(|crowd| self.waiting.len() >= crowd);
+        let complete = match self.crowd() {
+            Some(crowd) => self.waiting.len() >= crowd,
+            None => !self.limits.lone_waits,
+        };
         match self.queries < self.limits.batch_queries_max && !complete && now < due {
             true => Due::At(due),
             false => Due::Now,

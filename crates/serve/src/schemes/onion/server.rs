@@ -175,6 +175,7 @@ impl House<'_> {
         let best = backend.batch_queries_best().max(1);
         let limits = QueueLimits {
             window,
+            lone_waits: spec.window_us.is_some(),
             batch_queries_max: spec.batch_queries_max.unwrap_or(best),
             queue_queries_max: spec.queue_queries_max,
         };

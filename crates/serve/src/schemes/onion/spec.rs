@@ -49,7 +49,8 @@ pub struct OnionServerSpec {
     pub threads: usize,
     /// How long a request may wait for others to share its pass, in microseconds, at most one
     /// minute. The default is the time in which the table is read once, measured at the start
-    /// (Kim et al., "IVE", section V).
+    /// (Kim et al., "IVE", section V); a client that is alone then waits for nobody, unless the window
+    /// is set.
     #[serde(default)]
     pub window_us: Option<u64>,
     /// Most queries in one pass; the default is what the engine answers best.

@@ -213,6 +213,7 @@ impl House<'_> {
         let best = server.backend().batch_keys_best().max(1);
         let limits = QueueLimits {
             window,
+            lone_waits: spec.window_us.is_some(),
             batch_queries_max: spec.batch_keys_max.unwrap_or(best),
             queue_queries_max: spec.queue_keys_max,
         };
@@ -264,6 +265,7 @@ impl House<'_> {
         let best = server.backend().batch_requests_best().max(1);
         let limits = QueueLimits {
             window,
+            lone_waits: spec.window_us.is_some(),
             batch_queries_max: spec.batch_bags_max.unwrap_or(best),
             queue_queries_max: spec.queue_bags_max,
         };
@@ -306,6 +308,7 @@ impl House<'_> {
         let window = self.window(scan);
         let limits = QueueLimits {
             window,
+            lone_waits: spec.window_us.is_some(),
             batch_queries_max: spec.batch_bags_max.unwrap_or(server.batch_best()),
             queue_queries_max: spec.queue_bags_max,
         };

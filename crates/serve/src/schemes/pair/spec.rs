@@ -65,7 +65,7 @@ pub struct ServerSpec {
     pub io_threads: usize,
     /// How long a request may wait for others to share its pass, in microseconds, at most one
     /// minute. The default is the time of one pass, measured at the start, so that latency at most
-    /// doubles.
+    /// doubles; a client that is alone then waits for nobody, unless the window is set.
     #[serde(default)]
     pub window_us: Option<u64>,
     /// Most keys in one pass; the default is what the backend answers best.
