@@ -12,6 +12,8 @@ SCHEME ?= pair
 SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null))
 # A test run under a cap tests the kernels below the machine's best.
 CAPS := avx2 portable
+# Tests that hold predictions against times they measure: alone, before the others share the cores.
+TIMED := python/tests/test_tune_costs.py
 
 .NOTPARALLEL:
 .PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench gpu docs fuzz clean
@@ -85,7 +87,8 @@ test-caps: setup
 	@.ci/capped $(CAPS)
 
 test-python: setup
-	$(BIN)/python -m pytest python/tests examples/tests
+	$(BIN)/python -m pytest $(TIMED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TIMED:%=--ignore=%) python/tests examples/tests
 
 # Optimised, as it is shipped; one test after the other, as each counts memory.
 test-nightly: setup ## What takes too long for `make test`: servers under 30,000 lookups of 3,000 clients

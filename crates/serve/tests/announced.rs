@@ -486,6 +486,13 @@ fn onion_cases() -> Vec<Case<OnionInfoReply>> {
     add("OnionInfoReply.name", text, |info| info.name = clearing());
     add("OnionInfoReply.version", version, |info| info.version = vec![7; 31].into());
     add("OnionInfoReply.version", version, |info| info.version = Bytes::new());
+    add("OnionInfoReply.versions", version, |info| {
+        info.versions = vec![info.version.clone(), Bytes::new()];
+    });
+    add("OnionInfoReply.versions", reply!(ReplyDefect::Versions { .. }), |info| {
+        info.versions = vec![vec![8; 32].into(), info.version.clone()];
+    });
+    add("OnionInfoReply.versions", range, |info| info.versions = vec![info.version.clone(); 65]);
     add("OnionInfoReply.rows", shape, |info| info.rows = 0);
     add("OnionInfoReply.rows", shape, |info| info.rows = u64::MAX);
     add("OnionInfoReply.rows", geometry, |info| info.rows += 1);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hushtable_table::{DType, Version};
 
 use super::announced::{
-    QUERIES_PER_REQUEST_MAX, count_within, cut, fit, shape, text, version, window,
+    QUERIES_PER_REQUEST_MAX, count_within, cut, fit, shape, text, version, versions, window,
 };
 use super::{ReplyDefect, RowFormat};
 use crate::TableShape;
@@ -46,6 +46,7 @@ pub struct OnionInfo {
 pub struct AnnouncedOnion {
     pub name: String,
     pub version: Bytes,
+    pub versions: Vec<Bytes>,
     pub rows: u64,
     pub dim: u32,
     pub dtype: DType,
@@ -95,6 +96,8 @@ impl OnionInfo {
                 return Err(ReplyDefect::Size { what, expected, found });
             }
         }
+        let current = version(&announced.version)?;
+        versions(current, &announced.versions)?;
         let queries_max = announced.queries_per_request_max;
         let queries_max =
             count_within("queries_per_request_max", queries_max, QUERIES_PER_REQUEST_MAX)?;
@@ -102,7 +105,7 @@ impl OnionInfo {
         let room = fit(announced.request_bytes_max, query_bytes, ONION_REQUEST_BYTES)?;
         Ok(Self {
             name: text("name", announced.name)?,
-            version: version(&announced.version)?,
+            version: current,
             shape,
             dim: dim as usize,
             dtype,

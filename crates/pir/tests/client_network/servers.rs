@@ -291,6 +291,7 @@ impl OnionState {
             Call::OnionInfo { .. } => Ok(Reply::OnionInfo(Box::new(AnnouncedOnion {
                 name: "simulated".into(),
                 version: bytes(self.version),
+                versions: Vec::new(),
                 rows: self.geometry.shape().rows(),
                 dim: 4,
                 dtype: DType::F32,

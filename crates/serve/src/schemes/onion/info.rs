@@ -35,6 +35,7 @@ impl TryFrom<wire::OnionInfoReply> for AnnouncedOnion {
         Ok(Self {
             name: reply.name,
             version: reply.version,
+            versions: reply.versions,
             rows: reply.rows,
             dim: reply.dim,
             dtype: dtype_from_wire(reply.dtype)?,
