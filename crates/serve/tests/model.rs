@@ -438,7 +438,7 @@ fn models_that_cannot_be_served_say_why_before_anything_is_loaded() {
     let error = open(budget(50_000));
     assert!(matches!(error, Error::TablesBudget { bytes_max: 50_000, .. }), "{error}");
     let text = error.to_string();
-    for part in ["items", "cart", "clicks", "50000", "--tables-budget-mib"] {
+    for part in ["items", "cart", "clicks", "50000", "--tables-bytes-max"] {
         assert!(text.contains(part), "{text}: {part}");
     }
     let error = open(budget(0));

@@ -231,5 +231,5 @@ async fn what_a_single_server_does_not_hold_is_said() {
     let budget = OnionServerSpec { tables_bytes_max: Some(1 << 20), ..world.spec() };
     let error = OnionServer::open(budget).err().unwrap();
     assert!(matches!(&error, Error::TablesBudget { .. }), "{error}");
-    assert!(error.to_string().contains("--tables-budget-mib"), "{error}");
+    assert!(error.to_string().contains("--tables-bytes-max"), "{error}");
 }
