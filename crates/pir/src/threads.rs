@@ -42,19 +42,16 @@ impl Threads {
         self.0.install(work)
     }
 
-    /// Runs `work` where it can be shared out over the threads, or right here where it is too little
-    /// for that. `cost` is the stored bytes that it reads, times the groups of eight keys that they
-    /// are multiplied with.
+    /// Runs `work` on one of them, and lets it share itself out over the others where it is enough for
+    /// that. `cost` is the stored bytes that it reads, times the groups of eight keys that they are
+    /// multiplied with.
     pub(crate) fn run_if_worth<T: Send>(
         &self,
         cost: usize,
         work: impl FnOnce(Sharing) -> T + Send,
     ) -> T {
-        let threads = self.count();
-        match threads > 1 && cost > COST_ALONE_MAX {
-            true => self.0.install(|| work(Sharing { threads })),
-            false => work(Sharing { threads: 1 }),
-        }
+        let threads = if cost > COST_ALONE_MAX { self.count() } else { 1 };
+        self.0.install(|| work(Sharing { threads }))
     }
 }
 
