@@ -69,9 +69,9 @@ pub enum Error {
     )]
     LayoutTable {
         /// The table's version.
-        expected: String,
+        expected: hushtable_table::Version,
         /// The layout's.
-        found: String,
+        found: hushtable_table::Version,
     },
     /// A plan for another layout.
     #[error(
@@ -175,10 +175,10 @@ pub enum Error {
         "left answered from table version {left}, right from {right}: retry once both servers run the same version"
     )]
     VersionMismatch {
-        /// Left's version, in hex.
-        left: String,
-        /// Right's version, in hex.
-        right: String,
+        /// Left's version.
+        left: hushtable_table::Version,
+        /// Right's version.
+        right: hushtable_table::Version,
     },
     /// An answer over another version than the query was made for.
     #[error(
@@ -187,10 +187,10 @@ pub enum Error {
     VersionChanged {
         /// The side that answered.
         side: Side,
-        /// The version the client knows, in hex.
-        expected: String,
-        /// The version in the answer, in hex.
-        found: String,
+        /// The version the client knows.
+        expected: hushtable_table::Version,
+        /// The version in the answer.
+        found: hushtable_table::Version,
     },
     /// The operating system gave no randomness.
     #[error("the operating system gave no random bytes, so no key was made")]

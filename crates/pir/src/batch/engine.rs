@@ -55,8 +55,8 @@ impl BatchEngine {
     pub fn from_table(table: &Table, layout: &Layout, spec: &EngineSpec) -> Result<Self, Error> {
         if layout.table_version() != table.version() {
             return Err(Error::LayoutTable {
-                expected: table.version().to_string(),
-                found: layout.table_version().to_string(),
+                expected: table.version(),
+                found: layout.table_version(),
             });
         }
         let row_bytes = table.row_bytes();

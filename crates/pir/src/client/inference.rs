@@ -75,11 +75,11 @@ impl InferenceScript {
         let version = self.session.facts.version();
         let [left, right] = &answers;
         if left.version != right.version {
-            let [left, right] = [left, right].map(|answers| answers.version.to_string());
+            let [left, right] = [left, right].map(|answers| answers.version);
             return Err(Pir::VersionMismatch { left, right }.into());
         }
         if left.version != version {
-            let [expected, found] = [version, left.version].map(|version| version.to_string());
+            let (expected, found) = (version, left.version);
             return Err(Pir::VersionChanged { side: Side::Left, expected, found }.into());
         }
         let expected = self.parts.iter().map(|part| part.answer_bytes).sum();

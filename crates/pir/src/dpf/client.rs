@@ -141,16 +141,13 @@ fn check_replies<'a>(
     right: Reply<'_>,
 ) -> Result<&'a [u8], Error> {
     if left.version != right.version {
-        return Err(Error::VersionMismatch {
-            left: left.version.to_string(),
-            right: right.version.to_string(),
-        });
+        return Err(Error::VersionMismatch { left: left.version, right: right.version });
     }
     if left.version != version {
         return Err(Error::VersionChanged {
             side: Side::Left,
-            expected: version.to_string(),
-            found: left.version.to_string(),
+            expected: version,
+            found: left.version,
         });
     }
     for found in [left.answers.len(), right.answers.len()] {

@@ -140,7 +140,7 @@ impl Client {
         responses: &[u8],
     ) -> Result<Vec<u8>, Error> {
         if version != self.version {
-            let (expected, found) = (self.version.to_string(), version.to_string());
+            let (expected, found) = (self.version, version);
             return Err(Error::VersionChanged { expected, found });
         }
         let response_bytes = self.geometry.response_bytes();

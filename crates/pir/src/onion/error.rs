@@ -115,10 +115,10 @@ pub enum Error {
     /// A shard answers from another version of the table.
     #[error("a shard answered from version {found}, the others from {expected}")]
     ShardVersion {
-        /// The first shard's version, in hex.
-        expected: String,
+        /// The first shard's version.
+        expected: hushtable_table::Version,
         /// The other's.
-        found: String,
+        found: hushtable_table::Version,
     },
     /// The caller asked to stop.
     #[error("preparing was stopped; the next run goes on where it ended")]
@@ -152,10 +152,10 @@ pub enum Error {
     /// The server answered from another version.
     #[error("the server answered from version {found}, the query was for {expected}: ask again")]
     VersionChanged {
-        /// The query's version, in hex.
-        expected: String,
+        /// The query's version.
+        expected: hushtable_table::Version,
         /// The answer's.
-        found: String,
+        found: hushtable_table::Version,
     },
 }
 

@@ -106,8 +106,8 @@ impl Engine {
         let mut next = 0;
         for partial in &partials {
             if partial.version != self.version() {
-                let expected = self.version().to_string();
-                return Err(Error::ShardVersion { expected, found: partial.version.to_string() });
+                let expected = self.version();
+                return Err(Error::ShardVersion { expected, found: partial.version });
             }
             if partial.columns.start != next || partial.won.len() != expansions.0.len() {
                 let found = Some(partial.columns.clone());
