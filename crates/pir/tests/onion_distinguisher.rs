@@ -125,7 +125,7 @@ fn a_mask_that_is_used_again_is_caught() {
     let geometry = geometry();
     let ring = geometry.params().ring();
     let mut source = NoiseSource::from_seed(&[1; 32]);
-    let secret = SecretKey::draw(geometry.params(), &mut source);
+    let secret = SecretKey::draw(geometry.params().ring(), &mut source);
     let mut encrypt = |seed: [u8; 32], message: &Poly<Evaluations>| {
         secret.encrypt(ring, &seed, 0, message, &mut source).body
     };

@@ -2,7 +2,7 @@
 
 use hushtable_ring::{Coefficients, Evaluations, NoiseSource, Poly, Ring, Secret};
 
-use crate::{Error, Parameters};
+use crate::Error;
 
 /// (mask a, body b) with b + a · s = message + noise.
 ///
@@ -44,32 +44,31 @@ impl Ciphertext {
     }
 }
 
-/// A ternary secret, in evaluations modulo Q.
+/// A ternary secret, in evaluations modulo everything that is published: Q, or Q · P.
 pub struct SecretKey {
     secret: Secret<Poly<Evaluations>>,
 }
 
 impl SecretKey {
-    /// A fresh secret.
+    /// A fresh secret over `ring`, the largest that something is published in.
     ///
     /// # Errors
     /// [`Error::Entropy`].
-    pub fn generate(params: &Parameters) -> Result<Self, Error> {
-        Ok(Self::draw(params, &mut NoiseSource::from_os()?))
+    pub fn generate(ring: &Ring) -> Result<Self, Error> {
+        Ok(Self::draw(ring, &mut NoiseSource::from_os()?))
     }
 
     /// The secret that `source` gives.
-    pub fn draw(params: &Parameters, source: &mut NoiseSource) -> Self {
-        let ring = params.ring();
+    pub fn draw(ring: &Ring, source: &mut NoiseSource) -> Self {
         Self { secret: Secret::new(ring.forward(source.ternary(ring))) }
     }
 
-    /// s, modulo Q; its first limbs are s modulo q.
+    /// s; its first limbs are s over every prefix of the ring.
     pub(crate) fn poly(&self) -> &Poly<Evaluations> {
         self.secret.expose()
     }
 
-    /// b + a · s over `ring`, Q's or a prefix of it.
+    /// b + a · s over `ring`, a prefix of the secret's.
     pub fn phase(&self, ring: &Ring, ciphertext: &Ciphertext) -> Poly<Coefficients> {
         let mut phase = ciphertext.mask.clone();
         ring.mul_assign(&mut phase, self.poly());
@@ -77,7 +76,7 @@ impl SecretKey {
         ring.inverse(phase)
     }
 
-    /// A fresh encryption, modulo Q: mask uniform from `seed` (its polynomial number `index`), body
+    /// A fresh encryption over `ring`, a prefix of the secret's: mask uniform from `seed` (its polynomial number `index`), body
     /// e − a · s + `message`.
     pub fn encrypt(
         &self,

@@ -1,29 +1,22 @@
 //! Encryption from the ring learning-with-errors problem.
 //!
-//! [`ParameterSpec`] is a set as written down, [`Parameters`] one whose security was checked;
-//! [`SecretKey`] encrypts to [`Ciphertext`]s ([`bfv`] for plain messages), an [`Evaluator`] computes
-//! on them with public [`SwitchKey`]s and [`Selector`]s (RGSW), and [`noise`] says how far from
-//! failing the result is. [`scheme`] is what a retrieval protocol needs of all this, with a stand-in
-//! that encrypts nothing.
+//! The core is what every scheme shares: a [`Lattice`] whose security was checked over everything
+//! that is published, a [`SecretKey`] that encrypts to [`Ciphertext`]s, and their bytes ([`pack`]).
+//! Above it stand [`bfv`], for exact numbers (what `pir::onion` computes with), and [`ckks`], for
+//! vectors of real ones.
 
 #![forbid(unsafe_code)]
 
 pub mod bfv;
 mod ciphertext;
+pub mod ckks;
 mod error;
-mod evaluator;
-pub mod noise;
+mod lattice;
 pub mod pack;
-mod params;
-pub mod response;
-pub mod scheme;
-mod switch;
 
 pub use ciphertext::{Ciphertext, SecretKey};
 pub use error::Error;
-pub use evaluator::{Evaluator, Selector, Spare, Substitution};
-pub use params::{ParameterSpec, Parameters, modulus_log2_max};
-pub use switch::SwitchKey;
+pub use lattice::{Lattice, LatticeSpec, modulus_log2_max};
 
 // What a caller must name beside these.
 pub use hushtable_ring as ring;

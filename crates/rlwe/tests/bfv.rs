@@ -3,16 +3,15 @@
 mod fixtures;
 
 use fixtures::{mean, noise, noiseless, offered, parameters, plains, scaled, source};
-use hushtable_rlwe::noise::{Noise, measure};
+use hushtable_rlwe::bfv::noise::{Noise, measure};
+use hushtable_rlwe::bfv::{Evaluator, ParameterSpec, Parameters, response};
 use hushtable_rlwe::ring::{Coefficients, Platform, Poly, ntt_primes};
-use hushtable_rlwe::{
-    Ciphertext, Error, Evaluator, ParameterSpec, Parameters, SecretKey, bfv, response,
-};
+use hushtable_rlwe::{Ciphertext, Error, SecretKey, bfv};
 
 #[test]
 fn plaintexts_come_back_after_limbs_were_dropped() {
     for params in offered() {
-        let secret = SecretKey::generate(&params).unwrap();
+        let secret = SecretKey::generate(params.ring()).unwrap();
         let mut evaluator = Evaluator::new(&params);
         for plain in plains(&params) {
             let fresh = bfv::encrypt(&params, &secret, &plain).unwrap();
@@ -21,7 +20,7 @@ fn plaintexts_come_back_after_limbs_were_dropped() {
             assert_eq!(kept.body.limbs(), params.answer_ring().limbs());
             assert_eq!(bfv::decrypt(&params, &secret, &kept), plain, "{}", params.name());
             // A secret that is another's opens nothing.
-            let other = SecretKey::generate(&params).unwrap();
+            let other = SecretKey::generate(params.ring()).unwrap();
             assert_ne!(bfv::decrypt(&params, &other, &kept), plain, "{}", params.name());
         }
         // Fewer numbers than N, and none.
@@ -38,7 +37,7 @@ fn plaintexts_come_back_after_limbs_were_dropped() {
 fn fresh_noise_is_what_was_predicted() {
     for params in offered() {
         let (model, mut source) = (Noise::new(&params), source(3));
-        let secret = SecretKey::draw(&params, &mut source);
+        let secret = SecretKey::draw(params.ring(), &mut source);
         let mut evaluator = Evaluator::new(&params);
         let plain = plains(&params).pop().unwrap();
         let message = scaled(&params, &plain);
@@ -89,7 +88,7 @@ fn fresh_noise_is_what_was_predicted() {
 fn responses_open_to_what_was_compressed() {
     for params in offered() {
         let mut source = source(4);
-        let (ring, secret) = (params.answer_ring(), SecretKey::draw(&params, &mut source));
+        let (ring, secret) = (params.answer_ring(), SecretKey::draw(params.ring(), &mut source));
         let mut evaluator = Evaluator::new(&params);
         let spec = params.spec();
         let bits = (spec.response_mask_bits + spec.response_body_bits) as usize;
@@ -113,7 +112,7 @@ fn responses_open_to_what_was_compressed() {
 #[test]
 fn responses_of_another_length_are_refused() {
     for params in offered() {
-        let secret = SecretKey::generate(&params).unwrap();
+        let secret = SecretKey::generate(params.ring()).unwrap();
         let right = response::response_bytes(&params);
         for wrong in [0, 1, right - 1, right + 1, 2 * right] {
             let error = response::open(&params, &secret, &vec![0; wrong]).unwrap_err();
@@ -146,7 +145,7 @@ fn a_first_prime_as_short_as_can_be_opens_responses() {
         response_body_bits: 20,
     };
     let params = Parameters::new(spec, Platform::detect()).unwrap();
-    let secret = SecretKey::generate(&params).unwrap();
+    let secret = SecretKey::generate(params.ring()).unwrap();
     for plain in plains(&params) {
         let ciphertext = bfv::encrypt(&params, &secret, &plain).unwrap();
         let mut bytes = Vec::new();
@@ -159,7 +158,7 @@ fn a_first_prime_as_short_as_can_be_opens_responses() {
 fn a_ciphertext_hides_its_mask_and_error_from_a_second_one() {
     let params = parameters(ParameterSpec::n256_test());
     let mut source = source(6);
-    let secret = SecretKey::draw(&params, &mut source);
+    let secret = SecretKey::draw(params.ring(), &mut source);
     let ring = params.ring();
     let (seed, zero) = (source.seed(), ring.zero());
     let first = secret.encrypt(ring, &seed, 0, &zero, &mut source);

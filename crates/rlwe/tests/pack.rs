@@ -3,9 +3,10 @@
 mod fixtures;
 
 use fixtures::parameters;
+use hushtable_rlwe::Error;
+use hushtable_rlwe::bfv::ParameterSpec;
 use hushtable_rlwe::pack::{pack, pack_poly, packed_bytes, poly_bytes, unpack, unpack_poly};
 use hushtable_rlwe::ring::{Coefficients, Evaluations, Poly};
-use hushtable_rlwe::{Error, ParameterSpec};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -5,8 +5,9 @@ mod fixtures;
 use std::collections::BTreeMap;
 
 use fixtures::{offered, parameters};
+use hushtable_rlwe::bfv::{ParameterSpec, Parameters, SwitchKey};
 use hushtable_rlwe::ring::{Error as RingError, GadgetSpec, Platform, ntt_primes};
-use hushtable_rlwe::{Error, ParameterSpec, Parameters, SwitchKey, modulus_log2_max};
+use hushtable_rlwe::{Error, modulus_log2_max};
 
 /// Lengths of primes in bits, and how many of each.
 type Lengths = &'static [(u32, usize)];
@@ -176,7 +177,7 @@ fn the_default_is_within_the_table_with_all_that_a_client_publishes() {
     assert_eq!(params.ring().moduli().map(|q| q.bits()).collect::<Vec<_>>(), [50, 50]);
     // Keys and fresh ciphertexts are modulo Q and nothing above it: no key has a modulus of its own.
     let mut source = fixtures::source(1);
-    let secret = hushtable_rlwe::SecretKey::draw(&params, &mut source);
+    let secret = hushtable_rlwe::SecretKey::draw(params.ring(), &mut source);
     let key = SwitchKey::of_square(&params, &secret, &source.seed(), 0, &mut source);
     assert_eq!(key.rows().len(), 2);
     for row in key.rows() {

@@ -3,8 +3,8 @@
 mod fixtures;
 
 use fixtures::{offered, parameters};
-use hushtable_rlwe::ParameterSpec;
-use hushtable_rlwe::noise::{Noise, Prediction};
+use hushtable_rlwe::bfv::ParameterSpec;
+use hushtable_rlwe::bfv::noise::{Noise, Prediction};
 
 #[test]
 fn more_noise_is_a_greater_chance_of_failing() {

@@ -3,11 +3,12 @@
 mod fixtures;
 
 use fixtures::{numbers, offered, parameters, secret_poly, source};
-use hushtable_rlwe::ring::{Coefficients, NoiseSource, Platform, Poly, Ring, ntt_primes};
-use hushtable_rlwe::scheme::{Encrypted, NoOp, Scheme};
-use hushtable_rlwe::{
-    Evaluator, ParameterSpec, Parameters, SecretKey, Selector, Substitution, SwitchKey, bfv,
+use hushtable_rlwe::bfv::scheme::{Encrypted, NoOp, Scheme};
+use hushtable_rlwe::bfv::{
+    Evaluator, ParameterSpec, Parameters, Selector, Substitution, SwitchKey,
 };
+use hushtable_rlwe::ring::{Coefficients, NoiseSource, Platform, Poly, Ring, ntt_primes};
+use hushtable_rlwe::{SecretKey, bfv};
 
 /// Splits `root` into 2^`levels` nodes.
 fn expand<S: Scheme>(scheme: &mut S, root: S::Ciphertext, levels: u32) -> Vec<S::Ciphertext> {
@@ -61,7 +62,7 @@ fn selector(
 
 fn check(params: &Parameters, levels: u32, choices: &[u32]) {
     let (ring, mut source) = (params.ring(), source(40));
-    let secret = SecretKey::draw(params, &mut source);
+    let secret = SecretKey::draw(params.ring(), &mut source);
     let plain = numbers(&mut source, params.degree(), params.plain_bits());
 
     // Exact: numbers up to 2^levels · P fit one prime of 50 bits.

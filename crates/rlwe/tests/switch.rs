@@ -3,11 +3,10 @@
 mod fixtures;
 
 use fixtures::{mean, noise, noiseless, numbers, offered, parameters, secret_poly, source};
-use hushtable_rlwe::noise::Noise;
+use hushtable_rlwe::bfv::noise::Noise;
+use hushtable_rlwe::bfv::{Evaluator, ParameterSpec, Parameters, Substitution, SwitchKey};
 use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring};
-use hushtable_rlwe::{
-    Ciphertext, Error, Evaluator, ParameterSpec, Parameters, SecretKey, Substitution, SwitchKey,
-};
+use hushtable_rlwe::{Ciphertext, Error, SecretKey};
 
 /// Residues of random numbers of 60 bits: a message that fills the modulus.
 fn message(ring: &Ring, source: &mut NoiseSource) -> Poly<Coefficients> {
@@ -35,7 +34,7 @@ fn a_ciphertext_times_its_secret_is_an_encryption_of_that() {
         let mut evaluator = Evaluator::new(&params);
         let mut ratios = Vec::new();
         for seed in 0..16 {
-            let secret = SecretKey::draw(&params, &mut source);
+            let secret = SecretKey::draw(params.ring(), &mut source);
             let key = SwitchKey::of_square(&params, &secret, &source.seed(), 5, &mut source);
             let message = message(ring, &mut source);
             let ciphertext = noiseless(ring, &secret, seed, &message);
@@ -55,7 +54,7 @@ fn noise_of_a_ciphertext_times_its_secret_is_multiplied_by_it() {
     let params = parameters(ParameterSpec::n4096_128());
     let (ring, model, mut source) = (params.ring(), Noise::new(&params), source(11));
     let mut evaluator = Evaluator::new(&params);
-    let secret = SecretKey::draw(&params, &mut source);
+    let secret = SecretKey::draw(params.ring(), &mut source);
     let key = SwitchKey::of_square(&params, &secret, &source.seed(), 0, &mut source);
     let large = |source: &mut NoiseSource| -> Vec<i64> {
         let draw = |value: u64| value as i64 - (1 << 48);
@@ -77,7 +76,7 @@ fn noise_of_a_ciphertext_times_its_secret_is_multiplied_by_it() {
 fn split_ratios(params: &Parameters, level: u32, number: u8) -> [f64; 2] {
     let (ring, mut source) = (params.ring(), source(number));
     let degree = params.degree();
-    let secret = SecretKey::draw(params, &mut source);
+    let secret = SecretKey::draw(params.ring(), &mut source);
     let substitution = Substitution::of_level(params, level);
     assert_eq!(substitution.map().exponent(), (degree >> level) + 1);
     let key = SwitchKey::of_automorphism(
@@ -154,7 +153,7 @@ fn noise_of_an_expansion_is_what_was_predicted() {
     for params in offered() {
         let (ring, model, mut source) = (params.ring(), Noise::new(&params), source(12));
         let zero: Poly<Coefficients> = ring.zero();
-        let secret = SecretKey::draw(&params, &mut source);
+        let secret = SecretKey::draw(params.ring(), &mut source);
         for levels in [1, 3, 6] {
             // From a root without noise: what the switches add, level upon level.
             let root = noiseless(ring, &secret, levels as u8, &zero);
@@ -187,7 +186,7 @@ fn noise_of_an_expansion_is_what_was_predicted() {
 fn keys_come_back_from_their_bytes() {
     let params = parameters(ParameterSpec::n256_test());
     let mut source = source(13);
-    let secret = SecretKey::draw(&params, &mut source);
+    let secret = SecretKey::draw(params.ring(), &mut source);
     let seed = source.seed();
     let key = SwitchKey::of_square(&params, &secret, &seed, 9, &mut source);
     let mut bytes = Vec::new();

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use hushtable_rlwe::bfv::response;
 use hushtable_rlwe::ring::NoiseSource;
-use hushtable_rlwe::{Error as RlweError, SecretKey, response};
+use hushtable_rlwe::{Error as RlweError, SecretKey};
 use hushtable_table::Version;
 
 use super::geometry::Place;
@@ -42,7 +43,7 @@ impl Client {
     /// The client that `source` gives, for known answers.
     #[doc(hidden)]
     pub fn draw(geometry: Geometry, version: Version, source: &mut NoiseSource) -> Self {
-        let secret = SecretKey::draw(geometry.params(), source);
+        let secret = SecretKey::draw(geometry.params().ring(), source);
         let keys = EvaluationKeys::generate(&geometry, &secret, source);
         let mask = Mask::new(version, geometry.set());
         let (key_id, depth) = (KeyId::of(&keys), geometry.levels());

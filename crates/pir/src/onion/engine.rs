@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hushtable_prg::Platform;
+use hushtable_rlwe::Ciphertext;
+use hushtable_rlwe::bfv::scheme::Encrypted;
+use hushtable_rlwe::bfv::{Evaluator, Parameters, Selector, Spare, Substitution, response};
 use hushtable_rlwe::ring::Buffer;
-use hushtable_rlwe::scheme::Encrypted;
-use hushtable_rlwe::{Ciphertext, Evaluator, Parameters, Selector, Spare, Substitution, response};
 use hushtable_table::Version;
 use hushtable_table::prepared::Standing;
 use rayon::prelude::*;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use hushtable_rlwe::noise::{Noise, Prediction};
+use hushtable_rlwe::bfv::noise::{Noise, Prediction};
+use hushtable_rlwe::bfv::{Parameters, SwitchKey, response};
 use hushtable_rlwe::pack::poly_bytes;
-use hushtable_rlwe::{Parameters, SwitchKey, response};
 
 use super::{Error, ParameterSet};
 use crate::TableShape;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use hushtable_rlwe::SecretKey;
+use hushtable_rlwe::bfv::{Parameters, Substitution, SwitchKey};
 use hushtable_rlwe::ring::{NoiseSource, Poly};
-use hushtable_rlwe::{Parameters, SecretKey, Substitution, SwitchKey};
 
 use super::geometry::HEADER_BYTES;
 use super::{Error, Geometry, ParameterSet};

@@ -9,7 +9,7 @@
 //! its coefficients hang together, have the variance ‖noise‖² · P² / 12 and a Gaussian's tail or a
 //! thinner one, as every sum of independent uniform numbers has (Hoeffding's lemma; the uniform
 //! distribution is strictly sub-Gaussian). So the bound of
-//! [`noise`](hushtable_rlwe::noise) holds for any table.
+//! [`noise`](hushtable_rlwe::bfv::noise) holds for any table.
 //!
 //! The mask's key is a hash of the table's version, which is a hash of all of its rows: a table that
 //! is chosen to suit its mask has another version, and another mask. All one can do is try tables:

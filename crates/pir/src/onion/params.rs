@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use hushtable_prg::Platform;
-use hushtable_rlwe::{ParameterSpec, Parameters};
+use hushtable_rlwe::bfv::{ParameterSpec, Parameters};
 
 /// A named parameter set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

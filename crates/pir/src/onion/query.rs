@@ -2,9 +2,10 @@
 
 use std::hint::black_box;
 
+use hushtable_rlwe::bfv::{Parameters, Spare};
 use hushtable_rlwe::pack::{pack_poly, unpack_poly};
 use hushtable_rlwe::ring::{Coefficients, NoiseSource, Poly, Ring, Seed};
-use hushtable_rlwe::{Ciphertext, Parameters, SecretKey, Spare};
+use hushtable_rlwe::{Ciphertext, SecretKey};
 
 use super::geometry::{HEADER_BYTES, Place};
 use super::keys::{Evaluated, other_parameters};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use hushtable_rlwe::noise::{Measured, measure};
+use hushtable_rlwe::Ciphertext;
+use hushtable_rlwe::bfv::noise::{Measured, measure};
+use hushtable_rlwe::bfv::scheme::Encrypted;
+use hushtable_rlwe::bfv::{Evaluator, response};
 use hushtable_rlwe::ring::NoiseSource;
-use hushtable_rlwe::scheme::Encrypted;
-use hushtable_rlwe::{Ciphertext, Evaluator, response};
 use hushtable_table::Version;
 
 use super::engine::{Engine, Expanded, OnionSpec, Stages};

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use hushtable_rlwe::Parameters;
-use hushtable_rlwe::scheme::Scheme;
+use hushtable_rlwe::bfv::Parameters;
+use hushtable_rlwe::bfv::scheme::Scheme;
 
 use super::tree::{self, Node, Schedule, Subtree, Tournament};
 

@@ -4,7 +4,7 @@
 //! each ciphertext is the same in every order; what differs is how long results and keys stay near
 //! the processor. [`traffic`](super::traffic) counts that.
 
-use hushtable_rlwe::scheme::Scheme;
+use hushtable_rlwe::bfv::scheme::Scheme;
 
 /// The order in which a tree's steps are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -279,8 +279,8 @@ pub fn join<S: Scheme>(
 #[cfg(test)]
 mod tests {
     use hushtable_prg::Platform;
+    use hushtable_rlwe::bfv::scheme::NoOp;
     use hushtable_rlwe::ring::{Coefficients, Poly, Ring, ntt_primes};
-    use hushtable_rlwe::scheme::NoOp;
 
     use super::*;
 

@@ -2,7 +2,8 @@
 
 use hushtable_ring::{Automorphism, Coefficients, Poly, Ring};
 
-use crate::{Ciphertext, Evaluator, Selector, Substitution, SwitchKey};
+use super::{Evaluator, Selector, Substitution, SwitchKey};
+use crate::Ciphertext;
 
 /// The steps of expanding a query and of a column tournament.
 pub trait Scheme {

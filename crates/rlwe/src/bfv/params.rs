@@ -2,7 +2,7 @@
 
 use hushtable_ring::{Gadget, GadgetSpec, Platform, Ring, ntt_primes};
 
-use crate::Error;
+use crate::{Error, Lattice, LatticeSpec};
 
 /// A parameter set as written down; [`Parameters::new`] checks it.
 ///
@@ -96,14 +96,16 @@ impl Parameters {
     /// [`Error::Security`] for less than 128 bits under a name that does not say so;
     /// [`Error::Ring`], [`Error::AnswerLimbs`], [`Error::PlainBits`], [`Error::ResponseBits`].
     pub fn new(spec: ParameterSpec, platform: Platform) -> Result<Self, Error> {
-        let ring = Ring::new(spec.degree, &spec.moduli, platform)?;
-        let modulus_log2_max = modulus_log2_max(spec.degree);
-        let modulus_log2 = ring.modulus_log2();
-        let is_marked = WEAK_ENDINGS.iter().any(|ending| spec.name.ends_with(ending));
-        if modulus_log2 > modulus_log2_max && !is_marked {
-            let (name, degree) = (spec.name, spec.degree);
-            return Err(Error::Security { name, degree, modulus_log2, modulus_log2_max });
-        }
+        let lattice = Lattice::new(
+            LatticeSpec {
+                name: spec.name.clone(),
+                degree: spec.degree,
+                moduli: spec.moduli.clone(),
+                special_moduli: Vec::new(),
+            },
+            platform,
+        )?;
+        let ring = lattice.ring();
         if !(1..=ring.limbs()).contains(&spec.answer_limbs) {
             let limbs = ring.limbs();
             return Err(Error::AnswerLimbs { answer_limbs: spec.answer_limbs, limbs });
@@ -122,7 +124,7 @@ impl Parameters {
             return Err(Error::ResponseBits { mask_bits, body_bits, plain_bits });
         }
         let bits = |ring: &Ring| ring.modulus_log2().ceil() as u32;
-        let key_switch = Gadget::new(spec.key_switch, bits(&ring))?;
+        let key_switch = Gadget::new(spec.key_switch, bits(ring))?;
         let selector = Gadget::new(spec.selector, bits(answer_ring))?;
         Ok(Self { spec, rings, key_switch, selector })
     }
@@ -195,26 +197,5 @@ impl Parameters {
         let product = self.answer_ring().crt().product().expect("checked with the gadget");
         let delta = (product + (1 << (self.plain_bits() - 1))) >> self.plain_bits();
         self.answer_ring().moduli().map(|modulus| modulus.reduce_u128(delta)).collect()
-    }
-}
-
-/// The ending of every set's name whose security is below 128 bits.
-const WEAK_ENDINGS: &[&str] =
-    if cfg!(feature = "test-sets") { &["_paper", "_test"] } else { &["_paper"] };
-
-/// Largest log2 Q at degree `degree` for 128 bits against classical attacks with a ternary secret;
-/// 0 where the table has no entry.
-///
-/// Bossuat et al., "Security Guidelines for Implementing Homomorphic Encryption", IACR CiC 1(4),
-/// 2025 (ePrint 2024/463), table 5.2.
-pub fn modulus_log2_max(degree: usize) -> f64 {
-    match degree {
-        1024 => 26.0,
-        2048 => 53.0,
-        4096 => 106.0,
-        8192 => 214.0,
-        16384 => 430.0,
-        32768 => 868.0,
-        _ => 0.0,
     }
 }

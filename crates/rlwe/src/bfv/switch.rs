@@ -2,8 +2,9 @@
 
 use hushtable_ring::{Automorphism, Evaluations, NoiseSource, Poly, Seed};
 
+use super::Parameters;
 use crate::pack::{pack_poly, poly_bytes, unpack_poly};
-use crate::{Ciphertext, Error, Parameters, SecretKey};
+use crate::{Ciphertext, Error, SecretKey};
 
 /// Encryptions of 2^w_j · s' under s, one for each digit j of the gadget (w_j its weight): what
 /// turns digits of a mask under s' into a ciphertext under s.

@@ -13,7 +13,8 @@
 
 use hushtable_ring::{Gadget, SIGMA};
 
-use crate::{Ciphertext, Parameters, SecretKey};
+use super::Parameters;
+use crate::{Ciphertext, SecretKey};
 
 /// Variances of one coefficient's noise.
 #[derive(Clone, Copy, Debug)]

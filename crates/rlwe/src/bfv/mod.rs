@@ -1,8 +1,25 @@
-//! BFV: plaintexts modulo P = 2^plain_bits at the top of the modulus.
+//! BFV: plaintexts modulo P = 2^plain_bits at the top of the modulus, and what a retrieval protocol
+//! computes with it.
+//!
+//! [`ParameterSpec`] is a set as written down, [`Parameters`] one whose security was checked; an
+//! [`Evaluator`] computes on ciphertexts with public [`SwitchKey`]s and [`Selector`]s (RGSW), and
+//! [`noise`] says how far from failing the result is. [`scheme`] is what a protocol needs of all
+//! this, with a stand-in that encrypts nothing.
+
+mod evaluator;
+pub mod noise;
+mod params;
+pub mod response;
+pub mod scheme;
+mod switch;
+
+pub use evaluator::{Evaluator, Selector, Spare, Substitution};
+pub use params::{ParameterSpec, Parameters};
+pub use switch::SwitchKey;
 
 use hushtable_ring::{Coefficients, NoiseSource, Poly};
 
-use crate::{Ciphertext, Error, Parameters, SecretKey};
+use crate::{Ciphertext, Error, SecretKey};
 
 /// Encrypts `plain` (N coefficients modulo P, or fewer) modulo Q, so that
 /// [`drop_limbs`](crate::Evaluator::drop_limbs) leaves Δ · plain modulo q

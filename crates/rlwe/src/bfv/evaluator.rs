@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hushtable_ring::{Automorphism, Buffer, Evaluations, Gadget, Poly, Ring};
 
-use crate::{Ciphertext, Parameters, SwitchKey};
+use super::{Parameters, SwitchKey};
+use crate::Ciphertext;
 
 /// An encryption of a bit for external products (RGSW; Gentry, Sahai and Waters, CRYPTO 2013):
 /// for each digit weight g_j, encryptions of bit · g_j · s and of bit · g_j, modulo q.

@@ -2,9 +2,10 @@
 
 use hushtable_ring::{Modulus, NttTable};
 
-use crate::bfv::round_ratio;
+use super::Parameters;
+use super::round_ratio;
 use crate::pack::{pack, packed_bytes, unpack};
-use crate::{Ciphertext, Error, Parameters, SecretKey};
+use crate::{Ciphertext, Error, SecretKey};
 
 /// Bytes of a response ciphertext on the wire.
 pub fn response_bytes(params: &Parameters) -> usize {

@@ -1,0 +1,1 @@
+//! Recommendation models (DLRM) under CKKS (Garimella et al., "HE-LRM").

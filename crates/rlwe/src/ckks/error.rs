@@ -1,0 +1,81 @@
+//! What CKKS refuses.
+
+use hushtable_ring::EntropyError;
+
+/// Why parameters, values or an operation were refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The core refused.
+    #[error(transparent)]
+    Core(#[from] crate::Error),
+    /// No randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+    /// A ciphertext has too few levels left, or the operands are at different ones.
+    #[error("{operation}: a ciphertext at level {found}, expected {expected}")]
+    Level {
+        /// What was to be done.
+        operation: &'static str,
+        /// The ciphertext's level.
+        found: usize,
+        /// The level there should be.
+        expected: usize,
+    },
+    /// Every level is used up.
+    #[error(
+        "{operation}: no level is left: the circuit is deeper than the {levels} levels of {name:?}"
+    )]
+    Exhausted {
+        /// What was to be done.
+        operation: &'static str,
+        /// The set's levels.
+        levels: usize,
+        /// The set's name.
+        name: String,
+    },
+    /// Scales that should be equal are not, or one does not fit the modulus.
+    #[error("{operation}: a scale of 2^{found:.4}, expected 2^{expected:.4}")]
+    Scale {
+        /// What was to be done.
+        operation: &'static str,
+        /// log2 of the scale there is.
+        found: f64,
+        /// log2 of the scale there should be.
+        expected: f64,
+    },
+    /// More values than slots.
+    #[error("{found} values, there are {slots} slots")]
+    Slots {
+        /// Values given.
+        found: usize,
+        /// Slots there are.
+        slots: usize,
+    },
+    /// A number that is not finite, or too large at its scale.
+    #[error(
+        "value {index} is {value}: it must be finite and below 2^{limit_log2:.1} in absolute value"
+    )]
+    Value {
+        /// Which value.
+        index: usize,
+        /// The value.
+        value: f64,
+        /// log2 of the first absolute value that is too large.
+        limit_log2: f64,
+    },
+    /// The keys do not have this rotation.
+    #[error("the keys have no rotation by {steps} slots")]
+    MissingRotation {
+        /// Slots to the left.
+        steps: usize,
+    },
+    /// A parameter set that cannot be used.
+    #[error("the set {name:?}: {why}")]
+    Parameters {
+        /// The set's name.
+        name: String,
+        /// What is wrong and what is possible.
+        why: String,
+    },
+}

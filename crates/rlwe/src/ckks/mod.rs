@@ -1,0 +1,20 @@
+//! CKKS: approximate arithmetic on vectors of real numbers (Cheon, Kim, Kim and Song, ASIACRYPT
+//! 2017), in residue form (Cheon, Han, Kim, Kim and Song, SAC 2018), leveled.
+//!
+//! [`ParameterSpec`] is a set as written down, [`Parameters`] one whose security was checked. A
+//! ciphertext holds N/2 slots at a *level* (how many primes can still be divided off) and a *scale*
+//! (what its numbers were multiplied with). Circuits are written against [`Evaluate`], which one
+//! type does on ciphertexts and others in the clear.
+
+mod diagonals;
+mod error;
+mod evaluate;
+mod params;
+
+pub use diagonals::{Diagonals, Split};
+pub use error::Error;
+pub use evaluate::Evaluate;
+pub use params::{ModulusBits, ParameterSpec, Parameters};
+
+// What a caller must name beside these.
+pub use num_complex::Complex64;
