@@ -158,3 +158,78 @@ impl DigitTables {
         (0..self.dim).map(|index| evaluator.encode(&self.column(index), level, scale)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hushtable_rlwe::ckks::{Clear, ModulusBits, ParameterSpec, Parameters};
+    use hushtable_rlwe::ring::Platform;
+
+    use super::*;
+
+    fn clear(levels: usize) -> Clear {
+        let bits = ModulusBits { first: 50, level: 40, special: 50 };
+        let spec = ParameterSpec::of_bits("coded_test", 1 << 10, bits, levels, 1).unwrap();
+        Clear::new(&Parameters::new(spec, Platform::detect()).unwrap())
+    }
+
+    fn tables(base: usize, digits: usize, dim: usize) -> DigitTables {
+        let number = |index: usize| ((index * 7919 + 13) % 201) as f64 / 100.0 - 1.0;
+        let rows = (0..base * digits * dim).map(number).collect();
+        DigitTables::new(base, digits, dim, rows)
+    }
+
+    #[test]
+    fn an_indicator_tells_zero_from_other_integers() {
+        for base in [4, 8, 16, 32, 64] {
+            let indicator = Indicator::of_base(base).unwrap();
+            assert_eq!(indicator.value(0.0), 1.0);
+            for difference in 1..base {
+                let value = indicator.value(difference as f64 / base as f64);
+                assert!((0.0..0.01).contains(&value), "base {base}: {difference} gives {value}");
+            }
+        }
+        assert_eq!(Indicator::of_base(5), None);
+    }
+
+    #[test]
+    fn both_ways_look_up_the_same_embedding() {
+        for (base, digits, dim) in [(4, 3, 5), (4, 8, 20), (8, 2, 16)] {
+            let (tables, indicator) =
+                (tables(base, digits, dim), Indicator::of_base(base).unwrap());
+            let tokens: Vec<_> = (0..digits).map(|table| (table * 5 + 1) % base).collect();
+            let expected = tables.lookup(&tokens);
+
+            let mut evaluator = clear(indicator.depth() + 1);
+            let scale = evaluator.parameters().scale();
+            let levels = evaluator.parameters().levels();
+            let repeated = evaluator.vector(&tables.repeated(&tokens), levels, scale).unwrap();
+            let columns = tables.columns(&evaluator, 1, scale).unwrap();
+            let found =
+                tables.lookup_coded(&mut evaluator, indicator, &columns, &repeated).unwrap();
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(evaluator.level(found), 0);
+                assert!(found.values().iter().all(|value| (value - expected).abs() < 0.01));
+            }
+
+            let mut evaluator = clear(1);
+            let map = tables.map(evaluator.parameters().slots()).unwrap();
+            let map = evaluator.prepare(&map, tables.split(), 1, scale).unwrap();
+            let one_hot = evaluator.vector(&tables.one_hot(&tokens), 1, scale).unwrap();
+            let mut found = evaluator.transform(&[&map], &[&one_hot]).unwrap();
+            evaluator.rescale(&mut found).unwrap();
+            for (found, expected) in found.values().iter().zip(&expected) {
+                assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn too_few_levels_are_named() {
+        let (tables, indicator) = (tables(4, 2, 1), Indicator::of_base(4).unwrap());
+        let mut evaluator = clear(3);
+        let scale = evaluator.parameters().scale();
+        let repeated = evaluator.vector(&tables.repeated(&[0, 1]), 3, scale).unwrap();
+        let error = tables.lookup_coded(&mut evaluator, indicator, &[], &repeated).unwrap_err();
+        assert!(matches!(error, Error::Exhausted { .. } | Error::Scale { .. }), "{error}");
+    }
+}
