@@ -119,10 +119,7 @@ impl Product {
     fn new(modulus: Modulus) -> Self {
         let q = modulus.value();
         let back = (1 << 52) % q;
-        Self {
-            q_inverse: q_inverse(modulus),
-            back: splat((back, modulus.shoup(back))),
-        }
+        Self { q_inverse: q_inverse(modulus), back: splat((back, modulus.shoup(back))) }
     }
 
     /// x · y, for x and y below q.

@@ -163,12 +163,7 @@ pub fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
 }
 
 /// `outs[side]` = Σ_j xs[j] · ys[side][j], element by element.
-pub fn inner_products(
-    modulus: Modulus,
-    xs: &[&[u64]],
-    ys: [&[&[u64]]; 2],
-    outs: [&mut [u64]; 2],
-) {
+pub fn inner_products(modulus: Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], outs: [&mut [u64]; 2]) {
     for (ys, out) in ys.into_iter().zip(outs) {
         inner_product(modulus, xs, ys, out);
     }
