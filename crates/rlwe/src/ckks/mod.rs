@@ -16,11 +16,13 @@ mod encrypt;
 mod error;
 mod evaluate;
 mod fft;
+mod noise;
 mod params;
 mod plaintext;
 mod polynomial;
 mod residues;
 mod rules;
+mod simulated;
 pub mod wire;
 
 pub use approximation::{Approximation, Function};
@@ -31,9 +33,11 @@ pub use encoder::Encoder;
 pub use encrypt::{decrypt, encrypt};
 pub use error::Error;
 pub use evaluate::Evaluate;
+pub use noise::Noise;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
 pub use plaintext::Plaintext;
 pub use polynomial::{Basis, Polynomial};
+pub use simulated::{Simulated, SimulatedVector};
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;
