@@ -5,10 +5,10 @@
 //! adds up by rotations. HE-LRM's client encrypts the one-hot form itself; the lookup is one linear
 //! map of one level (sections 4.2 to 5.1 of "HE-LRM"). [`compare`] measures both, as its figure 5 does.
 
-//mod compare;
+mod compare;
 mod indicator;
 
-//pub use compare::{Comparison, compare};
+pub use compare::{Comparison, Figures, compare};
 pub use indicator::Indicator;
 
 use hushtable_rlwe::ckks::{Diagonals, Error, Evaluate, Split};
