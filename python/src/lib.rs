@@ -15,6 +15,7 @@ mod fl_aggregate;
 mod fl_client;
 mod fl_session;
 mod gpu;
+mod infer_project;
 mod layout;
 mod logs;
 mod machine;
@@ -54,6 +55,8 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
+    use super::infer_project::{known_backends, paper_trace, project_trace};
+    #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
@@ -83,6 +86,8 @@ mod _native {
     /// Measurements, which nothing of the product calls.
     #[pymodule]
     mod bench {
+        #[pymodule_export]
+        use crate::bench::coded::coded_lookup;
         #[pymodule_export]
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]

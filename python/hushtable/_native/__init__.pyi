@@ -50,16 +50,19 @@ __all__ = [
     "create_key",
     "enroll",
     "gpu_report",
+    "known_backends",
     "log_to_stderr",
     "make_certificates",
     "model_pin",
     "options",
     "oram_shape",
+    "paper_trace",
     "parameter_sets",
     "plan_model",
     "platforms",
     "prepare_table",
     "prg_names",
+    "project_trace",
     "public_key",
     "verify_model",
     "verify_prepared",
@@ -590,6 +593,9 @@ def prepare_table(
 def verify_prepared(table: Table, path: Path, *, parameters: str, threads: int) -> None: ...
 def model_pin(path: Path) -> tuple[str, str]: ...
 def options(served: str) -> list[SettingFacts]: ...
+def known_backends() -> list[tuple[str, str, list[str]]]: ...
+def paper_trace(ciphertexts: int, is_relu: bool) -> str: ...
+def project_trace(trace: str, backend: str) -> str: ...
 def oram_shape(rows: int, row_bytes: int) -> tuple[int, int, int]: ...
 def parameter_sets() -> list[str]: ...
 def gpu_report(folders: list[str]) -> dict[str, Any]: ...

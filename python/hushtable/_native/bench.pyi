@@ -12,6 +12,7 @@ __all__ = [
     "ModelBench",
     "OnionBench",
     "PathBench",
+    "coded_lookup",
     "expand_seconds",
     "gpu_probe",
     "instruction_ns",
@@ -111,6 +112,7 @@ def load_server(
     seconds: float,
 ) -> dict[str, Any]: ...
 def multiply_ns() -> float | None: ...
+def coded_lookup(dim: int, *, base: int, digits: int, runs: int) -> str: ...
 def ntt_seconds(
     degree: int, bits: int, *, is_inverse: bool, seconds: float
 ) -> tuple[list[float], str]: ...

@@ -76,12 +76,13 @@ pub fn compare(
         spec.rotations.extend(doublings.map(|steps| (steps, 0)));
         spec
     })?;
-    let coded = setting.time(runs, &tables.repeated(&tokens), &expected, |evaluator, repeated| {
-        let columns = tables.columns(evaluator, 1, setting.parameters.scale())?;
-        let started = Instant::now();
-        let found = tables.lookup_coded(evaluator, indicator, &columns, repeated)?;
-        Ok((found, started.elapsed().as_secs_f64() * 1e3))
-    })?;
+    let coded =
+        setting.time(runs, &tables.repeated(&tokens), &expected, |evaluator, repeated| {
+            let columns = tables.columns(evaluator, 1, setting.parameters.scale())?;
+            let started = Instant::now();
+            let found = tables.lookup_coded(evaluator, indicator, &columns, repeated)?;
+            Ok((found, started.elapsed().as_secs_f64() * 1e3))
+        })?;
 
     let setting = Setting::new(1, platform, |parameters| {
         let map = tables.map(parameters.slots()).expect("embeddings fit");
@@ -90,13 +91,15 @@ pub fn compare(
         KeySpec { products: None, ..KeySpec::at_every_level(parameters, rotations) }
     })?;
     let map = tables.map(setting.parameters.slots())?;
-    let linear = setting.time(runs, &tables.one_hot(&tokens), &expected, |evaluator, one_hot| {
-        let prepared = evaluator.prepare(&map, tables.split(), 1, setting.parameters.scale())?;
-        let started = Instant::now();
-        let mut found = evaluator.transform(&[&prepared], &[one_hot])?;
-        evaluator.rescale(&mut found)?;
-        Ok((vec![found], started.elapsed().as_secs_f64() * 1e3))
-    })?;
+    let linear =
+        setting.time(runs, &tables.one_hot(&tokens), &expected, |evaluator, one_hot| {
+            let prepared =
+                evaluator.prepare(&map, tables.split(), 1, setting.parameters.scale())?;
+            let started = Instant::now();
+            let mut found = evaluator.transform(&[&prepared], &[one_hot])?;
+            evaluator.rescale(&mut found)?;
+            Ok((vec![found], started.elapsed().as_secs_f64() * 1e3))
+        })?;
     Ok(Comparison { dim, base, digits, coded, linear })
 }
 
