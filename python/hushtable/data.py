@@ -576,7 +576,9 @@ def load_heart(folder: Path) -> Heart:
             )
             ill.append(bool(("0", "1").index(patient["diameter narrowing"])))
         except ValueError as error:
-            raise MalformedData(f"a value that no column has: {error}", path=path, line=line) from None
+            raise MalformedData(
+                f"a value that no column has: {error}", path=path, line=line
+            ) from None
     if not ill:
         raise MalformedData("no patients", path=path)
     return Heart(np.array(dense, np.float32), np.array(indices, np.int64), np.array(ill))

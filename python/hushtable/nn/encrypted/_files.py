@@ -23,7 +23,7 @@ _DESCRIPTION, _WEIGHTS, _INPUTS = "model.toml", "model.safetensors", "features.j
 
 @dataclass(frozen=True, slots=True)
 class Preprocess:
-    """What a client does to raw dense values before it encrypts them, and what was seen in training.
+    """What a client does to raw dense values before it encrypts them, and what training saw.
 
     Attributes:
         mean: of each dense column, in the training part.
@@ -140,7 +140,9 @@ class SavedModel:
             raise ConfigError(f"dense is {values.shape}, not [samples, {description.dense}]")
         if ids.shape != (len(values), tables):
             raise ConfigError(f"indices are {ids.shape}, expected {(len(values), tables)}")
-        bottom = self._layers("bot", values, description.bottom_activations, len(description.bottom))
+        bottom = self._layers(
+            "bot", values, description.bottom_activations, len(description.bottom)
+        )
         vectors = [bottom, *(self._look_up(at, ids[:, at]) for at in range(tables))]
         if description.interaction == "concat":
             joined = np.concatenate(vectors, axis=1)

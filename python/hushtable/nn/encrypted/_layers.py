@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from ...errors import ConfigError, IdOutOfRange
-from .._module import Module
+from .._module import NumpyModule
 from ._description import Activation, Description
 from ._sizes import digit_count, kept_rows
+
+if TYPE_CHECKING:
+
+    class Module(NumpyModule):
+        """``torch.nn.Module``, as far as its callers are checked where torch is not installed."""
+
+        training: bool
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Module = torch.nn.Module
 
 __all__ = ["DLRM", "DigitEmbedding", "RangedActivation", "RangedPolynomial", "make_activation"]
 
@@ -65,8 +77,9 @@ class DigitEmbedding(Module):
         Raises:
             IdOutOfRange: an index that is no row.
         """
-        if indices.numel() and not (0 <= int(indices.min()) and int(indices.max()) < self.rows):
-            wrong = int(indices.min()) if int(indices.min()) < 0 else int(indices.max())
+        least, most = map(int, torch.aminmax(indices)) if indices.numel() else (0, 0)
+        if least < 0 or most >= self.rows:
+            wrong = least if least < 0 else most
             raise IdOutOfRange(f"index {wrong} of {self.rows} rows", id=wrong, rows=self.rows)
         if self.is_whole:
             return functional.embedding(indices, self.weight, sparse=self.is_sparse)

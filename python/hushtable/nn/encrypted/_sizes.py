@@ -1,4 +1,4 @@
-"""How large tables become when large ones are kept as digits, and what that costs in ciphertexts."""
+"""How large tables are when large ones are kept as digits, and what that costs in ciphertexts."""
 
 from __future__ import annotations
 
