@@ -253,14 +253,17 @@ def test_a_saved_model_is_the_one_by_hand(
 
 
 def test_constants_of_the_inputs_are_kept(tmp_path: Path) -> None:
-    kept = Preprocess((1.0, 2.0, 3.0), (0.5, 1.0, 2.0), (3.25,), (7.5,))
+    kept = Preprocess((1.0, 2.0, 3.0), (0.5, 1.0, 2.0), 2.5, (4, 7, 0), (3.25,), (7.5,))
     write_folder(tmp_path, SMALL, weights(SMALL), kept)
     found = SavedModel.open(tmp_path).inputs
     assert found == kept
     assert found is not None
-    assert found.standardise([[2, 2, 7]]).tolist() == [[2, 0, 2]]
-    with pytest.raises(ConfigError, match=r"expected \[samples, 3\]"):
-        found.standardise([[1, 2]])
+    # The last is 20 deviations off: clipped.
+    assert found.standardise([[2, 2, -37]]).tolist() == [[2, 0, -2.5]]
+    assert found.fill([[-1, 3, 1], [2, -1, -1]]).tolist() == [[4, 3, 1], [2, 7, 0]]
+    for call in (found.standardise, found.fill):
+        with pytest.raises(ConfigError, match=r"expected \[samples, 3\]"):
+            call([[1, 2]])
 
 
 def test_a_folder_that_is_damaged_is_refused(tmp_path: Path) -> None:
@@ -274,6 +277,9 @@ def test_a_folder_that_is_damaged_is_refused(tmp_path: Path) -> None:
         SavedModel.open(tmp_path)
     write_folder(tmp_path, SMALL, weights(SMALL), Preprocess((1.0,), (1.0,)))
     with pytest.raises(ModelError, match="1 columns, not 3"):
+        SavedModel.open(tmp_path)
+    write_folder(tmp_path, SMALL, weights(SMALL), Preprocess((1.0,) * 3, (1.0,) * 3, missing=(1,)))
+    with pytest.raises(ModelError, match="1 features, not 3"):
         SavedModel.open(tmp_path)
     (tmp_path / "features.json").write_text("[]")
     with pytest.raises(ModelError, match="features.json is damaged"):

@@ -28,6 +28,9 @@ class Preprocess:
     Attributes:
         mean: of each dense column, in the training part.
         deviation: standard deviation of each, likewise; never 0.
+        bound: standardised values are clipped to ``[-bound, bound]``; None to clip nothing. A
+            client does it in the clear, and then no input is far from those of training.
+        missing: for each categorical column, the index that stands in for a missing one.
         bottom_ranges: the largest magnitude that each bottom activation read, in training and
             validation.
         top_ranges: likewise of the top ones.
@@ -35,11 +38,13 @@ class Preprocess:
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+    bound: float | None = None
+    missing: tuple[int, ...] = ()
     bottom_ranges: tuple[float, ...] = ()
     top_ranges: tuple[float, ...] = ()
 
     def standardise(self, dense: npt.ArrayLike) -> Floats:
-        """Raw values [samples, dense] with mean 0 and deviation 1, float32.
+        """Raw values [samples, dense] with mean 0 and deviation 1, clipped, float32.
 
         Raises:
             ConfigError: another number of columns.
@@ -47,7 +52,21 @@ class Preprocess:
         values = np.asarray(dense, np.float64)
         if values.ndim != 2 or values.shape[1] != len(self.mean):
             raise ConfigError(f"dense is {values.shape}, expected [samples, {len(self.mean)}]")
-        return ((values - self.mean) / self.deviation).astype(np.float32)
+        found = (values - self.mean) / self.deviation
+        if self.bound is not None:
+            found = np.clip(found, -self.bound, self.bound)
+        return found.astype(np.float32)
+
+    def fill(self, indices: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Indices [samples, features] with :attr:`missing` in place of those below 0.
+
+        Raises:
+            ConfigError: another number of columns.
+        """
+        ids = np.asarray(indices, np.int64)
+        if ids.ndim != 2 or ids.shape[1] != len(self.missing):
+            raise ConfigError(f"indices are {ids.shape}, expected [samples, {len(self.missing)}]")
+        return np.where(ids < 0, self.missing, ids)
 
 
 def write_folder(
@@ -113,13 +132,14 @@ class SavedModel:
         if not path.is_file():
             return cls(description, tensors, None)
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            found = {name: tuple(float(one) for one in row) for name, row in fields.items()}
-            inputs = Preprocess(**found)
+            inputs = _preprocess(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise ModelError(f"{path} is damaged: {error}") from error
         if not len(inputs.mean) == len(inputs.deviation) == description.dense:
             raise ModelError(f"{path} has {len(inputs.mean)} columns, not {description.dense}")
+        if inputs.missing and len(inputs.missing) != len(description.features):
+            count = len(inputs.missing)
+            raise ModelError(f"{path} has {count} features, not {len(description.features)}")
         return cls(description, tensors, inputs)
 
     def logits(self, dense: npt.ArrayLike, indices: npt.ArrayLike) -> Floats:
@@ -196,6 +216,17 @@ class SavedModel:
                 for coefficient in self.tensors[f"{part}_a.{at}.coefficients"][::-1]:
                     found = found * values + coefficient
                 return found
+
+
+def _preprocess(fields: dict[str, Any]) -> Preprocess:
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name == "bound":
+            found[name] = None if value is None else float(value)
+        else:
+            kind = int if name == "missing" else float
+            found[name] = tuple(kind(one) for one in value)
+    return Preprocess(**found)
 
 
 def _shapes(description: Description) -> dict[str, tuple[int, ...]]:

@@ -196,6 +196,8 @@ class DLRM(Module):
         description: its sizes.
         range: that inputs of activations are held in; None to hold nothing.
         degree: of polynomial activations.
+        gain: that the linear layers' first weights are multiplied by. Below 1 keeps a chain of
+            squares small.
 
     Raises:
         ConfigError: a polynomial activation without a range.
@@ -208,7 +210,12 @@ class DLRM(Module):
     emb_l: Any
 
     def __init__(
-        self, description: Description, *, range: float | None = None, degree: int = 2
+        self,
+        description: Description,
+        *,
+        range: float | None = None,
+        degree: int = 2,
+        gain: float = 1.0,
     ) -> None:
         super().__init__()
         self.description = description
@@ -227,7 +234,8 @@ class DLRM(Module):
             made = [make_activation(name, range=range, degree=degree) for _ in _times(count)]
             return torch.nn.ModuleList(made)
 
-        self.bot_l, self.top_l = _linear(description.bottom_shapes), _linear(description.top_shapes)
+        self.bot_l = _linear(description.bottom_shapes, gain)
+        self.top_l = _linear(description.top_shapes, gain)
         self.bot_a = activations(description.bottom_activations)
         self.top_a = activations(description.top_activations)
 
@@ -262,13 +270,13 @@ def _times(count: int) -> range:
     return range(count)
 
 
-def _linear(shapes: tuple[tuple[int, int], ...]) -> Any:
+def _linear(shapes: tuple[tuple[int, int], ...], gain: float) -> Any:
     layers = {}
     for at, (outputs, inputs) in enumerate(shapes):
         layer = torch.nn.Linear(inputs, outputs)
-        # As in Facebook's code.
-        torch.nn.init.normal_(layer.weight, 0.0, (2 / (outputs + inputs)) ** 0.5)
-        torch.nn.init.normal_(layer.bias, 0.0, (1 / outputs) ** 0.5)
+        # As in Facebook's code, but for the gain.
+        torch.nn.init.normal_(layer.weight, 0.0, gain * (2 / (outputs + inputs)) ** 0.5)
+        torch.nn.init.normal_(layer.bias, 0.0, gain * (1 / outputs) ** 0.5)
         # Between two linear layers torch's code counts an activation.
         layers[str(2 * at)] = layer
     return torch.nn.ModuleDict(layers)
