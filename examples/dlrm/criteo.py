@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 from dataclasses import dataclass
@@ -11,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from hushtable.criteo import DENSE, impressions
+from hushtable.criteo import SPARSE as FEATURES
 from hushtable.data import CRITEO_ROWS, MalformedData
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-DENSE = tuple(f"I{number}" for number in range(1, 14))
-FEATURES = tuple(f"C{number}" for number in range(1, 27))
+__all__ = ["DENSE", "FEATURES", "Log", "deal", "hashed", "join", "make", "read", "table_rows"]
+
 #: How steeply the popularity of made-up values falls.
 _SKEW = 1.2
 #: Values of a column that have a say in made-up clicks: a learner sees each of these often.
@@ -64,27 +65,15 @@ def read(path: Path, rows: tuple[int, ...]) -> Log:
         MalformedData: a column that is missing, or a value that is no number.
     """
     dense, ids, clicked = [], [], []
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        missing = {"Label", *DENSE, *FEATURES} - set(reader.fieldnames or ())
-        if missing:
-            raise MalformedData(f"no column {sorted(missing)[0]}: Criteo's has", path=path)
-        for line, row in enumerate(reader, 2):
-            try:
-                if None in row or None in row.values():
-                    raise ValueError(f"not the header's {len(reader.fieldnames or ())} columns")
-                counts = [float(row[name] or 0) for name in DENSE]
-                clicked.append(bool(int(row["Label"])))
-            except (ValueError, TypeError) as error:
-                raise MalformedData(str(error), path=path, line=line) from error
-            # Some counts are -1 or a little less.
-            dense.append([math.log1p(max(count, 0.0)) for count in counts])
-            ids.append(
-                [
-                    hashed(name, row[name] or "", count)
-                    for name, count in zip(FEATURES, rows, strict=True)
-                ]
-            )
+    for one in impressions(path):
+        dense.append(one.counts)
+        clicked.append(one.clicked)
+        ids.append(
+            [
+                hashed(name, category, count)
+                for name, category, count in zip(FEATURES, one.categories, rows, strict=True)
+            ]
+        )
     if not clicked:
         raise MalformedData("no impressions", path=path)
     return Log(

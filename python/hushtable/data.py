@@ -30,11 +30,15 @@ import numpy.typing as npt
 from ._registries import REGISTRIES, DataError, DownloadFailed, Registry, download
 
 __all__ = [
+    "CRITEO_KAGGLE_ROWS",
     "CRITEO_ROWS",
+    "HEART_DENSE",
+    "HEART_SPARSE",
     "SOURCES",
     "ArchiveError",
     "DataError",
     "DownloadFailed",
+    "Heart",
     "MalformedData",
     "Member",
     "MissingExtra",
@@ -45,16 +49,24 @@ __all__ = [
     "WrongHash",
     "cache_folder",
     "fetch",
+    "load_heart",
     "load_movielens",
     "load_requests",
     "load_words",
 ]
 
-#: Distinct values of the 26 categorical columns of Criteo's Kaggle log, as it is commonly prepared:
-#: the tables of the recommendation model that everyone measures.
+#: Distinct values of the 26 categorical columns of Criteo's log, the large ones cut off at ten
+#: million: the tables of the recommendation model that everyone measures.
 CRITEO_ROWS = (
     *(9_999_999, 29_427, 15_127, 7_295, 19_901, 3, 6_465, 1_310, 61, 9_999_999, 622_921, 219_556),
     *(10, 2_209, 9_779, 71, 4, 963, 14, 9_999_999, 4_384_510, 9_999_999, 290_588, 10_829, 95, 34),
+)
+
+#: Distinct values of the same columns in the log of seven days that was on Kaggle, none cut off:
+#: 33,762,577 in all.
+CRITEO_KAGGLE_ROWS = (
+    *(1_460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5_683, 8_351_593, 3_194),
+    *(27, 14_992, 5_461_306, 10, 5_652, 2_173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572),
 )
 
 _COPY_BYTES = 1 << 20
@@ -213,6 +225,20 @@ SOURCES: dict[str, Source] = {
                 ),
             ),
             registry="Maven",
+        ),
+        Source(
+            name="heart",
+            title="UCI heart disease (Cleveland): 303 patients x 13 findings, and a diagnosis",
+            package="orange3",
+            version="3.40.0",
+            licence="CC-BY-4.0 (UCI, doi:10.24432/C52P4X), GPL-3.0-or-later (package)",
+            members=(
+                Member(
+                    "Orange/datasets/heart_disease.tab",
+                    "954e44e3d93a97682b5466c7ea166e16f376f8dd93deef5855f511734e4d6224",
+                    24_031,
+                ),
+            ),
         ),
     )
 }
@@ -473,6 +499,89 @@ def load_requests(folder: Path) -> npt.NDArray[np.int64]:
         raise MalformedData(f"{len(raw)} bytes are no whole 64-bit keys", path=files[0])
     _, numbers = np.unique(np.frombuffer(raw, dtype=">i8"), return_inverse=True)
     return numbers.astype(np.int64)
+
+
+#: The measured columns of :class:`Heart`.
+HEART_DENSE = ("age", "rest SBP", "cholesterol", "max HR", "ST by exercise")
+#: The categorical columns of :class:`Heart`, and the values that each has, in order: 2, 4, 2, 3, 2,
+#: 3, 4 and 3 of them.
+HEART_SPARSE: dict[str, tuple[str, ...]] = {
+    "gender": ("female", "male"),
+    "chest pain": ("typical ang", "atypical ang", "non-anginal", "asymptomatic"),
+    "fasting blood sugar > 120": ("0", "1"),
+    "rest ECG": ("normal", "ST-T abnormal", "left vent hypertrophy"),
+    "exerc ind ang": ("0", "1"),
+    "slope peak exc ST": ("upsloping", "flat", "downsloping"),
+    "major vessels colored": ("0", "1", "2", "3"),
+    "thal": ("normal", "fixed defect", "reversable defect"),
+}
+
+
+@dataclass(frozen=True)
+class Heart:
+    """Patients, in the order of the file.
+
+    Attributes:
+        dense: float32 [patients, 5], the columns :data:`HEART_DENSE`, as measured.
+        indices: int64 [patients, 8], the columns :data:`HEART_SPARSE`, each by its value's place
+            there; -1 where it is missing.
+        ill: bool [patients], whether a vessel is narrowed by more than half.
+    """
+
+    dense: npt.NDArray[np.float32]
+    indices: npt.NDArray[np.int64]
+    ill: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.ill)
+
+
+def load_heart(folder: Path) -> Heart:
+    """Patients from ``heart_disease.tab`` in ``folder``.
+
+    Raises:
+        MalformedData: a wrong header or field count, a value that its column does not have, no
+            patients.
+        DataError: a file that cannot be read.
+    """
+    path = folder / "heart_disease.tab"
+    dense: list[list[float]] = []
+    indices: list[list[int]] = []
+    ill: list[bool] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise MalformedData(f"not UTF-8 text ({error.reason})", path=path) from error
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}): fetch it again") from error
+    columns = lines[0].split("\t") if lines else []
+    wanted = {*HEART_DENSE, *HEART_SPARSE, "diameter narrowing"}
+    if set(columns) != wanted or len(columns) != len(wanted):
+        raise MalformedData(f"the columns are {columns}, expected {sorted(wanted)}", path=path)
+    # Two lines under the header say of which kind the columns are.
+    for line, text in enumerate(lines[3:], start=4):
+        fields = text.split("\t")
+        if len(fields) != len(columns):
+            raise MalformedData(
+                f"{len(fields)} tab-separated fields, expected {len(columns)}", path=path, line=line
+            )
+        patient = dict(zip(columns, fields, strict=True))
+        try:
+            dense.append([float(patient[name]) for name in HEART_DENSE])
+            indices.append(
+                [
+                    -1 if patient[name] == "?" else values.index(patient[name])
+                    for name, values in HEART_SPARSE.items()
+                ]
+            )
+            ill.append(bool(("0", "1").index(patient["diameter narrowing"])))
+        except ValueError as error:
+            raise MalformedData(
+                f"a value that no column has: {error}", path=path, line=line
+            ) from None
+    if not ill:
+        raise MalformedData("no patients", path=path)
+    return Heart(np.array(dense, np.float32), np.array(indices, np.int64), np.array(ill))
 
 
 @dataclass(frozen=True)

@@ -364,3 +364,57 @@ def test_a_trace_from_maven_is_numbered_in_order(
     missing = replace(source, version="2.0")
     with pytest.raises(data.DownloadFailed, match="HUSHTABLE_MAVEN"):
         data.fetch(missing, folder=tmp_path / "other")
+
+
+HEART_HEADER = (
+    "age\tgender\tchest pain\trest SBP\tcholesterol\tfasting blood sugar > 120\trest ECG\tmax HR\t"
+    "exerc ind ang\tST by exercise\tslope peak exc ST\tmajor vessels colored\tthal\t"
+    "diameter narrowing\n"
+    "c\td\td\tc\tc\td\td\tc\td\tc\td\tc\td\td\n"
+    "\t\t\t\t\t\t\t\t\t\t\t\t\tclass\n"
+)
+HEART_PATIENTS = (
+    "63\tmale\ttypical ang\t145\t233\t1\tleft vent hypertrophy\t150\t0\t2.3\tdownsloping\t0\t"
+    "fixed defect\t0\n"
+    "53\tfemale\tnon-anginal\t128\t216\t0\tnormal\t115\t1\t0\tupsloping\t3\t?\t1\n"
+)
+
+
+def test_patients_are_read_by_their_columns(tmp_path: Path) -> None:
+    (tmp_path / "heart_disease.tab").write_text(HEART_HEADER + HEART_PATIENTS)
+    heart = data.load_heart(tmp_path)
+    assert len(heart) == 2
+    np.testing.assert_allclose(heart.dense, [[63, 145, 233, 150, 2.3], [53, 128, 216, 115, 0]])
+    assert heart.indices.tolist() == [[1, 0, 1, 2, 0, 2, 0, 1], [0, 2, 0, 0, 1, 0, 3, -1]]
+    assert heart.ill.tolist() == [False, True]
+    assert [len(values) for values in data.HEART_SPARSE.values()] == [2, 4, 2, 3, 2, 3, 4, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        (HEART_HEADER, 0, "no patients"),
+        ("", 0, "the columns are"),
+        (HEART_HEADER.replace("thal", "thalium") + HEART_PATIENTS, 0, "the columns are"),
+        (HEART_HEADER + HEART_PATIENTS.replace("\tmale", "\tman"), 4, "a value that no column has"),
+        (HEART_HEADER + HEART_PATIENTS.replace("128", "high"), 5, "a value that no column has"),
+        (HEART_HEADER + HEART_PATIENTS.replace("\t?\t", "\t"), 5, "13 tab-separated fields"),
+        (HEART_HEADER + HEART_PATIENTS.replace("\t1\n", "\t2\n"), 5, "a value that no column has"),
+    ],
+)
+def test_a_malformed_patient_names_file_and_line(
+    tmp_path: Path, text: str, line: int, says: str
+) -> None:
+    (tmp_path / "heart_disease.tab").write_text(text)
+    with pytest.raises(data.MalformedData, match=says) as caught:
+        data.load_heart(tmp_path)
+    assert caught.value.line == line
+    assert caught.value.path.name == "heart_disease.tab"
+
+
+def test_patients_that_are_not_there_are_to_be_fetched(tmp_path: Path) -> None:
+    with pytest.raises(data.DataError, match="fetch it again"):
+        data.load_heart(tmp_path)
+    (tmp_path / "heart_disease.tab").write_bytes(b"\xff\xfe")
+    with pytest.raises(data.MalformedData, match="not UTF-8"):
+        data.load_heart(tmp_path)

@@ -1,0 +1,262 @@
+"""Measures what models for encrypted inference lose, for docs/encrypted-models.md.
+
+    python bench/encrypted_models.py [--write-only] [--impressions 150000] [--seeds 1]
+
+Trains Criteo's model on made-up impressions with the Kaggle log's cardinalities, for each threshold
+and each activation, keeps what it found in bench/results and the plot in docs/plots, and writes the
+tables of the page; those of the heart patients come from examples/heart/models/results.json. It
+needs torch and, for the plot, matplotlib; ``--write-only`` needs no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from examples.dlrm import criteo  # noqa: E402
+
+from hushtable.data import CRITEO_KAGGLE_ROWS  # noqa: E402
+from hushtable.nn.encrypted import (  # noqa: E402
+    Activation,
+    Compression,
+    Description,
+    Feature,
+    Preprocess,
+    compression,
+)
+
+PAGE = ROOT / "docs" / "encrypted-models.md"
+PLOT = ROOT / "docs" / "plots" / "encrypted-models.svg"
+RESULTS = ROOT / "bench" / "results"
+HEART = ROOT / "examples" / "heart" / "models" / "results.json"
+
+THRESHOLDS = (500, 5_000, 50_000, 500_000, 5_000_000)
+#: What each is trained with: an activation, the range that its inputs are held in, and what the
+#: first weights are multiplied by. Five squares in a row grow without the last two.
+ACTIVATIONS: dict[str, tuple[Activation, float | None, float]] = {
+    "ReLU": ("relu", None, 1.0),
+    "SiLU": ("silu", 6.0, 1.0),
+    "square": ("square", 1.0, 0.5),
+    "polynomial of degree 2": ("polynomial", 4.0, 1.0),
+}
+#: Deviations from the mean that a dense input is clipped to, by the client.
+BOUND = 3.0
+#: Activations are compared at the first of these, thresholds with the first activation.
+COMPARED_AT = 500
+SLOTS = (32_768, 16_384, 8_192)
+
+
+def describe(activation: Activation, threshold: int) -> Description:
+    """HE-LRM's model of Criteo."""
+    return Description(
+        dense=13,
+        bottom=(512, 256, 64, 16),
+        top=(512, 256, 1),
+        dim=16,
+        features=tuple(
+            Feature(name, rows)
+            for name, rows in zip(criteo.FEATURES, CRITEO_KAGGLE_ROWS, strict=True)
+        ),
+        activation=activation,
+        threshold=threshold,
+    )
+
+
+def study(impressions: int, seeds: int) -> dict[str, Any]:
+    """Trains every setting; what the file of results holds."""
+    import torch
+
+    from hushtable.nn.encrypted import DLRM, Recipe, Samples, train
+
+    torch.set_num_threads(1)
+    recipe = Recipe(epochs=3, batch=256, rate=1e-3, penalty=10.0, patience=1)
+    log = criteo.make(impressions, CRITEO_KAGGLE_ROWS)
+    # In the order of the log, as days are: eight tenths, one, and one.
+    ends = (impressions * 8 // 10, impressions * 9 // 10)
+    mean, deviation = log.dense[: ends[0]].mean(0), log.dense[: ends[0]].std(0)
+    constants = Preprocess(tuple(map(float, mean)), tuple(map(float, deviation)), BOUND)
+    dense = constants.standardise(log.dense)
+    every = Samples(dense, log.ids, log.clicked)
+    parts = [
+        every.take(slice(*ends)) for ends in zip((0, *ends), (*ends, impressions), strict=True)
+    ]
+    settings = [("ReLU", threshold) for threshold in THRESHOLDS]
+    settings += [(name, COMPARED_AT) for name in ACTIVATIONS if name != "ReLU"]
+    lines, began = [], time.perf_counter()
+    for name, threshold in settings:
+        activation, held, gain = ACTIVATIONS[name]
+        scores, ranges = [], []
+        for seed in range(seeds):
+            torch.manual_seed(seed)
+            model = DLRM(describe(activation, threshold), range=held, gain=gain)
+            report = train(model, *parts, recipe=recipe)
+            assert report.test is not None
+            scores.append(report.test)
+            ranges.append(max(*report.bottom_ranges, *report.top_ranges))
+        line = {
+            "activation": name,
+            "threshold": threshold,
+            "range": held,
+            "largest": max(ranges),
+            "auc": float(np.mean([one.auc for one in scores])),
+            "auc_sd": float(np.std([one.auc for one in scores])),
+            "log_loss": float(np.mean([one.log_loss for one in scores])),
+            "log_loss_sd": float(np.std([one.log_loss for one in scores])),
+        }
+        lines.append(line)
+        print(json.dumps(line), file=sys.stderr, flush=True)
+    chance = float(parts[2].labels.mean())
+    return {
+        "impressions": impressions,
+        "seeds": seeds,
+        "clicked": chance,
+        "recipe": asdict(recipe),
+        "torch": torch.__version__,
+        "machine": platform.platform(),
+        "seconds": round(time.perf_counter() - began, 1),
+        "settings": lines,
+    }
+
+
+def compressions() -> list[Compression]:
+    """Criteo's tables at each threshold."""
+    return [compression(CRITEO_KAGGLE_ROWS, threshold) for threshold in THRESHOLDS]
+
+
+def table_of_sizes() -> list[str]:
+    """Appendix C of the paper, and what it takes here."""
+    heads = " | ".join(f"ciphertexts of {slots:,}" for slots in SLOTS)
+    lines = [
+        f"| threshold | rows kept = slots | ratio | {heads} | tables, float32 |",
+        "|--:|--:|--:|" + "--:|" * (len(SLOTS) + 1),
+    ]
+    for found in compressions():
+        counts = " | ".join(str(found.ciphertexts(slots)) for slots in SLOTS)
+        ratio = f"{found.ratio:,.0f}" if found.ratio >= 100 else f"{found.ratio:.1f}"
+        size = f"{found.table_bytes / 1e6:,.2f} MB"
+        lines.append(f"| {found.threshold:,} | {found.slots:,} | {ratio}x | {counts} | {size} |")
+    whole = compressions()[0]
+    lines += ["", f"Whole, the {whole.rows:,} rows take {whole.whole_bytes / 1e9:.2f} GB."]
+    return lines
+
+
+def table_of_patients() -> list[str]:
+    """One line an activation, from the committed results."""
+    document = json.loads(HEART.read_text(encoding="utf-8"))
+    lines = ["| activation | range | accuracy | AUC | log loss |", "|---|--:|--:|--:|--:|"]
+    for one in document["settings"]:
+        held = "none" if one["range"] is None else f"{one['range']:g}"
+        accuracy = f"{one['accuracy']:.1%} ± {one['accuracy_sd']:.1%}"
+        lines.append(
+            f"| {one['name']} | {held} | {accuracy} | {one['auc']:.3f} | {one['log_loss']:.3f} |"
+        )
+    models = document["folds"] * document["seeds"]
+    lines += [
+        "",
+        f"Mean and standard deviation over {models} held-out fifths of 60 or 61 patients.",
+    ]
+    return lines
+
+
+def table_of_clicks(document: dict[str, Any]) -> list[str]:
+    """One line a setting of the study."""
+    lines = [
+        "| activation | threshold | AUC | log loss | largest input of an activation |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for one in document["settings"]:
+        lines.append(
+            f"| {one['activation']} | {one['threshold']:,} | {one['auc']:.4f}"
+            f" | {one['log_loss']:.4f} | {one['largest']:.1f} |"
+        )
+    lines += [
+        "",
+        f"{document['impressions']:,} made-up impressions, of which the last tenth is judged;"
+        f" {document['clicked']:.1%} of it are clicks. {document['seeds']} seeds;"
+        f" {document['seconds']:.0f} s in all on one busy core.",
+    ]
+    return lines
+
+
+def write_page(document: dict[str, Any]) -> None:
+    """Replaces what stands between the marks of the page."""
+    tables = {
+        "sizes": table_of_sizes(),
+        "patients": table_of_patients(),
+        "clicks": table_of_clicks(document),
+    }
+    text = PAGE.read_text(encoding="utf-8")
+    for name, lines in tables.items():
+        begin = f"<!-- {name}: begin (bench/encrypted_models.py) -->"
+        end = f"<!-- {name}: end -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise SystemExit(f"{PAGE} has no {begin} ... {end}")
+        text = before + "\n".join([begin, *lines, end]) + after
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def draw(document: dict[str, Any], path: Path) -> None:
+    """AUC over the slots that a query takes, and each activation's."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    # Equal figures are then equal files.
+    matplotlib.rcParams["svg.hashsalt"] = "hushtable"
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    by_threshold = [one for one in document["settings"] if one["activation"] == "ReLU"]
+    slots = [compression(CRITEO_KAGGLE_ROWS, one["threshold"]).slots for one in by_threshold]
+    areas = [one["auc"] for one in by_threshold]
+    left.plot(slots, areas, marker="o", color="#1f77b4")
+    for x, y, one in zip(slots, areas, by_threshold, strict=True):
+        left.annotate(f"{one['threshold']:,}", (x, y), textcoords="offset points", xytext=(4, -12))
+    left.set(xscale="log", xlabel="slots of a query (by threshold)", ylabel="AUC", title="ReLU")
+    at = [one for one in document["settings"] if one["threshold"] == COMPARED_AT]
+    right.bar([one["activation"] for one in at], [one["auc"] for one in at], color="#1f77b4")
+    least = min(one["auc"] for one in document["settings"])
+    right.set(ylim=(least - 0.02, None), title=f"threshold {COMPARED_AT:,}")
+    right.tick_params(axis="x", rotation=15)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write-only", action="store_true", help="only write the page")
+    parser.add_argument("--impressions", type=int, default=150_000, help="to make up")
+    parser.add_argument("--seeds", type=int, default=1, help="of each setting")
+    options = parser.parse_args()
+    if options.impressions < 1_000 or options.seeds < 1:
+        parser.error("--impressions must be at least 1,000 and --seeds at least 1")
+    kept = sorted(RESULTS.glob("encrypted-models-*.json"))
+    if options.write_only and kept:
+        document = json.loads(kept[-1].read_text(encoding="utf-8"))
+    else:
+        document = study(options.impressions, options.seeds)
+        path = RESULTS / f"encrypted-models-{datetime.date.today().isoformat()}.json"
+        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        draw(document, PLOT)
+    write_page(document)
+    print(f"{PAGE.relative_to(ROOT)}: written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
