@@ -235,7 +235,7 @@ impl Run<'_> {
             } else {
                 mask
             };
-            switcher.switch(level, mask, &key.key, self.room, |_| Vec::new());
+            switcher.switch(level, mask, &key.key, self.room, None);
             for (side, total) in totals.iter_mut().enumerate() {
                 let sum = self.room.sums[side].take(all);
                 let parts = sum.chunks_exact_mut(degree).zip(total.chunks_exact_mut(degree));
