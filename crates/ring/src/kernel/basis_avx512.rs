@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::ROW_BLOCK;
 use super::avx512::{LANES, Sum, q_inverse};
 use super::lanes_avx512::Lanes;
 use crate::Modulus;
@@ -220,4 +221,120 @@ unsafe fn inner_products_at<const VECTORS: usize>(
         }
     }
     LANES * VECTORS
+}
+
+/// See [`Kernel::row_products`](super::Kernel::row_products).
+#[target_feature(enable = "avx512f,avx512ifma")]
+pub(super) fn row_products(
+    modulus: Modulus,
+    xs: &[&[u64]],
+    rows: &[u64],
+    more: &[(&[u64], [&[u64]; 2])],
+    outs: [&mut [u64]; 2],
+) {
+    let length = outs[0].len();
+    assert!(outs[1].len() == length && length.is_multiple_of(ROW_BLOCK));
+    assert!(xs.iter().all(|x| x.len() == length) && xs.len() <= rows.len() / (2 * length));
+    assert!(more.iter().all(|(x, [y, z])| [x, y, z].iter().all(|v| v.len() == length)));
+    let [first, second] = outs;
+    let outs = [first.as_mut_ptr(), second.as_mut_ptr()];
+    let count = rows.len() / (2 * length);
+    let sum = RowSum { lanes: Lanes::new(modulus), q_inverse: q_inverse(modulus) };
+    // Every term adds less than q / 2 to the high word; the reduction leaves it and q.
+    let terms = xs.len() + more.len();
+    for start in (0..length).step_by(ROW_BLOCK) {
+        // SAFETY: every slice has `length` elements, `rows` 2 · `count` times as many, and those from
+        // `start` on that are read and written do lie in them.
+        unsafe {
+            let rows = rows.as_ptr().add(start * 2 * count);
+            match terms {
+                0..=6 => sum.at::<2>(xs, rows, more, start, outs),
+                7..=14 => sum.at::<3>(xs, rows, more, start, outs),
+                _ => sum.at::<5>(xs, rows, more, start, outs),
+            }
+        }
+    }
+}
+
+/// The constants of [`row_products`].
+struct RowSum {
+    lanes: Lanes<true>,
+    q_inverse: __m512i,
+}
+
+impl RowSum {
+    /// [`ROW_BLOCK`] elements of both sums from element `start` on, which `STEPS` halvings of their
+    /// range reduce.
+    ///
+    /// # Safety
+    /// All slices, and what `outs` point to, reach as far; `rows` has a block of each side for each of
+    /// `xs`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    unsafe fn at<const STEPS: usize>(
+        &self,
+        xs: &[&[u64]],
+        rows: *const u64,
+        more: &[(&[u64], [&[u64]; 2])],
+        start: usize,
+        outs: [*mut u64; 2],
+    ) {
+        const VECTORS: usize = ROW_BLOCK / LANES;
+        let zero = _mm512_setzero_si512();
+        let mut low = [[zero; VECTORS]; 2];
+        let mut high = [[self.lanes.q; VECTORS]; 2];
+        for (j, x) in xs.iter().enumerate() {
+            for i in 0..VECTORS {
+                // SAFETY: as the caller promises.
+                let (x, y) = unsafe {
+                    let at = rows.add(2 * j * ROW_BLOCK + LANES * i);
+                    (
+                        _mm512_loadu_si512(x.as_ptr().add(start + LANES * i).cast()),
+                        [at, at.add(ROW_BLOCK)].map(|y| _mm512_loadu_si512(y.cast())),
+                    )
+                };
+                for side in 0..2 {
+                    low[side][i] = _mm512_madd52lo_epu64(low[side][i], x, y[side]);
+                    high[side][i] = _mm512_madd52hi_epu64(high[side][i], x, y[side]);
+                }
+            }
+        }
+        for (x, ys) in more {
+            for i in 0..VECTORS {
+                // SAFETY: as the caller promises.
+                let (x, y) = unsafe {
+                    let at = start + LANES * i;
+                    (
+                        _mm512_loadu_si512(x.as_ptr().add(at).cast()),
+                        ys.map(|y| _mm512_loadu_si512(y.as_ptr().add(at).cast())),
+                    )
+                };
+                for side in 0..2 {
+                    low[side][i] = _mm512_madd52lo_epu64(low[side][i], x, y[side]);
+                    high[side][i] = _mm512_madd52hi_epu64(high[side][i], x, y[side]);
+                }
+            }
+        }
+        for side in 0..2 {
+            for i in 0..VECTORS {
+                // Montgomery's reduction: the low words are the same, the high ones' difference is the
+                // sum over 2^52, and q.
+                let quotient = _mm512_madd52lo_epu64(zero, low[side][i], self.q_inverse);
+                let carried = _mm512_add_epi64(high[side][i], _mm512_srli_epi64::<52>(low[side][i]));
+                let taken = _mm512_madd52hi_epu64(zero, quotient, self.lanes.q);
+                let mut value = _mm512_sub_epi64(carried, taken);
+                let mut bound = self.lanes.q;
+                let mut bounds = [bound; STEPS];
+                for step in (0..STEPS).rev() {
+                    bounds[step] = bound;
+                    bound = _mm512_add_epi64(bound, bound);
+                }
+                for bound in bounds {
+                    value = Lanes::<true>::minus_once(value, bound);
+                }
+                // SAFETY: as the caller promises.
+                unsafe { _mm512_storeu_si512(outs[side].add(start + LANES * i).cast(), value) };
+            }
+        }
+    }
 }

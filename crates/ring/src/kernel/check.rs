@@ -218,6 +218,48 @@ fn pairs_of_inner_products_agree_with_the_specification() {
 }
 
 #[test]
+fn row_products_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(9);
+    for kernel in kernels() {
+        for modulus in moduli(8).chain([Modulus::new(3).unwrap()]) {
+            for (terms, others, length) in
+                [(1, 0, 8), (2, 1, 32), (6, 0, 64), (7, 2, 96), (14, 0, 32), (3, 59, 64), (62, 0, 32)]
+            {
+                let mut draw = |count: usize| -> Vec<Vec<u64>> {
+                    (0..count).map(|_| residues(&mut rng, modulus, length)).collect()
+                };
+                let (xs, [x, y, z]) = (draw(terms), [(); 3].map(|()| draw(others)));
+                let rows = residues(&mut rng, modulus, 2 * (terms + 1) * length);
+                let top = modulus.value() - 1;
+                let tops = vec![vec![top; length]; terms.max(others)];
+                let all_top = vec![top; rows.len()];
+                let name = format!("{} {terms} rows of q = {}", kernel.isa(), modulus.value());
+                for (xs, rows, [x, y, z]) in [
+                    (&xs, &rows, [&x, &y, &z]),
+                    (&tops[..terms].to_vec(), &all_top, [&tops[..others].to_vec(); 3]),
+                ] {
+                    let more: Vec<_> = x
+                        .iter()
+                        .zip(y.iter().zip(z))
+                        .map(|(x, (y, z))| (&x[..], [&y[..], &z[..]]))
+                        .collect();
+                    let xs = slices(xs);
+                    let run = |specified: bool, out: &mut [u64]| {
+                        let (out0, out1) = out.split_at_mut(length);
+                        match specified {
+                            true => portable::row_products(modulus, &xs, rows, &more, [out0, out1]),
+                            false => kernel.row_products(modulus, &xs, rows, &more, [out0, out1]),
+                        }
+                    };
+                    let empty = vec![0; 2 * length];
+                    compare(&name, &empty, |out| run(false, out), |out| run(true, out));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn changes_of_basis_agree_with_the_specification() {
     let mut rng = ChaCha12Rng::seed_from_u64(8);
     let sources: Vec<_> = moduli(8).collect();

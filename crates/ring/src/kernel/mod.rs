@@ -38,6 +38,12 @@ use garner::Garner;
 /// Most terms of one [`Kernel::inner_product`].
 pub const TERMS_MAX: usize = 256;
 
+/// Most terms of one [`Kernel::row_products`].
+pub const ROWS_MAX: usize = 62;
+
+/// Numbers of a polynomial that lie side by side in the rows of [`Kernel::row_products`].
+pub const ROW_BLOCK: usize = 32;
+
 /// Most sources of one [`Kernel::combine`].
 pub const SOURCES_MAX: usize = 7;
 
@@ -256,6 +262,36 @@ impl Kernel {
                     self.inner_product(modulus, xs, ys, out);
                 }
             }
+        }
+    }
+
+    /// `outs[side]` = (Σ xs[j] · row_j[side] + Σ x · ys[side]) / 2^52, element by element, the second sum
+    /// over `more`'s (x, ys): what a key switch adds up. Rows are given times 2^52.
+    ///
+    /// They lie as they are read, in one stream: [`ROW_BLOCK`] numbers (or all, where there are fewer) of
+    /// row 0's first side, as many of its second, then of row 1's, and so on; then the next ones of row 0.
+    /// There may be more rows than `xs`. There are at most [`ROWS_MAX`] terms.
+    pub fn row_products(
+        self,
+        modulus: Modulus,
+        xs: &[&[u64]],
+        rows: &[u64],
+        more: &[(&[u64], [&[u64]; 2])],
+        outs: [&mut [u64]; 2],
+    ) {
+        let length = outs[0].len();
+        assert!(xs.len() + more.len() <= ROWS_MAX && outs[1].len() == length);
+        assert!(length > 0 && length.is_multiple_of(ROW_BLOCK.min(length)));
+        assert!(rows.len().is_multiple_of(2 * length) && xs.len() <= rows.len() / (2 * length));
+        assert!(xs.iter().all(|x| x.len() == length));
+        assert!(more.iter().all(|(x, [y, z])| [x, y, z].iter().all(|v| v.len() == length)));
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if length >= ROW_BLOCK => unsafe {
+                basis_avx512::row_products(modulus, xs, rows, more, outs);
+            },
+            _ => portable::row_products(modulus, xs, rows, more, outs),
         }
     }
 

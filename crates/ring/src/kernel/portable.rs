@@ -1,5 +1,6 @@
 //! The specification of every kernel, in plain Rust.
 
+use super::ROW_BLOCK;
 use crate::crt::Crt;
 use crate::gadget::Gadget;
 use crate::{Modulus, NttTable};
@@ -166,5 +167,33 @@ pub fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
 pub fn inner_products(modulus: Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], outs: [&mut [u64]; 2]) {
     for (ys, out) in ys.into_iter().zip(outs) {
         inner_product(modulus, xs, ys, out);
+    }
+}
+
+/// `outs[side]` = Σ_j xs[j] · (row j of `rows`)[side] / 2^52; see
+/// [`Kernel::row_products`](super::Kernel::row_products).
+pub fn row_products(
+    modulus: Modulus,
+    xs: &[&[u64]],
+    rows: &[u64],
+    more: &[(&[u64], [&[u64]; 2])],
+    outs: [&mut [u64]; 2],
+) {
+    let length = outs[0].len();
+    let block = ROW_BLOCK.min(length);
+    let count = rows.len() / (2 * length);
+    let back = modulus.inv((1 << 52) % modulus.value());
+    for (side, out) in outs.into_iter().enumerate() {
+        for (index, out) in out.iter_mut().enumerate() {
+            let start = index / block * block * 2 * count + index % block;
+            let product = |(j, x): (usize, &&[u64])| {
+                u128::from(x[index]) * u128::from(rows[start + (2 * j + side) * block])
+            };
+            let sum: u128 = xs.iter().enumerate().map(product).sum();
+            let product =
+                |(x, ys): &(&[u64], [&[u64]; 2])| u128::from(x[index]) * u128::from(ys[side][index]);
+            let sum = sum + more.iter().map(product).sum::<u128>();
+            *out = modulus.mul(modulus.reduce_u128(sum), back);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hushtable_ring::kernel::ROW_BLOCK;
 use hushtable_ring::{Automorphism, Buffer, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
 
 use super::switch::Switcher;
@@ -20,7 +21,8 @@ pub(super) struct SwitchKey {
     level: usize,
     digits: usize,
     degree: usize,
-    /// By limb, digit, and mask before body.
+    /// By limb; within one by block of numbers, digit, and mask before body: they are read in one
+    /// stream. Times 2^52, which sums of rows are divided by.
     rows: Buffer,
 }
 
@@ -31,27 +33,26 @@ impl SwitchKey {
         Self { level, digits, degree, rows: Buffer::zeroed(2 * limbs * digits * degree) }
     }
 
-    fn start(&self, limb: usize, digit: usize, side: usize) -> usize {
-        ((limb * self.digits + digit) * 2 + side) * self.degree
-    }
-
-    fn put(&mut self, digit: usize, side: usize, poly: &Poly<Evaluations>) {
-        for limb in 0..poly.limbs() {
-            let start = self.start(limb, digit, side);
-            self.rows[start..start + self.degree].copy_from_slice(poly.limb(limb));
+    /// Puts one side of a row, a polynomial over `ring`.
+    fn put(&mut self, ring: &Ring, digit: usize, side: usize, mut poly: Poly<Evaluations>) {
+        // The sums of rows are divided by 2^52 as they are reduced.
+        let weights: Vec<_> = ring.moduli().map(|modulus| modulus.reduce_u128(1 << 52)).collect();
+        ring.scale_assign(&mut poly, &weights);
+        let (block, step) = (ROW_BLOCK.min(self.degree), 2 * self.digits);
+        let limbs = self.rows.chunks_exact_mut(step * self.degree);
+        for (limb, rows) in limbs.enumerate() {
+            let blocks = rows.chunks_exact_mut(block).skip(2 * digit + side).step_by(step);
+            for (to, from) in blocks.zip(poly.limb(limb).chunks_exact(block)) {
+                to.copy_from_slice(from);
+            }
         }
     }
 
-    /// The masks and the bodies of the first `digits` rows at limb `limb` of those at `level`.
-    pub fn rows(&self, limb: usize, level: usize, digits: usize) -> [Vec<&[u64]>; 2] {
+    /// The rows at limb `limb` of those at `level`, as `Kernel::row_products` reads them.
+    pub fn rows(&self, limb: usize, level: usize) -> &[u64] {
         let limb = if limb <= level { limb } else { limb + self.level - level };
-        [0, 1].map(|side| {
-            let row = |digit| {
-                let start = self.start(limb, digit, side);
-                &self.rows[start..start + self.degree]
-            };
-            (0..digits).map(row).collect()
-        })
+        let length = 2 * self.digits * self.degree;
+        &self.rows[limb * length..(limb + 1) * length]
     }
 
     fn memory_bytes(&self) -> usize {
@@ -136,8 +137,8 @@ impl EvaluationKeys {
             let mut key = SwitchKey::zero(parameters, level);
             for digit in 0..key.digits {
                 let mask = drawing.ring.uniform(seed, index);
-                key.put(digit, 1, &drawing.body(digit, &mask, source));
-                key.put(digit, 0, &mask);
+                key.put(&drawing.ring, digit, 1, drawing.body(digit, &mask, source));
+                key.put(&drawing.ring, digit, 0, mask);
                 index += 1;
             }
             Ok(key)
@@ -161,8 +162,8 @@ impl EvaluationKeys {
             let ring = key_ring(parameters, level)?;
             let mut key = SwitchKey::zero(parameters, level);
             for digit in 0..key.digits {
-                key.put(digit, 1, &unpack_poly("evaluation keys", &ring, &mut rest)?);
-                key.put(digit, 0, &ring.uniform(seed, index));
+                key.put(&ring, digit, 1, unpack_poly("evaluation keys", &ring, &mut rest)?);
+                key.put(&ring, digit, 0, ring.uniform(seed, index));
                 index += 1;
             }
             Ok(key)
