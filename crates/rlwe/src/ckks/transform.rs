@@ -306,7 +306,9 @@ impl Products<'_> {
         for index in 0..degree / block {
             let range = index * block..(index + 1) * block;
             for (&giant, sums) in self.giants.iter().zip(sums.chunks_exact_mut(2 * length)) {
-                (plain.clear(), masks.clear(), bodies.clear());
+                plain.clear();
+                masks.clear();
+                bodies.clear();
                 for (map, factors) in maps.iter().zip(self.factors) {
                     let first = map.steps.partition_point(|&(other, _)| other < giant);
                     let end = map.steps.partition_point(|&(other, _)| other <= giant);
