@@ -10,4 +10,5 @@ mod encoding;
 mod fixtures;
 mod noise;
 mod polynomials;
+mod vectors;
 mod wire;
