@@ -6,6 +6,8 @@
 //! (what its numbers were multiplied with). Circuits are written against [`Evaluate`], which one
 //! type does on ciphertexts and others in the clear.
 
+mod approximation;
+mod chebyshev;
 mod ciphertext;
 mod clear;
 mod diagonals;
@@ -16,10 +18,12 @@ mod evaluate;
 mod fft;
 mod params;
 mod plaintext;
+mod polynomial;
 mod residues;
 mod rules;
 pub mod wire;
 
+pub use approximation::{Approximation, Function};
 pub use ciphertext::Ciphertext;
 pub use clear::{Clear, ClearPlaintext, ClearTransform, ClearVector};
 pub use diagonals::{Diagonals, Split};
@@ -29,6 +33,7 @@ pub use error::Error;
 pub use evaluate::Evaluate;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
 pub use plaintext::Plaintext;
+pub use polynomial::{Basis, Polynomial};
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;
