@@ -1,6 +1,6 @@
 //! A plan: everything about a circuit but its numbers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use hushtable_rlwe::ckks::{ParameterSpec, Parameters, Split};
@@ -110,12 +110,24 @@ impl Turn {
         (0..self.fold_count.trailing_zeros()).map(move |doubling| step << doubling)
     }
 
-    /// Adds its rotations to those that keys must have.
-    fn collect(&self, users: usize, slots: usize, rotations: &mut BTreeSet<usize>) {
+    /// Adds its rotations to those that keys must have, the map's at `level`.
+    fn collect(&self, (users, slots): (usize, usize), level: usize, rotations: &mut Rotated) {
         let steps = self.steps().map(|step| step * users);
         let (babies, giants) = self.split(users).rotations(steps);
-        rotations.extend(babies.into_iter().chain(giants));
-        rotations.extend(self.folds().map(|step| step * users % slots).filter(|&step| step > 0));
+        babies.into_iter().chain(giants).for_each(|steps| rotate(rotations, steps, level));
+        // What is folded was rescaled.
+        let folds = self.folds().map(|step| step * users % slots);
+        folds.for_each(|steps| rotate(rotations, steps, level - 1));
+    }
+}
+
+/// Rotations to the left, with the highest level of each.
+type Rotated = BTreeMap<usize, usize>;
+
+fn rotate(rotations: &mut Rotated, steps: usize, level: usize) {
+    if steps > 0 {
+        let most = rotations.entry(steps).or_insert(level);
+        *most = level.max(*most);
     }
 }
 
@@ -348,39 +360,53 @@ impl Plan {
         self
     }
 
-    /// The rotations that keys must have.
-    pub fn rotations(&self) -> BTreeSet<usize> {
-        let (users, slots) = (self.users, self.parameters.degree / 2);
-        let mut rotations = BTreeSet::new();
-        for input in 0..self.inputs.len() {
-            self.input_turn(input).collect(users, slots, &mut rotations);
+    /// The rotations that keys must have: steps to the left, and the highest level of each.
+    pub fn rotations(&self) -> BTreeMap<usize, usize> {
+        let users = self.users;
+        let shape = (users, self.parameters.degree / 2);
+        let mut rotations = Rotated::new();
+        for (index, input) in self.inputs.iter().enumerate() {
+            self.input_turn(index).collect(shape, input.level, &mut rotations);
         }
-        let links = self.links.iter().filter_map(|link| link.turn.as_ref());
-        links.for_each(|turn| turn.collect(users, slots, &mut rotations));
+        for link in &self.links {
+            if let Some(turn) = &link.turn {
+                turn.collect(shape, link.level, &mut rotations);
+            }
+        }
         match &self.embedding {
-            EmbeddingPlan::Lookup { turn } => turn.collect(users, slots, &mut rotations),
+            EmbeddingPlan::Lookup { turn } => {
+                turn.collect(shape, self.links[self.chain.join].level, &mut rotations);
+            }
             EmbeddingPlan::Dot { own, pairs } => {
-                own.collect(users, slots, &mut rotations);
-                pairs.collect(users, slots, &mut rotations);
+                let level = self.links[self.chain.join + 1].level;
+                own.collect(shape, level, &mut rotations);
+                pairs.collect(shape, level, &mut rotations);
                 let (lanes, width) = self.dot_lanes();
-                rotations.extend((1..=self.model.features.len()).map(|lane| lane * users));
-                rotations.extend((0..width.trailing_zeros()).map(|fold| (lanes * users) << fold));
+                for lane in 1..=self.model.features.len() {
+                    rotate(&mut rotations, lane * users, level + 1);
+                }
+                for fold in 0..width.trailing_zeros() {
+                    rotate(&mut rotations, (lanes * users) << fold, level);
+                }
             }
             _ => {}
         }
-        rotations.remove(&0);
         rotations
+    }
+
+    /// The level of the highest product of ciphertexts, if there is one.
+    pub fn products(&self) -> Option<usize> {
+        let gates = self.chain.links.iter().zip(&self.links);
+        let mut gates = gates.filter(|(link, _)| link.gate.is_some());
+        let gate = gates.next().map(|(_, plan)| plan.level - 1);
+        let dot = self.chain.is_dot.then(|| self.links[self.chain.join].level - 1);
+        gate.max(dot)
     }
 
     /// Lanes and values a lane, of the layout that dot products are taken in.
     pub(super) fn dot_lanes(&self) -> (usize, usize) {
         let width = self.model.dim.next_power_of_two();
         (self.links[self.chain.join].outputs / width, width)
-    }
-
-    /// Whether products are computed of two ciphertexts, so that keys must relinearise.
-    pub fn multiplies(&self) -> bool {
-        self.chain.is_dot || self.chain.links.iter().any(|link| link.gate.is_some())
     }
 
     /// The plan as JSON.
