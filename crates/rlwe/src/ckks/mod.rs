@@ -13,14 +13,19 @@ mod clear;
 mod diagonals;
 mod encoder;
 mod encrypt;
+mod encrypted;
 mod error;
 mod evaluate;
 mod fft;
+mod keys;
 mod params;
 mod plaintext;
 mod polynomial;
 mod residues;
+mod rotations;
 mod rules;
+mod switch;
+mod transform;
 pub mod wire;
 
 pub use approximation::{Approximation, Function};
@@ -29,11 +34,15 @@ pub use clear::{Clear, ClearPlaintext, ClearTransform, ClearVector};
 pub use diagonals::{Diagonals, Split};
 pub use encoder::Encoder;
 pub use encrypt::{decrypt, encrypt};
+pub use encrypted::Encrypted;
 pub use error::Error;
 pub use evaluate::Evaluate;
+pub use keys::{EvaluationKeys, key_bytes, write_keys};
 pub use params::{ModulusBits, ParameterSpec, Parameters};
 pub use plaintext::Plaintext;
 pub use polynomial::{Basis, Polynomial};
+pub use rotations::{KeySpec, Rotations};
+pub use transform::Transform;
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;
