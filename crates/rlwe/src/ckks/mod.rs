@@ -18,12 +18,14 @@ mod error;
 mod evaluate;
 mod fft;
 mod keys;
+mod noise;
 mod params;
 mod plaintext;
 mod polynomial;
 mod residues;
 mod rotations;
 mod rules;
+mod simulated;
 mod switch;
 mod transform;
 pub mod wire;
@@ -38,10 +40,12 @@ pub use encrypted::Encrypted;
 pub use error::Error;
 pub use evaluate::Evaluate;
 pub use keys::{EvaluationKeys, key_bytes, write_keys};
+pub use noise::Noise;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
 pub use plaintext::Plaintext;
 pub use polynomial::{Basis, Polynomial};
 pub use rotations::{KeySpec, Rotations};
+pub use simulated::{Simulated, SimulatedVector};
 pub use transform::Transform;
 
 // What a caller must name beside these.
