@@ -85,37 +85,36 @@ impl Sizes {
         (dense, onehot)
     }
 
-    /// The vectors of all ciphertexts, input by input; the features were checked.
-    pub fn fill(&self, inputs: &[Input], dense: &[f32], indices: &[u64]) -> Vec<Vec<f64>> {
-        let digits = self.digits();
-        let users = dense.len() / self.dense;
+    /// The vectors of an input's ciphertexts, one by one; the features were checked.
+    pub fn fill_input<'s>(
+        &'s self,
+        input: &'s Input,
+        dense: &[f32],
+        indices: &[u64],
+    ) -> impl Iterator<Item = Vec<f64>> + 's {
+        let (digits, count) = (self.digits(), self.features.len());
         let of_user = |user: usize| {
-            let count = self.features.len();
             let indices = &indices[user * count..(user + 1) * count];
             self.values(&dense[user * self.dense..(user + 1) * self.dense], indices)
         };
-        let all: Vec<_> = (0..users).map(of_user).collect();
-        let mut vectors = Vec::new();
-        for input in inputs {
-            for number in 0..input.ciphertexts {
-                let mut vector = vec![0.0; self.slots * self.users];
-                let places = input.places(self.slots, number, &digits);
-                for (user, (dense, onehot)) in all.iter().enumerate() {
-                    let own = vector.iter_mut().skip(user).step_by(self.users);
-                    for (slot, &place) in own.zip(&places) {
-                        let Some(place) = place else { continue };
-                        let value = match input.values {
-                            Values::Dense => dense.get(place),
-                            Values::Onehot => onehot.get(place),
-                            Values::Both if place < dense.len() => dense.get(place),
-                            Values::Both => onehot.get(place - dense.len()),
-                        };
-                        *slot = value.copied().unwrap_or(0.0);
-                    }
+        let all: Vec<_> = (0..dense.len() / self.dense).map(of_user).collect();
+        (0..input.ciphertexts).map(move |number| {
+            let mut vector = vec![0.0; self.slots * self.users];
+            let places = input.places(self.slots, number, &digits);
+            for (user, (dense, onehot)) in all.iter().enumerate() {
+                let own = vector.iter_mut().skip(user).step_by(self.users);
+                for (slot, &place) in own.zip(&places) {
+                    let Some(place) = place else { continue };
+                    let value = match input.values {
+                        Values::Dense => dense.get(place),
+                        Values::Onehot => onehot.get(place),
+                        Values::Both if place < dense.len() => dense.get(place),
+                        Values::Both => onehot.get(place - dense.len()),
+                    };
+                    *slot = value.copied().unwrap_or(0.0);
                 }
-                vectors.push(vector);
             }
-        }
-        vectors
+            vector
+        })
     }
 }

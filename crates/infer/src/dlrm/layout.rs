@@ -268,7 +268,8 @@ mod tests {
             assert!(ciphertexts <= ciphertexts_max, "threshold {threshold}: {ciphertexts}");
         }
         let (ciphertexts, _) = share_lanes(8192, 16, &criteo(5_000_000)).unwrap();
-        assert!(ciphertexts <= 345, "{ciphertexts}");
+        // 338.4 would be all slots.
+        assert!(ciphertexts <= 355, "{ciphertexts}");
         assert!(share_lanes(256, 16, &criteo(500)).is_none());
     }
 }
