@@ -23,8 +23,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results"
 
-#: (operation, degree, limbs, more): what is compared. Peers measure the same degree, and ciphertexts
-#: of about as many bits; a transform is of 512 diagonals, at level 5 of the largest degree.
+#: (operation, degree, limbs): what is compared. Peers measure the same degree, and ciphertexts of
+#: about as many bits; a transform is of 512 diagonals, at level 5 of the largest degree.
 COMPARED: tuple[tuple[str, int, int], ...] = (
     ("rotate", 1 << 13, 4),
     ("multiply", 1 << 13, 4),
