@@ -51,8 +51,8 @@ pub use host::{BoundServer, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
-#[cfg(feature = "onion")]
-pub use schemes::onion::keys;
+#[cfg(any(feature = "infer", feature = "onion"))]
+pub use schemes::keys;
 #[cfg(feature = "onion")]
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]

@@ -9,6 +9,8 @@
 
 mod folder;
 mod lru;
+mod metrics;
+pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use hushtable_pir::onion::KeyId;
 
-pub use super::metrics::KeyMetrics;
+pub use self::metrics::KeyMetrics;
 use crate::Error;
 use folder::Folder;
 use lru::Lru;
