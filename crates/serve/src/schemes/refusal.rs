@@ -75,5 +75,7 @@ words! {
         QueueKeys = "queue_keys",
         /// Encrypted queries that wait.
         QueueQueries = "queue_queries",
+        /// Uploads of keys at once.
+        Uploads = "uploads",
     }
 }

@@ -212,6 +212,12 @@ impl<P: KeyParser> KeyStore<P> {
         }
     }
 
+    /// Whether the store has these keys. This is no use of them.
+    pub fn holds(&self, id: &KeyId) -> bool {
+        let state = self.lock();
+        state.memory.contains(id) || state.disk.contains(id)
+    }
+
     /// Sets of parsed keys in memory, and of keys in the folder.
     pub fn counts(&self) -> (usize, usize) {
         let state = self.lock();
