@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_infer::dlrm::Client;
+use hushtable_infer::dlrm::{self, Client};
 use hushtable_table::Version;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -203,20 +203,37 @@ impl InferClient {
         }
     }
 
-    /// The model's logits for some users: `dense` has the model's numbers for each of them, one user
-    /// after the other, `indices` their rows, one a table. The keys are uploaded first where the server
-    /// does not have them. Each query carries as many users as the plan has room for, whether or not
-    /// there are as many.
+    /// The model's logits for `users`: `dense` has the model's numbers for each of them, one user after
+    /// the other, `indices` their rows, one a table. The keys are uploaded first where the server does not
+    /// have them. Each query carries as many users as the plan has room for, whether or not there are as
+    /// many.
     ///
     /// # Errors
     /// [`Error::Infer`] for numbers that are not finite, an index outside its table, or slices of other
     /// lengths; [`Error::Refused`] for a server whose plan has changed, that has no room for the keys, or is
     /// busy until time is up; [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
-    pub async fn predict(&self, dense: &[f32], indices: &[u64]) -> Result<Prediction, Error> {
+    pub async fn predict(
+        &self,
+        users: usize,
+        dense: &[f32],
+        indices: &[u64],
+    ) -> Result<Prediction, Error> {
         let started = Instant::now();
+        let (dense_each, tables) = (self.info.terms.dense(), self.info.terms.rows().len());
+        for (what, expected, found) in [
+            ("dense features", users * dense_each, dense.len()),
+            ("indices", users * tables, indices.len()),
+        ] {
+            if expected != found {
+                return Err(dlrm::Error::Count { what, expected, found }.into());
+            }
+        }
         let mut found = Prediction { logits: Vec::new(), stats: PredictionStats::default() };
-        for (dense, indices) in self.info.terms.split_users(dense, indices)? {
-            let (dense, indices) = (dense.to_vec(), indices.to_vec());
+        let step = self.info.terms.users().max(1);
+        for first in (0..users).step_by(step) {
+            let last = users.min(first + step);
+            let dense = dense[first * dense_each..last * dense_each].to_vec();
+            let indices = indices[first * tables..last * tables].to_vec();
             self.predict_query(dense, indices, &mut found).await?;
         }
         found.stats.elapsed = started.elapsed();
