@@ -6,6 +6,12 @@ use hushtable_ring::EntropyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Bytes that are no ciphertext or key of these parameters.
+    #[error("{why}")]
+    Bytes {
+        /// What is wrong and what was expected.
+        why: String,
+    },
     /// The core refused.
     #[error(transparent)]
     Core(#[from] crate::Error),

@@ -6,7 +6,7 @@ use super::{Diagonals, Error, Parameters, Split};
 ///
 /// Levels and scales are static: they depend on the operations alone, never on values, and every
 /// implementation refuses the same misuse with the same error. Products are not rescaled; their scale
-/// is the product of the operands'. Rotations are to the left: slot i gets what slot i + steps had.
+/// is the product of the operands', which the level must hold ([`Error::Scale`] else). Rotations are to the left: slot i gets what slot i + steps had.
 pub trait Evaluate {
     /// What is computed on.
     type Ciphertext: Clone;
@@ -112,7 +112,8 @@ pub trait Evaluate {
     /// Takes limbs off until `level`, the scale staying.
     ///
     /// # Errors
-    /// [`Error::Level`] for a level above the ciphertext's.
+    /// [`Error::Level`] for a level above the ciphertext's, [`Error::Scale`] for one that does not hold
+    /// the scale.
     fn drop_to(&mut self, x: &mut Self::Ciphertext, level: usize) -> Result<(), Error>;
 
     /// `x` rotated to the left.

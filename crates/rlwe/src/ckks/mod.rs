@@ -6,15 +6,29 @@
 //! (what its numbers were multiplied with). Circuits are written against [`Evaluate`], which one
 //! type does on ciphertexts and others in the clear.
 
+mod ciphertext;
+mod clear;
 mod diagonals;
+mod encoder;
+mod encrypt;
 mod error;
 mod evaluate;
+mod fft;
 mod params;
+mod plaintext;
+mod residues;
+mod rules;
+pub mod wire;
 
+pub use ciphertext::Ciphertext;
+pub use clear::{Clear, ClearPlaintext, ClearTransform, ClearVector};
 pub use diagonals::{Diagonals, Split};
+pub use encoder::Encoder;
+pub use encrypt::{decrypt, encrypt};
 pub use error::Error;
 pub use evaluate::Evaluate;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
+pub use plaintext::Plaintext;
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;

@@ -1,0 +1,6 @@
+//! CKKS, from outside.
+
+mod clear;
+mod encoding;
+mod fixtures;
+mod wire;
