@@ -172,7 +172,7 @@ impl InferFacts {
             version: info.version.to_string(),
             plan: info.plan.to_string(),
             dense: terms.dense(),
-            rows: terms.rows(),
+            rows: terms.features().iter().map(|feature| feature.rows).collect(),
             users: terms.users(),
             key_bytes: info.key_bytes(),
             query_bytes: info.query_bytes(),

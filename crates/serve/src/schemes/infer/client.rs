@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use hushtable_infer::dlrm::{self, Client};
 use hushtable_table::Version;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
-use tonic::codegen::tokio_stream;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
 use super::info::TERMS_BYTES_MAX;
-use super::{CHUNK_BYTES_MAX, InferInfo};
+use super::InferInfo;
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
 use crate::peer::session::Patience;
 use crate::wire::encrypted_inference_client::EncryptedInferenceClient;
@@ -185,15 +185,10 @@ impl InferClient {
         let all = self.info.key_bytes() as u64;
         let reply = self.patiently(self.spec.upload_max, |limit| async move {
             let head = UploadHead { plan: self.plan(), key_id: self.key_id.clone(), bytes: all };
-            let keys = Upload {
-                client: Arc::clone(&self.client),
-                progress: self.progress.clone(),
-                head: Some(head),
-                at: 0,
-                all,
-            };
+            let messages =
+                upload_messages(Arc::clone(&self.client), head, self.progress.clone());
             let mut client = self.client(REPLY_OVERHEAD_BYTES);
-            let call = client.upload_keys(tokio_stream::iter(keys));
+            let call = client.upload_keys(messages);
             Ok(self.peer.within(limit, call).await?.into_inner())
         });
         let reply = reply.await?.0;
@@ -219,7 +214,7 @@ impl InferClient {
         indices: &[u64],
     ) -> Result<Prediction, Error> {
         let started = Instant::now();
-        let (dense_each, tables) = (self.info.terms.dense(), self.info.terms.rows().len());
+        let (dense_each, tables) = (self.info.terms.dense(), self.info.terms.features().len());
         for (what, expected, found) in [
             ("dense features", users * dense_each, dense.len()),
             ("indices", users * tables, indices.len()),
@@ -322,30 +317,27 @@ impl InferClient {
     }
 }
 
-/// The messages of an upload, made as they are sent.
-struct Upload {
+/// The messages of an upload, which a thread makes as they are sent. Whoever drops the stream ends it.
+fn upload_messages(
     client: Arc<Client>,
+    head: UploadHead,
     progress: Option<Progress>,
-    head: Option<UploadHead>,
-    at: u64,
-    all: u64,
-}
-
-impl Iterator for Upload {
-    type Item = UploadKeysRequest;
-
-    fn next(&mut self) -> Option<UploadKeysRequest> {
-        if let Some(progress) = &self.progress {
-            progress(self.at, self.all);
+) -> ReceiverStream<UploadKeysRequest> {
+    let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let (all, mut done, mut head) = (head.bytes, 0, Some(head));
+        let tell = |done: u64| progress.iter().for_each(|progress| progress(done, all));
+        tell(0);
+        for chunk in client.keys() {
+            let bytes = Bytes::from(chunk);
+            done += bytes.len() as u64;
+            if sender.blocking_send(UploadKeysRequest { head: head.take(), bytes }).is_err() {
+                return;
+            }
+            tell(done);
         }
-        if self.at == self.all {
-            return None;
-        }
-        let left = usize::try_from(self.all - self.at).unwrap_or(usize::MAX);
-        let bytes = self.client.key_chunk(self.at as usize, left.min(CHUNK_BYTES_MAX));
-        self.at += bytes.len() as u64;
-        Some(UploadKeysRequest { head: self.head.take(), bytes: Bytes::copy_from_slice(bytes) })
-    }
+    });
+    ReceiverStream::new(receiver)
 }
 
 async fn fetch_info(peer: &Peer, limit: Duration) -> Result<InferInfo, Error> {
@@ -367,3 +359,6 @@ async fn off_thread<T: Send + 'static>(
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
 }
+
+/// Chunks of keys that are made before they can be sent.
+const CHUNKS_AHEAD: usize = 4;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hushtable_infer::Platform;
+use hushtable_infer::dlrm::spec::FeatureSpec;
 use hushtable_infer::dlrm::{Client, Compiled, Engine};
 use hushtable_table::model::Model;
 
@@ -41,7 +42,7 @@ impl Computation {
         let engine = Engine::new(Compiled::of_plan(&model, &plan.json)?, platform())?;
         let manifest = model.manifest();
         let terms = engine.terms().clone();
-        let info = InferInfo::new(manifest.name().to_owned(), manifest.version(), terms);
+        let info = InferInfo::new(manifest.name().to_owned(), manifest.version(), terms)?;
         Ok(Self { info, engine })
     }
 
@@ -51,8 +52,11 @@ impl Computation {
         let terms = &self.info.terms;
         let dense = vec![0.25; terms.dense()];
         let random = random_u64()?;
-        let index = |(i, rows): (usize, u64)| random.rotate_left(7 * i as u32) % rows;
-        let indices: Vec<u64> = terms.rows().enumerate().map(index).collect();
+        let features = terms.features().iter().enumerate();
+        let index = |(i, feature): (usize, &FeatureSpec)| {
+            random.rotate_left(7 * i as u32) % feature.rows
+        };
+        let indices: Vec<u64> = features.map(index).collect();
         let client = Client::new(terms.clone(), platform())?;
         let mut bytes = Vec::with_capacity(self.info.key_bytes());
         client.keys().for_each(|chunk| bytes.extend_from_slice(&chunk));
@@ -61,16 +65,18 @@ impl Computation {
         let started = Instant::now();
         let answer = self.engine.answer(&keys, &query)?;
         let took = started.elapsed();
-        let expected = self.engine.clear(&dense, &indices)?;
-        let found = client.open(&answer)?;
-        match found.first() {
-            Some(found) if (found - expected).abs() <= ERROR_MAX * expected.abs().max(1.0) => Ok(took),
-            found => {
-                let found = found.copied().unwrap_or(f64::NAN);
-                Err(Error::SelfCheckLogit { expected, found })
-            }
+        let expected = first(&self.engine.clear(&dense, &indices)?);
+        let found = first(&client.open(&answer)?);
+        match (found - expected).abs() <= ERROR_MAX * expected.abs().max(1.0) {
+            true => Ok(took),
+            false => Err(Error::SelfCheckLogit { expected, found }),
         }
     }
+}
+
+/// The only user's logit; no number where there is none.
+fn first(logits: &[f64]) -> f64 {
+    logits.first().copied().unwrap_or(f64::NAN)
 }
 
 /// What this machine computes with.

@@ -1,9 +1,10 @@
 //! What a server says of its model and plan, checked before anything secret leaves the client.
 
-use hushtable_infer::dlrm::Terms;
+use hushtable_infer::dlrm::{self, Terms};
 use hushtable_pir::client::version;
 use hushtable_table::Version;
 
+use super::engine::platform;
 use crate::{ReplyDefect, wire};
 
 /// What a server computes, and what a client must know of it.
@@ -20,18 +21,20 @@ pub struct InferInfo {
     pub terms: Terms,
     /// The server's software.
     pub software: String,
+    key_bytes: usize,
 }
 
 impl InferInfo {
     /// What a server of this model and these terms says.
-    pub(super) fn new(name: String, version: Version, terms: Terms) -> Self {
+    pub(super) fn new(name: String, version: Version, terms: Terms) -> Result<Self, dlrm::Error> {
         let (plan, software) = (Version::from(terms.plan()), crate::host::SOFTWARE.into());
-        Self { name, version, plan, terms, software }
+        let key_bytes = terms.key_bytes()?;
+        Ok(Self { name, version, plan, terms, software, key_bytes })
     }
 
     /// Bytes of a client's keys.
     pub fn key_bytes(&self) -> usize {
-        self.terms.key_bytes()
+        self.key_bytes
     }
 
     /// Bytes of one query.
@@ -56,16 +59,16 @@ impl InferInfo {
             let (found, max) = (reply.terms.len() as u64, TERMS_BYTES_MAX as u64);
             return Err(ReplyDefect::Range { field: "terms", found, min: 1, max });
         }
-        let terms = Terms::parse(&reply.terms).map_err(|error| ReplyDefect::Other {
-            reason: format!("terms that are none: {}", cut(&error.to_string(), 512)),
-        })?;
+        let none = |error: dlrm::Error| ReplyDefect::Other { reason: cut(&error.to_string(), 512) };
+        let terms = Terms::parse(&reply.terms, platform()).map_err(none)?;
         let plan = Version::from(terms.plan());
         if plan != announced {
-            let reason = format!("terms that hash to {plan}, where {announced} was announced");
+            let reason = format!("terms of plan {plan}, where {announced} was announced");
             return Err(ReplyDefect::Other { reason });
         }
+        let key_bytes = terms.key_bytes().map_err(none)?;
         for (what, expected, found) in [
-            ("bytes of keys", terms.key_bytes(), reply.key_bytes),
+            ("bytes of keys", key_bytes, reply.key_bytes),
             ("bytes of a query", terms.query_bytes(), reply.query_bytes),
             ("bytes of an answer", terms.answer_bytes(), reply.answer_bytes),
         ] {
@@ -75,7 +78,7 @@ impl InferInfo {
             }
         }
         let (name, software) = (text("name", reply.name)?, text("software", reply.software)?);
-        Ok(Self { name, version: found, plan, terms, software })
+        Ok(Self { name, version: found, plan, terms, software, key_bytes })
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use hushtable_infer::dlrm::{self, Keys};
 use hushtable_pir::onion::KeyId;
-use hushtable_table::Version;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
