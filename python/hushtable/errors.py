@@ -209,7 +209,7 @@ class ParametersRefused(ProtocolError):
 
 
 class PlanMismatch(ProtocolError):
-    """A server of encrypted inference that computes by another plan than this client's keys are for.
+    """A server of encrypted inference whose plan is another than this client's keys are for.
 
     Attributes:
         expected: the server's plan, in hex.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hushtable_infer::dlrm::{self, Terms};
 use hushtable_serve::{InferClient, InferClientSpec, InferInfo, Prediction, Progress};
+use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
@@ -105,7 +107,8 @@ impl NativeInferClient {
 
     /// What the server computes.
     fn info(&self, py: Python<'_>) -> PyResult<InferFacts> {
-        Ok(InferFacts::new(self.0.session(py)?.client().info()))
+        let session = self.0.session(py)?;
+        Ok(InferFacts::new(session.client().info()).map_err(Failure::from)?)
     }
 
     /// Brings the keys to the server, where they are not there yet; the bytes sent.
@@ -165,20 +168,24 @@ fn told(callable: Py<PyAny>) -> Progress {
 }
 
 impl InferFacts {
-    pub(crate) fn new(info: &InferInfo) -> Self {
-        let terms = &info.terms;
-        Self {
-            name: info.name.clone(),
-            version: info.version.to_string(),
-            plan: info.plan.to_string(),
+    pub(crate) fn new(info: &InferInfo) -> Result<Self, dlrm::Error> {
+        Self::of_terms(&info.name, &info.version.to_string(), &info.terms)
+    }
+
+    /// Of a model of this name and version.
+    pub(crate) fn of_terms(name: &str, version: &str, terms: &Terms) -> Result<Self, dlrm::Error> {
+        Ok(Self {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            plan: Version::from(terms.plan()).to_string(),
             dense: terms.dense(),
             rows: terms.features().iter().map(|feature| feature.rows).collect(),
             users: terms.users(),
-            key_bytes: info.key_bytes(),
-            query_bytes: info.query_bytes(),
-            answer_bytes: info.answer_bytes(),
+            key_bytes: terms.key_bytes()?,
+            query_bytes: terms.query_bytes(),
+            answer_bytes: terms.answer_bytes(),
             terms: String::from_utf8_lossy(&terms.to_bytes()).into_owned(),
-        }
+        })
     }
 }
 

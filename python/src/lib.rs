@@ -57,6 +57,8 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
+    use super::infer::{NativeInferModel, infer_compile, infer_describe, infer_plan};
+    #[pymodule_export]
     use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};

@@ -215,7 +215,7 @@ impl NativeInferServer {
         let started = py.detach(|| {
             let io_threads = spec.network.io_threads;
             let server = InferServer::open(spec)?;
-            let info = InferFacts::new(server.info());
+            let info = InferFacts::new(server.info())?;
             let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
             Ok::<_, Failure>((running, Self { info }))
         });

@@ -19,6 +19,7 @@ __all__ = [
     "FeatureRows",
     "InferClient",
     "InferFacts",
+    "InferModel",
     "InferServer",
     "IssuedPems",
     "Layout",
@@ -54,6 +55,9 @@ __all__ = [
     "create_key",
     "enroll",
     "gpu_report",
+    "infer_compile",
+    "infer_describe",
+    "infer_plan",
     "log_to_stderr",
     "make_certificates",
     "model_pin",
@@ -319,6 +323,9 @@ def plan_model(
     dtype: str | None,
     dense: bool,
 ) -> str: ...
+def infer_compile(path: Path, description: str | None, *, name: str, users: int | None) -> str: ...
+def infer_describe(path: Path, name: str | None) -> str: ...
+def infer_plan(description: str, *, users: int | None) -> str: ...
 def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
 def write_model(
     out: Path,
@@ -540,6 +547,11 @@ class InferClient:
         done: Callable[[PredictionFacts | None, BaseException | None], None],
     ) -> Call: ...
     def close(self) -> None: ...
+
+class InferModel:
+    def __new__(cls, path: str, name: str | None) -> InferModel: ...
+    def info(self) -> InferFacts: ...
+    def predict(self, dense: _Values, indices: _Ids, fhe: str) -> npt.NDArray[np.float64]: ...
 
 class InferServer(Server):
     def __new__(cls, spec: str) -> InferServer: ...

@@ -16,10 +16,11 @@ import typer
 from .. import _native
 from ..client import TlsConfig
 from ..errors import ConfigError
-from ..infer import ModelInfo, PlanInfo, Predictions, Serving, connect
+from ..infer import ModelInfo, PlanInfo, Predictions, Serving, connect, describe
 from ..infer import compile as compile_model
 from ..infer import plan as plan_model
 from ..infer import serve as run_server
+from ..infer import shape as shape_of
 from ..infer._client import KEY_BYTES_MAX
 from ._settings import Config, Log, LogJson, gathered, parse_bytes, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
@@ -63,8 +64,8 @@ def compile_(
 ) -> None:
     """Compile a model bundle into a plan for encrypted features, and write it into the bundle.
 
-    The bundle's tables are the embeddings, its dense part is the rest. The plan says parameters, levels
-    and rotations; it belongs to this version of the model.
+    The bundle's tables are the embeddings, its dense part is the rest. The plan says parameters,
+    levels and rotations; it belongs to this version of the model.
     """
     if scheme != "ckks":
         raise ConfigError(f"--scheme is {scheme}, but must be ckks")
@@ -73,39 +74,53 @@ def compile_(
 
 @app.command(
     epilog=examples(
+        "hushtable infer plan models/clicks",
         "hushtable infer plan model.toml",
-        "hushtable infer plan --shape criteo --threshold 5000",
-        "hushtable infer plan --shape uci --json",
+        "hushtable infer plan --shape criteo --threshold 5000 --json",
     )
 )
 def plan(
-    spec: Annotated[
+    model: Annotated[
         Path | None,
-        typer.Argument(metavar="SPEC", help="A model's description, TOML.", show_default=False),
+        typer.Argument(
+            metavar="MODEL",
+            help="A model's folder, for the plan in it; or a model's description, TOML.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Which of the model's plans; the only one by default.")
     ] = None,
     shape: Annotated[
-        str | None,
-        typer.Option(help="Instead of a description: uci or criteo.", show_default=False),
+        str | None, typer.Option(help="Instead of a model: uci or criteo.", show_default=False)
     ] = None,
     threshold: Annotated[
         int | None,
         typer.Option(
-            help="Most rows of a feature whose table stays as it is; larger ones are cut into digits.",
+            help="With --shape, most rows of a feature whose table stays as it is; larger ones are "
+            "cut into digits.",
             show_default=False,
         ),
     ] = None,
     users: _Users = None,
     json: Json = False,
 ) -> None:
-    """Print how a model would be computed, and what that costs, without its weights."""
-    if (spec is None) == (shape is None):
-        raise ConfigError("which model? give a description, or --shape uci or --shape criteo")
+    """Print how a model is computed on encrypted features, and what that costs.
+
+    Of a description or a shape: how it would be, without any weights.
+    """
+    if (model is None) == (shape is None):
+        raise ConfigError("which model? give a folder, a description, or --shape uci or criteo")
+    if threshold is not None and shape is None:
+        raise ConfigError("--threshold is for --shape: a description says its own")
     if shape is not None:
-        found = plan_model(_native.infer_shape(shape, threshold), users=users)
+        found = plan_model(shape_of(shape, threshold=threshold), users=users)
+    elif model is not None and model.is_dir():
+        if users is not None:
+            raise ConfigError("--users is the plan's own: `hushtable infer compile` sets it")
+        found = describe(model, plan=name)
     else:
-        if threshold is not None:
-            raise ConfigError("--threshold is for --shape: a description says its own")
-        found = plan_model(spec or "", users=users)
+        found = plan_model(model or "", users=users)
     _print_plan(found, json)
 
 
@@ -155,8 +170,8 @@ def serve(
 ) -> None:
     """Serve a compiled model on encrypted features, until SIGTERM or Ctrl-C.
 
-    At the start it computes an encrypted query of its own and compares it with the model in the clear.
-    Once ready, one line on standard output says model, version, URL, and what a client uploads.
+    At the start it computes an encrypted query of its own and compares it with the model in the
+    clear. Once ready, one line on standard output says model, version, URL, and what a client uploads.
     """
     settings = gathered(("infer",), config, given)
     if model is not None:
@@ -216,7 +231,7 @@ def query(
         Path | None,
         typer.Option(
             "--input",
-            help='Users instead: CSV (the numbers, then the rows; a header is passed over) or JSON '
+            help="Users instead: CSV (the numbers, then the rows; a header is passed over) or JSON "
             'lines ({"dense": [...], "sparse": [...]}); - for standard input.',
             show_default=False,
         ),
@@ -263,23 +278,25 @@ def query(
     if (certificate or key) and ca is None:
         raise ConfigError("a client certificate is for https: give --ca too")
     tls = TlsConfig(ca, certificate, key) if ca else None
-    with progress_bar("uploading keys", shown=not json, of_bytes=True) as bar:
-        with connect(
+    with (
+        progress_bar("uploading keys", shown=not json, of_bytes=True) as bar,
+        connect(
             address,
             tls=tls,
             timeout=timeout,
             key_bytes_max=key_bytes_max,
             insecure=insecure,
             progress=bar,
-        ) as client:
-            info = client.info
-            if input_ is None:
-                numbers, rows = _one(dense or "", sparse or "")
-            else:
-                numbers, rows = _many(input_, info)
-            if not json:
-                print(f"keys of {info.key_bytes:,} B go to {address}", file=sys.stderr)
-            found = client.predict(numbers, rows)
+        ) as client,
+    ):
+        info = client.info
+        if input_ is None:
+            numbers, rows = _one(dense or "", sparse or "")
+        else:
+            numbers, rows = _many(input_, info)
+        if not json:
+            print(f"keys of {info.key_bytes:,} B go to {address}", file=sys.stderr)
+        found = client.predict(numbers, rows)
     _print_found(found, json)
 
 

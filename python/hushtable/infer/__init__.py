@@ -1,4 +1,4 @@
-"""A whole model on encrypted features: the server computes it and learns neither them nor the answer.
+"""A whole model on encrypted features, of which the server learns nothing, nor of the answer.
 
     import hushtable.infer
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from ._client import AsyncClient, Client, connect, connect_async
 from ._model import FHE, Model
-from ._plan import PlanInfo, compile, plan
+from ._plan import PlanInfo, compile, describe, plan, shape
 from ._server import ServerProcess, Serving, serve
 from ._types import ModelInfo, Predictions, PredictionStats
 
@@ -35,6 +35,8 @@ __all__ = [
     "compile",
     "connect",
     "connect_async",
+    "describe",
     "plan",
     "serve",
+    "shape",
 ]

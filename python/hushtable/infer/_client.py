@@ -56,7 +56,7 @@ class Client(_Client):
     def upload(self) -> int:
         """Brings the keys to the server, where they are not there yet; the bytes sent.
 
-        :meth:`predict` does so by itself. Called before, the first prediction is as fast as the rest.
+        :meth:`predict` does so by itself. Called before, the first prediction is as fast as others.
 
         Raises:
             ServerError: a server without room for the keys.
@@ -69,7 +69,7 @@ class Client(_Client):
 
         Args:
             dense: numbers ``[users, info.dense]``, or ``[info.dense]`` of one user.
-            sparse: rows of the model's tables, ``[users, len(info.rows)]``; none for a model without.
+            sparse: rows of the model's tables, ``[users, len(info.rows)]``; none without tables.
 
         Raises:
             BadFeatures: other shapes, NaN or infinity; nothing of that user was sent.
@@ -133,7 +133,7 @@ def connect(
     insecure: bool = False,
     progress: Progress | None = None,
 ) -> Client:
-    """Connects to a server of encrypted inference, checks what it announces, makes a secret and keys.
+    """Connects to a server of encrypted inference, checks what it announces, makes keys for it.
 
     Nothing secret is sent yet: the keys go up with the first prediction, or by
     :meth:`Client.upload`. Their size is :attr:`ModelInfo.key_bytes`.

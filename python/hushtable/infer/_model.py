@@ -18,9 +18,9 @@ FHE = Literal["clear", "simulate", "execute"]
 class Model:
     """A compiled model in this process, with the same predictions as a server's.
 
-    ``clear`` computes as a server does, on numbers instead of ciphertexts. ``simulate`` adds the noise
-    that encryption would, and nothing else: accuracy in a thousandth of the time. ``execute`` encrypts,
-    computes and decrypts.
+    ``clear`` computes as a server does, on numbers instead of ciphertexts. ``simulate`` adds the
+    noise that encryption would, and nothing else: accuracy in a fraction of the time. ``execute``
+    encrypts, computes and decrypts.
     """
 
     def __init__(self, native: _native.InferModel) -> None:
@@ -54,8 +54,8 @@ class Model:
         Raises:
             BadFeatures: other shapes than the model's, NaN or infinity.
             IdOutOfRange: an index that is no row of its table.
-            ActivationRange: with ``clear`` and ``simulate``, an activation that met a value outside the
-                range that its polynomial was made for. Encrypted, nobody can see that.
+            ActivationRange: with ``clear`` and ``simulate``, an activation that met a value outside
+                the range that its polynomial was made for. Encrypted, nobody can see that.
             ConfigError: ``fhe`` is none of these.
         """
         if fhe not in ("clear", "simulate", "execute"):

@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from .. import _native
+from ..data import CRITEO_ROWS
 from ..errors import ConfigError
 from ..model import Model as ModelBundle
 
 _Path = str | os.PathLike[str]
+
+#: Values of the heart data's categorical columns: sex, cp, fbs, restecg, exang, slope, ca, thal.
+HEART_ROWS = (2, 4, 2, 3, 2, 3, 4, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +70,16 @@ def compile(
 ) -> PlanInfo:
     """Compiles a model bundle into a plan, and writes it into the bundle: ``plans/NAME.ckks.json``.
 
-    The bundle's tables are the embeddings, its dense part is the rest of the model. ``spec`` says how
-    they make a model: sizes, activation, digits (docs/infer.md). The plan belongs to this version of the
-    model, and is refused beside another.
+    The bundle's tables are the embeddings, its dense part is the rest of the model. ``spec`` says
+    how they make a model: sizes, activation, digits (docs/infer.md). The plan belongs to this
+    version of the model, and is refused beside another.
 
     Args:
         model: the bundle's folder, or an open model.
         scheme: what to compile for.
-        spec: a TOML file, the model's description; without, that of the plan which is there already.
+        spec: a TOML file, the model's description; without, that of the plan which is there.
         name: the plan's name; the model's by default.
-        users: users that one query carries, a power of two; what the planner finds cheapest for one
-            user by default.
+        users: users that one query carries, a power of two; 1 by default.
 
     Raises:
         ConfigError: a file that is not there, or an option that cannot work.
@@ -106,6 +109,51 @@ def plan(spec: _Path | str, *, users: int | None = None) -> PlanInfo:
     is_text = isinstance(spec, str) and "\n" in spec
     text = str(spec) if is_text else _read(spec)
     return PlanInfo.of_json(_native.infer_plan(text or "", users=users))
+
+
+def describe(model: _Path, *, plan: str | None = None) -> PlanInfo:
+    """The plan in a model's bundle: the one of this name, or the only one.
+
+    Raises:
+        ModelError: a model without a plan, or with one of another version.
+        ConfigError: several plans, and none named.
+    """
+    return PlanInfo.of_json(_native.infer_describe(Path(model), plan))
+
+
+def shape(name: str, *, threshold: int | None = None) -> str:
+    """The description of a model of a known shape, as :func:`plan` takes it.
+
+    ``uci`` is the model of the UCI heart data, ``criteo`` that of the Criteo logs' 13 numbers and
+    26 features of their real cardinalities (Garimella et al., "HE-LRM"), both with squares as
+    activations.
+
+    Args:
+        name: ``uci`` or ``criteo``.
+        threshold: the most rows of a feature whose table stays as it is.
+
+    Raises:
+        ConfigError: a name that is none of these.
+    """
+    if name == "uci":
+        dense, bottom, top, dim = 5, [16, 4], [16, 1], 4
+        rows: tuple[int, ...] = HEART_ROWS
+    elif name == "criteo":
+        dense, bottom, top, dim = 13, [512, 256, 64, 16], [512, 256, 1], 16
+        rows = CRITEO_ROWS
+    else:
+        raise ConfigError(f"there is no shape {name!r}: it must be uci or criteo")
+    lines = [
+        f"dense = {dense}",
+        f"bottom = {bottom}",
+        f"top = {top}",
+        f"dim = {dim}",
+        'activation = "square"',
+        f"threshold = {500 if threshold is None else threshold}",
+    ]
+    for number, count in enumerate(rows, 1):
+        lines += ["[[features]]", f'name = "C{number}"', f"rows = {count}"]
+    return "\n".join([*lines, ""])
 
 
 def _read(spec: _Path | None) -> str | None:

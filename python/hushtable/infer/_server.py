@@ -65,7 +65,9 @@ def serve(
         ModelError: a model without a plan, or with one of another version.
         Error: a port that is taken.
     """
-    server = _native.InferServer(json.dumps(_settings(model, plan, addr, metrics_addr, tls, options)))
+    server = _native.InferServer(
+        json.dumps(_settings(model, plan, addr, metrics_addr, tls, options))
+    )
     protocol = "https" if tls else "http"
     serving = Serving(
         url=f"{protocol}://{server.addr}",
