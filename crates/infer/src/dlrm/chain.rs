@@ -7,15 +7,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
+use super::gate;
 use super::spec::{Activation, Dlrm, Interaction};
-use super::weights::{Affine, Trained, Weights};
+use super::weights::{Affine, COEFFICIENTS_MAX, Trained, WEIGHT_MAX, Weights};
 
 /// The largest |c1 / 2 c2| for which a polynomial of degree 2 is computed as a square: the shift
 /// would cost more bits of precision than the level that it saves.
 const SHIFT_MAX: f64 = 64.0;
-
-/// The degree of SiLU's Chebyshev series.
-pub const SILU_DEGREE: usize = 15;
 
 /// What is computed between two links.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +36,8 @@ pub enum Gate {
     },
     /// x / (1 + e^−x) on [−range, range].
     Silu {
+        /// Of its Chebyshev series.
+        degree: usize,
         /// The end of its range.
         range: f64,
     },
@@ -57,7 +57,10 @@ impl Gate {
         Ok(match activation {
             Activation::Square => Self::Square,
             Activation::Relu => Self::Relu { range: range()? },
-            Activation::Silu => Self::Silu { range: range()? },
+            Activation::Silu => {
+                let range = range()?;
+                Self::Silu { degree: gate::silu_degree(range)?, range }
+            }
             Activation::Polynomial => match shift(&trained.coefficients) {
                 Some(_) => Self::Square,
                 None => {
@@ -68,11 +71,22 @@ impl Gate {
         })
     }
 
+    /// Whether the gate of a plan from outside can be made.
+    pub(super) fn is_possible(self) -> bool {
+        let is_range = self.range().is_none_or(|range| range > 0.0 && range < WEIGHT_MAX);
+        match self {
+            Self::Polynomial { degree, .. } | Self::Silu { degree, .. } => {
+                is_range && (1..COEFFICIENTS_MAX).contains(&degree)
+            }
+            _ => is_range,
+        }
+    }
+
     /// The end of the range that inputs must stay in, if the gate has one.
     pub fn range(&self) -> Option<f64> {
         match self {
             Self::Square => None,
-            Self::Polynomial { range, .. } | Self::Relu { range } | Self::Silu { range } => {
+            Self::Polynomial { range, .. } | Self::Relu { range } | Self::Silu { range, .. } => {
                 Some(*range)
             }
         }
@@ -187,6 +201,20 @@ pub struct Folded {
     pub embedding: Option<Affine>,
     /// By link: the polynomial gate's coefficients on [−1, 1], the constant first.
     pub coefficients: Vec<Vec<f64>>,
+    /// By link: what its gate's inputs must keep to, if the training held them inside a range.
+    pub limits: Vec<Option<Limit>>,
+}
+
+/// A range that inputs were held in, and what was made of them since: x · `scale` + `shift`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Limit {
+    /// The end of the range.
+    pub range: f64,
+    /// What was multiplied.
+    pub scale: f64,
+    /// What was added after.
+    pub shift: f64,
 }
 
 /// What a gate does to the links around it.
@@ -230,9 +258,14 @@ impl Chain {
         }
         let join = self.join + usize::from(self.is_lifted);
         let mut coefficients = vec![Vec::new(); gates.len()];
+        let mut limits = vec![None; gates.len()];
         for (index, gate) in gates.iter().enumerate() {
             let Some(gate) = gate else { continue };
             let around = around(gate, trained[index]);
+            limits[index] = trained[index].range.map(|range| {
+                let Around { scale_in: scale, shift_in: shift, .. } = around;
+                Limit { range, scale, shift }
+            });
             let before = &mut affines[index];
             before.matrix.iter_mut().for_each(|w| *w *= around.scale_in);
             let shift = |b: &mut f64| *b = *b * around.scale_in + around.shift_in;
@@ -255,9 +288,10 @@ impl Chain {
         if self.is_lifted {
             let first = affines.remove(0);
             coefficients.remove(0);
+            limits.remove(0);
             affines[0] = lift(&first, &affines[0]);
         }
-        Folded { affines, embedding, coefficients }
+        Folded { affines, embedding, coefficients, limits }
     }
 }
 
@@ -275,10 +309,10 @@ fn around(gate: &Gate, trained: &Trained) -> Around {
             },
             _ => plain,
         },
-        Gate::Polynomial { range, .. } | Gate::Silu { range } => {
+        // Approximations take x / range and give the function of x.
+        Gate::Polynomial { range, .. } | Gate::Silu { range, .. } | Gate::Relu { range } => {
             Around { scale_in: 1.0 / range, ..plain }
         }
-        Gate::Relu { range } => Around { scale_in: 1.0 / range, scale_out: *range, ..plain },
     }
 }
 

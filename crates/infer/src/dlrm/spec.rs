@@ -118,41 +118,41 @@ impl Dlrm {
     /// # Errors
     /// [`Error::Spec`] names the entry.
     pub fn new(spec: DlrmSpec) -> Result<Self, Error> {
-        let refuse = |field: &str, why: String| Err(Error::Spec { field: field.into(), why });
+        let wrong = |field: &str, why: String| Error::Spec { field: field.into(), why };
         let width = |field: &str, value: usize| match value {
             1..=WIDTH_MAX => Ok(()),
-            _ => refuse(field, format!("{value}, possible are 1 to {WIDTH_MAX}")),
+            _ => Err(wrong(field, format!("{value}, possible are 1 to {WIDTH_MAX}"))),
         };
         width("dense", spec.dense)?;
         width("dim", spec.dim)?;
         for (field, layers) in [("bottom", &spec.bottom), ("top", &spec.top)] {
             if layers.is_empty() || layers.len() > LAYERS_MAX {
                 let found = layers.len();
-                return refuse(field, format!("{found} layers, possible are 1 to {LAYERS_MAX}"));
+                return Err(wrong(field, format!("{found} layers, possible are 1 to {LAYERS_MAX}")));
             }
             layers.iter().try_for_each(|&outputs| width(field, outputs))?;
         }
         if spec.top.last() != Some(&1) {
-            return refuse("top", "the last layer has 1 output, the logit".into());
+            return Err(wrong("top", "the last layer has 1 output, the logit".into()));
         }
         if !(2..=BASE_MAX).contains(&spec.base) {
-            return refuse("base", format!("{}, possible are 2 to {BASE_MAX}", spec.base));
+            return Err(wrong("base", format!("{}, possible are 2 to {BASE_MAX}", spec.base)));
         }
         if spec.features.len() > 1024 {
-            return refuse("features", format!("{}, possible are 0 to 1024", spec.features.len()));
+            return Err(wrong("features", format!("{}, possible are 0 to 1024", spec.features.len())));
         }
         let mut slots = 0usize;
         let mut digits = Vec::new();
         for (index, feature) in spec.features.iter().enumerate() {
             let field = format!("features[{index}]");
             if feature.name.is_empty() || feature.name.len() > 160 {
-                return refuse(&field, "its name has 1 to 160 bytes".into());
+                return Err(wrong(&field, "its name has 1 to 160 bytes".into()));
             }
             if spec.features[..index].iter().any(|other| other.name == feature.name) {
-                return refuse(&field, format!("{:?} is named twice", feature.name));
+                return Err(wrong(&field, format!("{:?} is named twice", feature.name)));
             }
             if feature.rows == 0 {
-                return refuse(&field, "it has no rows".into());
+                return Err(wrong(&field, "it has no rows".into()));
             }
             let cut = Digits::new(feature.rows, spec.threshold, spec.base);
             slots = slots.saturating_add(cut.slots());
@@ -160,14 +160,14 @@ impl Dlrm {
         }
         if slots > SLOTS_MAX {
             let why = format!("tables of {slots} rows, at most {SLOTS_MAX}: lower the threshold");
-            return refuse("threshold", why);
+            return Err(wrong("threshold", why));
         }
         let bottom_outputs = *spec.bottom.last().unwrap_or(&0);
         let joined = match spec.interaction {
             Interaction::Concat => bottom_outputs + spec.features.len() * spec.dim,
             Interaction::Dot if bottom_outputs != spec.dim => {
                 let why = format!("its last layer has {bottom_outputs} outputs, dim is {}: dot products need them equal", spec.dim);
-                return refuse("bottom", why);
+                return Err(wrong("bottom", why));
             }
             Interaction::Dot => {
                 bottom_outputs + spec.features.len() * (spec.features.len() + 1) / 2
@@ -175,7 +175,7 @@ impl Dlrm {
         };
         if joined > 4 * WIDTH_MAX {
             let why = format!("{joined} inputs of the top, at most {}", 4 * WIDTH_MAX);
-            return refuse("features", why);
+            return Err(wrong("features", why));
         }
         let bottom = shapes(spec.dense, &spec.bottom, spec.bottom_activates_last);
         let top = shapes(joined, &spec.top, false);

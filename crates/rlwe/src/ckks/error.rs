@@ -70,6 +70,14 @@ pub enum Error {
         /// log2 of the first absolute value that is too large.
         limit_log2: f64,
     },
+    /// There is no key for this operation, or only for lower levels.
+    #[error("{operation} at level {level}: the keys have none for it")]
+    MissingKey {
+        /// What was to be done.
+        operation: &'static str,
+        /// The ciphertext's level.
+        level: usize,
+    },
     /// The keys do not have this rotation.
     #[error("the keys have no rotation by {steps} slots")]
     MissingRotation {

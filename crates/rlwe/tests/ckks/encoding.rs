@@ -1,7 +1,8 @@
 //! Encoding and encryption: round trips, the order of slots, what is refused.
 
-use hushtable_rlwe::ckks::{Complex64, Encoder, Error, Parameters};
-use hushtable_rlwe::ring::{Automorphism, Platform, Ring};
+use hushtable_rlwe::ckks::{Ciphertext, Complex64, Encoder, Error, Parameters, Plaintext, decrypt};
+use hushtable_rlwe::pack::{pack_poly, poly_bytes};
+use hushtable_rlwe::ring::{Automorphism, Evaluations, Platform, Poly, Ring};
 
 use crate::fixtures::{Client, complex_numbers, largest_error, numbers, parameters};
 
@@ -107,20 +108,15 @@ fn powers_of_five_rotate_slots_to_the_left() {
 }
 
 /// The plaintext of `poly`, by an encryption of zero that it is added to.
-fn plain_of(
-    client: &mut Client,
-    zero: &hushtable_rlwe::ckks::Ciphertext,
-    poly: &hushtable_rlwe::ring::Poly<hushtable_rlwe::ring::Evaluations>,
-) -> hushtable_rlwe::ckks::Plaintext {
+fn plain_of(client: &mut Client, zero: &Ciphertext, poly: &Poly<Evaluations>) -> Plaintext {
     let (params, ring) = (&client.parameters, client.parameters.ring(1));
     let mut bytes = zero.to_bytes(params);
     let mut body = zero.parts().body.clone();
     ring.add_assign(&mut body, poly);
-    let body_bytes = hushtable_rlwe::pack::poly_bytes(ring);
-    bytes.truncate(bytes.len() - body_bytes);
-    hushtable_rlwe::pack::pack_poly(ring, &body, &mut bytes);
-    let sum = hushtable_rlwe::ckks::Ciphertext::parse(params, &bytes).unwrap();
-    hushtable_rlwe::ckks::decrypt(params, &client.secret, &sum).unwrap()
+    bytes.truncate(bytes.len() - poly_bytes(ring));
+    pack_poly(ring, &body, &mut bytes);
+    let sum = Ciphertext::parse(params, &bytes).unwrap();
+    decrypt(params, &client.secret, &sum).unwrap()
 }
 
 #[test]
@@ -187,8 +183,8 @@ fn constants_are_a_vector_of_one_value() {
         let scale = f64::exp2(scale_log2);
         let residues = encoder.constant(ring, value, scale).unwrap();
         let poly = ring.inverse(encoder.encode_over(ring, &[value], scale).unwrap());
-        for limb in 0..3 {
-            assert_eq!(poly.limb(limb)[0], residues[limb]);
+        for (limb, &residue) in residues.iter().enumerate() {
+            assert_eq!(poly.limb(limb)[0], residue);
             assert!(poly.limb(limb)[1..].iter().all(|&other| other == 0));
         }
     }

@@ -3,4 +3,5 @@
 mod clear;
 mod encoding;
 mod fixtures;
+mod polynomials;
 mod wire;
