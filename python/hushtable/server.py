@@ -359,7 +359,7 @@ Ready = TypeVar("Ready", bound=_Ready)
 class ChildServer(Generic[Ready]):
     """A server as a child process, of whatever kind: its start, what it says, its end.
 
-    Kinds are made by :meth:`_prepare`, and say by :meth:`_read_ready` what their readiness line holds.
+    Kinds are made by :meth:`_prepare`; :meth:`_read_ready` reads what their one line says.
     """
 
     #: The command below ``hushtable``.

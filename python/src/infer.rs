@@ -168,14 +168,16 @@ impl NativeInferModel {
         };
         let Encrypted { engine, client, keys } = encrypted;
         let query = client.query(dense, indices)?;
-        Ok(client.open(&engine.answer(keys, &query)?)?)
+        let mut logits = client.open(&engine.answer(keys, &query)?)?;
+        logits.truncate(dense.len() / self.terms.dense());
+        Ok(logits)
     }
 
     fn encrypted(&self) -> Result<Encrypted, Failure> {
         let engine = Engine::new(&self.plan, &self.weights, Platform::detect())?;
-        let client = Client::new(engine.terms().clone(), Platform::detect())?;
+        let client = Client::new(engine.terms().clone())?;
         let mut bytes = Vec::new();
-        client.keys().for_each(|chunk| bytes.extend_from_slice(&chunk));
+        client.keys().for_each(|chunk| bytes.extend_from_slice(chunk));
         let keys = engine.keys(&bytes)?;
         Ok(Encrypted { engine, client, keys })
     }
@@ -211,12 +213,12 @@ fn make_plan(dlrm: &Dlrm, weights: &Weights, users: Option<usize>) -> Result<Pla
         let text = format!("users is {}, but must be a power of two", goal.users);
         return Err(Failure::config(text));
     }
-    Ok(planner::plan(dlrm, weights, goal, &CostTable::measured()?)?)
+    Ok(planner::plan(dlrm, weights, goal, &CostTable::shipped()?)?)
 }
 
 /// A plan in facts and in words, as JSON.
 fn describe(plan: &Plan, name: &str) -> Result<String, Failure> {
-    let (costs, platform) = (CostTable::measured()?, Platform::detect());
+    let (costs, platform) = (CostTable::shipped()?, Platform::detect());
     let terms = Terms::of(plan, platform)?;
     let prediction = Prediction::of(plan, &costs, platform)?;
     let parameters = &plan.parameters;

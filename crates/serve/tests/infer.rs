@@ -136,12 +136,12 @@ struct Sent {
 
 fn sent(client: &InferClient) -> Sent {
     let info = client.info();
-    let own = dlrm::Client::new(info.terms.clone(), hushtable_infer::Platform::detect()).unwrap();
+    let own = dlrm::Client::new(info.terms.clone()).unwrap();
     let (dense, indices) = features(1, 5);
     Sent {
         plan: Bytes::copy_from_slice(info.plan.as_bytes()),
         key_id: Bytes::copy_from_slice(&own.key_id()),
-        keys: own.keys().flatten().collect(),
+        keys: own.keys().flatten().copied().collect(),
         query: own.query(&dense, &indices).unwrap().into(),
     }
 }

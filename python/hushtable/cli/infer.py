@@ -33,7 +33,7 @@ app = typer.Typer(
 
 _Users = Annotated[
     int | None,
-    typer.Option(help="Users that one query carries, a power of two; the planner's choice."),
+    typer.Option(help="Users that one query carries, a power of two. Default: 1."),
 ]
 
 

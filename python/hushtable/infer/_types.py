@@ -143,7 +143,8 @@ def features(
         numbers = numbers[None]
     if numbers.ndim != 2 or numbers.shape[1] != info.dense:
         raise BadFeatures(
-            f"dense features of shape {list(np.shape(dense))}: the model takes [users, {info.dense}]"
+            f"dense features of shape {list(np.shape(numbers))}: the model takes "
+            f"[users, {info.dense}]"
         )
     users, tables = numbers.shape[0], len(info.rows)
     empty: npt.NDArray[np.int64] = np.empty((users, 0), np.int64)
@@ -156,7 +157,7 @@ def features(
         rows = rows[None]
     if rows.shape != (users, tables):
         raise BadFeatures(
-            f"sparse features of shape {list(np.shape(sparse))} beside {users} users' dense ones: "
+            f"sparse features of shape {list(rows.shape)} beside {users} users' dense ones: "
             f"the model takes [{users}, {tables}], one row a table"
         )
     if rows.dtype.kind == "i" and (rows < 0).any():

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hushtable_infer::Platform;
 use hushtable_infer::dlrm::simulate::{self, Mode};
+use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
 use hushtable_serve::InferServerSpec;
 use hushtable_serve::NetworkSpec;
@@ -80,7 +81,14 @@ fn parts(path: &Path) -> (Dlrm, Weights) {
 /// The plan of the bundle at `path`.
 pub fn planned(path: &Path) -> Plan {
     let (dlrm, weights) = parts(path);
-    plan(&dlrm, &weights, &Goal::default()).unwrap()
+    plan(&dlrm, &weights, Goal::default(), &CostTable::shipped().unwrap()).unwrap()
+}
+
+/// Its plan for so many users a query.
+pub fn planned_for(path: &Path, users: usize) -> Plan {
+    let (dlrm, weights) = parts(path);
+    let goal = Goal { users, ..Goal::default() };
+    plan(&dlrm, &weights, goal, &CostTable::shipped().unwrap()).unwrap()
 }
 
 /// What the bundle's model says of users, in the clear.

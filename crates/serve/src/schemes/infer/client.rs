@@ -131,7 +131,7 @@ impl InferClient {
             return Err(Error::KeyBytes { url: peer.url().to_owned(), bytes, bytes_max });
         }
         let terms = info.terms.clone();
-        let client = off_thread(move || Client::new(terms, super::engine::platform())).await?;
+        let client = off_thread(move || Client::new(terms)).await?;
         let key_id = Bytes::copy_from_slice(&client.key_id());
         Ok(Self {
             peer,
@@ -242,6 +242,7 @@ impl InferClient {
         found: &mut Prediction,
     ) -> Result<(), Error> {
         let began = Instant::now();
+        let users = dense.len() / self.info.terms.dense();
         let client = Arc::clone(&self.client);
         let query = off_thread(move || client.query(&dense, &indices)).await?;
         let query = Bytes::from(query);
@@ -277,7 +278,7 @@ impl InferClient {
         let began = Instant::now();
         let client = Arc::clone(&self.client);
         let opened = off_thread(move || client.open(&answer)).await;
-        found.logits.extend(opened?);
+        found.logits.extend(opened?.into_iter().take(users));
         found.stats.client += began.elapsed();
         Ok(())
     }
@@ -329,7 +330,7 @@ fn upload_messages(
         let tell = |done: u64| progress.iter().for_each(|progress| progress(done, all));
         tell(0);
         for chunk in client.keys() {
-            let bytes = Bytes::from(chunk);
+            let bytes = Bytes::copy_from_slice(chunk);
             done += bytes.len() as u64;
             if sender.blocking_send(UploadKeysRequest { head: head.take(), bytes }).is_err() {
                 return;

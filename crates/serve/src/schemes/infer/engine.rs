@@ -45,9 +45,9 @@ impl Computation {
     /// How long it took.
     pub fn check(&self) -> Result<Duration, Error> {
         let Probe { dense, indices, logit } = &self.probe;
-        let client = Client::new(self.info.terms.clone(), platform())?;
+        let client = Client::new(self.info.terms.clone())?;
         let mut bytes = Vec::with_capacity(self.info.key_bytes());
-        client.keys().for_each(|chunk| bytes.extend_from_slice(&chunk));
+        client.keys().for_each(|chunk| bytes.extend_from_slice(chunk));
         let keys = self.engine.keys(&bytes)?;
         let query = client.query(dense, indices)?;
         let started = Instant::now();
