@@ -10,7 +10,7 @@ use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
 use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Goal, Keys, Plan, Terms, Weights};
 use hushtable_table::model::Model;
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -73,6 +73,18 @@ pub(crate) fn infer_describe(
         describe(&plan, &name)
     });
     Ok(described?)
+}
+
+/// What may be given away of logits: see `hushtable_infer::dlrm::shareable`.
+#[pyfunction]
+pub(crate) fn infer_shareable(
+    py: Python<'_>,
+    logits: PyReadonlyArray1<'_, f64>,
+) -> PyResult<Py<PyArray1<f64>>> {
+    let logits = logits.as_slice()?;
+    let shared = py.detach(|| logits.iter().map(|&logit| dlrm::shareable(logit)).collect());
+    let shared: Result<Vec<f64>, dlrm::Error> = shared;
+    Ok(shared.map_err(Failure::from)?.into_pyarray(py).unbind())
 }
 
 /// A compiled model in this process.

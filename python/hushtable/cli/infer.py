@@ -171,7 +171,8 @@ def serve(
     """Serve a compiled model on encrypted features, until SIGTERM or Ctrl-C.
 
     At the start it computes an encrypted query of its own and compares it with the model in the
-    clear. Once ready, one line on standard output says model, version, URL, and what a client uploads.
+    clear. Once ready, one line on standard output says model, version and URL, another what a
+    client sends.
     """
     settings = gathered(("infer",), config, given)
     if model is not None:

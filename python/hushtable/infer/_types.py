@@ -105,7 +105,8 @@ class Predictions:
     """What a model says of some users.
 
     Attributes:
-        logits: float64 ``[users]``.
+        logits: float64 ``[users]``. Where they were decrypted, :meth:`shareable` before others see
+            them.
         stats: what they cost; None for a model in this process.
     """
 
@@ -118,6 +119,16 @@ class Predictions:
         # By halves, so that no exponential overflows.
         half = np.exp(-np.abs(self.logits))
         return np.where(self.logits >= 0, 1 / (1 + half), half / (1 + half))
+
+    def shareable(self) -> FloatArray:
+        """The logits with fresh rounding to 1/64: what may be given away, float64 ``[users]``.
+
+        A decrypted logit holds noise that depends on the client's secret, and who sees enough of it
+        learns of the secret (Li and Micciancio, EUROCRYPT 2021). Keep :attr:`logits` to yourself; a
+        score that goes elsewhere, to the server as well, is made of these. Each call rounds anew:
+        share what one call gave.
+        """
+        return _native.infer_shareable(np.ascontiguousarray(self.logits))
 
     def __len__(self) -> int:
         return len(self.logits)
