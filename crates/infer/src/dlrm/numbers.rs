@@ -85,9 +85,9 @@ impl Numbers {
             let is_inside = place < rows && to * rows < self.fused.len();
             if is_inside { self.fused[to * rows + place] } else { 0.0 }
         };
-        let dense = |place: usize| {
-            let is_inside = place < first.inputs && to < first.outputs;
-            if is_inside { first.row(to)[place] } else { 0.0 }
+        let dense = |place: usize| match self.output(0, to) {
+            Some(to) if place < first.inputs && to < first.outputs => first.row(to)[place],
+            _ => 0.0,
         };
         match values {
             Values::Dense => dense(place),
