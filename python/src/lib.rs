@@ -15,6 +15,9 @@ mod fl_aggregate;
 mod fl_client;
 mod fl_session;
 mod gpu;
+mod infer;
+mod infer_client;
+mod infer_errors;
 mod layout;
 mod logs;
 mod machine;
@@ -54,6 +57,10 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
+    use super::infer::{NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable};
+    #[pymodule_export]
+    use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};
+    #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
@@ -67,8 +74,8 @@ mod _native {
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeOnionServer, NativePairServer, NativeServer, NativeTrainServer, PemPair,
-        make_certificates,
+        IssuedPems, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
+        NativeTrainServer, PemPair, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};

@@ -30,6 +30,11 @@ impl Automorphism {
     pub fn exponent(&self) -> usize {
         self.exponent
     }
+
+    /// Evaluation i of the image is evaluation `indices()[i]` of the argument.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
 }
 
 impl Ring {

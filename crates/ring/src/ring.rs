@@ -63,6 +63,23 @@ impl Ring {
         Ok(Self::of(self.tables[..limbs].to_vec(), self.kernel))
     }
 
+    /// The ring of the moduli at `limbs`, in that order.
+    ///
+    /// # Errors
+    /// [`Error::Limbs`] for none or a limb that there is not, [`Error::Repeated`].
+    pub fn select(&self, limbs: &[usize]) -> Result<Self, Error> {
+        if limbs.is_empty() || limbs.iter().any(|&limb| limb >= self.limbs()) {
+            return Err(Error::Limbs { limbs: limbs.len() });
+        }
+        for (index, limb) in limbs.iter().enumerate() {
+            if limbs[..index].contains(limb) {
+                return Err(Error::Repeated { modulus: self.modulus(*limb).value() });
+            }
+        }
+        let tables = limbs.iter().map(|&limb| Arc::clone(&self.tables[limb])).collect();
+        Ok(Self::of(tables, self.kernel))
+    }
+
     /// N.
     pub fn degree(&self) -> usize {
         self.tables[0].degree()

@@ -20,6 +20,7 @@ from . import (
     bench_oram,
     certificates,
     doctor,
+    infer,
     lookup,
     model,
     serve,
@@ -45,6 +46,7 @@ app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.add_typer(train.app, name="train")
+app.add_typer(infer.app, name="infer")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
@@ -56,7 +58,7 @@ bench_onion.register(bench.app)
 bench_oram.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, model.app, bench.app, sim.app, train.app):
+for group in (app, table.app, model.app, bench.app, sim.app, train.app, infer.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")

@@ -1,1 +1,35 @@
 //! Recommendation models (DLRM) under CKKS (Garimella et al., "HE-LRM").
+//!
+//! A model is read ([`spec`], [`weights`]), made a [`chain`] of linear maps and gates, laid out
+//! in slots and planned ([`planner`], [`plan`]), compiled for an evaluator ([`compile`]) and computed on
+//! ciphertexts. [`Client`] and [`Engine`] turn bytes into bytes; nothing here has sockets.
+
+pub mod bench;
+pub mod chain;
+mod client;
+pub mod compile;
+pub mod cost;
+pub mod digits;
+mod engine;
+mod error;
+mod features;
+pub mod gate;
+pub mod layout;
+mod numbers;
+pub mod plan;
+pub mod planner;
+pub mod reference;
+pub mod simulate;
+pub mod spec;
+mod terms;
+pub mod weights;
+
+pub use client::{Client, KEY_CHUNK_BYTES, SHARED_STEP, shareable};
+pub use engine::{Engine, FLOOD_BITS, Keys, MAP_BYTES_MAX};
+pub use error::Error;
+pub use features::FEATURE_MAX;
+pub use plan::Plan;
+pub use planner::{Goal, plan};
+pub use spec::{Dlrm, DlrmSpec};
+pub use terms::{KEY_BYTES_MAX, TERMS_BYTES_MAX, Terms};
+pub use weights::Weights;

@@ -90,8 +90,18 @@ pub(super) fn split(modulus: Modulus, xs: &mut [u64], ys: &mut [u64], ws: &[u64]
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn splat((w, shoup): (u64, u64)) -> Factor {
+pub(super) fn splat((w, shoup): (u64, u64)) -> Factor {
     (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64))
+}
+
+/// 1 / q modulo 2^52.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn q_inverse(modulus: Modulus) -> __m512i {
+    // Newton's iteration doubles the right bits, from the three of q · q = 1 modulo 8.
+    let q = modulus.value();
+    let inverse = (0..5).fold(q, |x, _| x.wrapping_mul(2u64.wrapping_sub(q.wrapping_mul(x))));
+    _mm512_set1_epi64((inverse & ((1 << 52) - 1)) as i64)
 }
 
 /// Products of two variables, by Montgomery's reduction and a constant that takes it back.
@@ -107,14 +117,9 @@ impl Product {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn new(modulus: Modulus) -> Self {
-        // Newton's iteration doubles the right bits, from the three of q · q = 1 modulo 8.
         let q = modulus.value();
-        let inverse = (0..5).fold(q, |x, _| x.wrapping_mul(2u64.wrapping_sub(q.wrapping_mul(x))));
         let back = (1 << 52) % q;
-        Self {
-            q_inverse: _mm512_set1_epi64((inverse & ((1 << 52) - 1)) as i64),
-            back: splat((back, modulus.shoup(back))),
-        }
+        Self { q_inverse: q_inverse(modulus), back: splat((back, modulus.shoup(back))) }
     }
 
     /// x · y, for x and y below q.
@@ -191,7 +196,7 @@ unsafe fn inner_product_at<const VECTORS: usize>(
 /// The reduction of long sums: their high words are folded with 2^78 and 2^52 modulo q, which
 /// leaves less than 2^86; then Barrett's estimate of the quotient, short by one at most.
 #[derive(Clone, Copy)]
-struct Sum {
+pub(super) struct Sum {
     q: __m512i,
     minus_q: __m512i,
     mask: __m512i,
@@ -207,7 +212,7 @@ struct Sum {
 impl Sum {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn new(modulus: Modulus) -> Self {
+    pub(super) fn new(modulus: Modulus) -> Self {
         let q = modulus.value();
         let power = |bits: u32| ((1u128 << bits) % u128::from(q)) as i64;
         let drop = modulus.bits() as i32 - 4;
@@ -228,7 +233,7 @@ impl Sum {
     /// high · 2^52 + low modulo q, for high below 2^60 and any low.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    fn reduce(&self, high: __m512i, low: __m512i) -> __m512i {
+    pub(super) fn reduce(&self, high: __m512i, low: __m512i) -> __m512i {
         let high = _mm512_add_epi64(high, _mm512_srli_epi64::<52>(low));
         let low = _mm512_and_si512(low, self.mask);
         let top = _mm512_srli_epi64::<26>(high);

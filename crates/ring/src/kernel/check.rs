@@ -76,6 +76,13 @@ fn transforms_agree_with_the_specification() {
                         |x| kernel.forward(&table, x),
                         |x| portable::forward(&table, x),
                     );
+                    let w = modulus.value() / 3;
+                    compare(
+                        &format!("inverse by {w} {name}"),
+                        &values,
+                        |x| kernel.inverse_scaled(&table, w, x),
+                        |x| portable::inverse_scaled(&table, w, x),
+                    );
                     compare(
                         &format!("inverse {name}"),
                         &values,
@@ -173,6 +180,84 @@ fn inner_products_agree_with_the_specification() {
                         |out| kernel.inner_product(modulus, &xs, &ys, out),
                         |out| portable::inner_product(modulus, &xs, &ys, out),
                     );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_of_inner_products_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(7);
+    for kernel in kernels() {
+        for modulus in moduli(8).chain([Modulus::new(3).unwrap(), Modulus::new(33).unwrap()]) {
+            for (terms, length) in [(1, 8), (2, 24), (5, 40), (16, 72), (17, 20), (TERMS_MAX, 56)] {
+                let mut draw = || -> Vec<Vec<u64>> {
+                    (0..terms).map(|_| residues(&mut rng, modulus, length)).collect()
+                };
+                let [xs, first, second] = [(); 3].map(|()| draw());
+                let all_top = vec![modulus.value() - 1; length];
+                let tops = vec![all_top.as_slice(); terms];
+                let drawn = [slices(&xs), slices(&first), slices(&second)];
+                for [xs, first, second] in [drawn, [(); 3].map(|()| tops.clone())] {
+                    let name = format!("{} {terms} terms of q = {}", kernel.isa(), modulus.value());
+                    let run = |specified: bool, out: &mut [u64]| {
+                        let (out0, out1) = out.split_at_mut(length);
+                        let (ys, outs) = ([&first[..], &second[..]], [out0, out1]);
+                        match specified {
+                            true => portable::inner_products(modulus, &xs, ys, outs),
+                            false => kernel.inner_products(modulus, &xs, ys, outs),
+                        }
+                    };
+                    let empty = vec![0; 2 * length];
+                    compare(&name, &empty, |out| run(false, out), |out| run(true, out));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn changes_of_basis_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(8);
+    let sources: Vec<_> = moduli(8).collect();
+    for kernel in kernels() {
+        for count in 1..=SOURCES_MAX {
+            for length in [8, 20, 40, 72] {
+                let from = &sources[sources.len() - count..];
+                let xs: Vec<_> = from.iter().map(|&q| residues(&mut rng, q, length)).collect();
+                let name = format!("{} {length} of {count} sources", kernel.isa());
+                let mut counts = vec![0; length];
+                portable::count_wraps(from, &slices(&xs), &mut counts);
+                let mut found = vec![0xff; length];
+                kernel.count_wraps(from, &slices(&xs), &mut found);
+                assert_eq!(found, counts, "{name}");
+                assert!(counts.iter().all(|&wraps| usize::from(wraps) <= count), "{name}");
+                let any: Vec<u8> = (0..length).map(|_| rng.random_range(0..8)).collect();
+                for modulus in moduli(8) {
+                    let weights = residues(&mut rng, modulus, count);
+                    let wrap = residues(&mut rng, modulus, 1)[0];
+                    let tops = vec![vec![(1 << 51) - 1; length]; count];
+                    let most = vec![modulus.value() - 1; count];
+                    let sevens = vec![7; length];
+                    for (xs, weights, counts, wrap) in [
+                        (&xs, &weights, &counts, wrap),
+                        (&xs, &weights, &any, wrap),
+                        (&tops, &most, &sevens, modulus.value() - 1),
+                    ] {
+                        compare(
+                            &format!("{name} to q = {}", modulus.value()),
+                            &vec![0; length],
+                            |out| {
+                                let xs = slices(xs);
+                                kernel.combine(modulus, &xs, weights, counts, wrap, out);
+                            },
+                            |out| {
+                                let xs = slices(xs);
+                                portable::combine(modulus, &xs, weights, counts, wrap, out);
+                            },
+                        );
+                    }
                 }
             }
         }

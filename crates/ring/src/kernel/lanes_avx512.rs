@@ -16,7 +16,7 @@ pub(super) type Factor = (__m512i, __m512i);
 #[derive(Clone, Copy)]
 pub(super) struct Lanes<const WIDE: bool> {
     pub q: __m512i,
-    two_q: __m512i,
+    pub two_q: __m512i,
     /// 2^52 − q: what adds −q · x in the low 52 bits of a sum.
     minus_q: __m512i,
     mask: __m512i,
@@ -38,7 +38,7 @@ impl<const WIDE: bool> Lanes<WIDE> {
     /// x − bound where x is at least that; x is below 2^63.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn minus_once(x: __m512i, bound: __m512i) -> __m512i {
+    pub fn minus_once(x: __m512i, bound: __m512i) -> __m512i {
         _mm512_min_epu64(x, _mm512_sub_epi64(x, bound))
     }
 

@@ -1,7 +1,7 @@
 //! Kernels over slices of residues, on every instruction set.
 //!
 //! [`portable`] is the specification; every other file computes the same numbers, and `check` holds
-//! it to that. `avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
+//! it to that. `avx512`, `basis_avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
 //! `neon` doubles (`float`), beside digits in plain integers (`scalar`).
 
 #![allow(unsafe_code, reason = "SIMD intrinsics")]
@@ -12,6 +12,8 @@ mod portable;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod basis_avx512;
 #[cfg(any(test, target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 mod float;
 mod garner;
@@ -35,6 +37,9 @@ use garner::Garner;
 
 /// Most terms of one [`Kernel::inner_product`].
 pub const TERMS_MAX: usize = 256;
+
+/// Most sources of one [`Kernel::combine`].
+pub const SOURCES_MAX: usize = 7;
 
 /// The kernels of one machine: carried as a value, so that what it names was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +119,7 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the flags were detected when the kernel was made.
             Isa::Avx512Ifma if values.len() >= ntt_avx512::LEAF => unsafe {
-                ntt_avx512::inverse(table, values);
+                ntt_avx512::inverse(table, 1, values);
             },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: likewise.
@@ -122,6 +127,24 @@ impl Kernel {
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Isa::Neon => neon::inverse(table, values),
             _ => portable::inverse(table, values),
+        }
+    }
+
+    /// As [`inverse`](Self::inverse), multiplied with `w` (below the modulus) besides.
+    pub fn inverse_scaled(self, table: &NttTable, w: u64, values: &mut [u64]) {
+        assert_eq!(values.len(), table.degree(), "one limb at a time");
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if values.len() >= ntt_avx512::LEAF => unsafe {
+                ntt_avx512::inverse(table, w, values);
+            },
+            Isa::Portable => portable::inverse_scaled(table, w, values),
+            #[allow(unreachable_patterns, reason = "no vectors on some machines")]
+            _ => {
+                self.inverse(table, values);
+                self.scale_assign(table.modulus(), values, w);
+            }
         }
     }
 
@@ -204,6 +227,78 @@ impl Kernel {
                 avx2::inner_product(modulus, xs, ys, out);
             },
             _ => portable::inner_product(modulus, xs, ys, out),
+        }
+    }
+
+    /// `outs[side]` = Σ xs[j] · ys[side][j], element by element, for 1 to [`TERMS_MAX`] terms: two
+    /// inner products that share a side.
+    pub fn inner_products(
+        self,
+        modulus: Modulus,
+        xs: &[&[u64]],
+        ys: [&[&[u64]]; 2],
+        outs: [&mut [u64]; 2],
+    ) {
+        let length = outs[0].len();
+        assert!((1..=TERMS_MAX).contains(&xs.len()) && outs[1].len() == length);
+        assert!(ys.iter().all(|ys| ys.len() == xs.len()));
+        assert!(xs.iter().chain(ys[0]).chain(ys[1]).all(|values| values.len() == length));
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(outs[0]) && modulus.bits() >= SUM_BITS_MIN => unsafe {
+                basis_avx512::inner_products(modulus, xs, ys, outs);
+            },
+            Isa::Portable => portable::inner_products(modulus, xs, ys, outs),
+            #[allow(unreachable_patterns, reason = "no vectors on some machines")]
+            _ => {
+                for (ys, out) in ys.into_iter().zip(outs) {
+                    self.inner_product(modulus, xs, ys, out);
+                }
+            }
+        }
+    }
+
+    /// `out` = Σ_j xs[j] · weights[j] + counts · wrap modulo `modulus`, for 1 to [`SOURCES_MAX`]
+    /// sources of numbers below 2^51, which are other moduli's residues, and counts of at most 7.
+    ///
+    /// With the numbers y_j = x · (Q / q_j)^-1 modulo q_j, the weights Q / q_j, the counts of
+    /// [`count_wraps`](Self::count_wraps) and −Q for `wrap` it is x, taken from −Q / 2 to Q / 2
+    /// (Halevi, Polyakov and Shoup, CT-RSA 2019, section 2.2).
+    pub fn combine(
+        self,
+        modulus: Modulus,
+        xs: &[&[u64]],
+        weights: &[u64],
+        counts: &[u8],
+        wrap: u64,
+        out: &mut [u64],
+    ) {
+        assert!((1..=SOURCES_MAX).contains(&xs.len()) && xs.len() == weights.len());
+        assert!(xs.iter().all(|x| x.len() == out.len()) && counts.len() == out.len());
+        assert!(weights.iter().chain([&wrap]).all(|&w| w < modulus.value()));
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if whole(out) => unsafe {
+                basis_avx512::combine(modulus, xs, weights, counts, wrap, out);
+            },
+            _ => portable::combine(modulus, xs, weights, counts, wrap, out),
+        }
+    }
+
+    /// `out` = Σ_j xs[j] / moduli[j], rounded to an integer, for 1 to [`SOURCES_MAX`] rows of
+    /// residues. The sum is one of doubles: within 2^-48 of a half it may round to the other side.
+    pub fn count_wraps(self, moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
+        assert!((1..=SOURCES_MAX).contains(&xs.len()) && xs.len() == moduli.len());
+        assert!(xs.iter().all(|x| x.len() == out.len()));
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if out.len().is_multiple_of(avx512::LANES) => unsafe {
+                basis_avx512::count_wraps(moduli, xs, out);
+            },
+            _ => portable::count_wraps(moduli, xs, out),
         }
     }
 

@@ -307,9 +307,9 @@ unsafe fn forward_leaf<const WIDE: bool>(
     }
 }
 
-/// Evaluations to coefficients.
+/// Evaluations to coefficients, multiplied with `w`.
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
-pub(super) fn inverse(table: &NttTable, values: &mut [u64]) {
+pub(super) fn inverse(table: &NttTable, w: u64, values: &mut [u64]) {
     assert!(values.len() == table.degree() && values.len() >= LEAF);
     let roots =
         Roots { roots: table.inverse_roots.as_ptr(), shoup: table.inverse_roots_shoup.as_ptr() };
@@ -318,14 +318,14 @@ pub(super) fn inverse(table: &NttTable, values: &mut [u64]) {
     // SAFETY: as in `forward`.
     unsafe {
         if is_wide(table.modulus()) {
-            inverse_root::<true>(Lanes::new(table.modulus()), roots, values, table);
+            inverse_root::<true>(Lanes::new(table.modulus()), roots, values, table, w);
         } else {
-            inverse_root::<false>(Lanes::new(table.modulus()), roots, values, table);
+            inverse_root::<false>(Lanes::new(table.modulus()), roots, values, table, w);
         }
     }
 }
 
-/// The whole transform: its last layer multiplies with 1 / N besides.
+/// The whole transform: its last layer multiplies with w / N besides.
 ///
 /// # Safety
 /// As for [`forward_block`].
@@ -335,13 +335,13 @@ unsafe fn inverse_root<const WIDE: bool>(
     roots: Roots,
     values: &mut [u64],
     table: &NttTable,
+    w: u64,
 ) {
-    let last = [
-        (table.degree_inverse, table.degree_inverse_shoup),
-        (table.last_inverse_root, table.modulus().shoup(table.last_inverse_root)),
-    ];
-    let last =
-        last.map(|(w, shoup)| (_mm512_set1_epi64(w as i64), _mm512_set1_epi64(shoup as i64)));
+    let modulus = table.modulus();
+    let last = [table.degree_inverse, table.last_inverse_root].map(|root| {
+        let root = modulus.mul(root, w);
+        (_mm512_set1_epi64(root as i64), _mm512_set1_epi64(modulus.shoup(root) as i64))
+    });
     let length = values.len();
     // SAFETY: the caller's.
     unsafe { inverse_block::<WIDE, true>(lanes, roots, values.as_mut_ptr(), length, 1, last) };

@@ -47,6 +47,12 @@ pub fn inverse(table: &NttTable, values: &mut [u64]) {
     }
 }
 
+/// As [`inverse`], multiplied with `w`.
+pub fn inverse_scaled(table: &NttTable, w: u64, values: &mut [u64]) {
+    inverse(table, values);
+    scale_assign(table.modulus(), values, w, table.modulus().shoup(w));
+}
+
 /// x += y.
 pub fn add_assign(modulus: Modulus, x: &mut [u64], y: &[u64]) {
     for (x, &y) in x.iter_mut().zip(y) {
@@ -127,5 +133,38 @@ pub fn decompose(gadget: Gadget, crt: &Crt, values: &[u64], out: &mut [u64]) {
 pub fn recentre(from: Modulus, to: Modulus, values: &[u64], out: &mut [u64]) {
     for (out, &value) in out.iter_mut().zip(values) {
         *out = to.from_signed_vartime(from.to_signed(value));
+    }
+}
+
+/// `out` = Σ_j xs[j] · weights[j] + counts · wrap; see [`Kernel::combine`](super::Kernel::combine).
+pub fn combine(
+    modulus: Modulus,
+    xs: &[&[u64]],
+    weights: &[u64],
+    counts: &[u8],
+    wrap: u64,
+    out: &mut [u64],
+) {
+    for (index, out) in out.iter_mut().enumerate() {
+        let terms = xs.iter().zip(weights).map(|(x, &w)| u128::from(x[index]) * u128::from(w));
+        let wraps = u128::from(counts[index]) * u128::from(wrap);
+        *out = modulus.reduce_u128(terms.sum::<u128>() + wraps);
+    }
+}
+
+/// `out` = Σ_j xs[j] / moduli[j], rounded, in doubles added one after another from 1/2 on.
+pub fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
+    for (index, out) in out.iter_mut().enumerate() {
+        let add = |sum: f64, (x, modulus): (&&[u64], &Modulus)| {
+            sum + x[index] as f64 * (1.0 / modulus.value() as f64)
+        };
+        *out = xs.iter().zip(moduli).fold(0.5, add) as u8;
+    }
+}
+
+/// `outs[side]` = Σ_j xs[j] · ys[side][j], element by element.
+pub fn inner_products(modulus: Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], outs: [&mut [u64]; 2]) {
+    for (ys, out) in ys.into_iter().zip(outs) {
+        inner_product(modulus, xs, ys, out);
     }
 }

@@ -6,6 +6,12 @@ use hushtable_ring::EntropyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Bytes that are no ciphertext or key of these parameters.
+    #[error("{why}")]
+    Bytes {
+        /// What is wrong and what was expected.
+        why: String,
+    },
     /// The core refused.
     #[error(transparent)]
     Core(#[from] crate::Error),
@@ -63,6 +69,14 @@ pub enum Error {
         value: f64,
         /// log2 of the first absolute value that is too large.
         limit_log2: f64,
+    },
+    /// There is no key for this operation, or only for lower levels.
+    #[error("{operation} at level {level}: the keys have none for it")]
+    MissingKey {
+        /// What was to be done.
+        operation: &'static str,
+        /// The ciphertext's level.
+        level: usize,
     },
     /// The keys do not have this rotation.
     #[error("the keys have no rotation by {steps} slots")]

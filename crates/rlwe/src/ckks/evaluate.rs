@@ -6,7 +6,7 @@ use super::{Diagonals, Error, Parameters, Split};
 ///
 /// Levels and scales are static: they depend on the operations alone, never on values, and every
 /// implementation refuses the same misuse with the same error. Products are not rescaled; their scale
-/// is the product of the operands'. Rotations are to the left: slot i gets what slot i + steps had.
+/// is the product of the operands', which the level must hold ([`Error::Scale`] else). Rotations are to the left: slot i gets what slot i + steps had.
 pub trait Evaluate {
     /// What is computed on.
     type Ciphertext: Clone;
@@ -103,6 +103,31 @@ pub trait Evaluate {
     /// [`Error::Level`].
     fn square(&mut self, x: &Self::Ciphertext) -> Result<Self::Ciphertext, Error>;
 
+    /// x · y, relinearised and rescaled: the same as one after the other, but for the noise of one
+    /// rounding.
+    ///
+    /// # Errors
+    /// [`Error::Level`], [`Error::Exhausted`].
+    fn multiply_rescale(
+        &mut self,
+        x: &Self::Ciphertext,
+        y: &Self::Ciphertext,
+    ) -> Result<Self::Ciphertext, Error> {
+        let mut product = self.multiply(x, y)?;
+        self.rescale(&mut product)?;
+        Ok(product)
+    }
+
+    /// x · x, relinearised and rescaled, as [`multiply_rescale`](Self::multiply_rescale).
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`].
+    fn square_rescale(&mut self, x: &Self::Ciphertext) -> Result<Self::Ciphertext, Error> {
+        let mut square = self.square(x)?;
+        self.rescale(&mut square)?;
+        Ok(square)
+    }
+
     /// Divides by the level's prime; the scale goes down by as much, the level by one.
     ///
     /// # Errors
@@ -112,7 +137,8 @@ pub trait Evaluate {
     /// Takes limbs off until `level`, the scale staying.
     ///
     /// # Errors
-    /// [`Error::Level`] for a level above the ciphertext's.
+    /// [`Error::Level`] for a level above the ciphertext's, [`Error::Scale`] for one that does not hold
+    /// the scale.
     fn drop_to(&mut self, x: &mut Self::Ciphertext, level: usize) -> Result<(), Error>;
 
     /// `x` rotated to the left.
@@ -141,6 +167,25 @@ pub trait Evaluate {
         maps: &[&Self::Transform],
         xs: &[&Self::Ciphertext],
     ) -> Result<Self::Ciphertext, Error>;
+
+    /// As [`transform`](Self::transform), rescaled.
+    ///
+    /// # Errors
+    /// As [`transform`](Self::transform); [`Error::Exhausted`].
+    fn transform_rescale(
+        &mut self,
+        maps: &[&Self::Transform],
+        xs: &[&Self::Ciphertext],
+    ) -> Result<Self::Ciphertext, Error> {
+        let mut image = self.transform(maps, xs)?;
+        self.rescale(&mut image)?;
+        Ok(image)
+    }
+
+    /// Takes a ciphertext that nobody needs any more, to write another over it.
+    fn recycle(&mut self, x: Self::Ciphertext) {
+        drop(x);
+    }
 
     /// The sum of `x` rotated by 0, `step`, 2 `step`, ..., (`count` − 1) `step`, for a power of two
     /// `count`: log2 `count` rotations, by `step` · 2^i.

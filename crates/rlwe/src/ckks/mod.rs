@@ -6,15 +6,47 @@
 //! (what its numbers were multiplied with). Circuits are written against [`Evaluate`], which one
 //! type does on ciphertexts and others in the clear.
 
+mod approximation;
+mod chebyshev;
+mod ciphertext;
+mod clear;
 mod diagonals;
+mod encoder;
+mod encrypt;
+mod encrypted;
 mod error;
 mod evaluate;
+mod fft;
+mod keys;
+mod noise;
 mod params;
+mod plaintext;
+mod polynomial;
+mod residues;
+mod rotations;
+mod rules;
+mod simulated;
+mod switch;
+mod transform;
+pub mod wire;
 
+pub use approximation::{Approximation, Function};
+pub use ciphertext::Ciphertext;
+pub use clear::{Clear, ClearPlaintext, ClearTransform, ClearVector};
 pub use diagonals::{Diagonals, Split};
+pub use encoder::Encoder;
+pub use encrypt::{decrypt, encrypt};
+pub use encrypted::Encrypted;
 pub use error::Error;
 pub use evaluate::Evaluate;
+pub use keys::{EvaluationKeys, key_bytes, write_keys};
+pub use noise::Noise;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
+pub use plaintext::Plaintext;
+pub use polynomial::{Basis, Polynomial};
+pub use rotations::{KeySpec, Rotations};
+pub use simulated::{Simulated, SimulatedVector};
+pub use transform::Transform;
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;

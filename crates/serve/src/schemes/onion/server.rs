@@ -9,7 +9,7 @@ use hushtable_table::Table;
 use prometheus_client::registry::Registry;
 
 use super::engine::{self, Checked, Loaded};
-use super::keys::KeyStore;
+use crate::schemes::keys::KeyStore;
 use super::metrics::OnionMetrics;
 use super::service::{Depths, HeldModel, HeldTable, Holdings, OnionService};
 use super::spec::{Settings, TableLimits};

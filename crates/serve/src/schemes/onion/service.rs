@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::OnionInfo;
-use super::keys::{KeyParser, KeyStore, KeysError, Stored};
+use crate::schemes::keys::{KeyParser, KeyStore, KeysError, Stored};
 use super::spec::{held_bytes, upload_bytes};
 use crate::batch::{Answered, Scheduler, Unanswered};
 use crate::host::admission::Admission;

@@ -8,7 +8,7 @@ use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
-use super::keys::KeyStoreSpec;
+use crate::schemes::keys::KeyStoreSpec;
 use crate::host::network::{Network, check_window, within};
 use crate::schemes::bundles::Bundles;
 use crate::{Error, NetworkSpec};

@@ -1,0 +1,226 @@
+//! Models of the published shapes with weights of their own, and what answering them takes.
+
+use std::time::Instant;
+
+use hushtable_rlwe::ring::Platform;
+use serde::Serialize;
+
+use super::client::Client;
+use super::cost::CostTable;
+use super::digits::CRITEO_ROWS;
+use super::engine::Engine;
+use super::error::Error;
+use super::plan::Plan;
+use super::planner::{Goal, Prediction, plan};
+use super::reference::forward;
+use super::spec::{Activation, Dlrm, DlrmSpec, FeatureSpec, Interaction};
+use super::terms::Terms;
+use super::weights::{Tensor, Tensors, Weights};
+
+/// A model of a published shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// UCI heart disease: 5 dense features and 8 tables of 23 rows, 5-16-4 and 36-16-1.
+    Uci,
+    /// Criteo's Kaggle set, 13-512-256-64-16 and 432-512-256-1, at this threshold of digits.
+    Criteo {
+        /// The most rows of a table that stays whole.
+        threshold: u64,
+    },
+}
+
+impl Shape {
+    /// The architecture, with squares.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] never.
+    pub fn dlrm(self) -> Result<Dlrm, Error> {
+        let (dense, bottom, top, dim, threshold, rows) = match self {
+            Self::Uci => {
+                (5, vec![16, 4], vec![16, 1], 4, 500, vec![2u64, 4, 2, 3, 2, 3, 4, 3])
+            }
+            Self::Criteo { threshold } => {
+                let (bottom, top) = (vec![512, 256, 64, 16], vec![512, 256, 1]);
+                (13, bottom, top, 16, threshold, CRITEO_ROWS.to_vec())
+            }
+        };
+        let name = |(index, &rows): (usize, &u64)| FeatureSpec { name: format!("C{}", index + 1), rows };
+        Dlrm::new(DlrmSpec {
+            dense,
+            bottom,
+            top,
+            dim,
+            interaction: Interaction::Concat,
+            activation: Activation::Square,
+            bottom_activates_last: false,
+            base: 4,
+            threshold,
+            features: rows.iter().enumerate().map(name).collect(),
+        })
+    }
+}
+
+/// Weights for a model with squares: every layer's outputs have about unit variance, so that squares
+/// neither grow nor vanish.
+///
+/// # Errors
+/// [`Error::MissingTensor`] never.
+pub fn synthetic_weights(dlrm: &Dlrm, seed: u64) -> Result<Weights, Error> {
+    let mut random = Random(seed | 1);
+    let mut tensors = Tensors::new();
+    let mut put = |name: String, shape: Vec<usize>, scale: f64| {
+        let count = shape.iter().product();
+        let values = (0..count).map(|_| (scale * random.unit()) as f32).collect();
+        tensors.insert(name, Tensor { shape, values });
+    };
+    let dim = dlrm.spec().dim;
+    for (index, digits) in dlrm.digits().iter().enumerate() {
+        let scale = (3.0 / digits.count() as f64).sqrt();
+        put(format!("emb_l.{index}.weight"), vec![digits.slots(), dim], scale);
+    }
+    for (part, shapes) in [("bot", dlrm.bottom()), ("top", dlrm.top())] {
+        for (index, shape) in shapes.iter().enumerate() {
+            let is_first = index == 0;
+            // A square of unit variance has mean square 3; a uniform number of ±√3 has 1.
+            let mean_square = if is_first { 1.0 } else { 3.0 };
+            let scale = (3.0 / (mean_square * shape.inputs as f64)).sqrt();
+            let name = |what: &str| format!("{part}_l.{}.{what}", 2 * index);
+            put(name("weight"), vec![shape.outputs, shape.inputs], scale);
+            put(name("bias"), vec![shape.outputs], 0.1);
+        }
+    }
+    Weights::new(dlrm, tensors)
+}
+
+/// Features of one user.
+pub fn synthetic_features(dlrm: &Dlrm, seed: u64) -> (Vec<f32>, Vec<u64>) {
+    let mut random = Random(seed | 1);
+    let dense = (0..dlrm.spec().dense).map(|_| (1.7 * random.unit()) as f32).collect();
+    let rows = dlrm.spec().features.iter().map(|feature| feature.rows);
+    let indices = rows.map(|rows| random.word() % rows).collect();
+    (dense, indices)
+}
+
+/// What a query took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Measured {
+    /// Milliseconds of the client: encrypting and opening.
+    pub client_ms: f64,
+    /// Milliseconds of the server.
+    pub server_ms: f64,
+    /// What the plan predicted for the server.
+    pub predicted_ms: f64,
+    /// Bytes of a query.
+    pub up_bytes: usize,
+    /// Bytes of an answer.
+    pub down_bytes: usize,
+    /// Bytes that are uploaded once.
+    pub key_bytes: usize,
+    /// Memory that the keys take on the server.
+    pub key_memory_bytes: usize,
+    /// Milliseconds of making keys, once.
+    pub keygen_ms: f64,
+    /// Milliseconds of preparing the model, once.
+    pub prepare_ms: f64,
+    /// −log2 of the largest error of a logit against the clear reference.
+    pub error_bits: f64,
+    /// N.
+    pub degree: usize,
+    /// Levels.
+    pub levels: usize,
+    /// Ciphertexts of a query.
+    pub ciphertexts: usize,
+    /// Rotations that keys are made for.
+    pub rotations: usize,
+}
+
+/// Answers `runs` queries of a model on this thread and takes the fastest; the error is the largest.
+///
+/// # Errors
+/// As planning, compiling and answering.
+pub fn measure(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    plan: &Plan,
+    costs: &CostTable,
+    runs: usize,
+    map_bytes_max: usize,
+) -> Result<Measured, Error> {
+    let platform = Platform::detect();
+    let predicted = Prediction::of(plan, costs, platform)?;
+    let start = Instant::now();
+    let engine = Engine::with_memory(plan, weights, platform, map_bytes_max)?;
+    let prepare_ms = since(start);
+    let terms = Terms::parse(&engine.terms().to_bytes(), platform)?;
+    let start = Instant::now();
+    let client = Client::new(terms)?;
+    let keygen_ms = since(start);
+    let keys = engine.keys(&client.keys().collect::<Vec<_>>().concat())?;
+    let (mut client_ms, mut server_ms, mut error) = (f64::INFINITY, f64::INFINITY, 0.0f64);
+    for run in 0..runs.max(1) {
+        let (dense, indices) = synthetic_features(dlrm, 77 + run as u64);
+        let start = Instant::now();
+        let query = client.query(&dense, &indices)?;
+        let asked_ms = since(start);
+        let start = Instant::now();
+        let answer = engine.answer(&keys, &query)?;
+        server_ms = server_ms.min(since(start));
+        let start = Instant::now();
+        let logits = client.open(&answer)?;
+        client_ms = client_ms.min(asked_ms + since(start));
+        let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
+        let expected = forward(dlrm, weights, &dense, &indices)?.logit;
+        error = error.max((logits[0] - expected).abs());
+    }
+    Ok(Measured {
+        client_ms,
+        server_ms,
+        predicted_ms: predicted.server_ms,
+        up_bytes: predicted.query_bytes,
+        down_bytes: predicted.answer_bytes,
+        key_bytes: predicted.key_bytes,
+        key_memory_bytes: keys.memory_bytes(),
+        keygen_ms,
+        prepare_ms,
+        error_bits: -error.log2(),
+        degree: plan.parameters.degree,
+        levels: plan.parameters.moduli.len() - 1,
+        ciphertexts: client.terms().ciphertexts(),
+        rotations: client.terms().rotations(),
+    })
+}
+
+/// Plans and measures a model of a published shape with synthetic weights.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_shape(shape: Shape, runs: usize, map_bytes_max: usize) -> Result<Measured, Error> {
+    let dlrm = shape.dlrm()?;
+    let weights = synthetic_weights(&dlrm, 1)?;
+    let costs = CostTable::shipped()?;
+    let plan = plan(&dlrm, &weights, Goal::default(), &costs)?;
+    measure(&dlrm, &weights, &plan, &costs, runs, map_bytes_max)
+}
+
+fn since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+/// xorshift: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// From −1 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / 2f64.powi(52) - 1.0
+    }
+}

@@ -1,0 +1,322 @@
+//! A plan with its numbers, ready to be computed by one kind of evaluator.
+
+use hushtable_rlwe::ckks::{Error as CkksError, Evaluate, Parameters};
+
+use super::chain::Limit;
+use super::error::Error;
+use super::gate::{self, Prepared};
+use super::numbers::Numbers;
+use super::plan::{EmbeddingPlan, Plan, Turn};
+use super::weights::Weights;
+
+/// How many ciphertexts' maps are prepared at a time where they are not all kept.
+const CHUNK: usize = 16;
+
+/// A circuit: `T` is a prepared linear map, `P` an encoded vector.
+pub struct Compiled<P, T> {
+    plan: Plan,
+    numbers: Numbers,
+    /// By input: each ciphertext's map, or none where they are made at each use.
+    inputs: Vec<Vec<T>>,
+    links: Vec<Link<P, T>>,
+    embedding: Embedding<T>,
+}
+
+struct Link<P, T> {
+    map: Option<T>,
+    bias: P,
+    gate: Option<Prepared>,
+}
+
+enum Embedding<T> {
+    Simple,
+    Lookup(T),
+    Dot { own: T, pairs: Vec<T> },
+}
+
+/// What a gate is about to get.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Before<'a> {
+    /// The layers before it.
+    pub layer: &'a str,
+    /// The range that it is for, if the training says so.
+    pub limit: Option<Limit>,
+    /// The period of the vector, in a user's slots.
+    pub period: usize,
+    /// How many of a period's slots hold values; the others hold what nothing reads.
+    pub values: usize,
+}
+
+/// Sees what gates get, on the way.
+pub type Watch<'w, C> = dyn FnMut(Before<'_>, &C) -> Result<(), Error> + 'w;
+
+impl<P, T> Compiled<P, T> {
+    /// Prepares the maps of `plan` for evaluators of the kind of `evaluator`. Maps of inputs that would
+    /// take more than `memory_bytes_max` of memory are prepared at each use instead.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] for weights of another model; [`Error::Ckks`] for weights that are too large.
+    pub fn new<E>(
+        plan: &Plan,
+        weights: &Weights,
+        evaluator: &E,
+        memory_bytes_max: usize,
+    ) -> Result<Self, Error>
+    where
+        E: Evaluate<Plaintext = P, Transform = T>,
+    {
+        let numbers = Numbers::new(plan, weights)?;
+        let parameters = evaluator.parameters().clone();
+        let scale = parameters.scale();
+        let mut inputs = Vec::new();
+        for (index, input) in plan.inputs.iter().enumerate() {
+            let diagonals = plan.input_turn(index).diagonals * input.ciphertexts;
+            let limbs = input.level + 1 + parameters.special_limbs();
+            let is_kept = diagonals * limbs * parameters.degree() * 8 <= memory_bytes_max;
+            let count = if is_kept { input.ciphertexts } else { 0 };
+            let map = |number| prepare_input(plan, &numbers, evaluator, index, number);
+            inputs.push((0..count).map(map).collect::<Result<Vec<T>, Error>>()?);
+        }
+        let mut links = Vec::new();
+        // What a link gets has this scale.
+        let mut own = scale;
+        for (index, (link, planned)) in plan.chain.links.iter().zip(&plan.links).enumerate() {
+            let map = match &planned.turn {
+                Some(turn) => {
+                    let map = numbers.link_map(index, turn)?;
+                    let factor = map_scale(&parameters, planned.level, own);
+                    Some(evaluator.prepare(&map, turn.split(plan.users), planned.level, factor)?)
+                }
+                None => None,
+            };
+            let bias = evaluator.encode(&numbers.bias(index), planned.level - 1, scale)?;
+            let gate = match &link.gate {
+                Some(gate) => Some(Prepared::new(gate, numbers.coefficients(index))?),
+                None => None,
+            };
+            own = match gate {
+                Some(Prepared::Square) => square_scale(&parameters, planned.level - 1),
+                _ => scale,
+            };
+            links.push(Link { map, bias, gate });
+        }
+        let prepare = |turn: &Turn, map, level, own| {
+            let factor = map_scale(&parameters, level, own);
+            evaluator.prepare(&map, turn.split(plan.users), level, factor).map_err(Error::from)
+        };
+        let join = &plan.links[plan.chain.join];
+        let embedding = match numbers.embedding() {
+            EmbeddingPlan::Lookup { turn } => {
+                let map = numbers.lookup_map(turn)?;
+                Embedding::Lookup(prepare(turn, map, join.level, scale)?)
+            }
+            EmbeddingPlan::Dot { own, pairs } => {
+                let level = join.level - 2;
+                let products = square_scale(&parameters, join.level - 1);
+                let pair = |apart| prepare(pairs, numbers.pair_map(pairs, apart)?, level, products);
+                Embedding::Dot {
+                    own: prepare(own, numbers.own_map(own)?, level, scale)?,
+                    pairs: (1..=plan.model.features.len()).map(pair).collect::<Result<_, _>>()?,
+                }
+            }
+            _ => Embedding::Simple,
+        };
+        Ok(Self { plan: plan.clone(), numbers, inputs, links, embedding })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Computes: `xs` are the inputs' ciphertexts, one input after the other. In the mean of a user's
+    /// slots is the logit.
+    ///
+    /// # Errors
+    /// [`Error::Count`] for another number of ciphertexts, [`Error::Ckks`] for one of another level or
+    /// scale, or a rotation that the keys do not have; what `watch` says.
+    pub fn run<E>(
+        &self,
+        evaluator: &mut E,
+        xs: &[E::Ciphertext],
+        watch: &mut Watch<'_, E::Ciphertext>,
+    ) -> Result<E::Ciphertext, Error>
+    where
+        E: Evaluate<Plaintext = P, Transform = T>,
+    {
+        let plan = &self.plan;
+        let xs = self.split(evaluator, xs)?;
+        let mut hidden: Option<E::Ciphertext> = None;
+        for (index, (link, planned)) in self.links.iter().zip(&plan.links).enumerate() {
+            let mut x = match (&link.map, hidden.take()) {
+                (Some(map), Some(hidden)) => {
+                    let mut x = evaluator.transform_rescale(&[map], &[&hidden])?;
+                    evaluator.recycle(hidden);
+                    if let Some(turn) = &planned.turn {
+                        fold(evaluator, turn, plan.users, &mut x)?;
+                    }
+                    x
+                }
+                (None, Some(hidden)) => self.dot(evaluator, hidden)?,
+                _ => self.input(evaluator, 0, xs[0])?,
+            };
+            if index == plan.chain.join && xs.len() > 1 {
+                let mut looked_up = self.input(evaluator, 1, xs[1])?;
+                if let (Embedding::Lookup(map), EmbeddingPlan::Lookup { turn }) =
+                    (&self.embedding, &plan.embedding)
+                {
+                    looked_up = evaluator.transform_rescale(&[map], &[&looked_up])?;
+                    fold(evaluator, turn, plan.users, &mut looked_up)?;
+                }
+                evaluator.add_assign(&mut x, &looked_up)?;
+            }
+            evaluator.add_plain(&mut x, &link.bias)?;
+            let own = &plan.chain.links[index];
+            if let (Some(gate), Some(kind)) = (&link.gate, &own.gate) {
+                let (limit, period) = (self.numbers.limit(index), planned.outputs);
+                watch(Before { layer: &own.name, limit, period, values: own.outputs }, &x)?;
+                let scale = evaluator.parameters().scale();
+                x = gate.evaluate(evaluator, &x, gate::depth(kind), scale)?;
+            }
+            hidden = Some(x);
+        }
+        hidden.ok_or_else(|| Error::Plan { why: "it has no links".into() })
+    }
+
+    /// The ciphertexts of each input, checked.
+    fn split<'x, E: Evaluate>(
+        &self,
+        evaluator: &E,
+        xs: &'x [E::Ciphertext],
+    ) -> Result<Vec<&'x [E::Ciphertext]>, Error> {
+        let expected = self.plan.inputs.iter().map(|input| input.ciphertexts).sum();
+        if xs.len() != expected {
+            return Err(Error::Count { what: "ciphertexts", expected, found: xs.len() });
+        }
+        let (mut rest, mut split) = (xs, Vec::new());
+        let scale = evaluator.parameters().scale();
+        for input in &self.plan.inputs {
+            let (own, others) = rest.split_at(input.ciphertexts);
+            for x in own {
+                let operation = "read an input";
+                let (found, expected) = (evaluator.level(x), input.level);
+                if found != expected {
+                    return Err(CkksError::Level { operation, found, expected }.into());
+                }
+                let found = evaluator.scale(x);
+                if !((found / scale - 1.0).abs() <= 2f64.powi(-20)) {
+                    let (found, expected) = (found.log2(), scale.log2());
+                    return Err(CkksError::Scale { operation, found, expected }.into());
+                }
+            }
+            split.push(own);
+            rest = others;
+        }
+        Ok(split)
+    }
+
+    /// What an input's maps make of its ciphertexts.
+    fn input<E>(
+        &self,
+        evaluator: &mut E,
+        input: usize,
+        xs: &[E::Ciphertext],
+    ) -> Result<E::Ciphertext, Error>
+    where
+        E: Evaluate<Plaintext = P, Transform = T>,
+    {
+        let maps = &self.inputs[input];
+        let xs: Vec<&E::Ciphertext> = xs.iter().collect();
+        let mut sum = if maps.is_empty() {
+            let mut sum: Option<E::Ciphertext> = None;
+            for (chunk, xs) in xs.chunks(CHUNK).enumerate() {
+                let numbers = chunk * CHUNK..chunk * CHUNK + xs.len();
+                let map = |number| {
+                    prepare_input(&self.plan, &self.numbers, evaluator, input, number)
+                };
+                let maps = numbers.map(map).collect::<Result<Vec<T>, Error>>()?;
+                let part = evaluator.transform(&maps.iter().collect::<Vec<_>>(), xs)?;
+                match &mut sum {
+                    Some(sum) => evaluator.add_assign(sum, &part)?,
+                    None => sum = Some(part),
+                }
+            }
+            let mut sum = sum.ok_or_else(|| Error::Plan { why: "an input is empty".into() })?;
+            evaluator.rescale(&mut sum)?;
+            sum
+        } else {
+            evaluator.transform_rescale(&maps.iter().collect::<Vec<_>>(), &xs)?
+        };
+        fold(evaluator, &self.plan.input_turn(input), self.plan.users, &mut sum)?;
+        Ok(sum)
+    }
+
+    /// Dot products of each pair of lanes, and the link after them.
+    fn dot<E>(&self, evaluator: &mut E, lanes: E::Ciphertext) -> Result<E::Ciphertext, Error>
+    where
+        E: Evaluate<Plaintext = P, Transform = T>,
+    {
+        let (Embedding::Dot { own, pairs }, EmbeddingPlan::Dot { own: turn, pairs: pairs_turn }) =
+            (&self.embedding, &self.plan.embedding)
+        else {
+            return Err(Error::Plan { why: "a link has no map".into() });
+        };
+        let users = self.plan.users;
+        let (count, width) = self.plan.dot_lanes();
+        let steps: Vec<usize> = (1..=pairs.len()).map(|apart| apart * users).collect();
+        let mut products = Vec::new();
+        for rotated in evaluator.rotate_many(&lanes, &steps)? {
+            let mut product = evaluator.multiply_rescale(&lanes, &rotated)?;
+            evaluator.fold(&mut product, count * users, width)?;
+            products.push(product);
+        }
+        let maps: Vec<&T> = pairs.iter().collect();
+        let products: Vec<&E::Ciphertext> = products.iter().collect();
+        let mut out = evaluator.transform_rescale(&maps, &products)?;
+        fold(evaluator, pairs_turn, users, &mut out)?;
+        let mut lanes = lanes;
+        let level = evaluator.level(&lanes) - 1;
+        evaluator.drop_to(&mut lanes, level)?;
+        let mut bottom = evaluator.transform_rescale(&[own], &[&lanes])?;
+        fold(evaluator, turn, users, &mut bottom)?;
+        evaluator.add_assign(&mut out, &bottom)?;
+        Ok(out)
+    }
+}
+
+fn fold<E: Evaluate>(
+    evaluator: &mut E,
+    turn: &Turn,
+    users: usize,
+    x: &mut E::Ciphertext,
+) -> Result<(), Error> {
+    if turn.fold_count > 1 {
+        evaluator.fold(x, turn.fold_step * users, turn.fold_count)?;
+    }
+    Ok(())
+}
+
+fn prepare_input<E: Evaluate>(
+    plan: &Plan,
+    numbers: &Numbers,
+    evaluator: &E,
+    input: usize,
+    number: usize,
+) -> Result<E::Transform, Error> {
+    let (level, split) = (plan.inputs[input].level, plan.input_turn(input).split(plan.users));
+    let map = numbers.input_map(input, number)?;
+    let parameters = evaluator.parameters();
+    let factor = map_scale(parameters, level, parameters.scale());
+    Ok(evaluator.prepare(&map, split, level, factor)?)
+}
+
+/// The scale of a map at `level` that brings a vector from scale `from` to the set's when rescaled.
+fn map_scale(parameters: &Parameters, level: usize, from: f64) -> f64 {
+    parameters.modulus(level).value() as f64 * parameters.scale() / from
+}
+
+/// The scale of a rescaled square at `level`.
+fn square_scale(parameters: &Parameters, level: usize) -> f64 {
+    parameters.scale() * parameters.scale() / parameters.modulus(level).value() as f64
+}

@@ -1,0 +1,105 @@
+//! The forward pass in the clear: the specification that the circuit is held against.
+
+use super::error::Error;
+use super::spec::{Activation, Dlrm, Interaction};
+use super::weights::{Trained, Weights};
+
+/// What one layer's activation got.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// The layer: `bottom 0`, `top 1`, ...
+    pub layer: String,
+    /// Its activation's inputs.
+    pub inputs: Vec<f64>,
+}
+
+/// One user's logit, and what the activations got on the way.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Forward {
+    /// The logit.
+    pub logit: f64,
+    /// Every activation's inputs, in order.
+    pub seen: Vec<Seen>,
+}
+
+/// The logit of one user.
+///
+/// # Errors
+/// [`Error::Count`], [`Error::Index`].
+pub fn forward(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    dense: &[f64],
+    indices: &[u64],
+) -> Result<Forward, Error> {
+    let spec = dlrm.spec();
+    if dense.len() != spec.dense {
+        let (expected, found) = (spec.dense, dense.len());
+        return Err(Error::Count { what: "dense features", expected, found });
+    }
+    if indices.len() != spec.features.len() {
+        let (expected, found) = (spec.features.len(), indices.len());
+        return Err(Error::Count { what: "indices", expected, found });
+    }
+    let mut seen = Vec::new();
+    let mut hidden = dense.to_vec();
+    for (index, (layer, shape)) in weights.bottom.iter().zip(dlrm.bottom()).enumerate() {
+        hidden = layer.apply(&hidden);
+        if shape.is_activated {
+            let trained = &weights.bottom_trained[index];
+            seen.push(Seen { layer: format!("bottom {index}"), inputs: hidden.clone() });
+            hidden.iter_mut().for_each(|x| *x = activate(spec.activation, trained, *x));
+        }
+    }
+    let mut vectors = vec![hidden];
+    for ((feature, digits), &index) in dlrm.digits().iter().enumerate().zip(indices) {
+        if index >= digits.rows() {
+            let (feature, rows) = (spec.features[feature].name.clone(), digits.rows());
+            return Err(Error::Index { user: 0, feature, index, rows });
+        }
+        let mut sum = vec![0.0; spec.dim];
+        for place in digits.places(index) {
+            let row = &weights.tables[feature][place * spec.dim..][..spec.dim];
+            sum.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
+        }
+        vectors.push(sum);
+    }
+    let mut hidden = match spec.interaction {
+        Interaction::Concat => vectors.concat(),
+        Interaction::Dot => {
+            let mut joined = vectors[0].clone();
+            for i in 0..vectors.len() {
+                joined.extend(vectors[..i].iter().map(|other| {
+                    vectors[i].iter().zip(other).map(|(x, y)| x * y).sum::<f64>()
+                }));
+            }
+            joined
+        }
+    };
+    for (index, (layer, shape)) in weights.top.iter().zip(dlrm.top()).enumerate() {
+        hidden = layer.apply(&hidden);
+        if shape.is_activated {
+            let trained = &weights.top_trained[index];
+            seen.push(Seen { layer: format!("top {index}"), inputs: hidden.clone() });
+            hidden.iter_mut().for_each(|x| *x = activate(spec.activation, trained, *x));
+        }
+    }
+    Ok(Forward { logit: hidden[0], seen })
+}
+
+/// The activation as the model was trained with it.
+pub fn activate(activation: Activation, trained: &Trained, x: f64) -> f64 {
+    match activation {
+        Activation::Square => x * x,
+        Activation::Relu => x.max(0.0),
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Polynomial => trained.coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c),
+    }
+}
+
+/// The probability that a logit stands for.
+pub fn sigmoid(logit: f64) -> f64 {
+    1.0 / (1.0 + (-logit).exp())
+}

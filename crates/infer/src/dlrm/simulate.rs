@@ -1,0 +1,115 @@
+//! A circuit computed without encryption: exactly, or with the noise alone.
+
+use hushtable_rlwe::ckks::{Clear, Evaluate, Simulated};
+use hushtable_rlwe::ring::{Platform, Seed};
+
+use super::chain::Limit;
+use super::compile::Compiled;
+use super::digits::Digits;
+use super::error::Error;
+use super::features::Sizes;
+use super::plan::Plan;
+use super::weights::Weights;
+
+/// What is computed with in place of ciphertexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Doubles, exactly.
+    Clear,
+    /// Doubles with the noise that ciphertexts would have, from this seed.
+    Simulate(Seed),
+}
+
+/// The logits of users, as the circuit of `plan` computes them without encryption; `dense` features and
+/// `indices` are given user by user. Activations are held to the ranges that the model was trained in.
+///
+/// # Errors
+/// [`Error::Range`] names the layer whose activation left its range; as [`super::Client::query`] for
+/// features, as [`Compiled::new`] for weights.
+pub fn predict(
+    plan: &Plan,
+    weights: &Weights,
+    platform: Platform,
+    mode: Mode,
+    dense: &[f32],
+    indices: &[u64],
+) -> Result<Vec<f64>, Error> {
+    let parameters = plan.parameters.check(platform)?;
+    let rotations = plan.rotations().into_keys();
+    let clear = Clear::with_rotations(&parameters, rotations);
+    let sizes = sizes(plan);
+    let users = sizes.check(dense, indices)?;
+    let scale = parameters.scale();
+    let vectors = plan.inputs.iter().flat_map(|input| {
+        sizes.fill_input(input, dense, indices).map(|values| (values, input.level))
+    });
+    let slots = match mode {
+        Mode::Clear => {
+            let mut evaluator = clear;
+            let xs = vectors.map(|(values, level)| evaluator.vector(&values, level, scale));
+            let xs = xs.collect::<Result<Vec<_>, _>>()?;
+            let compiled = Compiled::new(plan, weights, &evaluator, usize::MAX)?;
+            let out = run(&compiled, &mut evaluator, &xs, users, |x| x.values())?;
+            out.values().to_vec()
+        }
+        Mode::Simulate(seed) => {
+            let mut evaluator = Simulated::new(clear, &seed);
+            let mut xs = Vec::new();
+            for (values, level) in vectors {
+                xs.push(evaluator.vector(&values, level, scale)?);
+            }
+            let compiled = Compiled::new(plan, weights, &evaluator, usize::MAX)?;
+            let out = run(&compiled, &mut evaluator, &xs, users, |x| x.values())?;
+            out.values().to_vec()
+        }
+    };
+    let own = |user: usize| slots.iter().skip(user).step_by(plan.users);
+    Ok((0..users).map(|user| own(user).sum::<f64>() / plan.slots() as f64).collect())
+}
+
+fn run<E: Evaluate>(
+    compiled: &Compiled<E::Plaintext, E::Transform>,
+    evaluator: &mut E,
+    xs: &[E::Ciphertext],
+    users: usize,
+    values: impl Fn(&E::Ciphertext) -> &[f64],
+) -> Result<E::Ciphertext, Error> {
+    let stride = compiled.plan().users;
+    compiled.run(evaluator, xs, &mut |before, x| {
+        let Some(limit) = before.limit else { return Ok(()) };
+        let is_value = |slot: usize| {
+            slot % stride < users && slot / stride % before.period < before.values
+        };
+        let all = values(x).iter().enumerate();
+        for (_, &value) in all.filter(|&(slot, _)| is_value(slot)) {
+            check(before.layer, limit, value)?;
+        }
+        Ok(())
+    })
+}
+
+/// Refuses a value that left the range it was trained in.
+fn check(layer: &str, limit: Limit, value: f64) -> Result<(), Error> {
+    let value = (value - limit.shift) / limit.scale;
+    // Written so that what is no number is refused.
+    if value.abs() <= limit.range * (1.0 + 1e-3) {
+        return Ok(());
+    }
+    Err(Error::Range { layer: layer.to_owned(), value, limit: limit.range })
+}
+
+/// What a client knows of a plan.
+fn sizes(plan: &Plan) -> Sizes {
+    let own = &plan.model;
+    let features = own.features.iter().map(|feature| {
+        (feature.name.clone(), Digits::new(feature.rows, own.threshold, own.base))
+    });
+    Sizes {
+        dense: own.dense,
+        is_lifted: plan.chain.is_lifted,
+        features: features.collect(),
+        users: plan.users,
+        slots: plan.slots(),
+    }
+}

@@ -1,0 +1,284 @@
+//! What a server announces and a client must know.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use hushtable_rlwe::ckks::{KeySpec, Parameters, key_bytes, wire};
+use hushtable_rlwe::pack::{packed_bytes, poly_bytes};
+use hushtable_rlwe::ring::Platform;
+use serde::{Deserialize, Serialize};
+
+use super::digits::{BASE_MAX, Digits};
+use super::error::{Error, hex};
+use super::features::Sizes;
+use super::layout::Input;
+use super::plan::{ParametersSpec, Plan};
+use super::spec::{FeatureSpec, SLOTS_MAX, WIDTH_MAX};
+
+/// The most bytes of terms.
+pub const TERMS_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of keys that a client makes.
+pub const KEY_BYTES_MAX: usize = 8 << 30;
+/// Bytes that keys, queries and answers begin with: which plan they are for.
+pub(super) const PLAN_BYTES: usize = 32;
+
+/// Terms as they stand in the file; [`Terms::parse`] checks them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Announced {
+    format: u32,
+    plan: String,
+    parameters: ParametersSpec,
+    users: usize,
+    dense: usize,
+    is_lifted: bool,
+    base: u64,
+    threshold: u64,
+    features: Vec<FeatureSpec>,
+    inputs: Vec<Input>,
+    /// The level of the highest product of ciphertexts.
+    products: Option<usize>,
+    /// Steps to the left, and the highest level of each rotation.
+    rotations: Vec<(usize, usize)>,
+}
+
+/// What a server announces, checked: sizes, layout and which keys it needs. Of the model it tells the
+/// sizes of features and, by levels and rotations, the shape of the circuit.
+#[derive(Clone)]
+pub struct Terms {
+    announced: Announced,
+    plan: [u8; 32],
+    parameters: Parameters,
+    keys: KeySpec,
+    sizes: Sizes,
+}
+
+impl fmt::Debug for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Parameters hold tables of roots.
+        f.debug_struct("Terms").field("announced", &self.announced).finish_non_exhaustive()
+    }
+}
+
+impl Terms {
+    /// The terms of a plan.
+    ///
+    /// # Errors
+    /// [`Error::Terms`] and [`Error::Ckks`] for a plan that no client would accept.
+    pub fn of(plan: &Plan, platform: Platform) -> Result<Self, Error> {
+        let announced = Announced {
+            format: FORMAT,
+            plan: hex(&plan.hash()),
+            parameters: plan.parameters.clone(),
+            users: plan.users,
+            dense: plan.model.dense,
+            is_lifted: plan.chain.is_lifted,
+            base: plan.model.base,
+            threshold: plan.model.threshold,
+            features: plan.model.features.clone(),
+            inputs: plan.inputs.clone(),
+            products: plan.products(),
+            rotations: plan.rotations().into_iter().collect(),
+        };
+        Self::check(announced, platform)
+    }
+
+    /// Reads and checks what a server announced.
+    ///
+    /// # Errors
+    /// [`Error::Terms`] and [`Error::Ckks`] say what no client accepts: a set below 128 bits, sizes out
+    /// of bounds, a layout that does not hold its values, rotations that there are not.
+    pub fn parse(bytes: &[u8], platform: Platform) -> Result<Self, Error> {
+        if bytes.len() > TERMS_BYTES_MAX {
+            let why = format!("{} bytes, at most {TERMS_BYTES_MAX}", bytes.len());
+            return Err(Error::Terms { why });
+        }
+        let announced = serde_json::from_slice(bytes);
+        Self::check(announced.map_err(|error| Error::Terms { why: error.to_string() })?, platform)
+    }
+
+    fn check(announced: Announced, platform: Platform) -> Result<Self, Error> {
+        let refuse = |why: String| Error::Terms { why };
+        let own = &announced;
+        if own.format != FORMAT {
+            return Err(refuse(format!("format {}, this build reads {FORMAT}", own.format)));
+        }
+        let plan = unhex(&own.plan).ok_or_else(|| refuse("plan is no BLAKE3 hash".into()))?;
+        let ParametersSpec { degree, moduli, special_moduli, .. } = &own.parameters;
+        if !(4096..=65_536).contains(degree) || !degree.is_power_of_two() {
+            return Err(refuse(format!("{degree} coefficients, possible are 2^12 to 2^16")));
+        }
+        let primes = moduli.len() + special_moduli.len();
+        if moduli.is_empty() || special_moduli.is_empty() || primes > 64 {
+            return Err(refuse(format!("{primes} primes, possible are 2 to 64")));
+        }
+        if !own.users.is_power_of_two() || own.users > degree / 2 {
+            return Err(refuse(format!("{} users a ciphertext", own.users)));
+        }
+        if !(1..=WIDTH_MAX).contains(&own.dense) || own.features.len() > 1024 {
+            return Err(refuse("dense and sparse features out of bounds".into()));
+        }
+        if !(2..=BASE_MAX).contains(&own.base) || own.inputs.is_empty() || own.inputs.len() > 2 {
+            return Err(refuse("a base or a number of inputs out of bounds".into()));
+        }
+        let mut features: Vec<(String, Digits)> = Vec::new();
+        let mut total = 0usize;
+        for FeatureSpec { name, rows } in &own.features {
+            if name.is_empty() || name.len() > 160 || *rows == 0 {
+                return Err(refuse("a feature without a name or rows".into()));
+            }
+            let digits = Digits::new(*rows, own.threshold, own.base);
+            total = total.saturating_add(digits.slots());
+            features.push((name.clone(), digits));
+        }
+        if total > SLOTS_MAX {
+            return Err(refuse(format!("one-hot vectors of {total} slots, at most {SLOTS_MAX}")));
+        }
+        let slots = degree / 2 / own.users;
+        let (dense, is_lifted, users) = (own.dense, own.is_lifted, own.users);
+        let sizes = Sizes { dense, is_lifted, features, users, slots };
+        let parameters = own.parameters.check(platform)?;
+        let levels = parameters.levels();
+        for input in &own.inputs {
+            if input.level == 0 || input.level > levels {
+                return Err(refuse(format!("an input at level {} of {levels}", input.level)));
+            }
+            input.check(slots, sizes.dense_values(), &sizes.digits())?;
+        }
+        let is_level = |&level: &usize| (1..=levels).contains(&level);
+        if own.products.is_some_and(|level| !is_level(&level)) || own.rotations.len() > 4096 {
+            return Err(refuse("products or rotations out of bounds".into()));
+        }
+        let steps: BTreeSet<usize> = own.rotations.iter().map(|&(steps, _)| steps).collect();
+        let is_rotation = |&(steps, level): &(usize, usize)| {
+            (1..degree / 2).contains(&steps) && level <= levels
+        };
+        if steps.len() != own.rotations.len() || !own.rotations.iter().all(is_rotation) {
+            return Err(refuse("rotations that are none".into()));
+        }
+        let rotations = own.rotations.iter().copied().collect();
+        let keys = KeySpec { products: own.products, rotations, conjugation: None };
+        let terms = Self { plan, parameters, keys, sizes, announced };
+        let found = terms.key_bytes()?;
+        if found > KEY_BYTES_MAX {
+            return Err(refuse(format!("keys of {found} bytes, at most {KEY_BYTES_MAX}")));
+        }
+        Ok(terms)
+    }
+
+    /// The terms as JSON.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.announced).unwrap_or_default()
+    }
+
+    /// BLAKE3 of the plan.
+    pub fn plan(&self) -> [u8; 32] {
+        self.plan
+    }
+
+    /// The parameter set.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Users of a query at most.
+    pub fn users(&self) -> usize {
+        self.announced.users
+    }
+
+    /// Dense features of a user.
+    pub fn dense(&self) -> usize {
+        self.announced.dense
+    }
+
+    /// The sparse features: names and rows.
+    pub fn features(&self) -> &[FeatureSpec] {
+        &self.announced.features
+    }
+
+    /// Ciphertexts of a query.
+    pub fn ciphertexts(&self) -> usize {
+        self.announced.inputs.iter().map(|input| input.ciphertexts).sum()
+    }
+
+    /// Rotations that keys are made for.
+    pub fn rotations(&self) -> usize {
+        self.announced.rotations.len()
+    }
+
+    /// Bytes of the keys, known before there are any.
+    ///
+    /// # Errors
+    /// [`Error::Ckks`].
+    pub fn key_bytes(&self) -> Result<usize, Error> {
+        let keys = key_bytes(&self.parameters, &self.keys)?;
+        Ok(PLAN_BYTES + self.zero_bytes() + keys)
+    }
+
+    /// Bytes of a query.
+    pub fn query_bytes(&self) -> usize {
+        let each = self.announced.inputs.iter().map(|input| {
+            let form = wire::Form::Fresh;
+            input.ciphertexts * wire::ciphertext_bytes(&self.parameters, input.level, form)
+        });
+        PLAN_BYTES + each.sum::<usize>()
+    }
+
+    /// Bytes of an answer.
+    pub fn answer_bytes(&self) -> usize {
+        let ring = self.parameters.ring(0);
+        let bits = ring.modulus(0).bits();
+        PLAN_BYTES + poly_bytes(ring) + packed_bytes(2 * self.users(), bits)
+    }
+
+    /// Bytes of the encryption of zero that answers are hidden with.
+    pub(super) fn zero_bytes(&self) -> usize {
+        wire::ciphertext_bytes(&self.parameters, 0, wire::Form::Fresh)
+    }
+
+    pub(super) fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    pub(super) fn inputs(&self) -> &[Input] {
+        &self.announced.inputs
+    }
+
+    pub(super) fn key_spec(&self) -> &KeySpec {
+        &self.keys
+    }
+
+    /// Refuses bytes that are not for this plan, or of another length than `expected`; the rest of them.
+    pub(super) fn open<'b>(
+        &self,
+        what: &'static str,
+        expected: usize,
+        bytes: &'b [u8],
+    ) -> Result<&'b [u8], Error> {
+        let Some((plan, rest)) =
+            bytes.split_first_chunk::<PLAN_BYTES>().filter(|_| bytes.len() == expected)
+        else {
+            return Err(Error::Bytes { what, expected, found: bytes.len() });
+        };
+        if *plan != self.plan {
+            let (expected, found) = (hex(&self.plan), hex(plan));
+            return Err(Error::OtherPlan { what, expected, found });
+        }
+        Ok(rest)
+    }
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let text = text.as_bytes();
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let mut out = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (out, pair) in out.iter_mut().zip(text.as_chunks::<2>().0) {
+        *out = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(out)
+}
+
+const FORMAT: u32 = 1;

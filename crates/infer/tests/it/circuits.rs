@@ -1,0 +1,136 @@
+//! Circuits in the clear and under noise alone, against the reference.
+
+use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::simulate::{Mode, predict};
+use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
+use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
+use hushtable_rlwe::ring::Platform;
+
+use crate::models::{features, logits, model, spec, tensors};
+
+fn planned(dlrm: &Dlrm, weights: &Weights, goal: Goal) -> Plan {
+    plan(dlrm, weights, goal, &CostTable::shipped().unwrap()).unwrap()
+}
+
+/// The largest distance to the reference, of 5 users.
+fn distance(dlrm: &Dlrm, weights: &Weights, goal: Goal, mode: Mode) -> f64 {
+    let plan = planned(dlrm, weights, goal);
+    let count = plan.users.min(5);
+    let (dense, indices) = features(dlrm, count, 3);
+    let found = predict(&plan, weights, Platform::detect(), mode, &dense, &indices).unwrap();
+    let expected = logits(dlrm, weights, &dense, &indices);
+    assert_eq!(found.len(), count);
+    found.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn exact_circuits_are_the_model() {
+    for interaction in [Interaction::Concat, Interaction::Dot] {
+        for activates_last in [false, true] {
+            for activation in [Activation::Square, Activation::Polynomial] {
+                for (lift, users) in [(true, 1), (false, 1), (true, 8)] {
+                    let own = DlrmSpec {
+                        bottom_activates_last: activates_last,
+                        ..spec(activation, interaction)
+                    };
+                    let (dlrm, weights) = model(own, 1);
+                    let goal = Goal { lift, users, ..Goal::default() };
+                    let found = distance(&dlrm, &weights, goal, Mode::Clear);
+                    assert!(found < 1e-6, "{interaction:?} {activation:?} {goal:?}: {found}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn noise_alone_keeps_ten_bits() {
+    for interaction in [Interaction::Concat, Interaction::Dot] {
+        let (dlrm, weights) = model(spec(Activation::Square, interaction), 2);
+        let found = distance(&dlrm, &weights, Goal::default(), Mode::Simulate([7; 32]));
+        assert!(found < 2f64.powi(-10) && found > 0.0, "{interaction:?}: {found}");
+    }
+}
+
+#[test]
+fn polynomials_of_higher_degree_are_evaluated() {
+    let dlrm = Dlrm::new(spec(Activation::Polynomial, Interaction::Concat)).unwrap();
+    let weights = Weights::new(&dlrm, tensors(&dlrm, 3, 4)).unwrap();
+    let plan = planned(&dlrm, &weights, Goal::default());
+    assert!(!plan.chain.is_lifted);
+    let found = distance(&dlrm, &weights, Goal::default(), Mode::Clear);
+    assert!(found < 1e-6, "{found}");
+}
+
+#[test]
+fn silu_is_within_ten_bits() {
+    let (dlrm, weights) = model(spec(Activation::Silu, Interaction::Concat), 4);
+    let found = distance(&dlrm, &weights, Goal::default(), Mode::Clear);
+    assert!(found < 2f64.powi(-10) && found > 1e-9, "{found}");
+}
+
+#[test]
+fn relu_s_composite_fits_one_layer() {
+    let own = DlrmSpec { bottom: vec![4], ..spec(Activation::Relu, Interaction::Concat) };
+    let (dlrm, weights) = model(own, 5);
+    let found = distance(&dlrm, &weights, Goal::default(), Mode::Clear);
+    assert!(found < 2e-2 && found > 1e-9, "{found}");
+}
+
+#[test]
+fn models_without_hidden_layers_or_features_are_computed() {
+    for (bottom, top, features) in
+        [(vec![4], vec![1], 3), (vec![6, 4], vec![1], 3), (vec![6, 4], vec![7, 1], 0)]
+    {
+        let mut own = DlrmSpec { bottom, top, ..spec(Activation::Square, Interaction::Concat) };
+        own.features.truncate(features);
+        let (dlrm, weights) = model(own, 6);
+        let found = distance(&dlrm, &weights, Goal::default(), Mode::Clear);
+        assert!(found < 1e-6, "{:?} {found}", dlrm.spec());
+    }
+}
+
+#[test]
+fn a_plan_is_read_back_as_it_was() {
+    let (dlrm, weights) = model(spec(Activation::Square, Interaction::Concat), 7);
+    let plan = planned(&dlrm, &weights, Goal::default());
+    let text = plan.to_json();
+    assert_eq!(Plan::parse(&text).unwrap(), plan);
+    let broken = text.replace("\"users\": 1", "\"users\": 2");
+    assert_ne!(broken, text);
+    assert!(Plan::parse(&broken).is_err());
+}
+
+#[test]
+fn lookups_are_as_good_as_fused_maps() {
+    use hushtable_infer::dlrm::chain::Chain;
+    use hushtable_infer::dlrm::plan::{Fusion, levels};
+    use hushtable_rlwe::ckks::{ModulusBits, ParameterSpec};
+    for activates_last in [false, true] {
+        let own = DlrmSpec {
+            bottom_activates_last: activates_last,
+            ..spec(Activation::Square, Interaction::Concat)
+        };
+        let (dlrm, weights) = model(own, 8);
+        for lift in [false, true] {
+            let chain = Chain::new(&dlrm, &weights, lift).unwrap();
+            for fusion in [Fusion::First, Fusion::Join, Fusion::None] {
+                let bits = ModulusBits { first: 38, level: 28, special: 38 };
+                let count = levels(&chain, fusion);
+                let set = ParameterSpec::of_bits("set", 16_384, bits, count, 1).unwrap();
+                let Ok(made) = Plan::new(&dlrm, chain.clone(), &set, 4, fusion) else {
+                    assert_ne!(fusion, Fusion::None);
+                    continue;
+                };
+                let made = made.with_baby_steps();
+                let (dense, indices) = features(&dlrm, 3, 9);
+                let platform = Platform::detect();
+                let found = predict(&made, &weights, platform, Mode::Clear, &dense, &indices);
+                let expected = logits(&dlrm, &weights, &dense, &indices);
+                for (x, y) in found.unwrap().iter().zip(expected) {
+                    assert!((x - y).abs() < 1e-6, "{fusion:?} {lift}: {x} {y}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Encrypted recommendation, end to end.
+
+mod circuits;
+mod encrypted;
+mod models;
+mod refusals;

@@ -1,0 +1,228 @@
+//! Arithmetic in the clear, with the levels and scales that ciphertexts would have.
+
+use std::collections::BTreeSet;
+
+use super::{Diagonals, Error, Evaluate, Parameters, Split, encoder, rules};
+
+/// Computes on doubles: circuits are tested on it without cryptography's cost or noise. It hides
+/// nothing.
+///
+/// It refuses what ciphertexts would be refused for, and reads a summand's numbers at the scale of what
+/// it is added to, as ciphertexts do.
+#[derive(Clone, Debug)]
+pub struct Clear {
+    parameters: Parameters,
+    /// The rotations that there are keys for; every one where there is no set.
+    rotations: Option<BTreeSet<usize>>,
+}
+
+/// A vector of all slots, at a level and a scale.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClearVector {
+    pub(super) values: Vec<f64>,
+    pub(super) level: usize,
+    pub(super) scale: f64,
+}
+
+impl ClearVector {
+    /// The numbers, one a slot.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+}
+
+/// What an encoded vector would hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClearPlaintext {
+    /// A power of two of numbers, repeated over the slots.
+    pub(super) values: Vec<f64>,
+    pub(super) level: usize,
+    pub(super) scale: f64,
+}
+
+/// A linear map with the level and scale it would be prepared for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClearTransform {
+    pub(super) map: Diagonals,
+    pub(super) split: Split,
+    pub(super) level: usize,
+    pub(super) scale: f64,
+}
+
+impl Clear {
+    /// With a key for every rotation.
+    pub fn new(parameters: &Parameters) -> Self {
+        Self { parameters: parameters.clone(), rotations: None }
+    }
+
+    /// With keys for the rotations by `steps` alone.
+    pub fn with_rotations(parameters: &Parameters, steps: impl IntoIterator<Item = usize>) -> Self {
+        let slots = parameters.slots();
+        let rotations = steps.into_iter().map(|steps| steps % slots).collect();
+        Self { parameters: parameters.clone(), rotations: Some(rotations) }
+    }
+
+    /// What a fresh encryption of `values`, repeated over the slots, would hold.
+    ///
+    /// # Errors
+    /// As [`encode`](Evaluate::encode).
+    pub fn vector(&self, values: &[f64], level: usize, scale: f64) -> Result<ClearVector, Error> {
+        encoder::check(&self.parameters, values, level, scale)?;
+        let values = values.iter().copied().cycle().take(self.parameters.slots()).collect();
+        Ok(ClearVector { values, level, scale })
+    }
+
+    /// Refuses a rotation that there is no key for.
+    pub(super) fn has_rotation(&self, steps: usize) -> Result<(), Error> {
+        let steps = steps % self.parameters.slots();
+        match &self.rotations {
+            Some(rotations) if steps != 0 && !rotations.contains(&steps) => {
+                Err(Error::MissingRotation { steps })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn combine(
+        operation: &'static str,
+        x: &mut ClearVector,
+        y: &ClearVector,
+        sign: f64,
+    ) -> Result<(), Error> {
+        rules::same(operation, (y.level, y.scale), (x.level, x.scale))?;
+        let factor = sign * y.scale / x.scale;
+        x.values.iter_mut().zip(&y.values).for_each(|(x, y)| *x += factor * y);
+        Ok(())
+    }
+}
+
+impl Evaluate for Clear {
+    type Ciphertext = ClearVector;
+    type Plaintext = ClearPlaintext;
+    type Transform = ClearTransform;
+
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn level(&self, x: &ClearVector) -> usize {
+        x.level
+    }
+
+    fn scale(&self, x: &ClearVector) -> f64 {
+        x.scale
+    }
+
+    fn encode(&self, values: &[f64], level: usize, scale: f64) -> Result<ClearPlaintext, Error> {
+        encoder::check(&self.parameters, values, level, scale)?;
+        Ok(ClearPlaintext { values: values.to_vec(), level, scale })
+    }
+
+    fn prepare(
+        &self,
+        map: &Diagonals,
+        split: Split,
+        level: usize,
+        scale: f64,
+    ) -> Result<ClearTransform, Error> {
+        rules::preparable(&self.parameters, map, split, level, scale)?;
+        Ok(ClearTransform { map: map.clone(), split, level, scale })
+    }
+
+    fn add_assign(&mut self, x: &mut ClearVector, y: &ClearVector) -> Result<(), Error> {
+        Self::combine(rules::ADD, x, y, 1.0)
+    }
+
+    fn sub_assign(&mut self, x: &mut ClearVector, y: &ClearVector) -> Result<(), Error> {
+        Self::combine(rules::SUBTRACT, x, y, -1.0)
+    }
+
+    fn add_plain(&mut self, x: &mut ClearVector, y: &ClearPlaintext) -> Result<(), Error> {
+        rules::same(rules::ADD_PLAIN, (y.level, y.scale), (x.level, x.scale))?;
+        let factor = y.scale / x.scale;
+        x.values.iter_mut().zip(y.values.iter().cycle()).for_each(|(x, y)| *x += factor * y);
+        Ok(())
+    }
+
+    fn add_constant(&mut self, x: &mut ClearVector, y: f64) -> Result<(), Error> {
+        encoder::check_constant(self.parameters.ring(x.level), y, x.scale)?;
+        x.values.iter_mut().for_each(|x| *x += y);
+        Ok(())
+    }
+
+    fn multiply_plain(&mut self, x: &mut ClearVector, y: &ClearPlaintext) -> Result<(), Error> {
+        rules::same_level(rules::MULTIPLY_PLAIN, y.level, x.level)?;
+        let ring = self.parameters.ring(x.level);
+        x.scale = rules::product_scale(rules::MULTIPLY_PLAIN, ring, x.scale, y.scale)?;
+        x.values.iter_mut().zip(y.values.iter().cycle()).for_each(|(x, y)| *x *= y);
+        Ok(())
+    }
+
+    fn multiply_constant(&mut self, x: &mut ClearVector, y: f64, scale: f64) -> Result<(), Error> {
+        let ring = self.parameters.ring(x.level);
+        encoder::check_constant(ring, y, scale)?;
+        x.scale = rules::product_scale(rules::MULTIPLY_CONSTANT, ring, x.scale, scale)?;
+        x.values.iter_mut().for_each(|x| *x *= y);
+        Ok(())
+    }
+
+    fn multiply(&mut self, x: &ClearVector, y: &ClearVector) -> Result<ClearVector, Error> {
+        rules::same_level(rules::MULTIPLY, y.level, x.level)?;
+        let ring = self.parameters.ring(x.level);
+        let scale = rules::product_scale(rules::MULTIPLY, ring, x.scale, y.scale)?;
+        let values = x.values.iter().zip(&y.values).map(|(x, y)| x * y).collect();
+        Ok(ClearVector { values, level: x.level, scale })
+    }
+
+    fn square(&mut self, x: &ClearVector) -> Result<ClearVector, Error> {
+        self.multiply(x, x)
+    }
+
+    fn rescale(&mut self, x: &mut ClearVector) -> Result<(), Error> {
+        rules::rescalable(&self.parameters, x.level)?;
+        x.scale /= self.parameters.modulus(x.level).value() as f64;
+        x.level -= 1;
+        Ok(())
+    }
+
+    fn drop_to(&mut self, x: &mut ClearVector, level: usize) -> Result<(), Error> {
+        rules::droppable(&self.parameters, (x.level, x.scale), level)?;
+        x.level = level;
+        Ok(())
+    }
+
+    fn rotate(&mut self, x: &ClearVector, steps: usize) -> Result<ClearVector, Error> {
+        self.has_rotation(steps)?;
+        let mut out = x.clone();
+        out.values.rotate_left(steps % self.parameters.slots());
+        Ok(out)
+    }
+
+    fn rotate_many(&mut self, x: &ClearVector, steps: &[usize]) -> Result<Vec<ClearVector>, Error> {
+        steps.iter().map(|&steps| self.rotate(x, steps)).collect()
+    }
+
+    fn transform(
+        &mut self,
+        maps: &[&ClearTransform],
+        xs: &[&ClearVector],
+    ) -> Result<ClearVector, Error> {
+        let of_maps: Vec<_> = maps.iter().map(|map| (map.level, map.scale)).collect();
+        let of_xs: Vec<_> = xs.iter().map(|x| (x.level, x.scale)).collect();
+        let (level, scale) = rules::transform(&self.parameters, &of_maps, &of_xs)?;
+        let mut values = vec![0.0; self.parameters.slots()];
+        for (map, x) in maps.iter().zip(xs) {
+            let (babies, giants) = map.split.rotations(map.map.steps());
+            babies.into_iter().chain(giants).try_for_each(|steps| self.has_rotation(steps))?;
+            for steps in map.map.steps() {
+                let diagonal = map.map.diagonal(steps).expect("of steps that it has").iter();
+                let (head, tail) = x.values.split_at(steps);
+                let turned = tail.iter().chain(head);
+                for ((out, x), d) in values.iter_mut().zip(turned).zip(diagonal.cycle()) {
+                    *out += d * x;
+                }
+            }
+        }
+        Ok(ClearVector { values, level, scale })
+    }
+}

@@ -1,0 +1,186 @@
+//! Real numbers to residues and back.
+
+use hushtable_ring::{Coefficients, Modulus, Poly, Ring};
+
+/// log2 of the largest coefficient that is rounded: two parts of at most 2^50 and 2^39.
+pub(super) const COEFFICIENT_LOG2_MAX: f64 = 90.0;
+
+/// log2 of the largest coefficient that one part holds.
+const NARROW_LOG2: f64 = 50.0;
+
+/// Rounds reals to integers modulo one prime, to the nearest (and even) integer.
+///
+/// The same instructions for all values of one width: rounding is an addition of 1.5 · 2^52, after
+/// which a double's low bits are the integer. For primes below 2^26 the reduction is a division,
+/// whose time on some processors depends on what it divides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounding {
+    modulus: Modulus,
+    /// 2^51 and 2^40 modulo the prime.
+    offset: u64,
+    high_weight: u64,
+    is_wide: bool,
+}
+
+impl Rounding {
+    /// For numbers of at most 2^90 in absolute value, or where not `is_wide` 2^50.
+    pub(super) fn new(modulus: Modulus, is_wide: bool) -> Self {
+        let offset = modulus.reduce_u128(OFFSET.into());
+        Self { modulus, offset, high_weight: modulus.reduce_u128(1 << HIGH_BITS), is_wide }
+    }
+
+    /// Whether numbers of up to `limit_log2` bits are wide.
+    pub(super) fn needs_wide(limit_log2: f64) -> bool {
+        limit_log2 > NARROW_LOG2
+    }
+
+    /// The residue of the integer nearest to `x`.
+    #[inline(always)]
+    pub(super) fn residue(self, x: f64) -> u64 {
+        if !self.is_wide {
+            return self.reduce(nearest(x));
+        }
+        // The difference is exact: it has no bits that x does not have.
+        let high = nearest(x * HIGH_WEIGHT.recip());
+        let low = nearest(x - high as f64 * HIGH_WEIGHT);
+        self.modulus.add(self.modulus.mul(self.reduce(high), self.high_weight), self.reduce(low))
+    }
+
+    /// The residue of a number of at most 2^51 in absolute value.
+    #[inline(always)]
+    fn reduce(self, x: i64) -> u64 {
+        let shifted = (x + OFFSET as i64) as u64;
+        let residue = if self.modulus.bits() >= 26 {
+            self.modulus.reduce_product(shifted.into())
+        } else {
+            shifted % self.modulus.value()
+        };
+        self.modulus.sub(residue, self.offset)
+    }
+}
+
+/// The integer nearest to `x`, of at most 2^51 in absolute value; the even one of two.
+#[inline(always)]
+fn nearest(x: f64) -> i64 {
+    (x + MAGIC).to_bits().wrapping_sub(MAGIC.to_bits()) as i64
+}
+
+/// The coefficients of `poly` over `ring`, each from −Q/2..Q/2, as the nearest doubles (within 2^-51
+/// of themselves): by digits in balanced mixed radix, of which small numbers have few. Time depends on
+/// the ring alone.
+pub(super) fn centred(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<f64> {
+    let moduli: Vec<Modulus> = ring.moduli().collect();
+    let limbs: Vec<Limb> = (0..moduli.len()).map(|limb| Limb::new(&moduli, limb)).collect();
+    let mut digits = vec![0i64; moduli.len()];
+    let mut out = vec![0.0; ring.degree()];
+    for (index, out) in out.iter_mut().enumerate() {
+        for (number, limb) in limbs.iter().enumerate() {
+            digits[number] = limb.digit(poly.limb(number)[index], &digits[..number]);
+        }
+        let weighted = digits.iter().zip(&limbs).rev();
+        *out = weighted.map(|(&digit, limb)| digit as f64 * limb.weight).sum();
+    }
+    out
+}
+
+/// One digit of a number in balanced mixed radix: v_0 + q_0 · (v_1 + q_1 · (v_2 + ...)), each v_i
+/// from −q_i/2..q_i/2.
+struct Limb {
+    rounding: Rounding,
+    /// The weights of the digits before, modulo this prime, and one over this digit's.
+    weights: Vec<u64>,
+    weight_inverse: u64,
+    /// q_0 ⋯ q_(i − 1).
+    weight: f64,
+}
+
+impl Limb {
+    fn new(moduli: &[Modulus], limb: usize) -> Self {
+        let modulus = moduli[limb];
+        let mut weights = vec![1 % modulus.value()];
+        for before in &moduli[..limb] {
+            let last = weights[weights.len() - 1];
+            weights.push(modulus.mul(last, before.value() % modulus.value()));
+        }
+        let own = weights.pop().expect("one more than digits before");
+        Self {
+            rounding: Rounding::new(modulus, false),
+            weights,
+            weight_inverse: modulus.inv(own),
+            weight: moduli[..limb].iter().map(|before| before.value() as f64).product(),
+        }
+    }
+
+    fn digit(&self, residue: u64, before: &[i64]) -> i64 {
+        let modulus = self.rounding.modulus;
+        let rest = before.iter().zip(&self.weights).fold(residue, |rest, (&digit, &weight)| {
+            modulus.sub(rest, modulus.mul(self.rounding.reduce(digit), weight))
+        });
+        modulus.to_signed(modulus.mul(rest, self.weight_inverse))
+    }
+}
+
+/// A double at which steps are of 1, between numbers of as many bits.
+const MAGIC: f64 = 1.5 * (1u64 << 52) as f64;
+
+const OFFSET: u64 = 1 << 51;
+
+/// Bits below a wide number's high part.
+const HIGH_BITS: u32 = 40;
+const HIGH_WEIGHT: f64 = (1u64 << HIGH_BITS) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hushtable_ring::{Platform, ntt_primes};
+
+    #[test]
+    fn residues_are_those_of_the_nearest_integer() {
+        let numbers = (0..2000).map(|index| {
+            let bits = f64::from(index) * 0.045;
+            let sign = if index % 2 == 0 { 1.0 } else { -1.0 };
+            sign * bits.exp2() * (1.0 + f64::from(index * 7919 % 2000) / 2000.0) / 2.0
+        });
+        let numbers =
+            numbers.chain([0.0, -0.0, 0.5, 1.5, -0.5, -2.5, 2f64.powi(90), -2f64.powi(90)]);
+        for bits in [17, 26, 40, 51] {
+            let modulus = Modulus::new(ntt_primes(bits, 8, 1)[0]).unwrap();
+            for x in numbers.clone() {
+                // Below 2^90 an i128 holds what a double rounds to.
+                let integer = x.round_ties_even() as i128;
+                let expected = integer.rem_euclid(i128::from(modulus.value())) as u64;
+                assert_eq!(Rounding::new(modulus, true).residue(x), expected, "{bits} {x}");
+                if x.abs() <= 2f64.powi(50) {
+                    assert_eq!(Rounding::new(modulus, false).residue(x), expected, "{bits} {x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn centred_numbers_come_back() {
+        for (bits, count) in [(17, 5), (40, 1), (45, 4), (51, 12)] {
+            let ring = Ring::new(16, &ntt_primes(bits, 16, count), Platform::detect()).unwrap();
+            let limit = (ring.modulus_log2() - 1.01).min(COEFFICIENT_LOG2_MAX);
+            let numbers: Vec<f64> = (0..16)
+                .map(|index| {
+                    let size = (limit * f64::from(index) / 15.0).exp2();
+                    if index % 3 == 0 { -size } else { size }.round_ties_even()
+                })
+                .collect();
+            let mut poly = ring.zero();
+            for (limb, modulus) in ring.moduli().enumerate() {
+                let rounding = Rounding::new(modulus, true);
+                for (out, &x) in poly.limb_mut(limb).iter_mut().zip(&numbers) {
+                    *out = rounding.residue(x);
+                }
+            }
+            for (found, expected) in centred(&ring, &poly).into_iter().zip(numbers) {
+                assert!(
+                    (found - expected).abs() <= expected.abs() * 2f64.powi(-51),
+                    "{bits} {count}"
+                );
+            }
+        }
+    }
+}

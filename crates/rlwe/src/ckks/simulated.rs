@@ -1,0 +1,299 @@
+//! Arithmetic in the clear, with the noise that ciphertexts would have.
+
+use std::f64::consts::TAU;
+
+use hushtable_ring::{NoiseSource, Seed};
+
+use super::{
+    Clear, ClearPlaintext, ClearTransform, ClearVector, Diagonals, Error, Evaluate, Noise,
+    Parameters, Split,
+};
+
+/// Computes on doubles and adds, at every operation, Gaussian noise of the variance that [`Noise`] gives:
+/// what precision a circuit will have is seen without encrypting. It hides nothing.
+pub struct Simulated {
+    clear: Clear,
+    noise: Noise,
+    source: NoiseSource,
+    /// Numbers drawn and not yet used.
+    spare: Vec<f64>,
+}
+
+/// A vector of all slots, with and without noise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimulatedVector {
+    exact: ClearVector,
+    noisy: ClearVector,
+}
+
+impl SimulatedVector {
+    /// The numbers that a ciphertext would hold.
+    pub fn values(&self) -> &[f64] {
+        self.noisy.values()
+    }
+
+    /// The numbers without noise.
+    pub fn exact(&self) -> &[f64] {
+        self.exact.values()
+    }
+
+    /// The largest error of a slot.
+    pub fn largest_error(&self) -> f64 {
+        let pairs = self.values().iter().zip(self.exact());
+        pairs.map(|(noisy, exact)| (noisy - exact).abs()).fold(0.0, f64::max)
+    }
+
+    /// Bits behind the binary point that are right in every slot: −log2 of the largest error.
+    pub fn precision_bits(&self) -> f64 {
+        -self.largest_error().log2()
+    }
+}
+
+impl Simulated {
+    /// Over `clear`'s parameters and rotations, with noise from `seed`.
+    pub fn new(clear: Clear, seed: &Seed) -> Self {
+        let noise = Noise::new(clear.parameters());
+        Self { clear, noise, source: NoiseSource::from_seed(seed), spare: Vec::new() }
+    }
+
+    /// What a fresh encryption of `values`, repeated over the slots, would hold.
+    ///
+    /// # Errors
+    /// As [`encode`](Evaluate::encode).
+    pub fn vector(
+        &mut self,
+        values: &[f64],
+        level: usize,
+        scale: f64,
+    ) -> Result<SimulatedVector, Error> {
+        let exact = self.clear.vector(values, level, scale)?;
+        let rounding = self.periodic(values.len(), self.noise.encoding(values.len(), scale));
+        let mut noisy = exact.clone();
+        let errors = rounding.iter().cycle();
+        noisy.values.iter_mut().zip(errors).for_each(|(value, error)| *value += error);
+        let mut out = SimulatedVector { exact, noisy };
+        self.disturb(&mut out, self.noise.fresh(scale));
+        Ok(out)
+    }
+
+    /// A number of the standard normal distribution (Box and Muller, 1958).
+    fn gaussian(&mut self) -> f64 {
+        if self.spare.is_empty() {
+            for words in self.source.seed().chunks_exact(16) {
+                let uniform = |bytes: &[u8]| {
+                    let word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+                    ((word >> 11) as f64 + 0.5) * 2f64.powi(-53)
+                };
+                let radius = (-2.0 * uniform(&words[..8]).ln()).sqrt();
+                let (sin, cos) = (TAU * uniform(&words[8..])).sin_cos();
+                self.spare.extend([radius * sin, radius * cos]);
+            }
+        }
+        self.spare.pop().expect("four were drawn")
+    }
+
+    /// `count` errors of one variance.
+    fn periodic(&mut self, count: usize, variance: f64) -> Vec<f64> {
+        let deviation = variance.sqrt();
+        (0..count).map(|_| deviation * self.gaussian()).collect()
+    }
+
+    /// Adds an error of `variance` to each slot.
+    fn disturb(&mut self, x: &mut SimulatedVector, variance: f64) {
+        let deviation = variance.sqrt();
+        for index in 0..x.noisy.values.len() {
+            x.noisy.values[index] += deviation * self.gaussian();
+        }
+    }
+
+    /// Adds to each slot an error of its own variance.
+    fn disturb_each(&mut self, x: &mut SimulatedVector, variances: &[f64]) {
+        for (index, variance) in variances.iter().enumerate() {
+            x.noisy.values[index] += variance.sqrt() * self.gaussian();
+        }
+    }
+
+    /// Runs `operation` on both vectors.
+    fn both<T>(
+        &mut self,
+        x: &mut SimulatedVector,
+        operation: impl Fn(&mut Clear, &mut ClearVector) -> Result<T, Error>,
+    ) -> Result<(), Error> {
+        operation(&mut self.clear, &mut x.exact)?;
+        operation(&mut self.clear, &mut x.noisy)?;
+        Ok(())
+    }
+
+    /// `y` as it is after its coefficients were rounded.
+    fn rounded(&mut self, y: &ClearPlaintext) -> ClearPlaintext {
+        let count = y.values.len();
+        let errors = self.periodic(count, self.noise.encoding(count, y.scale));
+        let values = y.values.iter().zip(errors).map(|(value, error)| value + error).collect();
+        ClearPlaintext { values, ..*y }
+    }
+
+    /// The variance that a transform adds to each slot.
+    fn transform_noise(
+        &self,
+        maps: &[&ClearTransform],
+        xs: &[&SimulatedVector],
+        out: &ClearVector,
+    ) -> Vec<f64> {
+        let slots = out.values.len();
+        let (level, noise) = (out.level, &self.noise);
+        let mut variances = vec![noise.division(out.scale); slots];
+        let (mut giants, mut has_babies) = (std::collections::BTreeSet::new(), false);
+        for (map, x) in maps.iter().zip(xs) {
+            let baby = noise.switch_sum(level, x.noisy.scale);
+            let (babies, own) = map.split.rotations(map.map.steps());
+            giants.extend(own);
+            has_babies |= !babies.is_empty();
+            for steps in map.map.steps() {
+                let diagonal = map.map.diagonal(steps).expect("of steps that it has");
+                let rounding = noise.encoding(diagonal.len(), map.scale);
+                let is_baby = steps % map.split.baby_steps != 0;
+                let baby = if is_baby { baby } else { 0.0 };
+                let (head, tail) = x.noisy.values.split_at(steps);
+                let operands = tail.iter().chain(head).zip(diagonal.iter().cycle());
+                for (variance, (x, d)) in variances.iter_mut().zip(operands) {
+                    *variance += d * d * baby + x * x * rounding;
+                }
+            }
+        }
+        let mask = if has_babies { noise.mask_division(out.scale) } else { 0.0 };
+        let giant = noise.switch_sum(level, out.scale) + mask;
+        variances.iter_mut().for_each(|variance| *variance += giant * giants.len() as f64);
+        variances
+    }
+}
+
+impl Evaluate for Simulated {
+    type Ciphertext = SimulatedVector;
+    type Plaintext = ClearPlaintext;
+    type Transform = ClearTransform;
+
+    fn parameters(&self) -> &Parameters {
+        self.clear.parameters()
+    }
+
+    fn level(&self, x: &SimulatedVector) -> usize {
+        x.exact.level
+    }
+
+    fn scale(&self, x: &SimulatedVector) -> f64 {
+        x.exact.scale
+    }
+
+    fn encode(&self, values: &[f64], level: usize, scale: f64) -> Result<ClearPlaintext, Error> {
+        self.clear.encode(values, level, scale)
+    }
+
+    fn prepare(
+        &self,
+        map: &Diagonals,
+        split: Split,
+        level: usize,
+        scale: f64,
+    ) -> Result<ClearTransform, Error> {
+        self.clear.prepare(map, split, level, scale)
+    }
+
+    fn add_assign(&mut self, x: &mut SimulatedVector, y: &SimulatedVector) -> Result<(), Error> {
+        self.clear.add_assign(&mut x.exact, &y.exact)?;
+        self.clear.add_assign(&mut x.noisy, &y.noisy)
+    }
+
+    fn sub_assign(&mut self, x: &mut SimulatedVector, y: &SimulatedVector) -> Result<(), Error> {
+        self.clear.sub_assign(&mut x.exact, &y.exact)?;
+        self.clear.sub_assign(&mut x.noisy, &y.noisy)
+    }
+
+    fn add_plain(&mut self, x: &mut SimulatedVector, y: &ClearPlaintext) -> Result<(), Error> {
+        self.clear.add_plain(&mut x.exact, y)?;
+        let rounded = self.rounded(y);
+        self.clear.add_plain(&mut x.noisy, &rounded)
+    }
+
+    fn add_constant(&mut self, x: &mut SimulatedVector, y: f64) -> Result<(), Error> {
+        self.clear.add_constant(&mut x.exact, y)?;
+        let rounded = (y * x.noisy.scale).round_ties_even() / x.noisy.scale;
+        self.clear.add_constant(&mut x.noisy, rounded)
+    }
+
+    fn multiply_plain(&mut self, x: &mut SimulatedVector, y: &ClearPlaintext) -> Result<(), Error> {
+        self.clear.multiply_plain(&mut x.exact, y)?;
+        let rounded = self.rounded(y);
+        self.clear.multiply_plain(&mut x.noisy, &rounded)
+    }
+
+    fn multiply_constant(
+        &mut self,
+        x: &mut SimulatedVector,
+        y: f64,
+        scale: f64,
+    ) -> Result<(), Error> {
+        self.clear.multiply_constant(&mut x.exact, y, scale)?;
+        let rounded = (y * scale).round_ties_even() / scale;
+        self.clear.multiply_constant(&mut x.noisy, rounded, scale)
+    }
+
+    fn multiply(
+        &mut self,
+        x: &SimulatedVector,
+        y: &SimulatedVector,
+    ) -> Result<SimulatedVector, Error> {
+        let exact = self.clear.multiply(&x.exact, &y.exact)?;
+        let noisy = self.clear.multiply(&x.noisy, &y.noisy)?;
+        let variance = self.noise.switch(exact.level, exact.scale);
+        let mut out = SimulatedVector { exact, noisy };
+        self.disturb(&mut out, variance);
+        Ok(out)
+    }
+
+    fn square(&mut self, x: &SimulatedVector) -> Result<SimulatedVector, Error> {
+        self.multiply(x, x)
+    }
+
+    fn rescale(&mut self, x: &mut SimulatedVector) -> Result<(), Error> {
+        self.both(x, Clear::rescale)?;
+        self.disturb(x, self.noise.division(x.exact.scale));
+        Ok(())
+    }
+
+    fn drop_to(&mut self, x: &mut SimulatedVector, level: usize) -> Result<(), Error> {
+        self.both(x, |clear, x| clear.drop_to(x, level))
+    }
+
+    fn rotate(&mut self, x: &SimulatedVector, steps: usize) -> Result<SimulatedVector, Error> {
+        let mut out = x.clone();
+        self.both(&mut out, |clear, x| clear.rotate(x, steps).map(|turned| *x = turned))?;
+        if !steps.is_multiple_of(self.parameters().slots()) {
+            self.disturb(&mut out, self.noise.switch(x.exact.level, x.exact.scale));
+        }
+        Ok(out)
+    }
+
+    fn rotate_many(
+        &mut self,
+        x: &SimulatedVector,
+        steps: &[usize],
+    ) -> Result<Vec<SimulatedVector>, Error> {
+        steps.iter().map(|&steps| self.rotate(x, steps)).collect()
+    }
+
+    fn transform(
+        &mut self,
+        maps: &[&ClearTransform],
+        xs: &[&SimulatedVector],
+    ) -> Result<SimulatedVector, Error> {
+        let of = |pick: fn(&SimulatedVector) -> &ClearVector| -> Vec<&ClearVector> {
+            xs.iter().map(|&x| pick(x)).collect()
+        };
+        let exact = self.clear.transform(maps, &of(|x| &x.exact))?;
+        let noisy = self.clear.transform(maps, &of(|x| &x.noisy))?;
+        let variances = self.transform_noise(maps, xs, &noisy);
+        let mut out = SimulatedVector { exact, noisy };
+        self.disturb_each(&mut out, &variances);
+        Ok(out)
+    }
+}

@@ -1,0 +1,75 @@
+//! Sets, secrets and numbers that the tests start from.
+
+use hushtable_rlwe::SecretKey;
+use hushtable_rlwe::ckks::{
+    Ciphertext, Complex64, Encoder, ModulusBits, ParameterSpec, Parameters, decrypt, encrypt,
+};
+use hushtable_rlwe::ring::{NoiseSource, Platform};
+
+/// A set of `levels` levels with primes of `bits` bits, q_0 ten bits longer (51 at most); without
+/// security where `degree` is small.
+pub fn parameters(degree: usize, bits: u32, levels: usize) -> Parameters {
+    let first = (bits + 10).min(51);
+    let bits = ModulusBits { first, level: bits, special: first };
+    let spec = ParameterSpec::of_bits("ckks_test", degree, bits, levels, 1).unwrap();
+    Parameters::new(spec, Platform::detect()).unwrap()
+}
+
+pub fn source(number: u8) -> NoiseSource {
+    NoiseSource::from_seed(&[number; 32])
+}
+
+/// `count` numbers from −1 to 1, of a seed.
+pub fn numbers(number: u8, count: usize) -> Vec<f64> {
+    let mut source = source(number);
+    let mut out = Vec::with_capacity(count + 4);
+    while out.len() < count {
+        let number = |word: &[u8]| u64::from_le_bytes(word.try_into().unwrap()) >> 11;
+        let scale = 2f64.powi(-52);
+        out.extend(source.seed().chunks_exact(8).map(|word| number(word) as f64 * scale - 1.0));
+    }
+    out.truncate(count);
+    out
+}
+
+pub fn complex_numbers(number: u8, count: usize) -> Vec<Complex64> {
+    let parts = numbers(number, 2 * count);
+    parts.chunks_exact(2).map(|parts| Complex64::new(parts[0], parts[1])).collect()
+}
+
+/// One client: a secret and what it encrypts and decrypts with.
+pub struct Client {
+    pub parameters: Parameters,
+    pub encoder: Encoder,
+    pub secret: SecretKey,
+    pub source: NoiseSource,
+    encrypted: u64,
+}
+
+impl Client {
+    pub fn new(parameters: &Parameters, number: u8) -> Self {
+        let mut source = source(number);
+        let secret = SecretKey::draw(parameters.lattice().key_ring(), &mut source);
+        let encoder = Encoder::new(parameters);
+        Self { parameters: parameters.clone(), encoder, secret, source, encrypted: 0 }
+    }
+
+    /// An encryption of real `values`, at the scale of fresh ciphertexts.
+    pub fn encrypt(&mut self, values: &[f64], level: usize) -> Ciphertext {
+        let plain = self.encoder.encode_real(values, level, self.parameters.scale()).unwrap();
+        self.encrypted += 1;
+        let (seed, index) = ([7; 32], self.encrypted);
+        encrypt(&self.parameters, &self.secret, &plain, &seed, index, &mut self.source).unwrap()
+    }
+
+    pub fn decrypt(&self, ciphertext: &Ciphertext) -> Vec<f64> {
+        let plain = decrypt(&self.parameters, &self.secret, ciphertext).unwrap();
+        self.encoder.decode_real(&plain)
+    }
+}
+
+/// The largest difference between two vectors, of which `expected` repeats.
+pub fn largest_error(found: &[f64], expected: &[f64]) -> f64 {
+    let pairs = found.iter().zip(expected.iter().cycle());
+    pairs.map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max)
+}
