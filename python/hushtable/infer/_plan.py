@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from .. import _native
-from ..data import CRITEO_ROWS
+from ..data import CRITEO_KAGGLE_ROWS
 from ..errors import ConfigError
 from ..model import Model as ModelBundle
 
@@ -140,7 +140,7 @@ def shape(name: str, *, threshold: int | None = None) -> str:
         rows: tuple[int, ...] = HEART_ROWS
     elif name == "criteo":
         dense, bottom, top, dim = 13, [512, 256, 64, 16], [512, 256, 1], 16
-        rows = CRITEO_ROWS
+        rows = CRITEO_KAGGLE_ROWS
     else:
         raise ConfigError(f"there is no shape {name!r}: it must be uci or criteo")
     lines = [
