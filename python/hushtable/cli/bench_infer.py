@@ -30,19 +30,19 @@ def register(app: typer.Typer) -> None:
 
 def infer(
     model: Annotated[
-        str, typer.Option(help="uci, criteo (aggressive thresholds) or criteo-large (the largest).")
+        str, typer.Option(help="uci, criteo (low thresholds) or criteo-large.")
     ] = "uci",
     threads: Annotated[
-        int, typer.Option(help="Threads of one query: 1. A server computes one query a thread.")
+        int, typer.Option(help="Threads of a query: 1. A server computes one query a thread.")
     ] = 1,
     runs: Annotated[int, typer.Option(help="Queries to answer; the fastest counts.")] = 5,
     json: Json = False,
 ) -> None:
     """Compute a model of a published shape on encrypted features: seconds from query to logit.
 
-    That is encrypting the features, computing on them, and opening the answer, of one user. Keys and
-    the model are prepared before. Each logit is compared with the model in the clear; the error is
-    that of the worst. Weights are synthetic, squares are the activations.
+    That is encrypting the features, computing on them, and opening the answer, of one user. Keys
+    and the model are prepared before. Each logit is compared with the model in the clear; the error
+    is that of the worst. Weights are synthetic, squares are the activations.
     """
     if model not in _THRESHOLDS:
         raise ConfigError(f"--model is {model!r}, but must be {', '.join(_THRESHOLDS)}")
