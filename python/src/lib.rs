@@ -91,6 +91,8 @@ mod _native {
     #[pymodule]
     mod bench {
         #[pymodule_export]
+        use crate::bench::infer::infer_seconds;
+        #[pymodule_export]
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]
         use crate::bench::onion::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};

@@ -287,6 +287,18 @@ def test_an_activation_out_of_its_range_is_named(tmp_path: Path) -> None:
         assert abs(error.value.value) > error.value.limit
 
 
+def test_the_benchmark_says_what_a_prediction_takes() -> None:
+    record = run_json("bench", "infer", "--model", "uci", "--threads", "1", "--runs", "1")
+    assert (record["bench"], record["unit"], record["threads"]) == ("infer", "s", 1)
+    detail = record["detail"]
+    total = detail["client_ms"] + detail["server_ms"]
+    assert record["value"] == pytest.approx(total / 1e3)
+    assert detail["error_bits"] >= 10
+    for name in ("up_bytes", "down_bytes", "key_bytes", "memory_bytes"):
+        assert detail[name] > 0
+    assert run("bench", "infer", "--model", "other").returncode == 2
+
+
 def test_the_command(
     folder: Path,
     server: infer.ServerProcess,

@@ -13,6 +13,7 @@ from ..errors import Error, IdOutOfRange, ModelError, TableError, VersionMismatc
 from . import (
     bench,
     bench_gpu,
+    bench_infer,
     bench_layer,
     bench_layout,
     bench_model,
@@ -51,6 +52,7 @@ serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_gpu.register(bench.app)
+bench_infer.register(bench.app)
 bench_layer.register(bench.app)
 bench_layout.register(bench.app)
 bench_model.register(bench.app)

@@ -112,6 +112,8 @@ impl InferService {
             return Err(wrong(format!("{announced} bytes, where keys of this plan have {key_bytes}")));
         }
         if self.keys.holds(&id) {
+            // Read to its end: a client that is cut off while it sends may not see the reply.
+            while chunks.message().await?.is_some() {}
             return Ok(Stored { id, evicted: 0, held: true });
         }
         // The semaphore is never closed.

@@ -20,8 +20,8 @@ pub struct InferServerSpec {
     /// Which of the bundle's plans; none for its only one.
     #[serde(default)]
     pub plan: Option<String>,
-    /// Ports, TLS, limits of connections. `inflight_bytes_max` is raised to what one upload of keys
-    /// takes, where it is less.
+    /// Ports, TLS, limits of connections. Where they are less than what one upload of keys takes,
+    /// `inflight_bytes_max` is raised to that, and `request_ms_max` to its time at 8 Mbit/s.
     #[serde(flatten)]
     pub network: NetworkSpec,
     /// Threads that compute, each one query at a time; 0 (the default) for one a core.
@@ -82,6 +82,8 @@ impl Settings {
             tracing::info!(given, needed = whole, "inflight_bytes_max is raised to one upload's");
             network.inflight_bytes_max = whole;
         }
+        let upload_ms = 1000 * key_bytes as u64 / UPLOAD_BYTES_PER_S_MIN;
+        network.request_ms_max = network.request_ms_max.max(upload_ms.min(REQUEST_MS_MAX));
         let network = Network::check(spec.network.clone(), whole)?;
         let keys = KeyStoreSpec {
             memory_bytes_max: spec.keys_memory_bytes_max,
@@ -116,5 +118,9 @@ fn default_keys_folder_bytes_max() -> usize {
     64 << 30
 }
 
+/// A client whose line is slower than 8 Mbit/s needs an operator who allows it more time.
+const UPLOAD_BYTES_PER_S_MIN: u64 = 1_000_000;
+/// The longest request that a server may be told.
+const REQUEST_MS_MAX: u64 = 3_600_000;
 /// What a request has around its query, or a chunk around its bytes.
 const OVERHEAD_BYTES: usize = 256;
