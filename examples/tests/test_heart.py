@@ -18,7 +18,7 @@ def made_up(count: int = 103) -> Heart:
     random = np.random.default_rng(2)
     rows = [feature.rows for feature in patients.describe("square").features]
     indices = random.integers(0, rows, (count, len(rows)))
-    indices[7, 6] = indices[50, 7] = -1
+    indices[7, 6] = indices[9, 7] = -1
     dense = random.normal(100, 20, (count, 5)).astype(np.float32)
     return Heart(dense, indices, random.random(count) < 0.4)
 
