@@ -184,7 +184,7 @@ def table_of_clicks(document: dict[str, Any]) -> list[str]:
     lines += [
         "",
         f"{document['impressions']:,} made-up impressions, of which the last tenth is judged;"
-        f" {document['clicked']:.1%} of it are clicks. {document['seeds']} seeds;"
+        f" {document['clicked']:.1%} of it are clicks. Mean of {document['seeds']} seeds;"
         f" {document['seconds']:.0f} s in all on one busy core.",
     ]
     return lines

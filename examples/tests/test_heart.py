@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples.heart import judging, patients
+from examples.heart import __main__, judging, patients
 
+from hushtable import infer
 from hushtable.data import DownloadFailed, Heart, fetch, load_heart
 from hushtable.nn.encrypted import SavedModel, score
 
@@ -17,7 +18,7 @@ def made_up(count: int = 103) -> Heart:
     random = np.random.default_rng(2)
     rows = [feature.rows for feature in patients.describe("square").features]
     indices = random.integers(0, rows, (count, len(rows)))
-    indices[7, 6] = indices[50, 7] = -1
+    indices[7, 6] = indices[9, 7] = -1
     dense = random.normal(100, 20, (count, 5)).astype(np.float32)
     return Heart(dense, indices, random.random(count) < 0.4)
 
@@ -94,6 +95,61 @@ def test_kept_models_read_what_they_were_trained_to_read(heart: Heart) -> None:
         largest = float(np.abs(fold.dense @ weight.T + bias).max())
         assert largest < 1.5 * inputs.bottom_ranges[0]
         assert np.abs(fold.logits()).max() < 20
+
+
+class Off:
+    """A client whose logits are those of the clear model, but for one patient's."""
+
+    info = infer.ModelInfo("fold0", "0" * 64, "1" * 64, 5, (2, 4, 2, 3, 2, 3, 4, 3), 1, 7, 8, 9)
+
+    def __init__(self, model: SavedModel, wrong: int, by: float) -> None:
+        self.model, self.wrong, self.by = model, wrong, by
+        self.asked = self.uploads = 0
+
+    def upload(self) -> int:
+        self.uploads += 1
+        return 7
+
+    def predict(self, dense: np.ndarray, indices: np.ndarray) -> infer.Predictions:
+        assert dense.shape == (1, 5) and indices.shape == (1, 8)
+        logits = self.model.logits(dense, indices).astype(np.float64)
+        logits += self.by * (self.asked == self.wrong) * -np.sign(logits)
+        self.asked += 1
+        return infer.Predictions(logits)
+
+
+def kept_fold() -> judging.Fold:
+    """The first kept model, and patients that are made up."""
+    model = SavedModel.open(judging.MODELS / "fold0")
+    heart = made_up(12)
+    inputs = model.inputs
+    assert inputs is not None
+    dense, indices = inputs.standardise(heart.dense), inputs.fill(heart.indices)
+    return judging.Fold(judging.MODELS / "fold0", model, dense, indices, heart.ill)
+
+
+def test_a_diagnosis_that_differs_is_counted() -> None:
+    fold = kept_fold()
+    client: Any = Off(fold.model, wrong=3, by=50.0)
+    found = __main__.judge(fold, client, None)
+    assert (found.patients, found.differing, client.uploads) == (12, 1, 1)
+    assert found.error_max == pytest.approx(50.0)
+    assert abs(found.clear_right - found.encrypted_right) == 1
+    exact: Any = Off(fold.model, wrong=-1, by=0.0)
+    found = __main__.judge(fold, exact, 5)
+    assert (found.patients, found.differing) == (5, 0)
+    # One patient at a time and twelve at once: a matrix product may round otherwise.
+    assert found.error_max < 1e-5
+    assert len(found.ms) == 5
+
+
+def test_encrypted_diagnoses_are_the_clear_ones_through_a_real_server(tmp_path: Path) -> None:
+    said: list[str] = []
+    (found,) = __main__.run([kept_fold()], tmp_path, said.append, most=3)
+    assert (found.patients, found.differing) == (3, 0)
+    assert found.error_max < __main__.ERROR_MAX
+    assert found.key_bytes > found.query_bytes > found.answer_bytes > 0
+    assert len(said) == 1 and said[0].startswith("fold0: 3 patients")
 
 
 def test_models_that_are_missing_are_named(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ Where there is no second operator, a single server computes on encrypted queries
     with hushtable.connect(server="https://one.example:4000", tls="ca.pem") as client:
         rows = client.lookup([3, 14, 159], max_ids=8)
 
+The whole model is computed on encrypted features, where it too must stay with the server, by
+:mod:`hushtable.infer`.
+
 :class:`Table` builds and reads tables, :func:`serve` and :class:`ServerProcess` serve them,
 :mod:`hushtable.nn` has the layers that stand where a model has ``torch.nn.Embedding``.
 """
@@ -57,6 +60,8 @@ from .client import (
     connect_async,
 )
 from .errors import (
+    ActivationRange,
+    BadFeatures,
     BadIds,
     BudgetSpent,
     ConfigError,
@@ -68,10 +73,12 @@ from .errors import (
     LayoutError,
     LayoutMismatch,
     ModelError,
+    ModelTooDeep,
     NoLayout,
     OperatorOnly,
     ParametersRefused,
     PinMismatch,
+    PlanMismatch,
     PreparedError,
     ProtocolError,
     RoundError,
@@ -102,12 +109,14 @@ from .server import (
 from .table import Table, build_table, prepared_path, verify_prepared, verify_table
 
 if TYPE_CHECKING:
-    from . import nn
+    from . import infer, nn
 
 __all__ = [
+    "ActivationRange",
     "AsyncClient",
     "AsyncFeatureClient",
     "AsyncModelClient",
+    "BadFeatures",
     "BadIds",
     "Bag",
     "BudgetSpent",
@@ -133,12 +142,14 @@ __all__ = [
     "ModelInfo",
     "ModelReport",
     "ModelTable",
+    "ModelTooDeep",
     "NoLayout",
     "OnionInfo",
     "OperatorOnly",
     "ParametersRefused",
     "PartInfo",
     "PinMismatch",
+    "PlanMismatch",
     "PreparedError",
     "PreparedInfo",
     "ProtocolError",
@@ -168,6 +179,7 @@ __all__ = [
     "build_table",
     "connect",
     "connect_async",
+    "infer",
     "make_certificates",
     "nn",
     "prepared_path",
@@ -180,6 +192,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # nn imports torch where it is installed, which takes seconds: only for those who ask for it.
-    if name == "nn":
-        return importlib.import_module(".nn", __name__)
+    if name in ("infer", "nn"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

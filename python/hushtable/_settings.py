@@ -15,8 +15,9 @@ from .errors import ConfigError
 
 __all__ = ["Served", "Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
 
-#: Whose settings: of one of a pair of servers, of a single one, or of one that trains.
-Served = Literal["pair", "onion", "train"]
+#: Whose settings: of one of a pair of servers, of a single one, of one that trains, of one that
+#: computes on encrypted features.
+Served = Literal["pair", "onion", "train", "infer"]
 
 PREFIX = "HUSHTABLE_"
 
@@ -98,8 +99,13 @@ def checked(served: Served, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(served: Served, name: str, known: Iterable[str]) -> str:
-    whose = {"pair": "one of a pair of servers", "onion": "a single server", "train": "training"}
-    others: tuple[Served, ...] = ("pair", "onion", "train")
+    whose = {
+        "pair": "one of a pair of servers",
+        "onion": "a single server",
+        "train": "training",
+        "infer": "encrypted inference",
+    }
+    others: tuple[Served, ...] = ("pair", "onion", "train", "infer")
     for other in others:
         if any(setting.name == name for setting in settings(other)):
             return f"{name} is a setting of {whose[other]}: {whose[served]} has none of that name"

@@ -8,6 +8,8 @@ classes.
 from __future__ import annotations
 
 __all__ = [
+    "ActivationRange",
+    "BadFeatures",
     "BadIds",
     "BudgetSpent",
     "ConfigError",
@@ -19,10 +21,12 @@ __all__ = [
     "LayoutError",
     "LayoutMismatch",
     "ModelError",
+    "ModelTooDeep",
     "NoLayout",
     "OperatorOnly",
     "ParametersRefused",
     "PinMismatch",
+    "PlanMismatch",
     "PreparedError",
     "ProtocolError",
     "RoundError",
@@ -65,6 +69,47 @@ class PreparedError(TableError):
 
 class ModelError(TableError):
     """A model bundle that cannot be read or built, or a checkpoint that makes none."""
+
+
+class ModelTooDeep(ModelError):
+    """A model whose multiplications no 128-bit parameter set carries under encryption.
+
+    Attributes:
+        levels: multiplications one after the other that it takes.
+        levels_max: what the largest ring carries at the precision asked for.
+    """
+
+    def __init__(self, message: str, *, levels: int = 0, levels_max: int = 0) -> None:
+        super().__init__(message)
+        self.levels = levels
+        self.levels_max = levels_max
+
+
+class BadFeatures(Error, ValueError):
+    """Features that a model cannot take: of another shape, not finite, out of all proportion.
+
+    Raised before anything is sent.
+    """
+
+
+class ActivationRange(Error, ValueError):
+    """An activation that met a value outside the range that its polynomial was made for.
+
+    Under encryption nobody would see it: it is found in the clear and simulated.
+
+    Attributes:
+        layer: the layer's name, ``bottom 0``, say.
+        value: what it met.
+        limit: the end of its range.
+    """
+
+    def __init__(
+        self, message: str, *, layer: str = "", value: float = 0.0, limit: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.layer = layer
+        self.value = value
+        self.limit = limit
 
 
 class BadIds(Error, TypeError, ValueError):
@@ -161,6 +206,20 @@ class ParametersRefused(ProtocolError):
         super().__init__(message)
         self.announced = announced
         self.accepted = accepted
+
+
+class PlanMismatch(ProtocolError):
+    """A server of encrypted inference whose plan is another than this client's keys are for.
+
+    Attributes:
+        expected: the server's plan, in hex.
+        found: this client's, in hex.
+    """
+
+    def __init__(self, message: str, *, expected: str = "", found: str = "") -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.found = found
 
 
 class UnknownFeature(Error, LookupError):

@@ -23,9 +23,11 @@ __all__ = [
     "BuildPlan",
     "Feature",
     "Model",
+    "ModelPlan",
     "ModelReport",
     "ModelSpec",
     "ModelTable",
+    "PlanReport",
     "TableReport",
     "verify_model",
 ]
@@ -130,18 +132,50 @@ class TableReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """A compiled plan in a model's bundle: how it is computed on encrypted features.
+
+    Attributes:
+        name: its name.
+        scheme: what it is compiled for: ``ckks``; empty where it cannot be read.
+        version: what it hashes to; empty where it cannot be read.
+        error: why it cannot be used with this model; None where it can.
+    """
+
+    name: str
+    scheme: str
+    version: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What :func:`verify_model` found of one compiled plan.
+
+    Attributes:
+        name: its name.
+        error: why it cannot be used with this model; None where it can.
+    """
+
+    name: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelReport:
     """What :func:`verify_model` found.
 
     Attributes:
-        ok: True if every byte is as it was built.
+        ok: True if every byte is as it was built, and every plan is of this model.
         tables: each table.
         dense: what is wrong with the dense file; None if nothing is.
+        plans: each compiled plan.
     """
 
     ok: bool
     tables: tuple[TableReport, ...]
     dense: str | None
+    plans: tuple[PlanReport, ...] = ()
 
 
 class ModelSpec:
@@ -348,6 +382,11 @@ class Model:
         """The tables."""
         return self._tables
 
+    @property
+    def plans(self) -> tuple[ModelPlan, ...]:
+        """The compiled plans in the bundle, as they are now (:func:`hushtable.infer.compile`)."""
+        return tuple(ModelPlan(**plan) for plan in json.loads(self._native.plans()))
+
     def feature(self, name: str) -> Feature:
         """The feature of this name.
 
@@ -462,7 +501,8 @@ def verify_model(path: _Path, *, progress: Progress | None = None) -> ModelRepor
     tables = (
         TableReport(**{**table, "damaged": tuple(table["damaged"])}) for table in found["tables"]
     )
-    return ModelReport(found["ok"], tuple(tables), found["dense"])
+    plans = tuple(PlanReport(**plan) for plan in found["plans"])
+    return ModelReport(found["ok"], tuple(tables), found["dense"], plans)
 
 
 def _options(

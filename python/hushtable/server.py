@@ -14,10 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Generic, Literal, Protocol, Self, TypeVar
 
 from . import _native, errors
 from ._gpu import wheel_folders
@@ -344,67 +344,52 @@ def _is_setting(variable: str) -> bool:
 _OF_THE_MACHINE = ("HUSHTABLE_ISA", "HUSHTABLE_LOG", "HUSHTABLE_NVRTC")
 
 
-class ServerProcess:
-    """A real server as a child process: ``python -m hushtable serve`` on a free port.
+class _Ready(Protocol):
+    """What any server says when it is ready."""
 
-        with ServerProcess(bundle, "left", tls=certificates.server) as left: ...
-        with ServerProcess(bundle, scheme="onion", tls=certificates.server) as server: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def metrics_url(self) -> str | None: ...
 
-    The block starts once the server is ready; at its end the server gets SIGTERM, answers what is
-    under way, and is waited for.
 
-    Args:
-        bundle: the table's folder.
-        side: ``"left"`` or ``"right"``; none for a single server.
-        scheme: ``"pair"``, or ``"onion"`` for a single server.
-        device: what answers a server of two: ``"auto"`` (a GPU where there is one), ``"cpu"``,
-            ``"cuda"`` or ``"cuda:1"``.
-        tls: certificate and key; without, plain HTTP on this machine only.
-        cpus: the processors it may run on; all by default.
-        env: variables to set for it, e.g. ``{"HUSHTABLE_ISA": "avx2"}``.
-        start_seconds: how long it may take to be ready; a single server may have to prepare the
-            table first.
-        options: as for :func:`serve`.
+Ready = TypeVar("Ready", bound=_Ready)
 
-    Attributes:
-        url: where lookups are answered.
-        metrics_url: where metrics and probes are.
-        serving: all of its readiness line.
 
-    Raises:
-        Error: the server did not become ready: the typed error that it ended with, or a
-            :class:`ServerUnavailable` with what it said.
+class ChildServer(Generic[Ready]):
+    """A server as a child process, of whatever kind: its start, what it says, its end.
+
+    Kinds are made by :meth:`_prepare`; :meth:`_read_ready` reads what their one line says.
     """
 
-    def __init__(
+    #: The command below ``hushtable``.
+    _command: tuple[str, ...] = ("serve",)
+
+    def _prepare(
         self,
-        bundle: str | os.PathLike[str],
-        side: Side | None = None,
-        *,
-        scheme: Scheme = "pair",
-        device: str | None = None,
-        tls: ServerTls | None = None,
-        cpus: Iterable[int] | None = None,
-        env: Mapping[str, str] | None = None,
-        start_seconds: float = 60.0,
-        **options: Any,
+        settings: Mapping[str, Any],
+        name: str,
+        cpus: Iterable[int] | None,
+        env: Mapping[str, str] | None,
+        start_seconds: float,
     ) -> None:
-        addr = options.pop("addr", "127.0.0.1:0")
-        metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
-        self._settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
-        self._name = _name(side)
+        self._settings = settings
+        self._name = name
         self._cpus = None if cpus is None else set(cpus)
         # What the parent's own server or lookups are told by variables is not for this one.
         kept = {k: v for k, v in os.environ.items() if not _is_setting(k)}
         self._env = {**kept, **(env or {}), _PARENT: str(os.getpid())}
         self._start_seconds = start_seconds
         self._process: subprocess.Popen[str] | None = None
-        self._serving: Serving | None = None
+        self._serving: Ready | None = None
         self._said: deque[str] = deque(maxlen=50)
         self._error: Error | None = None
 
+    def _read_ready(self, record: Mapping[str, Any]) -> Ready:
+        raise NotImplementedError
+
     @property
-    def serving(self) -> Serving:
+    def serving(self) -> Ready:
         """What the server said when it was ready."""
         if self._serving is None:
             raise Error("the server is not started: use it in a with block, or call start()")
@@ -432,7 +417,8 @@ class ServerProcess:
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="hushtable-") as file:
             json.dump(self._settings, file)
             file.flush()
-            command = [sys.executable, "-m", "hushtable", "serve", "--config", file.name, "--json"]
+            command = [sys.executable, "-m", "hushtable", *self._command]
+            command += ["--config", file.name, "--json"]
             with _affinity(self._cpus):  # a child inherits it
                 self._process = subprocess.Popen(
                     command,
@@ -449,8 +435,8 @@ class ServerProcess:
                 raise
         return self
 
-    def _await_ready(self, process: subprocess.Popen[str]) -> Serving:
-        ready: deque[Serving] = deque(maxlen=1)
+    def _await_ready(self, process: subprocess.Popen[str]) -> Ready:
+        ready: deque[Ready] = deque(maxlen=1)
         changed = threading.Event()
 
         def read(stream: IO[str], is_output: bool) -> None:
@@ -459,7 +445,7 @@ class ServerProcess:
                 for line in stream:
                     record = _parse(line) if is_output else None
                     if record is not None and record.get("event") == "ready":
-                        ready.append(_serving(record))
+                        ready.append(self._read_ready(record))
                     elif record is not None and "error" in record:
                         self._error = _revive(record["error"])
                     else:
@@ -536,8 +522,62 @@ class ServerProcess:
         self.stop()
 
     def __repr__(self) -> str:
-        state = "not started" if self._serving is None else str(asdict(self._serving))
+        state = "not started" if self._serving is None else str(self._serving)
         return f"ServerProcess({state})"
+
+
+class ServerProcess(ChildServer[Serving]):
+    """A real server as a child process: ``python -m hushtable serve`` on a free port.
+
+        with ServerProcess(bundle, "left", tls=certificates.server) as left: ...
+        with ServerProcess(bundle, scheme="onion", tls=certificates.server) as server: ...
+
+    The block starts once the server is ready; at its end the server gets SIGTERM, answers what is
+    under way, and is waited for.
+
+    Args:
+        bundle: the table's folder.
+        side: ``"left"`` or ``"right"``; none for a single server.
+        scheme: ``"pair"``, or ``"onion"`` for a single server.
+        device: what answers a server of two: ``"auto"`` (a GPU where there is one), ``"cpu"``,
+            ``"cuda"`` or ``"cuda:1"``.
+        tls: certificate and key; without, plain HTTP on this machine only.
+        cpus: the processors it may run on; all by default.
+        env: variables to set for it, e.g. ``{"HUSHTABLE_ISA": "avx2"}``.
+        start_seconds: how long it may take to be ready; a single server may have to prepare the
+            table first.
+        options: as for :func:`serve`.
+
+    Attributes:
+        url: where lookups are answered.
+        metrics_url: where metrics and probes are.
+        serving: all of its readiness line.
+
+    Raises:
+        Error: the server did not become ready: the typed error that it ended with, or a
+            :class:`ServerUnavailable` with what it said.
+    """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str],
+        side: Side | None = None,
+        *,
+        scheme: Scheme = "pair",
+        device: str | None = None,
+        tls: ServerTls | None = None,
+        cpus: Iterable[int] | None = None,
+        env: Mapping[str, str] | None = None,
+        start_seconds: float = 60.0,
+        **options: Any,
+    ) -> None:
+        addr = options.pop("addr", "127.0.0.1:0")
+        metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
+        settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
+        self._prepare(settings, _name(side), cpus, env, start_seconds)
+
+    def _read_ready(self, record: Mapping[str, Any]) -> Serving:
+        return _serving(record)
 
 
 def _serving(record: Mapping[str, Any]) -> Serving:

@@ -5,7 +5,7 @@ use hushtable_oram::rounds::Refused;
 use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
-use hushtable_serve::{Error as ServeError, Refusal, TrainRefusal};
+use hushtable_serve::{Error as ServeError, InferRefusal, Refusal, TrainRefusal};
 use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
 use hushtable_table::model::ModelError;
@@ -65,17 +65,17 @@ impl Failure {
         }
     }
 
-    fn count(mut self, name: &'static str, count: u64) -> Self {
+    pub(crate) fn count(mut self, name: &'static str, count: u64) -> Self {
         self.fields.push((name, Field::Count(count)));
         self
     }
 
-    fn number(mut self, name: &'static str, number: f64) -> Self {
+    pub(crate) fn number(mut self, name: &'static str, number: f64) -> Self {
         self.fields.push((name, Field::Number(number)));
         self
     }
 
-    fn text(mut self, name: &'static str, text: impl ToString) -> Self {
+    pub(crate) fn text(mut self, name: &'static str, text: impl ToString) -> Self {
         self.fields.push((name, Field::Text(text.to_string())));
         self
     }
@@ -306,6 +306,7 @@ impl From<ServeError> for Failure {
             | ServeError::Onion(_)
             | ServeError::Table { .. }
             | ServeError::Bag(_)
+            | ServeError::Infer(_)
             | ServeError::Sealed(_)
             | ServeError::Controller(_) => "",
             ServeError::Refused { refusal, .. } => refusal_class(refusal),
@@ -338,7 +339,10 @@ impl From<ServeError> for Failure {
             ServeError::Manifest(_)
             | ServeError::Model { .. }
             | ServeError::ModelTable { .. }
-            | ServeError::ModelTwice { .. } => "ModelError",
+            | ServeError::ModelTwice { .. }
+            | ServeError::PlanScheme { .. }
+            | ServeError::SelfCheckLogit { .. } => "ModelError",
+            ServeError::KeyBytes { .. } | ServeError::SeveralPlans { .. } => "ConfigError",
             ServeError::TablesBudget { .. } | ServeError::FeatureTwice { .. } => "ConfigError",
             ServeError::FeatureIds { .. } => "TooManyIds",
             ServeError::FeatureIdRange { .. } => "IdOutOfRange",
@@ -362,12 +366,17 @@ impl From<ServeError> for Failure {
             ServeError::Pir(error) => error.into(),
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
+            ServeError::Infer(error) => error.into(),
             ServeError::Sealed(error) => error.into(),
             ServeError::Controller(error) => (*error).into(),
             ServeError::Refused {
                 refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
                 ..
             } => failure.text("outcome", outcome),
+            ServeError::Refused {
+                refusal: Refusal::Infer(InferRefusal::PlanSkew { expected, found }),
+                ..
+            } => failure.text("expected", expected).text("found", found),
             ServeError::Table { source, .. } => (*source).into(),
             ServeError::MaxIds { max_ids, keys_max, .. } => {
                 failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
@@ -431,6 +440,8 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         | Refusal::BadKeys { .. }
         | Refusal::BadQuery { .. }
         | Refusal::WrongDomain { .. } => "KeyFormatError",
+        Refusal::Infer(InferRefusal::PlanSkew { .. }) => "PlanMismatch",
+        Refusal::Infer(InferRefusal::BadFeatures { .. }) => "KeyFormatError",
         Refusal::LayoutSkew { .. } => "VersionMismatch",
         Refusal::NoLayout => "NoLayout",
         Refusal::WrongSide { .. } => "SwappedServers",

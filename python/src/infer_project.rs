@@ -10,7 +10,8 @@ use crate::errors::Failure;
 /// the JSON of another's table.
 #[pyfunction]
 pub(crate) fn project_trace(trace: &str, backend: &str) -> PyResult<String> {
-    let trace = Trace::parse(trace).map_err(|error| Failure::config(format!("a trace: {error}")))?;
+    let trace =
+        Trace::parse(trace).map_err(|error| Failure::config(format!("a trace: {error}")))?;
     let known = Backend::known();
     let backend = match known.into_iter().find(|known| known.name() == backend) {
         Some(known) => known,

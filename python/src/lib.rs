@@ -15,6 +15,9 @@ mod fl_aggregate;
 mod fl_client;
 mod fl_session;
 mod gpu;
+mod infer;
+mod infer_client;
+mod infer_errors;
 mod infer_project;
 mod layout;
 mod logs;
@@ -55,6 +58,12 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
+    use super::infer::{
+        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable,
+    };
+    #[pymodule_export]
+    use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};
+    #[pymodule_export]
     use super::infer_project::{known_backends, paper_trace, project_trace};
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
@@ -70,8 +79,8 @@ mod _native {
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeOnionServer, NativePairServer, NativeServer, NativeTrainServer, PemPair,
-        make_certificates,
+        IssuedPems, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
+        NativeTrainServer, PemPair, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
@@ -88,6 +97,8 @@ mod _native {
     mod bench {
         #[pymodule_export]
         use crate::bench::coded::coded_lookup;
+        #[pymodule_export]
+        use crate::bench::infer::infer_seconds;
         #[pymodule_export]
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]

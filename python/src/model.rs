@@ -56,6 +56,25 @@ impl NativeModel {
         Ok((self.model.table_path(index), self.model.prepared_path(index)))
     }
 
+    /// The compiled plans, each with what is wrong with it, as JSON.
+    fn plans(&self, py: Python<'_>) -> PyResult<String> {
+        let found = py.detach(|| {
+            let plans = self.model.plan_names()?.into_iter().map(|name| match self.model.plan(&name) {
+                Ok(plan) => json!({
+                    "name": name,
+                    "scheme": plan.scheme,
+                    "version": plan.version,
+                    "error": null,
+                }),
+                Err(error) => {
+                    json!({ "name": name, "scheme": "", "version": "", "error": error.to_string() })
+                }
+            });
+            Ok::<_, hushtable_table::Error>(plans.collect::<Vec<_>>())
+        });
+        Ok(serde_json::Value::from(found.map_err(Failure::from)?).to_string())
+    }
+
     /// Opens the table of this name, and checks that it is the manifest's.
     fn table(&self, py: Python<'_>, name: &str) -> PyResult<NativeTable> {
         let index = self.find(name)?;
@@ -78,6 +97,10 @@ impl NativeModel {
 }
 
 impl NativeModel {
+    pub(crate) fn model(&self) -> &Model {
+        &self.model
+    }
+
     fn find(&self, name: &str) -> Result<usize, Failure> {
         let found = self.model.manifest().find_table(name);
         found.map_err(|error| Failure::new("ModelError", error))
@@ -197,7 +220,8 @@ pub(crate) fn verify_model(
         })
     });
     let tables: Vec<_> = tables.collect();
-    Ok(json!({ "ok": report.ok, "tables": tables, "dense": report.dense }).to_string())
+    let (ok, dense, plans) = (report.ok, report.dense, report.plans);
+    Ok(json!({ "ok": ok, "tables": tables, "dense": dense, "plans": plans }).to_string())
 }
 
 #[allow(clippy::too_many_arguments, reason = "the fields of the spec")]

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
 use hushtable_serve::{
-    BoundServer, ControllerPlace, CounterSpec, Error, OnionServer, OnionServerSpec, Server,
-    ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, CounterSpec, Error, InferServer, InferServerSpec, OnionServer,
+    OnionServerSpec, Server, ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use hushtable_table::model::{ModelManifest, places};
@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::errors::Failure;
 use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
+use crate::infer_client::InferFacts;
 use crate::prepare::parameter_set;
 
 /// A server on threads of its own: what all kinds of them have.
@@ -54,6 +55,12 @@ pub(crate) struct NativeOnionServer {
     models: Vec<ModelFacts>,
     /// What a lookup in the first table costs.
     onion: Option<OnionFacts>,
+}
+
+/// A server of encrypted inference.
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "InferServer")]
+pub(crate) struct NativeInferServer {
+    info: InferFacts,
 }
 
 /// A server of training rounds.
@@ -193,6 +200,24 @@ impl NativeOnionServer {
             let onion = first.map(|table| table.onion(set)).transpose()?;
             let running = NativeServer::launch(|| server.bind(), io_threads, progress)?;
             Ok::<_, Failure>((running, Self { tables, models, onion }))
+        });
+        let (running, served) = started?;
+        Ok(PyClassInitializer::from(running).add_subclass(served))
+    }
+}
+
+#[pymethods]
+impl NativeInferServer {
+    /// Starts the server that `spec` describes: `hushtable_serve::InferServerSpec` in JSON.
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
+        let spec: InferServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let started = py.detach(|| {
+            let io_threads = spec.network.io_threads;
+            let server = InferServer::open(spec)?;
+            let info = InferFacts::new(server.info())?;
+            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
+            Ok::<_, Failure>((running, Self { info }))
         });
         let (running, served) = started?;
         Ok(PyClassInitializer::from(running).add_subclass(served))

@@ -12,12 +12,12 @@ import (
 	"math/rand"
 	"os"
 	"sort"
-	"syscall"
 	"time"
 
 	"github.com/tuneinsight/lattigo/v6/circuits/ckks/lintrans"
 	"github.com/tuneinsight/lattigo/v6/core/rlwe"
 	"github.com/tuneinsight/lattigo/v6/schemes/ckks"
+	"golang.org/x/sys/unix"
 )
 
 // set is a parameter set of 128 bits: log QP is at most 218, 438 and 881 for these degrees.
@@ -58,11 +58,11 @@ type result struct {
 }
 
 func cpu() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
 		fail(err)
 	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return time.Duration(now.Nano())
 }
 
 func fail(err error) {

@@ -10,3 +10,7 @@ pub mod coded;
 pub mod dlrm;
 pub mod project;
 pub mod trace;
+
+// What a caller must name beside these.
+pub use hushtable_rlwe::ckks;
+pub use hushtable_rlwe::ring::{NoiseSource, Platform};

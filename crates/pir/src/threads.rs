@@ -42,6 +42,11 @@ impl Threads {
         self.0.install(work)
     }
 
+    /// Runs `work` on every item, one a thread as long as there are some.
+    pub fn each<T: Send>(&self, items: Vec<T>, work: impl Fn(T) + Send + Sync) {
+        self.0.install(|| items.into_par_iter().with_max_len(1).for_each(work));
+    }
+
     /// Runs `work` on one of them, and lets it share itself out over the others where it is enough for
     /// that. `cost` is the stored bytes that it reads, times the groups of eight keys that they are
     /// multiplied with.

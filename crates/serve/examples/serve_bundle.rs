@@ -1,18 +1,22 @@
-//! Serves a table bundle, or a controller's training rounds, until SIGTERM or SIGINT.
+//! Serves a table bundle, a model on encrypted features, or a controller's training rounds, until SIGTERM or
+//! SIGINT.
 //!
 //! ```text
 //! serve_bundle SPEC.json
 //! serve_bundle SPEC.json onion
+//! serve_bundle SPEC.json infer
 //! serve_bundle SPEC.json train CONTROLLER_FOLDER
 //! ```
 //!
-//! SPEC.json is a `ServerSpec`, an `OnionServerSpec` or a `TrainServerSpec`. The addresses are printed as JSON on one line once the ports are
-//! taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
+//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec` or a `TrainServerSpec`. The
+//! addresses are printed as JSON on one line once the ports are taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use hushtable_serve::{BoundServer, ControllerPlace, OnionServer, Server, ServerSpec, TrainServer};
+use hushtable_serve::{
+    BoundServer, ControllerPlace, InferServer, OnionServer, Server, ServerSpec, TrainServer,
+};
 
 // As the Python package's module has it.
 #[global_allocator]
@@ -44,6 +48,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
             Server::open(spec)?.run_blocking(announce)?;
         }
         ["onion"] => OnionServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
+        ["infer"] => InferServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["train", folder] => {
             let place = ControllerPlace::new(folder.as_ref());
             let spec = serde_json::from_slice(&spec)?;
@@ -61,4 +66,4 @@ fn announce(bound: &BoundServer) {
     let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
 }
 
-const USAGE: &str = "usage: serve_bundle SPEC.json [onion | train CONTROLLER_FOLDER]";
+const USAGE: &str = "usage: serve_bundle SPEC.json [onion | infer | train CONTROLLER_FOLDER]";

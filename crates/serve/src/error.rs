@@ -154,6 +154,52 @@ pub enum Error {
     /// The one-server scheme's own errors: ids, keys, prepared files, responses.
     #[error(transparent)]
     Onion(#[from] hushtable_pir::onion::Error),
+    /// Encrypted inference's own errors: features, plans, keys, answers.
+    #[cfg(feature = "infer")]
+    #[error(transparent)]
+    Infer(#[from] hushtable_infer::dlrm::Error),
+    /// A plan whose keys are larger than the client makes.
+    #[error(
+        "the plan that {url} computes by needs keys of {bytes} bytes, and this client uploads at most \
+         {bytes_max}: raise the limit (key_bytes_max=, --key-bytes-max) if that much may be made and sent"
+    )]
+    KeyBytes {
+        /// The server.
+        url: String,
+        /// Bytes of the plan's keys.
+        bytes: u64,
+        /// The client's bound.
+        bytes_max: u64,
+    },
+    /// A model with several plans, none of which was named.
+    #[error("the model at {} has several plans: name one of {} (plan)", path.display(), plans.join(", "))]
+    SeveralPlans {
+        /// The bundle.
+        path: PathBuf,
+        /// Their names.
+        plans: Vec<String>,
+    },
+    /// A plan for another scheme than this server computes by.
+    #[error("plan {name:?} of the model at {} is for {scheme}, this server computes by ckks", path.display())]
+    PlanScheme {
+        /// The bundle.
+        path: PathBuf,
+        /// The plan.
+        name: String,
+        /// What it is for.
+        scheme: String,
+    },
+    /// The plan does not compute what the model does.
+    #[error(
+        "the self-check failed: an encrypted query came back as {found}, the model says {expected}. Compile \
+         the model again, then run `hushtable doctor`; this server must not serve"
+    )]
+    SelfCheckLogit {
+        /// The logit in the clear.
+        expected: f64,
+        /// What the answer opened to.
+        found: f64,
+    },
     /// What is sealed between users and a controller: ids, gradients, messages that do not open.
     #[cfg(feature = "train")]
     #[error(transparent)]

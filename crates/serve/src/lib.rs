@@ -7,11 +7,13 @@
 //!
 //! [`OnionServer`] and [`OnionClient`] do the same by `onion.proto` with one server, which keeps its clients' evaluation keys ([`keys`]).
 //!
+//! [`InferServer`] computes a model on encrypted features, by `infer.proto`, for an [`InferClient`].
+//!
 //! [`TrainServer`] and [`TrainClient`] train a table behind an oblivious memory by `train.proto`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "onion", feature = "pair", feature = "train")),
+    not(all(feature = "infer", feature = "onion", feature = "pair", feature = "train")),
     allow(
         dead_code,
         unused_imports,
@@ -24,7 +26,7 @@ mod error;
 pub mod host;
 mod peer;
 mod schemes;
-#[cfg(all(feature = "onion", feature = "pair", feature = "train"))]
+#[cfg(all(feature = "infer", feature = "onion", feature = "pair", feature = "train"))]
 pub mod settings;
 pub mod wire;
 
@@ -49,10 +51,15 @@ pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
 pub use host::{BoundServer, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
+#[cfg(feature = "infer")]
+pub use schemes::infer::{
+    InferClient, InferClientSpec, InferInfo, InferRefusal, InferServer, InferServerSpec,
+    Prediction, PredictionStats, Progress,
+};
+#[cfg(any(feature = "infer", feature = "onion"))]
+pub use schemes::keys;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
-#[cfg(feature = "onion")]
-pub use schemes::onion::keys;
 #[cfg(feature = "onion")]
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]

@@ -7,7 +7,7 @@
 use hushtable_pir::dpf::Side;
 use serde_json::Value;
 
-use crate::{OnionServerSpec, ServerSpec, TrainServerSpec};
+use crate::{InferServerSpec, OnionServerSpec, ServerSpec, TrainServerSpec};
 
 /// One field of a server's spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +95,13 @@ pub enum Served {
     Onion,
     /// [`TrainServerSpec`]'s.
     Train,
+    /// [`InferServerSpec`]'s.
+    Infer,
 }
 
 impl Served {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Pair, Self::Onion, Self::Train];
+    pub const ALL: [Self; 4] = [Self::Pair, Self::Onion, Self::Train, Self::Infer];
 
     /// The name that a command takes.
     pub fn name(self) -> &'static str {
@@ -107,6 +109,7 @@ impl Served {
             Self::Pair => "pair",
             Self::Onion => "onion",
             Self::Train => "train",
+            Self::Infer => "infer",
         }
     }
 
@@ -116,6 +119,7 @@ impl Served {
             Self::Pair => PAIR,
             Self::Onion => ONION,
             Self::Train => TRAIN,
+            Self::Infer => INFER,
         };
         [own, NETWORK].concat()
     }
@@ -126,6 +130,7 @@ impl Served {
             Self::Pair => serde_json::to_value(ServerSpec::new("", Side::Left)),
             Self::Onion => serde_json::to_value(OnionServerSpec::new("")),
             Self::Train => serde_json::to_value(TrainServerSpec::default()),
+            Self::Infer => serde_json::to_value(InferServerSpec::new("")),
         };
         let mut value = spec.unwrap_or_default();
         // What has no default is not what its spec's constructor was given.
@@ -139,7 +144,7 @@ impl Served {
     }
 }
 
-const REQUIRED: [&str; 2] = ["table", "side"];
+const REQUIRED: [&str; 3] = ["model", "side", "table"];
 
 /// Of every server: [`NetworkSpec`](crate::NetworkSpec).
 const NETWORK: &[Setting] = &[
@@ -218,6 +223,27 @@ const WINDOW_US: Setting = Setting::new(
 );
 const BEST: &str = "what the engine does best";
 
+const QUEUE_QUERIES_MAX: Setting =
+    Setting::new("queue_queries_max", Kind::Count, "", "Most queries that wait; beyond, BUSY.");
+const KEYS_FOLDER: Setting = Setting::new(
+    "keys_folder",
+    Kind::Path,
+    "memory only",
+    "Folder where clients' keys outlive a restart, of this server alone.",
+);
+const KEYS_MEMORY_BYTES_MAX: Setting = Setting::new(
+    "keys_memory_bytes_max",
+    Kind::Bytes,
+    "",
+    "Most bytes of clients' keys in memory, where they take almost four times what is uploaded.",
+);
+const KEYS_FOLDER_BYTES_MAX: Setting = Setting::new(
+    "keys_folder_bytes_max",
+    Kind::Bytes,
+    "",
+    "Most bytes of clients' keys in --keys-folder.",
+);
+
 const PAIR: &[Setting] = &[
     TABLE,
     TABLES,
@@ -283,25 +309,10 @@ const ONION: &[Setting] = &[
         "64, less for long rows",
         "Most queries in a request.",
     ),
-    Setting::new("queue_queries_max", Kind::Count, "", "Most queries that wait; beyond, BUSY."),
-    Setting::new(
-        "keys_folder",
-        Kind::Path,
-        "memory only",
-        "Folder where clients' keys outlive a restart, of this server alone.",
-    ),
-    Setting::new(
-        "keys_memory_bytes_max",
-        Kind::Bytes,
-        "",
-        "Most bytes of clients' keys in memory, where they take almost four times what is uploaded.",
-    ),
-    Setting::new(
-        "keys_folder_bytes_max",
-        Kind::Bytes,
-        "",
-        "Most bytes of clients' keys in --keys-folder.",
-    ),
+    QUEUE_QUERIES_MAX,
+    KEYS_FOLDER,
+    KEYS_MEMORY_BYTES_MAX,
+    KEYS_FOLDER_BYTES_MAX,
 ];
 
 const TRAIN: &[Setting] = &[
@@ -329,6 +340,16 @@ const TRAIN: &[Setting] = &[
         "",
         "How long uploads are waited for, where the operator does not say.",
     ),
+];
+
+const INFER: &[Setting] = &[
+    Setting::new("model", Kind::Path, "none", "The folder of the model bundle that is computed."),
+    Setting::new("plan", Kind::Text, "the only one", "Which of the model's plans."),
+    THREADS,
+    QUEUE_QUERIES_MAX,
+    KEYS_FOLDER,
+    KEYS_MEMORY_BYTES_MAX,
+    KEYS_FOLDER_BYTES_MAX,
 ];
 
 #[cfg(test)]
@@ -366,6 +387,11 @@ mod tests {
             }
             Served::Train => {
                 let mut spec = TrainServerSpec::default();
+                spec.network.tls = tls();
+                serde_json::to_value(spec)
+            }
+            Served::Infer => {
+                let mut spec = InferServerSpec::new("");
                 spec.network.tls = tls();
                 serde_json::to_value(spec)
             }

@@ -58,6 +58,18 @@ mod tests {
             held: Some(count % 2 == 1),
             ..PutKeysReply::default()
         });
+        let held = sizes(|number| HaveKeysReply { held: Some(number % 2 == 1) });
+        let uploaded = sizes(|count| UploadKeysReply {
+            evicted: Some(count as u32),
+            held: Some(count % 2 == 1),
+            ..UploadKeysReply::default()
+        });
+        let predicted = sizes(|us| PredictReply {
+            answer: answers.clone(),
+            queue_us: Some(us),
+            answer_us: Some(us.rotate_left(5)),
+            ..PredictReply::default()
+        });
         let finished = sizes(|number| FinishReply {
             round: Some(number),
             rounds: Some(number),
@@ -78,6 +90,9 @@ mod tests {
             ("onion", onion),
             ("onion model", onion_model),
             ("keys", keys),
+            ("held", held),
+            ("uploaded", uploaded),
+            ("predicted", predicted),
             ("finish", finished),
         ] {
             assert_eq!(sizes.len(), 1, "{what}: {sizes:?}");

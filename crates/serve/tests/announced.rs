@@ -4,6 +4,7 @@
 
 mod common;
 mod fake;
+mod infer_common;
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,12 @@ use common::{lay_out, layout_spec, table};
 use fake::Fake;
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Geometry, ParameterSet};
-use hushtable_serve::wire::{CatalogReply, DType, ModelInfo, OnionInfoReply, Side, TableInfoReply};
+use hushtable_serve::wire::{
+    CatalogReply, DType, InferInfoReply, ModelInfo, OnionInfoReply, Side, TableInfoReply,
+};
 use hushtable_serve::{
-    ClientSpec, Error, LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec,
-    ReplyDefect,
+    ClientSpec, Error, InferClient, InferClientSpec, LookupClient, ModelClient, ModelPin,
+    OnionClient, OnionClientSpec, ReplyDefect,
 };
 use hushtable_table::layout::{Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::model::{Feature, ModelManifest, ModelSpec, Pooling, TableRef};
@@ -549,6 +552,112 @@ fn onion_cases() -> Vec<Case<OnionInfoReply>> {
     cases
 }
 
+/// Connects and asks for a prediction. What was refused, and what the server got.
+async fn ask_infer(info: InferInfoReply) -> (Error, Vec<&'static str>) {
+    let server = Fake::infer(info).await;
+    let error = match InferClient::connect(&InferClientSpec::new(server.endpoint()), None).await {
+        Ok(client) => {
+            let (dense, indices) = infer_common::features(1, 1);
+            client.predict(1, &dense, &indices).await.unwrap_err()
+        }
+        Err(error) => error,
+    };
+    (error, server.received())
+}
+
+/// Changes the terms' JSON, without which nothing else fits.
+fn terms(info: &mut InferInfoReply, change: impl Fn(&mut serde_json::Value)) {
+    let mut terms = serde_json::from_slice(&info.terms).unwrap();
+    change(&mut terms);
+    info.terms = serde_json::to_vec(&terms).unwrap().into();
+}
+
+fn infer_cases() -> Vec<Case<InferInfoReply>> {
+    let mut cases = vec![];
+    let mut add = |field, is_refusal: fn(&Error) -> bool, change: fn(&mut InferInfoReply)| {
+        cases.push(case(field, is_refusal, change));
+    };
+    let text = reply!(ReplyDefect::Text { .. });
+    let bytes = reply!(ReplyDefect::VersionBytes { .. });
+    let size = reply!(ReplyDefect::Size { .. });
+    let other = reply!(ReplyDefect::Other { .. });
+    add("InferInfoReply.name", text, |info| info.name = long());
+    add("InferInfoReply.name", text, |info| info.name = clearing());
+    add("InferInfoReply.software", text, |info| info.software = long());
+    add("InferInfoReply.software", text, |info| info.software = clearing());
+    add("InferInfoReply.model_version", bytes, |info| info.model_version = vec![7; 31].into());
+    add("InferInfoReply.model_version", bytes, |info| info.model_version = Bytes::new());
+    add("InferInfoReply.plan", bytes, |info| info.plan = vec![7; 33].into());
+    add("InferInfoReply.plan", other, |info| info.plan = vec![7; 32].into());
+    add("InferInfoReply.terms", other, |info| info.terms = Bytes::new());
+    add("InferInfoReply.terms", other, |info| info.terms = clearing().into());
+    let range = reply!(ReplyDefect::Range { .. });
+    add("InferInfoReply.terms", range, |info| info.terms = vec![b' '; (1 << 20) + 1].into());
+    add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["more"] = 1.into()));
+    // A smaller ring for the same moduli: below 128 bits.
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["parameters"]["degree"] = 4096.into());
+    });
+    // One modulus more: beyond the limit.
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| {
+            let special = terms["parameters"]["special_moduli"].clone();
+            let moduli = terms["parameters"]["moduli"].as_array_mut().unwrap();
+            moduli.extend(special.as_array().unwrap().clone());
+        });
+    });
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["parameters"]["name"] = "small_test".into());
+    });
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["parameters"]["moduli"] = serde_json::json!([]));
+    });
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["parameters"]["moduli"][0] = u64::MAX.into());
+    });
+    add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["users"] = 3.into()));
+    add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["dense"] = 0.into()));
+    add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["base"] = 1.into()));
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["features"][0]["rows"] = u64::MAX.into());
+    });
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["inputs"][0]["level"] = 99.into());
+    });
+    add("InferInfoReply.terms", other, |info| {
+        terms(info, |terms| terms["rotations"] = serde_json::json!([[0, 1]]));
+    });
+    add("InferInfoReply.key_bytes", size, |info| info.key_bytes -= 1);
+    add("InferInfoReply.key_bytes", size, |info| info.key_bytes = u64::MAX);
+    add("InferInfoReply.query_bytes", size, |info| info.query_bytes = 0);
+    add("InferInfoReply.answer_bytes", size, |info| info.answer_bytes += 1);
+    cases
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_inference_gets_nothing_for_a_hostile_value_of_any_field() {
+    let honest = infer_common::announced();
+    for (number, Case { field, change, is_refusal }) in infer_cases().into_iter().enumerate() {
+        let mut info = honest.clone();
+        change(&mut info);
+        let (error, received) = ask_infer(info).await;
+        assert!(is_refusal(&error), "case {number}, {field}: {error:?}");
+        assert!(received.is_empty(), "case {number}, {field}: the server got {received:?}");
+        let text = error.to_string();
+        assert!(!text.contains('\u{1b}') && text.len() < 2000, "{field}: {text:?}");
+    }
+    let (error, received) = ask_infer(honest.clone()).await;
+    assert!(matches!(error, Error::Remote { .. }), "{error:?}");
+    assert_eq!(received, ["HaveKeys", "UploadKeys", "Predict"]);
+
+    // Keys are only made where they are not larger than the caller allows.
+    let server = Fake::infer(honest).await;
+    let spec = InferClientSpec { key_bytes_max: 1000, ..InferClientSpec::new(server.endpoint()) };
+    let error = InferClient::connect(&spec, None).await.err().unwrap();
+    assert!(matches!(error, Error::KeyBytes { bytes_max: 1000, .. }), "{error:?}");
+    assert!(server.received().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_servers_get_nothing_for_a_hostile_value_of_any_field() {
     for (number, Case { field, change, is_refusal }) in pair_cases().into_iter().enumerate() {
@@ -649,7 +758,9 @@ fn fields(proto: &str, message: &str) -> BTreeSet<String> {
 fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
     let lookup = include_str!("../../../proto/hushtable/v1/lookup.proto");
     let onion = include_str!("../../../proto/hushtable/v1/onion.proto");
+    let infer = include_str!("../../../proto/hushtable/v1/infer.proto");
     let announced: BTreeSet<String> = [
+        fields(infer, "InferInfoReply"),
         fields(lookup, "TableInfoReply"),
         fields(lookup, "LayoutChunk"),
         fields(lookup, "CatalogReply"),
@@ -663,7 +774,9 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
 
     let pair = pair_cases().into_iter().map(|case| case.field.to_owned());
     let pair = pair.chain(catalog_cases().into_iter().map(|case| case.field.to_owned()));
-    let tried = pair.chain(onion_cases().into_iter().map(|case| case.field.to_owned()));
+    let single = onion_cases().into_iter().map(|case| case.field.to_owned());
+    let infer = infer_cases().into_iter().map(|case| case.field.to_owned());
+    let tried = pair.chain(single).chain(infer);
     assert_eq!(tried.collect::<BTreeSet<_>>(), announced, "fields with hostile values here");
 
     assert_eq!(listed("## What a client checks before it sends"), announced, "rows in SECURITY.md");

@@ -8,6 +8,7 @@
 //! | `tables/NAME/` | table bundles, whose layouts stay with them |
 //! | `dense.safetensors` | the tensors of the checkpoint that are no tables, if they were kept |
 //! | `prepared/NAME.onion` | what a single server answers from: derived, and no part of the version |
+//! | `plans/NAME.ckks.json` | how it is computed on encrypted features ([`CompiledPlan`]): derived, too |
 //!
 //! As with tables, a bundle takes its place in one step, and nothing in it is written in place.
 
@@ -17,6 +18,7 @@ mod dense;
 mod error;
 mod manifest;
 pub mod places;
+mod plans;
 mod verify;
 mod writer;
 
@@ -28,6 +30,7 @@ pub use self::manifest::{
     DenseRef, FEATURE_COUNT_MAX, Feature, IDS_MAX, IDS_SUM_MAX, MODEL_FORMAT_VERSION,
     MODEL_JSON_BYTES_MAX, ModelManifest, ModelSpec, NAME_BYTES_MAX, Pooling, TableRef,
 };
+pub use self::plans::{CompiledPlan, PlanReport};
 pub use self::verify::{Report, TableReport, verify};
 use self::writer::ModelWriter;
 pub use self::writer::write;
@@ -102,7 +105,7 @@ impl Model {
     /// Writes the model anew at `out`, which may be its own path, with `table` in place of the table
     /// of this name; the files of all others are shared, not copied, where the file system allows.
     ///
-    /// Prepared files do not come along: they are made again from the tables.
+    /// Prepared files and plans do not come along: they are made again from the tables.
     ///
     /// # Errors
     /// [`Error::Model`] for a name that is no table's; else as [`write()`].

@@ -313,3 +313,60 @@ fn a_manifest_of_another_writer_is_read() {
     assert_eq!(manifest.features()[1].pooling, Pooling::None);
     assert_eq!(manifest.tables()[1].layout, Some(Version::from([9; 32])));
 }
+
+#[test]
+fn a_plan_belongs_to_one_version_of_its_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, manifest) = write_model(folder.path());
+    let model = Model::open(&out).unwrap();
+    assert_eq!(model.plan_names().unwrap(), Vec::<String>::new());
+    let missing = model_error(model.plan("fast").unwrap_err());
+    assert!(matches!(missing, ModelError::UnknownPlan { .. }), "{missing}");
+
+    // Numbers and spaces come back as they were written: the hash is of the text.
+    let json = r#"{"levels": 5, "scale": 0.30000000000000004}"#;
+    let written = model.write_plan("fast", "ckks", json).unwrap();
+    assert_eq!((written.json.as_str(), written.scheme.as_str()), (json, "ckks"));
+    assert_eq!(model.plan("fast").unwrap(), written);
+    assert_eq!(model.plan_names().unwrap(), ["fast"]);
+    let report = model::verify(&out, &mut |_, _| {}).unwrap();
+    assert!(report.ok && report.plans[0].error.is_none(), "{report:?}");
+    assert_eq!(names(&out.join(places::PLANS)), ["fast.ckks.json"]);
+    for (name, text) in [("../out", json), ("", json), ("slow", "{"), ("slow", "")] {
+        let error = model_error(model.write_plan(name, "ckks", text).unwrap_err());
+        assert!(matches!(error, ModelError::Name { .. } | ModelError::PlanForm { .. }), "{error}");
+    }
+
+    // No flipped bit makes another plan, or one of another model.
+    let path = model.plan_path("fast");
+    let honest = fs::read(&path).unwrap();
+    for at in 0..honest.len() - 1 {
+        let mut bytes = honest.clone();
+        bytes[at] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let is_kept = model.plan("fast").is_ok_and(|plan| plan.version == written.version);
+        let is_model = String::from_utf8_lossy(&bytes).contains(&manifest.version().to_string());
+        let same = model.plan("fast").is_ok_and(|plan| plan.json == json && is_model);
+        assert!(!is_kept || same, "byte {at}");
+    }
+    fs::write(&path, honest).unwrap();
+
+    // The plan of another version does not pass, and is reported.
+    let (users, items) = (table("users", 300, 4, 0.5), table("items", 70, 2, -2.0));
+    let other = folder.path().join("other");
+    let features = [feature("user", 0, 1), feature("item", 1, 3)];
+    model::write(&other, "clicks", &[("users", &users), ("items", &items)], &features, None)
+        .unwrap();
+    let other = Model::open(&other).unwrap();
+    fs::create_dir(other.path().join(places::PLANS)).unwrap();
+    fs::copy(&path, other.plan_path("fast")).unwrap();
+    let error = model_error(other.plan("fast").unwrap_err());
+    let ModelError::PlanVersion { found, expected, .. } = &error else { panic!("{error}") };
+    assert_eq!((*found, *expected), (manifest.version(), other.manifest().version()));
+    let report = model::verify(other.path(), &mut |_, _| {}).unwrap();
+    assert!(!report.ok && report.plans[0].error.is_some(), "{report:?}");
+    // A bundle with plans may be replaced: what they were made of goes with it.
+    model::write(other.path(), "clicks", &[("items", &items)], &[feature("item", 0, 1)], None)
+        .unwrap();
+    assert_eq!(Model::open(other.path()).unwrap().plan_names().unwrap(), Vec::<String>::new());
+}

@@ -14,6 +14,7 @@ from . import (
     bench,
     bench_coded,
     bench_gpu,
+    bench_infer,
     bench_layer,
     bench_layout,
     bench_model,
@@ -21,6 +22,7 @@ from . import (
     bench_oram,
     certificates,
     doctor,
+    infer,
     lookup,
     model,
     serve,
@@ -46,11 +48,13 @@ app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.add_typer(train.app, name="train")
+app.add_typer(infer.app, name="infer")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_coded.register(bench.app)
 bench_gpu.register(bench.app)
+bench_infer.register(bench.app)
 bench_layer.register(bench.app)
 bench_layout.register(bench.app)
 bench_model.register(bench.app)
@@ -58,7 +62,7 @@ bench_onion.register(bench.app)
 bench_oram.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, model.app, bench.app, sim.app, train.app):
+for group in (app, table.app, model.app, bench.app, sim.app, train.app, infer.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")

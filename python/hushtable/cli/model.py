@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from ..errors import ConfigError
-from ..model import BuildPlan, Feature, Model, ModelReport, verify_model
+from ..model import BuildPlan, Feature, Model, ModelPlan, ModelReport, verify_model
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 from .table import _killable
 
@@ -155,6 +155,7 @@ def _print_model(model: Model) -> None:
             "version": model.version,
             "path": str(model.path),
             "dense": ", ".join(model.dense_shapes()) or "none",
+            "plans": ", ".join(map(_plan_text, model.plans)) or "none",
         }
     )
     rows = []
@@ -206,6 +207,9 @@ def _print_report(report: ModelReport, folder: Path) -> None:
             print(f"table {table.name}: and {more:,} more")
     if report.dense is not None:
         print(report.dense)
+    for plan in report.plans:
+        if plan.error is not None:
+            print(plan.error)
     if report.ok:
         rows = sum(table.rows for table in report.tables)
         print(f"ok: {len(report.tables)} tables, {rows:,} rows, are as they were built")
@@ -243,6 +247,12 @@ def model_feature(model: Model, name: str | None) -> Feature:
     return model.features[0]
 
 
+def _plan_text(plan: ModelPlan) -> str:
+    if plan.error is not None:
+        return f"{plan.name} (unusable: `hushtable model verify` says why)"
+    return f"{plan.name} ({plan.scheme}, {plan.version[:16]})"
+
+
 def _facts(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
@@ -251,4 +261,5 @@ def _facts(model: Model) -> dict[str, Any]:
         "features": [dataclasses.asdict(feature) for feature in model.features],
         "tables": [dataclasses.asdict(table) for table in model.tables],
         "dense": list(model.dense_shapes()),
+        "plans": [dataclasses.asdict(plan) for plan in model.plans],
     }

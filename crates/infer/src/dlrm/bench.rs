@@ -37,15 +37,14 @@ impl Shape {
     /// [`Error::Spec`] never.
     pub fn dlrm(self) -> Result<Dlrm, Error> {
         let (dense, bottom, top, dim, threshold, rows) = match self {
-            Self::Uci => {
-                (5, vec![16, 4], vec![16, 1], 4, 500, vec![2u64, 4, 2, 3, 2, 3, 4, 3])
-            }
+            Self::Uci => (5, vec![16, 4], vec![16, 1], 4, 500, vec![2u64, 4, 2, 3, 2, 3, 4, 3]),
             Self::Criteo { threshold } => {
                 let (bottom, top) = (vec![512, 256, 64, 16], vec![512, 256, 1]);
                 (13, bottom, top, 16, threshold, CRITEO_ROWS.to_vec())
             }
         };
-        let name = |(index, &rows): (usize, &u64)| FeatureSpec { name: format!("C{}", index + 1), rows };
+        let name =
+            |(index, &rows): (usize, &u64)| FeatureSpec { name: format!("C{}", index + 1), rows };
         Dlrm::new(DlrmSpec {
             dense,
             bottom,

@@ -232,9 +232,8 @@ impl<P, T> Compiled<P, T> {
             let mut sum: Option<E::Ciphertext> = None;
             for (chunk, xs) in xs.chunks(CHUNK).enumerate() {
                 let numbers = chunk * CHUNK..chunk * CHUNK + xs.len();
-                let map = |number| {
-                    prepare_input(&self.plan, &self.numbers, evaluator, input, number)
-                };
+                let map =
+                    |number| prepare_input(&self.plan, &self.numbers, evaluator, input, number);
                 let maps = numbers.map(map).collect::<Result<Vec<T>, Error>>()?;
                 let part = evaluator.transform(&maps.iter().collect::<Vec<_>>(), xs)?;
                 match &mut sum {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
-    Diagonals, Encoder, Encrypted, EvaluationKeys, Evaluate, KeySpec, ModulusBits, ParameterSpec,
+    Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
     Parameters, Split, encrypt,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
@@ -159,7 +159,8 @@ pub fn operations(plan: &Plan) -> Vec<Operation> {
         if let Some(turn) = &planned.turn {
             push(&mut all, &name(index), turn, planned.level, 1);
         }
-        if let (EmbeddingPlan::Lookup { turn }, true) = (&plan.embedding, index == plan.chain.join) {
+        if let (EmbeddingPlan::Lookup { turn }, true) = (&plan.embedding, index == plan.chain.join)
+        {
             push(&mut all, &format!("{} of embeddings", name(index)), turn, planned.level, 1);
         }
         if let (EmbeddingPlan::Dot { own, pairs }, true) =

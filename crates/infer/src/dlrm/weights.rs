@@ -151,9 +151,8 @@ impl Weights {
         }
         let tensors = match model.dense_path() {
             Some(path) => {
-                let bytes = std::fs::read(&path).map_err(|source| {
-                    Error::Io { path: path.display().to_string(), source }
-                })?;
+                let bytes = std::fs::read(&path)
+                    .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
                 read_safetensors(&bytes)?
             }
             None => Tensors::new(),

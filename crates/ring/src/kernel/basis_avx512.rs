@@ -320,7 +320,8 @@ impl RowSum {
                 // Montgomery's reduction: the low words are the same, the high ones' difference is the
                 // sum over 2^52, and q.
                 let quotient = _mm512_madd52lo_epu64(zero, low[side][i], self.q_inverse);
-                let carried = _mm512_add_epi64(high[side][i], _mm512_srli_epi64::<52>(low[side][i]));
+                let carried =
+                    _mm512_add_epi64(high[side][i], _mm512_srli_epi64::<52>(low[side][i]));
                 let taken = _mm512_madd52hi_epu64(zero, quotient, self.lanes.q);
                 let mut value = _mm512_sub_epi64(carried, taken);
                 let mut bound = self.lanes.q;

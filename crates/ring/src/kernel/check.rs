@@ -222,9 +222,15 @@ fn row_products_agree_with_the_specification() {
     let mut rng = ChaCha12Rng::seed_from_u64(9);
     for kernel in kernels() {
         for modulus in moduli(8).chain([Modulus::new(3).unwrap()]) {
-            for (terms, others, length) in
-                [(1, 0, 8), (2, 1, 32), (6, 0, 64), (7, 2, 96), (14, 0, 32), (3, 59, 64), (62, 0, 32)]
-            {
+            for (terms, others, length) in [
+                (1, 0, 8),
+                (2, 1, 32),
+                (6, 0, 64),
+                (7, 2, 96),
+                (14, 0, 32),
+                (3, 59, 64),
+                (62, 0, 32),
+            ] {
                 let mut draw = |count: usize| -> Vec<Vec<u64>> {
                     (0..count).map(|_| residues(&mut rng, modulus, length)).collect()
                 };

@@ -190,8 +190,9 @@ pub fn row_products(
                 u128::from(x[index]) * u128::from(rows[start + (2 * j + side) * block])
             };
             let sum: u128 = xs.iter().enumerate().map(product).sum();
-            let product =
-                |(x, ys): &(&[u64], [&[u64]; 2])| u128::from(x[index]) * u128::from(ys[side][index]);
+            let product = |(x, ys): &(&[u64], [&[u64]; 2])| {
+                u128::from(x[index]) * u128::from(ys[side][index])
+            };
             let sum = sum + more.iter().map(product).sum::<u128>();
             *out = modulus.mul(modulus.reduce_u128(sum), back);
         }

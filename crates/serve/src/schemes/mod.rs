@@ -5,6 +5,10 @@
 pub(crate) mod bundles;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod drive;
+#[cfg(feature = "infer")]
+pub(crate) mod infer;
+#[cfg(any(feature = "infer", feature = "onion"))]
+pub mod keys;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod lookup;
 #[cfg(feature = "onion")]

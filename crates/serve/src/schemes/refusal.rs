@@ -2,25 +2,34 @@
 //! each scheme's own table.
 
 use crate::peer::refusal::{gather, host_reasons, words};
+#[cfg(feature = "infer")]
+use crate::schemes::infer::InferRefusal;
+#[cfg(any(feature = "infer", feature = "onion"))]
+use crate::schemes::keys::refusal::keys_reasons;
 #[cfg(feature = "onion")]
 use crate::schemes::onion::refusal::onion_reasons;
 #[cfg(feature = "pair")]
 use crate::schemes::pair::refusal::pair_reasons;
 #[cfg(feature = "train")]
 use crate::schemes::train::TrainRefusal;
+#[cfg(not(any(feature = "infer", feature = "onion")))]
+use gather as keys_reasons;
 #[cfg(not(feature = "onion"))]
 use gather as onion_reasons;
 #[cfg(not(feature = "pair"))]
 use gather as pair_reasons;
 
 gather! {
-    [host_reasons pair_reasons onion_reasons]
+    [host_reasons pair_reasons keys_reasons onion_reasons]
     {
         /// Why a server refused a request.
         pub enum Refusal
     }
     {
         with {
+            /// An encrypted inference.
+            #[cfg(feature = "infer")]
+            Infer(InferRefusal),
             /// A call of a training round.
             #[cfg(feature = "train")]
             Train(TrainRefusal),
@@ -37,6 +46,8 @@ words! {
         Group = "group",
         /// Too few or too many bytes.
         Length = "length",
+        /// A ciphertext at another level, or of another scale, than the plan asks for.
+        Level = "level",
         /// Bits that must be zero are not.
         Padding = "padding",
         /// Made for other parameters than the server's.
@@ -64,5 +75,7 @@ words! {
         QueueKeys = "queue_keys",
         /// Encrypted queries that wait.
         QueueQueries = "queue_queries",
+        /// Uploads of keys at once.
+        Uploads = "uploads",
     }
 }

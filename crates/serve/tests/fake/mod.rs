@@ -9,14 +9,18 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use hushtable_pir::onion::KeyId;
 use hushtable_serve::EndpointSpec;
+use hushtable_serve::wire::encrypted_inference_server::{
+    EncryptedInference, EncryptedInferenceServer,
+};
 use hushtable_serve::wire::onion_lookup_server::{OnionLookup, OnionLookupServer};
 use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupServer};
 use hushtable_serve::wire::{
     AnswerBagsReply, AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerReply,
-    AnswerRequest, CatalogReply, CatalogRequest, KeysChunk, LayoutChunk, LayoutRequest,
-    OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest,
-    OnionCatalogReply, OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
-    TableInfoReply, TableInfoRequest,
+    AnswerRequest, CatalogReply, CatalogRequest, HaveKeysReply, HaveKeysRequest, InferInfoReply,
+    InferInfoRequest, KeysChunk, LayoutChunk, LayoutRequest, OnionAnswerModelReply,
+    OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest, OnionCatalogReply,
+    OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PredictReply, PredictRequest,
+    PutKeysReply, TableInfoReply, TableInfoRequest, UploadKeysReply, UploadKeysRequest,
 };
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -65,6 +69,13 @@ impl Fake {
         let received = Received::default();
         let service = Onion { infos: Mutex::new(infos.into()), received: received.clone() };
         Self { addr: serve(OnionLookupServer::new(service)).await, received }
+    }
+
+    /// A server of encrypted inference, which takes any keys and answers no query.
+    pub async fn infer(info: InferInfoReply) -> Self {
+        let received = Received::default();
+        let service = Infer { info, received: received.clone() };
+        Self { addr: serve(EncryptedInferenceServer::new(service)).await, received }
     }
 
     pub fn endpoint(&self) -> EndpointSpec {
@@ -211,5 +222,42 @@ impl OnionLookup for Onion {
         let facts = ["expected", "found"].map(|name| (name.to_owned(), "00".repeat(32)));
         let skew = ErrorDetails::with_error_info("VERSION_SKEW", "hushtable", facts);
         Err(Status::with_error_details(Code::FailedPrecondition, "seen enough", skew))
+    }
+}
+
+struct Infer {
+    info: InferInfoReply,
+    received: Received,
+}
+
+#[tonic::async_trait]
+impl EncryptedInference for Infer {
+    async fn info(&self, _: Request<InferInfoRequest>) -> Result<Response<InferInfoReply>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn have_keys(
+        &self,
+        _: Request<HaveKeysRequest>,
+    ) -> Result<Response<HaveKeysReply>, Status> {
+        self.received.note("HaveKeys");
+        Ok(Response::new(HaveKeysReply { held: Some(false) }))
+    }
+
+    async fn upload_keys(
+        &self,
+        request: Request<Streaming<UploadKeysRequest>>,
+    ) -> Result<Response<UploadKeysReply>, Status> {
+        self.received.note("UploadKeys");
+        let (mut messages, mut key_id) = (request.into_inner(), Bytes::new());
+        while let Some(message) = messages.message().await? {
+            key_id = message.head.map_or(key_id, |head| head.key_id);
+        }
+        Ok(Response::new(UploadKeysReply { key_id, evicted: Some(0), held: Some(false) }))
+    }
+
+    async fn predict(&self, _: Request<PredictRequest>) -> Result<Response<PredictReply>, Status> {
+        self.received.note("Predict");
+        Err(Status::internal("seen enough"))
     }
 }

@@ -143,6 +143,29 @@ pub enum ModelError {
         /// Its name, shape and type.
         tensor: String,
     },
+    /// A compiled plan that cannot be read.
+    #[error(
+        "plan {name:?} cannot be used: {why}; compile the model again (`hushtable infer compile`)"
+    )]
+    PlanForm {
+        /// The plan.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A compiled plan of another version of the model.
+    #[error(
+        "plan {name:?} was compiled of version {found} of the model, which is {expected} now: \
+         compile it again (`hushtable infer compile`)"
+    )]
+    PlanVersion {
+        /// The plan.
+        name: String,
+        /// The model's version.
+        expected: Version,
+        /// The version that it was compiled of.
+        found: Version,
+    },
     /// A table's rows are outside the limits of tables.
     #[error("table {table:?}: {source}")]
     Shape {
@@ -200,6 +223,20 @@ pub enum ModelError {
         features: Vec<String>,
         /// How many there are.
         feature_count: usize,
+    },
+    /// No plan has this name.
+    #[error(
+        "the model has no plan {name:?}; {}",
+        match &plans[..] {
+            [] => "it has none: compile it (`hushtable infer compile`)".to_owned(),
+            names => format!("it has {}", names.join(", ")),
+        }
+    )]
+    UnknownPlan {
+        /// The name as asked for.
+        name: String,
+        /// The names that there are.
+        plans: Vec<String>,
     },
     /// No table has this name.
     #[error("the model has no table {table:?}; it has {}", list(.tables, *.table_count))]

@@ -14,6 +14,11 @@ pub const PREPARED: &str = "prepared";
 /// How the prepared file of a table for a single server ends.
 pub const PREPARED_EXTENSION: &str = "onion";
 
+/// The folder of compiled plans, which are derived from the model and can be made again.
+pub const PLANS: &str = "plans";
+/// How the file of a compiled plan ends.
+pub const PLAN_ENDING: &str = ".ckks.json";
+
 /// The bundle of the table of this name: `tables/NAME`.
 pub fn table(name: &str) -> PathBuf {
     [TABLES, name].iter().collect()
@@ -22,4 +27,9 @@ pub fn table(name: &str) -> PathBuf {
 /// The file that a single server answers from for the table of this name: `prepared/NAME.onion`.
 pub fn prepared(name: &str) -> PathBuf {
     [PREPARED, &format!("{name}.{PREPARED_EXTENSION}")].iter().collect()
+}
+
+/// How the model is computed on encrypted features, by the plan of this name: `plans/NAME.ckks.json`.
+pub fn plan(name: &str) -> PathBuf {
+    [PLANS, &format!("{name}{PLAN_ENDING}")].iter().collect()
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::manifest::ModelManifest;
+use super::plans::{PlanReport, check_plans};
 use super::{Model, ModelError, check_table, places};
 use crate::error::Error;
 use crate::table::Table;
@@ -16,12 +17,14 @@ use crate::verify::Report as TableDamage;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Whether every byte is as it was built.
+    /// Whether every byte is as it was built, and every plan belongs to the model.
     pub ok: bool,
     /// Each table, in the manifest's order.
     pub tables: Vec<TableReport>,
     /// What is wrong with the dense file; `None` if nothing is, or there is none.
     pub dense: Option<String>,
+    /// Each compiled plan, by name.
+    pub plans: Vec<PlanReport>,
 }
 
 /// What [`verify`] found of one table.
@@ -93,8 +96,10 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     }
     let dense = check_dense(&model);
     progress(total, total);
-    let ok = dense.is_none() && reports.iter().all(TableReport::ok);
-    Ok(Report { ok, tables: reports, dense })
+    let plans = check_plans(&model)?;
+    let derived = plans.iter().all(|plan| plan.error.is_none());
+    let ok = dense.is_none() && derived && reports.iter().all(TableReport::ok);
+    Ok(Report { ok, tables: reports, dense, plans })
 }
 
 /// What is wrong with the dense file.

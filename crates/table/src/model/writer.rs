@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{DenseRef, Feature, ModelManifest, ModelSpec, TableRef, check_name};
+use super::plans::is_plan_file;
 use super::{ModelError, places};
 use crate::bundle::FILES;
 use crate::error::Error;
@@ -180,12 +181,13 @@ impl Write for DenseWriter {
 /// Refuses to replace anything but a model or an empty folder: it and the folders in it may hold
 /// nothing that no model holds.
 fn check_replaceable(target: &Path) -> Result<(), Error> {
-    let ours = [places::MANIFEST, places::DENSE, places::TABLES, places::PREPARED];
+    let ours = [places::MANIFEST, places::DENSE, places::TABLES, places::PREPARED, places::PLANS];
     check_entries(target, &|name| ours.contains(&name))?;
     check_entries(&target.join(places::PREPARED), &|name| {
         // A file that is being prepared has others beside it that begin with its name.
         name.contains(&format!(".{}", places::PREPARED_EXTENSION))
     })?;
+    check_entries(&target.join(places::PLANS), &is_plan_file)?;
     let tables = target.join(places::TABLES);
     let Ok(entries) = fs::read_dir(&tables) else { return Ok(()) };
     for entry in entries {

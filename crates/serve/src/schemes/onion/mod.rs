@@ -4,7 +4,6 @@ mod answerer;
 mod client;
 mod engine;
 mod info;
-pub mod keys;
 pub(crate) mod load;
 mod metrics;
 mod peer;

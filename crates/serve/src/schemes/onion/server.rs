@@ -9,7 +9,6 @@ use hushtable_table::Table;
 use prometheus_client::registry::Registry;
 
 use super::engine::{self, Checked, Loaded};
-use super::keys::KeyStore;
 use super::metrics::OnionMetrics;
 use super::service::{Depths, HeldModel, HeldTable, Holdings, OnionService};
 use super::spec::{Settings, TableLimits};
@@ -22,6 +21,7 @@ use crate::host::scheme::{Loading, Scheme};
 use crate::host::{SOFTWARE, Unbound};
 use crate::peer::values::microseconds;
 use crate::schemes::bundles::Bundles;
+use crate::schemes::keys::KeyStore;
 use crate::wire::onion_lookup_server::OnionLookupServer;
 use crate::wire::{ModelInfo, OnionInfoReply};
 use crate::{BoundServer, Error};

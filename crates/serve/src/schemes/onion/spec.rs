@@ -8,9 +8,9 @@ use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
-use super::keys::KeyStoreSpec;
 use crate::host::network::{Network, check_window, within};
 use crate::schemes::bundles::Bundles;
+use crate::schemes::keys::KeyStoreSpec;
 use crate::{Error, NetworkSpec};
 
 /// How a server that is asked alone runs. Every field but `table` has a default.

@@ -9,6 +9,8 @@
 
 mod folder;
 mod lru;
+mod metrics;
+pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use hushtable_pir::onion::KeyId;
 
-pub use super::metrics::KeyMetrics;
+pub use self::metrics::KeyMetrics;
 use crate::Error;
 use folder::Folder;
 use lru::Lru;
@@ -208,6 +210,12 @@ impl<P: KeyParser> KeyStore<P> {
             (None, None) => Ok(None),
             (None, Some((bytes, serial, _))) => self.load(id, bytes, serial),
         }
+    }
+
+    /// Whether the store has these keys. This is no use of them.
+    pub fn holds(&self, id: &KeyId) -> bool {
+        let state = self.lock();
+        state.memory.contains(id) || state.disk.contains(id)
     }
 
     /// Sets of parsed keys in memory, and of keys in the folder.

@@ -1,0 +1,44 @@
+//! Encrypted inference: a recommendation model computed on features that the server never sees, by
+//! `infer.proto`.
+
+mod answerer;
+mod client;
+mod engine;
+mod info;
+mod metrics;
+mod refusal;
+mod server;
+mod service;
+mod spec;
+
+pub use client::{InferClient, InferClientSpec, Prediction, PredictionStats, Progress};
+pub use info::InferInfo;
+pub use refusal::InferRefusal;
+pub use server::InferServer;
+pub use spec::InferServerSpec;
+
+use crate::host::scheme::{GrpcService, Method};
+
+/// Bytes of keys in one message of an upload.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// What a server of this scheme offers.
+const SERVICE: GrpcService = GrpcService {
+    name: "hushtable.v1.EncryptedInference",
+    methods: &[
+        Method::named("HaveKeys"),
+        Method { name: "Info", metric: "InferInfo" },
+        Method::named("Predict"),
+        Method::named("UploadKeys"),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::SERVICE;
+
+    #[test]
+    fn the_descriptor_has_the_methods_of_the_contract() {
+        SERVICE.check_against(include_str!("../../../../../proto/hushtable/v1/infer.proto"));
+    }
+}

@@ -1,0 +1,42 @@
+"""A whole model on encrypted features, of which the server learns nothing, nor of the answer.
+
+    import hushtable.infer
+
+    hushtable.infer.compile("models/clicks", spec="model.toml")  # a plan, into the bundle
+    # hushtable infer serve models/clicks ...
+
+    with hushtable.infer.connect("https://one.example:4000", tls="ca.pem") as client:
+        found = client.predict(dense, indices)  # found.logits, found.probabilities: float64 [users]
+
+A client makes a secret, which it keeps, and evaluation keys, which it uploads once
+(:attr:`Client.info` says how many bytes). :class:`Model` computes the same in this process: in the
+clear, with the noise alone, or encrypted.
+"""
+
+from __future__ import annotations
+
+from ._client import AsyncClient, Client, connect, connect_async
+from ._model import FHE, Model
+from ._plan import PlanInfo, compile, describe, plan, shape
+from ._server import ServerProcess, Serving, serve
+from ._types import ModelInfo, Predictions, PredictionStats
+
+__all__ = [
+    "FHE",
+    "AsyncClient",
+    "Client",
+    "Model",
+    "ModelInfo",
+    "PlanInfo",
+    "PredictionStats",
+    "Predictions",
+    "ServerProcess",
+    "Serving",
+    "compile",
+    "connect",
+    "connect_async",
+    "describe",
+    "plan",
+    "serve",
+    "shape",
+]

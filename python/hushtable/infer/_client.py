@@ -1,0 +1,196 @@
+"""Clients of a model that is computed on encrypted features."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy.typing as npt
+
+from .. import _native
+from ..client import TlsConfig
+from ..client.table import Done, awaited
+from ._types import ModelInfo, Predictions, features
+
+#: Told the bytes of keys that are uploaded, and all of them.
+Progress = Callable[[int, int], None]
+#: Keys that a client makes and uploads by default, at most.
+KEY_BYTES_MAX = 4 << 30
+
+
+class _Client:
+    """What both clients know."""
+
+    def __init__(self, native: _native.InferClient, url: str) -> None:
+        self._native = native
+        self._url = url
+        self._info = ModelInfo.of_facts(native.info())
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the server computes, and what it costs: bytes of keys before any is sent."""
+        return self._info
+
+    def close(self) -> None:
+        """Closes the connection. Predictions that are under way finish; new ones are refused."""
+        self._native.close()
+
+    def __repr__(self) -> str:
+        info = self._info
+        return (
+            f"{type(self).__name__}({self._url}: model {info.name!r}, keys of {info.key_bytes:,} B)"
+        )
+
+
+class Client(_Client):
+    """A connection to a server of encrypted inference; made by :func:`connect`.
+
+    Threads may share a client. After ``os.fork`` both processes may go on using it: the child
+    connects anew, with keys of its own, at its first prediction.
+    """
+
+    def upload(self) -> int:
+        """Brings the keys to the server, where they are not there yet; the bytes sent.
+
+        :meth:`predict` does so by itself. Called before, the first prediction is as fast as others.
+
+        Raises:
+            ServerError: a server without room for the keys.
+            ServerBusy, ServerUnavailable, ServerTimeout: a server that does not take them.
+        """
+        return self._native.upload()
+
+    def predict(self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None) -> Predictions:
+        """Has the model computed for some users; the server learns neither features nor answers.
+
+        Args:
+            dense: numbers ``[users, info.dense]``, or ``[info.dense]`` of one user.
+            sparse: rows of the model's tables, ``[users, len(info.rows)]``; none without tables.
+
+        Raises:
+            BadFeatures: other shapes, NaN or infinity; nothing of that user was sent.
+            IdOutOfRange: an index that is no row of its table; nothing of that user was sent.
+            PlanMismatch: the server computes by another plan by now: connect again.
+            ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
+        """
+        return Predictions.of_facts(self._native.predict(*features(dense, sparse, self._info)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Client):
+    """:class:`Client` for asyncio; made by :func:`connect_async`."""
+
+    async def upload(self) -> int:
+        """As :meth:`Client.upload`."""
+        return await asyncio.to_thread(self._native.upload)
+
+    async def predict(
+        self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None
+    ) -> Predictions:
+        """As :meth:`Client.predict`."""
+        numbers, rows = features(dense, sparse, self._info)
+
+        def start(done: Done[_native.PredictionFacts]) -> _native.Call:
+            return self._native.start_predict(numbers, rows, done)
+
+        return Predictions.of_facts(await awaited(start))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(
+    address: str,
+    *,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    version: str | None = None,
+    timeout: float = 60.0,
+    connect_timeout: float = 5.0,
+    upload_timeout: float = 600.0,
+    key_bytes_max: int = KEY_BYTES_MAX,
+    insecure: bool = False,
+    progress: Progress | None = None,
+) -> Client:
+    """Connects to a server of encrypted inference, checks what it announces, makes keys for it.
+
+    Nothing secret is sent yet: the keys go up with the first prediction, or by
+    :meth:`Client.upload`. Their size is :attr:`ModelInfo.key_bytes`.
+
+    Args:
+        address: URL of the server, ``https://host:port``; ``http://`` only on this machine.
+        tls: the authority's PEM file, or a :class:`hushtable.TlsConfig`; needed for ``https://``.
+        version: the only version of the model to ask, in hex.
+        timeout: seconds that one query may take, retries at a busy server included.
+        connect_timeout: seconds that one connection may take.
+        upload_timeout: seconds that the upload of the keys may take.
+        key_bytes_max: the largest keys to make and upload.
+        insecure: allow ``http://`` to other machines, where something else encrypts the way.
+        progress: called with (bytes of keys uploaded, all of them) during an upload.
+
+    Raises:
+        ConfigError: a URL, file or option that cannot work; larger keys than ``key_bytes_max``.
+        VersionMismatch: the server has another version than ``version``.
+        ProtocolError: a server of another kind, or one that announces what cannot be.
+        TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
+    """
+    return Client(_native.InferClient(address, **_options(locals())), address)
+
+
+async def connect_async(
+    address: str,
+    *,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    version: str | None = None,
+    timeout: float = 60.0,
+    connect_timeout: float = 5.0,
+    upload_timeout: float = 600.0,
+    key_bytes_max: int = KEY_BYTES_MAX,
+    insecure: bool = False,
+    progress: Progress | None = None,
+) -> AsyncClient:
+    """:func:`connect` for asyncio; arguments and errors are the same."""
+    options = _options(locals())
+    return AsyncClient(await asyncio.to_thread(_native.InferClient, address, **options), address)
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """What the native client takes, of the arguments of :func:`connect`."""
+    tls = given["tls"]
+    checked = tls if tls is None or isinstance(tls, TlsConfig) else TlsConfig(tls)
+    certificate = None
+    if checked is not None and checked.certificate is not None and checked.key is not None:
+        certificate = (Path(checked.certificate), Path(checked.key))
+    return {
+        "ca": None if checked is None else Path(checked.ca),
+        "certificate": certificate,
+        "name": None if checked is None else checked.server_name,
+        "insecure": given["insecure"],
+        "connect_seconds": given["connect_timeout"],
+        "seconds": given["timeout"],
+        "upload_seconds": given["upload_timeout"],
+        "key_bytes_max": given["key_bytes_max"],
+        "version": given["version"],
+        "progress": given["progress"],
+    }
