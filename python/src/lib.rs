@@ -59,7 +59,7 @@ mod _native {
     use super::gpu::gpu_report;
     #[pymodule_export]
     use super::infer::{
-        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable,
+        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
     #[pymodule_export]
     use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};

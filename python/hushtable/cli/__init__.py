@@ -23,6 +23,7 @@ from . import (
     certificates,
     doctor,
     infer,
+    infer_project,
     lookup,
     model,
     serve,
@@ -48,6 +49,7 @@ app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.add_typer(train.app, name="train")
+infer_project.register(infer.app)
 app.add_typer(infer.app, name="infer")
 serve.register(app)
 lookup.register(app)
