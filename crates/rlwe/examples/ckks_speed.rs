@@ -59,8 +59,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let table = ring.table(top);
     let mut poly: Poly<Evaluations> = ring.uniform(&[7; 32], 0);
     let limb = poly.limb_mut(top);
-    println!("forward {:.2} us", 1e3 * best_ms(|| ring.kernel().forward(table, black_box(limb))));
-    println!("inverse {:.2} us", 1e3 * best_ms(|| ring.kernel().inverse(table, black_box(limb))));
+    if wanted == "all" {
+        println!("forward {:.4} ms", best_ms(|| ring.kernel().forward(table, black_box(limb))));
+        println!("inverse {:.4} ms", best_ms(|| ring.kernel().inverse(table, black_box(limb))));
+    }
     let mut evaluator = Encrypted::new(&encoder, &keys);
     let values: Vec<f64> = (0..parameters.slots()).map(|i| (i % 97) as f64 / 97.0).collect();
     let plain = encoder.encode_real(&values, top, parameters.scale())?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hushtable_ring::kernel::ROW_BLOCK;
-use hushtable_ring::{Automorphism, Buffer, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
+use hushtable_ring::kernel::{pack_rows, width_bytes};
+use hushtable_ring::{Automorphism, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
 
 use super::switch::Switcher;
 use super::{Error, KeySpec, Parameters};
@@ -20,43 +20,36 @@ use crate::pack::{pack_poly, poly_bytes, unpack_poly};
 pub(super) struct SwitchKey {
     level: usize,
     digits: usize,
-    degree: usize,
-    /// By limb; within one by block of numbers, digit, and mask before body: they are read in one
-    /// stream. Times 2^52, which sums of rows are divided by.
-    rows: Buffer,
+    /// By limb; within one packed together, by digit, mask before body, and times 2^52, which sums of
+    /// rows are divided by.
+    rows: Vec<Vec<u8>>,
 }
 
 impl SwitchKey {
-    fn zero(parameters: &Parameters, level: usize) -> Self {
-        let (degree, digits) = (parameters.degree(), parameters.digits(level));
-        let limbs = level + 1 + parameters.special_limbs();
-        Self { level, digits, degree, rows: Buffer::zeroed(2 * limbs * digits * degree) }
+    /// A key over `ring`, Q's limbs at `level` and P's.
+    fn zero(parameters: &Parameters, ring: &Ring, level: usize) -> Self {
+        let digits = parameters.digits(level);
+        let bytes = |modulus| 2 * digits * ring.degree() * width_bytes(modulus);
+        Self { level, digits, rows: ring.moduli().map(|modulus| vec![0; bytes(modulus)]).collect() }
     }
 
     /// Puts one side of a row, a polynomial over `ring`.
     fn put(&mut self, ring: &Ring, digit: usize, side: usize, mut poly: Poly<Evaluations>) {
-        // The sums of rows are divided by 2^52 as they are reduced.
         let weights: Vec<_> = ring.moduli().map(|modulus| modulus.reduce_u128(1 << 52)).collect();
         ring.scale_assign(&mut poly, &weights);
-        let (block, step) = (ROW_BLOCK.min(self.degree), 2 * self.digits);
-        let limbs = self.rows.chunks_exact_mut(step * self.degree);
-        for (limb, rows) in limbs.enumerate() {
-            let blocks = rows.chunks_exact_mut(block).skip(2 * digit + side).step_by(step);
-            for (to, from) in blocks.zip(poly.limb(limb).chunks_exact(block)) {
-                to.copy_from_slice(from);
-            }
+        let at = (2 * self.digits, 2 * digit + side);
+        for (limb, rows) in self.rows.iter_mut().enumerate() {
+            pack_rows(ring.modulus(limb), poly.limb(limb), at, rows);
         }
     }
 
     /// The rows at limb `limb` of those at `level`, as `Kernel::row_products` reads them.
-    pub fn rows(&self, limb: usize, level: usize) -> &[u64] {
-        let limb = if limb <= level { limb } else { limb + self.level - level };
-        let length = 2 * self.digits * self.degree;
-        &self.rows[limb * length..(limb + 1) * length]
+    pub fn rows(&self, limb: usize, level: usize) -> &[u8] {
+        &self.rows[if limb <= level { limb } else { limb + self.level - level }]
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.rows.memory_bytes()
+        size_of::<Self>() + self.rows.iter().map(Vec::capacity).sum::<usize>()
     }
 }
 
@@ -134,7 +127,7 @@ impl EvaluationKeys {
         let mut index = 0;
         Self::collect(parameters, spec, |level, kind| {
             let drawing = Drawing::new(parameters, secret, level, kind)?;
-            let mut key = SwitchKey::zero(parameters, level);
+            let mut key = SwitchKey::zero(parameters, &drawing.ring, level);
             for digit in 0..key.digits {
                 let mask = drawing.ring.uniform(seed, index);
                 key.put(&drawing.ring, digit, 1, drawing.body(digit, &mask, source));
@@ -160,7 +153,7 @@ impl EvaluationKeys {
         let mut index = 0;
         Self::collect(parameters, spec, |level, _| {
             let ring = key_ring(parameters, level)?;
-            let mut key = SwitchKey::zero(parameters, level);
+            let mut key = SwitchKey::zero(parameters, &ring, level);
             for digit in 0..key.digits {
                 key.put(&ring, digit, 1, unpack_poly("evaluation keys", &ring, &mut rest)?);
                 key.put(&ring, digit, 0, ring.uniform(seed, index));
