@@ -2,8 +2,8 @@
 
     pip install tenseal==0.3.18 && python bench/ckks_tenseal.py > vectors/ckks_tenseal.json
 
-Ciphertexts of two libraries cannot be compared; what they decrypt to can. The numbers are drawn by a
-generator of our own so that the file can be made again, and go through TenSEAL encrypted.
+Ciphertexts of two libraries cannot be compared; what they decrypt to can. The numbers are drawn by
+a generator of our own, so that the file can be made again, and go through TenSEAL encrypted.
 """
 
 import json
