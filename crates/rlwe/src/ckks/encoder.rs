@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hushtable_ring::{Evaluations, Modulus, NttTable, Poly, Ring};
+use hushtable_ring::{Evaluations, Modulus, NttTable, Poly, Ring, declassify};
 use num_complex::Complex64;
 
 use super::fft::Roots;
@@ -77,6 +77,9 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
+    ///
+    /// # Panics
+    /// For a ring of other primes.
     pub fn encode_over(
         &self,
         ring: &Ring,
@@ -133,7 +136,7 @@ impl Encoder {
         if !found.is_power_of_two() || found > slots {
             return Err(Error::Slots { found, slots });
         }
-        let largest_log2 = largest(ring, &values, scale)?.log2();
+        let largest = largest(ring, &values, scale)?;
         // The smallest degree that has a transform is 8.
         while values.len() < 4 {
             values.extend_from_within(..);
@@ -142,7 +145,7 @@ impl Encoder {
         for value in &mut values {
             *value *= scale;
         }
-        let width = Width::of(largest_log2 + scale.log2() + 1e-3);
+        let width = Width::of(1.001 * largest * scale);
         Ok(self.expand(ring, &values, width))
     }
 
@@ -201,8 +204,12 @@ fn largest(ring: &Ring, values: &[Complex64], scale: f64) -> Result<f64, Error> 
     let (largest, sum) = values.iter().fold((0.0f64, 0.0f64), |(largest, sum), value| {
         (largest.max(size(value)), sum + size(value))
     });
-    let is_outside = |size: f64| !(size.is_finite() && size < limit_log2.exp2());
-    if (is_outside(largest) || !sum.is_finite())
+    let limit = limit_log2.exp2();
+    let mut is_refused = u8::from(largest >= limit) | u8::from(!sum.is_finite());
+    // Whether a vector is refused is what the caller is told, and nobody else.
+    declassify(&mut is_refused);
+    let is_outside = |size: f64| !(size.is_finite() && size < limit);
+    if is_refused != 0
         && let Some(index) = values.iter().position(|value| is_outside(size(value)))
     {
         let Complex64 { re, im } = values[index];
