@@ -191,8 +191,7 @@ impl Approximation {
         if is_gate {
             let mut t = t.clone();
             evaluator.drop_to(&mut t, level + 1)?;
-            value = evaluator.multiply(&value, &t)?;
-            evaluator.rescale(&mut value)?;
+            value = evaluator.multiply_rescale(&value, &t)?;
         }
         Ok(value)
     }

@@ -6,7 +6,7 @@ use hushtable_ring::{Evaluations, Modulus, NttTable, Poly, Ring};
 use num_complex::Complex64;
 
 use super::fft::Roots;
-use super::residues::{COEFFICIENT_LOG2_MAX, Rounding, centred};
+use super::residues::{COEFFICIENT_LOG2_MAX, Rounding, Width, centred};
 use super::{Error, Parameters, Plaintext, rules};
 
 /// Encodes vectors as polynomials; cheap to clone.
@@ -16,7 +16,7 @@ use super::{Error, Parameters, Plaintext, rules};
 /// bits is lost.
 ///
 /// Time does not depend on the values that are encoded, but for three things: whether the largest of
-/// them times the scale is above 2^50 (then coefficients are cut in two), whether one is refused, and
+/// them times the scale is above 2^50 or 2^90 (then coefficients are cut in parts), whether one is refused, and
 /// what a processor itself makes of numbers below 2^-1022.
 #[derive(Clone, Debug)]
 pub struct Encoder {
@@ -93,7 +93,7 @@ impl Encoder {
     /// [`Error::Value`].
     pub fn constant(&self, ring: &Ring, value: f64, scale: f64) -> Result<Vec<u64>, Error> {
         check_constant(ring, value, scale)?;
-        let rounded = |modulus| Rounding::new(modulus, true).residue(value * scale);
+        let rounded = |modulus| Rounding::new(modulus, Width::Three).residue(value * scale);
         Ok(ring.moduli().map(rounded).collect())
     }
 
@@ -142,20 +142,20 @@ impl Encoder {
         for value in &mut values {
             *value *= scale;
         }
-        let is_wide = Rounding::needs_wide(largest_log2 + scale.log2() + 1e-3);
-        Ok(self.expand(ring, &values, is_wide))
+        let width = Width::of(largest_log2 + scale.log2() + 1e-3);
+        Ok(self.expand(ring, &values, width))
     }
 
     /// The polynomial of X^(N / 2n) whose coefficients are the real parts of the n `coefficients` and
     /// then their imaginary parts: a transform of degree 2n, of which each evaluation is one of N / 2n
     /// neighbours of the whole one.
-    fn expand(&self, ring: &Ring, coefficients: &[Complex64], is_wide: bool) -> Poly<Evaluations> {
+    fn expand(&self, ring: &Ring, coefficients: &[Complex64], width: Width) -> Poly<Evaluations> {
         let small_degree = 2 * coefficients.len();
         let repeat = ring.degree() / small_degree;
         let mut out: Poly<Evaluations> = ring.zero();
         let mut small = vec![0; small_degree];
         for (limb, modulus) in ring.moduli().enumerate() {
-            let rounding = Rounding::new(modulus, is_wide);
+            let rounding = Rounding::new(modulus, width);
             let to = if repeat == 1 { out.limb_mut(limb) } else { small.as_mut_slice() };
             let (low, high) = to.split_at_mut(coefficients.len());
             for ((low, high), coefficient) in low.iter_mut().zip(high).zip(coefficients) {
