@@ -208,7 +208,8 @@ impl<P, T> Compiled<P, T> {
                     return Err(CkksError::Level { operation, found, expected }.into());
                 }
                 let found = evaluator.scale(x);
-                if !((found / scale - 1.0).abs() <= 2f64.powi(-20)) {
+                let is_same = (found / scale - 1.0).abs() <= 2f64.powi(-20);
+                if !is_same {
                     let (found, expected) = (found.log2(), scale.log2());
                     return Err(CkksError::Scale { operation, found, expected }.into());
                 }

@@ -1,5 +1,6 @@
 //! What operations cost: a table that was measured, and what a plan would take by it.
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use hushtable_rlwe::SecretKey;
@@ -230,23 +231,28 @@ pub fn measure(
     let plain = encoder.encode_real(&values, top, parameters.scale())?;
     let x = encrypt(&parameters, &secret, &plain, &source.seed(), 0, &mut source)?;
     let mut evaluator = Encrypted::new(&encoder, &keys);
-    let mut map = Diagonals::new(parameters.slots());
-    for steps in 0..=DIAGONALS {
-        map.insert(steps, values.clone())?;
+    let mut one = Diagonals::new(parameters.slots());
+    one.insert(0, values.clone())?;
+    let mut many = one.clone();
+    for steps in 1..=DIAGONALS {
+        many.insert(steps, values.clone())?;
     }
-    let map = evaluator.prepare(&map, Split { baby_steps: 32 }, top, parameters.scale())?;
-    let steps: Vec<usize> = (1..=DIAGONALS).collect();
+    let scale = parameters.scale();
+    let prepare =
+        |map: &Diagonals, baby_steps| evaluator.prepare(map, Split { baby_steps }, top, scale);
+    let (one, babies, giants) = (prepare(&one, 1)?, prepare(&many, 16)?, prepare(&many, 1)?);
     let rotate_ms = time_ms(|| evaluator.rotate(&x, 1).map(drop))?;
-    let many_ms = time_ms(|| evaluator.rotate_many(&x, &steps).map(drop))?;
-    let hoisted_ms = ((many_ms - rotate_ms) / (DIAGONALS - 1) as f64).max(rotate_ms / 64.0);
-    let multiply_ms = match top {
-        0 => rotate_ms,
-        _ => time_ms(|| evaluator.square_rescale(&x).map(drop))?,
-    };
-    let map_ms = time_ms(|| evaluator.transform(&[&map], &[&x]).map(drop))?;
-    // A map shares one division by P among its rotations.
-    let diagonal_ms = (map_ms - rotate_ms) / (DIAGONALS + 1) as f64;
-    let diagonal_ms = (diagonal_ms - hoisted_ms / 2.0).max(hoisted_ms / 8.0);
+    let multiply_ms = time_ms(|| evaluator.square_rescale(&x).map(drop))?;
+    let one_ms = time_ms(|| evaluator.transform(&[&one], &[&x]).map(drop))?;
+    let babies_ms = time_ms(|| evaluator.transform(&[&babies], &[&x]).map(drop))?;
+    let single_ms = time_ms(|| evaluator.transform(&[&giants], &[&x]).map(drop))?;
+    let triple_ms =
+        time_ms(|| evaluator.transform(&[&giants, &giants, &giants], &[&x, &x, &x]).map(drop))?;
+    let diagonal_ms = (triple_ms - single_ms) / (2 * DIAGONALS + 2) as f64;
+    let diagonal_ms = diagonal_ms.max(rotate_ms / 256.0);
+    // Cutting digits and the one division by P are as much as a rotation.
+    let hoisted_ms = (babies_ms - one_ms - rotate_ms) / DIAGONALS as f64 - diagonal_ms;
+    let hoisted_ms = hoisted_ms.max(diagonal_ms);
     Ok(Entry { degree, limbs, special, rotate_ms, hoisted_ms, multiply_ms, diagonal_ms })
 }
 
@@ -263,8 +269,7 @@ pub fn calibrate(machine: &str, platform: Platform) -> Result<CostTable, Error> 
 }
 
 /// Degrees, limbs and primes of P that are measured.
-const POINTS: [(usize, usize, usize); 12] = [
-    (4096, 1, 1),
+const POINTS: [(usize, usize, usize); 11] = [
     (4096, 2, 1),
     (8192, 2, 1),
     (8192, 4, 1),
@@ -278,18 +283,35 @@ const POINTS: [(usize, usize, usize); 12] = [
     (65_536, 28, 5),
 ];
 
-const DIAGONALS: usize = 7;
+const DIAGONALS: usize = 15;
 
-/// The shortest of a few runs.
+/// The mean of runs over enough time for the clock of threads, which ticks every few milliseconds.
 fn time_ms<T, F>(mut run: F) -> Result<f64, Error>
 where
     F: FnMut() -> Result<T, hushtable_rlwe::ckks::Error>,
 {
-    let mut least = f64::INFINITY;
-    for _ in 0..5 {
-        let start = Instant::now();
+    run()?;
+    let (start, mut runs) = (thread_ms(), 0);
+    loop {
         run()?;
-        least = least.min(start.elapsed().as_secs_f64() * 1e3);
+        runs += 1;
+        let spent = thread_ms() - start;
+        if spent >= MEASURED_MS {
+            return Ok(spent / f64::from(runs));
+        }
     }
-    Ok(least)
+}
+
+const MEASURED_MS: f64 = 80.0;
+
+/// Milliseconds that this thread ran, so that what else the machine does counts less; of the clock where
+/// the system does not say.
+fn thread_ms() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let own = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let own = own.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    match own {
+        Some(nanoseconds) => nanoseconds / 1e6,
+        None => START.get_or_init(Instant::now).elapsed().as_secs_f64() * 1e3,
+    }
 }

@@ -197,9 +197,9 @@ fn sketch(degree: usize, count: usize, special: usize, bits: ModulusBits) -> Par
     }
 }
 
-/// The fewest bits of a scale: what rounding leaves, and four bits for what weights make of it.
+/// The fewest bits of a scale: what rounding leaves, and eight bits for what weights make of it.
 fn least_bits(degree_log2: u32, precision_bits: u32) -> u32 {
-    rounding_log2(f64::from(degree_log2)).ceil() as u32 + precision_bits + 4
+    rounding_log2(f64::from(degree_log2)).ceil() as u32 + precision_bits + 8
 }
 
 /// Words of a query's ciphertexts.

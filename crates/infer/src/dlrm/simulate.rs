@@ -94,6 +94,25 @@ pub fn trace(
     Ok(evaluator.finish(name))
 }
 
+/// −log2 of the largest error that the noise makes of these users' logits: what a plan's precision is
+/// with its own weights.
+///
+/// # Errors
+/// As [`predict`].
+pub fn precision_bits(
+    plan: &Plan,
+    weights: &Weights,
+    platform: Platform,
+    seed: Seed,
+    dense: &[f32],
+    indices: &[u64],
+) -> Result<f64, Error> {
+    let exact = predict(plan, weights, platform, Mode::Clear, dense, indices)?;
+    let noisy = predict(plan, weights, platform, Mode::Simulate(seed), dense, indices)?;
+    let errors = exact.iter().zip(&noisy).map(|(x, y)| (x - y).abs());
+    Ok(-errors.fold(f64::MIN_POSITIVE, f64::max).log2())
+}
+
 fn run<E: Evaluate>(
     compiled: &Compiled<E::Plaintext, E::Transform>,
     evaluator: &mut E,
