@@ -17,8 +17,8 @@ use hushtable_serve::wire::{
     CatalogReply, DType, InferInfoReply, ModelInfo, OnionInfoReply, Side, TableInfoReply,
 };
 use hushtable_serve::{
-    ClientSpec, Error, InferClient, InferClientSpec, LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec,
-    ReplyDefect,
+    ClientSpec, Error, InferClient, InferClientSpec, LookupClient, ModelClient, ModelPin,
+    OnionClient, OnionClientSpec, ReplyDefect,
 };
 use hushtable_table::layout::{Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::model::{Feature, ModelManifest, ModelSpec, Pooling, TableRef};
