@@ -24,6 +24,8 @@
 pub mod batch;
 mod error;
 pub mod host;
+#[cfg(any(feature = "infer", feature = "onion"))]
+pub mod keys;
 mod peer;
 mod schemes;
 #[cfg(all(feature = "infer", feature = "onion", feature = "pair", feature = "train"))]
@@ -56,8 +58,6 @@ pub use schemes::infer::{
     InferClient, InferClientSpec, InferInfo, InferRefusal, InferServer, InferServerSpec,
     Prediction, PredictionStats, Progress,
 };
-#[cfg(any(feature = "infer", feature = "onion"))]
-pub use schemes::keys;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
 #[cfg(feature = "onion")]

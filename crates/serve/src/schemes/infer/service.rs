@@ -18,8 +18,8 @@ use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
+use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
-use crate::schemes::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::wire::encrypted_inference_server::EncryptedInference;
 use crate::wire::{
     HaveKeysReply, HaveKeysRequest, InferInfoReply, InferInfoRequest, PredictReply, PredictRequest,

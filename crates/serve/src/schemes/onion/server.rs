@@ -19,6 +19,7 @@ use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
 use crate::host::{SOFTWARE, Unbound};
+use crate::keys::KeyStore;
 use crate::peer::values::microseconds;
 use crate::schemes::bundles::Bundles;
 use crate::schemes::keys::KeyStore;

@@ -19,6 +19,7 @@ use crate::batch::{Answered, Scheduler, Unanswered};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
+use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::schemes::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::wire::onion_lookup_server::OnionLookup;

@@ -9,6 +9,7 @@ use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::host::network::{Network, check_window, within};
+use crate::keys::KeyStoreSpec;
 use crate::schemes::bundles::Bundles;
 use crate::schemes::keys::KeyStoreSpec;
 use crate::{Error, NetworkSpec};
