@@ -5,7 +5,7 @@
 Trains Criteo's model on made-up impressions with the Kaggle log's cardinalities, for each threshold
 and each activation, keeps what it found in bench/results and the plot in docs/plots, and writes the
 tables of the page; those of the heart patients come from examples/heart/models/results.json. It
-needs torch and, for the plot, matplotlib; ``--write-only`` needs no torch.
+needs torch and matplotlib; with ``--write-only``, which takes the results that are kept, no torch.
 """
 
 from __future__ import annotations
@@ -221,16 +221,19 @@ def draw(document: dict[str, Any], path: Path) -> None:
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True)
     by_threshold = [one for one in document["settings"] if one["activation"] == "ReLU"]
     slots = [compression(CRITEO_KAGGLE_ROWS, one["threshold"]).slots for one in by_threshold]
-    areas = [one["auc"] for one in by_threshold]
-    left.plot(slots, areas, marker="o", color="#1f77b4")
+    areas, spread = ([one[key] for one in by_threshold] for key in ("auc", "auc_sd"))
+    left.errorbar(slots, areas, yerr=spread, marker="o", capsize=3)
     for x, y, one in zip(slots, areas, by_threshold, strict=True):
-        left.annotate(f"{one['threshold']:,}", (x, y), textcoords="offset points", xytext=(4, -12))
-    left.set(xscale="log", xlabel="slots of a query (by threshold)", ylabel="AUC", title="ReLU")
+        text = f"{one['threshold']:,}"
+        left.annotate(text, (x, y), textcoords="offset points", xytext=(-5, 6), ha="right")
+    left.set(xscale="log", xlim=(1e2, 1e7), ylabel="AUC", title="ReLU, by threshold")
+    left.set(xlabel="slots of a query")
     at = [one for one in document["settings"] if one["threshold"] == COMPARED_AT]
-    right.bar([one["activation"] for one in at], [one["auc"] for one in at], color="#1f77b4")
-    least = min(one["auc"] for one in document["settings"])
-    right.set(ylim=(least - 0.02, None), title=f"threshold {COMPARED_AT:,}")
-    right.tick_params(axis="x", rotation=15)
+    names = [one["activation"].replace(" of ", "\nof ") for one in at]
+    areas, spread = ([one[key] for one in at] for key in ("auc", "auc_sd"))
+    right.errorbar(names, areas, yerr=spread, marker="o", linestyle="none", capsize=3)
+    right.margins(x=0.2)
+    right.set(title=f"threshold {COMPARED_AT:,}, by activation")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
@@ -239,7 +242,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write-only", action="store_true", help="only write the page")
+    parser.add_argument("--write-only", action="store_true", help="train nothing")
     parser.add_argument("--impressions", type=int, default=150_000, help="to make up")
     parser.add_argument("--seeds", type=int, default=1, help="of each setting")
     options = parser.parse_args()
@@ -252,7 +255,7 @@ def main() -> int:
         document = study(options.impressions, options.seeds)
         path = RESULTS / f"encrypted-models-{datetime.date.today().isoformat()}.json"
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        draw(document, PLOT)
+    draw(document, PLOT)
     write_page(document)
     print(f"{PAGE.relative_to(ROOT)}: written")
     return 0
