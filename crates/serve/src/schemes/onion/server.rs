@@ -22,7 +22,6 @@ use crate::host::{SOFTWARE, Unbound};
 use crate::keys::KeyStore;
 use crate::peer::values::microseconds;
 use crate::schemes::bundles::Bundles;
-use crate::schemes::keys::KeyStore;
 use crate::wire::onion_lookup_server::OnionLookupServer;
 use crate::wire::{ModelInfo, OnionInfoReply};
 use crate::{BoundServer, Error};

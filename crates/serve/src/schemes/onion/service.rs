@@ -21,7 +21,6 @@ use crate::host::budget::Reservation;
 use crate::host::door::Service;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
-use crate::schemes::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::wire::onion_lookup_server::OnionLookup;
 use crate::wire::{KeysChunk, ModelInfo, PutKeysReply};
 use crate::wire::{OnionAnswerModelReply, OnionAnswerModelRequest};

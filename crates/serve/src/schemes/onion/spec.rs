@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::host::network::{Network, check_window, within};
 use crate::keys::KeyStoreSpec;
 use crate::schemes::bundles::Bundles;
-use crate::schemes::keys::KeyStoreSpec;
 use crate::{Error, NetworkSpec};
 
 /// How a server that is asked alone runs. Every field but `table` has a default.
