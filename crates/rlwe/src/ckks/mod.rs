@@ -27,6 +27,7 @@ mod rules;
 mod switch;
 mod transform;
 pub mod wire;
+mod work;
 
 pub use approximation::{Approximation, Function};
 pub use ciphertext::Ciphertext;
@@ -43,6 +44,7 @@ pub use plaintext::Plaintext;
 pub use polynomial::{Basis, Polynomial};
 pub use rotations::{KeySpec, Rotations};
 pub use transform::Transform;
+pub use work::Work;
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;
