@@ -170,7 +170,13 @@ impl NativeCkksBench {
         let scale = parameters.scale();
         let plain = encoder.encode_real(&values, top, scale).map_err(failed)?;
         let x = encrypt(&parameters, &secret, &plain, &source.seed(), 0, &mut source);
-        let x = x.map_err(failed)?;
+        let mut x = x.map_err(failed)?;
+        if operation == "rescale" {
+            // A scale to divide off, as a product leaves it.
+            let scale = parameters.modulus(top).value() as f64;
+            let mut evaluator = Encrypted::new(&encoder, &keys);
+            evaluator.multiply_constant(&mut x, 1.0, scale).map_err(failed)?;
+        }
         let (operation, expected) = match operation {
             "rotate" => {
                 let mut rotated = values;
