@@ -29,7 +29,7 @@ def ckks(
     operation: Annotated[
         str,
         typer.Option(
-            help="rotate, multiply (relinearised and rescaled), rescale, or transform (a linear map)."
+            help="rotate, multiply (relinearised, rescaled), rescale, or transform (a linear map)."
         ),
     ] = "rotate",
     degree: Annotated[
@@ -44,8 +44,8 @@ def ckks(
 ) -> None:
     """Do one operation on a CKKS ciphertext at its top level: milliseconds, the best of many.
 
-    The set is the one of 128 bits with as many limbs whose key switches cost least. Before the clock
-    starts, a result is decrypted and compared: the detail has its error. The floor is the
+    The set is the one of 128 bits with as many limbs whose key switches cost least. Before the
+    clock starts, a result is decrypted and compared: the detail has its error. The floor is the
     multiplications of transforms, changes of basis and sums, or reading each key and prepared
     plaintext once.
     """
