@@ -96,6 +96,8 @@ mod _native {
     #[pymodule]
     mod bench {
         #[pymodule_export]
+        use crate::bench::ckks::NativeCkksBench;
+        #[pymodule_export]
         use crate::bench::coded::coded_lookup;
         #[pymodule_export]
         use crate::bench::infer::infer_seconds;
