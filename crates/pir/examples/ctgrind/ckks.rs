@@ -8,10 +8,12 @@ use hushtable_rlwe::ring::{NoiseSource, Platform};
 use crate::secret::{bytes, number, secret};
 use crate::{Check, Work};
 
-fn parameters() -> Parameters {
+/// Made before anything is watched: it takes most of the steps.
+fn encoder() -> Encoder {
     let bits = ModulusBits { first: 45, level: 35, special: 45 };
     let spec = ParameterSpec::of_bits("ckks_test", 32, bits, 1, 1).expect("enough primes");
-    Parameters::new(spec, Platform::detect()).expect("a small set")
+    let parameters = Parameters::new(spec, Platform::detect()).expect("a small set");
+    Encoder::new(&parameters)
 }
 
 /// Numbers from −1 to 1, of all signs and sizes; 0 and 1 are among them.
@@ -24,30 +26,34 @@ fn numbers(of: u64) -> [f64; 8] {
 }
 
 /// The bytes of an encryption of `values`.
-fn encrypted(secret: &SecretKey, values: &[f64], source: &mut NoiseSource) -> Vec<u8> {
-    let parameters = parameters();
-    let plain = Encoder::new(&parameters)
-        .encode_real(values, 1, parameters.scale())
-        .expect("small numbers");
-    let fresh = ckks::encrypt(&parameters, secret, &plain, &[1; 32], 0, source).expect("a level");
-    fresh.to_fresh_bytes(&parameters, &[1; 32], 0).expect("its own seed")
+fn encrypted(
+    encoder: &Encoder,
+    secret: &SecretKey,
+    values: &[f64],
+    source: &mut NoiseSource,
+) -> Vec<u8> {
+    let parameters = encoder.parameters();
+    let plain = encoder.encode_real(values, 1, parameters.scale()).expect("small numbers");
+    let fresh = ckks::encrypt(parameters, secret, &plain, &[1; 32], 0, source).expect("a level");
+    fresh.to_fresh_bytes(parameters, &[1; 32], 0).expect("its own seed")
 }
 
-fn key(source: &mut NoiseSource) -> SecretKey {
-    SecretKey::draw(parameters().lattice().key_ring(), source)
+fn key(encoder: &Encoder, source: &mut NoiseSource) -> SecretKey {
+    SecretKey::draw(encoder.parameters().lattice().key_ring(), source)
 }
 
 pub fn encrypt(of: u64) -> Work {
-    let key_of = key(&mut NoiseSource::from_seed(&secret(bytes(of, 10))));
+    let encoder = encoder();
+    let secret_key = key(&encoder, &mut NoiseSource::from_seed(&secret(bytes(of, 10))));
     let values = numbers(of);
     Box::new(move || {
         let mut source = NoiseSource::from_seed(&secret(bytes(of, 11)));
-        let mut found = encrypted(&key_of, &secret(values), &mut source);
+        let mut found = encrypted(&encoder, &secret_key, &secret(values), &mut source);
         Box::new(move || {
             mark_public(&mut found);
-            let key = key(&mut NoiseSource::from_seed(&bytes(of, 10)));
+            let key = key(&encoder, &mut NoiseSource::from_seed(&bytes(of, 10)));
             let same = |values: &[f64]| {
-                encrypted(&key, values, &mut NoiseSource::from_seed(&bytes(of, 11)))
+                encrypted(&encoder, &key, values, &mut NoiseSource::from_seed(&bytes(of, 11)))
             };
             assert_eq!(found, same(&values));
             assert_ne!(found, same(&[0.5]), "the numbers are in the ciphertext");
@@ -56,16 +62,17 @@ pub fn encrypt(of: u64) -> Work {
 }
 
 pub fn decrypt(of: u64) -> Work {
+    let encoder = encoder();
     let source = || NoiseSource::from_seed(&secret(bytes(of, 12)));
-    let key = key(&mut source());
+    let key = key(&encoder, &mut source());
     let values = numbers(of);
-    let mut sent = encrypted(&key, &secret(values), &mut source());
+    let mut sent = encrypted(&encoder, &key, &secret(values), &mut source());
     mark_public(&mut sent);
     Box::new(move || {
-        let parameters = parameters();
-        let ciphertext = ckks::Ciphertext::parse(&parameters, &sent).expect("a ciphertext");
-        let plain = ckks::decrypt(&parameters, &key, &ciphertext).expect("a level");
-        let mut found = Encoder::new(&parameters).decode_real(&plain);
+        let parameters = encoder.parameters();
+        let ciphertext = ckks::Ciphertext::parse(parameters, &sent).expect("a ciphertext");
+        let plain = ckks::decrypt(parameters, &key, &ciphertext).expect("a level");
+        let mut found = encoder.decode_real(&plain);
         Box::new(move || {
             mark_public(&mut found);
             for (found, expected) in found.iter().zip(values.iter().cycle()) {
