@@ -84,6 +84,8 @@ mod _native {
     #[pymodule]
     mod bench {
         #[pymodule_export]
+        use crate::bench::ckks::NativeCkksBench;
+        #[pymodule_export]
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]
         use crate::bench::onion::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};

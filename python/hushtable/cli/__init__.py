@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import Error, IdOutOfRange, ModelError, TableError, VersionMismatch
 from . import (
     bench,
+    bench_ckks,
     bench_gpu,
     bench_layer,
     bench_layout,
@@ -48,6 +49,7 @@ app.add_typer(train.app, name="train")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
+bench_ckks.register(bench.app)
 bench_gpu.register(bench.app)
 bench_layer.register(bench.app)
 bench_layout.register(bench.app)
