@@ -2,8 +2,8 @@
 
     pip install tenseal==0.3.18 && python bench/ckks_tenseal.py > vectors/ckks_tenseal.json
 
-Ciphertexts of two libraries cannot be compared; what they decrypt to can. The numbers are drawn here, by
-a generator of our own so that the file can be made again, and go through TenSEAL encrypted.
+Ciphertexts of two libraries cannot be compared; what they decrypt to can. The numbers are drawn by
+a generator of our own, so that the file can be made again, and go through TenSEAL encrypted.
 """
 
 import json
@@ -35,7 +35,9 @@ def main() -> None:
     a, b = numbers(64, 1), numbers(64, 2)
     matrix = [numbers(16, 10 + row) for row in range(64)]
     # What rotates is a matrix of ones: TenSEAL has no rotation of its own.
-    shift = [[1.0 if (row - 5) % 64 == column else 0.0 for column in range(64)] for row in range(64)]
+    shift = [
+        [1.0 if (row - 5) % 64 == column else 0.0 for column in range(64)] for row in range(64)
+    ]
     cubic = [0.25, -1.5, 0.5, 0.75]
     results = {
         "add": (encrypt(a) + encrypt(b)).decrypt(),
@@ -75,7 +77,9 @@ def main() -> None:
         "matrix": matrix,
         "cubic": cubic,
         "exact": {name: [round(value, 12) for value in values] for name, values in exact.items()},
-        "results": {name: [round(value, 9) for value in values] for name, values in results.items()},
+        "results": {
+            name: [round(value, 9) for value in values] for name, values in results.items()
+        },
     }
     print(json.dumps(document, indent=1))
 

@@ -51,3 +51,6 @@ pub use sample::{NoiseSource, SIGMA, Seed};
 
 // What a caller must name to make a ring.
 pub use hushtable_prg::{EntropyError, Platform, Secret};
+
+// What a scheme says of the bits that it reveals.
+pub use hushtable_prg::valgrind::declassify;

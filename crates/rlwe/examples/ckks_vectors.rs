@@ -17,7 +17,7 @@ fn main() -> Result<(), Error> {
     let vectors = [
         vector(16, 1, (0, 2, 40), &[(0.5, -0.25), (1.0, 0.0), (-3.75, 2.0), (0.1, 0.2)])?,
         vector(32, 2, (7, 1, 30), &[(0.7, 0.0)])?,
-        vector(32, 2, (1 << 40, 3, 45), &[(1e-3, 0.0), (-123.456, 0.0)])?,
+        vector(32, 2, (1 << 40, 3, 36), &[(1e-3, 0.0), (-123.456, 0.0)])?,
     ];
     let file = json!({ "format": 1, "vectors": vectors });
     println!("{}", serde_json::to_string_pretty(&file).expect("a value without maps of odd keys"));

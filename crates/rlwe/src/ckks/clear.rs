@@ -1,6 +1,6 @@
 //! Arithmetic in the clear, with the levels and scales that ciphertexts would have.
 
-use super::{Diagonals, Error, Evaluate, KeySpec, Parameters, Split, encoder, rules};
+use super::{Diagonals, Error, Evaluate, KeySpec, Parameters, Split, rules};
 
 /// Computes on doubles: circuits are tested on it without cryptography's cost or noise. It hides
 /// nothing.
@@ -70,7 +70,7 @@ impl Clear {
     /// # Errors
     /// As [`encode`](Evaluate::encode).
     pub fn vector(&self, values: &[f64], level: usize, scale: f64) -> Result<ClearVector, Error> {
-        encoder::check(&self.parameters, values, level, scale)?;
+        rules::vector(&self.parameters, values, level, scale)?;
         let values = values.iter().copied().cycle().take(self.parameters.slots()).collect();
         Ok(ClearVector { values, level, scale })
     }
@@ -124,7 +124,7 @@ impl Evaluate for Clear {
     }
 
     fn encode(&self, values: &[f64], level: usize, scale: f64) -> Result<ClearPlaintext, Error> {
-        encoder::check(&self.parameters, values, level, scale)?;
+        rules::vector(&self.parameters, values, level, scale)?;
         Ok(ClearPlaintext { values: values.to_vec(), level, scale })
     }
 
@@ -155,7 +155,7 @@ impl Evaluate for Clear {
     }
 
     fn add_constant(&mut self, x: &mut ClearVector, y: f64) -> Result<(), Error> {
-        encoder::check_constant(self.parameters.ring(x.level), y, x.scale)?;
+        rules::constant(self.parameters.ring(x.level), y, x.scale)?;
         x.values.iter_mut().for_each(|x| *x += y);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Evaluate for Clear {
 
     fn multiply_constant(&mut self, x: &mut ClearVector, y: f64, scale: f64) -> Result<(), Error> {
         let ring = self.parameters.ring(x.level);
-        encoder::check_constant(ring, y, scale)?;
+        rules::constant(ring, y, scale)?;
         x.scale = rules::product_scale(rules::MULTIPLY_CONSTANT, ring, x.scale, scale)?;
         x.values.iter_mut().for_each(|x| *x *= y);
         Ok(())

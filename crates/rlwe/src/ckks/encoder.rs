@@ -6,7 +6,7 @@ use hushtable_ring::{Evaluations, Modulus, NttTable, Poly, Ring};
 use num_complex::Complex64;
 
 use super::fft::Roots;
-use super::residues::{COEFFICIENT_LOG2_MAX, Rounding, Width, centred};
+use super::residues::{Rounding, Width, centred};
 use super::{Error, Parameters, Plaintext, rules};
 
 /// Encodes vectors as polynomials; cheap to clone.
@@ -77,6 +77,9 @@ impl Encoder {
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
+    ///
+    /// # Panics
+    /// For a ring of other primes.
     pub fn encode_over(
         &self,
         ring: &Ring,
@@ -92,7 +95,7 @@ impl Encoder {
     /// # Errors
     /// [`Error::Value`].
     pub fn constant(&self, ring: &Ring, value: f64, scale: f64) -> Result<Vec<u64>, Error> {
-        check_constant(ring, value, scale)?;
+        rules::constant(ring, value, scale)?;
         let rounded = |modulus| Rounding::new(modulus, Width::Three).residue(value * scale);
         Ok(ring.moduli().map(rounded).collect())
     }
@@ -133,7 +136,7 @@ impl Encoder {
         if !found.is_power_of_two() || found > slots {
             return Err(Error::Slots { found, slots });
         }
-        let largest_log2 = largest(ring, &values, scale)?.log2();
+        let largest = rules::largest(ring, &values, scale)?;
         // The smallest degree that has a transform is 8.
         while values.len() < 4 {
             values.extend_from_within(..);
@@ -142,7 +145,7 @@ impl Encoder {
         for value in &mut values {
             *value *= scale;
         }
-        let width = Width::of(largest_log2 + scale.log2() + 1e-3);
+        let width = Width::of(1.001 * largest * scale);
         Ok(self.expand(ring, &values, width))
     }
 
@@ -185,57 +188,4 @@ impl Encoder {
         let table = tables.iter().find(|table| table.modulus() == modulus);
         table.expect("a ring of other primes than the parameters'")
     }
-}
-
-/// log2 of the first absolute value that `ring` does not hold at `scale`.
-fn value_limit_log2(ring: &Ring, scale: f64) -> f64 {
-    (ring.modulus_log2() - 1.0).min(COEFFICIENT_LOG2_MAX) - scale.log2()
-}
-
-/// The largest absolute value; every one of them must be finite and below what `ring` holds at `scale`.
-fn largest(ring: &Ring, values: &[Complex64], scale: f64) -> Result<f64, Error> {
-    rules::scale_fits("encode", ring, scale)?;
-    let limit_log2 = value_limit_log2(ring, scale);
-    let size = |value: &Complex64| value.re.abs() + value.im.abs();
-    // The sum is not finite where a value is not.
-    let (largest, sum) = values.iter().fold((0.0f64, 0.0f64), |(largest, sum), value| {
-        (largest.max(size(value)), sum + size(value))
-    });
-    let is_outside = |size: f64| !(size.is_finite() && size < limit_log2.exp2());
-    if (is_outside(largest) || !sum.is_finite())
-        && let Some(index) = values.iter().position(|value| is_outside(size(value)))
-    {
-        let Complex64 { re, im } = values[index];
-        let value = if re.abs() >= im.abs() || re.is_nan() { re } else { im };
-        return Err(Error::Value { index, value, limit_log2 });
-    }
-    Ok(largest)
-}
-
-/// What encoding real `values` at `level` would refuse.
-pub(super) fn check(
-    parameters: &Parameters,
-    values: &[f64],
-    level: usize,
-    scale: f64,
-) -> Result<(), Error> {
-    let (found, slots, expected) = (values.len(), parameters.slots(), parameters.levels());
-    if level > expected {
-        return Err(Error::Level { operation: "encode", found: level, expected });
-    }
-    if !found.is_power_of_two() || found > slots {
-        return Err(Error::Slots { found, slots });
-    }
-    let values: Vec<_> = values.iter().map(|&value| Complex64::new(value, 0.0)).collect();
-    largest(parameters.ring(level), &values, scale).map(|_| ())
-}
-
-/// What a constant in every slot is refused for.
-pub(super) fn check_constant(ring: &Ring, value: f64, scale: f64) -> Result<(), Error> {
-    let limit_log2 = value_limit_log2(ring, scale);
-    // Written so that what is no number is refused.
-    if !(value.is_finite() && value.abs().log2() < limit_log2) {
-        return Err(Error::Value { index: 0, value, limit_log2 });
-    }
-    Ok(())
 }

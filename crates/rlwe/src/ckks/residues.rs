@@ -1,6 +1,6 @@
 //! Real numbers to residues and back.
 
-use hushtable_ring::{Coefficients, Modulus, Poly, Ring};
+use hushtable_ring::{Coefficients, Modulus, Poly, Ring, declassify};
 
 /// log2 of the largest coefficient that is rounded: three parts, the highest of at most 2^50.
 pub(super) const COEFFICIENT_LOG2_MAX: f64 = Width::Three.limit_log2();
@@ -14,10 +14,17 @@ pub(super) enum Width {
 }
 
 impl Width {
-    /// The parts that numbers of up to `limit_log2` bits need.
-    pub(super) fn of(limit_log2: f64) -> Self {
-        let holds = |width: &Self| limit_log2 <= width.limit_log2();
-        [Self::One, Self::Two].into_iter().find(holds).unwrap_or(Self::Three)
+    /// The parts that numbers of up to `largest` need. Which, and nothing else of it, is revealed.
+    pub(super) fn of(largest: f64) -> Self {
+        let exceeds = |width: Self| u8::from(largest > width.limit_log2().exp2());
+        let mut more = exceeds(Self::One) + exceeds(Self::Two);
+        // The time that rounding takes shows it, as documented for the encoder.
+        declassify(&mut more);
+        match more {
+            0 => Self::One,
+            1 => Self::Two,
+            _ => Self::Three,
+        }
     }
 
     /// log2 of the largest number.
@@ -187,7 +194,7 @@ mod tests {
                 let integer = (x / 2f64.powi(shift)).round_ties_even() as i128;
                 let power = (0..shift).fold(1, |power, _| power * 2 % prime);
                 let expected = (integer.rem_euclid(prime) * power % prime) as u64;
-                let enough = Width::of(x.abs().log2());
+                let enough = Width::of(x.abs());
                 for width in [Width::One, Width::Two, Width::Three] {
                     if width as u8 >= enough as u8 {
                         let found = Rounding::new(modulus, width).residue(x);

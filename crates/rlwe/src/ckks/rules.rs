@@ -1,9 +1,11 @@
-//! What operations ask of levels and scales: one place, so that every implementation of `Evaluate`
-//! refuses the same misuse with the same error.
+//! What operations ask of levels, scales and numbers: one place, so that every implementation of
+//! `Evaluate` refuses the same misuse with the same error.
 
-use hushtable_ring::Ring;
+use hushtable_ring::{Ring, declassify};
+use num_complex::Complex64;
 
-use super::{Diagonals, Error, Parameters, Split, encoder};
+use super::residues::COEFFICIENT_LOG2_MAX;
+use super::{Diagonals, Error, Parameters, Split};
 
 /// `found` must be the level `expected`.
 pub(super) fn same_level(
@@ -79,6 +81,63 @@ pub(super) fn rescalable(parameters: &Parameters, level: usize) -> Result<(), Er
     Ok(())
 }
 
+/// log2 of the first absolute value that `ring` does not hold at `scale`.
+fn value_limit_log2(ring: &Ring, scale: f64) -> f64 {
+    (ring.modulus_log2() - 1.0).min(COEFFICIENT_LOG2_MAX) - scale.log2()
+}
+
+/// The largest absolute value; every one of them must be finite and below what `ring` holds at `scale`.
+pub(super) fn largest(ring: &Ring, values: &[Complex64], scale: f64) -> Result<f64, Error> {
+    scale_fits("encode", ring, scale)?;
+    let limit_log2 = value_limit_log2(ring, scale);
+    let size = |value: &Complex64| value.re.abs() + value.im.abs();
+    // The sum is not finite where a value is not.
+    let (largest, sum) = values.iter().fold((0.0f64, 0.0f64), |(largest, sum), value| {
+        (largest.max(size(value)), sum + size(value))
+    });
+    let limit = limit_log2.exp2();
+    let mut is_refused = u8::from(largest >= limit) | u8::from(!sum.is_finite());
+    // Whether a vector is refused is what the caller is told, and nobody else.
+    declassify(&mut is_refused);
+    let is_outside = |size: f64| !(size.is_finite() && size < limit);
+    if is_refused != 0
+        && let Some(index) = values.iter().position(|value| is_outside(size(value)))
+    {
+        let Complex64 { re, im } = values[index];
+        let value = if re.abs() >= im.abs() || re.is_nan() { re } else { im };
+        return Err(Error::Value { index, value, limit_log2 });
+    }
+    Ok(largest)
+}
+
+/// What encoding real `values` at `level` would refuse.
+pub(super) fn vector(
+    parameters: &Parameters,
+    values: &[f64],
+    level: usize,
+    scale: f64,
+) -> Result<(), Error> {
+    let (found, slots, expected) = (values.len(), parameters.slots(), parameters.levels());
+    if level > expected {
+        return Err(Error::Level { operation: "encode", found: level, expected });
+    }
+    if !found.is_power_of_two() || found > slots {
+        return Err(Error::Slots { found, slots });
+    }
+    let values: Vec<_> = values.iter().map(|&value| Complex64::new(value, 0.0)).collect();
+    largest(parameters.ring(level), &values, scale).map(|_| ())
+}
+
+/// What a constant in every slot is refused for.
+pub(super) fn constant(ring: &Ring, value: f64, scale: f64) -> Result<(), Error> {
+    let limit_log2 = value_limit_log2(ring, scale);
+    // Written so that what is no number is refused.
+    if !(value.is_finite() && value.abs().log2() < limit_log2) {
+        return Err(Error::Value { index: 0, value, limit_log2 });
+    }
+    Ok(())
+}
+
 /// What preparing a map refuses: values that do not fit the level, a map of other slots.
 pub(super) fn preparable(
     parameters: &Parameters,
@@ -94,7 +153,7 @@ pub(super) fn preparable(
     }
     for steps in map.steps() {
         let diagonal = map.diagonal(steps).expect("of steps that it has");
-        encoder::check(parameters, diagonal, level, scale)?;
+        vector(parameters, diagonal, level, scale)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod circuits;
 mod clear;
 mod distinguisher;
 mod encoding;
+mod encrypted;
 mod fixtures;
 mod noise;
 mod polynomials;

@@ -94,7 +94,7 @@ const ERROR_LOG2_LIKELY: f64 = -24.0;
 
 fn close(what: &str, found: &[f64], expected: &[f64]) {
     let error = error_log2(found, expected);
-    assert!(ERROR_LOG2_LIKELY < ERROR_LOG2_MAX);
+    const { assert!(ERROR_LOG2_LIKELY < ERROR_LOG2_MAX) };
     assert!(error < ERROR_LOG2_LIKELY, "{what}: an error of 2^{error}");
 }
 
