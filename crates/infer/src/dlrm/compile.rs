@@ -71,8 +71,11 @@ impl<P, T> Compiled<P, T> {
         let scale = parameters.scale();
         let mut inputs = Vec::new();
         for (index, input) in plan.inputs.iter().enumerate() {
-            let diagonals = plan.input_turn(index).diagonals * input.ciphertexts;
-            let limbs = input.level + 1 + parameters.special_limbs();
+            let turn = plan.input_turn(index);
+            let diagonals = turn.diagonals * input.ciphertexts;
+            // Giant steps alone need no limbs of P.
+            let special = if turn.baby_steps > 1 { parameters.special_limbs() } else { 0 };
+            let limbs = input.level + 1 + special;
             let is_kept = diagonals * limbs * parameters.degree() * 8 <= memory_bytes_max;
             let count = if is_kept { input.ciphertexts } else { 0 };
             let map = |number| prepare_input(plan, &numbers, evaluator, index, number);
