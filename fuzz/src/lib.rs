@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arbitrary::Arbitrary;
+use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::{self, Dlrm, Goal, bench};
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server};
+use hushtable_rlwe::ring::Platform;
 use hushtable_table::{
     BuildSpec, Error, Source, SourceFormat, Table, Version, build, scan, verify,
 };
@@ -117,4 +120,28 @@ pub fn small_onion() -> (Geometry, Client, Server) {
     });
     let client = Client::new(geometry.clone(), version).expect("randomness");
     (geometry, client, Server::new(Arc::new(engine.expect("a small engine"))))
+}
+
+/// A small model's architecture.
+pub fn small_dlrm() -> Dlrm {
+    let text = r#"
+        dense = 2
+        bottom = [4, 2]
+        top = [4, 1]
+        dim = 2
+        activation = "square"
+        threshold = 8
+        features = [{ name = "a", rows = 3 }, { name = "b", rows = 100 }]
+    "#;
+    Dlrm::parse(text).expect("a small model")
+}
+
+/// A server of a small model, and a client of it.
+pub fn small_inference() -> (dlrm::Client, dlrm::Engine) {
+    let model = small_dlrm();
+    let weights = bench::synthetic_weights(&model, 1).expect("weights of its shapes");
+    let costs = CostTable::shipped().expect("the table that is shipped");
+    let plan = dlrm::plan(&model, &weights, Goal::default(), &costs).expect("a small plan");
+    let engine = dlrm::Engine::new(&plan, &weights, Platform::detect()).expect("its engine");
+    (dlrm::Client::new(engine.terms().clone()).expect("randomness"), engine)
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use hushtable_infer::{NoiseSource, Platform};
 use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::planner::{self, Prediction};
 use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
 use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Goal, Keys, Plan, Terms, Weights};
+use hushtable_infer::{NoiseSource, Platform};
 use hushtable_table::model::Model;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;

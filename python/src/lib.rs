@@ -57,7 +57,9 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
-    use super::infer::{NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable};
+    use super::infer::{
+        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable,
+    };
     #[pymodule_export]
     use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};
     #[pymodule_export]

@@ -202,6 +202,7 @@ def test_the_command_builds_describes_and_verifies(tmp_path: Path) -> None:
             for name, rows in (("emb_l.0", 6), ("emb_l.1", 5))
         ],
         "dense": None,
+        "plans": [],
     }  # fmt: skip
     assert "11 rows" in run("model", "verify", out).stdout
 

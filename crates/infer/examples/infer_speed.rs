@@ -1,8 +1,9 @@
-//! Times encrypted recommendation: `infer_speed uci|criteo|criteo-large|calibrate|plan MODEL [RUNS]`.
+//! Times encrypted recommendation: `infer_speed uci|criteo|criteo-large [RUNS [THRESHOLD [MAP_BYTES]]]`,
+//! `infer_speed lookup [RUNS]`; `infer_speed calibrate MACHINE` prints a table of costs.
 
 use std::error::Error;
 
-use hushtable_infer::dlrm::bench::{Shape, measure, synthetic_weights};
+use hushtable_infer::dlrm::bench::{Shape, measure, measure_lookup, synthetic_weights};
 use hushtable_infer::dlrm::cost::{CostTable, calibrate};
 use hushtable_infer::dlrm::planner::{Prediction, describe};
 use hushtable_infer::dlrm::{Goal, MAP_BYTES_MAX, plan};
@@ -14,6 +15,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     if argument(0) == "calibrate" {
         let table = calibrate(argument(1), Platform::detect())?;
         println!("{}", serde_json::to_string_pretty(&table)?);
+        return Ok(());
+    }
+    if argument(0) == "lookup" {
+        let measured = measure_lookup(argument(1).parse().unwrap_or(3))?;
+        println!("{}", serde_json::to_string_pretty(&measured)?);
         return Ok(());
     }
     let shape = match argument(0) {

@@ -260,6 +260,29 @@ fn transforms_agree_with_their_diagonals() {
 }
 
 #[test]
+fn more_products_than_one_sum_holds_are_added_up() {
+    let mut fixture = Fixture::new(2, 2);
+    let all = KeySpec::at_every_level(&fixture.parameters, 1..256);
+    let mut source = NoiseSource::from_seed(&[6; 32]);
+    let (parameters, secret) = (&fixture.parameters, &fixture.secret);
+    fixture.keys =
+        EvaluationKeys::generate(parameters, secret, &all, &[7; 32], &mut source).unwrap();
+    let mut evaluator = fixture.encrypted();
+    let steps: Vec<usize> = (0..256).collect();
+    let map = map(&fixture, &steps, 40);
+    let split = Split { baby_steps: 256 };
+    let prepared = evaluator.prepare(&map, split, 2, 2f64.powi(40)).unwrap();
+    let values = [fixture.numbers(12), fixture.numbers(13)];
+    let xs = [0, 1].map(|which| fixture.encrypt(&values[which], 2));
+    let found = evaluator.transform(&[&prepared; 2], &[&xs[0], &xs[1]]).unwrap();
+    let images = values.map(|values| map.apply(&values));
+    let expected: Vec<f64> = images[0].iter().zip(&images[1]).map(|(x, y)| x + y).collect();
+    let error = error_log2(&fixture.decrypt(&found), &expected);
+    // 512 products of random errors: the root's share more than one.
+    assert!(error < ERROR_LOG2_LIKELY + 4.5, "an error of 2^{error}");
+}
+
+#[test]
 fn every_platform_computes_the_same() {
     let results: Vec<_> = Platform::available()
         .into_iter()

@@ -24,6 +24,8 @@
 pub mod batch;
 mod error;
 pub mod host;
+#[cfg(any(feature = "infer", feature = "onion"))]
+pub mod keys;
 mod peer;
 mod schemes;
 #[cfg(all(feature = "infer", feature = "onion", feature = "pair", feature = "train"))]
@@ -58,8 +60,6 @@ pub use schemes::infer::{
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
-#[cfg(any(feature = "infer", feature = "onion"))]
-pub use schemes::keys;
 #[cfg(feature = "onion")]
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]

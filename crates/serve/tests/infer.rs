@@ -101,10 +101,8 @@ async fn features_that_no_model_takes_are_refused_before_anything_is_sent() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
         let dense = [0.0, 0.0, bad, 0.0, 0.0];
         let error = client.predict(1, &dense, &[0, 0]).await.unwrap_err();
-        let is_named = matches!(
-            error,
-            Error::Infer(dlrm::Error::Feature { user: 0, index: 2, .. })
-        );
+        let is_named =
+            matches!(error, Error::Infer(dlrm::Error::Feature { user: 0, index: 2, .. }));
         assert!(is_named, "{error:?}");
     }
     let error = client.predict(1, &[0.0; DENSE], &[0, 7]).await.unwrap_err();
@@ -215,7 +213,9 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
         query[at] ^= 0x55;
         match raw.predict(sent.predict(&query)).await {
             // A seed's bytes may be any: the answer is to a query that nobody made.
-            Ok(answer) => assert_eq!(answer.into_inner().answer.len(), client.info().answer_bytes()),
+            Ok(answer) => {
+                assert_eq!(answer.into_inner().answer.len(), client.info().answer_bytes())
+            }
             Err(status) => bad(
                 refusal(status),
                 &[KeyDefect::Level, KeyDefect::Residue, KeyDefect::Parameters, KeyDefect::Other],
@@ -271,8 +271,9 @@ async fn keys_of_another_plan_are_told_apart() {
     let plan = Some("wide".to_owned());
     let server = start(InferServerSpec { network, plan, ..infer_common::spec(&model) });
     let error = client.predict(1, &dense, &indices).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::Infer(InferRefusal::PlanSkew { expected, found }), .. } =
-        &error
+    let Error::Refused {
+        refusal: Refusal::Infer(InferRefusal::PlanSkew { expected, found }), ..
+    } = &error
     else {
         panic!("{error:?}")
     };

@@ -1,7 +1,7 @@
 //! What an encrypted prediction takes, of models of published shapes.
 
-use hushtable_infer::dlrm::bench::{Shape, measure_shape};
 use hushtable_infer::dlrm::MAP_BYTES_MAX;
+use hushtable_infer::dlrm::bench::{Shape, measure_shape};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;

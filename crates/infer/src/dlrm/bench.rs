@@ -2,14 +2,20 @@
 
 use std::time::Instant;
 
-use hushtable_rlwe::ring::Platform;
+use hushtable_rlwe::SecretKey;
+use hushtable_rlwe::ckks::{
+    Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
+    Parameters, Split, Transform, decrypt, encrypt, wire,
+};
+use hushtable_rlwe::ring::{NoiseSource, Platform};
 use serde::Serialize;
 
 use super::client::Client;
 use super::cost::CostTable;
-use super::digits::CRITEO_ROWS;
+use super::digits::{CRITEO_ROWS, Digits};
 use super::engine::Engine;
 use super::error::Error;
+use super::layout::{Input, Values, own_lanes};
 use super::plan::Plan;
 use super::planner::{Goal, Prediction, plan};
 use super::reference::forward;
@@ -37,15 +43,14 @@ impl Shape {
     /// [`Error::Spec`] never.
     pub fn dlrm(self) -> Result<Dlrm, Error> {
         let (dense, bottom, top, dim, threshold, rows) = match self {
-            Self::Uci => {
-                (5, vec![16, 4], vec![16, 1], 4, 500, vec![2u64, 4, 2, 3, 2, 3, 4, 3])
-            }
+            Self::Uci => (5, vec![16, 4], vec![16, 1], 4, 500, vec![2u64, 4, 2, 3, 2, 3, 4, 3]),
             Self::Criteo { threshold } => {
                 let (bottom, top) = (vec![512, 256, 64, 16], vec![512, 256, 1]);
                 (13, bottom, top, 16, threshold, CRITEO_ROWS.to_vec())
             }
         };
-        let name = |(index, &rows): (usize, &u64)| FeatureSpec { name: format!("C{}", index + 1), rows };
+        let name =
+            |(index, &rows): (usize, &u64)| FeatureSpec { name: format!("C{}", index + 1), rows };
         Dlrm::new(DlrmSpec {
             dense,
             bottom,
@@ -203,6 +208,105 @@ pub fn measure_shape(shape: Shape, runs: usize, map_bytes_max: usize) -> Result<
     let plan = plan(&dlrm, &weights, Goal::default(), &costs)?;
     measure(&dlrm, &weights, &plan, &costs, runs, map_bytes_max)
 }
+
+/// What one lookup of 26 embeddings in tables of 59,904 rows took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Lookup {
+    /// Milliseconds of the server: the one linear map.
+    pub server_ms: f64,
+    /// Rows of all tables.
+    pub rows: usize,
+    /// Ciphertexts of one-hot vectors.
+    pub ciphertexts: usize,
+    /// Bytes of them.
+    pub up_bytes: usize,
+    /// Memory of the prepared maps.
+    pub map_bytes: usize,
+    /// −log2 of the largest error of a value.
+    pub error_bits: f64,
+}
+
+/// Looks up 26 embeddings of 16 values in tables of 2,304 rows each, under one level at N = 2^13: the
+/// fastest of `runs`.
+///
+/// # Errors
+/// [`Error::Ckks`].
+pub fn measure_lookup(runs: usize) -> Result<Lookup, Error> {
+    let bits = ModulusBits { first: 44, level: 34, special: 44 };
+    let set = ParameterSpec::of_bits("lookup", 8192, bits, 1, 1)?;
+    let parameters = Parameters::new(set, Platform::detect())?;
+    let (slots, scale) = (parameters.slots(), parameters.scale());
+    let digits = vec![Digits::new(ROWS as u64, ROWS as u64, 4); TABLES];
+    let own = own_lanes(slots, DIM, 0, &digits);
+    let (ciphertexts, layout) = own.ok_or_else(|| Error::Layout { why: "too few slots".into() })?;
+    let lanes = TABLES.next_power_of_two();
+    let input = Input { values: Values::Onehot, level: 1, ciphertexts, layout };
+    let mut random = Random(3);
+    let rows: Vec<f64> = (0..TABLES * ROWS * DIM).map(|_| random.unit()).collect();
+    let wanted: Vec<usize> = (0..TABLES).map(|_| (random.word() % ROWS as u64) as usize).collect();
+
+    let (encoder, mut source) = (Encoder::new(&parameters), NoiseSource::from_os()?);
+    let secret = SecretKey::draw(parameters.lattice().key_ring(), &mut source);
+    let period = lanes * DIM;
+    let folds = (0..(slots / period).trailing_zeros()).map(|fold| (period << fold, 0));
+    let rotations = (1..DIM).map(|step| (step * lanes, 1)).chain(folds).collect();
+    let keys = KeySpec { products: None, rotations, conjugation: None };
+    let seed = source.seed();
+    let keys = EvaluationKeys::generate(&parameters, &secret, &keys, &seed, &mut source)?;
+    let mut evaluator = Encrypted::new(&encoder, &keys);
+    let (mut maps, mut xs) = (Vec::new(), Vec::new());
+    let seed = source.seed();
+    for number in 0..ciphertexts {
+        let places = input.places(slots, number, &digits);
+        let mut map = Diagonals::new(slots);
+        for turn in 0..DIM {
+            let value = |to: usize| {
+                let place = places[(to + turn * lanes) % slots];
+                place.map_or(0.0, |place| rows[place * DIM + to / lanes % DIM])
+            };
+            map.insert(turn * lanes, (0..slots).map(value).collect())?;
+        }
+        let prime = parameters.modulus(1).value() as f64;
+        maps.push(evaluator.prepare(&map, Split { baby_steps: 1 }, 1, prime)?);
+        let onehot = |place: &Option<usize>| {
+            let is_wanted = |place: usize| wanted[place / ROWS] == place % ROWS;
+            f64::from(u8::from(place.is_some_and(is_wanted)))
+        };
+        let plain =
+            encoder.encode_real(&places.iter().map(onehot).collect::<Vec<_>>(), 1, scale)?;
+        xs.push(encrypt(&parameters, &secret, &plain, &seed, number as u64, &mut source)?);
+    }
+    let (maps_of, xs_of): (Vec<_>, Vec<_>) = (maps.iter().collect(), xs.iter().collect());
+    let (mut server_ms, mut error) = (f64::INFINITY, 0.0f64);
+    for _ in 0..runs.max(1) {
+        let start = Instant::now();
+        let mut out = evaluator.transform_rescale(&maps_of, &xs_of)?;
+        evaluator.fold(&mut out, period, slots / period)?;
+        server_ms = server_ms.min(since(start));
+        let found = encoder.decode_real(&decrypt(&parameters, &secret, &out)?);
+        for (table, &row) in wanted.iter().enumerate() {
+            for value in 0..DIM {
+                let expected = rows[(table * ROWS + row) * DIM + value];
+                error = error.max((found[value * lanes + table] - expected).abs());
+            }
+        }
+    }
+    let each = wire::ciphertext_bytes(&parameters, 1, wire::Form::Fresh);
+    Ok(Lookup {
+        server_ms,
+        rows: TABLES * ROWS,
+        ciphertexts,
+        up_bytes: ciphertexts * each,
+        map_bytes: maps.iter().map(Transform::memory_bytes).sum(),
+        error_bits: -error.log2(),
+    })
+}
+
+/// Tables, their rows and values a row: 59,904 rows.
+const TABLES: usize = 26;
+const ROWS: usize = 2304;
+const DIM: usize = 16;
 
 fn since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3

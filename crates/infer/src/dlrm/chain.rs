@@ -49,9 +49,10 @@ impl Gate {
         let range = || {
             trained.range.ok_or_else(|| Error::Spec {
                 field: format!("activation of {layer}"),
-                why: "its inputs have no range: train with ranges enforced, which writes the tensor \
+                why:
+                    "its inputs have no range: train with ranges enforced, which writes the tensor \
                       *_a.K.range"
-                    .into(),
+                        .into(),
             })
         };
         Ok(match activation {
@@ -357,9 +358,8 @@ fn lift(first: &Affine, second: &Affine) -> Affine {
     for h in 0..hidden {
         let (row, b) = (first.row(h), first.bias[h]);
         let linear = row.iter().map(|w| 2.0 * b * w);
-        let products = (0..n).flat_map(|i| {
-            (i..n).map(move |j| row[i] * row[j] * if i == j { 1.0 } else { 2.0 })
-        });
+        let products = (0..n)
+            .flat_map(|i| (i..n).map(move |j| row[i] * row[j] * if i == j { 1.0 } else { 2.0 }));
         let square: Vec<f64> = linear.chain(products).collect();
         for output in 0..second.outputs {
             let w = second.row(output)[h];

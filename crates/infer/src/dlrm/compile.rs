@@ -205,7 +205,8 @@ impl<P, T> Compiled<P, T> {
                     return Err(CkksError::Level { operation, found, expected }.into());
                 }
                 let found = evaluator.scale(x);
-                if !((found / scale - 1.0).abs() <= 2f64.powi(-20)) {
+                let is_same = (found / scale - 1.0).abs() <= 2f64.powi(-20);
+                if !is_same {
                     let (found, expected) = (found.log2(), scale.log2());
                     return Err(CkksError::Scale { operation, found, expected }.into());
                 }
@@ -232,9 +233,8 @@ impl<P, T> Compiled<P, T> {
             let mut sum: Option<E::Ciphertext> = None;
             for (chunk, xs) in xs.chunks(CHUNK).enumerate() {
                 let numbers = chunk * CHUNK..chunk * CHUNK + xs.len();
-                let map = |number| {
-                    prepare_input(&self.plan, &self.numbers, evaluator, input, number)
-                };
+                let map =
+                    |number| prepare_input(&self.plan, &self.numbers, evaluator, input, number);
                 let maps = numbers.map(map).collect::<Result<Vec<T>, Error>>()?;
                 let part = evaluator.transform(&maps.iter().collect::<Vec<_>>(), xs)?;
                 match &mut sum {

@@ -52,8 +52,9 @@ impl Sizes {
             return Err(Error::Count { what: "indices", expected, found });
         }
         for (at, &value) in dense.iter().enumerate() {
-            // Written so that what is no number is refused.
-            if !(value.abs() <= FEATURE_MAX) {
+            // What is no number is not below either.
+            let is_inside = value.abs() <= FEATURE_MAX;
+            if !is_inside {
                 let (user, index) = (at / self.dense, at % self.dense);
                 return Err(Error::Feature { user, index, value, max: FEATURE_MAX });
             }

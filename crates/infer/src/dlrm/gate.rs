@@ -21,7 +21,9 @@ pub fn silu_degree(range: f64) -> Result<usize, Error> {
             return Ok(degree);
         }
     }
-    let why = format!("SiLU on [-{range}, {range}] needs more than 63 degrees: train with a narrower range");
+    let why = format!(
+        "SiLU on [-{range}, {range}] needs more than 63 degrees: train with a narrower range"
+    );
     Err(Error::Spec { field: "activation".into(), why })
 }
 

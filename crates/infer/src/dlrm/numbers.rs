@@ -139,7 +139,7 @@ impl Numbers {
         self.between(turn, lanes * width, self.plan.links[link].outputs, |to, from| {
             let value = from / lanes;
             let is_inside = to < affine.outputs && value < self.plan.model.dim;
-            (from % lanes == 0 && is_inside).then(|| affine.row(to)[value])
+            (from.is_multiple_of(lanes) && is_inside).then(|| affine.row(to)[value])
         })
     }
 
@@ -171,7 +171,7 @@ impl Numbers {
             return Some(slot);
         }
         let (lanes, _) = self.plan.dot_lanes();
-        (slot % lanes == 0).then(|| slot / lanes)
+        slot.is_multiple_of(lanes).then(|| slot / lanes)
     }
 
     /// A map between vectors of periods, `inputs` to `outputs`, with the fold that `turn` leaves out

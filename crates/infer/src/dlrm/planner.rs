@@ -83,12 +83,7 @@ fn rounding_log2(degree_log2: f64) -> f64 {
 /// # Errors
 /// [`Error::Depth`] where no set of 128 bits carries the model, [`Error::Layout`] where none has the
 /// slots; [`Error::Spec`] for activations without a range.
-pub fn plan(
-    dlrm: &Dlrm,
-    weights: &Weights,
-    goal: Goal,
-    costs: &CostTable,
-) -> Result<Plan, Error> {
+pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Result<Plan, Error> {
     let users = goal.users.max(1).next_power_of_two();
     let mut best: Option<(f64, Plan, u32)> = None;
     let (mut least_levels, mut layout_error) = (usize::MAX, None);
@@ -142,8 +137,10 @@ pub fn plan(
             return Err(error);
         }
         let advice = match is_relu {
-            true => "a ReLU takes 14 levels: train with squares (1 level) or SiLU (3 to 5), or with \
-                     fewer layers",
+            true => {
+                "a ReLU takes 14 levels: train with squares (1 level) or SiLU (3 to 5), or with \
+                     fewer layers"
+            }
             false => "train with squares, lower degrees or fewer layers",
         };
         return Err(Error::Depth {
@@ -200,9 +197,9 @@ fn sketch(degree: usize, count: usize, special: usize, bits: ModulusBits) -> Par
     }
 }
 
-/// The fewest bits of a scale: what rounding leaves, and four bits for what weights make of it.
+/// The fewest bits of a scale: what rounding leaves, and eight bits for what weights make of it.
 fn least_bits(degree_log2: u32, precision_bits: u32) -> u32 {
-    rounding_log2(f64::from(degree_log2)).ceil() as u32 + precision_bits + 4
+    rounding_log2(f64::from(degree_log2)).ceil() as u32 + precision_bits + 8
 }
 
 /// Words of a query's ciphertexts.

@@ -66,18 +66,19 @@ pub fn forward(
         }
         vectors.push(sum);
     }
-    let mut hidden = match spec.interaction {
-        Interaction::Concat => vectors.concat(),
-        Interaction::Dot => {
-            let mut joined = vectors[0].clone();
-            for i in 0..vectors.len() {
-                joined.extend(vectors[..i].iter().map(|other| {
-                    vectors[i].iter().zip(other).map(|(x, y)| x * y).sum::<f64>()
-                }));
+    let mut hidden =
+        match spec.interaction {
+            Interaction::Concat => vectors.concat(),
+            Interaction::Dot => {
+                let mut joined = vectors[0].clone();
+                for i in 0..vectors.len() {
+                    joined.extend(vectors[..i].iter().map(|other| {
+                        vectors[i].iter().zip(other).map(|(x, y)| x * y).sum::<f64>()
+                    }));
+                }
+                joined
             }
-            joined
-        }
-    };
+        };
     for (index, (layer, shape)) in weights.top.iter().zip(dlrm.top()).enumerate() {
         hidden = layer.apply(&hidden);
         if shape.is_activated {

@@ -78,9 +78,8 @@ fn run<E: Evaluate>(
     let stride = compiled.plan().users;
     compiled.run(evaluator, xs, &mut |before, x| {
         let Some(limit) = before.limit else { return Ok(()) };
-        let is_value = |slot: usize| {
-            slot % stride < users && slot / stride % before.period < before.values
-        };
+        let is_value =
+            |slot: usize| slot % stride < users && slot / stride % before.period < before.values;
         let all = values(x).iter().enumerate();
         for (_, &value) in all.filter(|&(slot, _)| is_value(slot)) {
             check(before.layer, limit, value)?;
@@ -102,9 +101,10 @@ fn check(layer: &str, limit: Limit, value: f64) -> Result<(), Error> {
 /// What a client knows of a plan.
 fn sizes(plan: &Plan) -> Sizes {
     let own = &plan.model;
-    let features = own.features.iter().map(|feature| {
-        (feature.name.clone(), Digits::new(feature.rows, own.threshold, own.base))
-    });
+    let features = own
+        .features
+        .iter()
+        .map(|feature| (feature.name.clone(), Digits::new(feature.rows, own.threshold, own.base)));
     Sizes {
         dense: own.dense,
         is_lifted: plan.chain.is_lifted,

@@ -128,7 +128,10 @@ impl Dlrm {
         for (field, layers) in [("bottom", &spec.bottom), ("top", &spec.top)] {
             if layers.is_empty() || layers.len() > LAYERS_MAX {
                 let found = layers.len();
-                return Err(wrong(field, format!("{found} layers, possible are 1 to {LAYERS_MAX}")));
+                return Err(wrong(
+                    field,
+                    format!("{found} layers, possible are 1 to {LAYERS_MAX}"),
+                ));
             }
             layers.iter().try_for_each(|&outputs| width(field, outputs))?;
         }
@@ -139,7 +142,10 @@ impl Dlrm {
             return Err(wrong("base", format!("{}, possible are 2 to {BASE_MAX}", spec.base)));
         }
         if spec.features.len() > 1024 {
-            return Err(wrong("features", format!("{}, possible are 0 to 1024", spec.features.len())));
+            return Err(wrong(
+                "features",
+                format!("{}, possible are 0 to 1024", spec.features.len()),
+            ));
         }
         let mut slots = 0usize;
         let mut digits = Vec::new();
@@ -166,7 +172,10 @@ impl Dlrm {
         let joined = match spec.interaction {
             Interaction::Concat => bottom_outputs + spec.features.len() * spec.dim,
             Interaction::Dot if bottom_outputs != spec.dim => {
-                let why = format!("its last layer has {bottom_outputs} outputs, dim is {}: dot products need them equal", spec.dim);
+                let why = format!(
+                    "its last layer has {bottom_outputs} outputs, dim is {}: dot products need them equal",
+                    spec.dim
+                );
                 return Err(wrong("bottom", why));
             }
             Interaction::Dot => {

@@ -150,9 +150,8 @@ impl Terms {
             return Err(refuse("products or rotations out of bounds".into()));
         }
         let steps: BTreeSet<usize> = own.rotations.iter().map(|&(steps, _)| steps).collect();
-        let is_rotation = |&(steps, level): &(usize, usize)| {
-            (1..degree / 2).contains(&steps) && level <= levels
-        };
+        let is_rotation =
+            |&(steps, level): &(usize, usize)| (1..degree / 2).contains(&steps) && level <= levels;
         if steps.len() != own.rotations.len() || !own.rotations.iter().all(is_rotation) {
             return Err(refuse("rotations that are none".into()));
         }

@@ -151,9 +151,8 @@ impl Weights {
         }
         let tensors = match model.dense_path() {
             Some(path) => {
-                let bytes = std::fs::read(&path).map_err(|source| {
-                    Error::Io { path: path.display().to_string(), source }
-                })?;
+                let bytes = std::fs::read(&path)
+                    .map_err(|source| Error::Io { path: path.display().to_string(), source })?;
                 read_safetensors(&bytes)?
             }
             None => Tensors::new(),
@@ -205,8 +204,8 @@ fn read_table(table: &Table, expected: &[usize; 2]) -> Result<Vec<f32>, Error> {
 }
 
 fn check_values(name: &str, values: &[f32]) -> Result<(), Error> {
-    let is_bad = |value: &f32| !(f64::from(value.abs()) < WEIGHT_MAX);
-    match values.iter().position(is_bad) {
+    let is_good = |value: &f32| f64::from(value.abs()) < WEIGHT_MAX;
+    match values.iter().position(|value| !is_good(value)) {
         Some(index) => {
             let (name, value) = (name.to_owned(), f64::from(values[index]));
             Err(Error::TensorValue { name, index, value })
@@ -270,7 +269,7 @@ fn take_trained(
         true => Some(f64::from(take(tensors, &name, &[1])?[0])),
         false => None,
     };
-    if let Some(value) = range.filter(|&range| !(range > 0.0)) {
+    if let Some(value) = range.filter(|&range| range <= 0.0) {
         return Err(Error::TensorValue { name, index: 0, value });
     }
     Ok(Trained { coefficients, range })

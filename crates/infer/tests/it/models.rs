@@ -91,7 +91,8 @@ pub fn features(dlrm: &Dlrm, users: usize, seed: u64) -> (Vec<f32>, Vec<u64>) {
     let dense = (0..users * dlrm.spec().dense).map(|_| numbers.unit()).collect();
     let rows = dlrm.spec().features.iter().map(|feature| feature.rows);
     let rows: Vec<u64> = rows.collect();
-    let indices = (0..users).flat_map(|_| rows.iter().map(|&rows| numbers.below(rows)).collect::<Vec<_>>());
+    let indices =
+        (0..users).flat_map(|_| rows.iter().map(|&rows| numbers.below(rows)).collect::<Vec<_>>());
     let indices = indices.collect();
     (dense, indices)
 }

@@ -35,7 +35,10 @@ fn weights_name_the_tensor_and_the_shapes() {
     turned.get_mut("top_l.0.weight").unwrap().shape = vec![16, 7];
     match Weights::new(&dlrm, turned).unwrap_err() {
         Error::TensorShape { name, expected, found } => {
-            assert_eq!((name.as_str(), expected, found), ("top_l.0.weight", vec![7, 16], vec![16, 7]));
+            assert_eq!(
+                (name.as_str(), expected, found),
+                ("top_l.0.weight", vec![7, 16], vec![16, 7])
+            );
         }
         other => panic!("{other}"),
     }
@@ -70,7 +73,8 @@ fn keys_and_queries_of_another_plan_are_refused() {
     let mut other = spec(Activation::Square, Interaction::Concat);
     other.threshold = 4;
     let (_, weights) = model(other.clone(), 1);
-    let made = plan(&Dlrm::new(other).unwrap(), &weights, Goal::default(), &CostTable::shipped().unwrap());
+    let made =
+        plan(&Dlrm::new(other).unwrap(), &weights, Goal::default(), &CostTable::shipped().unwrap());
     let other = Engine::new(&made.unwrap(), &weights, Platform::detect()).unwrap();
     let client = Client::new(own.terms().clone()).unwrap();
     let uploaded = client.keys().collect::<Vec<_>>().concat();
@@ -83,7 +87,10 @@ fn keys_and_queries_of_another_plan_are_refused() {
         bytes
     };
     assert!(matches!(own.keys(&named(&uploaded)), Err(Error::OtherPlan { what: "keys", .. })));
-    assert!(matches!(own.answer(&keys, &named(&query)), Err(Error::OtherPlan { what: "query", .. })));
+    assert!(matches!(
+        own.answer(&keys, &named(&query)),
+        Err(Error::OtherPlan { what: "query", .. })
+    ));
     assert!(matches!(own.keys(&uploaded[1..]), Err(Error::Bytes { what: "keys", .. })));
     assert!(matches!(own.answer(&keys, &query[1..]), Err(Error::Bytes { what: "query", .. })));
     let answer = own.answer(&keys, &query).unwrap();

@@ -196,7 +196,7 @@ unsafe fn inner_product_at<const VECTORS: usize>(
 /// The reduction of long sums: their high words are folded with 2^78 and 2^52 modulo q, which
 /// leaves less than 2^86; then Barrett's estimate of the quotient, short by one at most.
 #[derive(Clone, Copy)]
-pub(super) struct Sum {
+struct Sum {
     q: __m512i,
     minus_q: __m512i,
     mask: __m512i,
@@ -212,7 +212,7 @@ pub(super) struct Sum {
 impl Sum {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn new(modulus: Modulus) -> Self {
+    fn new(modulus: Modulus) -> Self {
         let q = modulus.value();
         let power = |bits: u32| ((1u128 << bits) % u128::from(q)) as i64;
         let drop = modulus.bits() as i32 - 4;
@@ -233,7 +233,7 @@ impl Sum {
     /// high · 2^52 + low modulo q, for high below 2^60 and any low.
     #[inline]
     #[target_feature(enable = "avx512f,avx512ifma")]
-    pub(super) fn reduce(&self, high: __m512i, low: __m512i) -> __m512i {
+    fn reduce(&self, high: __m512i, low: __m512i) -> __m512i {
         let high = _mm512_add_epi64(high, _mm512_srli_epi64::<52>(low));
         let low = _mm512_and_si512(low, self.mask);
         let top = _mm512_srli_epi64::<26>(high);

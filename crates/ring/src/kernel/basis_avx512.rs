@@ -4,8 +4,9 @@
 
 use std::arch::x86_64::*;
 
-use super::avx512::{LANES, Sum, q_inverse};
+use super::avx512::{LANES, q_inverse};
 use super::lanes_avx512::Lanes;
+use super::{PackedGroup, ROW_BLOCK, width_bytes};
 use crate::Modulus;
 
 /// See [`Kernel::combine`](super::Kernel::combine).
@@ -152,72 +153,218 @@ pub(super) fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
     }
 }
 
-/// See [`Kernel::inner_products`](super::Kernel::inner_products).
-#[target_feature(enable = "avx512f,avx512ifma")]
-pub(super) fn inner_products(
-    modulus: Modulus,
-    xs: &[&[u64]],
-    ys: [&[&[u64]]; 2],
-    outs: [&mut [u64]; 2],
-) {
-    let length = outs[0].len();
-    assert!(outs[1].len() == length && length.is_multiple_of(LANES));
-    assert!(ys.iter().all(|ys| ys.len() == xs.len()));
-    assert!(xs.iter().chain(ys[0]).chain(ys[1]).all(|values| values.len() == length));
-    let sum = Sum::new(modulus);
-    let [first, second] = outs;
-    let outs = [first.as_mut_ptr(), second.as_mut_ptr()];
-    let mut start = 0;
-    while start < length {
-        // SAFETY: every slice has `length` elements, and those from `start` on that are read and
-        // written do lie in them.
-        start += unsafe {
-            match length - start {
-                32.. => inner_products_at::<4>(&sum, xs, ys, start, outs),
-                16.. => inner_products_at::<2>(&sum, xs, ys, start, outs),
-                _ => inner_products_at::<1>(&sum, xs, ys, start, outs),
-            }
-        };
+/// Unpacks eight numbers of a few bytes each.
+#[derive(Clone, Copy)]
+struct Unpacking {
+    width: usize,
+    /// The bytes that are read, and those of each lane that they go to.
+    read: __mmask64,
+    filled: __mmask64,
+    order: __m512i,
+}
+
+impl Unpacking {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    fn new(modulus: Modulus) -> Self {
+        let width = width_bytes(modulus);
+        let mut order = [0u8; 64];
+        for (index, byte) in order.iter_mut().enumerate() {
+            *byte = (index / 8 * width + index % 8) as u8 & 63;
+        }
+        Self {
+            width,
+            read: u64::MAX >> (64 - 8 * width),
+            filled: 0x0101_0101_0101_0101 * ((1u64 << width) - 1),
+            // SAFETY: 64 bytes.
+            order: unsafe { _mm512_loadu_si512(order.as_ptr().cast()) },
+        }
+    }
+
+    /// The eight numbers at `from`.
+    ///
+    /// # Safety
+    /// They lie in one allocation.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+    unsafe fn load(self, from: *const u8) -> __m512i {
+        // SAFETY: bytes behind the eight numbers are not read.
+        let bytes = unsafe { _mm512_maskz_loadu_epi8(self.read, from.cast()) };
+        _mm512_maskz_permutexvar_epi8(self.filled, self.order, bytes)
     }
 }
 
-/// `VECTORS` vectors of both sums from element `start` on; how many elements that were.
-///
-/// # Safety
-/// All slices, and what `outs` point to, reach as far; the slices of a side are as many as `xs`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512ifma")]
-unsafe fn inner_products_at<const VECTORS: usize>(
-    sum: &Sum,
+/// See [`Kernel::row_products`](super::Kernel::row_products).
+#[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi")]
+pub(super) fn row_products(
+    modulus: Modulus,
     xs: &[&[u64]],
-    ys: [&[&[u64]]; 2],
-    start: usize,
-    outs: [*mut u64; 2],
-) -> usize {
-    let mut low = [[_mm512_setzero_si512(); VECTORS]; 2];
-    let mut high = low;
-    for (x, (y0, y1)) in xs.iter().zip(ys[0].iter().zip(ys[1])) {
-        for i in 0..VECTORS {
-            let at = start + LANES * i;
-            // SAFETY: as the caller promises.
-            let (x, y) = unsafe {
-                (
-                    _mm512_loadu_si512(x.as_ptr().add(at).cast()),
-                    [y0, y1].map(|y| _mm512_loadu_si512(y.as_ptr().add(at).cast())),
-                )
-            };
-            for side in 0..2 {
-                low[side][i] = _mm512_madd52lo_epu64(low[side][i], x, y[side]);
-                high[side][i] = _mm512_madd52hi_epu64(high[side][i], x, y[side]);
+    rows: &[u8],
+    more: &[(&[u64], [&[u64]; 2])],
+    outs: [&mut [u64]; 2],
+) {
+    let length = outs[0].len();
+    let unpacking = Unpacking::new(modulus);
+    let row_bytes = 2 * length * unpacking.width;
+    assert!(outs[1].len() == length && length.is_multiple_of(ROW_BLOCK));
+    assert!(xs.iter().all(|x| x.len() == length) && xs.len() <= rows.len() / row_bytes);
+    assert!(more.iter().all(|(x, [y, z])| [x, y, z].iter().all(|v| v.len() == length)));
+    let [first, second] = outs;
+    let outs = [first.as_mut_ptr(), second.as_mut_ptr()];
+    let block_bytes = ROW_BLOCK * unpacking.width;
+    let count = rows.len() / row_bytes;
+    let reduction = Reduction::new(modulus, xs.len() + more.len());
+    for start in (0..length).step_by(ROW_BLOCK) {
+        let mut sum = PairSum::new(reduction.lanes.q);
+        // SAFETY: every slice has `length` elements, `rows` as many of 2 · `count` sides, and those from
+        // `start` on that are read and written do lie in them.
+        unsafe {
+            let rows = rows.as_ptr().add(start * 2 * count * unpacking.width);
+            for (j, x) in xs.iter().enumerate() {
+                let row = rows.add(2 * j * block_bytes);
+                for i in 0..VECTORS {
+                    let x = _mm512_loadu_si512(x.as_ptr().add(start + LANES * i).cast());
+                    let at = row.add(LANES * i * unpacking.width);
+                    let y = [unpacking.load(at), unpacking.load(at.add(block_bytes))];
+                    sum.add(i, x, y);
+                }
+            }
+            for (x, ys) in more {
+                for i in 0..VECTORS {
+                    let at = start + LANES * i;
+                    let x = _mm512_loadu_si512(x.as_ptr().add(at).cast());
+                    sum.add(i, x, ys.map(|y| _mm512_loadu_si512(y.as_ptr().add(at).cast())));
+                }
+            }
+            sum.store(&reduction, start, outs);
+        }
+    }
+}
+
+/// See [`Kernel::packed_products`](super::Kernel::packed_products).
+#[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi")]
+pub(super) fn packed_products(
+    modulus: Modulus,
+    groups: &[PackedGroup],
+    terms: usize,
+    outs: [&mut [u64]; 2],
+) {
+    let length = outs[0].len();
+    assert!(outs[1].len() == length && length.is_multiple_of(ROW_BLOCK));
+    let unpacking = Unpacking::new(modulus);
+    for group in groups {
+        assert!(group.packed.len() == group.count * length * unpacking.width);
+        assert!(group.terms.iter().all(|(term, [x, y])| {
+            *term < group.count && x.len() == length && y.len() == length
+        }));
+    }
+    let [first, second] = outs;
+    let outs = [first.as_mut_ptr(), second.as_mut_ptr()];
+    let block_bytes = ROW_BLOCK * unpacking.width;
+    let reduction = Reduction::new(modulus, terms);
+    for start in (0..length).step_by(ROW_BLOCK) {
+        let mut sum = PairSum::new(reduction.lanes.q);
+        for group in groups {
+            // SAFETY: every factor has `length` elements, `packed` as many of `count` polynomials, and
+            // those from `start` on that are read and written do lie in them.
+            unsafe {
+                let packed = group.packed.as_ptr().add(start * group.count * unpacking.width);
+                for &(term, [x, y]) in &group.terms {
+                    let packed = packed.add(term * block_bytes);
+                    for i in 0..VECTORS {
+                        let at = start + LANES * i;
+                        let plain = unpacking.load(packed.add(LANES * i * unpacking.width));
+                        let factors = [x, y].map(|x| _mm512_loadu_si512(x.as_ptr().add(at).cast()));
+                        sum.add(i, plain, factors);
+                    }
+                }
+            }
+        }
+        // SAFETY: likewise.
+        unsafe { sum.store(&reduction, start, outs) };
+    }
+}
+
+/// Vectors of a block.
+const VECTORS: usize = ROW_BLOCK / LANES;
+
+/// A block of two sums of products, in words of 52 bits that are not carried.
+struct PairSum {
+    low: [[__m512i; VECTORS]; 2],
+    high: [[__m512i; VECTORS]; 2],
+}
+
+impl PairSum {
+    /// Nothing, and q in the high words.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new(q: __m512i) -> Self {
+        Self { low: [[_mm512_setzero_si512(); VECTORS]; 2], high: [[q; VECTORS]; 2] }
+    }
+
+    /// Adds x · y to each side's vector `i`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn add(&mut self, i: usize, x: __m512i, y: [__m512i; 2]) {
+        for side in 0..2 {
+            self.low[side][i] = _mm512_madd52lo_epu64(self.low[side][i], x, y[side]);
+            self.high[side][i] = _mm512_madd52hi_epu64(self.high[side][i], x, y[side]);
+        }
+    }
+
+    /// Reduces the block and writes it from element `start` on.
+    ///
+    /// # Safety
+    /// What `outs` point to reaches as far.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    unsafe fn store(&self, reduction: &Reduction, start: usize, outs: [*mut u64; 2]) {
+        for side in 0..2 {
+            for i in 0..VECTORS {
+                let value = reduction.reduce(self.high[side][i], self.low[side][i]);
+                // SAFETY: as the caller promises.
+                unsafe { _mm512_storeu_si512(outs[side].add(start + LANES * i).cast(), value) };
             }
         }
     }
-    for side in 0..2 {
-        for i in 0..VECTORS {
-            let value = sum.reduce(high[side][i], low[side][i]);
-            // SAFETY: as the caller promises.
-            unsafe { _mm512_storeu_si512(outs[side].add(start + LANES * i).cast(), value) };
+}
+
+/// Montgomery's reduction of long sums.
+struct Reduction {
+    lanes: Lanes<true>,
+    q_inverse: __m512i,
+    /// Halvings of the range that leave 0..q.
+    steps: u32,
+}
+
+impl Reduction {
+    /// For sums of `terms` products.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new(modulus: Modulus, terms: usize) -> Self {
+        // Every term adds less than q / 2 to the high word, which has q besides and a carry.
+        let range = (terms + 2).div_ceil(2).next_power_of_two();
+        Self {
+            lanes: Lanes::new(modulus),
+            q_inverse: q_inverse(modulus),
+            steps: range.trailing_zeros(),
         }
     }
-    LANES * VECTORS
+
+    /// (high · 2^52 + low) / 2^52 modulo q, for `high` with q besides.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512ifma")]
+    fn reduce(&self, high: __m512i, low: __m512i) -> __m512i {
+        let zero = _mm512_setzero_si512();
+        let quotient = _mm512_madd52lo_epu64(zero, low, self.q_inverse);
+        let carried = _mm512_add_epi64(high, _mm512_srli_epi64::<52>(low));
+        // The low words are the same: the difference of the high ones is the sum over 2^52, and q.
+        let taken = _mm512_madd52hi_epu64(zero, quotient, self.lanes.q);
+        let mut value = _mm512_sub_epi64(carried, taken);
+        for step in (0..self.steps).rev() {
+            let bound = _mm512_sll_epi64(self.lanes.q, _mm_cvtsi32_si128(step as i32));
+            value = Lanes::<true>::minus_once(value, bound);
+        }
+        value
+    }
 }

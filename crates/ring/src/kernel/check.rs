@@ -186,30 +186,69 @@ fn inner_products_agree_with_the_specification() {
     }
 }
 
+/// Packs `polys` of one length together.
+fn pack_together(modulus: Modulus, polys: &[Vec<u64>]) -> Vec<u8> {
+    let mut packed = vec![0; polys.len() * polys[0].len() * width_bytes(modulus)];
+    for (index, poly) in polys.iter().enumerate() {
+        pack_rows(modulus, poly, (polys.len(), index), &mut packed);
+    }
+    packed
+}
+
 #[test]
-fn pairs_of_inner_products_agree_with_the_specification() {
-    let mut rng = ChaCha12Rng::seed_from_u64(7);
+fn sums_of_packed_polynomials_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(9);
     for kernel in kernels() {
-        for modulus in moduli(8).chain([Modulus::new(3).unwrap(), Modulus::new(33).unwrap()]) {
-            for (terms, length) in [(1, 8), (2, 24), (5, 40), (16, 72), (17, 20), (TERMS_MAX, 56)] {
-                let mut draw = || -> Vec<Vec<u64>> {
-                    (0..terms).map(|_| residues(&mut rng, modulus, length)).collect()
+        for modulus in moduli(8).chain([Modulus::new(3).unwrap()]) {
+            for (terms, others, length) in [
+                (1, 0, 8),
+                (2, 1, 32),
+                (6, 0, 64),
+                (7, 2, 96),
+                (14, 0, 32),
+                (3, 59, 64),
+                (62, 0, 32),
+            ] {
+                let mut draw = |count: usize| -> Vec<Vec<u64>> {
+                    (0..count).map(|_| residues(&mut rng, modulus, length)).collect()
                 };
-                let [xs, first, second] = [(); 3].map(|()| draw());
-                let all_top = vec![modulus.value() - 1; length];
-                let tops = vec![all_top.as_slice(); terms];
-                let drawn = [slices(&xs), slices(&first), slices(&second)];
-                for [xs, first, second] in [drawn, [(); 3].map(|()| tops.clone())] {
-                    let name = format!("{} {terms} terms of q = {}", kernel.isa(), modulus.value());
+                let drawn =
+                    [draw(terms), draw(2 * terms + 2), draw(others), draw(others), draw(others)];
+                let top = vec![modulus.value() - 1; length];
+                let tops = [terms, 2 * terms + 2, others, others, others]
+                    .map(|count| vec![top.clone(); count]);
+                let name = format!("{} {terms} rows of q = {}", kernel.isa(), modulus.value());
+                for [xs, rows, x, y, z] in [drawn, tops] {
+                    let more: Vec<_> = x
+                        .iter()
+                        .zip(y.iter().zip(&z))
+                        .map(|(x, (y, z))| (&x[..], [&y[..], &z[..]]))
+                        .collect();
+                    let (xs, packed) = (slices(&xs), pack_together(modulus, &rows));
                     let run = |specified: bool, out: &mut [u64]| {
-                        let (out0, out1) = out.split_at_mut(length);
-                        let (ys, outs) = ([&first[..], &second[..]], [out0, out1]);
+                        let (a, b) = out.split_at_mut(length);
                         match specified {
-                            true => portable::inner_products(modulus, &xs, ys, outs),
-                            false => kernel.inner_products(modulus, &xs, ys, outs),
+                            true => portable::row_products(modulus, &xs, &packed, &more, [a, b]),
+                            false => kernel.row_products(modulus, &xs, &packed, &more, [a, b]),
                         }
                     };
                     let empty = vec![0; 2 * length];
+                    compare(&name, &empty, |out| run(false, out), |out| run(true, out));
+                    let group = |skipped: usize| PackedGroup {
+                        packed: &packed,
+                        count: rows.len(),
+                        terms: (skipped..rows.len())
+                            .map(|term| (term, [&rows[term / 2][..], xs[term % xs.len()]]))
+                            .collect(),
+                    };
+                    let groups = [group(0), group(1), group(rows.len() / 2)];
+                    let run = |specified: bool, out: &mut [u64]| {
+                        let (a, b) = out.split_at_mut(length);
+                        match specified {
+                            true => portable::packed_products(modulus, &groups, [a, b]),
+                            false => kernel.packed_products(modulus, &groups, [a, b]),
+                        }
+                    };
                     compare(&name, &empty, |out| run(false, out), |out| run(true, out));
                 }
             }

@@ -38,6 +38,45 @@ use garner::Garner;
 /// Most terms of one [`Kernel::inner_product`].
 pub const TERMS_MAX: usize = 256;
 
+/// Most terms of one [`Kernel::row_products`].
+pub const ROWS_MAX: usize = 62;
+
+/// Most terms of one [`Kernel::packed_products`].
+pub const PACKED_MAX: usize = 256;
+
+/// Numbers of a polynomial that lie side by side where several are packed together.
+pub const ROW_BLOCK: usize = 32;
+
+/// Bytes of a packed residue.
+pub fn width_bytes(modulus: Modulus) -> usize {
+    modulus.bits().div_ceil(8) as usize
+}
+
+/// Packs one of `count` polynomials of one residue, number `which`, into `out`, where all have room:
+/// [`ROW_BLOCK`] numbers of polynomial 0 (or all, where there are fewer), each in
+/// [`width_bytes`] bytes, as many of polynomial 1, and so on; then the next ones of polynomial 0.
+pub fn pack_rows(modulus: Modulus, values: &[u64], (count, which): (usize, usize), out: &mut [u8]) {
+    let width = width_bytes(modulus);
+    let block = ROW_BLOCK.min(values.len());
+    assert!(which < count && out.len() == count * values.len() * width);
+    let blocks = out.chunks_exact_mut(block * width).skip(which).step_by(count);
+    for (out, values) in blocks.zip(values.chunks_exact(block)) {
+        for (out, value) in out.chunks_exact_mut(width).zip(values) {
+            out.copy_from_slice(&value.to_le_bytes()[..width]);
+        }
+    }
+}
+
+/// Terms of [`Kernel::packed_products`] whose first factors lie together.
+pub struct PackedGroup<'a> {
+    /// Polynomials as [`pack_rows`] packs them, given times 2^52.
+    pub packed: &'a [u8],
+    /// How many there are.
+    pub count: usize,
+    /// Number of a packed polynomial, and its other factors.
+    pub terms: Vec<(usize, [&'a [u64]; 2])>,
+}
+
 /// Most sources of one [`Kernel::combine`].
 pub const SOURCES_MAX: usize = 7;
 
@@ -54,7 +93,7 @@ enum Isa {
     /// With FMA.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// F, DQ and IFMA.
+    /// F, BW, DQ, VL, IFMA and VBMI.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma,
 }
@@ -64,7 +103,9 @@ impl Kernel {
     pub fn new(platform: Platform) -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            let is_wide = is_x86_feature_detected!("avx512ifma");
+            // Every processor that has the one has the other.
+            let is_wide =
+                is_x86_feature_detected!("avx512ifma") && is_x86_feature_detected!("avx512vbmi");
             if platform.tier() == Tier::Avx512 && is_wide {
                 return Self(Isa::Avx512Ifma);
             }
@@ -230,32 +271,59 @@ impl Kernel {
         }
     }
 
-    /// `outs[side]` = Σ xs[j] · ys[side][j], element by element, for 1 to [`TERMS_MAX`] terms: two
-    /// inner products that share a side.
-    pub fn inner_products(
+    /// `outs[side]` = (Σ xs[j] · row_j[side] + Σ x · ys[side]) / 2^52, element by element, the second sum
+    /// over `more`'s (x, ys): what a key switch adds up.
+    ///
+    /// Rows are given times 2^52, packed ([`pack_rows`]): row 0's first side, its second, row 1's and so
+    /// on, which makes them one stream. There may be more rows than `xs`. There are at most [`ROWS_MAX`]
+    /// terms.
+    pub fn row_products(
         self,
         modulus: Modulus,
         xs: &[&[u64]],
-        ys: [&[&[u64]]; 2],
+        rows: &[u8],
+        more: &[(&[u64], [&[u64]; 2])],
         outs: [&mut [u64]; 2],
     ) {
         let length = outs[0].len();
-        assert!((1..=TERMS_MAX).contains(&xs.len()) && outs[1].len() == length);
-        assert!(ys.iter().all(|ys| ys.len() == xs.len()));
-        assert!(xs.iter().chain(ys[0]).chain(ys[1]).all(|values| values.len() == length));
+        let row_bytes = 2 * length * width_bytes(modulus);
+        assert!(xs.len() + more.len() <= ROWS_MAX && outs[1].len() == length);
+        assert!(length > 0 && length.is_multiple_of(ROW_BLOCK.min(length)));
+        assert!(rows.len().is_multiple_of(row_bytes) && xs.len() <= rows.len() / row_bytes);
+        assert!(xs.iter().all(|x| x.len() == length));
+        assert!(more.iter().all(|(x, [y, z])| [x, y, z].iter().all(|v| v.len() == length)));
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the flags were detected when the kernel was made.
-            Isa::Avx512Ifma if whole(outs[0]) && modulus.bits() >= SUM_BITS_MIN => unsafe {
-                basis_avx512::inner_products(modulus, xs, ys, outs);
+            Isa::Avx512Ifma if length >= ROW_BLOCK => unsafe {
+                basis_avx512::row_products(modulus, xs, rows, more, outs);
             },
-            Isa::Portable => portable::inner_products(modulus, xs, ys, outs),
-            #[allow(unreachable_patterns, reason = "no vectors on some machines")]
-            _ => {
-                for (ys, out) in ys.into_iter().zip(outs) {
-                    self.inner_product(modulus, xs, ys, out);
-                }
-            }
+            _ => portable::row_products(modulus, xs, rows, more, outs),
+        }
+    }
+
+    /// `outs[side]` = Σ packed · factors[side] / 2^52, element by element, over 1 to [`PACKED_MAX`] terms
+    /// of all groups: plaintexts with ciphertexts.
+    pub fn packed_products(self, modulus: Modulus, groups: &[PackedGroup], outs: [&mut [u64]; 2]) {
+        let length = outs[0].len();
+        assert!(length > 0 && length.is_multiple_of(ROW_BLOCK.min(length)));
+        assert!(outs[1].len() == length);
+        let terms: usize = groups.iter().map(|group| group.terms.len()).sum();
+        assert!((1..=PACKED_MAX).contains(&terms));
+        for group in groups {
+            assert!(group.packed.len() == group.count * length * width_bytes(modulus));
+            let fits = |(term, factors): &(usize, [&[u64]; 2])| {
+                *term < group.count && factors.iter().all(|factor| factor.len() == length)
+            };
+            assert!(group.terms.iter().all(fits));
+        }
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if length >= ROW_BLOCK => unsafe {
+                basis_avx512::packed_products(modulus, groups, terms, outs);
+            },
+            _ => portable::packed_products(modulus, groups, outs),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The specification of every kernel, in plain Rust.
 
+use super::{PackedGroup, ROW_BLOCK, width_bytes};
 use crate::crt::Crt;
 use crate::gadget::Gadget;
 use crate::{Modulus, NttTable};
@@ -162,9 +163,66 @@ pub fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
     }
 }
 
-/// `outs[side]` = Σ_j xs[j] · ys[side][j], element by element.
-pub fn inner_products(modulus: Modulus, xs: &[&[u64]], ys: [&[&[u64]]; 2], outs: [&mut [u64]; 2]) {
-    for (ys, out) in ys.into_iter().zip(outs) {
-        inner_product(modulus, xs, ys, out);
+/// `outs[side]` = Σ_j xs[j] · (row j of `rows`)[side] / 2^52; see
+/// [`Kernel::row_products`](super::Kernel::row_products).
+pub fn row_products(
+    modulus: Modulus,
+    xs: &[&[u64]],
+    rows: &[u8],
+    more: &[(&[u64], [&[u64]; 2])],
+    outs: [&mut [u64]; 2],
+) {
+    let length = outs[0].len();
+    let width = width_bytes(modulus);
+    let count = rows.len() / (2 * length * width);
+    let back = modulus.inv((1 << 52) % modulus.value());
+    for (side, out) in outs.into_iter().enumerate() {
+        for (index, out) in out.iter_mut().enumerate() {
+            let product = |(j, x): (usize, &&[u64])| {
+                let y = packed(rows, width, length, (2 * count, 2 * j + side), index);
+                u128::from(x[index]) * u128::from(y)
+            };
+            let sum: u128 = xs.iter().enumerate().map(product).sum();
+            let product = |(x, ys): &(&[u64], [&[u64]; 2])| {
+                u128::from(x[index]) * u128::from(ys[side][index])
+            };
+            let sum = sum + more.iter().map(product).sum::<u128>();
+            *out = modulus.mul(modulus.reduce_u128(sum), back);
+        }
     }
+}
+
+/// `outs[side]` = Σ over groups and terms of packed · factors[side] / 2^52; see
+/// [`Kernel::packed_products`](super::Kernel::packed_products).
+pub fn packed_products(modulus: Modulus, groups: &[PackedGroup], outs: [&mut [u64]; 2]) {
+    let length = outs[0].len();
+    let width = width_bytes(modulus);
+    let back = modulus.inv((1 << 52) % modulus.value());
+    for (side, out) in outs.into_iter().enumerate() {
+        for (index, out) in out.iter_mut().enumerate() {
+            let mut sum = 0u128;
+            for group in groups {
+                for &(term, factors) in &group.terms {
+                    let x = packed(group.packed, width, length, (group.count, term), index);
+                    sum += u128::from(x) * u128::from(factors[side][index]);
+                }
+            }
+            *out = modulus.mul(modulus.reduce_u128(sum), back);
+        }
+    }
+}
+
+/// Number `index` of polynomial `which` of `count` that are packed block by block.
+fn packed(
+    bytes: &[u8],
+    width: usize,
+    length: usize,
+    (count, which): (usize, usize),
+    index: usize,
+) -> u64 {
+    let block = ROW_BLOCK.min(length);
+    let at = ((index / block * count + which) * block + index % block) * width;
+    let mut word = [0; 8];
+    word[..width].copy_from_slice(&bytes[at..at + width]);
+    u64::from_le_bytes(word)
 }

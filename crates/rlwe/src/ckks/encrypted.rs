@@ -80,7 +80,7 @@ impl<'a> Encrypted<'a> {
     /// The image of `x` under the key's automorphism.
     fn map(&mut self, x: &Ciphertext, key: &MapKey) -> Ciphertext {
         let mask = x.parts.mask.values();
-        self.switcher.switch(x.level, mask, &key.key, &mut self.room, |_| Vec::new());
+        self.switcher.switch(x.level, mask, &key.key, &mut self.room, None);
         let parts = self.divide((x.level, false), Some(x.parts.body.values()), Some(key));
         Ciphertext { parts, ..*x }
     }
@@ -111,14 +111,8 @@ impl<'a> Encrypted<'a> {
         for (limb, values) in share.chunks_exact_mut(degree).enumerate() {
             ring.kernel().mul_assign(ring.modulus(limb), values, y.parts.mask.limb(limb));
         }
-        let nothing = vec![0; degree];
-        let (a, b) = (&x.parts, &y.parts);
-        self.switcher.switch(level, share, key, &mut self.room, |limb| {
-            vec![
-                (a.body.limb(limb), [b.mask.limb(limb), b.body.limb(limb)]),
-                (a.mask.limb(limb), [b.body.limb(limb), &nothing]),
-            ]
-        });
+        let factors = Some([&x.parts, &y.parts]);
+        self.switcher.switch(level, share, key, &mut self.room, factors);
         self.divide((level, rescales), None, None)
     }
 

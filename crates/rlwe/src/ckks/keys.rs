@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hushtable_ring::{Automorphism, Buffer, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
+use hushtable_ring::kernel::{pack_rows, width_bytes};
+use hushtable_ring::{Automorphism, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
 
 use super::switch::Switcher;
 use super::{Error, KeySpec, Parameters};
@@ -19,43 +20,36 @@ use crate::pack::{pack_poly, poly_bytes, unpack_poly};
 pub(super) struct SwitchKey {
     level: usize,
     digits: usize,
-    degree: usize,
-    /// By limb, digit, and mask before body.
-    rows: Buffer,
+    /// By limb; within one packed together, by digit, mask before body, and times 2^52, which sums of
+    /// rows are divided by.
+    rows: Vec<Vec<u8>>,
 }
 
 impl SwitchKey {
-    fn zero(parameters: &Parameters, level: usize) -> Self {
-        let (degree, digits) = (parameters.degree(), parameters.digits(level));
-        let limbs = level + 1 + parameters.special_limbs();
-        Self { level, digits, degree, rows: Buffer::zeroed(2 * limbs * digits * degree) }
+    /// A key over `ring`, Q's limbs at `level` and P's.
+    fn zero(parameters: &Parameters, ring: &Ring, level: usize) -> Self {
+        let digits = parameters.digits(level);
+        let bytes = |modulus| 2 * digits * ring.degree() * width_bytes(modulus);
+        Self { level, digits, rows: ring.moduli().map(|modulus| vec![0; bytes(modulus)]).collect() }
     }
 
-    fn start(&self, limb: usize, digit: usize, side: usize) -> usize {
-        ((limb * self.digits + digit) * 2 + side) * self.degree
-    }
-
-    fn put(&mut self, digit: usize, side: usize, poly: &Poly<Evaluations>) {
-        for limb in 0..poly.limbs() {
-            let start = self.start(limb, digit, side);
-            self.rows[start..start + self.degree].copy_from_slice(poly.limb(limb));
+    /// Puts one side of a row, a polynomial over `ring`.
+    fn put(&mut self, ring: &Ring, digit: usize, side: usize, mut poly: Poly<Evaluations>) {
+        let weights: Vec<_> = ring.moduli().map(|modulus| modulus.reduce_u128(1 << 52)).collect();
+        ring.scale_assign(&mut poly, &weights);
+        let at = (2 * self.digits, 2 * digit + side);
+        for (limb, rows) in self.rows.iter_mut().enumerate() {
+            pack_rows(ring.modulus(limb), poly.limb(limb), at, rows);
         }
     }
 
-    /// The masks and the bodies of the first `digits` rows at limb `limb` of those at `level`.
-    pub fn rows(&self, limb: usize, level: usize, digits: usize) -> [Vec<&[u64]>; 2] {
-        let limb = if limb <= level { limb } else { limb + self.level - level };
-        [0, 1].map(|side| {
-            let row = |digit| {
-                let start = self.start(limb, digit, side);
-                &self.rows[start..start + self.degree]
-            };
-            (0..digits).map(row).collect()
-        })
+    /// The rows at limb `limb` of those at `level`, as `Kernel::row_products` reads them.
+    pub fn rows(&self, limb: usize, level: usize) -> &[u8] {
+        &self.rows[if limb <= level { limb } else { limb + self.level - level }]
     }
 
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.rows.memory_bytes()
+        size_of::<Self>() + self.rows.iter().map(Vec::capacity).sum::<usize>()
     }
 }
 
@@ -133,11 +127,11 @@ impl EvaluationKeys {
         let mut index = 0;
         Self::collect(parameters, spec, |level, kind| {
             let drawing = Drawing::new(parameters, secret, level, kind)?;
-            let mut key = SwitchKey::zero(parameters, level);
+            let mut key = SwitchKey::zero(parameters, &drawing.ring, level);
             for digit in 0..key.digits {
                 let mask = drawing.ring.uniform(seed, index);
-                key.put(digit, 1, &drawing.body(digit, &mask, source));
-                key.put(digit, 0, &mask);
+                key.put(&drawing.ring, digit, 1, drawing.body(digit, &mask, source));
+                key.put(&drawing.ring, digit, 0, mask);
                 index += 1;
             }
             Ok(key)
@@ -159,10 +153,10 @@ impl EvaluationKeys {
         let mut index = 0;
         Self::collect(parameters, spec, |level, _| {
             let ring = key_ring(parameters, level)?;
-            let mut key = SwitchKey::zero(parameters, level);
+            let mut key = SwitchKey::zero(parameters, &ring, level);
             for digit in 0..key.digits {
-                key.put(digit, 1, &unpack_poly("evaluation keys", &ring, &mut rest)?);
-                key.put(digit, 0, &ring.uniform(seed, index));
+                key.put(&ring, digit, 1, unpack_poly("evaluation keys", &ring, &mut rest)?);
+                key.put(&ring, digit, 0, ring.uniform(seed, index));
                 index += 1;
             }
             Ok(key)

@@ -5,10 +5,12 @@
 //! kept already divided by P, modulo P's primes not: what is modulo Q alone is added to it as it is, and
 //! dividing by P is a subtraction. Rows of keys are kept the same way.
 
+use hushtable_ring::kernel::{ROWS_MAX, SOURCES_MAX};
 use hushtable_ring::{Automorphism, Buffer, Kernel, Modulus, NttTable, Ring};
 
 use super::keys::SwitchKey;
 use super::{Error, Parameters};
+use crate::Ciphertext;
 
 /// Constants of the key switches of one parameter set.
 #[derive(Debug)]
@@ -135,9 +137,15 @@ impl Switcher {
     pub fn new(parameters: &Parameters) -> Result<Self, Error> {
         let (special, limbs) = (parameters.special_limbs(), parameters.levels() + 1);
         // A division by P · q takes one source more.
-        let most = hushtable_ring::kernel::SOURCES_MAX - 1;
+        let most = SOURCES_MAX - 1;
         if special > most {
             let why = format!("{special} primes in P, key switching carries at most {most}");
+            return Err(Error::Parameters { name: parameters.name().to_owned(), why });
+        }
+        // A product adds two terms to its rows'.
+        let rows = limbs.div_ceil(special);
+        if rows > ROWS_MAX - 2 {
+            let why = format!("{rows} digits, key switching adds up at most {}", ROWS_MAX - 2);
             return Err(Error::Parameters { name: parameters.name().to_owned(), why });
         }
         let key_ring = parameters.lattice().key_ring().clone();
@@ -277,41 +285,48 @@ impl Switcher {
         }
     }
 
-    /// Switches the mask by `key`: mask and body modulo Q · P into `room.sums`. `more` gives, for a limb
-    /// of Q, further products for the sums: one factor beside the mask's and the body's other.
-    pub fn switch<'a>(
+    /// Switches the mask by `key`: mask and body modulo Q · P into `room.sums`. What is left of the
+    /// product of `factors`, ciphertexts over Q, without its share of the secret's square, is added.
+    pub fn switch(
         &self,
         level: usize,
         mask: &[u64],
         key: &SwitchKey,
         room: &mut Room,
-        more: impl Fn(usize) -> Vec<(&'a [u64], [&'a [u64]; 2])>,
+        factors: Option<[&Ciphertext; 2]>,
     ) {
         let (degree, digits) = (self.degree(), self.digits_at(level));
-        let limbs = self.limbs_at(level);
-        let Room { cut, digits: digit_room, sums, .. } = room;
+        let (limbs, kernel) = (self.limbs_at(level), self.kernel());
+        let Room { cut, digits: digit_room, sums, limb: scaled, .. } = room;
         self.cut(level, mask, cut);
         let [masks, bodies] = sums;
         let (masks, bodies) = (masks.take(limbs * degree), bodies.take(limbs * degree));
         let sums = masks.chunks_exact_mut(degree).zip(bodies.chunks_exact_mut(degree));
         for (limb, (mask_out, body_out)) in sums.enumerate() {
             let digit_room = digit_room.take(digits * degree);
-            let mut xs: Vec<&[u64]> = digit_room
+            let xs: Vec<&[u64]> = digit_room
                 .chunks_exact_mut(degree)
                 .enumerate()
                 .map(|(digit, out)| self.extended((level, limb, digit), mask, cut, out))
                 .collect();
-            let mut ys = key.rows(limb, level, digits);
-            if limb <= level {
-                for (x, [of_mask, of_body]) in more(limb) {
-                    xs.push(x);
-                    ys[0].push(of_mask);
-                    ys[1].push(of_body);
-                }
+            let (modulus, rows) = (self.modulus(level, limb), key.rows(limb, level));
+            let outs = [mask_out, body_out];
+            let Some([x, y]) = factors.filter(|_| limb <= level) else {
+                kernel.row_products(modulus, &xs, rows, &[], outs);
+                continue;
+            };
+            // As the rows are, times what their sums are divided by.
+            let weight = modulus.reduce_u128(1 << 52);
+            let (first, rest) = scaled.take(3 * degree).split_at_mut(degree);
+            let (second, nothing) = rest.split_at_mut(degree);
+            for (scaled, own) in [(&mut *first, &x.body), (&mut *second, &x.mask)] {
+                scaled.copy_from_slice(own.limb(limb));
+                kernel.scale_assign(modulus, scaled, weight);
             }
-            let modulus = self.modulus(level, limb);
-            let ys = [ys[0].as_slice(), ys[1].as_slice()];
-            self.kernel().inner_products(modulus, &xs, ys, [mask_out, body_out]);
+            nothing.fill(0);
+            let (mask, body) = (y.mask.limb(limb), y.body.limb(limb));
+            let more = [(&*first, [mask, body]), (&*second, [body, &*nothing])];
+            kernel.row_products(modulus, &xs, rows, &more, outs);
         }
     }
 
@@ -326,9 +341,8 @@ impl Switcher {
         let (degree, digits) = (self.degree(), self.digits_at(level));
         let own = &hoisted[limb * digits * degree..(limb + 1) * digits * degree];
         let xs: Vec<&[u64]> = own.chunks_exact(degree).collect();
-        let ys = key.rows(limb, level, digits);
-        let ys = [ys[0].as_slice(), ys[1].as_slice()];
-        self.kernel().inner_products(self.modulus(level, limb), &xs, ys, outs);
+        let (modulus, rows) = (self.modulus(level, limb), key.rows(limb, level));
+        self.kernel().row_products(modulus, &xs, rows, &[], outs);
     }
 
     /// Divides a polynomial modulo Q · P at `level` by P, and by q_level besides where `rescales`:

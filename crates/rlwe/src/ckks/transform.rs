@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hushtable_ring::{Buffer, Ring};
+use hushtable_ring::kernel::{PACKED_MAX, PackedGroup, pack_rows, width_bytes};
+use hushtable_ring::{Kernel, Modulus, Ring};
 
 use super::keys::{EvaluationKeys, MapKey, key_ring};
 use super::switch::{Finish, Room, Switcher, Words};
@@ -20,12 +21,11 @@ pub struct Transform {
     level: usize,
     scale: f64,
     degree: usize,
-    /// Limbs of the plaintexts: Q's at the level, and P's where there are baby steps.
-    limbs: usize,
-    /// Giant and baby steps, ascending.
-    steps: Vec<(usize, usize)>,
-    /// By limb, by block of numbers, by step: what is multiplied together lies together.
-    values: Buffer,
+    /// Giant steps, each with its baby steps, ascending.
+    groups: Vec<(usize, Vec<usize>)>,
+    /// By limb; within one by giant step, all whose baby steps' plaintexts are packed together, and times
+    /// 2^52, which their sums of products are divided by.
+    packed: Vec<Vec<Vec<u8>>>,
 }
 
 impl Transform {
@@ -47,21 +47,40 @@ impl Transform {
         steps.sort_unstable();
         let has_babies = steps.iter().any(|&(_, baby)| baby > 0);
         let ring = plain_ring(parameters, level, has_babies)?;
-        let (degree, limbs) = (ring.degree(), ring.limbs());
-        let block = BLOCK.min(degree);
-        let mut values = Buffer::zeroed(limbs * degree * steps.len());
-        for (index, &(giant, baby)) in steps.iter().enumerate() {
-            let diagonal = map.diagonal(giant + baby).expect("of steps that it has");
-            // The giant step comes after the product: the diagonal is rotated back.
-            let mut rotated = diagonal.to_vec();
-            rotated.rotate_right(giant % diagonal.len());
-            let poly = encoder.encode_over(&ring, &rotated, scale)?;
-            let blocks = values.chunks_exact_mut(block * steps.len());
-            for (values, poly) in blocks.zip(poly.values().chunks_exact(block)) {
-                values[index * block..(index + 1) * block].copy_from_slice(poly);
+        let degree = ring.degree();
+        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+        for (giant, baby) in steps {
+            match groups.last_mut() {
+                Some((last, babies)) if *last == giant => babies.push(baby),
+                _ => groups.push((giant, vec![baby])),
             }
         }
-        Ok(Self { level, scale, degree, limbs, steps, values })
+        let weights: Vec<_> = ring.moduli().map(|modulus| modulus.reduce_u128(1 << 52)).collect();
+        let room = |modulus| {
+            let number = degree * width_bytes(modulus);
+            groups.iter().map(|(_, babies)| vec![0; babies.len() * number]).collect()
+        };
+        let mut packed: Vec<Vec<Vec<u8>>> = ring.moduli().map(room).collect();
+        let block = BLOCK.min(degree);
+        for (group, (giant, babies)) in groups.iter().enumerate() {
+            for (index, baby) in babies.iter().enumerate() {
+                let diagonal = map.diagonal(giant + baby).expect("of steps that it has");
+                // The giant step comes after the product: the diagonal is rotated back.
+                let mut rotated = diagonal.to_vec();
+                rotated.rotate_right(giant % diagonal.len());
+                let mut poly = encoder.encode_over(&ring, &rotated, scale)?;
+                ring.scale_assign(&mut poly, &weights);
+                for (limb, packed) in packed.iter_mut().enumerate() {
+                    let modulus = ring.modulus(limb);
+                    let length = babies.len() * block * width_bytes(modulus);
+                    let parts = packed[group].chunks_exact_mut(length);
+                    for (part, values) in parts.zip(poly.limb(limb).chunks_exact(block)) {
+                        pack_rows(modulus, values, (babies.len(), index), part);
+                    }
+                }
+            }
+        }
+        Ok(Self { level, scale, degree, groups, packed })
     }
 
     /// The level of the ciphertexts that it is for.
@@ -76,20 +95,26 @@ impl Transform {
 
     /// Bytes of memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(self.steps.as_slice()) + self.values.memory_bytes()
+        let packed = self.packed.iter().flatten().map(Vec::capacity).sum::<usize>();
+        size_of::<Self>() + packed + size_of::<usize>() * self.packed.len() * self.groups.len() * 4
+    }
+
+    /// Limbs of the plaintexts: Q's at the level, and P's where there are baby steps.
+    fn limbs(&self) -> usize {
+        self.packed.len()
     }
 
     /// The baby steps, 0 left out.
     fn babies(&self) -> BTreeSet<usize> {
-        self.steps.iter().map(|&(_, baby)| baby).filter(|&baby| baby > 0).collect()
+        let babies = self.groups.iter().flat_map(|(_, babies)| babies);
+        babies.copied().filter(|&baby| baby > 0).collect()
     }
 
-    /// Block `block` of limb `limb` of every step's plaintext.
-    fn block(&self, limb: usize, block: usize) -> &[u64] {
-        let length = BLOCK.min(self.degree);
-        let blocks = self.degree / length;
-        let start = (limb * blocks + block) * length * self.steps.len();
-        &self.values[start..start + length * self.steps.len()]
+    /// Block `block` of limb `limb` of the plaintexts of group `group`.
+    fn block(&self, limb: usize, group: usize, block: usize) -> &[u8] {
+        let packed = &self.packed[limb][group];
+        let length = packed.len() / (self.degree / BLOCK.min(self.degree));
+        &packed[block * length..(block + 1) * length]
     }
 }
 
@@ -144,10 +169,10 @@ impl Run<'_> {
         };
         let baby_keys = maps.iter().map(of_babies).collect::<Result<Vec<_>, _>>()?;
         let giants: BTreeSet<usize> =
-            maps.iter().flat_map(|map| map.steps.iter().map(|&(giant, _)| giant)).collect();
+            maps.iter().flat_map(|map| map.groups.iter().map(|&(giant, _)| giant)).collect();
         let giants: Vec<usize> = giants.into_iter().collect();
         let giant_keys = giants.iter().map(|&giant| key(giant)).collect::<Result<Vec<_>, _>>()?;
-        let limbs = maps.iter().map(|map| map.limbs).max().unwrap_or(level + 1);
+        let limbs = maps.iter().map(|map| map.limbs()).max().unwrap_or(level + 1);
         self.multiply(maps, xs, &baby_keys, &giants, limbs);
         self.rotate(&giant_keys, limbs);
         for (side, out) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
@@ -199,7 +224,7 @@ impl Run<'_> {
                 }
             }
             let rotated = babies.held(2 * count * degree);
-            let factors = factors(maps, xs, keys, rotated, (limb, is_special));
+            let factors = factors(xs, keys, rotated, (limb, is_special));
             let products = Products { factors: &factors, giants, limb, limbs };
             products.add_up(switcher, level, maps, sums);
         }
@@ -235,7 +260,7 @@ impl Run<'_> {
             } else {
                 mask
             };
-            switcher.switch(level, mask, &key.key, self.room, |_| Vec::new());
+            switcher.switch(level, mask, &key.key, self.room, None);
             for (side, total) in totals.iter_mut().enumerate() {
                 let sum = self.room.sums[side].take(all);
                 let parts = sum.chunks_exact_mut(degree).zip(total.chunks_exact_mut(degree));
@@ -254,40 +279,37 @@ impl Run<'_> {
     }
 }
 
-/// One limb of what is multiplied by a plaintext: by map and step, mask and body. Nothing where it is
-/// zero.
+/// One limb of what is multiplied by a plaintext, mask and body, by baby step. What is not rotated is
+/// times P: it is zero modulo P's primes.
+type Factors<'a> = BTreeMap<usize, [&'a [u64]; 2]>;
+
+/// The factors of every map.
 fn factors<'a>(
-    maps: &[&Transform],
     xs: &[&'a Ciphertext],
     keys: &[BTreeMap<usize, &MapKey>],
-    rotated: &'a [u64],
+    mut rotated: &'a [u64],
     (limb, is_special): (usize, bool),
-) -> Vec<Vec<Option<[&'a [u64]; 2]>>> {
-    let mut rotated = rotated;
-    let mut all = Vec::with_capacity(maps.len());
-    for ((map, x), keys) in maps.iter().zip(xs).zip(keys) {
-        let (own, rest) = rotated.split_at(2 * keys.len() * map.degree);
+) -> Vec<Factors<'a>> {
+    let mut all = Vec::with_capacity(xs.len());
+    for (x, keys) in xs.iter().zip(keys) {
+        let degree = x.mask.degree();
+        let (own, rest) = rotated.split_at(2 * keys.len() * degree);
         rotated = rest;
-        let by_baby: BTreeMap<usize, &[u64]> =
-            keys.keys().copied().zip(own.chunks_exact(2 * map.degree)).collect();
-        let of_step = |&(_, baby): &(usize, usize)| match by_baby.get(&baby) {
-            Some(pair) => {
-                let (mask, body) = pair.split_at(map.degree);
-                Some([mask, body])
-            }
-            // What was not rotated is times P: zero modulo P's primes.
-            None if is_special => None,
-            None => Some([x.mask.limb(limb), x.body.limb(limb)]),
-        };
-        all.push(map.steps.iter().map(of_step).collect());
+        let pairs = own.chunks_exact(2 * degree).map(|pair| pair.split_at(degree));
+        let mut factors: Factors =
+            keys.keys().copied().zip(pairs.map(|(mask, body)| [mask, body])).collect();
+        if !is_special {
+            factors.insert(0, [x.mask.limb(limb), x.body.limb(limb)]);
+        }
+        all.push(factors);
     }
     all
 }
 
 /// The products of one limb.
 struct Products<'a> {
-    /// As [`factors`] gives them.
-    factors: &'a [Vec<Option<[&'a [u64]; 2]>>],
+    /// By map.
+    factors: &'a [Factors<'a>],
     giants: &'a [usize],
     limb: usize,
     /// Limbs of the sums.
@@ -297,57 +319,85 @@ struct Products<'a> {
 impl Products<'_> {
     /// Writes limb `limb` of each giant step's sums.
     fn add_up(&self, switcher: &Switcher, level: usize, maps: &[&Transform], sums: &mut [u64]) {
-        let (degree, kernel) = (switcher.degree(), switcher.kernel());
+        let degree = switcher.degree();
         let modulus = switcher.modulus(level, self.limb);
         let block = BLOCK.min(degree);
         let length = self.limbs * degree;
-        let (mut plain, mut masks, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
         let mut part = [vec![0; block], vec![0; block]];
         for index in 0..degree / block {
-            let range = index * block..(index + 1) * block;
             for (&giant, sums) in self.giants.iter().zip(sums.chunks_exact_mut(2 * length)) {
-                (plain.clear(), masks.clear(), bodies.clear());
-                for (map, factors) in maps.iter().zip(self.factors) {
-                    let first = map.steps.partition_point(|&(other, _)| other < giant);
-                    let end = map.steps.partition_point(|&(other, _)| other <= giant);
-                    if self.limb >= map.limbs || first == end {
-                        continue;
-                    }
-                    let plains = map.block(self.limb, index).chunks_exact(block);
-                    for (values, factors) in plains.zip(factors).take(end).skip(first) {
-                        if let Some([mask, body]) = factors {
-                            plain.push(values);
-                            masks.push(&mask[range.clone()]);
-                            bodies.push(&body[range.clone()]);
-                        }
-                    }
-                }
+                let at = self.limb * degree + index * block;
                 let (mask, body) = sums.split_at_mut(length);
-                let at = self.limb * degree + range.start;
                 let outs = [&mut mask[at..at + block], &mut body[at..at + block]];
-                if plain.is_empty() {
-                    outs.into_iter().for_each(|out| out.fill(0));
-                    continue;
-                }
-                let most = hushtable_ring::kernel::TERMS_MAX;
-                let chunks = plain.chunks(most).zip(masks.chunks(most)).zip(bodies.chunks(most));
-                let [mask, body] = outs;
-                for (number, ((plain, masks), bodies)) in chunks.enumerate() {
-                    if number == 0 {
-                        let outs = [&mut *mask, &mut *body];
-                        kernel.inner_products(modulus, plain, [masks, bodies], outs);
-                        continue;
-                    }
-                    let [first, second] = &mut part;
-                    let outs = [first.as_mut_slice(), second.as_mut_slice()];
-                    kernel.inner_products(modulus, plain, [masks, bodies], outs);
-                    kernel.add_assign(modulus, mask, first);
-                    kernel.add_assign(modulus, body, second);
-                }
+                let groups = self.groups(maps, giant, index, block);
+                add_up_groups(switcher.kernel(), modulus, &groups, &mut part, outs);
             }
         }
     }
+
+    /// What is added up for one giant step in one block.
+    fn groups<'a>(
+        &'a self,
+        maps: &'a [&Transform],
+        giant: usize,
+        index: usize,
+        block: usize,
+    ) -> Vec<PackedGroup<'a>> {
+        let range = index * block..(index + 1) * block;
+        let mut groups = Vec::with_capacity(maps.len());
+        for (map, factors) in maps.iter().zip(self.factors) {
+            let found = map.groups.binary_search_by_key(&giant, |&(giant, _)| giant);
+            let Some(group) = found.ok().filter(|_| self.limb < map.limbs()) else { continue };
+            let babies = &map.groups[group].1;
+            let of_baby = |(term, baby): (usize, &usize)| {
+                Some((term, factors.get(baby)?.map(|factor| &factor[range.clone()])))
+            };
+            let terms: Vec<_> = babies.iter().enumerate().filter_map(of_baby).collect();
+            groups.extend(terms.chunks(PACKED_MAX).map(|terms| PackedGroup {
+                packed: map.block(self.limb, group, index),
+                count: babies.len(),
+                terms: terms.to_vec(),
+            }));
+        }
+        groups
+    }
 }
 
-/// Numbers of a plaintext that lie side by side: a block of each baby step fits the second-level cache.
+/// Writes the sums of `groups`, as many of them at a time as one sum carries.
+fn add_up_groups(
+    kernel: Kernel,
+    modulus: Modulus,
+    groups: &[PackedGroup],
+    part: &mut [Vec<u64>; 2],
+    [mask, body]: [&mut [u64]; 2],
+) {
+    let mut rest = groups;
+    let mut is_first = true;
+    while !rest.is_empty() {
+        let mut terms = 0;
+        let fits = |group: &&PackedGroup| {
+            terms += group.terms.len();
+            terms <= PACKED_MAX
+        };
+        // No group is larger than that by itself.
+        let count = rest.iter().take_while(fits).count();
+        let (now, later) = rest.split_at(count);
+        rest = later;
+        if is_first {
+            kernel.packed_products(modulus, now, [&mut *mask, &mut *body]);
+            is_first = false;
+            continue;
+        }
+        let [first, second] = &mut *part;
+        kernel.packed_products(modulus, now, [first, second]);
+        kernel.add_assign(modulus, mask, first);
+        kernel.add_assign(modulus, body, second);
+    }
+    if is_first {
+        mask.fill(0);
+        body.fill(0);
+    }
+}
+
+/// Numbers of every baby step that are multiplied together: they fit the second-level cache.
 const BLOCK: usize = 512;

@@ -7,8 +7,6 @@ pub(crate) mod bundles;
 pub(crate) mod drive;
 #[cfg(feature = "infer")]
 pub(crate) mod infer;
-#[cfg(any(feature = "infer", feature = "onion"))]
-pub mod keys;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod lookup;
 #[cfg(feature = "onion")]

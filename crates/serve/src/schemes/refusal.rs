@@ -1,11 +1,11 @@
 //! The refusals of all schemes that are built in, in one enum: what any server may answer with, and
 //! each scheme's own table.
 
+#[cfg(any(feature = "infer", feature = "onion"))]
+use crate::keys::refusal::keys_reasons;
 use crate::peer::refusal::{gather, host_reasons, words};
 #[cfg(feature = "infer")]
 use crate::schemes::infer::InferRefusal;
-#[cfg(any(feature = "infer", feature = "onion"))]
-use crate::schemes::keys::refusal::keys_reasons;
 #[cfg(feature = "onion")]
 use crate::schemes::onion::refusal::onion_reasons;
 #[cfg(feature = "pair")]

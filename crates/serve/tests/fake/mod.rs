@@ -17,11 +17,10 @@ use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupS
 use hushtable_serve::wire::{
     AnswerBagsReply, AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerReply,
     AnswerRequest, CatalogReply, CatalogRequest, HaveKeysReply, HaveKeysRequest, InferInfoReply,
-    InferInfoRequest, KeysChunk, LayoutChunk, LayoutRequest,
-    OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest,
-    OnionCatalogReply, OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PutKeysReply,
-    PredictReply, PredictRequest, TableInfoReply, TableInfoRequest, UploadKeysReply,
-    UploadKeysRequest,
+    InferInfoRequest, KeysChunk, LayoutChunk, LayoutRequest, OnionAnswerModelReply,
+    OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest, OnionCatalogReply,
+    OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PredictReply, PredictRequest,
+    PutKeysReply, TableInfoReply, TableInfoRequest, UploadKeysReply, UploadKeysRequest,
 };
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};

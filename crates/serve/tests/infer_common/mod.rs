@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use hushtable_infer::Platform;
-use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
 use hushtable_serve::InferServerSpec;
 use hushtable_serve::NetworkSpec;
@@ -59,9 +59,8 @@ pub fn bundle(folder: &Path, seed: u64) -> PathBuf {
     }
     let dense = folder.join("dense.safetensors");
     std::fs::write(&dense, safetensors(&tensors)).unwrap();
-    let feature = |name: &str, table| {
-        Feature { name: name.into(), table, pooling: Pooling::Sum, max_ids: 1 }
-    };
+    let feature =
+        |name: &str, table| Feature { name: name.into(), table, pooling: Pooling::Sum, max_ids: 1 };
     let features = [feature("color", 0), feature("shape", 1)];
     let named = [("color", &tables[0]), ("shape", &tables[1])];
     let out = folder.join("clicks");

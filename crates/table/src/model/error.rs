@@ -144,7 +144,9 @@ pub enum ModelError {
         tensor: String,
     },
     /// A compiled plan that cannot be read.
-    #[error("plan {name:?} cannot be used: {why}; compile the model again (`hushtable infer compile`)")]
+    #[error(
+        "plan {name:?} cannot be used: {why}; compile the model again (`hushtable infer compile`)"
+    )]
     PlanForm {
         /// The plan.
         name: String,

@@ -91,10 +91,11 @@ impl Model {
         let form = |why: String| ModelError::PlanForm { name: name.to_owned(), why };
         let mut text = String::new();
         let limit = PLAN_BYTES_MAX as u64 + 1;
-        let read = file.take(limit).read_to_string(&mut text).map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidData => wrong(form("it is no text".into())),
-            _ => Error::io("read", &path)(error),
-        })?;
+        let read =
+            file.take(limit).read_to_string(&mut text).map_err(|error| match error.kind() {
+                std::io::ErrorKind::InvalidData => wrong(form("it is no text".into())),
+                _ => Error::io("read", &path)(error),
+            })?;
         if read > PLAN_BYTES_MAX {
             return Err(wrong(form(format!("it has over {PLAN_BYTES_MAX} bytes"))));
         }
@@ -106,7 +107,9 @@ impl Model {
         }
         let version = version_of(file.plan.get());
         if version != file.blake3 {
-            return Err(wrong(form("its checksum does not match: it was edited or damaged".into())));
+            return Err(wrong(form(
+                "its checksum does not match: it was edited or damaged".into(),
+            )));
         }
         let expected = self.manifest().version();
         if file.model != expected {

@@ -42,7 +42,11 @@ impl Answerer for Computing {
                 Ok(answer) => {
                     let (expected, found) = (answer_bytes, answer.len());
                     tracing::error!(expected, found, "an answer of another length");
-                    drop(asked.refused.set(dlrm::Error::Bytes { what: "an answer", expected, found }));
+                    drop(asked.refused.set(dlrm::Error::Bytes {
+                        what: "an answer",
+                        expected,
+                        found,
+                    }));
                 }
                 Err(error) => drop(asked.refused.set(error)),
             }

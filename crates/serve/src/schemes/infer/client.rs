@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
-use super::info::TERMS_BYTES_MAX;
 use super::InferInfo;
+use super::info::TERMS_BYTES_MAX;
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
 use crate::peer::session::Patience;
 use crate::wire::encrypted_inference_client::EncryptedInferenceClient;
@@ -185,8 +185,7 @@ impl InferClient {
         let all = self.info.key_bytes() as u64;
         let reply = self.patiently(self.spec.upload_max, |limit| async move {
             let head = UploadHead { plan: self.plan(), key_id: self.key_id.clone(), bytes: all };
-            let messages =
-                upload_messages(Arc::clone(&self.client), head, self.progress.clone());
+            let messages = upload_messages(Arc::clone(&self.client), head, self.progress.clone());
             let mut client = self.client(REPLY_OVERHEAD_BYTES);
             let call = client.upload_keys(messages);
             Ok(self.peer.within(limit, call).await?.into_inner())
@@ -267,7 +266,9 @@ impl InferClient {
         }
         let (expected, length) = (self.info.answer_bytes(), answer.len());
         if length != expected {
-            return Err(self.peer.reply_error(ReplyDefect::AnswerBytes { expected, found: length }));
+            return Err(self
+                .peer
+                .reply_error(ReplyDefect::AnswerBytes { expected, found: length }));
         }
         stats.queries += 1;
         stats.sent_bytes += query.len() as u64;

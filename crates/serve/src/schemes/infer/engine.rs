@@ -34,7 +34,7 @@ impl Computation {
         let compiled = choose(path, &model, plan)?;
         let plan = Plan::parse(&compiled.json)?;
         let weights = Weights::from_bundle(&Dlrm::new(plan.model.clone())?, &model)?;
-        let engine = Engine::new(&plan, &weights, platform())?;
+        let engine = Engine::new(&plan, &weights, Platform::detect())?;
         let (name, terms) = (model.manifest().name().to_owned(), engine.terms().clone());
         let info = InferInfo::new(name, model.manifest().version(), terms)?;
         let probe = Probe::new(&plan, &weights)?;
@@ -72,7 +72,7 @@ impl Probe {
             let indices = rows.map(|rows| Ok(random_u64()? % rows));
             let indices = indices.collect::<Result<Vec<u64>, Error>>()?;
             let logits =
-                simulate::predict(plan, weights, platform(), Mode::Clear, &dense, &indices);
+                simulate::predict(plan, weights, Platform::detect(), Mode::Clear, &dense, &indices);
             left -= 1;
             match logits {
                 Err(dlrm::Error::Range { .. }) if left > 0 => {}
@@ -108,11 +108,6 @@ fn choose(path: &Path, model: &Model, plan: Option<&str>) -> Result<CompiledPlan
             Err(Error::PlanScheme { path, name, scheme })
         }
     }
-}
-
-/// What this machine computes with.
-pub(super) fn platform() -> Platform {
-    Platform::detect()
 }
 
 /// What plans of this server are for.

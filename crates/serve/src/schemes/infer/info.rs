@@ -1,10 +1,10 @@
 //! What a server says of its model and plan, checked before anything secret leaves the client.
 
+use hushtable_infer::Platform;
 use hushtable_infer::dlrm::{self, Terms};
 use hushtable_pir::client::version;
 use hushtable_table::Version;
 
-use super::engine::platform;
 use crate::{ReplyDefect, wire};
 
 /// What a server computes, and what a client must know of it.
@@ -60,7 +60,7 @@ impl InferInfo {
             return Err(ReplyDefect::Range { field: "terms", found, min: 1, max });
         }
         let none = |error: dlrm::Error| ReplyDefect::Other { reason: cut(&error.to_string(), 512) };
-        let terms = Terms::parse(&reply.terms, platform()).map_err(none)?;
+        let terms = Terms::parse(&reply.terms, Platform::detect()).map_err(none)?;
         let plan = Version::from(terms.plan());
         if plan != announced {
             let reason = format!("terms of plan {plan}, where {announced} was announced");

@@ -9,7 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::batch::{PassFamilies, PassMetrics, PassNames};
 use crate::host::metrics::TableLabel;
-use crate::schemes::keys::KeyMetrics;
+use crate::keys::KeyMetrics;
 
 /// What a server counts. Its model takes the place of a table in the labels.
 #[derive(Clone, Debug, Default)]

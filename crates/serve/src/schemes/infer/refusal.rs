@@ -1,7 +1,7 @@
 //! Why a server refuses an encrypted inference: `infer.proto` lists the reasons.
 
-use hushtable_infer::dlrm;
 use hushtable_infer::ckks;
+use hushtable_infer::dlrm;
 
 use crate::refusals;
 use crate::{KeyDefect, Refusal};

@@ -17,7 +17,7 @@ use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
-use crate::schemes::keys::KeyStore;
+use crate::keys::KeyStore;
 use crate::wire::encrypted_inference_server::EncryptedInferenceServer;
 use crate::{BoundServer, Error};
 

@@ -9,17 +9,17 @@ use hushtable_pir::onion::KeyId;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::InferRefusal;
 use super::answerer::{Asked, Computing};
 use super::engine::Computation;
 use super::refusal::of_keys;
 use super::spec::{held_bytes, upload_bytes};
-use super::InferRefusal;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
+use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
-use crate::schemes::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::wire::encrypted_inference_server::EncryptedInference;
 use crate::wire::{
     HaveKeysReply, HaveKeysRequest, InferInfoReply, InferInfoRequest, PredictReply, PredictRequest,
@@ -109,7 +109,9 @@ impl InferService {
         self.check_plan(&plan)?;
         let id = parse_key_id(&key_id)?;
         if announced != key_bytes as u64 {
-            return Err(wrong(format!("{announced} bytes, where keys of this plan have {key_bytes}")));
+            return Err(wrong(format!(
+                "{announced} bytes, where keys of this plan have {key_bytes}"
+            )));
         }
         if self.keys.holds(&id) {
             // Read to its end: a client that is cut off while it sends may not see the reply.
@@ -117,17 +119,19 @@ impl InferService {
             return Ok(Stored { id, evicted: 0, held: true });
         }
         // The semaphore is never closed.
-        let _turn = self.uploads.try_acquire().map_err(|_| Refusal::Busy {
-            limit: Limit::Uploads,
-            retry_after: UPLOAD_RETRY,
-        })?;
+        let _turn = self
+            .uploads
+            .try_acquire()
+            .map_err(|_| Refusal::Busy { limit: Limit::Uploads, retry_after: UPLOAD_RETRY })?;
         self.admission.hold(reservation, upload_bytes(&self.computation.info))?;
         let mut bytes = Vec::with_capacity(key_bytes);
         let mut next = Some(first.bytes);
         while let Some(chunk) = next {
             let found = bytes.len() + chunk.len();
             if found > key_bytes {
-                return Err(wrong(format!("{found} bytes and more, where there should be {key_bytes}")));
+                return Err(wrong(format!(
+                    "{found} bytes and more, where there should be {key_bytes}"
+                )));
             }
             bytes.extend_from_slice(&chunk);
             next = chunks.message().await?.map(|message| message.bytes);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::CHUNK_BYTES_MAX;
 use super::info::InferInfo;
 use crate::host::network::{Network, within};
-use crate::schemes::keys::KeyStoreSpec;
+use crate::keys::KeyStoreSpec;
 use crate::{Error, NetworkSpec};
 
 /// How a server of encrypted inference runs. Every field but `model` has a default.

@@ -9,7 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::batch::{PassFamilies, PassMetrics, PassNames};
 use crate::host::metrics::{TableLabel, TableSizes};
-use crate::schemes::keys::KeyMetrics;
+use crate::keys::KeyMetrics;
 
 /// What a server counts, for all of its tables.
 #[derive(Clone, Debug, Default)]

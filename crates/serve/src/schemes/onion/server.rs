@@ -9,7 +9,6 @@ use hushtable_table::Table;
 use prometheus_client::registry::Registry;
 
 use super::engine::{self, Checked, Loaded};
-use crate::schemes::keys::KeyStore;
 use super::metrics::OnionMetrics;
 use super::service::{Depths, HeldModel, HeldTable, Holdings, OnionService};
 use super::spec::{Settings, TableLimits};
@@ -20,6 +19,7 @@ use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
 use crate::host::{SOFTWARE, Unbound};
+use crate::keys::KeyStore;
 use crate::peer::values::microseconds;
 use crate::schemes::bundles::Bundles;
 use crate::wire::onion_lookup_server::OnionLookupServer;

@@ -14,12 +14,12 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::OnionInfo;
-use crate::schemes::keys::{KeyParser, KeyStore, KeysError, Stored};
 use super::spec::{held_bytes, upload_bytes};
 use crate::batch::{Answered, Scheduler, Unanswered};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
+use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::wire::onion_lookup_server::OnionLookup;
 use crate::wire::{KeysChunk, ModelInfo, PutKeysReply};

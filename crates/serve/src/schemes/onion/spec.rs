@@ -8,8 +8,8 @@ use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
-use crate::schemes::keys::KeyStoreSpec;
 use crate::host::network::{Network, check_window, within};
+use crate::keys::KeyStoreSpec;
 use crate::schemes::bundles::Bundles;
 use crate::{Error, NetworkSpec};
 
