@@ -108,6 +108,20 @@ def row_select_floor(prepared_bytes: int, vectors: int, batch: int, threads: int
     return Floor(memory, "memory", gb_per_s, one_ns)
 
 
+def ckks_floor(read_bytes: int, vectors: int) -> Floor:
+    """The least time of an operation on CKKS ciphertexts, on one thread.
+
+    Its keys and prepared plaintexts are read once, and ``vectors`` times eight 52-bit
+    multiplications are done: transforms, changes of basis, sums of products.
+    """
+    gb_per_s = read_gb_per_s(read_bytes, 1) if read_bytes else None
+    memory = 0.0 if gb_per_s is None else read_bytes / (gb_per_s * 1e9)
+    one_ns = multiply_ns()
+    product = 0.0 if one_ns is None else vectors * one_ns * 1e-9
+    bound = "ifma" if product > memory else "memory"
+    return Floor(max(product, memory), bound, gb_per_s, one_ns)
+
+
 def transform_floor(degree: int) -> Floor | None:
     """The least time of one transform modulo one prime; None without 52-bit multiplications.
 

@@ -93,6 +93,8 @@ mod _native {
     #[pymodule]
     mod bench {
         #[pymodule_export]
+        use crate::bench::ckks::NativeCkksBench;
+        #[pymodule_export]
         use crate::bench::infer::infer_seconds;
         #[pymodule_export]
         use crate::bench::model::NativeModelBench;

@@ -3,7 +3,7 @@
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
     Ciphertext, Complex64, Diagonals, Encoder, Encrypted, Error, Evaluate, EvaluationKeys, KeySpec,
-    ModulusBits, ParameterSpec, Parameters, Split, decrypt, encrypt, key_bytes, write_keys,
+    ModulusBits, ParameterSpec, Parameters, Split, Work, decrypt, encrypt, key_bytes, write_keys,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 
@@ -404,4 +404,38 @@ fn misuse_is_refused() {
     let twice = evaluator.prepare(&map, split, 2, 2048.0).unwrap();
     let error = evaluator.transform(&[&prepared, &twice], &[&high, &high]).unwrap_err();
     assert!(matches!(error, Error::Scale { .. }), "{error}");
+}
+
+#[test]
+fn sets_of_limbs_are_secure_and_fast() {
+    // Degree, limbs, primes of P, log2 Q at least.
+    for (degree, limbs, special, least) in
+        [(8192, 4, 1, 155.0), (16384, 8, 1, 360.0), (32768, 16, 4, 660.0), (32768, 6, 3, 270.0)]
+    {
+        let spec = ParameterSpec::of_limbs("limbs_128", degree, limbs).unwrap();
+        let parameters = Parameters::new(spec, Platform::detect()).unwrap();
+        assert_eq!(parameters.levels() + 1, limbs);
+        assert_eq!(parameters.special_limbs(), special, "{degree} {limbs}");
+        let log2 = parameters.lattice().ring().modulus_log2();
+        assert!(log2 > least, "N = {degree}, {limbs} limbs: log2 Q = {log2}");
+        let (rotate, multiply) =
+            (Work::rotate(&parameters, limbs - 1), Work::multiply(&parameters, limbs - 1));
+        assert!(rotate.multiplications(degree) < multiply.multiplications(degree));
+        assert!(Work::rescale(limbs - 1).multiplications(degree) < rotate.multiplications(degree));
+    }
+    for (degree, limbs) in [(8192, 11), (8192, 0), (4000, 2), (32768, 60)] {
+        let error = ParameterSpec::of_limbs("limbs_128", degree, limbs).unwrap_err();
+        assert!(matches!(error, Error::Parameters { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_rotation_is_counted_by_hand() {
+    // Three limbs, one in P: six limbs are extended from three digits, and six divided to.
+    let fixture = Fixture::new(2, 1);
+    let work = Work::rotate(&fixture.parameters, 2);
+    assert_eq!(work.transforms, 3 + (3 * 4 - 3) + 2 * (1 + 3));
+    assert_eq!(work.products, 9 * 4 + 4 * 2 * 8 + 2 * 3 * 4);
+    // Primes of 50, 40, 40 and 50 bits.
+    assert_eq!(work.bytes, 2 * 3 * 512 * (7 + 5 + 5 + 7));
 }

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 __all__ = [
     "Bench",
+    "CkksBench",
     "GpuBench",
     "ModelBench",
     "OnionBench",
@@ -37,6 +38,14 @@ class Bench:
     @property
     def description(self) -> str: ...
     def answer_seconds(self, batch: int, *, prg: str, seconds: float) -> list[float]: ...
+
+class CkksBench:
+    def __new__(
+        cls, degree: int, limbs: int, *, operation: str, diagonals: int, baby_steps: int
+    ) -> CkksBench: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    def seconds(self, seconds: float) -> list[float]: ...
 
 class GpuBench:
     def __new__(cls, rows: int, row_bytes: int, *, device: int, folders: list[str]) -> GpuBench: ...

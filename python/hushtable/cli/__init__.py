@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import Error, IdOutOfRange, ModelError, TableError, VersionMismatch
 from . import (
     bench,
+    bench_ckks,
     bench_gpu,
     bench_infer,
     bench_layer,
@@ -51,6 +52,7 @@ app.add_typer(infer.app, name="infer")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
+bench_ckks.register(bench.app)
 bench_gpu.register(bench.app)
 bench_infer.register(bench.app)
 bench_layer.register(bench.app)

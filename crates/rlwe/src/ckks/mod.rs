@@ -29,6 +29,7 @@ mod simulated;
 mod switch;
 mod transform;
 pub mod wire;
+mod work;
 
 pub use approximation::{Approximation, Function};
 pub use ciphertext::Ciphertext;
@@ -47,6 +48,7 @@ pub use polynomial::{Basis, Polynomial};
 pub use rotations::{KeySpec, Rotations};
 pub use simulated::{Simulated, SimulatedVector};
 pub use transform::Transform;
+pub use work::Work;
 
 // What a caller must name beside these.
 pub use num_complex::Complex64;
