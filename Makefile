@@ -77,6 +77,7 @@ test-rust: setup
 # As it is shipped: an optimiser may make a branch of a mask at one level and not at another.
 test-timing: setup
 	cargo test --release --quiet -p hushtable-pir --lib timing::
+	cargo test --release --quiet -p hushtable-rlwe --lib encryption_time::
 
 # The optimised code under valgrind, with all that is secret marked as undefined; and the divisions of
 # what a client runs.

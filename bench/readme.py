@@ -9,11 +9,18 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = {
+    "ckks": ("<!-- ckks figures: begin (bench/readme.py) -->", "<!-- ckks figures: end -->"),
     "cpu": ("<!-- figures: begin (bench/readme.py) -->", "<!-- figures: end -->"),
     "onion": (
         "<!-- single-server figures: begin (bench/readme.py) -->",
         "<!-- single-server figures: end -->",
     ),
+}
+
+FIRSTS = {
+    "ckks": "encrypted inference",
+    "cpu": "one server of two",
+    "onion": "lookups from one server",
 }
 
 
@@ -31,6 +38,11 @@ def what(record: dict[str, Any]) -> str:
         return f"expand one key, {shape(params)}"
     if record["bench"] == "ntt":
         return f"NTT, N = {params['degree']}, one {params['modulus_bits']}-bit prime"
+    if record["bench"] == "ckks":
+        degree = f"N = 2^{params['degree'].bit_length() - 1}"
+        return f"{params['operation']}, {degree}, {params['limbs']} limbs"
+    if record["bench"] == "infer":
+        return f"model `{params['model']}`, from query to logit"
     if record["bench"] == "onion":
         size = f"{params['table_mib'] / 1024:.3g} GiB in rows of {params['row_bytes']:,} B"
         clients = "one client" if params["batch"] == 1 else f"{params['batch']} clients"
@@ -55,6 +67,11 @@ def remark(record: dict[str, Any]) -> str:
     detail = record["detail"]
     if record["bench"] == "ntt":
         return ""
+    if record["bench"] == "ckks":
+        return f"log QP {detail['log_qp']:.0f}, keys {detail['key_bytes'] / 1e6:.1f} MB"
+    if record["bench"] == "infer":
+        keys, error = detail["key_bytes"] / 1e6, detail["error_bits"]
+        return f"error 2^{error:.1f}, keys {keys:,.0f} MB, up {detail['bytes_up'] / 1e6:.2f} MB"
     if record["bench"] == "onion":
         shares = [detail[f"{stage}_share"] for stage in ("expand", "row_select", "tournament")]
         parts = " / ".join(f"{share:.0%}" for share in shares)
@@ -70,7 +87,7 @@ def remark(record: dict[str, Any]) -> str:
 def table(suite: str, results: list[dict[str, Any]]) -> list[str]:
     """One Markdown row for each record."""
     last = "ExpandQuery / RowSel / ColTor" if suite == "onion" else ""
-    first = "lookups from one server" if suite == "onion" else "one server of two"
+    first = FIRSTS[suite]
     lines = [
         f"| {first} | measured | floor | of it | {last} | kernel |",
         "|---|--:|--:|--:|---|---|",

@@ -1,6 +1,6 @@
 """Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
 
-    .venv/bin/python bench/run.py [--suite cpu|onion] [--quick] [--out FILE]
+    .venv/bin/python bench/run.py [--suite ckks|cpu|onion] [--quick] [--out FILE]
 
 Each benchmark is the ``hushtable bench`` command that a reader would type. The file holds what
 they printed, in order, and the machine they ran on.
@@ -65,7 +65,24 @@ def two_servers(quick: bool) -> list[list[str]]:
     ]
 
 
-SUITES = {"cpu": two_servers, "onion": onion}
+def ckks(quick: bool) -> list[list[str]]:
+    """Those of encrypted inference: operations, then whole models."""
+
+    def operation(name: str, log_degree: int, limbs: int) -> list[str]:
+        size = ["--degree", str(1 << log_degree), "--limbs", str(limbs)]
+        return ["ckks", "--operation", name, *size, "--threads", "1"]
+
+    models = ["uci"] if quick else ["uci", "criteo", "criteo-large"]
+    larger = [] if quick else [operation("rotate", 15, 16), operation("transform", 15, 6)]
+    return [
+        operation("rotate", 13, 4),
+        *(operation(name, 14, 9) for name in ("rotate", "multiply", "rescale")),
+        *larger,
+        *(["infer", "--model", model, "--threads", "1"] for model in models),
+    ]
+
+
+SUITES = {"ckks": ckks, "cpu": two_servers, "onion": onion}
 
 
 def bench(arguments: list[str]) -> Any:

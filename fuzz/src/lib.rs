@@ -10,7 +10,11 @@ use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::{self, Dlrm, Goal, bench};
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server};
-use hushtable_rlwe::ring::Platform;
+use hushtable_rlwe::SecretKey;
+use hushtable_rlwe::ckks::{
+    Ciphertext, Encoder, KeySpec, ModulusBits, ParameterSpec, Parameters, encrypt, write_keys,
+};
+use hushtable_rlwe::ring::{NoiseSource, Platform};
 use hushtable_table::{
     BuildSpec, Error, Source, SourceFormat, Table, Version, build, scan, verify,
 };
@@ -144,4 +148,38 @@ pub fn small_inference() -> (dlrm::Client, dlrm::Engine) {
     let plan = dlrm::plan(&model, &weights, Goal::default(), &costs).expect("a small plan");
     let engine = dlrm::Engine::new(&plan, &weights, Platform::detect()).expect("its engine");
     (dlrm::Client::new(engine.terms().clone()).expect("randomness"), engine)
+}
+
+/// A client of CKKS under parameters without security, with what it would send.
+pub struct CkksWorld {
+    /// Three levels; a digit of two limbs.
+    pub parameters: Parameters,
+    /// Of the parameters.
+    pub encoder: Encoder,
+    /// The client's.
+    pub secret: SecretKey,
+    /// Products and a rotation.
+    pub keys: KeySpec,
+    /// Their bytes.
+    pub key_bytes: Vec<u8>,
+    /// A fresh ciphertext at the highest level.
+    pub ciphertext: Ciphertext,
+}
+
+/// A small client of CKKS, the same every time.
+pub fn ckks_world() -> CkksWorld {
+    let bits = ModulusBits { first: 40, level: 30, special: 40 };
+    let spec = ParameterSpec::of_bits("fuzz_test", 16, bits, 3, 2).expect("enough primes");
+    let parameters = Parameters::new(spec, Platform::detect()).expect("a small set");
+    let encoder = Encoder::new(&parameters);
+    let mut source = NoiseSource::from_seed(&[1; 32]);
+    let secret = SecretKey::draw(parameters.lattice().key_ring(), &mut source);
+    let keys = KeySpec::at_every_level(&parameters, [1]);
+    let mut key_bytes = Vec::new();
+    let sink = |bytes: &[u8]| key_bytes.extend(bytes);
+    write_keys(&parameters, &secret, &keys, &[2; 32], &mut source, sink).expect("keys");
+    let plain = encoder.encode_real(&[0.5, -0.25], 3, parameters.scale()).expect("small numbers");
+    let ciphertext = encrypt(&parameters, &secret, &plain, &[3; 32], 0, &mut source);
+    let ciphertext = ciphertext.expect("a level that there is");
+    CkksWorld { parameters, encoder, secret, keys, key_bytes, ciphertext }
 }

@@ -75,6 +75,18 @@ pub(crate) fn infer_describe(
     Ok(described?)
 }
 
+/// Every operation of the plan of this name in the bundle at `path`, or of its only one; as JSON.
+#[pyfunction]
+#[pyo3(signature = (path, name))]
+pub(crate) fn infer_trace(py: Python<'_>, path: PathBuf, name: Option<String>) -> PyResult<String> {
+    let traced = py.detach(|| {
+        let (model, plan, name) = open(&path, name)?;
+        let weights = Weights::from_bundle(&Dlrm::new(plan.model.clone())?, &model)?;
+        Ok::<_, Failure>(simulate::trace(&name, &plan, &weights, Platform::detect())?.to_json())
+    });
+    Ok(traced?)
+}
+
 /// What may be given away of logits: see `hushtable_infer::dlrm::shareable`.
 #[pyfunction]
 pub(crate) fn infer_shareable(

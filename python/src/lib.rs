@@ -18,6 +18,7 @@ mod gpu;
 mod infer;
 mod infer_client;
 mod infer_errors;
+mod infer_project;
 mod layout;
 mod logs;
 mod machine;
@@ -58,10 +59,12 @@ mod _native {
     use super::gpu::gpu_report;
     #[pymodule_export]
     use super::infer::{
-        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable,
+        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
     #[pymodule_export]
     use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};
+    #[pymodule_export]
+    use super::infer_project::{known_backends, paper_trace, project_trace};
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
@@ -94,6 +97,8 @@ mod _native {
     mod bench {
         #[pymodule_export]
         use crate::bench::ckks::NativeCkksBench;
+        #[pymodule_export]
+        use crate::bench::coded::coded_lookup;
         #[pymodule_export]
         use crate::bench::infer::infer_seconds;
         #[pymodule_export]

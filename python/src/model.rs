@@ -97,10 +97,6 @@ impl NativeModel {
 }
 
 impl NativeModel {
-    pub(crate) fn model(&self) -> &Model {
-        &self.model
-    }
-
     fn find(&self, name: &str) -> Result<usize, Failure> {
         let found = self.model.manifest().find_table(name);
         found.map_err(|error| Failure::new("ModelError", error))

@@ -1,8 +1,15 @@
 //! Private inference: a model computed on features that the server never sees.
+//!
+//! [`dlrm`] compiles a recommendation model to a circuit on encrypted features and runs it; [`trace`]
+//! records a circuit's operations, [`project`] says what they would take elsewhere, and [`coded`] is
+//! the lookup that came before, to compare with.
 
 #![forbid(unsafe_code)]
 
+pub mod coded;
 pub mod dlrm;
+pub mod project;
+pub mod trace;
 
 // What a caller must name beside these.
 pub use hushtable_rlwe::ckks;

@@ -35,7 +35,7 @@ pub mod reference;
 mod ring;
 mod sample;
 #[cfg(test)]
-mod timing;
+mod sampling_time;
 
 pub use automorphism::Automorphism;
 pub use buffer::Buffer;
@@ -50,4 +50,7 @@ pub use ring::Ring;
 pub use sample::{NoiseSource, SIGMA, Seed};
 
 // What a caller must name to make a ring.
-pub use hushtable_prg::{EntropyError, Platform, Secret};
+pub use hushtable_prg::{EntropyError, Platform, Secret, timing};
+
+// What a scheme says of the bits that it reveals.
+pub use hushtable_prg::valgrind::declassify;

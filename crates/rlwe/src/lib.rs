@@ -10,6 +10,8 @@
 pub mod bfv;
 mod ciphertext;
 pub mod ckks;
+#[cfg(test)]
+mod encryption_time;
 mod error;
 mod lattice;
 pub mod pack;

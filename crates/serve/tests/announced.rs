@@ -781,7 +781,7 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
 
     assert_eq!(listed("## What a client checks before it sends"), announced, "rows in SECURITY.md");
 
-    // Training's are held against the pin, in `tests/train.rs`.
+    // Training's are held against the pin, in `tests/it/train.rs`.
     let train = include_str!("../../../proto/hushtable/v1/train.proto");
     assert_eq!(listed("### What a client checks"), fields(train, "TrainInfoReply"));
 }

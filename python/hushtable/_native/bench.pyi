@@ -13,6 +13,7 @@ __all__ = [
     "ModelBench",
     "OnionBench",
     "PathBench",
+    "coded_lookup",
     "expand_seconds",
     "gpu_probe",
     "infer_seconds",
@@ -121,6 +122,7 @@ def load_server(
     seconds: float,
 ) -> dict[str, Any]: ...
 def multiply_ns() -> float | None: ...
+def coded_lookup(dim: int, *, base: int, digits: int, runs: int) -> str: ...
 def ntt_seconds(
     degree: int, bits: int, *, is_inverse: bool, seconds: float
 ) -> tuple[list[float], str]: ...

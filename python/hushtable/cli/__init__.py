@@ -13,6 +13,7 @@ from ..errors import Error, IdOutOfRange, ModelError, TableError, VersionMismatc
 from . import (
     bench,
     bench_ckks,
+    bench_coded,
     bench_gpu,
     bench_infer,
     bench_layer,
@@ -23,6 +24,7 @@ from . import (
     certificates,
     doctor,
     infer,
+    infer_project,
     lookup,
     model,
     serve,
@@ -48,11 +50,13 @@ app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.add_typer(train.app, name="train")
+infer_project.register(infer.app)
 app.add_typer(infer.app, name="infer")
 serve.register(app)
 lookup.register(app)
 tune.register(app)
 bench_ckks.register(bench.app)
+bench_coded.register(bench.app)
 bench_gpu.register(bench.app)
 bench_infer.register(bench.app)
 bench_layer.register(bench.app)

@@ -94,6 +94,7 @@ def onion(
         expand_share=expand / total,
         row_select_share=row_select / total,
         tournament_share=tournament / total,
+        waiting_share=1 - (expand + row_select + tournament) / total,
         row_select_of_floor=floor.seconds / row_select,
         key_bytes=facts["key_bytes"],
         query_bytes=facts["query_bytes"],

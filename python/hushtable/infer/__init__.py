@@ -18,6 +18,7 @@ from __future__ import annotations
 from ._client import AsyncClient, Client, connect, connect_async
 from ._model import FHE, Model
 from ._plan import PlanInfo, compile, describe, plan, shape
+from ._project import Machine, Projection, machines, paper_trace, project, trace
 from ._server import ServerProcess, Serving, serve
 from ._types import ModelInfo, Predictions, PredictionStats
 
@@ -25,18 +26,24 @@ __all__ = [
     "FHE",
     "AsyncClient",
     "Client",
+    "Machine",
     "Model",
     "ModelInfo",
     "PlanInfo",
     "PredictionStats",
     "Predictions",
+    "Projection",
     "ServerProcess",
     "Serving",
     "compile",
     "connect",
     "connect_async",
     "describe",
+    "machines",
+    "paper_trace",
     "plan",
+    "project",
     "serve",
     "shape",
+    "trace",
 ]

@@ -1,6 +1,7 @@
 //! Measurements: what the engine and a server do, and what the machine could do at best.
 
 pub(crate) mod ckks;
+pub(crate) mod coded;
 pub(crate) mod infer;
 pub(crate) mod model;
 pub(crate) mod onion;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::gate;
-use super::spec::{Activation, Dlrm, Interaction};
+use super::spec::{Activation, Dlrm};
 use super::weights::{Affine, COEFFICIENTS_MAX, Trained, WEIGHT_MAX, Weights};
 
 /// The largest |c1 / 2 c2| for which a polynomial of degree 2 is computed as a square: the shift
@@ -139,7 +139,7 @@ impl Chain {
     /// [`Error::Spec`] for an activation that needs a range and has none.
     pub fn new(dlrm: &Dlrm, weights: &Weights, lift: bool) -> Result<Self, Error> {
         let (activation, mut links) = (dlrm.spec().activation, Vec::new());
-        let is_dot = is_dot(dlrm);
+        let is_dot = dlrm.is_dot();
         let mut waiting: Option<Link> = None;
         for (index, shape) in dlrm.bottom().iter().enumerate() {
             let name = format!("bottom {index}");
@@ -185,11 +185,6 @@ impl Chain {
         }
         Ok(chain)
     }
-}
-
-/// Whether dot products are taken: of one vector there are none.
-fn is_dot(dlrm: &Dlrm) -> bool {
-    dlrm.spec().interaction == Interaction::Dot && !dlrm.spec().features.is_empty()
 }
 
 /// A chain's numbers.

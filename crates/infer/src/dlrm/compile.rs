@@ -149,6 +149,7 @@ impl<P, T> Compiled<P, T> {
         let xs = self.split(evaluator, xs)?;
         let mut hidden: Option<E::Ciphertext> = None;
         for (index, (link, planned)) in self.links.iter().zip(&plan.links).enumerate() {
+            evaluator.enter(&plan.chain.links[index].name);
             let mut x = match (&link.map, hidden.take()) {
                 (Some(map), Some(hidden)) => {
                     let mut x = evaluator.transform_rescale(&[map], &[&hidden])?;
@@ -162,6 +163,7 @@ impl<P, T> Compiled<P, T> {
                 _ => self.input(evaluator, 0, xs[0])?,
             };
             if index == plan.chain.join && xs.len() > 1 {
+                evaluator.enter("embeddings");
                 let mut looked_up = self.input(evaluator, 1, xs[1])?;
                 if let (Embedding::Lookup(map), EmbeddingPlan::Lookup { turn }) =
                     (&self.embedding, &plan.embedding)
@@ -169,6 +171,7 @@ impl<P, T> Compiled<P, T> {
                     looked_up = evaluator.transform_rescale(&[map], &[&looked_up])?;
                     fold(evaluator, turn, plan.users, &mut looked_up)?;
                 }
+                evaluator.enter(&plan.chain.links[index].name);
                 evaluator.add_assign(&mut x, &looked_up)?;
             }
             evaluator.add_plain(&mut x, &link.bias)?;

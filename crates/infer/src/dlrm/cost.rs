@@ -285,19 +285,24 @@ const POINTS: [(usize, usize, usize); 11] = [
 
 const DIAGONALS: usize = 15;
 
-/// The shortest of a few runs.
+/// The mean of runs over enough time for the clock of threads, which ticks every few milliseconds.
 fn time_ms<T, F>(mut run: F) -> Result<f64, Error>
 where
     F: FnMut() -> Result<T, hushtable_rlwe::ckks::Error>,
 {
-    let mut least = f64::INFINITY;
-    for _ in 0..5 {
-        let start = thread_ms();
+    run()?;
+    let (start, mut runs) = (thread_ms(), 0);
+    loop {
         run()?;
-        least = least.min(thread_ms() - start);
+        runs += 1;
+        let spent = thread_ms() - start;
+        if spent >= MEASURED_MS {
+            return Ok(spent / f64::from(runs));
+        }
     }
-    Ok(least)
 }
+
+const MEASURED_MS: f64 = 80.0;
 
 /// Milliseconds that this thread ran, so that what else the machine does counts less; of the clock where
 /// the system does not say.

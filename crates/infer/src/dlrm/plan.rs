@@ -434,6 +434,8 @@ impl Plan {
         let is_chain = !plan.chain.links.is_empty()
             && plan.chain.links.len() <= 2 * super::spec::LAYERS_MAX
             && plan.chain.join < plan.chain.links.len()
+            && plan.chain.is_dot == dlrm.is_dot()
+            && (!plan.chain.is_dot || plan.chain.join + 1 < plan.chain.links.len())
             && plan.chain.links.iter().all(|link| {
                 (1..=1 << 20).contains(&link.inputs) && (1..=1 << 13).contains(&link.outputs)
             })

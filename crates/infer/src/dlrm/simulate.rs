@@ -10,6 +10,7 @@ use super::error::Error;
 use super::features::Sizes;
 use super::plan::Plan;
 use super::weights::Weights;
+use crate::trace::{Trace, Traced};
 
 /// What is computed with in place of ciphertexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,50 @@ pub fn predict(
     };
     let own = |user: usize| slots.iter().skip(user).step_by(plan.users);
     Ok((0..users).map(|user| own(user).sum::<f64>() / plan.slots() as f64).collect())
+}
+
+/// Every operation of the circuit of `plan`, in order, with its level.
+///
+/// # Errors
+/// As [`Compiled::new`] for weights.
+pub fn trace(
+    name: &str,
+    plan: &Plan,
+    weights: &Weights,
+    platform: Platform,
+) -> Result<Trace, Error> {
+    let parameters = plan.parameters.check(platform)?;
+    let clear = Clear::with_rotations(&parameters, plan.rotations().into_keys());
+    let mut xs = Vec::new();
+    for input in &plan.inputs {
+        // What is computed on does not matter to what is done.
+        let zeros = clear.vector(&[0.0], input.level, parameters.scale())?;
+        xs.extend(vec![zeros; input.ciphertexts]);
+    }
+    let mut evaluator = Traced::new(clear);
+    // Maps of many ciphertexts are made as they are used: they need not all be in memory.
+    let compiled = Compiled::new(plan, weights, &evaluator, 1 << 30)?;
+    compiled.run(&mut evaluator, &xs, &mut |_, _| Ok(()))?;
+    Ok(evaluator.finish(name))
+}
+
+/// −log2 of the largest error that the noise makes of these users' logits: what a plan's precision is
+/// with its own weights.
+///
+/// # Errors
+/// As [`predict`].
+pub fn precision_bits(
+    plan: &Plan,
+    weights: &Weights,
+    platform: Platform,
+    seed: Seed,
+    dense: &[f32],
+    indices: &[u64],
+) -> Result<f64, Error> {
+    let exact = predict(plan, weights, platform, Mode::Clear, dense, indices)?;
+    let noisy = predict(plan, weights, platform, Mode::Simulate(seed), dense, indices)?;
+    let errors = exact.iter().zip(&noisy).map(|(x, y)| (x - y).abs());
+    Ok(-errors.fold(f64::MIN_POSITIVE, f64::max).log2())
 }
 
 fn run<E: Evaluate>(

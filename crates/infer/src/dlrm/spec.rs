@@ -219,6 +219,11 @@ impl Dlrm {
         &self.top
     }
 
+    /// Whether dot products are taken: of one vector there are none.
+    pub fn is_dot(&self) -> bool {
+        self.spec.interaction == Interaction::Dot && !self.spec.features.is_empty()
+    }
+
     /// Rows of all stored tables: slots of the one-hot vectors.
     pub fn onehot_slots(&self) -> usize {
         self.digits.iter().map(Digits::slots).sum()

@@ -1,7 +1,7 @@
 //! Circuits in the clear and under noise alone, against the reference.
 
 use hushtable_infer::dlrm::cost::CostTable;
-use hushtable_infer::dlrm::simulate::{Mode, predict};
+use hushtable_infer::dlrm::simulate::{Mode, precision_bits, predict};
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
 use hushtable_rlwe::ring::Platform;
@@ -49,6 +49,11 @@ fn noise_alone_keeps_ten_bits() {
         let (dlrm, weights) = model(spec(Activation::Square, interaction), 2);
         let found = distance(&dlrm, &weights, Goal::default(), Mode::Simulate([7; 32]));
         assert!(found < 2f64.powi(-10) && found > 0.0, "{interaction:?}: {found}");
+        let plan = planned(&dlrm, &weights, Goal::default());
+        let (dense, indices) = features(&dlrm, 1, 3);
+        let platform = Platform::detect();
+        let bits = precision_bits(&plan, &weights, platform, [7; 32], &dense, &indices).unwrap();
+        assert!((10.0..40.0).contains(&bits), "{bits}");
     }
 }
 
@@ -96,9 +101,16 @@ fn a_plan_is_read_back_as_it_was() {
     let plan = planned(&dlrm, &weights, Goal::default());
     let text = plan.to_json();
     assert_eq!(Plan::parse(&text).unwrap(), plan);
-    let broken = text.replace("\"users\": 1", "\"users\": 2");
-    assert_ne!(broken, text);
-    assert!(Plan::parse(&broken).is_err());
+    for (from, to) in [
+        ("\"users\": 1", "\"users\": 2"),
+        ("\"is_dot\": false", "\"is_dot\": true"),
+        ("\"join\": 0", "\"join\": 1"),
+        ("\"format\": 1", "\"format\": 7"),
+    ] {
+        let broken = text.replace(from, to);
+        assert_ne!(broken, text, "{from}");
+        assert!(Plan::parse(&broken).is_err(), "{to}");
+    }
 }
 
 #[test]
@@ -133,4 +145,36 @@ fn lookups_are_as_good_as_fused_maps() {
             }
         }
     }
+}
+
+#[test]
+fn a_model_bundle_gives_the_same_weights() {
+    use hushtable_infer::dlrm::weights::{Tensor, Tensors};
+    use hushtable_table::Checkpoint;
+    use hushtable_table::model::{BuildSpec, Model, build};
+    let dlrm = Dlrm::new(spec(Activation::Square, Interaction::Concat)).unwrap();
+    let own: Tensors = tensors(&dlrm, 9, 2);
+    let folder = tempfile::tempdir().unwrap();
+    let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = own
+        .iter()
+        .map(|(name, Tensor { shape, values })| {
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            (name.clone(), shape.clone(), bytes)
+        })
+        .collect();
+    let views = bytes.iter().map(|(name, shape, bytes)| {
+        let kind = safetensors::Dtype::F32;
+        (name, safetensors::tensor::TensorView::new(kind, shape.clone(), bytes).unwrap())
+    });
+    let file = safetensors::serialize(views, None).unwrap();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, &file).unwrap();
+    let expected = Weights::new(&dlrm, own).unwrap();
+    assert_eq!(Weights::from_safetensors(&dlrm, &file).unwrap(), expected);
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let out = folder.path().join("bundle");
+    let named = BuildSpec { name: "heart".into(), ..BuildSpec::default() };
+    build(&checkpoint, &named, &out, &mut |_, _| {}).unwrap();
+    let found = Weights::from_bundle(&dlrm, &Model::open(&out).unwrap()).unwrap();
+    assert_eq!(found, expected);
 }

@@ -11,6 +11,7 @@
 //! that returns what checks the results (a case that did nothing would pass).
 
 mod bag;
+mod ckks;
 mod onion;
 mod pair;
 mod planted;
@@ -35,6 +36,8 @@ const CASES: &[(&str, Case)] = &[
     ("onion-keys", onion::keys),
     ("onion-query", onion::query),
     ("onion-decode", onion::decode),
+    ("ckks-encrypt", ckks::encrypt),
+    ("ckks-decrypt", ckks::decrypt),
 ];
 
 /// Cases that valgrind must catch: else the method, or the build, is broken.

@@ -42,7 +42,7 @@ impl Approximation {
     /// SiLU on [−`range`, `range`] by Chebyshev's interpolation of `degree`.
     ///
     /// # Errors
-    /// [`Error::Value`] for a range that is not positive and finite.
+    /// [`Error::Range`] for a range that is not positive and finite.
     pub fn silu(degree: usize, range: f64) -> Result<Self, Error> {
         Self::interpolated(Function::Silu, degree, range)
     }
@@ -50,7 +50,7 @@ impl Approximation {
     /// The sigmoid on [−`range`, `range`] by Chebyshev's interpolation of `degree`.
     ///
     /// # Errors
-    /// [`Error::Value`] for a range that is not positive and finite.
+    /// [`Error::Range`] for a range that is not positive and finite.
     pub fn sigmoid(degree: usize, range: f64) -> Result<Self, Error> {
         Self::interpolated(Function::Sigmoid, degree, range)
     }
@@ -71,16 +71,12 @@ impl Approximation {
     /// ε is the one with which ReLU's error is least.
     ///
     /// # Errors
-    /// [`Error::Value`] for a range that is not positive and finite, and for degrees that are not odd
-    /// or none at all.
+    /// [`Error::Range`] for a range that is not positive and finite, [`Error::Degrees`] for degrees that
+    /// are not odd or none at all.
     pub fn relu(degrees: &[usize], range: f64) -> Result<Self, Error> {
         check_range(range)?;
-        if let Some(index) = degrees.iter().position(|degree| degree % 2 == 0) {
-            let (value, limit_log2) = (degrees[index] as f64, 0.0);
-            return Err(Error::Value { index, value, limit_log2 });
-        }
-        if degrees.is_empty() {
-            return Err(Error::Value { index: 0, value: 0.0, limit_log2: 0.0 });
+        if degrees.is_empty() || degrees.iter().any(|degree| degree % 2 == 0) {
+            return Err(Error::Degrees { found: degrees.to_vec() });
         }
         // A smaller ε leaves a larger error above it, and a larger one more numbers below it: the
         // least is found by thirds, in ε's logarithm.
@@ -191,8 +187,7 @@ impl Approximation {
         if is_gate {
             let mut t = t.clone();
             evaluator.drop_to(&mut t, level + 1)?;
-            value = evaluator.multiply(&value, &t)?;
-            evaluator.rescale(&mut value)?;
+            value = evaluator.multiply_rescale(&value, &t)?;
         }
         Ok(value)
     }
@@ -218,5 +213,5 @@ fn check_range(range: f64) -> Result<(), Error> {
     if range.is_finite() && range > 0.0 {
         return Ok(());
     }
-    Err(Error::Value { index: 0, value: range, limit_log2: 1024.0 })
+    Err(Error::Range { range })
 }

@@ -1,8 +1,6 @@
 //! Arithmetic in the clear, with the levels and scales that ciphertexts would have.
 
-use std::collections::BTreeSet;
-
-use super::{Diagonals, Error, Evaluate, Parameters, Split, encoder, rules};
+use super::{Diagonals, Error, Evaluate, KeySpec, Parameters, Split, encoder, rules};
 
 /// Computes on doubles: circuits are tested on it without cryptography's cost or noise. It hides
 /// nothing.
@@ -12,8 +10,8 @@ use super::{Diagonals, Error, Evaluate, Parameters, Split, encoder, rules};
 #[derive(Clone, Debug)]
 pub struct Clear {
     parameters: Parameters,
-    /// The rotations that there are keys for; every one where there is no set.
-    rotations: Option<BTreeSet<usize>>,
+    /// The keys that there would be; every one where this is not said.
+    keys: Option<KeySpec>,
 }
 
 /// A vector of all slots, at a level and a scale.
@@ -50,16 +48,21 @@ pub struct ClearTransform {
 }
 
 impl Clear {
-    /// With a key for every rotation.
+    /// With every key.
     pub fn new(parameters: &Parameters) -> Self {
-        Self { parameters: parameters.clone(), rotations: None }
+        Self { parameters: parameters.clone(), keys: None }
     }
 
-    /// With keys for the rotations by `steps` alone.
+    /// With the keys of `spec` alone.
+    pub fn with_keys(parameters: &Parameters, spec: &KeySpec) -> Self {
+        Self { parameters: parameters.clone(), keys: Some(spec.clone()) }
+    }
+
+    /// With keys for products and for the rotations by `steps`, at every level.
     pub fn with_rotations(parameters: &Parameters, steps: impl IntoIterator<Item = usize>) -> Self {
         let slots = parameters.slots();
-        let rotations = steps.into_iter().map(|steps| steps % slots).collect();
-        Self { parameters: parameters.clone(), rotations: Some(rotations) }
+        let steps = steps.into_iter().map(|steps| steps % slots);
+        Self::with_keys(parameters, &KeySpec::at_every_level(parameters, steps))
     }
 
     /// What a fresh encryption of `values`, repeated over the slots, would hold.
@@ -72,15 +75,22 @@ impl Clear {
         Ok(ClearVector { values, level, scale })
     }
 
-    /// Refuses a rotation that there is no key for.
-    pub(super) fn has_rotation(&self, steps: usize) -> Result<(), Error> {
+    /// Refuses a rotation at `level` that there is no key for.
+    fn has_rotation(&self, steps: usize, level: usize) -> Result<(), Error> {
         let steps = steps % self.parameters.slots();
-        match &self.rotations {
-            Some(rotations) if steps != 0 && !rotations.contains(&steps) => {
-                Err(Error::MissingRotation { steps })
-            }
-            _ => Ok(()),
+        let found = |keys: &KeySpec| keys.rotations.level(steps) >= Some(level);
+        if steps == 0 || self.keys.as_ref().is_none_or(found) {
+            return Ok(());
         }
+        Err(Error::MissingRotation { steps })
+    }
+
+    /// Refuses a product at `level` that there is no key for.
+    fn has_products(&self, level: usize) -> Result<(), Error> {
+        if self.keys.as_ref().is_none_or(|keys| keys.products >= Some(level)) {
+            return Ok(());
+        }
+        Err(Error::MissingKey { operation: rules::MULTIPLY, level })
     }
 
     fn combine(
@@ -170,6 +180,7 @@ impl Evaluate for Clear {
         rules::same_level(rules::MULTIPLY, y.level, x.level)?;
         let ring = self.parameters.ring(x.level);
         let scale = rules::product_scale(rules::MULTIPLY, ring, x.scale, y.scale)?;
+        self.has_products(x.level)?;
         let values = x.values.iter().zip(&y.values).map(|(x, y)| x * y).collect();
         Ok(ClearVector { values, level: x.level, scale })
     }
@@ -192,7 +203,7 @@ impl Evaluate for Clear {
     }
 
     fn rotate(&mut self, x: &ClearVector, steps: usize) -> Result<ClearVector, Error> {
-        self.has_rotation(steps)?;
+        self.has_rotation(steps, x.level)?;
         let mut out = x.clone();
         out.values.rotate_left(steps % self.parameters.slots());
         Ok(out)
@@ -213,7 +224,8 @@ impl Evaluate for Clear {
         let mut values = vec![0.0; self.parameters.slots()];
         for (map, x) in maps.iter().zip(xs) {
             let (babies, giants) = map.split.rotations(map.map.steps());
-            babies.into_iter().chain(giants).try_for_each(|steps| self.has_rotation(steps))?;
+            let mut rotations = babies.into_iter().chain(giants);
+            rotations.try_for_each(|steps| self.has_rotation(steps, level))?;
             for steps in map.map.steps() {
                 let diagonal = map.map.diagonal(steps).expect("of steps that it has").iter();
                 let (head, tail) = x.values.split_at(steps);

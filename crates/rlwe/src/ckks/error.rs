@@ -15,6 +15,12 @@ pub enum Error {
     /// The core refused.
     #[error(transparent)]
     Core(#[from] crate::Error),
+    /// The degrees of polynomials that are to make a sign.
+    #[error("polynomials of degrees {found:?} for the sign: they must be odd, and at least one")]
+    Degrees {
+        /// What was asked for.
+        found: Vec<usize>,
+    },
     /// No randomness.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
@@ -39,6 +45,12 @@ pub enum Error {
         levels: usize,
         /// The set's name.
         name: String,
+    },
+    /// The range of a function's arguments.
+    #[error("arguments from -{range} to {range}: the range must be positive and finite")]
+    Range {
+        /// What was asked for.
+        range: f64,
     },
     /// Scales that should be equal are not, or one does not fit the modulus.
     #[error("{operation}: a scale of 2^{found:.4}, expected 2^{expected:.4}")]

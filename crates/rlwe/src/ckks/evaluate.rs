@@ -18,6 +18,11 @@ pub trait Evaluate {
     /// The parameters.
     fn parameters(&self) -> &Parameters;
 
+    /// Says which part of a circuit follows, for whoever records or reports it.
+    fn enter(&mut self, layer: &str) {
+        let _ = layer;
+    }
+
     /// Rescalings left.
     fn level(&self, x: &Self::Ciphertext) -> usize;
 

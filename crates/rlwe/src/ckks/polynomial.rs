@@ -131,6 +131,8 @@ impl Polynomial {
         let prime = evaluation.prime(level + 1);
         let mut out = evaluation.combine(&self.plan, level + 1, scale * prime)?;
         evaluation.evaluator.rescale(&mut out)?;
+        let Evaluation { evaluator, powers, .. } = evaluation;
+        powers.into_values().for_each(|power| evaluator.recycle(power));
         Ok(out)
     }
 }
@@ -248,26 +250,29 @@ impl<E: Evaluate> Evaluation<'_, E> {
     /// Makes a power from lower ones: T_(a + b) = 2 T_a T_b − T_(a − b).
     fn raise(&mut self, power: usize) -> Result<(), Error> {
         let Some((a, b)) = halves(power) else { return Ok(()) };
-        let mut out = if a == b {
-            self.evaluator.square(&self.powers[&a])?
-        } else {
-            let mut high = self.powers[&a].clone();
-            let mut low = self.powers[&b].clone();
-            let level = self.evaluator.level(&high).min(self.evaluator.level(&low));
+        let mut low = self.powers[&b].clone();
+        let level = self.evaluator.level(&self.powers[&a]).min(self.evaluator.level(&low));
+        self.evaluator.drop_to(&mut low, level)?;
+        let mut high = low.clone();
+        if a != b {
+            high = self.powers[&a].clone();
             self.evaluator.drop_to(&mut high, level)?;
-            self.evaluator.drop_to(&mut low, level)?;
-            self.evaluator.multiply(&high, &low)?
-        };
-        if self.basis == Basis::Chebyshev {
-            let product = out.clone();
-            self.evaluator.add_assign(&mut out, &product)?;
-            if a == b {
-                self.evaluator.add_constant(&mut out, -1.0)?;
-            } else {
-                let (level, scale) = (self.evaluator.level(&out), self.evaluator.scale(&out));
-                let difference = self.times(a - b, 1.0, level, scale)?;
-                self.evaluator.sub_assign(&mut out, &difference)?;
-            }
+        }
+        if self.basis == Basis::Monomial {
+            let out = self.evaluator.multiply_rescale(&high, &low)?;
+            self.powers.insert(power, out);
+            return Ok(());
+        }
+        // Doubled before it is rescaled, so that rescaling's error is not.
+        let mut out = self.evaluator.multiply(&high, &low)?;
+        let product = out.clone();
+        self.evaluator.add_assign(&mut out, &product)?;
+        if a == b {
+            self.evaluator.add_constant(&mut out, -1.0)?;
+        } else {
+            let scale = self.evaluator.scale(&out);
+            let difference = self.times(a - b, 1.0, level, scale)?;
+            self.evaluator.sub_assign(&mut out, &difference)?;
         }
         self.evaluator.rescale(&mut out)?;
         self.powers.insert(power, out);
@@ -304,6 +309,7 @@ impl<E: Evaluate> Evaluation<'_, E> {
                     if coefficient != 0.0 {
                         let term = self.times(power, coefficient, level, scale)?;
                         self.evaluator.add_assign(&mut out, &term)?;
+                        self.evaluator.recycle(term);
                     }
                 }
                 self.add_constant(&mut out, coefficients[0])?;
@@ -319,7 +325,10 @@ impl<E: Evaluate> Evaluation<'_, E> {
                         let wanted = scale / own * self.prime(level + 1);
                         let mut quotient = self.combine(quotient, level + 1, wanted)?;
                         self.evaluator.rescale(&mut quotient)?;
-                        self.evaluator.multiply(&quotient, &power)?
+                        let product = self.evaluator.multiply(&quotient, &power)?;
+                        self.evaluator.recycle(quotient);
+                        self.evaluator.recycle(power);
+                        product
                     }
                 };
                 match **remainder {
@@ -327,6 +336,7 @@ impl<E: Evaluate> Evaluation<'_, E> {
                     ref remainder => {
                         let remainder = self.combine(remainder, level, scale)?;
                         self.evaluator.add_assign(&mut out, &remainder)?;
+                        self.evaluator.recycle(remainder);
                     }
                 }
                 Ok(out)

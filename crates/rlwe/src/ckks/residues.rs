@@ -1,12 +1,41 @@
 //! Real numbers to residues and back.
 
-use hushtable_ring::{Coefficients, Modulus, Poly, Ring};
+use hushtable_ring::{Coefficients, Modulus, Poly, Ring, declassify};
 
-/// log2 of the largest coefficient that is rounded: two parts of at most 2^50 and 2^39.
-pub(super) const COEFFICIENT_LOG2_MAX: f64 = 90.0;
+/// log2 of the largest coefficient that is rounded: three parts, the highest of at most 2^50.
+pub(super) const COEFFICIENT_LOG2_MAX: f64 = Width::Three.limit_log2();
 
-/// log2 of the largest coefficient that one part holds.
-const NARROW_LOG2: f64 = 50.0;
+/// In how many parts, of 40 bits but for the highest, numbers are rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    One,
+    Two,
+    Three,
+}
+
+impl Width {
+    /// The parts that numbers of up to `largest` need. Which, and nothing else of it, is revealed.
+    pub(super) fn of(largest: f64) -> Self {
+        let exceeds = |width: Self| u8::from(largest > width.limit_log2().exp2());
+        let mut more = exceeds(Self::One) + exceeds(Self::Two);
+        // The time that rounding takes shows it, as documented for the encoder.
+        declassify(&mut more);
+        match more {
+            0 => Self::One,
+            1 => Self::Two,
+            _ => Self::Three,
+        }
+    }
+
+    /// log2 of the largest number.
+    const fn limit_log2(self) -> f64 {
+        match self {
+            Self::One => 50.0,
+            Self::Two => 90.0,
+            Self::Three => 130.0,
+        }
+    }
+}
 
 /// Rounds reals to integers modulo one prime, to the nearest (and even) integer.
 ///
@@ -18,32 +47,38 @@ pub(super) struct Rounding {
     modulus: Modulus,
     /// 2^51 and 2^40 modulo the prime.
     offset: u64,
-    high_weight: u64,
-    is_wide: bool,
+    step: u64,
+    width: Width,
 }
 
 impl Rounding {
-    /// For numbers of at most 2^90 in absolute value, or where not `is_wide` 2^50.
-    pub(super) fn new(modulus: Modulus, is_wide: bool) -> Self {
+    /// For numbers that `width` holds.
+    pub(super) fn new(modulus: Modulus, width: Width) -> Self {
         let offset = modulus.reduce_u128(OFFSET.into());
-        Self { modulus, offset, high_weight: modulus.reduce_u128(1 << HIGH_BITS), is_wide }
-    }
-
-    /// Whether numbers of up to `limit_log2` bits are wide.
-    pub(super) fn needs_wide(limit_log2: f64) -> bool {
-        limit_log2 > NARROW_LOG2
+        Self { modulus, offset, step: modulus.reduce_u128(1 << STEP_BITS), width }
     }
 
     /// The residue of the integer nearest to `x`.
     #[inline(always)]
     pub(super) fn residue(self, x: f64) -> u64 {
-        if !self.is_wide {
-            return self.reduce(nearest(x));
+        match self.width {
+            Width::One => self.reduce(nearest(x)),
+            Width::Two => {
+                let (high, rest) = cut(x, STEP);
+                self.join(self.reduce(high), rest)
+            }
+            Width::Three => {
+                let (high, rest) = cut(x, STEP * STEP);
+                let (middle, rest) = cut(rest, STEP);
+                self.join(self.join(self.reduce(high), middle as f64), rest)
+            }
         }
-        // The difference is exact: it has no bits that x does not have.
-        let high = nearest(x * HIGH_WEIGHT.recip());
-        let low = nearest(x - high as f64 * HIGH_WEIGHT);
-        self.modulus.add(self.modulus.mul(self.reduce(high), self.high_weight), self.reduce(low))
+    }
+
+    /// high · 2^40 + the integer nearest to `low`.
+    #[inline(always)]
+    fn join(self, high: u64, low: f64) -> u64 {
+        self.modulus.add(self.modulus.mul(high, self.step), self.reduce(nearest(low)))
     }
 
     /// The residue of a number of at most 2^51 in absolute value.
@@ -57,6 +92,13 @@ impl Rounding {
         };
         self.modulus.sub(residue, self.offset)
     }
+}
+
+/// The number of `unit`s nearest to `x`, and the rest, exactly: it has no bits that x does not have.
+#[inline(always)]
+fn cut(x: f64, unit: f64) -> (i64, f64) {
+    let high = nearest(x * unit.recip());
+    (high, x - high as f64 * unit)
 }
 
 /// The integer nearest to `x`, of at most 2^51 in absolute value; the even one of two.
@@ -104,7 +146,7 @@ impl Limb {
         }
         let own = weights.pop().expect("one more than digits before");
         Self {
-            rounding: Rounding::new(modulus, false),
+            rounding: Rounding::new(modulus, Width::One),
             weights,
             weight_inverse: modulus.inv(own),
             weight: moduli[..limb].iter().map(|before| before.value() as f64).product(),
@@ -125,9 +167,9 @@ const MAGIC: f64 = 1.5 * (1u64 << 52) as f64;
 
 const OFFSET: u64 = 1 << 51;
 
-/// Bits below a wide number's high part.
-const HIGH_BITS: u32 = 40;
-const HIGH_WEIGHT: f64 = (1u64 << HIGH_BITS) as f64;
+/// Bits of each part but the highest.
+const STEP_BITS: u32 = 40;
+const STEP: f64 = (1u64 << STEP_BITS) as f64;
 
 #[cfg(test)]
 mod tests {
@@ -137,21 +179,27 @@ mod tests {
     #[test]
     fn residues_are_those_of_the_nearest_integer() {
         let numbers = (0..2000).map(|index| {
-            let bits = f64::from(index) * 0.045;
+            let bits = f64::from(index) * 0.065;
             let sign = if index % 2 == 0 { 1.0 } else { -1.0 };
             sign * bits.exp2() * (1.0 + f64::from(index * 7919 % 2000) / 2000.0) / 2.0
         });
-        let numbers =
-            numbers.chain([0.0, -0.0, 0.5, 1.5, -0.5, -2.5, 2f64.powi(90), -2f64.powi(90)]);
+        let ends = [0.0, -0.0, 0.5, 1.5, -0.5, -2.5, 2f64.powi(90), -2f64.powi(130)];
+        let numbers = numbers.chain(ends);
         for bits in [17, 26, 40, 51] {
             let modulus = Modulus::new(ntt_primes(bits, 8, 1)[0]).unwrap();
+            let prime = i128::from(modulus.value());
             for x in numbers.clone() {
-                // Below 2^90 an i128 holds what a double rounds to.
-                let integer = x.round_ties_even() as i128;
-                let expected = integer.rem_euclid(i128::from(modulus.value())) as u64;
-                assert_eq!(Rounding::new(modulus, true).residue(x), expected, "{bits} {x}");
-                if x.abs() <= 2f64.powi(50) {
-                    assert_eq!(Rounding::new(modulus, false).residue(x), expected, "{bits} {x}");
+                // A double of more than 53 bits is a smaller integer times a power of two.
+                let shift = (x.abs().log2() - 60.0).max(0.0) as i32;
+                let integer = (x / 2f64.powi(shift)).round_ties_even() as i128;
+                let power = (0..shift).fold(1, |power, _| power * 2 % prime);
+                let expected = (integer.rem_euclid(prime) * power % prime) as u64;
+                let enough = Width::of(x.abs());
+                for width in [Width::One, Width::Two, Width::Three] {
+                    if width as u8 >= enough as u8 {
+                        let found = Rounding::new(modulus, width).residue(x);
+                        assert_eq!(found, expected, "{bits} {x} {width:?}");
+                    }
                 }
             }
         }
@@ -170,7 +218,7 @@ mod tests {
                 .collect();
             let mut poly = ring.zero();
             for (limb, modulus) in ring.moduli().enumerate() {
-                let rounding = Rounding::new(modulus, true);
+                let rounding = Rounding::new(modulus, Width::Three);
                 for (out, &x) in poly.limb_mut(limb).iter_mut().zip(&numbers) {
                     *out = rounding.residue(x);
                 }

@@ -67,10 +67,10 @@ impl Simulated {
         scale: f64,
     ) -> Result<SimulatedVector, Error> {
         let exact = self.clear.vector(values, level, scale)?;
-        let rounding = self.periodic(values.len(), self.noise.encoding(values.len(), scale));
-        let mut noisy = exact.clone();
-        let errors = rounding.iter().cycle();
-        noisy.values.iter_mut().zip(errors).for_each(|(value, error)| *value += error);
+        let plain = self.clear.encode(values, level, scale)?;
+        let rounded = self.rounded(&plain).values;
+        let values = rounded.iter().copied().cycle().take(exact.values.len()).collect();
+        let noisy = ClearVector { values, ..exact };
         let mut out = SimulatedVector { exact, noisy };
         self.disturb(&mut out, self.noise.fresh(scale));
         Ok(out)
@@ -124,9 +124,12 @@ impl Simulated {
         Ok(())
     }
 
-    /// `y` as it is after its coefficients were rounded.
+    /// `y` as it is after its coefficients were rounded: a single number's is the number.
     fn rounded(&mut self, y: &ClearPlaintext) -> ClearPlaintext {
         let count = y.values.len();
+        if count == 1 {
+            return ClearPlaintext { values: vec![nearest(y.values[0], y.scale)], ..*y };
+        }
         let errors = self.periodic(count, self.noise.encoding(count, y.scale));
         let values = y.values.iter().zip(errors).map(|(value, error)| value + error).collect();
         ClearPlaintext { values, ..*y }
@@ -165,6 +168,11 @@ impl Simulated {
         variances.iter_mut().for_each(|variance| *variance += giant * giants.len() as f64);
         variances
     }
+}
+
+/// `value` as it is once it was rounded at `scale`.
+fn nearest(value: f64, scale: f64) -> f64 {
+    (value * scale).round_ties_even() / scale
 }
 
 impl Evaluate for Simulated {
@@ -216,7 +224,7 @@ impl Evaluate for Simulated {
 
     fn add_constant(&mut self, x: &mut SimulatedVector, y: f64) -> Result<(), Error> {
         self.clear.add_constant(&mut x.exact, y)?;
-        let rounded = (y * x.noisy.scale).round_ties_even() / x.noisy.scale;
+        let rounded = nearest(y, x.noisy.scale);
         self.clear.add_constant(&mut x.noisy, rounded)
     }
 
@@ -233,7 +241,7 @@ impl Evaluate for Simulated {
         scale: f64,
     ) -> Result<(), Error> {
         self.clear.multiply_constant(&mut x.exact, y, scale)?;
-        let rounded = (y * scale).round_ties_even() / scale;
+        let rounded = nearest(y, scale);
         self.clear.multiply_constant(&mut x.noisy, rounded, scale)
     }
 

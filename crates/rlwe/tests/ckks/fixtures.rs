@@ -2,7 +2,8 @@
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
-    Ciphertext, Complex64, Encoder, ModulusBits, ParameterSpec, Parameters, decrypt, encrypt,
+    Ciphertext, Complex64, Encoder, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
+    Parameters, decrypt, encrypt,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 
@@ -10,8 +11,12 @@ use hushtable_rlwe::ring::{NoiseSource, Platform};
 /// security where `degree` is small.
 pub fn parameters(degree: usize, bits: u32, levels: usize) -> Parameters {
     let first = (bits + 10).min(51);
-    let bits = ModulusBits { first, level: bits, special: first };
-    let spec = ParameterSpec::of_bits("ckks_test", degree, bits, levels, 1).unwrap();
+    of_bits(degree, ModulusBits { first, level: bits, special: first }, levels, 1)
+}
+
+/// A set without security, with `special` primes in P.
+pub fn of_bits(degree: usize, bits: ModulusBits, levels: usize, special: usize) -> Parameters {
+    let spec = ParameterSpec::of_bits("ckks_test", degree, bits, levels, special).unwrap();
     Parameters::new(spec, Platform::detect()).unwrap()
 }
 
@@ -62,10 +67,24 @@ impl Client {
         encrypt(&self.parameters, &self.secret, &plain, &seed, index, &mut self.source).unwrap()
     }
 
+    /// Keys for products and rotations by `steps`, at every level.
+    pub fn keys(&mut self, steps: &[usize]) -> EvaluationKeys {
+        let spec = KeySpec::at_every_level(&self.parameters, steps.iter().copied());
+        let (parameters, secret) = (&self.parameters, &self.secret);
+        EvaluationKeys::generate(parameters, secret, &spec, &[8; 32], &mut self.source).unwrap()
+    }
+
     pub fn decrypt(&self, ciphertext: &Ciphertext) -> Vec<f64> {
         let plain = decrypt(&self.parameters, &self.secret, ciphertext).unwrap();
         self.encoder.decode_real(&plain)
     }
+}
+
+/// The square root of the mean square of a difference.
+pub fn deviation(found: &[f64], expected: &[f64]) -> f64 {
+    let pairs = found.iter().zip(expected.iter().cycle());
+    let squares: f64 = pairs.map(|(found, expected)| (found - expected).powi(2)).sum();
+    (squares / found.len() as f64).sqrt()
 }
 
 /// The largest difference between two vectors, of which `expected` repeats.

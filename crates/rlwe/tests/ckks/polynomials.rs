@@ -67,9 +67,15 @@ fn constants_and_bad_coefficients() {
     for bad in [f64::NAN, f64::INFINITY] {
         let refused = Polynomial::new(Basis::Monomial, vec![0.0, 1.0, bad]);
         assert!(matches!(refused, Err(Error::Value { index: 2, .. })));
-        assert!(Approximation::silu(7, bad).is_err() && Approximation::relu(&[3], bad).is_err());
     }
-    assert!(Approximation::relu(&[3, 4], 1.0).is_err() && Approximation::relu(&[], 1.0).is_err());
+    for bad in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+        let refused = [Approximation::silu(7, bad), Approximation::relu(&[3], bad)];
+        assert!(refused.iter().all(|refused| matches!(refused, Err(Error::Range { .. }))));
+    }
+    for bad in [&[3, 4][..], &[]] {
+        let refused = Approximation::relu(bad, 1.0);
+        assert!(matches!(refused, Err(Error::Degrees { found }) if found == bad));
+    }
     assert!(
         Polynomial::interpolate(|x| 1.0 / x, 2).is_err()
             || Polynomial::interpolate(f64::ln, 2).is_err()

@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 
+use crate::timing::T_MAX;
 use hushtable_prg::Platform;
-use hushtable_prg::timing::T_MAX;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -13,7 +13,7 @@ use crate::{NoiseSource, Ring, ntt_primes};
 fn leakage(run: impl Fn(&mut NoiseSource)) -> f64 {
     let mut classes = ChaCha12Rng::seed_from_u64(6);
     let mut state = (ChaCha12Rng::seed_from_u64(7), NoiseSource::from_seed(&[7; 32]));
-    hushtable_prg::timing::leakage(
+    crate::timing::leakage(
         4000,
         &mut state,
         || classes.random(),

@@ -1,12 +1,13 @@
 //! Training rounds over real sockets, around a memory that hides nothing.
 
-mod common;
-mod train_common;
-
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use common::{Certificates, Running};
+use crate::common::{Certificates, Running};
+use crate::train_common::{
+    DIM, PlainMemory, SLOTS, SOON, USERS_MAX, ask, authority, closed_terms, connect, create, learn,
+    outer_address, refusal, spec, start, start_with, terms,
+};
 use hushtable_oram::round::{BudgetSpec, Controller, ControllerSpec};
 use hushtable_oram::wire::{
     self, AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, Terms, UserKey, UserSession,
@@ -16,10 +17,6 @@ use hushtable_serve::{
     TrainClient, TrainClientSpec, TrainRefusal, TrainServer, TrainServerSpec,
 };
 use tempfile::TempDir;
-use train_common::{
-    DIM, PlainMemory, SLOTS, SOON, USERS_MAX, ask, authority, closed_terms, connect, create, learn,
-    outer_address, refusal, spec, start, start_with, terms,
-};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_updates_what_its_users_asked_for() {

@@ -1,13 +1,11 @@
 //! Servers of several tables and models, by the bare wire contract.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Running, lay_out, layout_spec, metric_of, raw, row, spec};
 use bytes::Bytes;
-use common::{Running, lay_out, layout_spec, metric_of, raw, row, spec};
 use hushtable_pir::batch::{self, Geometry};
 use hushtable_pir::dpf::{self, Reply, Side};
 use hushtable_pir::{PrgKind, TableShape};

@@ -1,13 +1,11 @@
 //! Lookups from one real server, by homomorphic encryption.
 
-mod common;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use common::{Certificates, Pair, Running, metric_of, row, table};
+use crate::common::{Certificates, Pair, Running, metric_of, row, table};
 use hushtable_pir::onion::{self, Geometry, OnionBackend, ParameterSet};
 use hushtable_serve::load::OnionLoadSpec;
 use hushtable_serve::{

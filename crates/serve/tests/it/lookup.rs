@@ -1,10 +1,8 @@
 //! Lookups through two real servers.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Certificates, Pair, Running, row, spec, table};
+use crate::common::{Certificates, Pair, Running, row, spec, table};
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{

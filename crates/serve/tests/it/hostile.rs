@@ -1,13 +1,11 @@
 //! Clients that send what no client should, stay away, or leave: the others must not notice.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
 use bytes::Bytes;
-use common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
 use h2::client::SendRequest;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::{self, Key, Side};
@@ -313,8 +311,8 @@ async fn ten_thousand_connections_do_not_disturb_the_served_ones() {
     }
     served.answer(request(1)).await.unwrap();
     let (_, text) = server.page("/metrics").await;
-    let refused = common::metric_of(&text, "hushtable_connections_refused_total") as usize;
-    let connections = common::metric_of(&text, "hushtable_connections") as usize;
+    let refused = crate::common::metric_of(&text, "hushtable_connections_refused_total") as usize;
+    let connections = crate::common::metric_of(&text, "hushtable_connections") as usize;
     assert!(connections <= CONNECTIONS_MAX, "{connections}");
     assert!(refused >= attempts - CONNECTIONS_MAX, "{refused} of {attempts}");
 

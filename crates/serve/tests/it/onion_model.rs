@@ -1,10 +1,8 @@
 //! A single server of several tables and a model, by the bare wire contract: one upload of keys
 //! serves all.
 
-mod common;
-
+use crate::common::{Running, metric_of, row, table};
 use bytes::Bytes;
-use common::{Running, metric_of, row, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Geometry, ParameterSet, Pending};
 use hushtable_serve::wire::onion_lookup_client::OnionLookupClient;

@@ -1,10 +1,8 @@
 //! Whole inferences of a model from two real servers, through TLS on loopback.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{Certificates, Running, lay_out, layout_spec, row, spec};
+use crate::common::{Certificates, Running, lay_out, layout_spec, row, spec};
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{
     ClientSpec, EndpointSpec, Error, LookupClient, ModelClient, ModelLookup, ModelPin, Server,

@@ -1,10 +1,8 @@
 //! The output group of keys: what both servers answer fastest.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
-use common::{Running, row, spec, table};
+use crate::common::{Running, row, spec, table};
 use hushtable_pir::dpf::{Group, Key, Side};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, Error, TableShape};
 use hushtable_serve::load::LoadSpec;

@@ -1,9 +1,7 @@
 //! What a server says to requests that it cannot answer, over the bare wire contract.
 
-mod common;
-
+use crate::common::{Pair, Running, raw, spec, table};
 use bytes::Bytes;
-use common::{Pair, Running, raw, spec, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::dpf::{self, Domain, Group, KeyPair, Side};
 use hushtable_pir::{Platform, Prg, PrgKind};
@@ -245,7 +243,7 @@ async fn the_second_port_tells_what_happens() {
         (r#"hushtable_table_rows{table="films"}"#, 1000.0),
         ("hushtable_table_bytes", 16000.0),
     ] {
-        assert_eq!(common::metric_of(&text, name), value, "{name}");
+        assert_eq!(crate::common::metric_of(&text, name), value, "{name}");
     }
     assert!(text.contains("hushtable_build_info{version="), "{text}");
     assert!(text.ends_with("# EOF\n"));
@@ -296,7 +294,7 @@ fn specs_that_cannot_be() {
         let error = check(ServerSpec { prgs, ..left() });
         assert!(matches!(error, Error::PrgName { .. }), "{error:?}");
     }
-    let certificates = common::Certificates::new();
+    let certificates = crate::common::Certificates::new();
     let mut tls = certificates.tls();
     tls.key = certificates.path("cert.pem");
     let error = check(ServerSpec { tls: Some(tls.clone()), ..left() });

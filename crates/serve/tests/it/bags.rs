@@ -1,12 +1,10 @@
 //! Whole inferences through two real servers.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
 use bytes::Bytes;
-use common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
 use hushtable_pir::batch::{BatchBackend, BatchEngine, BatchKeys, Client, Geometry};
 use hushtable_pir::dpf::Side;
 use hushtable_pir::{EngineSpec, PrgKind};
@@ -325,7 +323,7 @@ async fn a_large_layout_comes_in_chunks() {
     };
     let table = lay_out(table(rows, 1, 5), spec);
     let bytes = table.layout().unwrap().to_bytes();
-    let server = Running::start(Server::of_table(common::spec(Side::Left), table).unwrap());
+    let server = Running::start(Server::of_table(crate::common::spec(Side::Left), table).unwrap());
     let mut chunks =
         raw(&server).await.layout(LayoutRequest::default()).await.unwrap().into_inner();
     let mut found = Vec::new();

@@ -1,12 +1,10 @@
 //! What a server that is asked alone says to requests that it cannot answer, over the bare wire
 //! contract.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Running, table};
 use bytes::Bytes;
-use common::{Running, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Geometry, KeyId, ParameterSet};
 use hushtable_serve::wire::onion_lookup_client::OnionLookupClient;

@@ -1,0 +1,20 @@
+//! Real servers on loopback and their clients, in one binary: what they are built from takes longer
+//! to compile than the tests to run. What counts memory, ends processes or touches files under a map
+//! has its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../train_common/mod.rs"]
+mod train_common;
+
+mod bags;
+mod groups;
+mod hostile;
+mod lookup;
+mod model;
+mod model_client;
+mod onion;
+mod onion_model;
+mod onion_refusals;
+mod refusals;
+mod train;

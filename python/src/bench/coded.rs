@@ -1,0 +1,37 @@
+//! A compressed embedding looked up under encryption: as CodedHELUT does, and as one linear map.
+
+use hushtable_infer::coded::{Indicator, compare};
+use hushtable_prg::Platform;
+use pyo3::prelude::*;
+
+use crate::errors::Failure;
+
+/// Both lookups of one embedding of `dim` numbers, timed `runs` times on one thread: JSON.
+#[pyfunction]
+#[pyo3(signature = (dim, *, base, digits, runs))]
+pub(crate) fn coded_lookup(
+    py: Python<'_>,
+    dim: usize,
+    base: usize,
+    digits: usize,
+    runs: usize,
+) -> PyResult<String> {
+    if Indicator::of_base(base).is_none() {
+        let text = format!("base is {base}, but must be 4, 8, 16, 32 or 64");
+        return Err(Failure::config(text).into());
+    }
+    if !(1..=DIM_MAX).contains(&dim) || !(1..=DIGITS_MAX).contains(&digits) || runs == 0 {
+        let text = format!(
+            "dim {dim}, digits {digits}, runs {runs}: 1 to {DIM_MAX}, 1 to {DIGITS_MAX} and at least \
+             1 are possible"
+        );
+        return Err(Failure::config(text).into());
+    }
+    let compared = py.detach(|| compare(dim, base, digits, runs, Platform::detect()));
+    let compared = compared.map_err(|error| Failure::new("Error", error))?;
+    Ok(serde_json::to_string(&compared).expect("numbers"))
+}
+
+/// An embedding's numbers fit the slots of the smallest ring.
+const DIM_MAX: usize = 4096;
+const DIGITS_MAX: usize = 16;

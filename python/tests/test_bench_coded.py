@@ -1,0 +1,27 @@
+"""The benchmark of encrypted embedding lookups."""
+
+from __future__ import annotations
+
+import pytest
+from test_cli import RECORD, run, run_json
+
+
+def test_one_linear_map_is_faster_and_closer() -> None:
+    record = run_json("bench", "coded", "--dim", 4, "--digits", 2, "--runs", 1)
+    assert set(record) == RECORD
+    assert record["params"] == {"dim": 4, "base": 4, "digits": 2}
+    assert (record["unit"], record["threads"]) == ("ms", 1)
+    detail = record["detail"]
+    assert detail["ratio"] == pytest.approx(detail["coded_ms"] / record["value"])
+    assert detail["ratio"] > 1
+    assert (detail["coded_levels"], detail["linear_levels"]) == (10, 1)
+    assert detail["linear_error"] < 1e-4 < detail["coded_error"] < 0.02
+    assert detail["linear_degree"] < detail["coded_degree"]
+
+
+@pytest.mark.parametrize(("option", "value"), [("--base", 5), ("--dim", 0), ("--digits", 99)])
+def test_what_cannot_be_looked_up_is_refused(option: str, value: int) -> None:
+    done = run("bench", "coded", option, value)
+    assert done.returncode != 0
+    assert str(value) in done.stderr
+    assert "Traceback" not in done.stderr
