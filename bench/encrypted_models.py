@@ -181,10 +181,11 @@ def table_of_clicks(document: dict[str, Any]) -> list[str]:
             f"| {one['activation']} | {one['threshold']:,} | {one['auc']:.4f}"
             f" | {one['log_loss']:.4f} | {one['largest']:.1f} |"
         )
+    seeds = "One seed" if document["seeds"] == 1 else f"Mean of {document['seeds']} seeds"
     lines += [
         "",
         f"{document['impressions']:,} made-up impressions, of which the last tenth is judged;"
-        f" {document['clicked']:.1%} of it are clicks. Mean of {document['seeds']} seeds;"
+        f" {document['clicked']:.1%} of it are clicks. {seeds};"
         f" {document['seconds']:.0f} s in all on one busy core.",
     ]
     return lines

@@ -70,11 +70,11 @@ def test_peers_are_matched_by_operation_and_degree() -> None:
         own,
         {
             "lattigo": [
-                {"operation": "rotate", "degree": 16384, "ms": 22.0},
-                {"operation": "rotate", "degree": 8192, "ms": 3.0},
-                {"operation": "rescale", "degree": 8192, "ms": 1.0},
+                {"operation": "rotate", "degree": 16384, "best_ms": 22.0},
+                {"operation": "rotate", "degree": 8192, "best_ms": 3.0},
+                {"operation": "rescale", "degree": 8192, "best_ms": 1.0},
             ],
-            "poulpy": [{"operation": "rotate", "degree": 8192, "ms": 0.75}],
+            "poulpy": [{"operation": "rotate", "degree": 8192, "best_ms": 0.75}],
         },
     )
     assert found[0] == {
