@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import json
@@ -356,7 +357,7 @@ class _Ready(Protocol):
 Ready = TypeVar("Ready", bound=_Ready)
 
 
-class ChildServer(Generic[Ready]):
+class ChildServer(abc.ABC, Generic[Ready]):
     """A server as a child process, of whatever kind: its start, what it says, its end.
 
     Kinds are made by :meth:`_prepare`; :meth:`_read_ready` reads what their one line says.
@@ -385,8 +386,9 @@ class ChildServer(Generic[Ready]):
         self._said: deque[str] = deque(maxlen=50)
         self._error: Error | None = None
 
+    @abc.abstractmethod
     def _read_ready(self, record: Mapping[str, Any]) -> Ready:
-        raise NotImplementedError
+        """What a server of this kind printed as JSON when it was ready."""
 
     @property
     def serving(self) -> Ready:
