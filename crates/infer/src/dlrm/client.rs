@@ -159,9 +159,9 @@ impl Client {
 ///
 /// A decrypted logit holds the noise, and who sees enough of that learns of the secret (Li and
 /// Micciancio, EUROCRYPT 2021). This adds a fresh uniform number of ±1/2 step and rounds to a step of
-/// 2^−6: two logits that differ by the circuit's noise, at most 2^−10 here and 2^−16 typically, give the
-/// same with chance 1 − 2^−4 or 1 − 2^−10. It is a policy for logits that are shown, such as a score, and
-/// no proof: who shares many logits of one key, each chosen by the other side, must change keys.
+/// 2^−6: two logits that differ by a noise of 2^−k give the same with chance 1 − 2^(6 − k). It is a
+/// policy for logits that are shown, such as a score, and no proof: who shares many logits of one key,
+/// each chosen by the other side, must change keys.
 ///
 /// # Errors
 /// [`Error::Entropy`].

@@ -98,9 +98,10 @@ impl Engine {
     /// The answer holds the logits and nothing else: of the polynomial that was computed, only the
     /// coefficients that the logits are read from are sent (the others hold partial sums), its mask is
     /// made anew with a fresh multiple of an encryption of zero, so that it is random to the client too,
-    /// and a uniform number below 2^−[`FLOOD_BITS`] is added to each logit. The circuit's noise, about
-    /// 2^−20, then changes the distribution of what is sent by 2^−8 a logit, statistically: the noise
-    /// says that little of the weights. The logits themselves do say of them what a model's outputs say.
+    /// and a uniform number below 2^−[`FLOOD_BITS`] is added to each logit. A circuit's noise of 2^−k then
+    /// changes the distribution of what is sent by about 2^(12 − k) a logit, statistically: that little
+    /// the noise says of the weights ([`super::simulate::precision_bits`] says what k is). The logits
+    /// themselves say of them what a model's outputs say.
     ///
     /// # Errors
     /// [`Error::Bytes`], [`Error::OtherPlan`], [`Error::Core`]; [`Error::Ckks`] for a ciphertext of
