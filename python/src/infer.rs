@@ -237,7 +237,8 @@ fn make_plan(dlrm: &Dlrm, weights: &Weights, users: Option<usize>) -> Result<Pla
         let text = format!("users is {}, but must be a power of two", goal.users);
         return Err(Failure::config(text));
     }
-    Ok(planner::plan(dlrm, weights, goal, &CostTable::shipped()?)?)
+    let costs = CostTable::shipped()?;
+    Ok(planner::plan_precisely(dlrm, weights, goal, &costs, Platform::detect())?)
 }
 
 /// A plan in facts and in words, as JSON.

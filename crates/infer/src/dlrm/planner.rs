@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use hushtable_rlwe::ckks::{ModulusBits, ParameterSpec};
 use hushtable_rlwe::modulus_log2_max;
-use hushtable_rlwe::ring::Platform;
+use hushtable_rlwe::ring::{NoiseSource, Platform};
 use serde::Serialize;
 
 use super::chain::Chain;
 use super::cost::{CostTable, operations};
 use super::error::Error;
 use super::plan::{Fusion, Plan, levels};
+use super::simulate;
 use super::spec::Dlrm;
 use super::terms::Terms;
 use super::weights::Weights;
@@ -154,6 +155,68 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
     settle(dlrm, &sketch, goal)
 }
 
+/// As [`plan`], for these weights: where simulation finds the logits of some drawn users less precise
+/// than the goal, plans again with as many bits more.
+///
+/// What rounding leaves, each layer multiplies by its weights, which only a simulation with them tells.
+/// Where drawn users leave the ranges of activations, as they may in a model of other users, nothing is
+/// measured and the first plan stands.
+///
+/// # Errors
+/// As [`plan`]; [`Error::Ckks`] for weights that are too large.
+pub fn plan_precisely(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    goal: Goal,
+    costs: &CostTable,
+    platform: Platform,
+) -> Result<Plan, Error> {
+    let mut asked = goal;
+    let mut made = plan(dlrm, weights, asked, costs)?;
+    for _ in 0..REPEATS_MAX {
+        let Some(bits) = measured_bits(&made, weights, platform)? else { break };
+        // The server's flooding takes its part of the error: half of it is left to the circuit.
+        let short = f64::from(goal.precision_bits + 1) - bits;
+        if short <= 0.0 {
+            break;
+        }
+        asked.precision_bits += short.ceil() as u32;
+        match plan(dlrm, weights, asked, costs) {
+            Ok(better) => made = better,
+            // As precise as the largest ring allows: what the plan reaches is in its prediction.
+            Err(Error::Depth { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(made)
+}
+
+/// −log2 of the largest error of the logits of drawn users, if they stay inside the model's ranges.
+fn measured_bits(plan: &Plan, weights: &Weights, platform: Platform) -> Result<Option<f64>, Error> {
+    let mut least: Option<f64> = None;
+    for draw in 0..DRAWS {
+        let mut source = NoiseSource::from_seed(&[draw; 32]);
+        let mut unit = || {
+            let word = u64::from_le_bytes(*source.seed().first_chunk().unwrap_or(&[0; 8]));
+            word as f64 / 2f64.powi(64)
+        };
+        let users = plan.users;
+        // About what standardised features are: from −2 to 2.
+        let dense = (0..users * plan.model.dense).map(|_| (4.0 * unit() - 2.0) as f32).collect();
+        let rows = plan.model.features.iter().map(|feature| feature.rows);
+        let rows: Vec<u64> = std::iter::repeat_n(rows, users).flatten().collect();
+        let indices: Vec<u64> = rows.iter().map(|&rows| (unit() * rows as f64) as u64).collect();
+        let dense: Vec<f32> = dense;
+        let seed = [draw; 32];
+        match simulate::precision_bits(plan, weights, platform, seed, &dense, &indices) {
+            Ok(bits) => least = Some(least.map_or(bits, |least| least.min(bits))),
+            Err(Error::Range { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(least)
+}
+
 /// The plan with primes in place of their bits.
 fn settle(dlrm: &Dlrm, sketch: &Plan, goal: Goal) -> Result<Plan, Error> {
     let (degree, count) = (sketch.parameters.degree, sketch.parameters.moduli.len() - 1);
@@ -236,6 +299,9 @@ pub fn describe(plan: &Plan, prediction: &Prediction) -> String {
     text
 }
 
+/// How often a plan is made again, and of how many queries' users its precision is measured.
+const REPEATS_MAX: usize = 3;
+const DRAWS: u8 = 8;
 /// Milliseconds that a word of a query counts for: about what encrypting it takes.
 const UPLOAD_MS: f64 = 2e-5;
 /// The most numbers of a fused map.
