@@ -71,7 +71,7 @@ def remark(record: dict[str, Any]) -> str:
         return f"log QP {detail['log_qp']:.0f}, keys {detail['key_bytes'] / 1e6:.1f} MB"
     if record["bench"] == "infer":
         keys, error = detail["key_bytes"] / 1e6, detail["error_bits"]
-        return f"error 2^{error:.1f}, keys {keys:,.0f} MB, up {detail['bytes_up'] / 1e6:.2f} MB"
+        return f"error 2^-{error:.1f}, keys {keys:,.0f} MB, up {detail['up_bytes'] / 1e6:.2f} MB"
     if record["bench"] == "onion":
         shares = [detail[f"{stage}_share"] for stage in ("expand", "row_select", "tournament")]
         parts = " / ".join(f"{share:.0%}" for share in shares)

@@ -291,6 +291,8 @@ def test_the_benchmark_says_what_a_prediction_takes() -> None:
     detail = record["detail"]
     total = detail["client_ms"] + detail["server_ms"]
     assert record["value"] == pytest.approx(total / 1e3)
+    assert 0 < record["floor"] < record["value"]
+    assert record["of_floor"] == pytest.approx(record["floor"] / record["value"])
     assert detail["error_bits"] >= 10
     for name in ("up_bytes", "down_bytes", "key_bytes", "memory_bytes"):
         assert detail[name] > 0

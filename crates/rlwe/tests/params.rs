@@ -98,7 +98,7 @@ fn moduli_above_the_published_limit_need_a_name_that_says_so() {
         }
     }
     // No entry: nothing is known to be secure.
-    for degree in [256, 512, 65536] {
+    for degree in [256, 512, 131072] {
         assert_eq!(modulus_log2_max(degree), 0.0);
         let error = refused(spec("named", degree, ntt_primes(25, degree, 1)));
         assert!(matches!(error, Error::Security { modulus_log2_max: 0.0, .. }), "{error}");

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _native
+from .._floors import ckks_floor
 from .._records import bench_record
 from ..errors import ConfigError
 from .output import Json, examples, note, print_bench
@@ -41,7 +42,7 @@ def infer(
     """Compute a model of a published shape on encrypted features: seconds from query to logit.
 
     That is encrypting the features, computing on them, and opening the answer, of one user. Keys
-    and the model are prepared before. Each logit is compared with the model in the clear; the error
+    and the model are prepared before. The floor counts the server's operations alone. Each logit is compared with the model in the clear; the error
     is that of the worst. Weights are synthetic, squares are the activations.
     """
     if model not in _THRESHOLDS:
@@ -57,15 +58,17 @@ def infer(
 
 def _record(model: str, runs: int, measured: dict[str, Any]) -> dict[str, Any]:
     seconds = (measured["client_ms"] + measured["server_ms"]) / 1e3
+    floor = ckks_floor(measured["read_bytes"], measured["vectors"])
     return bench_record(
         "infer",
         {"model": model, "runs": runs},
         seconds,
         "s",
-        None,
-        None,
+        floor.seconds,
+        floor.seconds / seconds,
         1,
-        _native.platforms().chosen,
+        _native.bench.ring_kernel(),
+        bound=floor.bound,
         **measured,
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )

@@ -15,6 +15,7 @@ use super::cost::CostTable;
 use super::digits::{CRITEO_ROWS, Digits};
 use super::engine::Engine;
 use super::error::Error;
+use super::floor::Floor;
 use super::layout::{Input, Values, own_lanes};
 use super::plan::Plan;
 use super::planner::{Goal, Prediction, plan};
@@ -139,6 +140,10 @@ pub struct Measured {
     pub ciphertexts: usize,
     /// Rotations that keys are made for.
     pub rotations: usize,
+    /// The floor: multiplications of 52 bits, eight at a time.
+    pub vectors: usize,
+    /// The floor: bytes of keys and maps.
+    pub read_bytes: usize,
 }
 
 /// Answers `runs` queries of a model on this thread and takes the fastest; the error is the largest.
@@ -155,6 +160,7 @@ pub fn measure(
 ) -> Result<Measured, Error> {
     let platform = Platform::detect();
     let predicted = Prediction::of(plan, costs, platform)?;
+    let floor = Floor::of(plan, platform)?;
     let start = Instant::now();
     let engine = Engine::with_memory(plan, weights, platform, map_bytes_max)?;
     let prepare_ms = since(start);
@@ -194,6 +200,8 @@ pub fn measure(
         levels: plan.parameters.moduli.len() - 1,
         ciphertexts: client.terms().ciphertexts(),
         rotations: client.terms().rotations(),
+        vectors: floor.vectors,
+        read_bytes: floor.read_bytes,
     })
 }
 
