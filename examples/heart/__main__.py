@@ -21,9 +21,8 @@ from hushtable.nn.encrypted import score
 
 from . import judging, served
 
-#: How far an encrypted logit may be from the clear one. Plans are made for 2^-10 before the number
-#: that a server adds to each answer, and noise has tails.
-ERROR_MAX = 2.0**-9
+#: How far an encrypted logit may be from the clear one: what plans are made for.
+ERROR_MAX = 2.0**-10
 
 
 @dataclass(frozen=True)
