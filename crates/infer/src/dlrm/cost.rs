@@ -241,14 +241,19 @@ pub fn measure(
     let prepare =
         |map: &Diagonals, baby_steps| evaluator.prepare(map, Split { baby_steps }, top, scale);
     let (one, babies, giants) = (prepare(&one, 1)?, prepare(&many, 16)?, prepare(&many, 1)?);
+    // Maps and ciphertexts of their own, as those of many one-hots are: they come from memory.
+    let map_bytes = (DIAGONALS + 1) * limbs * degree * 6;
+    let count = (MAPS_BYTES / map_bytes).clamp(2, 64);
+    let maps = (0..count).map(|_| prepare(&many, 1)).collect::<Result<Vec<_>, _>>()?;
     let rotate_ms = time_ms(|| evaluator.rotate(&x, 1).map(drop))?;
     let multiply_ms = time_ms(|| evaluator.square_rescale(&x).map(drop))?;
     let one_ms = time_ms(|| evaluator.transform(&[&one], &[&x]).map(drop))?;
     let babies_ms = time_ms(|| evaluator.transform(&[&babies], &[&x]).map(drop))?;
     let single_ms = time_ms(|| evaluator.transform(&[&giants], &[&x]).map(drop))?;
-    let triple_ms =
-        time_ms(|| evaluator.transform(&[&giants, &giants, &giants], &[&x, &x, &x]).map(drop))?;
-    let diagonal_ms = (triple_ms - single_ms) / (2 * DIAGONALS + 2) as f64;
+    let (maps, xs): (Vec<_>, Vec<_>) = (maps.iter().collect(), vec![x.clone(); count]);
+    let xs: Vec<_> = xs.iter().collect();
+    let many_ms = time_ms(|| evaluator.transform(&maps, &xs).map(drop))?;
+    let diagonal_ms = (many_ms - single_ms) / ((count - 1) * (DIAGONALS + 1)) as f64;
     let diagonal_ms = diagonal_ms.max(rotate_ms / 256.0);
     // Cutting digits and the one division by P are as much as a rotation.
     let hoisted_ms = (babies_ms - one_ms - rotate_ms) / DIAGONALS as f64 - diagonal_ms;
@@ -284,6 +289,8 @@ const POINTS: [(usize, usize, usize); 11] = [
 ];
 
 const DIAGONALS: usize = 15;
+/// Bytes of the maps that a diagonal's cost is measured with: more than caches hold of them.
+const MAPS_BYTES: usize = 384 << 20;
 
 /// The mean of runs over enough time for the clock of threads, which ticks every few milliseconds.
 fn time_ms<T, F>(mut run: F) -> Result<f64, Error>

@@ -271,6 +271,12 @@ pub(super) fn packed_products(
                 let packed = group.packed.as_ptr().add(start * group.count * unpacking.width);
                 for &(term, [x, y]) in &group.terms {
                     let packed = packed.add(term * block_bytes);
+                    // Hundreds of groups are more streams than the processor follows by itself. What it
+                    // is told of may lie past the end: it is not read then.
+                    let next = packed.wrapping_add(group.count * block_bytes);
+                    for line in (0..block_bytes).step_by(LINE_BYTES) {
+                        _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line).cast());
+                    }
                     for i in 0..VECTORS {
                         let at = start + LANES * i;
                         let plain = unpacking.load(packed.add(LANES * i * unpacking.width));
@@ -284,6 +290,9 @@ pub(super) fn packed_products(
         unsafe { sum.store(&reduction, start, outs) };
     }
 }
+
+/// Bytes that come from memory at once.
+const LINE_BYTES: usize = 64;
 
 /// Vectors of a block.
 const VECTORS: usize = ROW_BLOCK / LANES;
