@@ -42,8 +42,9 @@ def infer(
     """Compute a model of a published shape on encrypted features: seconds from query to logit.
 
     That is encrypting the features, computing on them, and opening the answer, of one user. Keys
-    and the model are prepared before. The floor counts the server's operations alone. Each logit is compared with the model in the clear; the error
-    is that of the worst. Weights are synthetic, squares are the activations.
+    and the model are prepared before. The floor counts the server's operations alone. Each logit
+    is compared with the model in the clear; the error is that of the worst. Weights are
+    synthetic, squares are the activations.
     """
     if model not in _THRESHOLDS:
         raise ConfigError(f"--model is {model!r}, but must be {', '.join(_THRESHOLDS)}")
