@@ -226,13 +226,14 @@ def draw(document: dict[str, Any], path: Path) -> None:
     left.errorbar(slots, areas, yerr=spread, marker="o", capsize=3)
     for x, y, one in zip(slots, areas, by_threshold, strict=True):
         text = f"{one['threshold']:,}"
-        left.annotate(text, (x, y), textcoords="offset points", xytext=(-5, 6), ha="right")
+        left.annotate(text, (x, y), textcoords="offset points", xytext=(-8, 3), ha="right")
     left.set(xscale="log", xlim=(1e2, 1e7), ylabel="AUC", title="ReLU, by threshold")
     left.set(xlabel="slots of a query")
     at = [one for one in document["settings"] if one["threshold"] == COMPARED_AT]
     names = [one["activation"].replace(" of ", "\nof ") for one in at]
     areas, spread = ([one[key] for one in at] for key in ("auc", "auc_sd"))
     right.errorbar(names, areas, yerr=spread, marker="o", linestyle="none", capsize=3)
+    left.margins(y=0.1)
     right.margins(x=0.2)
     right.set(title=f"threshold {COMPARED_AT:,}, by activation")
     figure.tight_layout()
