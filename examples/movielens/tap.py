@@ -46,6 +46,7 @@ class Tap:
         for context in (self._inside, self._outside):
             context.set_alpn_protocols(["h2"])
         self._loop = asyncio.new_event_loop()
+        self._connections: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.url = ""
         self.requests: list[list[bytes]] = []
@@ -78,36 +79,40 @@ class Tap:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(self._host, self._port, ssl=self._inside)
-        heard = _Requests()
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: asyncio's would print a traceback for each that _close cancels.
+        connection = self._loop.create_task(self._carry(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
 
-        async def pass_on(
-            source: asyncio.StreamReader, sink: asyncio.StreamWriter, note: bool
-        ) -> None:
-            while block := await source.read(_READ_BYTES):
-                if note:  # before the server can answer, so that nothing is missed afterwards
-                    for message in heard.feed(block):
-                        self._note(message)
-                sink.write(block)
-                await sink.drain()
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Cancelled only by _close, which waits for what follows: that is no failure.
+        async with contextlib.AsyncExitStack() as closing:
+            closing.push_async_callback(_close, writer)
+            there, back = await asyncio.open_connection(self._host, self._port, ssl=self._inside)
+            closing.push_async_callback(_close, back)
+            heard = _Requests()
 
-        ways = {
-            asyncio.create_task(pass_on(reader, back, note=True)),
-            asyncio.create_task(pass_on(there, writer, note=False)),
-        }
-        try:
-            # Cancelled only by _close, which waits for what follows: that is no failure.
-            with contextlib.suppress(asyncio.CancelledError):
+            async def pass_on(
+                source: asyncio.StreamReader, sink: asyncio.StreamWriter, note: bool
+            ) -> None:
+                while block := await source.read(_READ_BYTES):
+                    if note:  # before the server can answer, so that nothing is missed afterwards
+                        for message in heard.feed(block):
+                            self._note(message)
+                    sink.write(block)
+                    await sink.drain()
+
+            ways = {
+                asyncio.create_task(pass_on(reader, back, note=True)),
+                asyncio.create_task(pass_on(there, writer, note=False)),
+            }
+            try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            for stream in (writer, back):
-                stream.close()
-                with contextlib.suppress(OSError, asyncio.CancelledError):
-                    await stream.wait_closed()
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
 
     def _note(self, message: bytes) -> None:
         queries = _fields(message, self._wire.queries_field)
@@ -115,6 +120,14 @@ class Tap:
             self.requests.append(queries)
             if self._wire.sender_field is not None:
                 self.senders += _fields(message, self._wire.sender_field)
+
+
+async def _close(stream: asyncio.StreamWriter) -> None:
+    stream.close()
+    # The other end may never say that it closes, too.
+    with contextlib.suppress(OSError, asyncio.CancelledError, TimeoutError):
+        await asyncio.wait_for(stream.wait_closed(), timeout=1)
+    stream.transport.abort()
 
 
 class _Requests:
