@@ -8,6 +8,7 @@
 
 pub mod coded;
 pub mod dlrm;
+pub mod hybrid;
 pub mod project;
 pub mod trace;
 
