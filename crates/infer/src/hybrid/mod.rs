@@ -19,6 +19,7 @@ pub mod records;
 mod seeds;
 mod shares;
 pub mod store;
+mod together;
 
 pub use clock::{Clock, Work};
 pub use error::Error;
@@ -29,3 +30,4 @@ pub use online::{OnlineClient, OnlineServer};
 pub use outline::{Chunk, Outline, Step};
 pub use program::Program;
 pub use records::Records;
+pub use together::{Outcome, Precompute};
