@@ -8,6 +8,8 @@
 #![deny(unsafe_code)]
 
 pub mod garble;
+#[allow(unsafe_code, reason = "SIMD")]
+mod kernel;
 pub mod ot;
 pub mod share;
 
