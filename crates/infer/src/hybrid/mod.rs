@@ -6,11 +6,15 @@
 //! either party. A network of floats ([`network`]) is quantised to a [`program`], of which clients know
 //! all but the weights.
 
+pub mod architectures;
+pub mod check;
 pub mod linear;
 pub mod network;
 pub mod program;
 pub mod records;
+pub mod reference;
 pub mod store;
+mod windows;
 
 pub use program::Program;
 pub use records::Records;
