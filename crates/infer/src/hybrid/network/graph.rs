@@ -156,12 +156,10 @@ pub struct Network {
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Weights are the server's secret, and many.
-        let own = f
-            .debug_struct("Network")
+        f.debug_struct("Network")
             .field("input", &self.input)
             .field("nodes", &self.nodes)
-            .finish_non_exhaustive();
-        own
+            .finish_non_exhaustive()
     }
 }
 
@@ -501,7 +499,8 @@ impl Reading {
                 None => Error::MissingTensor { node, tensor, expected },
             });
         };
-        let is_split = groups > 0 && input.channels % groups == 0 && outputs % groups == 0;
+        let is_split =
+            groups > 0 && [input.channels, outputs].iter().all(|count| count % groups == 0);
         if !is_split || input.channels / groups != own || outputs == 0 {
             let why = format!(
                 "{groups} groups of {} channels to {outputs} planes, with weights for {own} channels each",
