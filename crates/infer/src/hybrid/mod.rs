@@ -6,6 +6,8 @@
 //! either party. A network of floats ([`network`]) is quantised to a [`program`], of which clients know
 //! all but the weights.
 
+pub mod architectures;
+pub mod check;
 mod clock;
 mod error;
 pub mod linear;
@@ -16,10 +18,11 @@ mod online;
 mod outline;
 pub mod program;
 pub mod records;
+pub mod reference;
 mod seeds;
-mod shares;
 pub mod store;
 mod together;
+mod windows;
 
 pub use clock::{Clock, Work};
 pub use error::Error;

@@ -14,7 +14,7 @@ use super::super::outline::{Outline, Step};
 use super::super::program::Term;
 use super::super::records::Records;
 use super::super::seeds::{self, Seed, Use};
-use super::super::shares::add_windows;
+use super::super::windows::add_share;
 
 /// How many steps are under way at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -461,7 +461,7 @@ impl OfflineClient {
                 match term {
                     Term::Windows { .. } => {
                         let source = sources.next().expect("one a term of windows");
-                        add_windows(term, source, &mut sum);
+                        add_share(term, source, &mut sum);
                     }
                     Term::Convolution { shift, .. } => {
                         let product = lock(&self.products[next.next().expect("one a term")]);

@@ -212,7 +212,7 @@ impl OfflineServer {
             Party::Client => {
                 let setup = set_up.receiver.take().ok_or_else(order)?;
                 let (receiver, corrections) = setup.finish(request)?;
-                meta.extend(receiver.to_bytes());
+                meta.extend_from_slice(&receiver.to_bytes());
                 drop(self.receiver.set(receiver));
                 corrections
             }

@@ -16,7 +16,7 @@ use super::super::outline::Chunk;
 use super::super::program::Term;
 use super::super::records::Records;
 use super::super::seeds::{self, Seed};
-use super::super::shares::add_windows;
+use super::super::windows::add_share;
 use super::client::check_tables;
 use super::message::{Incoming, cut, label_bytes, packed_bytes, read_labels};
 
@@ -149,7 +149,7 @@ impl OnlineServer {
             for term in &stage.terms {
                 match term {
                     Term::Windows { source, .. } => {
-                        add_windows(term, &self.tensors[*source], &mut sum);
+                        add_share(term, &self.tensors[*source], &mut sum);
                     }
                     Term::Convolution { source, convolution, shift } => {
                         let index = convolutions.next().expect("one a term");
