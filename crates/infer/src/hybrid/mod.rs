@@ -21,7 +21,6 @@ pub mod program;
 pub mod records;
 mod reference;
 mod seeds;
-mod shares;
 pub mod store;
 mod terms;
 mod together;

@@ -1,6 +1,6 @@
 //! Windows of images: their places, their sums, the largest of each.
 
-use super::program::Shape;
+use super::program::{Shape, Term};
 
 /// Where windows of `window` begin in `input`, `stride` apart.
 pub(super) fn windows(input: Shape, window: [usize; 2], stride: [usize; 2]) -> Shape {
@@ -47,4 +47,12 @@ pub(super) fn largest<N: Copy + PartialOrd>(sum: Shape, window: [usize; 2], y: &
         }
     }
     found
+}
+
+/// Adds a term of windows of a share to a share of its stage's sum, modulo 2^64; nothing for other terms.
+pub(super) fn add_share(term: &Term, x: &[u64], sum: &mut [u64]) {
+    if let Term::Windows { input, window, stride, shift, .. } = *term {
+        let add = |sum: &mut u64, x: u64| *sum = sum.wrapping_add(x << shift);
+        add_windows((input, window, stride), x, sum, add);
+    }
 }
