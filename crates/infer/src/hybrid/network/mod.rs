@@ -1,1 +1,5 @@
-//! Of hybrid inference.
+//! Networks.
+#![allow(missing_docs, unused)]
+#[derive(Debug, thiserror::Error)]
+#[error("x")]
+pub struct Error;

@@ -1,0 +1,3 @@
+//! What runs on every instance: the only module with `unsafe` code.
+
+pub(crate) mod gates;
