@@ -16,7 +16,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use hushtable_serve::{
-    BoundServer, ControllerPlace, HybridServer, InferServer, OnionServer, Server, ServerSpec, TrainServer,
+    BoundServer, ControllerPlace, HybridServer, InferServer, OnionServer, Server, ServerSpec,
+    TrainServer,
 };
 
 // As the Python package's module has it.
@@ -68,4 +69,5 @@ fn announce(bound: &BoundServer) {
     let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
 }
 
-const USAGE: &str = "usage: serve_bundle SPEC.json [onion | infer | hybrid | train CONTROLLER_FOLDER]";
+const USAGE: &str =
+    "usage: serve_bundle SPEC.json [onion | infer | hybrid | train CONTROLLER_FOLDER]";

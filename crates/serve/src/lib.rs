@@ -38,12 +38,12 @@ pub mod keys;
 mod peer;
 mod schemes;
 #[cfg(all(
-        feature = "hybrid",
-        feature = "infer",
-        feature = "onion",
-        feature = "pair",
-        feature = "train"
-    ))]
+    feature = "hybrid",
+    feature = "infer",
+    feature = "onion",
+    feature = "pair",
+    feature = "train"
+))]
 pub mod settings;
 pub mod wire;
 

@@ -103,8 +103,7 @@ pub enum Served {
 
 impl Served {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Pair, Self::Onion, Self::Train, Self::Infer, Self::Hybrid];
+    pub const ALL: [Self; 5] = [Self::Pair, Self::Onion, Self::Train, Self::Infer, Self::Hybrid];
 
     /// The name that a command takes.
     pub fn name(self) -> &'static str {

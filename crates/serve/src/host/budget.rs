@@ -29,7 +29,15 @@ pub struct Reservation {
 impl Budget {
     pub fn new(limit: Limit, bytes_max: usize, within: Option<Arc<Self>>) -> Arc<Self> {
         let (begun, ended, shrunk) = Default::default();
-        Arc::new(Self { limit, bytes_max, bytes: AtomicUsize::new(0), begun, ended, shrunk, within })
+        Arc::new(Self {
+            limit,
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            begun,
+            ended,
+            shrunk,
+            within,
+        })
     }
 
     /// Bytes held now.

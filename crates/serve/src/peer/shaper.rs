@@ -64,13 +64,15 @@ impl Bucket {
 impl Link {
     pub fn new(spec: LinkSpec) -> Self {
         let now = Instant::now();
-        let bucket = |rate: Option<u64>| rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate, now))));
+        let bucket =
+            |rate: Option<u64>| rate.map(|rate| Arc::new(Mutex::new(Bucket::new(rate, now))));
         Self { up: bucket(spec.up_bits_per_s), down: bucket(spec.down_bits_per_s) }
     }
 
     /// A connection over this link.
     pub fn carry<S>(&self, stream: S) -> Shaped<S> {
-        let gate = |bucket: &Option<Arc<Mutex<Bucket>>>| Gate { bucket: bucket.clone(), sleep: None };
+        let gate =
+            |bucket: &Option<Arc<Mutex<Bucket>>>| Gate { bucket: bucket.clone(), sleep: None };
         Shaped { stream, up: gate(&self.up), down: gate(&self.down) }
     }
 }
@@ -184,8 +186,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_direction_goes_at_its_own_speed() {
-        let spec =
-            LinkSpec { up_bits_per_s: Some(8_000_000), down_bits_per_s: Some(80_000_000) };
+        let spec = LinkSpec { up_bits_per_s: Some(8_000_000), down_bits_per_s: Some(80_000_000) };
         let (ours, mut theirs) = duplex(1 << 26);
         let mut shaped = Link::new(spec).carry(ours);
         let bytes = vec![7; 2_000_000];

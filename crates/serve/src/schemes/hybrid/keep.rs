@@ -87,8 +87,7 @@ impl Keep {
             let (bytes, held) = Default::default();
             return Ok(Self::Memory(Shelf { bytes_max, bytes, held }));
         };
-        let spec =
-            StoreSpec { folder: spec.folder.clone(), bytes_max, key: spec.key_file() };
+        let spec = StoreSpec { folder: spec.folder.clone(), bytes_max, key: spec.key_file() };
         Ok(Self::Folder(Store::open(spec)?))
     }
 

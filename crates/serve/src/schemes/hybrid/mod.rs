@@ -19,8 +19,8 @@ pub use client::{
     PrecomputeStats,
 };
 pub use info::HybridInfo;
-pub use machines::Error as MachineError;
 pub use keep::PrecomputeCount;
+pub use machines::Error as MachineError;
 pub use model::HybridNetwork;
 pub use refusal::{Garbler, HybridRefusal, StepDefect};
 pub use server::HybridServer;

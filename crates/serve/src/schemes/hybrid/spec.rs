@@ -113,7 +113,11 @@ impl Settings {
         let whole = MESSAGE_BYTES_MAX + HELD_BYTES;
         if network.inflight_bytes_max < whole {
             let given = network.inflight_bytes_max;
-            tracing::info!(given, needed = whole, "inflight_bytes_max is raised to one prediction's");
+            tracing::info!(
+                given,
+                needed = whole,
+                "inflight_bytes_max is raised to one prediction's"
+            );
             network.inflight_bytes_max = whole;
         }
         let network = Network::check(network.clone(), whole)?;

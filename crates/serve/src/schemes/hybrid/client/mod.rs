@@ -159,9 +159,8 @@ impl HybridClient {
             return Err(Error::PrecomputeBytes { url: url(), bytes, bytes_max });
         }
         let store = spec.store.clone();
-        let keep = off_thread(move || {
-            Keep::open(store.as_ref(), bytes_max).map_err(Error::of_keep)
-        });
+        let keep =
+            off_thread(move || Keep::open(store.as_ref(), bytes_max).map_err(Error::of_keep));
         let keep = keep.await?;
         let (outline, spec, chosen) = (Arc::new(outline), spec.clone(), Mutex::default());
         Ok(Self { inner: Arc::new(Inner { peer, spec, info, outline, keep, chosen }) })

@@ -98,9 +98,7 @@ impl HybridClient {
             };
             let id = chosen.id;
             let opened = match self.inner.open(id).await {
-                Err(Error::Refused { refusal: Refusal::Hybrid(lost), url })
-                    if is_lost(&lost) =>
-                {
+                Err(Error::Refused { refusal: Refusal::Hybrid(lost), url }) if is_lost(&lost) => {
                     let inner = Arc::clone(&self.inner);
                     let discard = move || inner.keep.discard(&id).map_err(Error::of_keep);
                     off_thread(discard).await?;
