@@ -6,6 +6,8 @@
 //! either party. A network of floats ([`network`]) is quantised to a [`program`], of which clients know
 //! all but the weights.
 
+pub mod architectures;
+pub mod check;
 mod clock;
 mod error;
 pub mod linear;
@@ -14,12 +16,15 @@ pub mod network;
 mod offline;
 mod online;
 mod outline;
+pub mod plan;
 pub mod program;
 pub mod records;
+mod reference;
 mod seeds;
-mod shares;
 pub mod store;
+mod terms;
 mod together;
+mod windows;
 
 pub use clock::{Clock, Work};
 pub use error::Error;
@@ -28,6 +33,8 @@ pub use model::HybridModel;
 pub use offline::{Next, OfflineClient, OfflineServer, Parallel};
 pub use online::{OnlineClient, OnlineServer};
 pub use outline::{Chunk, Outline, Step};
+pub use plan::Plan;
 pub use program::Program;
 pub use records::Records;
+pub use terms::{TERMS_BYTES_MAX, Terms};
 pub use together::{Outcome, Precompute};

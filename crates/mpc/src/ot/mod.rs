@@ -1,12 +1,92 @@
-//! OT.
-#![allow(missing_docs, unused)]
-use crate::{Block, Platform};
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct Error;
-pub struct ReceiverSetup; pub struct SenderSetup; pub struct CotReceiver; pub struct CotSender;
-impl ReceiverSetup { pub fn new(seed:&[u8;32]) -> (Self, Vec<u8>) { todo!() } pub fn finish(self, points:&[u8]) -> Result<(CotReceiver, Vec<u8>), Error> { todo!() } }
-impl SenderSetup { pub fn new(seed:&[u8;32], delta:Block, opening:&[u8]) -> Result<(Self, Vec<u8>), Error>  { todo!() } pub fn finish(self, corrections:&[u8]) -> Result<CotSender, Error>  { todo!() } }
-impl CotReceiver { pub const BYTES: usize = 3; pub fn extend(&self, platform: Platform, batch:u64, choices:&[u16], labels:&mut[Block]) -> Vec<u8> { todo!() } pub fn labels(&self, platform:Platform, batch:u64, labels:&mut[Block]) { todo!() } pub fn to_bytes(&self) -> Vec<u8> { todo!() } pub fn from_bytes(b: &[u8]) -> Result<Self, Error> { todo!() } }
-impl CotSender { pub fn extend(&self, platform: Platform, batch:u64, corrections:&[u8], zeros:&mut[Block]) -> Result<(), Error> { todo!() } }
-pub fn correction_bytes(labels: usize) -> usize { 0 }
+//! Correlated oblivious transfer: the sender has pairs of labels (q, q ⊕ Δ) with one Δ, and the receiver
+//! the label of each pair that its bit chooses, q ⊕ bΔ. The sender learns nothing of the bits, the
+//! receiver nothing of Δ.
+//!
+//! SoftSpoken (Roy, CRYPTO 2022, figure 7 with the repetition code) against honest but curious parties,
+//! with 32 trees of 16 leaves: four AES blocks and four bytes for each label. The trees' 128 transfers
+//! are over Ristretto (`base`).
+//!
+//! ```text
+//! receiver (has the bits)                    sender (has Δ)
+//! ReceiverSetup::new   ── opening, 32 B ──▶  SenderSetup::new
+//! ReceiverSetup::finish ◀── points, 4 KiB ──
+//!                      ── corrections, 4 KiB ▶ SenderSetup::finish
+//! CotReceiver::extend  ── 4 B a label ────▶  CotSender::extend
+//! ```
+//!
+//! All of it follows from the seeds and bytes given: a step that is repeated gives the same bytes again.
+//!
+//! What makes it secure. Each leaf is a key of AES-128 in counter mode; of each tree the sender has all
+//! leaves but the one at its four bits of Δ. The receiver sends, for each tree, its bits ⊕ the sum of all
+//! leaves' streams, one of which the sender lacks: a one-time pad. The receiver sees only points, which are
+//! uniform whatever Δ is, and so would do no better than a guess at Δ. Counters are masked by a nonce of
+//! each tree that is drawn anew with each setup, so that keys are not searched for in many setups at once.
+//! **A batch number must be used for one set of bits only**: two sets under one number give away where
+//! they differ.
+
+mod base;
+mod cot;
+mod setup;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use cot::{CotReceiver, CotSender, correction_bytes};
+pub use setup::{ReceiverSetup, SenderSetup};
+
+/// Bytes of what [`ReceiverSetup::new`] sends.
+pub const OPENING_BYTES: usize = base::POINT_BYTES;
+/// Bytes of what [`SenderSetup::new`] sends.
+pub const POINTS_BYTES: usize = base::TRANSFERS * base::POINT_BYTES;
+/// Bytes of what [`ReceiverSetup::finish`] sends.
+pub const CORRECTIONS_BYTES: usize = base::TRANSFERS * 2 * 16;
+
+/// Bytes of an oblivious transfer that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another count of bytes than there must be.
+    #[error(
+        "{what} of an oblivious transfer must be {expected} bytes, not {found}: \
+         the other side speaks another version, or the message was cut"
+    )]
+    Length {
+        /// Of what.
+        what: &'static str,
+        /// Bytes that there must be.
+        expected: usize,
+        /// Bytes that there were.
+        found: usize,
+    },
+    /// Not a point of the group, or one that would show the keys.
+    #[error(
+        "point {index} of {what} of an oblivious transfer is not a usable Ristretto point: \
+         the other side is broken or hostile"
+    )]
+    Point {
+        /// Of what.
+        what: &'static str,
+        /// Which point.
+        index: usize,
+    },
+    /// Kept bytes that are of something else.
+    #[error(
+        "kept bytes of an oblivious transfer begin with {found:#04x}, not {expected:#04x}: \
+         they are of another party or version; make a new setup"
+    )]
+    Kind {
+        /// First byte that there must be.
+        expected: u8,
+        /// First byte that there was.
+        found: u8,
+    },
+}
+
+/// That there are `expected` bytes.
+fn check_length(what: &'static str, bytes: &[u8], expected: usize) -> Result<(), Error> {
+    match bytes.len() == expected {
+        true => Ok(()),
+        false => Err(Error::Length { what, expected, found: bytes.len() }),
+    }
+}

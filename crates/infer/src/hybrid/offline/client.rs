@@ -14,7 +14,7 @@ use super::super::outline::{Outline, Step};
 use super::super::program::Term;
 use super::super::records::Records;
 use super::super::seeds::{self, Seed, Use};
-use super::super::shares::add_windows;
+use super::super::windows::add_share;
 
 /// How many steps are under way at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -426,7 +426,7 @@ impl OfflineClient {
         for value in &mut masks {
             *value = value.wrapping_neg() & mask;
         }
-        self.records.put(2 + 2 * chunk, &pack(&masks, self.outline.program().bits))?;
+        self.records.put(2 + 2 * chunk, &pack(self.outline.program().bits, &masks))?;
         let mut state = self.state();
         let count = self.outline.program().stages[own.stage].output().count();
         let gathered = &mut state.gathered[own.stage];
@@ -461,7 +461,7 @@ impl OfflineClient {
                 match term {
                     Term::Windows { .. } => {
                         let source = sources.next().expect("one a term of windows");
-                        add_windows(term, source, &mut sum);
+                        add_share(term, source, &mut sum);
                     }
                     Term::Convolution { shift, .. } => {
                         let product = lock(&self.products[next.next().expect("one a term")]);
@@ -482,14 +482,14 @@ impl OfflineClient {
     fn keep_sum(&self, stage: usize, sum: &[u64]) -> Result<(), Error> {
         let program = self.outline.program();
         if stage + 1 == program.stages.len() {
-            self.records.put(1, &pack(sum, program.bits))?;
+            self.records.put(1, &pack(program.bits, sum))?;
         } else if self.garbler == Party::Client {
             for index in self.outline.chunks_of(stage) {
                 let chunk = &self.outline.chunks()[index];
                 let spec = self.outline.circuit(chunk).spec();
                 let shares = self.outline.gather(chunk).map(|index| sum[index] >> spec.dropped);
                 let bits = spec.bits - spec.dropped;
-                self.records.put(3 + 2 * index, &pack(&shares.collect::<Vec<_>>(), bits))?;
+                self.records.put(3 + 2 * index, &pack(bits, &shares.collect::<Vec<_>>()))?;
             }
         }
         Ok(())

@@ -212,7 +212,7 @@ impl OfflineServer {
             Party::Client => {
                 let setup = set_up.receiver.take().ok_or_else(order)?;
                 let (receiver, corrections) = setup.finish(request)?;
-                meta.extend(receiver.to_bytes());
+                meta.extend_from_slice(&receiver.to_bytes());
                 drop(self.receiver.set(receiver));
                 corrections
             }
@@ -241,7 +241,7 @@ impl OfflineServer {
         self.clock.time(Work::Garbling, || {
             garble(circuit, platform, delta, first, &ours, &theirs, &mut tables, &mut masks);
         });
-        self.records.put(1 + index, &pack(&masks, outline.program().bits))?;
+        self.records.put(1 + index, &pack(outline.program().bits, &masks))?;
         Ok(tables)
     }
 
