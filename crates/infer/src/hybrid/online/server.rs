@@ -153,7 +153,14 @@ impl OnlineServer {
                         let index = convolutions.next().expect("one a term");
                         let mut product = seeds::share_of(&self.seed, outline, index);
                         let weights = &model.weights().convolutions[index];
-                        convolve(convolution, weights, &self.tensors[*source], &mut product);
+                        convolve(
+                            outline.platform(),
+                            program.bits,
+                            convolution,
+                            weights,
+                            &self.tensors[*source],
+                            &mut product,
+                        );
                         for (sum, product) in sum.iter_mut().zip(product) {
                             *sum = sum.wrapping_add(product << shift);
                         }
