@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod garble;
 #[allow(unsafe_code, reason = "SIMD")]
 mod kernel;

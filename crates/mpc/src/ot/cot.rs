@@ -81,9 +81,12 @@ impl CotReceiver {
         });
     }
 
+    /// Bytes of what is kept.
+    pub const BYTES: usize = 1 + 32 + LEAVES_BYTES;
+
     /// What to keep, to make labels again later.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(1 + 32 + LEAVES_BYTES));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(Self::BYTES));
         bytes.push(RECEIVER);
         bytes.extend(self.nonces.session);
         self.leaves.iter().for_each(|leaf| bytes.extend(leaf.to_le_bytes()));
