@@ -25,7 +25,10 @@ pub enum ModelError {
         tensor: String,
     },
     /// More or fewer features than a model has.
-    #[error("a model has 1 to {FEATURE_COUNT_MAX} features, not {count}; split a larger one")]
+    #[error(
+        "a model has 1 to {FEATURE_COUNT_MAX} features, or none beside a dense part, not {count}; \
+         split a larger one"
+    )]
     FeatureCount {
         /// How many there are.
         count: usize,
@@ -142,6 +145,16 @@ pub enum ModelError {
     NotATable {
         /// Its name, shape and type.
         tensor: String,
+    },
+    /// A plan of another scheme.
+    #[error("plan {name:?} cannot be of scheme {scheme:?}: {why}")]
+    PlanScheme {
+        /// The plan's name.
+        name: String,
+        /// The scheme, cut to 40 characters.
+        scheme: String,
+        /// What is possible.
+        why: String,
     },
     /// A compiled plan that cannot be read.
     #[error(

@@ -1,1 +1,35 @@
-//! Of hybrid inference.
+//! Linear layers: shares of W · r − s under homomorphic encryption, and W · x in the clear.
+//!
+//! Offline, the client sends encryptions of its masks r in chunks ([`LinearClient::upload`]), the server
+//! answers in units ([`LinearServer::answer`]) of which the client opens W · r − s, modulo 2^bits
+//! ([`LinearClient::open`]); `hushtable_rlwe::linear` says what each learns. Online the server computes its
+//! share's convolution itself ([`convolve`]). How tensors lie in polynomials follows from the program alone
+//! ([`Layers`]), so that both parties find the same.
+
+mod client;
+mod convolve;
+mod error;
+mod layers;
+mod layout;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::LinearClient;
+pub use convolve::convolve;
+pub use error::Error;
+pub use layers::{Layers, choose, lattices};
+pub use layout::Work;
+pub use server::{LinearServer, Prepared};
+
+use hushtable_rlwe::ring::{NoiseSource, Secret};
+
+/// The source of secret randomness number `index` for one `purpose`, from a party's seed.
+fn source(seed: &Secret<[u8; 32]>, purpose: &str, index: [usize; 3]) -> NoiseSource {
+    let mut hasher = blake3::Hasher::new_keyed(seed.expose());
+    hasher.update(purpose.as_bytes());
+    for index in index {
+        hasher.update(&(index as u64).to_le_bytes());
+    }
+    NoiseSource::from_seed(Secret::new(*hasher.finalize().as_bytes()).expose())
+}
