@@ -8,6 +8,10 @@ use std::sync::Arc;
 use arbitrary::Arbitrary;
 use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::{self, Dlrm, Goal, bench};
+use hushtable_infer::hybrid::program::{
+    Activation, Convolution, Program, Rounding, Shape, Stage, Term, Weights,
+};
+use hushtable_infer::hybrid::{HybridModel, linear};
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server};
 use hushtable_rlwe::SecretKey;
@@ -182,4 +186,34 @@ pub fn ckks_world() -> CkksWorld {
     let ciphertext = encrypt(&parameters, &secret, &plain, &[3; 32], 0, &mut source);
     let ciphertext = ciphertext.expect("a level that there is");
     CkksWorld { parameters, encoder, secret, keys, key_bytes, ciphertext }
+}
+
+/// A network of a convolution, an activation and a layer, with weights of its own.
+pub fn small_hybrid() -> Arc<HybridModel> {
+    let input = Shape { channels: 1, height: 5, width: 5 };
+    let (kernel, stride, pad) = ([3, 3], [1, 1], [0; 4]);
+    let first = Convolution { input, outputs: 2, kernel, stride, pad };
+    let flat = Shape { channels: 18, height: 1, width: 1 };
+    let last = Convolution { input: flat, outputs: 3, kernel: [1, 1], stride, pad };
+    let stage = |name: &str, source, convolution: Convolution, activation| Stage {
+        name: name.to_owned(),
+        terms: vec![Term::Convolution { source, convolution, shift: 0 }],
+        sum: convolution.output(),
+        fraction: 12,
+        activation,
+    };
+    let activation = Some(Activation { rectify: true, window: [1, 1], shift: 6 });
+    let stages = vec![stage("first", 0, first, activation), stage("last", 1, last, None)];
+    let weights = |convolution: Convolution| {
+        (0..convolution.weights()).map(|index| index as i32 % 41 - 20).collect::<Vec<_>>()
+    };
+    let weights = Weights {
+        convolutions: vec![weights(first), weights(last)],
+        biases: vec![vec![1; 2], vec![2; 3]],
+    };
+    let parts = [first, last].into_iter().zip(weights.convolutions.iter().map(Vec::as_slice));
+    let lattice = linear::choose(32, &parts.collect::<Vec<_>>()).expect("small weights").to_owned();
+    let rounding = Rounding::Stochastic;
+    let program = Program { bits: 32, fraction: 6, rounding, lattice, input, stages };
+    Arc::new(HybridModel::new(program, weights, Platform::detect()).expect("a small network"))
 }

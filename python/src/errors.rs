@@ -342,7 +342,9 @@ impl From<ServeError> for Failure {
             | ServeError::ModelTwice { .. }
             | ServeError::PlanScheme { .. }
             | ServeError::SelfCheckLogit { .. } => "ModelError",
-            ServeError::KeyBytes { .. } | ServeError::SeveralPlans { .. } => "ConfigError",
+            ServeError::KeyBytes { .. }
+            | ServeError::NoTables { .. }
+            | ServeError::SeveralPlans { .. } => "ConfigError",
             ServeError::TablesBudget { .. } | ServeError::FeatureTwice { .. } => "ConfigError",
             ServeError::FeatureIds { .. } => "TooManyIds",
             ServeError::FeatureIdRange { .. } => "IdOutOfRange",

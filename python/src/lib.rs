@@ -72,7 +72,7 @@ mod _native {
     #[pymodule_export]
     use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
-    use super::model::{NativeModel, build_model, plan_model, verify_model, write_model};
+    use super::model::{NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model};
     #[pymodule_export]
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]

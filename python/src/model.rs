@@ -122,6 +122,18 @@ pub(crate) fn write_model(
     Ok(())
 }
 
+/// Writes a model without tables: a safetensors file, which is copied.
+#[pyfunction]
+pub(crate) fn model_of_dense(
+    py: Python<'_>,
+    out: PathBuf,
+    name: &str,
+    dense: PathBuf,
+) -> PyResult<()> {
+    py.detach(|| model::write(&out, name, &[], &[], Some(&dense))).map_err(Failure::from)?;
+    Ok(())
+}
+
 /// Says what `build_model` would make, as JSON.
 #[pyfunction]
 #[pyo3(signature = (checkpoint, *, name, patterns, tables, features, pooling, max_ids, dtype, dense))]

@@ -7,7 +7,10 @@
 
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod garble;
+#[allow(unsafe_code, reason = "SIMD")]
+mod kernel;
 pub mod ot;
 pub mod share;
 

@@ -101,6 +101,8 @@ pub mod timing;
 #[doc(hidden)]
 pub mod valgrind;
 
+#[doc(hidden)]
+pub use aes::round_keys;
 pub use entropy::{EntropyError, fill_random};
 pub use kind::{PrgKind, UnknownPrg};
 pub use platform::{Platform, Tier};

@@ -171,6 +171,15 @@ pub enum Error {
         /// The client's bound.
         bytes_max: u64,
     },
+    /// A model without tables, at a server of lookups.
+    #[error(
+        "the model at {} has no tables to look rows up in: `hushtable infer serve` computes it",
+        path.display()
+    )]
+    NoTables {
+        /// The bundle.
+        path: PathBuf,
+    },
     /// A model with several plans, none of which was named.
     #[error("the model at {} has several plans: name one of {} (plan)", path.display(), plans.join(", "))]
     SeveralPlans {

@@ -187,6 +187,22 @@ fn a_refused_model_leaves_the_old_one() {
 }
 
 #[test]
+fn a_model_may_be_a_dense_part_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rest, out) = (folder.path().join("rest"), folder.path().join("network"));
+    std::fs::write(&rest, b"\x08\0\0\0\0\0\0\0{}      ").unwrap();
+    let written = model::write(&out, "network", &[], &[], Some(&rest)).unwrap();
+    assert_eq!((written.tables().len(), written.features().len()), (0, 0));
+    let found = Model::open(&out).unwrap();
+    assert_eq!(*found.manifest(), written);
+    let plan = found.write_plan("network", "ckks", "{}").unwrap();
+    assert_eq!(found.plan("network").unwrap(), plan);
+    assert!(model::verify(&out, &mut |_, _| {}).unwrap().ok);
+    let error = model_error(model::write(&out, "network", &[], &[], None).unwrap_err());
+    assert!(matches!(error, ModelError::FeatureCount { count: 0 }));
+}
+
+#[test]
 fn parts_outside_the_limits_are_refused() {
     let error = |edit: &dyn Fn(&mut ModelSpec)| {
         let mut spec = spec();

@@ -6,11 +6,31 @@
 //! either party. A network of floats ([`network`]) is quantised to a [`program`], of which clients know
 //! all but the weights.
 
+pub mod architectures;
+pub mod check;
+mod clock;
+mod error;
 pub mod linear;
+mod model;
 pub mod network;
+mod offline;
+mod online;
+mod outline;
 pub mod program;
 pub mod records;
+pub mod reference;
+mod seeds;
 pub mod store;
+mod together;
+mod windows;
 
+pub use clock::{Clock, Work};
+pub use error::Error;
+pub use hushtable_mpc::Party;
+pub use model::HybridModel;
+pub use offline::{Next, OfflineClient, OfflineServer, Parallel};
+pub use online::{OnlineClient, OnlineServer};
+pub use outline::{Chunk, Outline, Step};
 pub use program::Program;
 pub use records::Records;
+pub use together::{Outcome, Precompute};

@@ -191,7 +191,13 @@ impl Program {
         })
     }
 
-    /// Numbers that go through garbled circuits.
+    /// Numbers that become 0 where they are negative: what the paper counts.
+    pub fn relus(&self) -> usize {
+        let is_relu = |stage: &&Stage| stage.activation.is_some_and(|own| own.rectify);
+        self.stages.iter().filter(is_relu).map(|stage| stage.sum.count()).sum()
+    }
+
+    /// Results of garbled circuits.
     pub fn activations(&self) -> usize {
         let active = self.stages.iter().filter(|stage| stage.activation.is_some());
         active.map(|stage| stage.output().count()).sum()

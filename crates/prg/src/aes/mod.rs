@@ -24,6 +24,8 @@ mod avx512;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
 
+pub use schedule::round_keys;
+
 use crate::{Platform, Tier};
 
 /// The fixed key: the first 128 bits of the fractional part of π, 0x243F6A88_85A308D3_13198A2E_

@@ -4,7 +4,7 @@
 //! runs on a secret.
 
 /// The eleven round keys of `key`, each as a little-endian `u128`.
-pub(super) const fn round_keys(key: [u8; 16]) -> [u128; 11] {
+pub const fn round_keys(key: [u8; 16]) -> [u128; 11] {
     let mut keys = [0u128; 11];
     keys[0] = u128::from_le_bytes(key);
     let mut rcon = 1u8;

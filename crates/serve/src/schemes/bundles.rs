@@ -91,6 +91,9 @@ impl Bundles {
                 });
             }
         };
+        if manifest.tables().is_empty() {
+            return Err(Error::NoTables { path: path.to_owned() });
+        }
         let mut tables = Vec::with_capacity(manifest.tables().len());
         for index in 0..manifest.tables().len() {
             let table =

@@ -25,7 +25,10 @@ pub enum ModelError {
         tensor: String,
     },
     /// More or fewer features than a model has.
-    #[error("a model has 1 to {FEATURE_COUNT_MAX} features, not {count}; split a larger one")]
+    #[error(
+        "a model has 1 to {FEATURE_COUNT_MAX} features, or none beside a dense part, not {count}; \
+         split a larger one"
+    )]
     FeatureCount {
         /// How many there are.
         count: usize,

@@ -124,7 +124,7 @@ impl DenseRef {
 pub struct ModelSpec {
     /// The model's name.
     pub name: String,
-    /// Its tables, 1 to [`FEATURE_COUNT_MAX`].
+    /// Its tables, at most [`FEATURE_COUNT_MAX`]; none only beside a dense part.
     pub tables: Vec<TableRef>,
     /// Its features, in the order in which requests hold them.
     pub features: Vec<Feature>,
@@ -147,7 +147,8 @@ impl ModelManifest {
     pub fn new(spec: ModelSpec) -> Result<Self, ModelError> {
         check_name("model", &spec.name)?;
         let (table_count, feature_count) = (spec.tables.len(), spec.features.len());
-        if !(1..=FEATURE_COUNT_MAX).contains(&feature_count) {
+        let least = if spec.dense.is_some() { 0 } else { 1 };
+        if !(least..=FEATURE_COUNT_MAX).contains(&feature_count) {
             return Err(ModelError::FeatureCount { count: feature_count });
         }
         check_names("table", spec.tables.iter().map(|table| &table.name))?;

@@ -1,0 +1,547 @@
+//! A network as stages: batch norms folded into weights, activations merged with pools, sums gathered.
+//!
+//! Values of the graph are held as late as possible. A [`Value::Sum`] is what no activation was applied
+//! to yet: a convolution's result takes batch norms into its weights, and takes other sums in. A
+//! [`Value::Tensor`] is what an activation gave, with a factor and an offset for each plane that are still
+//! to be folded into whatever reads it.
+
+use super::error::Error;
+use super::graph::{Network, Node, Op, Pool, Post};
+use crate::hybrid::check::TERMS_MAX;
+use crate::hybrid::program::{Convolution, Shape};
+use crate::hybrid::windows::windows;
+
+/// A network as stages of floats.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Lowered {
+    /// The input's sizes.
+    pub input: Shape,
+    /// In order; the last has no activation.
+    pub stages: Vec<FloatStage>,
+    /// What is left to whoever opens the answer, in order.
+    pub post: Vec<Post>,
+    /// What was changed on the way, for people.
+    pub notes: Vec<String>,
+}
+
+/// A [`Stage`](crate::hybrid::program::Stage) of floats.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FloatStage {
+    /// Where it comes from in the network.
+    pub name: String,
+    /// What is summed.
+    pub terms: Vec<FloatTerm>,
+    /// For each plane of the sum.
+    pub bias: Vec<f64>,
+    /// The sum's sizes.
+    pub sum: Shape,
+    /// Whether negative numbers become 0, and windows of which the largest is taken.
+    pub activation: Option<(bool, [usize; 2])>,
+}
+
+impl FloatStage {
+    /// The sizes of what it gives.
+    pub fn output(&self) -> Shape {
+        let window = self.activation.map_or([1, 1], |(_, window)| window);
+        windows(self.sum, window, window)
+    }
+}
+
+/// A [`Term`](crate::hybrid::program::Term) of floats.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::exhaustive_enums, reason = "every part handles each")]
+pub enum FloatTerm {
+    /// A convolution of tensor `source`.
+    Convolution {
+        /// Which tensor.
+        source: usize,
+        /// Its sizes.
+        convolution: Convolution,
+        /// Its weights, batch norms in them.
+        weights: Vec<f32>,
+    },
+    /// Sums of windows of tensor `source`, over 2^`log`.
+    Windows {
+        /// Which tensor.
+        source: usize,
+        /// Its sizes.
+        input: Shape,
+        /// Rows and columns that are summed.
+        window: [usize; 2],
+        /// Rows and columns from one window to the next.
+        stride: [usize; 2],
+        /// The logarithm of what sums are divided by.
+        log: u32,
+    },
+}
+
+/// A factor and an offset for each plane.
+#[derive(Clone, Debug)]
+struct Affine {
+    factors: Vec<f64>,
+    offsets: Vec<f64>,
+}
+
+impl Affine {
+    fn is_shifted(&self) -> bool {
+        self.offsets.iter().any(|&offset| offset != 0.0)
+    }
+
+    /// Whether order is kept: factors are not negative.
+    fn is_rising(&self) -> bool {
+        self.factors.iter().all(|&factor| factor >= 0.0)
+    }
+
+    /// First this, then `next`.
+    fn then(self, next: &Self) -> Self {
+        let both = next.factors.iter().zip(&next.offsets);
+        let offsets =
+            self.offsets.iter().zip(both).map(|(own, (factor, offset))| own * factor + offset);
+        let offsets = offsets.collect();
+        let factors =
+            self.factors.iter().zip(&next.factors).map(|(own, next)| own * next).collect();
+        Self { factors, offsets }
+    }
+}
+
+/// Terms and a bias that no activation was applied to.
+#[derive(Clone, Debug)]
+struct Sum {
+    terms: Vec<FloatTerm>,
+    bias: Vec<f64>,
+    shape: Shape,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Tensor {
+        tensor: usize,
+        /// As whoever reads it has it: it may be flat.
+        shape: Shape,
+        affine: Option<Affine>,
+        /// Whether nothing else reads the tensor, so that its activation may still be changed.
+        is_own: bool,
+    },
+    Sum(Sum),
+}
+
+/// Lowers a network to stages.
+///
+/// # Errors
+/// [`Error::Unsupported`] for what no stages compute, with the node's name.
+pub fn lower(network: &Network) -> Result<Lowered, Error> {
+    let mut notes = Vec::new();
+    let (output, post) = strip(network, &mut notes);
+    let readers = readers(network, output);
+    let mut own = Lowering { network, stages: Vec::new() };
+    let input = Value::Tensor { tensor: 0, shape: network.input(), affine: None, is_own: false };
+    let mut values = vec![Some(input)];
+    for (index, node) in network.nodes().iter().enumerate() {
+        if readers[index + 1] == 0 && index + 1 != output {
+            values.push(None);
+            continue;
+        }
+        let inputs = node.inputs.iter().filter_map(|&at| values[at].clone()).collect();
+        let mut value = own.node(node, inputs)?;
+        if readers[index + 1] > 1 {
+            // Whoever reads it must not compute it again, nor change it for the others.
+            if let Value::Sum(sum) = value {
+                value = own.finish(&node.name, sum, false, [1, 1]);
+            }
+            if let Value::Tensor { is_own, .. } = &mut value {
+                *is_own = false;
+            }
+        }
+        values.push(Some(value));
+    }
+    let value = values.swap_remove(output).expect("what the output needs was computed");
+    let name = output.checked_sub(1).map_or("output", |node| &network.nodes()[node].name);
+    let sum = own.sum(value);
+    let Sum { terms, bias, shape } = sum;
+    own.stages.push(FloatStage {
+        name: name.to_owned(),
+        terms,
+        bias,
+        sum: shape,
+        activation: None,
+    });
+    let (input, stages) = (network.input(), own.stages);
+    Ok(Lowered { input, stages, post, notes })
+}
+
+/// The last value before what clients do themselves, and what they do.
+fn strip(network: &Network, notes: &mut Vec<String>) -> (usize, Vec<Post>) {
+    let (mut output, mut post) = (network.output(), Vec::new());
+    while let Some(index) = output.checked_sub(1) {
+        let node = &network.nodes()[index];
+        let found = match node.op {
+            Op::Relu => Post::Relu,
+            Op::Post(post) => post,
+            Op::Flatten => {
+                output = node.inputs[0];
+                continue;
+            }
+            _ => break,
+        };
+        notes.push(format!(
+            "{:?} at the end is left to the client, which sees what it is given",
+            node.name
+        ));
+        post.insert(0, found);
+        output = node.inputs[0];
+    }
+    (output, post)
+}
+
+/// How often each value is read on the way to `output`.
+fn readers(network: &Network, output: usize) -> Vec<usize> {
+    let mut readers = vec![0; network.nodes().len() + 1];
+    for index in (0..output).rev() {
+        if readers[index + 1] > 0 || index + 1 == output {
+            network.nodes()[index].inputs.iter().for_each(|&input| readers[input] += 1);
+        }
+    }
+    readers
+}
+
+struct Lowering<'n> {
+    network: &'n Network,
+    stages: Vec<FloatStage>,
+}
+
+impl Lowering<'_> {
+    fn node(&mut self, node: &Node, inputs: Vec<Value>) -> Result<Value, Error> {
+        let name = &node.name;
+        let unsupported = |operator: &str, why: &str| {
+            let before = node.inputs.first().and_then(|input| input.checked_sub(1));
+            let input = before.map(|at| self.network.nodes()[at].name.clone()).unwrap_or_default();
+            let (operator, why) = (operator.to_owned(), why.to_owned());
+            Error::Unsupported { node: name.clone(), operator, input, why }
+        };
+        let mut inputs = inputs.into_iter();
+        let (first, second) = (inputs.next(), inputs.next());
+        let value = first.expect("every node reads what was computed before");
+        Ok(match &node.op {
+            Op::Conv { weight, bias, convolution, groups } => {
+                let weights = dense(convolution, *groups, self.network.tensor(weight));
+                self.convolve(name, value, *convolution, weights, bias)
+            }
+            Op::Linear { weight, bias, outputs } => {
+                let input = self.network.shape(node.inputs[0]);
+                let (outputs, kernel, stride, pad) = (*outputs, [1, 1], [1, 1], [0; 4]);
+                let own = Convolution { input, outputs, kernel, stride, pad };
+                let weights = self.network.tensor(weight).to_vec();
+                self.convolve(name, value, own, weights, bias)
+            }
+            Op::BatchNorm { tensors, epsilon } => {
+                let (factors, offsets) = self.network.affine(tensors, *epsilon);
+                scale(value, Affine { factors, offsets })
+            }
+            Op::Relu => self.rectify(name, value),
+            Op::MaxPool(Pool { kernel, stride, pad }) => {
+                if kernel != stride || *pad != [0; 4] {
+                    let why = "windows side by side are: a stride as large as the kernel, no pad";
+                    return Err(unsupported("max_pool with overlap or pads", why));
+                }
+                self.largest(name, value, *kernel)
+            }
+            Op::AveragePool(Pool { kernel, stride, pad }) => {
+                if *pad != [0; 4] {
+                    return Err(unsupported("average_pool with pads", "one without pads is"));
+                }
+                self.average(name, value, *kernel, *stride)
+            }
+            Op::GlobalAveragePool => {
+                let Shape { height, width, .. } = self.network.shape(node.inputs[0]);
+                self.average(name, value, [height, width], [height, width])
+            }
+            Op::Add => {
+                let other = second.expect("an addition has two inputs");
+                self.add(name, value, other)
+            }
+            Op::Flatten => self.flatten(name, value),
+            Op::Post(post) => {
+                let operator = format!("{post:?}").to_lowercase();
+                return Err(unsupported(&operator, "it is at the end of a network"));
+            }
+        })
+    }
+
+    /// Ends a sum by an activation.
+    fn finish(&mut self, name: &str, sum: Sum, is_rectified: bool, window: [usize; 2]) -> Value {
+        let Sum { terms, bias, shape } = sum;
+        let activation = Some((is_rectified, window));
+        let stage = FloatStage { name: name.to_owned(), terms, bias, sum: shape, activation };
+        let shape = stage.output();
+        self.stages.push(stage);
+        Value::Tensor { tensor: self.stages.len(), shape, affine: None, is_own: true }
+    }
+
+    /// A value as a tensor; one whose offsets matter only after its affine map was applied.
+    fn tensor(&mut self, name: &str, value: Value) -> (usize, Shape, Option<Affine>, bool) {
+        match value {
+            Value::Tensor { tensor, shape, affine, is_own } => (tensor, shape, affine, is_own),
+            Value::Sum(sum) => {
+                let value = self.finish(name, sum, false, [1, 1]);
+                self.tensor(name, value)
+            }
+        }
+    }
+
+    /// A value as a sum that others can be added to.
+    fn sum(&mut self, value: Value) -> Sum {
+        match value {
+            Value::Sum(sum) => sum,
+            Value::Tensor { tensor: source, shape, affine: None, .. } => {
+                let (window, stride, log) = ([1, 1], [1, 1], 0);
+                let terms = vec![FloatTerm::Windows { source, input: shape, window, stride, log }];
+                Sum { terms, bias: vec![0.0; shape.channels], shape }
+            }
+            Value::Tensor { tensor: source, shape, affine: Some(affine), .. } => {
+                let own = (source, shape, [1, 1], [1, 1]);
+                Sum { terms: vec![diagonal(own, &affine.factors)], bias: affine.offsets, shape }
+            }
+        }
+    }
+
+    fn convolve(
+        &mut self,
+        name: &str,
+        value: Value,
+        convolution: Convolution,
+        mut weights: Vec<f32>,
+        bias: &Option<String>,
+    ) -> Value {
+        let (mut source, _, mut affine, _) = self.tensor(&format!("{name}.input"), value);
+        let shape = convolution.input;
+        if let Some(own) = affine.take_if(|own| own.is_shifted() && convolution.pad != [0; 4]) {
+            // Pads are zeros of what was shifted, which no bias of a whole plane makes good.
+            let value = Value::Tensor { tensor: source, shape, affine: Some(own), is_own: false };
+            let sum = self.sum(value);
+            let value = self.finish(&format!("{name}.shift"), sum, false, [1, 1]);
+            (source, ..) = self.tensor(name, value);
+        }
+        let mut offsets = match bias {
+            Some(bias) => self.network.tensor(bias).iter().map(|&bias| f64::from(bias)).collect(),
+            None => vec![0.0; convolution.outputs],
+        };
+        if let Some(Affine { factors, offsets: shifts }) = affine {
+            let taps = convolution.kernel[0] * convolution.kernel[1];
+            let planes = weights.chunks_mut(taps * shape.channels);
+            for (plane, offset) in planes.zip(&mut offsets) {
+                for (channel, (factor, shift)) in
+                    plane.chunks_mut(taps).zip(factors.iter().zip(&shifts))
+                {
+                    *offset += shift * channel.iter().map(|&weight| f64::from(weight)).sum::<f64>();
+                    channel
+                        .iter_mut()
+                        .for_each(|weight| *weight = (f64::from(*weight) * factor) as f32);
+                }
+            }
+        }
+        let terms = vec![FloatTerm::Convolution { source, convolution, weights }];
+        Value::Sum(Sum { terms, bias: offsets, shape: convolution.output() })
+    }
+
+    fn rectify(&mut self, name: &str, value: Value) -> Value {
+        match value {
+            Value::Sum(sum) => self.finish(name, sum, true, [1, 1]),
+            Value::Tensor { tensor, shape, affine: None, is_own } => {
+                let before =
+                    tensor.checked_sub(1).and_then(|stage| self.stages[stage].activation.as_mut());
+                match before {
+                    Some((true, _)) => {}
+                    Some((rectifies, _)) if is_own => *rectifies = true,
+                    _ => {
+                        let value = Value::Tensor { tensor, shape, affine: None, is_own };
+                        let sum = self.sum(value);
+                        return self.finish(name, sum, true, [1, 1]);
+                    }
+                }
+                Value::Tensor { tensor, shape, affine: None, is_own }
+            }
+            Value::Tensor { tensor, shape, affine: Some(own), is_own }
+                if own.is_rising() && !own.is_shifted() =>
+            {
+                // A factor that is not negative may as well come after.
+                let value = Value::Tensor { tensor, shape, affine: None, is_own };
+                let rectified = self.rectify(name, value);
+                scale(rectified, own)
+            }
+            value => {
+                let sum = self.sum(value);
+                self.finish(name, sum, true, [1, 1])
+            }
+        }
+    }
+
+    fn largest(&mut self, name: &str, value: Value, window: [usize; 2]) -> Value {
+        let is_rising = |affine: &Option<Affine>| affine.as_ref().is_none_or(Affine::is_rising);
+        match value {
+            value if window == [1, 1] => value,
+            // The largest of what keeps order is found before it as well.
+            Value::Tensor { tensor, shape, affine, is_own } if is_rising(&affine) => {
+                let own = tensor.checked_sub(1).filter(|_| is_own).map(|at| &mut self.stages[at]);
+                let found = match own {
+                    Some(stage) if stage.activation.is_some_and(|(_, own)| own == [1, 1]) => {
+                        stage.activation =
+                            stage.activation.map(|(rectifies, _)| (rectifies, window));
+                        let shape = stage.output();
+                        Value::Tensor { tensor, shape, affine: None, is_own }
+                    }
+                    _ => {
+                        let bare = Value::Tensor { tensor, shape, affine: None, is_own };
+                        let sum = self.sum(bare);
+                        self.finish(name, sum, false, window)
+                    }
+                };
+                match affine {
+                    Some(affine) => scale(found, affine),
+                    None => found,
+                }
+            }
+            value => {
+                let sum = self.sum(value);
+                self.finish(name, sum, false, window)
+            }
+        }
+    }
+
+    fn average(
+        &mut self,
+        name: &str,
+        value: Value,
+        window: [usize; 2],
+        stride: [usize; 2],
+    ) -> Value {
+        if [window, stride] == [[1, 1]; 2] {
+            return value;
+        }
+        let (source, input, affine, _) = self.tensor(&format!("{name}.input"), value);
+        let count = window[0] * window[1];
+        let log = count.next_power_of_two().ilog2();
+        let shape = windows(input, window, stride);
+        let terms = vec![FloatTerm::Windows { source, input, window, stride, log }];
+        let sum = Sum { terms, bias: vec![0.0; shape.channels], shape };
+        // What a power of two does not divide by is left to whatever comes next.
+        let rest = (1_u64 << log) as f64 / count as f64;
+        let affine = match affine {
+            None if rest == 1.0 => return Value::Sum(sum),
+            None => {
+                Affine { factors: vec![rest; shape.channels], offsets: vec![0.0; shape.channels] }
+            }
+            Some(Affine { factors, offsets }) => {
+                Affine { factors: factors.iter().map(|factor| factor * rest).collect(), offsets }
+            }
+        };
+        let pooled = self.finish(name, sum, false, [1, 1]);
+        scale(pooled, affine)
+    }
+
+    fn add(&mut self, name: &str, left: Value, right: Value) -> Value {
+        let mut short = |value: Value| {
+            let sum = self.sum(value);
+            match sum.terms.len() > TERMS_MAX / 2 {
+                true => {
+                    let value = self.finish(&format!("{name}.part"), sum, false, [1, 1]);
+                    self.sum(value)
+                }
+                false => sum,
+            }
+        };
+        let (mut left, mut right) = (short(left), short(right));
+        left.terms.append(&mut right.terms);
+        left.bias.iter_mut().zip(right.bias).for_each(|(left, right)| *left += right);
+        Value::Sum(left)
+    }
+
+    fn flatten(&mut self, name: &str, value: Value) -> Value {
+        if matches!(&value, Value::Sum(sum) if sum.shape.height * sum.shape.width == 1) {
+            return value;
+        }
+        let (tensor, shape, affine, is_own) = self.tensor(name, value);
+        let count = shape.height * shape.width;
+        let spread = |own: Vec<f64>| {
+            own.into_iter().flat_map(|value| std::iter::repeat_n(value, count)).collect()
+        };
+        let affine = affine.map(|Affine { factors, offsets }| Affine {
+            factors: spread(factors),
+            offsets: spread(offsets),
+        });
+        let shape = Shape { channels: shape.count(), height: 1, width: 1 };
+        Value::Tensor { tensor, shape, affine, is_own }
+    }
+}
+
+/// A value with a factor and an offset for each plane.
+fn scale(value: Value, affine: Affine) -> Value {
+    let mut sum = match value {
+        Value::Sum(sum) => sum,
+        Value::Tensor { tensor, shape, affine: before, is_own } => {
+            let affine = match before {
+                Some(before) => before.then(&affine),
+                None => affine,
+            };
+            return Value::Tensor { tensor, shape, affine: Some(affine), is_own };
+        }
+    };
+    let Affine { factors, offsets } = affine;
+    let each = factors.iter().zip(&offsets);
+    sum.bias
+        .iter_mut()
+        .zip(each)
+        .for_each(|(bias, (factor, offset))| *bias = *bias * factor + offset);
+    let is_one = factors.iter().all(|&factor| factor == 1.0);
+    for term in &mut sum.terms {
+        match term {
+            FloatTerm::Convolution { weights, convolution, .. } => {
+                let planes = weights.chunks_mut(convolution.weights() / convolution.outputs);
+                for (plane, factor) in planes.zip(&factors) {
+                    plane
+                        .iter_mut()
+                        .for_each(|weight| *weight = (f64::from(*weight) * factor) as f32);
+                }
+            }
+            FloatTerm::Windows { .. } if is_one => {}
+            FloatTerm::Windows { source, input, window, stride, log } => {
+                let divisor = (1_u64 << *log) as f64;
+                let factors: Vec<f64> = factors.iter().map(|factor| factor / divisor).collect();
+                *term = diagonal((*source, *input, *window, *stride), &factors);
+            }
+        }
+    }
+    Value::Sum(sum)
+}
+
+/// A convolution of each plane with a factor of its own, summed over windows.
+fn diagonal(
+    (source, input, kernel, stride): (usize, Shape, [usize; 2], [usize; 2]),
+    factors: &[f64],
+) -> FloatTerm {
+    let (outputs, taps) = (input.channels, kernel[0] * kernel[1]);
+    let convolution = Convolution { input, outputs, kernel, stride, pad: [0; 4] };
+    let mut weights = vec![0.0; convolution.weights()];
+    for (plane, &factor) in factors.iter().enumerate() {
+        weights[(plane * outputs + plane) * taps..][..taps].fill(factor as f32);
+    }
+    FloatTerm::Convolution { source, convolution, weights }
+}
+
+/// Weights of groups among zeros.
+fn dense(convolution: &Convolution, groups: usize, weights: &[f32]) -> Vec<f32> {
+    if groups == 1 {
+        return weights.to_vec();
+    }
+    let taps = convolution.kernel[0] * convolution.kernel[1];
+    let (own, all) =
+        (convolution.input.channels / groups * taps, convolution.input.channels * taps);
+    let mut found = vec![0.0; convolution.weights()];
+    let planes = found.chunks_mut(all).zip(weights.chunks(own)).enumerate();
+    for (plane, (found, weights)) in planes {
+        let group = plane / (convolution.outputs / groups);
+        found[group * own..][..own].copy_from_slice(weights);
+    }
+    found
+}

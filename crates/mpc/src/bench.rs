@@ -1,0 +1,1 @@
+//! What garbling costs here.

@@ -1,0 +1,4 @@
+//! What runs on every instance: the only module with `unsafe` code.
+
+pub(crate) mod gates;
+pub(crate) mod transpose;

@@ -1,0 +1,256 @@
+//! Any number of transfers from one setup.
+
+use zeroize::Zeroizing;
+
+use super::{Error, check_length};
+use crate::kernel::transpose::{DEPTH, LEAVES, ROW, ROWS, Row, Streams, TILE, TREES, transpose};
+use crate::{Block, LANES, Platform};
+
+/// First bytes of what is kept: party and version.
+const RECEIVER: u8 = 0x41;
+const SENDER: u8 = 0x51;
+/// Bytes of all leaves.
+const LEAVES_BYTES: usize = TREES * LEAVES * 16;
+
+/// Bytes of the corrections of so many labels, a multiple of 16.
+pub fn correction_bytes(labels: usize) -> usize {
+    labels / 8 * TREES
+}
+
+/// Who has choice bits, and gets the label of each pair that its bit chooses.
+pub struct CotReceiver {
+    nonces: Nonces,
+    leaves: Zeroizing<Vec<u128>>,
+}
+
+impl CotReceiver {
+    pub(super) fn new(session: &[u8; 32], leaves: Zeroizing<Vec<u128>>) -> Self {
+        Self { nonces: Nonces::new(session), leaves }
+    }
+
+    /// Chooses, and gives the corrections to send ([`correction_bytes`]): `choices` has the bits of 16
+    /// labels each, the lowest bit the first's. **A batch number is used for one set of choices only.**
+    ///
+    /// # Panics
+    /// Unless `labels` are 16 for each of `choices`.
+    pub fn extend(
+        &self,
+        platform: Platform,
+        batch: u64,
+        choices: &[u16],
+        labels: &mut [Block],
+    ) -> Vec<u8> {
+        assert_eq!(choices.len() * LANES, labels.len(), "a choice for each label");
+        let mut corrections = vec![0; correction_bytes(labels.len())];
+        let mut places = corrections.chunks_mut(correction_bytes(TILE));
+        let mut choices = choices.chunks(TILE / LANES);
+        self.expand(platform, batch, labels, |sums| {
+            let (Some(place), Some(choices)) = (places.next(), choices.next()) else { return };
+            for (place, sum) in place.chunks_exact_mut(2 * choices.len()).zip(sums) {
+                let sum = sum.iter().flat_map(|block| block.to_le_bytes());
+                let bits = choices.iter().flat_map(|choice| choice.to_le_bytes());
+                for ((place, sum), bits) in place.iter_mut().zip(sum).zip(bits) {
+                    *place = sum ^ bits;
+                }
+            }
+        });
+        corrections
+    }
+
+    /// The labels of a batch again.
+    ///
+    /// # Panics
+    /// Unless `labels` are a multiple of 16.
+    pub fn labels(&self, platform: Platform, batch: u64, labels: &mut [Block]) {
+        self.expand(platform, batch, labels, |_| {});
+    }
+
+    /// Makes labels, and gives `correct` the sums of each tree's leaves, tile by tile.
+    fn expand(
+        &self,
+        platform: Platform,
+        batch: u64,
+        labels: &mut [Block],
+        mut correct: impl FnMut(&[Row; TREES]),
+    ) {
+        let streams = Streams::new(platform, &self.leaves);
+        let mut sums = Zeroizing::new([[0; ROW]; TREES]);
+        tiles(platform, labels, |tile, rows| {
+            let (trees, _) = rows.as_chunks_mut::<DEPTH>();
+            for (tree, (rows, sum)) in trees.iter_mut().zip(sums.iter_mut()).enumerate() {
+                streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, sum);
+            }
+            correct(&sums);
+        });
+    }
+
+    /// Bytes of what is kept.
+    pub const BYTES: usize = 1 + 32 + LEAVES_BYTES;
+
+    /// What to keep, to make labels again later.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(Self::BYTES));
+        bytes.push(RECEIVER);
+        bytes.extend(self.nonces.session);
+        self.leaves.iter().for_each(|leaf| bytes.extend(leaf.to_le_bytes()));
+        bytes
+    }
+
+    /// From what was kept.
+    ///
+    /// # Errors
+    /// [`Error`] for bytes of another length or kind.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let rest = rest(RECEIVER, bytes, 32 + LEAVES_BYTES)?;
+        let (session, leaves) = rest.split_at(32);
+        Ok(Self::new(&array(session), blocks(leaves)))
+    }
+}
+
+/// Who has Δ, and gets both labels of each pair.
+pub struct CotSender {
+    nonces: Nonces,
+    delta: Zeroizing<Block>,
+    /// Number y of each tree is leaf y ⊕ (its bits of Δ) of the receiver's; number 0 is not known.
+    leaves: Zeroizing<Vec<u128>>,
+}
+
+impl CotSender {
+    pub(super) fn new(session: &[u8; 32], delta: Block, leaves: Zeroizing<Vec<u128>>) -> Self {
+        Self { nonces: Nonces::new(session), delta: Zeroizing::new(delta), leaves }
+    }
+
+    /// Takes the receiver's corrections of a batch, and gives the zero label of each pair; the other is
+    /// that ⊕ Δ.
+    ///
+    /// # Errors
+    /// [`Error`] for corrections of a wrong length.
+    ///
+    /// # Panics
+    /// Unless `zeros` are a multiple of 16.
+    pub fn extend(
+        &self,
+        platform: Platform,
+        batch: u64,
+        corrections: &[u8],
+        zeros: &mut [Block],
+    ) -> Result<(), Error> {
+        check_length("a batch", corrections, correction_bytes(zeros.len()))?;
+        let mut corrections = corrections.chunks(correction_bytes(TILE));
+        let streams = Streams::new(platform, &self.leaves);
+        let mut sum = Zeroizing::new([0; ROW]);
+        tiles(platform, zeros, |tile, rows| {
+            let corrections = corrections.next().unwrap_or_default();
+            let corrections = corrections.chunks_exact(corrections.len() / TREES);
+            let (trees, _) = rows.as_chunks_mut::<DEPTH>();
+            for (tree, (rows, correction)) in trees.iter_mut().zip(corrections).enumerate() {
+                streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, &mut sum);
+                let correction = row(correction);
+                for (bit, row) in rows.iter_mut().enumerate() {
+                    let mask = (*self.delta >> (DEPTH * tree + bit) & 1).wrapping_neg();
+                    for (block, correction) in row.iter_mut().zip(&correction) {
+                        *block ^= correction & mask;
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Δ.
+    pub fn delta(&self) -> Block {
+        *self.delta
+    }
+
+    /// What to keep, to make labels again later.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(1 + 32 + 16 + LEAVES_BYTES));
+        bytes.push(SENDER);
+        bytes.extend(self.nonces.session);
+        bytes.extend(self.delta.to_le_bytes());
+        self.leaves.iter().for_each(|leaf| bytes.extend(leaf.to_le_bytes()));
+        bytes
+    }
+
+    /// From what was kept.
+    ///
+    /// # Errors
+    /// [`Error`] for bytes of another length or kind.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let rest = rest(SENDER, bytes, 32 + 16 + LEAVES_BYTES)?;
+        let (session, rest) = rest.split_at(32);
+        let (delta, leaves) = rest.split_at(16);
+        Ok(Self::new(&array(session), u128::from_le_bytes(array(delta)), blocks(leaves)))
+    }
+}
+
+/// What the counters of each tree's streams are masked with.
+struct Nonces {
+    session: [u8; 32],
+    trees: [u128; TREES],
+}
+
+impl Nonces {
+    fn new(session: &[u8; 32]) -> Self {
+        let mut bytes = [0; 16 * TREES];
+        let mut hasher = blake3::Hasher::new_derive_key("hushtable transfer nonces v1");
+        hasher.update(session).finalize_xof().fill(&mut bytes);
+        let (nonces, _) = bytes.as_chunks::<16>();
+        Self {
+            session: *session,
+            trees: std::array::from_fn(|tree| u128::from_le_bytes(nonces[tree])),
+        }
+    }
+
+    /// The nonce of a tree, and the first block's number: no two blocks of a tree have one number.
+    fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
+        (self.trees[tree], u128::from(batch) << 64 | (tile * ROW) as u128)
+    }
+}
+
+/// Lets `fill` make the rows of each tile, and turns them to labels.
+fn tiles(platform: Platform, labels: &mut [Block], mut fill: impl FnMut(usize, &mut [Row; ROWS])) {
+    assert_eq!(labels.len() % LANES, 0, "whole groups of labels");
+    let mut rows = Zeroizing::new([[0; ROW]; ROWS]);
+    let (wholes, rest) = labels.as_chunks_mut::<TILE>();
+    let count = wholes.len();
+    for (tile, labels) in wholes.iter_mut().enumerate() {
+        fill(tile, &mut rows);
+        transpose(platform, &rows, labels);
+    }
+    if !rest.is_empty() {
+        fill(count, &mut rows);
+        let mut labels = Zeroizing::new([0; TILE]);
+        transpose(platform, &rows, &mut labels);
+        rest.copy_from_slice(&labels[..rest.len()]);
+    }
+}
+
+/// A row of bits, zeros after the last.
+fn row(bytes: &[u8]) -> Row {
+    let mut whole = [0; TILE / 8];
+    whole[..bytes.len()].copy_from_slice(bytes);
+    let (blocks, _) = whole.as_chunks::<16>();
+    std::array::from_fn(|i| u128::from_le_bytes(blocks[i]))
+}
+
+/// What comes after the first byte of kept bytes.
+fn rest(kind: u8, bytes: &[u8], rest_bytes: usize) -> Result<&[u8], Error> {
+    check_length("the kept state", bytes, 1 + rest_bytes)?;
+    match bytes[0] == kind {
+        true => Ok(&bytes[1..]),
+        false => Err(Error::Kind { expected: kind, found: bytes[0] }),
+    }
+}
+
+fn blocks(bytes: &[u8]) -> Zeroizing<Vec<u128>> {
+    let (blocks, _) = bytes.as_chunks();
+    Zeroizing::new(blocks.iter().map(|block| u128::from_le_bytes(*block)).collect())
+}
+
+/// Callers have checked the length.
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
