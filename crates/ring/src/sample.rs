@@ -77,6 +77,11 @@ impl NoiseSource {
         seed
     }
 
+    /// Uniform words.
+    pub fn words(&mut self, out: &mut [u64]) {
+        out.fill_with(|| self.0.next());
+    }
+
     /// Coefficients of −1, 0 and 1, each with chance one third (within 2^-63); in constant time.
     pub fn ternary(&mut self, ring: &Ring) -> Poly<Coefficients> {
         self.fill(ring, |words| ((u128::from(words.next()) * 3) >> 64) as i64 - 1)

@@ -16,6 +16,20 @@ pub enum Error {
         /// Bytes there are.
         found: usize,
     },
+    /// There is no such set for linear layers.
+    #[error("{name:?} is no set for linear layers: there are linear_4096 and linear_8192")]
+    UnknownSet {
+        /// What was asked for.
+        name: String,
+    },
+    /// Numbers of a length that a set for linear layers does not carry.
+    #[error("the set {name} does not carry numbers of {bits} bits: take 16 to 64, or linear_8192")]
+    LinearBits {
+        /// The set.
+        name: String,
+        /// Bits asked for.
+        bits: u32,
+    },
     /// The operating system gave no randomness.
     #[error(transparent)]
     Entropy(#[from] EntropyError),

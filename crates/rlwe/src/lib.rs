@@ -2,8 +2,8 @@
 //!
 //! The core is what every scheme shares: a [`Lattice`] whose security was checked over everything
 //! that is published, a [`SecretKey`] that encrypts to [`Ciphertext`]s, and their bytes ([`pack`]).
-//! Above it stand [`bfv`], for exact numbers (what `pir::onion` computes with), and [`ckks`], for
-//! vectors of real ones.
+//! Above it stand [`bfv`], for exact numbers (what `pir::onion` computes with), [`linear`], for sums of
+//! products modulo 2^k, and [`ckks`], for vectors of real numbers.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod ckks;
 mod encryption_time;
 mod error;
 mod lattice;
+pub mod linear;
 pub mod pack;
 
 pub use ciphertext::{Ciphertext, SecretKey};

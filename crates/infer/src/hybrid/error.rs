@@ -23,7 +23,7 @@ pub enum Error {
     Ot(#[from] ot::Error),
     /// The shares.
     #[error(transparent)]
-    Share(#[from] share::Error),
+    Share(#[from] share::PackError),
     /// What is kept of a precompute.
     #[error(transparent)]
     Record(#[from] RecordError),

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hushtable_mpc::garble::{Activation, ActivationSpec, groups};
+use hushtable_mpc::share::packed_bytes;
 use hushtable_mpc::{LANES, Party, Platform};
 
 use super::error::Error;
@@ -236,7 +237,7 @@ impl Outline {
 
     /// Bytes of each record that a party keeps of a precompute.
     pub fn record_bytes(&self, garbler: Party, party: Party) -> Vec<u64> {
-        let packed = |count: usize, bits: u32| (count * bits as usize).div_ceil(8) as u64;
+        let packed = |count: usize, bits: u32| packed_bytes(bits, count) as u64;
         let bits = self.program.bits;
         let answer = self.program.stages.last().map_or(0, |stage| stage.sum.count());
         let mut records = vec![super::seeds::meta_bytes(garbler, party) as u64];

@@ -29,9 +29,11 @@ pub fn reference(
             add_term(term, own.map_or(&[], Vec::as_slice), &tensors, &mut y);
         }
         y.iter_mut().for_each(|y| *y &= program.mask());
-        let dither = dither.map(|dither| dither[index].as_slice());
         tensors.push(match stage.activation {
-            Some(activation) => activate(program, stage, activation, y, dither),
+            Some(activation) => {
+                let dither = dither.map(|dither| dither[index].as_slice());
+                activate(program, stage, activation, y, dither)
+            }
             None => y,
         });
     }

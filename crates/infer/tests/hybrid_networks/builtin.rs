@@ -1,8 +1,7 @@
 //! The paper's networks.
 
 use hushtable_infer::hybrid::architectures::Architecture;
-use hushtable_infer::hybrid::network::{CompileSpec, compile};
-use hushtable_infer::hybrid::reference::{decode, encode, reference};
+use hushtable_infer::hybrid::network::{CompileSpec, compile, decode, encode, reference};
 
 /// ReLUs of the paper's Figure 3; VGG-16's fully connected layers have 8,192 more.
 const RELUS: [(Architecture, usize, usize); 7] = [

@@ -9,8 +9,8 @@ use hushtable_infer::hybrid::program::{
 };
 use hushtable_infer::hybrid::records::Memory;
 use hushtable_infer::hybrid::{
-    Error, HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Outline, Parallel,
-    Party, Precompute, Records, linear,
+    Error, HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Outline,
+    Parallel, Party, Precompute, Records, linear,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -53,7 +53,13 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
             "sum",
             vec![
                 conv(2, shape(two, 4, 3, 1, 1)),
-                Term::Windows { source: 2, input: two, window: [1; 2], stride: [1; 2], shift: FRACTION },
+                Term::Windows {
+                    source: 2,
+                    input: two,
+                    window: [1; 2],
+                    stride: [1; 2],
+                    shift: FRACTION,
+                },
             ],
             two,
             twice,
@@ -61,27 +67,22 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
         ),
         stage("answer", vec![conv(3, last)], last.output(), twice, None),
     ];
-    let mut program = Program {
-        bits: BITS,
-        fraction: FRACTION,
-        rounding,
-        lattice: String::new(),
-        input,
-        stages,
-    };
+    let mut program =
+        Program { bits: BITS, fraction: FRACTION, rounding, lattice: String::new(), input, stages };
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     let convolutions: Vec<Vec<i32>> = program
         .convolutions()
         .map(|(.., shape)| (0..shape.weights()).map(|_| rng.random_range(-300..300)).collect())
         .collect();
-    let biases = program.stages.iter().map(|stage| {
-        (0..stage.sum.channels).map(|_| rng.random_range(-40_000..40_000)).collect()
-    });
+    let biases = program
+        .stages
+        .iter()
+        .map(|stage| (0..stage.sum.channels).map(|_| rng.random_range(-40_000..40_000)).collect());
     let weights = Weights { biases: biases.collect(), convolutions };
     let shapes: Vec<_> = program.convolutions().map(|(.., shape)| shape).collect();
     let parts: Vec<_> =
         shapes.iter().copied().zip(weights.convolutions.iter().map(Vec::as_slice)).collect();
-    program.lattice = linear::choose(BITS, &parts).unwrap().to_owned();
+    program.lattice = linear::choose(BITS, &parts, Platform::detect()).unwrap().to_owned();
     (program, weights)
 }
 
@@ -120,7 +121,8 @@ fn what_is_computed_in_private_is_the_reference_bit_for_bit() {
 /// One precompute of both sides, whose records are given back.
 fn make(model: &Arc<HybridModel>, garbler: Party) -> (Arc<Memory>, Arc<Memory>) {
     let (client, server) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
-    let theirs = OfflineServer::new(Arc::clone(model), garbler, Arc::clone(&server) as Arc<dyn Records>);
+    let theirs =
+        OfflineServer::new(Arc::clone(model), garbler, Arc::clone(&server) as Arc<dyn Records>);
     let theirs = theirs.unwrap();
     let outline = Arc::clone(model.outline());
     let records = Arc::clone(&client) as Arc<dyn Records>;

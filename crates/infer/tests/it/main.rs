@@ -2,5 +2,6 @@
 
 mod circuits;
 mod encrypted;
+mod hybrid;
 mod models;
 mod refusals;

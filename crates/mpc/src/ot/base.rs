@@ -19,6 +19,9 @@ pub(super) const TRANSFERS: usize = 128;
 /// Bytes of a point.
 pub(super) const POINT_BYTES: usize = 32;
 
+/// Both keys of each transfer.
+pub(super) type KeyPairs = Zeroizing<Vec<[u128; 2]>>;
+
 /// Who has both keys of each transfer.
 pub(super) struct BaseSender {
     scalar: Zeroizing<Scalar>,
@@ -37,10 +40,7 @@ impl BaseSender {
     }
 
     /// The two keys of each transfer, and what binds all to these points.
-    pub(super) fn finish(
-        &self,
-        points: &[u8],
-    ) -> Result<(Zeroizing<Vec<[u128; 2]>>, [u8; 32]), Error> {
+    pub(super) fn finish(&self, points: &[u8]) -> Result<(KeyPairs, [u8; 32]), Error> {
         check_length("the points", points, TRANSFERS * POINT_BYTES)?;
         let session = session(&self.opening, points);
         // a(B − A) = aB − aA.

@@ -1,79 +1,35 @@
-//! Linear.
-#![allow(missing_docs, unused)]
-use super::program::Convolution;
-use hushtable_mpc::Platform;
-use std::sync::Arc;
-#[derive(Debug, thiserror::Error)]
-#[error("x")]
-pub struct Error;
-pub struct Layers;
-pub struct LinearClient;
-pub struct LinearServer;
-pub struct Prepared;
-impl Layers {
-    pub fn new(
-        lattice: &str,
-        bits: u32,
-        convolutions: &[Convolution],
-        platform: Platform,
-    ) -> Result<Self, Error> {
-        todo!()
+//! Linear layers: shares of W · r − s under homomorphic encryption, and W · x in the clear.
+//!
+//! Offline, the client sends encryptions of its masks r in chunks ([`LinearClient::upload`]), the server
+//! answers in units ([`LinearServer::answer`]) of which the client opens W · r − s, modulo 2^bits
+//! ([`LinearClient::open`]); `hushtable_rlwe::linear` says what each learns. Online the server computes its
+//! share's convolution itself ([`convolve`]). How tensors lie in polynomials follows from the program alone
+//! ([`Layers`]), so that both parties find the same.
+
+mod client;
+mod convolve;
+mod error;
+mod layers;
+mod layout;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::LinearClient;
+pub use convolve::convolve;
+pub use error::Error;
+pub use layers::{Layers, choose, lattices};
+pub use layout::Work;
+pub use server::{LinearServer, Prepared};
+
+use hushtable_rlwe::ring::{NoiseSource, Secret};
+
+/// The source of secret randomness number `index` for one `purpose`, from a party's seed.
+fn source(seed: &Secret<[u8; 32]>, purpose: &str, index: [usize; 3]) -> NoiseSource {
+    let mut hasher = blake3::Hasher::new_keyed(seed.expose());
+    hasher.update(purpose.as_bytes());
+    for index in index {
+        hasher.update(&(index as u64).to_le_bytes());
     }
-    pub fn public_key_bytes(&self) -> usize {
-        0
-    }
-    pub fn uploads(&self, conv: usize) -> usize {
-        0
-    }
-    pub fn upload_bytes(&self, conv: usize, chunk: usize) -> usize {
-        0
-    }
-    pub fn units(&self, conv: usize) -> usize {
-        0
-    }
-    pub fn unit_bytes(&self, conv: usize, unit: usize) -> usize {
-        0
-    }
+    NoiseSource::from_seed(Secret::new(*hasher.finalize().as_bytes()).expose())
 }
-impl Prepared {
-    pub fn new(l: Arc<Layers>, w: &[Vec<i32>]) -> Result<Self, Error> {
-        todo!()
-    }
-}
-impl LinearClient {
-    pub fn new(layers: Arc<Layers>, seed: &[u8; 32]) -> Result<Self, Error> {
-        todo!()
-    }
-    pub fn public_key(&self) -> Vec<u8> {
-        todo!()
-    }
-    pub fn upload(&self, conv: usize, chunk: usize, tensor: &[u64]) -> Result<Vec<u8>, Error> {
-        todo!()
-    }
-    pub fn open(
-        &self,
-        conv: usize,
-        unit: usize,
-        reply: &[u8],
-        out: &mut [u64],
-    ) -> Result<(), Error> {
-        todo!()
-    }
-}
-impl LinearServer {
-    pub fn new(
-        layers: Arc<Layers>,
-        weights: Arc<Prepared>,
-        seed: &[u8; 32],
-        public_key: &[u8],
-    ) -> Result<Self, Error> {
-        todo!()
-    }
-    pub fn accept(&self, conv: usize, chunk: usize, bytes: &[u8]) -> Result<(), Error> {
-        todo!()
-    }
-    pub fn answer(&self, conv: usize, unit: usize, share: &[u64]) -> Result<Vec<u8>, Error> {
-        todo!()
-    }
-}
-pub fn convolve(conv: &Convolution, weights: &[i32], x: &[u64], out: &mut [u64]) {}

@@ -21,3 +21,4 @@ pub use self::lower::{FloatStage, FloatTerm, Lowered, lower};
 pub(super) use self::matrix::convolve;
 pub use self::quantise::quantise;
 pub use self::ranges::{Range, Ranges};
+pub use super::reference::{decode, encode, reference};

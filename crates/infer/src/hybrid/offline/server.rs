@@ -241,7 +241,7 @@ impl OfflineServer {
         self.clock.time(Work::Garbling, || {
             garble(circuit, platform, delta, first, &ours, &theirs, &mut tables, &mut masks);
         });
-        self.records.put(1 + index, &pack(&masks, outline.program().bits))?;
+        self.records.put(1 + index, &pack(outline.program().bits, &masks))?;
         Ok(tables)
     }
 

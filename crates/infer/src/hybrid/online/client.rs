@@ -6,14 +6,14 @@ use std::sync::Arc;
 use hushtable_mpc::Party;
 use hushtable_mpc::garble::{evaluate, labels, select};
 use hushtable_mpc::ot::CotReceiver;
-use hushtable_mpc::share::{pack, unpack};
+use hushtable_mpc::share::{pack, packed_bytes, unpack};
 
 use super::super::clock::{Clock, Work};
 use super::super::error::Error;
 use super::super::outline::{Chunk, Outline};
 use super::super::records::Records;
 use super::super::seeds::{self, Seed, Use};
-use super::message::{Incoming, cut, label_bytes, packed_bytes, read_labels};
+use super::message::{Incoming, cut, label_bytes, read_labels};
 
 /// The client's half of one prediction.
 pub struct OnlineClient {
@@ -54,9 +54,9 @@ impl OnlineClient {
         let masks = seeds::numbers(&seed, Use::Masks, 0, expected, program.bits);
         let hidden = input.iter().zip(masks).map(|(x, mask)| x.wrapping_sub(mask) & program.mask());
         let mut outbox = VecDeque::new();
-        cut(&pack(&hidden.collect::<Vec<_>>(), program.bits), &mut outbox);
+        cut(&pack(program.bits, &hidden.collect::<Vec<_>>()), &mut outbox);
         let answers = program.stages.last().map_or(0, |stage| stage.sum.count());
-        let answer = Incoming::new("the answer", packed_bytes(answers, program.bits));
+        let answer = Incoming::new("the answer", packed_bytes(program.bits, answers));
         Ok(Self {
             outline,
             garbler,
@@ -127,7 +127,7 @@ impl OnlineClient {
         for (value, mask) in out.iter_mut().zip(&self.masks.1[chunk.range.clone()]) {
             *value = value.wrapping_sub(*mask) & program.mask();
         }
-        Ok(pack(&out, program.bits))
+        Ok(pack(program.bits, &out))
     }
 
     /// The client garbled: labels for its share, moved by what the server says.
@@ -136,10 +136,9 @@ impl OnlineClient {
         let circuit = outline.circuit(chunk);
         let spec = circuit.spec();
         let bits = spec.bits - spec.dropped;
-        let mut moves = vec![0; chunk.count() * spec.window];
-        unpack(frame, bits, &mut moves)?;
-        let mut shares = vec![0; moves.len()];
-        unpack(&self.records.get(3 + 2 * self.chunk)?, bits, &mut shares)?;
+        let count = chunk.count() * spec.window;
+        let moves = unpack(bits, count, frame)?;
+        let mut shares = unpack(bits, count, &self.records.get(3 + 2 * self.chunk)?)?;
         let mask = outline.program().mask();
         for (share, moved) in shares.iter_mut().zip(&moves) {
             // The circuit takes the highest bits.
@@ -162,9 +161,8 @@ impl OnlineClient {
         };
         let program = self.outline.program();
         let count = program.stages.last().map_or(0, |stage| stage.sum.count());
-        let (mut theirs, mut ours) = (vec![0; count], vec![0; count]);
-        unpack(&bytes, program.bits, &mut theirs)?;
-        unpack(&self.records.get(1)?, program.bits, &mut ours)?;
+        let theirs = unpack(program.bits, count, &bytes)?;
+        let ours = unpack(program.bits, count, &self.records.get(1)?)?;
         let sums = ours.iter().zip(theirs).map(|(x, y)| x.wrapping_add(y) & program.mask());
         self.output = Some(sums.collect());
         Ok(())

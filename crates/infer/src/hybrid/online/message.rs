@@ -54,8 +54,3 @@ pub(super) fn read_labels(bytes: &[u8], count: usize) -> Result<Vec<Block>, Erro
     let (labels, _) = bytes.as_chunks::<16>();
     Ok(labels.iter().map(|label| Block::from_le_bytes(*label)).collect())
 }
-
-/// Bytes of `count` numbers of `bits` bits.
-pub(super) fn packed_bytes(count: usize, bits: u32) -> usize {
-    (count * bits as usize).div_ceil(8)
-}

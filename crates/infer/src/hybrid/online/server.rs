@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hushtable_mpc::Party;
 use hushtable_mpc::garble::{evaluate, labels, select};
 use hushtable_mpc::ot::CotReceiver;
-use hushtable_mpc::share::{pack, unpack};
+use hushtable_mpc::share::{pack, packed_bytes, unpack};
 
 use super::super::clock::{Clock, Work};
 use super::super::error::Error;
@@ -18,7 +18,7 @@ use super::super::records::Records;
 use super::super::seeds::{self, Seed};
 use super::super::windows::add_share;
 use super::client::check_tables;
-use super::message::{Incoming, cut, label_bytes, packed_bytes, read_labels};
+use super::message::{Incoming, cut, label_bytes, read_labels};
 
 /// The server's half of one prediction.
 pub struct OnlineServer {
@@ -54,7 +54,7 @@ impl OnlineServer {
     ) -> Result<Self, Error> {
         let (seed, receiver) = seeds::read_meta(&records.get(0)?, garbler, Party::Server)?;
         let program = model.outline().program();
-        let bytes = packed_bytes(program.input.count(), program.bits);
+        let bytes = packed_bytes(program.bits, program.input.count());
         let tensors = vec![Vec::new(); program.stages.len()];
         Ok(Self {
             garbler,
@@ -101,9 +101,7 @@ impl OnlineServer {
         let program = model.outline().program();
         if let Some(input) = &mut self.input {
             if let Some(bytes) = input.push(frame)? {
-                let mut values = vec![0; program.input.count()];
-                unpack(&bytes, program.bits, &mut values)?;
-                self.tensors[0] = values;
+                self.tensors[0] = unpack(program.bits, program.input.count(), &bytes)?;
                 self.input = None;
                 self.add_up();
             }
@@ -181,7 +179,7 @@ impl OnlineServer {
             }
         }
         if self.stage + 1 == program.stages.len() {
-            cut(&pack(&sum, program.bits), &mut self.outbox);
+            cut(&pack(program.bits, &sum), &mut self.outbox);
             self.is_done = true;
         } else {
             self.tensors[self.stage + 1] = vec![0; stage.output().count()];
@@ -221,16 +219,15 @@ impl OnlineServer {
         let moves = shares.map(|(share, chosen)| {
             (share >> spec.dropped).wrapping_sub(chosen >> spec.dropped) & mask
         });
-        pack(&moves.collect::<Vec<_>>(), bits)
+        pack(bits, &moves.collect::<Vec<_>>())
     }
 
     /// The server garbled: takes its masks off what the client found.
     fn unmask(&self, chunk: &Chunk, frame: &[u8]) -> Result<Vec<u64>, Error> {
         let program = self.model.outline().program();
-        let mut values = vec![0; chunk.count()];
-        unpack(frame, program.bits, &mut values)?;
-        let mut masks = vec![0; chunk.count()];
-        unpack(&self.records.get(1 + self.to_take)?, program.bits, &mut masks)?;
+        let mut values = unpack(program.bits, chunk.count(), frame)?;
+        let masks = self.records.get(1 + self.to_take)?;
+        let masks = unpack(program.bits, chunk.count(), &masks)?;
         for (value, mask) in values.iter_mut().zip(masks) {
             *value = value.wrapping_sub(mask) & program.mask();
         }

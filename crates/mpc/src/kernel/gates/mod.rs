@@ -6,17 +6,39 @@
 //! π is AES-128 under one public key, the *second* 128 bits of the fraction of π: the first are the
 //! key of `hushtable_prg`, so that the two permutations are independent ones.
 
+#[cfg(test)]
+mod check;
+#[cfg_attr(
+    not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
+    allow(dead_code, reason = "only the SIMD backends use it")
+)]
+mod lockstep;
 mod portable;
 mod rows;
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
+
 use crate::garble::Inputs;
 use crate::{Block, Platform};
+use hushtable_prg::{Tier, round_keys};
 use std::hint::black_box;
 
 /// The fixed key as bytes in reading order. Nobody chose it.
 const KEY: [u8; 16] = [
     0xa4, 0x09, 0x38, 0x22, 0x29, 0x9f, 0x31, 0xd0, 0x08, 0x2e, 0xfa, 0x98, 0xec, 0x4e, 0x6c, 0x89,
 ];
+
+/// The round keys of [`KEY`], made by the compiler. Only the SIMD backends read them.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
+    allow(dead_code, reason = "only the SIMD backends read them")
+)]
+const ROUND_KEYS: [u128; 11] = round_keys(KEY);
 
 /// How labels are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +81,30 @@ pub(crate) fn garble(
     tables: &mut [u8],
     masks: &mut [u64],
 ) {
-    let _ = platform;
-    match () {
-        () => match hash {
-            Hash::Tmmo => portable::garble(portable::tmmo, inputs, delta, tables, masks),
-            Hash::Mmo => portable::garble(portable::mmo, inputs, delta, tables, masks),
+    match (platform.tier(), hash) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
+        (Tier::Avx512, Hash::Tmmo) => unsafe {
+            avx512::garble::<true>(inputs, delta, tables, masks);
         },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (Tier::Avx512, Hash::Mmo) => unsafe {
+            avx512::garble::<false>(inputs, delta, tables, masks);
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx2 and aes.
+        (Tier::Avx2, Hash::Tmmo) => unsafe { avx2::garble::<true>(inputs, delta, tables, masks) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (Tier::Avx2, Hash::Mmo) => unsafe { avx2::garble::<false>(inputs, delta, tables, masks) },
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        // SAFETY: this tier is only made where detection found neon and aes.
+        (Tier::Neon, Hash::Tmmo) => unsafe { neon::garble::<true>(inputs, delta, tables, masks) },
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        // SAFETY: as above.
+        (Tier::Neon, Hash::Mmo) => unsafe { neon::garble::<false>(inputs, delta, tables, masks) },
+        _ => portable::garble(portable::function(hash), inputs, delta, tables, masks),
     }
 }
 
@@ -75,12 +115,26 @@ pub(crate) fn evaluate(
     tables: &[u8],
     out: &mut [u64],
 ) {
-    let _ = platform;
-    match () {
-        () => match hash {
-            Hash::Tmmo => portable::evaluate(portable::tmmo, inputs, tables, out),
-            Hash::Mmo => portable::evaluate(portable::mmo, inputs, tables, out),
-        },
+    match (platform.tier(), hash) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
+        (Tier::Avx512, Hash::Tmmo) => unsafe { avx512::evaluate::<true>(inputs, tables, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (Tier::Avx512, Hash::Mmo) => unsafe { avx512::evaluate::<false>(inputs, tables, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx2 and aes.
+        (Tier::Avx2, Hash::Tmmo) => unsafe { avx2::evaluate::<true>(inputs, tables, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        (Tier::Avx2, Hash::Mmo) => unsafe { avx2::evaluate::<false>(inputs, tables, out) },
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        // SAFETY: this tier is only made where detection found neon and aes.
+        (Tier::Neon, Hash::Tmmo) => unsafe { neon::evaluate::<true>(inputs, tables, out) },
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        // SAFETY: as above.
+        (Tier::Neon, Hash::Mmo) => unsafe { neon::evaluate::<false>(inputs, tables, out) },
+        _ => portable::evaluate(portable::function(hash), inputs, tables, out),
     }
 }
 
@@ -91,6 +145,33 @@ pub(crate) fn select(
     choices: &[u16],
     out: &mut [Block],
 ) {
-    let _ = platform;
-    portable::select(delta, zeros, choices, out);
+    match platform.tier() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
+        Tier::Avx512 => unsafe { avx512::select(delta, zeros, choices, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx2 and aes.
+        Tier::Avx2 => unsafe { avx2::select(delta, zeros, choices, out) },
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        // SAFETY: this tier is only made where detection found neon and aes.
+        Tier::Neon => unsafe { neon::select(delta, zeros, choices, out) },
+        _ => portable::select(delta, zeros, choices, out),
+    }
+}
+
+/// Permutes `blocks` blocks or a few more, and gives a block that depends on all of them: what AES
+/// alone takes.
+pub(crate) fn churn(platform: Platform, block: Block, blocks: u64) -> Block {
+    match platform.tier() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
+        Tier::Avx512 => unsafe { avx512::churn(block, blocks) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx2 and aes.
+        Tier::Avx2 => unsafe { avx2::churn(block, blocks) },
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        // SAFETY: this tier is only made where detection found neon and aes.
+        Tier::Neon => unsafe { neon::churn(block, blocks) },
+        _ => portable::churn(block, blocks),
+    }
 }

@@ -8,7 +8,7 @@
 //! the evaluator half of each, blocks in little-endian order; a projection has its [rows](super::rows);
 //! what is revealed has a colour bit for each lane, lane 0 lowest.
 
-use super::{KEY, colour, mask, rows, sigma, tweak};
+use super::{Hash, KEY, colour, mask, rows, sigma, tweak};
 use crate::garble::{Inputs, ONE_SLOT, Op, Slot};
 use crate::{Block, LANES};
 use aes::Aes128;
@@ -26,8 +26,16 @@ pub(super) type HashFunction = fn(&mut [Labels], &[Labels]);
 /// π. The schedule of a fixed key is made once a process.
 static PERMUTATION: LazyLock<Aes128> = LazyLock::new(|| Aes128::new(&KEY.into()));
 
+/// What computes `hash`.
+pub(super) fn function(hash: Hash) -> HashFunction {
+    match hash {
+        Hash::Tmmo => tmmo,
+        Hash::Mmo => mmo,
+    }
+}
+
 /// π(π(x) ⊕ tweak) ⊕ π(x)
-pub(super) fn tmmo(blocks: &mut [Labels], tweaks: &[Labels]) {
+fn tmmo(blocks: &mut [Labels], tweaks: &[Labels]) {
     permute(blocks);
     for (blocks, tweaks) in blocks.iter_mut().zip(tweaks) {
         let first = *blocks;
@@ -38,7 +46,7 @@ pub(super) fn tmmo(blocks: &mut [Labels], tweaks: &[Labels]) {
 }
 
 /// π(σ(x ⊕ tweak)) ⊕ σ(x ⊕ tweak)
-pub(super) fn mmo(blocks: &mut [Labels], tweaks: &[Labels]) {
+fn mmo(blocks: &mut [Labels], tweaks: &[Labels]) {
     for (blocks, tweaks) in blocks.iter_mut().zip(tweaks) {
         let whitened: Labels = from_fn(|lane| sigma(blocks[lane] ^ tweaks[lane]));
         *blocks = whitened;
@@ -53,6 +61,14 @@ fn permute(blocks: &mut [Labels]) {
         PERMUTATION.encrypt_blocks(&mut bytes);
         *blocks = bytes.map(|block| Block::from_le_bytes(block.into()));
     }
+}
+
+pub(super) fn churn(block: Block, blocks: u64) -> Block {
+    let mut state = [from_fn(|lane| block.wrapping_add(lane as u128))];
+    for _ in 0..blocks.div_ceil(LANES as u64) {
+        permute(&mut state);
+    }
+    state[0].into_iter().fold(0, |sum, block| sum ^ block)
 }
 
 /// Garbles every group of instances.

@@ -39,9 +39,9 @@ fn next<const ROUND: i32>(key: u128) -> u128 {
     let word = _mm_aeskeygenassist_si128::<ROUND>(register);
     let word = _mm_extract_epi32::<3>(word) as u32;
     // Each word is the exclusive or of all words up to it, and of `word`.
-    let sums = key ^ key << 32;
-    let sums = sums ^ sums << 64;
-    sums ^ u128::from(word) * 0x0000_0001_0000_0001_0000_0001_0000_0001
+    let sums = key ^ (key << 32);
+    let sums = sums ^ (sums << 64);
+    sums ^ (u128::from(word) * 0x0000_0001_0000_0001_0000_0001_0000_0001)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes")]

@@ -47,8 +47,8 @@ fn transpose_square(mut square: u64) -> u64 {
     for (shift, mask) in
         [(7, 0x00AA_00AA_00AA_00AA), (14, 0x0000_CCCC_0000_CCCC), (28, 0x0000_0000_F0F0_F0F0)]
     {
-        let moved = (square ^ square >> shift) & mask;
-        square ^= moved ^ moved << shift;
+        let moved = (square ^ (square >> shift)) & mask;
+        square ^= moved ^ (moved << shift);
     }
     square
 }

@@ -1,0 +1,109 @@
+//! What the linear layers refuse.
+
+use super::super::program::Convolution;
+
+/// Why layers, weights or bytes were refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The encryption's parameters or bytes.
+    #[error("linear layers: {0}")]
+    Encryption(#[from] hushtable_rlwe::Error),
+    /// A convolution that cannot be.
+    #[error(
+        "convolution {convolution} is none: {found:?}; sizes and strides are at least 1, the kernel no larger \
+         than the padded input, and inputs, outputs and weights at most 2^28"
+    )]
+    Shape {
+        /// Its number.
+        convolution: usize,
+        /// What was given.
+        found: Convolution,
+    },
+    /// A kernel too large for a polynomial.
+    #[error(
+        "convolution {convolution} fits no polynomial of {degree} coefficients: its kernel of {rows} × {columns} \
+         is too large"
+    )]
+    Kernel {
+        /// Its number.
+        convolution: usize,
+        /// N.
+        degree: usize,
+        /// The kernel's rows.
+        rows: usize,
+        /// The kernel's columns.
+        columns: usize,
+    },
+    /// More encryptions than one secret is good for.
+    #[error("the layers take {found} encryptions: at most {most} are possible under one key")]
+    Uploads {
+        /// What they take.
+        found: usize,
+        /// The most.
+        most: usize,
+    },
+    /// Too much noise.
+    #[error(
+        "convolution {convolution}: its weights may make noise of {noise:.1} bits, and {lattice} hides {most:.1} \
+         for numbers of {bits} bits: take fewer bits or fraction bits, or linear_8192"
+    )]
+    Noise {
+        /// Its number.
+        convolution: usize,
+        /// The set.
+        lattice: String,
+        /// Bits of numbers.
+        bits: u32,
+        /// log2 of the bound on its noise.
+        noise: f64,
+        /// log2 of the most.
+        most: f64,
+    },
+    /// Another number of values than the shape says.
+    #[error("{what} of convolution {convolution}: {found} numbers, expected {expected}")]
+    Count {
+        /// What was given.
+        what: &'static str,
+        /// The convolution's number.
+        convolution: usize,
+        /// How many there should be.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A convolution, chunk or unit that there is not.
+    #[error("there is no {what} {index}: there are {count}")]
+    Index {
+        /// What was asked for.
+        what: &'static str,
+        /// Its number.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A message of another length.
+    #[error("{what}: {found} bytes, expected {expected}")]
+    Bytes {
+        /// What was being read.
+        what: &'static str,
+        /// Bytes there should be.
+        expected: usize,
+        /// Bytes there are.
+        found: usize,
+    },
+    /// A chunk was sent again with other bytes.
+    #[error("chunk {chunk} of convolution {convolution} was sent before, with other bytes")]
+    Changed {
+        /// The convolution's number.
+        convolution: usize,
+        /// The chunk.
+        chunk: usize,
+    },
+    /// A unit before all its chunks.
+    #[error("convolution {convolution} is not there as a whole: send all its chunks first")]
+    Incomplete {
+        /// The convolution's number.
+        convolution: usize,
+    },
+}

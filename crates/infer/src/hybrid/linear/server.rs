@@ -1,0 +1,176 @@
+//! The server's half.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hushtable_rlwe::linear::{PublicKey, Sum, Upload, add_products};
+use hushtable_rlwe::ring::{Buffer, Secret};
+
+use super::error::Error;
+use super::layers::Layers;
+use super::layout::Layout;
+use super::source;
+
+/// Weights whose noise was checked, for any number of precomputes.
+pub struct Prepared {
+    /// Of each convolution.
+    weights: Vec<Vec<i32>>,
+}
+
+impl Prepared {
+    /// Checks the weights of all convolutions: each outputs × channels × rows × columns.
+    ///
+    /// # Errors
+    /// [`Error::Index`] for another number of convolutions, [`Error::Count`]; [`Error::Noise`] for weights
+    /// whose noise would not be hidden.
+    pub fn new(layers: Arc<Layers>, weights: &[Vec<i32>]) -> Result<Self, Error> {
+        let count = layers.convolutions();
+        if weights.len() != count {
+            return Err(Error::Index { what: "weights", index: weights.len(), count });
+        }
+        for (index, own) in weights.iter().enumerate() {
+            layers.check(index, own)?;
+        }
+        Ok(Self { weights: weights.to_vec() })
+    }
+}
+
+/// Computes on encrypted masks.
+///
+/// Everything follows from the seed and from what was accepted: a unit that is answered again has the same
+/// bytes.
+pub struct LinearServer {
+    layers: Arc<Layers>,
+    prepared: Arc<Prepared>,
+    seed: Secret<[u8; 32]>,
+    key: PublicKey,
+    /// Of each convolution.
+    uploads: Vec<RwLock<Vec<Option<Arc<Upload>>>>>,
+}
+
+impl LinearServer {
+    /// A server of one precompute, of a seed that is used for no other.
+    ///
+    /// # Errors
+    /// [`Error::Encryption`] for bytes that are no public key.
+    pub fn new(
+        layers: Arc<Layers>,
+        prepared: Arc<Prepared>,
+        seed: &[u8; 32],
+        public_key: &[u8],
+    ) -> Result<Self, Error> {
+        let key = PublicKey::read(layers.parameters(), public_key)?;
+        let uploads = (0..layers.convolutions())
+            .map(|index| Ok(RwLock::new(vec![None; layers.layout(index)?.uploads()])))
+            .collect::<Result<_, Error>>()?;
+        Ok(Self { layers, prepared, seed: Secret::new(*seed), key, uploads })
+    }
+
+    /// Takes a chunk; the same again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Index`]; [`Error::Bytes`], [`Error::Encryption`] for bytes that are none;
+    /// [`Error::Changed`].
+    pub fn accept(&self, convolution: usize, chunk: usize, bytes: &[u8]) -> Result<(), Error> {
+        let layout = self.layers.layout(convolution)?;
+        let (index, count) = (chunk, layout.chunks());
+        if index >= count {
+            return Err(Error::Index { what: "chunk", index, count });
+        }
+        let (expected, found) = (self.layers.upload_bytes(convolution, chunk), bytes.len());
+        if expected != found {
+            return Err(Error::Bytes { what: "a chunk of encryptions", expected, found });
+        }
+        let parameters = self.layers.parameters();
+        let parts = bytes.chunks_exact(parameters.upload_bytes());
+        for (upload, bytes) in layout.chunk(chunk).zip(parts) {
+            let index = self.layers.index(convolution, upload);
+            let own = self.key.upload(parameters, index, bytes)?;
+            let mut held =
+                self.uploads[convolution].write().unwrap_or_else(PoisonError::into_inner);
+            match &held[upload] {
+                None => held[upload] = Some(Arc::new(own)),
+                Some(held) if held.is_same(&own) => {}
+                Some(_) => return Err(Error::Changed { convolution, chunk }),
+            }
+        }
+        Ok(())
+    }
+
+    /// A unit of W · r − s; `share` is the whole output s, below 2^bits, always the same for one
+    /// convolution.
+    ///
+    /// # Errors
+    /// [`Error::Index`], [`Error::Count`]; [`Error::Incomplete`] before all chunks were accepted.
+    pub fn answer(&self, convolution: usize, unit: usize, share: &[u64]) -> Result<Vec<u8>, Error> {
+        let layout = self.layers.layout(convolution)?;
+        let (index, count) = (unit, layout.units());
+        if index >= count {
+            return Err(Error::Index { what: "unit", index, count });
+        }
+        let (expected, found) = (layout.convolution().output().count(), share.len());
+        if expected != found {
+            return Err(Error::Count { what: "the output's share", convolution, expected, found });
+        }
+        let (tiles, groups) = layout.unit(unit);
+        let held: Option<Vec<Arc<Upload>>> = {
+            let all = self.uploads[convolution].read().unwrap_or_else(PoisonError::into_inner);
+            all.iter().cloned().collect()
+        };
+        let held = held.ok_or(Error::Incomplete { convolution })?;
+        let uploads: Vec<&Upload> = held.iter().map(Arc::as_ref).collect();
+        let parameters = self.layers.parameters();
+        let uploads: Vec<_> = uploads[tiles.start * layout.channel_groups()..]
+            .chunks(layout.channel_groups())
+            .take(tiles.len())
+            .map(<[&Upload]>::to_vec)
+            .collect();
+        let zeros = || groups.clone().map(|_| Sum::zero(parameters)).collect();
+        let mut sums: Vec<Vec<Sum>> = tiles.clone().map(|_| zeros()).collect();
+        let weights = &self.prepared.weights[convolution];
+        for limb in 0..parameters.ring().limbs() {
+            let plaintexts: Vec<_> = groups
+                .clone()
+                .flat_map(|group| (0..layout.channel_groups()).map(move |input| (group, input)))
+                .map(|(group, input)| self.plaintext(layout, weights, limb, group, input))
+                .collect();
+            add_products(parameters, limb, &plaintexts, &uploads, &mut sums);
+        }
+        let mut bytes = Vec::with_capacity(self.layers.unit_bytes(convolution, unit));
+        for (tile, sums) in tiles.zip(sums) {
+            for (group, sum) in groups.clone().zip(sums) {
+                let (coefficients, indices) = layout.outputs(tile, group);
+                let shares: Vec<_> = indices.iter().map(|&index| share[index]).collect();
+                let mut own = source(&self.seed, "answer", [convolution, tile, group]);
+                sum.seal(parameters, &self.key, &coefficients, &shares, &mut own, &mut bytes);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Forgets the uploads of a convolution whose units have all been taken; units of it can no longer be
+    /// answered.
+    pub fn forget(&self, convolution: usize) {
+        if let Some(uploads) = self.uploads.get(convolution) {
+            uploads.write().unwrap_or_else(PoisonError::into_inner).fill(None);
+        }
+    }
+
+    /// The evaluations of a polynomial of weights.
+    fn plaintext(
+        &self,
+        layout: &Layout,
+        weights: &[i32],
+        limb: usize,
+        group: usize,
+        input: usize,
+    ) -> Buffer {
+        let ring = self.layers.parameters().ring();
+        let modulus = ring.modulus(limb);
+        let mut values = Buffer::zeroed(ring.degree());
+        layout.taps(group, input, |at, weight| {
+            values[at] = modulus.from_signed(weights[weight].into());
+        });
+        ring.kernel().forward(ring.table(limb), &mut values);
+        values
+    }
+}

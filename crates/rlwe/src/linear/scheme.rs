@@ -1,0 +1,201 @@
+//! The client's half: encryptions that are bodies alone, and answers opened.
+
+use hushtable_ring::{Evaluations, NoiseSource, Poly, Ring, Seed};
+
+use super::Parameters;
+use crate::bfv::round_ratio;
+use crate::pack::{pack_poly, packed_bytes, poly_bytes, unpack_poly};
+use crate::{Ciphertext, Error, SecretKey};
+
+/// A client's secret and the public seed of its masks.
+pub struct Client {
+    parameters: Parameters,
+    secret: SecretKey,
+    seed: Seed,
+}
+
+impl Client {
+    /// Draws a secret and a public seed.
+    pub fn draw(parameters: Parameters, source: &mut NoiseSource) -> Self {
+        let secret = SecretKey::draw(parameters.ring(), source);
+        Self { secret, seed: source.seed(), parameters }
+    }
+
+    /// What it computes with.
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Bytes of the public key: the seed of all masks, and an encryption of 0 whose mask is its number 0.
+    pub fn public_key(&self, source: &mut NoiseSource) -> Vec<u8> {
+        let ring = self.parameters.ring();
+        let own = self.secret.encrypt(ring, &self.seed, 0, &ring.zero(), source);
+        let mut bytes = Vec::with_capacity(PublicKey::bytes(&self.parameters));
+        bytes.extend(self.seed);
+        pack_poly(ring, &own.body, &mut bytes);
+        bytes
+    }
+
+    /// Appends the encryption number `index` (1 or more) of N numbers below 2^bits: the body alone.
+    ///
+    /// An index stands for one plaintext, and `source` for one index: two bodies of one mask would tell their
+    /// difference.
+    pub fn encrypt(&self, index: u64, values: &[u64], source: &mut NoiseSource, out: &mut Vec<u8>) {
+        let ring = self.parameters.ring();
+        let mut body = source.gaussian(ring);
+        ring.add_assign(&mut body, &self.parameters.encode(values));
+        let mut body = ring.forward(body);
+        let mut product = ring.uniform(&self.seed, index);
+        ring.mul_assign(&mut product, self.secret.poly());
+        ring.sub_assign(&mut body, &product);
+        pack_poly(ring, &body, out);
+    }
+
+    /// Opens an answer of the coefficients `wanted`: `out[i]` is coefficient `wanted[i]`.
+    ///
+    /// # Errors
+    /// [`Error::Bytes`] for another length than [`Parameters::answer_bytes`] of as many.
+    pub fn open(&self, bytes: &[u8], wanted: &[usize], out: &mut [u64]) -> Result<(), Error> {
+        let parameters = &self.parameters;
+        let expected = parameters.answer_bytes(wanted.len());
+        if bytes.len() != expected {
+            return Err(Error::Bytes { what: "answer", expected, found: bytes.len() });
+        }
+        let ring = parameters.answer_ring();
+        let (mask_bits, body_bits) = (parameters.mask_bits(), parameters.body_bits());
+        let (masks, bodies) = bytes.split_at(packed_bytes(parameters.degree(), mask_bits));
+        let mut mask = ring.zero();
+        let restore = |value: u128, dropped: u32| {
+            // The middle of the numbers that had these upper bits.
+            (value << dropped) + ((1u128 << dropped) >> 1)
+        };
+        let mut reader = Reader::new(masks, mask_bits);
+        for index in 0..parameters.degree() {
+            let value = restore(reader.read(), parameters.mask_dropped());
+            for (limb, modulus) in ring.moduli().enumerate() {
+                mask.limb_mut(limb)[index] = modulus.reduce_u128(value);
+            }
+        }
+        let mut product = ring.forward(mask);
+        ring.mul_assign(&mut product, self.secret.poly());
+        let product = ring.inverse(product);
+        let modulus = ring.crt().product().expect("checked when made");
+        let mut reader = Reader::new(bodies, body_bits);
+        for (&at, out) in wanted.iter().zip(out) {
+            let product = ring.crt().compose_signed(|limb| product.limb(limb)[at]);
+            let body = restore(reader.read(), parameters.body_dropped()) % modulus;
+            let phase = (body as i128 + product).rem_euclid(modulus as i128) as u128;
+            *out = round_modulo(phase, modulus, parameters.bits());
+        }
+        Ok(())
+    }
+
+    /// b + a · s of what is kept of a sum, for tests of noise.
+    #[doc(hidden)]
+    pub fn phase(&self, sum: &super::Sum) -> Poly<hushtable_ring::Coefficients> {
+        self.secret.phase(self.parameters.ring(), sum.ciphertext())
+    }
+}
+
+/// round(value · 2^bits / modulus) modulo 2^bits, for value < modulus < 2^110 and bits ≤ 64.
+fn round_modulo(value: u128, modulus: u128, bits: u32) -> u64 {
+    if bits <= 48 {
+        return round_ratio(value, modulus, bits) & (u64::MAX >> (64 - bits));
+    }
+    let (mut quotient, mut rest) = (0u128, value);
+    for _ in 0..bits {
+        rest <<= 1;
+        let carry = u128::from(rest >= modulus);
+        rest -= carry * modulus;
+        quotient = quotient << 1 | carry;
+    }
+    quotient += u128::from(2 * rest >= modulus);
+    quotient as u64 & (u64::MAX >> (64 - bits))
+}
+
+/// Numbers of up to 110 bits, one after another.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    bits: u32,
+    held: u128,
+    held_bits: u32,
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8], bits: u32) -> Self {
+        Self { bytes, bits, held: 0, held_bits: 0 }
+    }
+
+    fn read(&mut self) -> u128 {
+        while self.held_bits < self.bits {
+            let (&byte, rest) = self.bytes.split_first().expect("the length was checked");
+            self.held |= u128::from(byte) << self.held_bits;
+            self.held_bits += 8;
+            self.bytes = rest;
+        }
+        let value = self.held & ((1 << self.bits) - 1);
+        self.held >>= self.bits;
+        self.held_bits -= self.bits;
+        value
+    }
+}
+
+/// What a server re-randomises with.
+pub struct PublicKey {
+    seed: Seed,
+    pub(super) zero: Ciphertext,
+}
+
+impl PublicKey {
+    /// Bytes of a public key.
+    pub fn bytes(parameters: &Parameters) -> usize {
+        size_of::<Seed>() + poly_bytes(parameters.ring())
+    }
+
+    /// Reads [`Client::public_key`].
+    ///
+    /// # Errors
+    /// [`Error::Bytes`] for another length, [`Error::Residue`].
+    pub fn read(parameters: &Parameters, bytes: &[u8]) -> Result<Self, Error> {
+        let expected = Self::bytes(parameters);
+        let found = bytes.len();
+        let wrong = Error::Bytes { what: "public key", expected, found };
+        let Some((seed, mut rest)) = bytes.split_first_chunk::<32>().filter(|_| found == expected)
+        else {
+            return Err(wrong);
+        };
+        let ring = parameters.ring();
+        let body = unpack_poly("public key", ring, &mut rest)?;
+        Ok(Self { seed: *seed, zero: Ciphertext { mask: ring.uniform(seed, 0), body } })
+    }
+
+    /// Reads one body, encryption number `index`.
+    ///
+    /// # Errors
+    /// [`Error::Bytes`] for another length, [`Error::Residue`].
+    pub fn upload(
+        &self,
+        parameters: &Parameters,
+        index: u64,
+        bytes: &[u8],
+    ) -> Result<Upload, Error> {
+        let (expected, found) = (parameters.upload_bytes(), bytes.len());
+        if found != expected {
+            return Err(Error::Bytes { what: "upload", expected, found });
+        }
+        let ring: &Ring = parameters.ring();
+        let mut rest = bytes;
+        let body: Poly<Evaluations> = unpack_poly("upload", ring, &mut rest)?;
+        Ok(Upload(Ciphertext { mask: ring.uniform(&self.seed, index), body }))
+    }
+}
+
+/// An encryption that a server has taken.
+pub struct Upload(pub(super) Ciphertext);
+
+impl Upload {
+    /// Whether it is the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.body.values() == other.0.body.values()
+    }
+}
