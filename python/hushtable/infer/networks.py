@@ -554,7 +554,7 @@ def _batch_norm(node: Node, sources: list[Floats], tensors: _Tensors) -> Floats:
     )
     factor = scale / np.sqrt(variance + own["epsilon"])
     found = sources[0] * factor[:, None, None] + (shift - mean * factor)[:, None, None]
-    return found.astype(np.float32)
+    return np.asarray(found, np.float32)
 
 
 def _relu(_node: Node, sources: list[Floats], _tensors: _Tensors) -> Floats:
