@@ -72,7 +72,9 @@ mod _native {
     #[pymodule_export]
     use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
-    use super::model::{NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model};
+    use super::model::{
+        NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model,
+    };
     #[pymodule_export]
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]
@@ -99,6 +101,10 @@ mod _native {
         use crate::bench::ckks::NativeCkksBench;
         #[pymodule_export]
         use crate::bench::coded::coded_lookup;
+        #[pymodule_export]
+        use crate::bench::garble::garble_rates;
+        #[pymodule_export]
+        use crate::bench::hybrid::{HybridBench, hybrid_network};
         #[pymodule_export]
         use crate::bench::infer::infer_seconds;
         #[pymodule_export]
