@@ -500,3 +500,30 @@ fn two_doubles_agree_with_the_specification() {
         }
     }
 }
+
+#[test]
+fn columns_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(9);
+    for kernel in kernels() {
+        for bits in [16, 37, 52, 53, 64] {
+            for (rows, taps) in [(0, 3), (1, 0), (1, 1), (5, 7), (6, 9), (13, 40)] {
+                let stride = taps + rng.random_range(0..3usize);
+                let edge = |rng: &mut ChaCha12Rng| match rng.random_range(0..4u32) {
+                    0 => i32::MIN,
+                    1 => i32::MAX,
+                    _ => rng.random(),
+                };
+                let weights: Vec<_> = (0..rows * stride).map(|_| edge(&mut rng)).collect();
+                let columns: Vec<[u64; COLUMNS]> = (0..taps).map(|_| rng.random()).collect();
+                let mut found: Vec<[u64; COLUMNS]> = (0..rows).map(|_| rng.random()).collect();
+                let mut expected = found.clone();
+                kernel.add_columns(bits, &weights, stride, &columns, &mut found);
+                portable::add_columns(&weights, stride, &columns, &mut expected);
+                let low = |rows: &[[u64; COLUMNS]]| -> Vec<u64> {
+                    rows.iter().flatten().map(|value| value << (64 - bits)).collect()
+                };
+                assert_eq!(low(&found), low(&expected), "{} {bits} {rows} {taps}", kernel.isa());
+            }
+        }
+    }
+}

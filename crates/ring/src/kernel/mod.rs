@@ -1,7 +1,7 @@
 //! Kernels over slices of residues, on every instruction set.
 //!
 //! [`portable`] is the specification; every other file computes the same numbers, and `check` holds
-//! it to that. `avx512`, `basis_avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
+//! it to that. `avx512`, `basis_avx512`, `columns_avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
 //! `neon` doubles (`float`), beside digits in plain integers (`scalar`).
 
 #![allow(unsafe_code, reason = "SIMD intrinsics")]
@@ -14,6 +14,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod basis_avx512;
+#[cfg(target_arch = "x86_64")]
+mod columns_avx512;
 #[cfg(any(test, target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 mod float;
 mod garner;
@@ -46,6 +48,9 @@ pub const PACKED_MAX: usize = 256;
 
 /// Numbers of a polynomial that lie side by side where several are packed together.
 pub const ROW_BLOCK: usize = 32;
+
+/// Numbers of one row of [`Kernel::add_columns`].
+pub const COLUMNS: usize = 32;
 
 /// Bytes of a packed residue.
 pub fn width_bytes(modulus: Modulus) -> usize {
@@ -324,6 +329,33 @@ impl Kernel {
                 basis_avx512::packed_products(modulus, groups, terms, outs);
             },
             _ => portable::packed_products(modulus, groups, outs),
+        }
+    }
+
+    /// outs[row][column] += Σ_i weights[row · stride + i] · columns[i][column] modulo 2^bits; what is above
+    /// these bits is left undefined. A convolution in plain integers, [`COLUMNS`] outputs at a time.
+    pub fn add_columns(
+        self,
+        bits: u32,
+        weights: &[i32],
+        stride: usize,
+        columns: &[[u64; COLUMNS]],
+        outs: &mut [[u64; COLUMNS]],
+    ) {
+        assert!(bits <= 64 && columns.len() <= stride);
+        assert!(outs.is_empty() || weights.len() >= (outs.len() - 1) * stride + columns.len());
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma if bits <= 52 => unsafe {
+                columns_avx512::add_columns_52(weights, stride, columns, outs);
+            },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx512Ifma => unsafe {
+                columns_avx512::add_columns_64(weights, stride, columns, outs);
+            },
+            _ => portable::add_columns(weights, stride, columns, outs),
         }
     }
 

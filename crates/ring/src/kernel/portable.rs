@@ -1,6 +1,6 @@
 //! The specification of every kernel, in plain Rust.
 
-use super::{PackedGroup, ROW_BLOCK, width_bytes};
+use super::{COLUMNS, PackedGroup, ROW_BLOCK, width_bytes};
 use crate::crt::Crt;
 use crate::gadget::Gadget;
 use crate::{Modulus, NttTable};
@@ -96,6 +96,23 @@ pub fn inner_product(modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [
     for (index, out) in out.iter_mut().enumerate() {
         let products = xs.iter().zip(ys).map(|(x, y)| u128::from(x[index]) * u128::from(y[index]));
         *out = modulus.reduce_u128(products.sum());
+    }
+}
+
+/// outs[row][column] += Σ_i weights[row · stride + i] · columns[i][column], modulo 2^64.
+pub fn add_columns(
+    weights: &[i32],
+    stride: usize,
+    columns: &[[u64; COLUMNS]],
+    outs: &mut [[u64; COLUMNS]],
+) {
+    for (row, out) in outs.iter_mut().enumerate() {
+        for (column, &weight) in columns.iter().zip(&weights[row * stride..]) {
+            let weight = i64::from(weight) as u64;
+            for (out, value) in out.iter_mut().zip(column) {
+                *out = out.wrapping_add(value.wrapping_mul(weight));
+            }
+        }
     }
 }
 

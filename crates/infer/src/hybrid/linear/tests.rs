@@ -21,6 +21,30 @@ fn weights(seed: u8, count: usize, bits: u32) -> Vec<i32> {
     draw.iter().map(|&word| word as i32 - (1 << bits)).collect()
 }
 
+/// `out` += the convolution, by its definition, modulo 2^64.
+fn clear(convolution: &Convolution, weights: &[i32], input: &[u64], out: &mut [u64]) {
+    let Convolution { input: shape, kernel, stride, pad, .. } = *convolution;
+    let output = convolution.output();
+    for (index, out) in out.iter_mut().enumerate() {
+        let (plane, y, x) = (
+            index / (output.height * output.width),
+            index / output.width % output.height,
+            index % output.width,
+        );
+        for tap in 0..shape.channels * kernel[0] * kernel[1] {
+            let (channel, a, b) =
+                (tap / (kernel[0] * kernel[1]), tap / kernel[1] % kernel[0], tap % kernel[1]);
+            let row = (y * stride[0] + a).wrapping_sub(pad[0]);
+            let column = (x * stride[1] + b).wrapping_sub(pad[1]);
+            if row < shape.height && column < shape.width {
+                let weight = weights[plane * (shape.channels * kernel[0] * kernel[1]) + tap];
+                let value = input[(channel * shape.height + row) * shape.width + column];
+                *out = out.wrapping_add(value.wrapping_mul(i64::from(weight) as u64));
+            }
+        }
+    }
+}
+
 /// Both halves of one convolution; W · r − s, and what it should be.
 fn run(lattice: &str, bits: u32, convolution: Convolution, weights: &[i32]) -> [Vec<u64>; 2] {
     let layers = Layers::new(lattice, bits, &[convolution], Platform::detect()).unwrap();
@@ -44,7 +68,7 @@ fn run(lattice: &str, bits: u32, convolution: Convolution, weights: &[i32]) -> [
         client.open(0, unit, &reply, &mut found).unwrap();
     }
     let mut expected: Vec<u64> = share.iter().map(|s| s.wrapping_neg()).collect();
-    convolve(&convolution, weights, &masks, &mut expected);
+    clear(&convolution, weights, &masks, &mut expected);
     let mask = u64::MAX >> (64 - bits);
     expected.iter_mut().for_each(|value| *value &= mask);
     [found, expected]
@@ -64,6 +88,29 @@ prop_compose! {
             [kernel[0].min(height + pad[0] + pad[2]), kernel[1].min(width + pad[1] + pad[3])];
         let input = Shape { channels, height, width };
         Convolution { input, outputs, kernel, stride, pad }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn convolutions_in_the_clear_follow_the_definition(
+        convolution in any_convolution(),
+        bits in 16u32..=64,
+    ) {
+        let weights: Vec<_> = numbers(7, convolution.weights(), 32).iter().map(|&w| w as i32).collect();
+        let input = numbers(8, convolution.input.count(), bits);
+        let start = numbers(9, convolution.output().count(), bits);
+        for platform in Platform::available() {
+            let mut found = start.clone();
+            convolve(platform, bits, &convolution, &weights, &input, &mut found);
+            let mut expected = start.clone();
+            clear(&convolution, &weights, &input, &mut expected);
+            for (found, expected) in found.iter().zip(&expected) {
+                prop_assert_eq!(found << (64 - bits), expected << (64 - bits));
+            }
+        }
     }
 }
 
