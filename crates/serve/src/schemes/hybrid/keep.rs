@@ -254,7 +254,11 @@ impl From<StoreError> for KeepError {
 /// Says which precomputes were found damaged.
 fn tell_dropped(store: &Store) {
     for dropped in store.dropped() {
-        tracing::warn!(name = dropped.name, why = dropped.why, "a precompute was damaged, and is dropped");
+        tracing::warn!(
+            name = dropped.name,
+            why = dropped.why,
+            "a precompute was damaged, and is dropped"
+        );
     }
 }
 

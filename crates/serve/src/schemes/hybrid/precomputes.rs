@@ -96,7 +96,11 @@ impl Precomputes {
     /// Ends one: it can be used from now on.
     pub fn finish(&self, id: &PrecomputeId) -> Result<(), Refusal> {
         let Ok(session) = self.session(id) else {
-            return if self.keep.has(id) { Ok(()) } else { Err(HybridRefusal::UnknownPrecompute.into()) };
+            return if self.keep.has(id) {
+                Ok(())
+            } else {
+                Err(HybridRefusal::UnknownPrecompute.into())
+            };
         };
         let mut ended = lock(&session.ended);
         if !*ended {

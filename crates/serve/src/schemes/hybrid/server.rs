@@ -48,6 +48,11 @@ impl HybridServer {
         &self.info
     }
 
+    /// What follows from it: circuits, packing, sizes.
+    pub fn outline(&self) -> &hushtable_infer::hybrid::Outline {
+        self.served.model().outline()
+    }
+
     /// Takes the ports.
     ///
     /// # Errors

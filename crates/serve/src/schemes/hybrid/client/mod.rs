@@ -241,6 +241,24 @@ impl Inner {
     }
 }
 
+/// Whether the server at `spec` offers hybrid inference, whatever it announces.
+///
+/// # Errors
+/// As [`HybridClient::connect`] for what is wrong with `spec`, and for a server out of reach.
+pub async fn offers_hybrid(
+    spec: &EndpointSpec,
+    insecure: bool,
+    connect_max: Duration,
+    call_max: Duration,
+) -> Result<bool, Error> {
+    let peer = Peer::new(spec, insecure, connect_max)?;
+    match fetch_info(&peer, call_max).await {
+        Ok(_) | Err(Error::Reply { .. }) => Ok(true),
+        Err(Error::Unserved { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 async fn fetch_info(peer: &Peer, limit: Duration) -> Result<HybridInfo, Error> {
     peer.reconnecting(|| async {
         let mut client = HybridInferenceClient::new(peer.channel.clone())
