@@ -41,12 +41,6 @@ unsafe impl Machine for Neon {
     }
 
     #[inline(always)]
-    unsafe fn count(first: Block) -> uint8x16_t {
-        // SAFETY: as above.
-        unsafe { Self::broadcast(first) }
-    }
-
-    #[inline(always)]
     unsafe fn xor(x: uint8x16_t, y: uint8x16_t) -> uint8x16_t {
         // SAFETY: as above.
         unsafe { veorq_u8(x, y) }
