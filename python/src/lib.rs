@@ -15,6 +15,8 @@ mod fl_aggregate;
 mod fl_client;
 mod fl_session;
 mod gpu;
+mod hybrid;
+mod hybrid_client;
 mod infer;
 mod infer_client;
 mod infer_errors;
@@ -58,6 +60,12 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
+    use super::hybrid::{NativeHybridModel, hybrid_compile, hybrid_describe};
+    #[pymodule_export]
+    use super::hybrid_client::{
+        HybridFacts, HybridPredictionFacts, NativeHybridClient, PrecomputeFacts, server_is_hybrid,
+    };
+    #[pymodule_export]
     use super::infer::{
         NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
@@ -81,7 +89,7 @@ mod _native {
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
+        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
         NativeTrainServer, PemPair, make_certificates,
     };
     #[pymodule_export]
