@@ -36,5 +36,7 @@ pub use outline::{Chunk, Outline, Step};
 pub use plan::Plan;
 pub use program::Program;
 pub use records::Records;
+#[doc(hidden)]
+pub use seeds::Seed;
 pub use terms::{TERMS_BYTES_MAX, Terms};
 pub use together::{Outcome, Precompute};
