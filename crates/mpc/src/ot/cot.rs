@@ -106,10 +106,10 @@ impl CotReceiver {
 
 /// Who has Δ, and gets both labels of each pair.
 pub struct CotSender {
-    nonces: Nonces,
+    pub(super) nonces: Nonces,
     delta: Zeroizing<Block>,
     /// Number y of each tree is leaf y ⊕ (its bits of Δ) of the receiver's; number 0 is not known.
-    leaves: Zeroizing<Vec<u128>>,
+    pub(super) leaves: Zeroizing<Vec<u128>>,
 }
 
 impl CotSender {
@@ -178,7 +178,7 @@ impl CotSender {
 }
 
 /// What the counters of each tree's streams are masked with.
-struct Nonces {
+pub(super) struct Nonces {
     session: [u8; 32],
     trees: [u128; TREES],
 }
@@ -196,7 +196,7 @@ impl Nonces {
     }
 
     /// The nonce of a tree, and the first block's number: no two blocks of a tree have one number.
-    fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
+    pub(super) fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
         (self.trees[tree], u128::from(batch) << 64 | (tile * ROW) as u128)
     }
 }

@@ -31,6 +31,8 @@ mod tree;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod views;
 
 pub use cot::{CotReceiver, CotSender, correction_bytes};
 pub use setup::{ReceiverSetup, SenderSetup};

@@ -1,0 +1,22 @@
+//! The parties' optimised code with its secrets marked: no branch and no address may depend on one. The
+//! cases are in `examples/ctgrind`.
+//!
+//! It takes an optimised build and valgrind: `cargo test --release -p hushtable-mpc --test ctgrind`
+//! where valgrind is installed (with `HUSHTABLE_NEEDS_VALGRIND=1` a missing valgrind is a failure).
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+#[path = "../../prg/tests/under_valgrind/mod.rs"]
+mod under_valgrind;
+
+#[test]
+fn nothing_that_a_party_does_depends_on_a_secret() {
+    if let Some(why) = under_valgrind::obstacle() {
+        eprintln!("skipped: {why}; `make test-oblivious` checks it");
+        return;
+    }
+    let (program, names) = under_valgrind::build();
+    let planted = names.iter().filter(|name| name.starts_with('!')).count();
+    assert!(names.len() >= 4 + planted && planted >= 2, "{names:?}");
+    let wrong = under_valgrind::run(&program, &names);
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n\n"));
+}
