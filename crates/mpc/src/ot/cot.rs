@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use super::{Error, check_length};
+use super::{Error, check_length, spread};
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, ROWS, Row, Streams, TILE, TREES, transpose};
 use crate::{Block, LANES, Platform};
 
@@ -142,8 +142,7 @@ impl CotSender {
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
             for (tree, (rows, correction)) in trees.iter_mut().zip(corrections).enumerate() {
                 streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, &mut sum);
-                let delta = *self.delta >> (DEPTH * tree);
-                let mask = |bit: usize| (delta >> bit & 1).wrapping_neg();
+                let mask = |bit: usize| spread(*self.delta, DEPTH * tree + bit);
                 correct(rows, &row(correction), &std::array::from_fn(mask));
             }
         });

@@ -92,3 +92,8 @@ fn check_length(what: &'static str, bytes: &[u8], expected: usize) -> Result<(),
         false => Err(Error::Length { what, expected, found: bytes.len() }),
     }
 }
+
+/// All ones where bit `bit` of `x` is 1, else 0. The optimiser is kept from making a branch of it.
+fn spread(x: u128, bit: usize) -> u128 {
+    u128::from(std::hint::black_box((x >> bit) as u8 & 1)).wrapping_neg()
+}
