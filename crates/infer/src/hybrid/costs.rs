@@ -86,10 +86,8 @@ impl Costs {
     pub fn of(outline: &Outline, garbler: Party) -> Self {
         let (program, layers) = (outline.program(), outline.layers());
         let mut own = Self::default();
-        let (ups, downs) = (
-            |bytes: usize| Bytes { up: bytes as u64, down: 0 },
-            |bytes: usize| Bytes { up: 0, down: bytes as u64 },
-        );
+        let ups = |bytes: usize| Bytes { up: bytes as u64, down: 0 };
+        let downs = |bytes: usize| Bytes { up: 0, down: bytes as u64 };
         // Who evaluates receives labels by transfer; who garbles sends tables, and its labels online.
         let is_server = garbler == Party::Server;
         let from_garbler = |bytes: usize| if is_server { downs(bytes) } else { ups(bytes) };
@@ -156,7 +154,7 @@ impl Costs {
         }
         own.client_store = outline.record_bytes(garbler, Party::Client).iter().sum();
         own.server_store = outline.record_bytes(garbler, Party::Server).iter().sum();
-        own.rounds = rounds(program, garbler);
+        own.rounds = rounds(program);
         own
     }
 
@@ -184,7 +182,7 @@ impl Costs {
 }
 
 /// Messages that wait for another: each stage's to the client and back, the input and the answer.
-fn rounds(program: &Program, _garbler: Party) -> u64 {
+fn rounds(program: &Program) -> u64 {
     let active = program.stages.iter().filter(|stage| stage.activation.is_some());
     2 * active.count() as u64 + 2
 }

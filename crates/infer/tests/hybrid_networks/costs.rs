@@ -7,7 +7,9 @@ use hushtable_infer::hybrid::network::{CompileSpec, compile, encode, reference};
 use hushtable_infer::hybrid::program::Rounding;
 use hushtable_infer::hybrid::{Bytes, Costs, HybridModel, Party, Precompute, Split};
 
-use crate::graphs::Graph;
+use proptest::prelude::*;
+
+use crate::graphs::{Graph, made_up};
 
 fn model(rounding: Rounding) -> (Arc<HybridModel>, Vec<u64>) {
     let mut own = Graph::new([2, 9, 8], 3);
@@ -53,6 +55,33 @@ fn bytes_are_those_that_are_sent() {
             };
             assert!(kept > sent && sent > 0, "the evaluator keeps the tables");
             assert!(costs.operations.and_gates > 0 && costs.operations.multiplications > 0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_network_in_private_is_its_reference(seed in any::<u64>(), is_nearest in any::<bool>()) {
+        let mut graph = made_up(seed);
+        let rounding = if is_nearest { Rounding::Nearest } else { Rounding::Stochastic };
+        let spec = CompileSpec { rounding, fraction: 8, ..CompileSpec::default() };
+        let compiled = compile(&graph.network(), &spec).unwrap();
+        let input = encode(&compiled.program, compiled.input_max, &graph.input()).unwrap();
+        let model = HybridModel::new(compiled.program, compiled.weights, Platform::detect());
+        let model = Arc::new(model.unwrap());
+        let program = model.outline().program();
+        for garbler in [Party::Client, Party::Server] {
+            let costs = Costs::of(model.outline(), garbler);
+            let precompute = Precompute::make(&model, garbler).unwrap();
+            prop_assert_eq!(precompute.bytes, [costs.offline().up, costs.offline().down]);
+            let dither = precompute.dither.clone();
+            let outcome = precompute.predict(&model, &input).unwrap();
+            prop_assert_eq!(outcome.bytes, [costs.online().up, costs.online().down]);
+            let dither = (!is_nearest).then_some(dither.as_slice());
+            let expected = reference(program, model.weights(), &input, dither);
+            prop_assert_eq!(outcome.output, expected, "{}", graph.json());
         }
     }
 }
