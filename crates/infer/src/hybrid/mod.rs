@@ -9,6 +9,7 @@
 pub mod architectures;
 pub mod check;
 mod clock;
+mod costs;
 mod error;
 pub mod linear;
 mod model;
@@ -27,6 +28,7 @@ mod together;
 mod windows;
 
 pub use clock::{Clock, Work};
+pub use costs::{Bytes, Costs, Operations, Split};
 pub use error::Error;
 pub use hushtable_mpc::Party;
 pub use model::HybridModel;
