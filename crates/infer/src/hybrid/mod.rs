@@ -7,6 +7,7 @@
 //! all but the weights.
 
 pub mod architectures;
+pub mod bench;
 pub mod check;
 mod clock;
 mod costs;
