@@ -34,6 +34,8 @@ mod noise;
 mod params;
 mod scheme;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use noise::{NOISE_DEVIATIONS, noise_log2};
 pub use params::{Parameters, names};
