@@ -80,15 +80,17 @@ mod _native {
     #[pymodule_export]
     use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
-    use super::model::{NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model};
+    use super::model::{
+        NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model,
+    };
     #[pymodule_export]
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
-        NativeTrainServer, PemPair, make_certificates,
+        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
+        NativeServer, NativeTrainServer, PemPair, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
