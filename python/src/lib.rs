@@ -110,6 +110,10 @@ mod _native {
         #[pymodule_export]
         use crate::bench::coded::coded_lookup;
         #[pymodule_export]
+        use crate::bench::garble::garble_rates;
+        #[pymodule_export]
+        use crate::bench::hybrid::{HybridBench, hybrid_network};
+        #[pymodule_export]
         use crate::bench::infer::infer_seconds;
         #[pymodule_export]
         use crate::bench::model::NativeModelBench;

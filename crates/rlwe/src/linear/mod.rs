@@ -38,4 +38,4 @@ mod server;
 pub use noise::{NOISE_DEVIATIONS, noise_log2};
 pub use params::{Parameters, names};
 pub use scheme::{Client, PublicKey, Upload};
-pub use server::{Sealed, Sum, add_products};
+pub use server::{Plaintexts, Sealed, Sum, add_products};
