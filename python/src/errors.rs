@@ -452,9 +452,9 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         | Refusal::WrongDomain { .. } => "KeyFormatError",
         Refusal::Infer(InferRefusal::PlanSkew { .. })
         | Refusal::Hybrid(HybridRefusal::OtherPlan { .. }) => "PlanMismatch",
-        Refusal::Hybrid(
-            HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute,
-        ) => "PrecomputeError",
+        Refusal::Hybrid(HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute) => {
+            "PrecomputeError"
+        }
         Refusal::Hybrid(HybridRefusal::PrecomputeBudget { .. }) => "ServerError",
         Refusal::Hybrid(HybridRefusal::OtherGarbler { .. }) => "ConfigError",
         Refusal::Infer(InferRefusal::BadFeatures { .. }) => "KeyFormatError",

@@ -185,9 +185,7 @@ impl NativeHybridModel {
                 self.terms.post().iter().for_each(|post| post.apply(&mut values));
                 return Ok(values);
             }
-            "simulate" => {
-                reference(self.terms.program(), self.model.weights(), &encoded, None)
-            }
+            "simulate" => reference(self.terms.program(), self.model.weights(), &encoded, None),
             _ => Precompute::make(&self.model, garbler)?.predict(&self.model, &encoded)?.output,
         };
         Ok(self.terms.decode(&output))

@@ -145,7 +145,8 @@ impl NativeHybridClient {
         let trust = Trust::read(ca, certificate)?;
         let Some(parallelism) = Parallelism::ALL.into_iter().find(|one| one.name() == parallel)
         else {
-            let text = format!("parallel is {parallel:?}, but must be layer, sequential or request");
+            let text =
+                format!("parallel is {parallel:?}, but must be layer, sequential or request");
             return Err(Failure::config(text).into());
         };
         let link = LinkSpec {
@@ -237,13 +238,9 @@ fn told(callable: Py<PyAny>) -> PrecomputeProgress {
 }
 
 impl HybridFacts {
-    fn new(info: &HybridInfo, outline: &Outline) -> Self {
+    pub(crate) fn new(info: &HybridInfo, outline: &Outline) -> Self {
         let facts = Self::of_terms(&info.name, &info.version.to_string(), &info.terms, outline);
-        Self {
-            client_garbles: info.client_garbles,
-            server_garbles: info.server_garbles,
-            ..facts
-        }
+        Self { client_garbles: info.client_garbles, server_garbles: info.server_garbles, ..facts }
     }
 
     /// Of a model of this name and version.

@@ -89,8 +89,8 @@ mod _native {
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
-        NativeTrainServer, PemPair, make_certificates,
+        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
+        NativeServer, NativeTrainServer, PemPair, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};

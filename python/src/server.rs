@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
 use hushtable_serve::{
-    BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer, InferServerSpec, OnionServer,
-    OnionServerSpec, Server, ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
+    InferServerSpec, OnionServer, OnionServerSpec, Server, ServerSpec, TrainServer,
+    TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use hushtable_table::model::{ModelManifest, places};

@@ -24,7 +24,9 @@ pub(crate) struct SettingFacts {
 #[pyfunction]
 pub(crate) fn options(served: &str) -> PyResult<Vec<SettingFacts>> {
     let Some(served) = Served::ALL.into_iter().find(|one| one.name() == served) else {
-        let text = format!("there is no server {served:?}: it must be pair, onion, train, infer or hybrid");
+        let text = format!(
+            "there is no server {served:?}: it must be pair, onion, train, infer or hybrid"
+        );
         return Err(Failure::config(text).into());
     };
     let facts = |setting: &hushtable_serve::settings::Setting| SettingFacts {

@@ -343,10 +343,8 @@ async fn with_store(url: String, folder: &Path, garbler: Garbler) -> HybridClien
 
 /// A server of its own process at `addr`, with a store in `folder`.
 fn process(folder: &Path, addr: SocketAddr) -> Process {
-    let mut spec = HybridServerSpec {
-        store: Some(folder.join("server")),
-        ..spec(folder.join("shapes"))
-    };
+    let mut spec =
+        HybridServerSpec { store: Some(folder.join("server")), ..spec(folder.join("shapes")) };
     spec.network.addr = addr;
     Process::start(folder, "hybrid", &spec, &["hybrid"])
 }
@@ -497,8 +495,7 @@ async fn halves_that_are_damaged_are_dropped_and_never_used() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_frees_its_place() {
     let folder = TempDir::new().unwrap();
-    let server =
-        start(HybridServerSpec { predictions_max: 1, ..spec(bundle(folder.path(), 1)) });
+    let server = start(HybridServerSpec { predictions_max: 1, ..spec(bundle(folder.path(), 1)) });
     let client = connect(server.url(), Garbler::Server).await;
     client.precompute(3, None).await.unwrap();
     let plan = Bytes::copy_from_slice(client.info().plan.as_bytes());

@@ -40,8 +40,8 @@ __all__ = [
     "PairServer",
     "PemPair",
     "PlatformFacts",
-    "PredictionFacts",
     "PrecomputeFacts",
+    "PredictionFacts",
     "PreparedFacts",
     "Profile",
     "Rows",
@@ -693,7 +693,9 @@ class HybridClient:
 class HybridModel:
     def __new__(cls, path: str, name: str) -> HybridModel: ...
     def info(self) -> HybridFacts: ...
-    def predict(self, inputs: _Values, fhe: str, client_garbles: bool) -> npt.NDArray[np.float32]: ...
+    def predict(
+        self, inputs: _Values, fhe: str, client_garbles: bool
+    ) -> npt.NDArray[np.float32]: ...
 
 class HybridServer(Server):
     def __new__(cls, spec: str) -> HybridServer: ...

@@ -239,7 +239,7 @@ def serve(
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Serve a compiled model, on encrypted features or by hybrid inference, until SIGTERM or Ctrl-C.
+    """Serve a compiled model, on encrypted features or by hybrid inference, until SIGTERM.
 
     The plan says which. On encrypted features it computes a query of its own at the start and
     compares it with the model in the clear. Once ready, one line on standard output says model,

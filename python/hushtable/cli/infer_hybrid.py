@@ -152,9 +152,7 @@ def kept_by(info: NetworkInfo) -> str:
         sides.append(f"{kept['client']:,} B at the client and {kept['server']:,} B here")
     if info.client_garbles:
         kept = info.bytes_if_client_garbles
-        sides.append(
-            f"{kept['client']:,} B and {kept['server']:,} B where the client garbles"
-        )
+        sides.append(f"{kept['client']:,} B and {kept['server']:,} B where the client garbles")
     return f"a precompute takes {', or '.join(sides)}; {info.activations:,} activations"
 
 
@@ -172,10 +170,10 @@ def print_hybrid_plan(plan: HybridPlanInfo, as_json: bool) -> None:
             "outputs": f"{plan.outputs:,}",
             "numbers": f"{plan.bits} bits, {plan.fraction} of fraction, {plan.rounding} rounding",
             "encryption": plan.lattice,
-            "server garbles": f"{server['client']:,} B at the client, {server['server']:,} B at the "
-            "server a precompute",
-            "client garbles": f"{client['client']:,} B at the client, {client['server']:,} B at the "
-            "server a precompute",
+            "server garbles": f"a precompute takes {server['client']:,} B at the client, "
+            f"{server['server']:,} B at the server",
+            "client garbles": f"a precompute takes {client['client']:,} B at the client, "
+            f"{client['server']:,} B at the server",
         }
     )
     print(plan.text.rstrip())
@@ -211,8 +209,8 @@ def query_hybrid(reach: Reach, making: Making, store: Store, path: Path, as_json
         needed = 1 if inputs.ndim in (1, 3) else len(inputs)
         if ready < needed and not as_json:
             print(
-                f"{ready} precomputes are ready for {needed} inputs: the offline phase runs now for "
-                "the others",
+                f"{ready} precomputes are ready for {needed} inputs: the offline phase runs now "
+                "for the others",
                 file=sys.stderr,
             )
         found = client.predict(inputs, progress=bar)
@@ -250,7 +248,7 @@ def register(app: typer.Typer) -> None:
             "hushtable infer precompute --count 10 --store mine "
             "--address https://one.example:4000 --ca ca.pem",
             "hushtable infer precompute --count 3 --store mine --garbler client --parallel request",
-            "hushtable infer precompute --count 1 --store mine --up-mbps 100 --down-mbps 900 --json",
+            "hushtable infer precompute --store mine --up-mbps 100 --down-mbps 900 --json",
         )
     )(precompute)
 
@@ -296,7 +294,9 @@ def precompute(
     This client's halves go to --store, the server keeps its own. Lost connections are made again.
     """
     if store is None:
-        raise ConfigError("where to? a precompute outlives this command in a folder: --store FOLDER")
+        raise ConfigError(
+            "where to? a precompute outlives this command in a folder: --store FOLDER"
+        )
     reach = Reach(address, ca, certificate, key, timeout, insecure)
     making = Making(garbler, parallel, steps, up_mbps, down_mbps)
     with (

@@ -201,8 +201,8 @@ def connect(
     """Connects to a server of encrypted or hybrid inference, and checks what it announces.
 
     Nothing secret is sent yet: the keys go up with the first prediction, or by
-    :meth:`Client.upload`. Their size is :attr:`ModelInfo.key_bytes`. At a server of hybrid inference
-    a :class:`HybridClient` comes back (type checkers want ``scheme="hybrid"`` to know).
+    :meth:`Client.upload`. Their size is :attr:`ModelInfo.key_bytes`. At a server of hybrid
+    inference a :class:`HybridClient` comes back (type checkers want ``scheme="hybrid"``).
 
     Args:
         address: URL of the server, ``https://host:port``; ``http://`` only on this machine.

@@ -99,7 +99,7 @@ def compile(
     bits: int | None = None,
     rounding: Rounding = "stochastic",
 ) -> PlanInfo | HybridPlanInfo:
-    """Compiles a model bundle into a plan, and writes it into the bundle: ``plans/NAME.SCHEME.json``.
+    """Compiles a model bundle into a plan, and writes it there: ``plans/NAME.SCHEME.json``.
 
     ``ckks``: the bundle's tables are the embeddings, its dense part is the rest of the model.
     ``spec`` says how they make a model: sizes, activation, digits (docs/infer.md). ``hybrid``: the

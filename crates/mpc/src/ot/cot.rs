@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use super::{Error, check_length};
+use super::{Error, check_length, spread};
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, ROWS, Row, Streams, TILE, TREES, transpose};
 use crate::{Block, LANES, Platform};
 
@@ -106,10 +106,10 @@ impl CotReceiver {
 
 /// Who has Δ, and gets both labels of each pair.
 pub struct CotSender {
-    nonces: Nonces,
+    pub(super) nonces: Nonces,
     delta: Zeroizing<Block>,
     /// Number y of each tree is leaf y ⊕ (its bits of Δ) of the receiver's; number 0 is not known.
-    leaves: Zeroizing<Vec<u128>>,
+    pub(super) leaves: Zeroizing<Vec<u128>>,
 }
 
 impl CotSender {
@@ -142,8 +142,7 @@ impl CotSender {
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
             for (tree, (rows, correction)) in trees.iter_mut().zip(corrections).enumerate() {
                 streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, &mut sum);
-                let delta = *self.delta >> (DEPTH * tree);
-                let mask = |bit: usize| (delta >> bit & 1).wrapping_neg();
+                let mask = |bit: usize| spread(*self.delta, DEPTH * tree + bit);
                 correct(rows, &row(correction), &std::array::from_fn(mask));
             }
         });
@@ -178,7 +177,7 @@ impl CotSender {
 }
 
 /// What the counters of each tree's streams are masked with.
-struct Nonces {
+pub(super) struct Nonces {
     session: [u8; 32],
     trees: [u128; TREES],
 }
@@ -196,7 +195,7 @@ impl Nonces {
     }
 
     /// The nonce of a tree, and the first block's number: no two blocks of a tree have one number.
-    fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
+    pub(super) fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
         (self.trees[tree], u128::from(batch) << 64 | (tile * ROW) as u128)
     }
 }
