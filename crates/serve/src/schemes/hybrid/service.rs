@@ -228,6 +228,11 @@ impl Service for HybridService {
 
     fn check(&self) -> Result<(), Error> {
         self.precomputes.sweep();
+        match self.precomputes.drop_old() {
+            Ok(0) => {}
+            Ok(dropped) => tracing::info!(dropped, "dropped precomputes that nobody used in time"),
+            Err(error) => tracing::warn!(%error, "an old precompute cannot be dropped"),
+        }
         self.metrics.describe(&self.precomputes);
         Ok(())
     }
