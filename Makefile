@@ -82,7 +82,7 @@ test-timing: setup
 # The optimised code under valgrind, with all that is secret marked as undefined; and the divisions of
 # what a client runs.
 test-oblivious: setup
-	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-oram -p hushtable-pir --test ctgrind
+	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-mpc -p hushtable-oram -p hushtable-pir --test ctgrind
 
 test-caps: setup
 	@.ci/capped $(CAPS)

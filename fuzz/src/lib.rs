@@ -212,7 +212,7 @@ pub fn small_hybrid() -> Arc<HybridModel> {
         biases: vec![vec![1; 2], vec![2; 3]],
     };
     let parts = [first, last].into_iter().zip(weights.convolutions.iter().map(Vec::as_slice));
-    let lattice = linear::choose(32, &parts.collect::<Vec<_>>()).expect("small weights").to_owned();
+    let lattice = linear::choose(32, &parts.collect::<Vec<_>>(), Platform::detect()).expect("small weights").to_owned();
     let rounding = Rounding::Stochastic;
     let program = Program { bits: 32, fraction: 6, rounding, lattice, input, stages };
     Arc::new(HybridModel::new(program, weights, Platform::detect()).expect("a small network"))

@@ -189,3 +189,48 @@ fn what_cannot_be_is_refused_with_the_reason() {
         assert_eq!(Activation::new(bad).unwrap_err(), error);
     }
 }
+
+#[test]
+fn no_hash_is_made_twice_under_one_delta() {
+    // All labels equal: what tables then repeat, they repeat because of a tweak.
+    let spec = ActivationSpec { bits: 16, dropped: 0, shift: 0, window: 1, rectify: false };
+    let activation = Activation::new(spec).unwrap();
+    let zeros = vec![Block::MAX / 3; 2 * activation.wires() * LANES];
+    let tables = |first_instance| {
+        let mut tables = vec![0; 2 * LANES * activation.table_bytes()];
+        let platform = Platform::detect();
+        garble(
+            &activation,
+            platform,
+            1 << 100 | 1,
+            first_instance,
+            &zeros,
+            &zeros,
+            &mut tables,
+            &mut [0; 32],
+        );
+        tables
+    };
+    let all: Vec<Vec<u8>> = [0, 32, 1 << 63].into_iter().map(tables).collect();
+    let and_bytes = activation.and_gates() * 32 * LANES;
+    let mut blocks: Vec<&[u8]> = Vec::new();
+    for tables in &all {
+        for group in tables.chunks(LANES * activation.table_bytes()) {
+            blocks.extend(group[..and_bytes].chunks(16));
+        }
+    }
+    let count = blocks.len();
+    blocks.sort_unstable();
+    blocks.dedup();
+    assert_eq!(blocks.len(), count);
+    assert_eq!(count, 3 * 32 * activation.and_gates() * 2);
+    assert_eq!(tables(0), all[0]);
+}
+
+#[test]
+#[should_panic(expected = "Δ's lowest bit")]
+fn a_delta_that_does_not_change_colours_is_refused() {
+    let spec = ActivationSpec { bits: 16, dropped: 0, shift: 0, window: 1, rectify: true };
+    let activation = Activation::new(spec).unwrap();
+    garble(&activation, Platform::PORTABLE, 2, 0, &[], &[], &mut [], &mut []);
+}

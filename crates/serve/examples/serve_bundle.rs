@@ -5,17 +5,19 @@
 //! serve_bundle SPEC.json
 //! serve_bundle SPEC.json onion
 //! serve_bundle SPEC.json infer
+//! serve_bundle SPEC.json hybrid
 //! serve_bundle SPEC.json train CONTROLLER_FOLDER
 //! ```
 //!
-//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec` or a `TrainServerSpec`. The
+//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec`, a `HybridServerSpec` or a `TrainServerSpec`. The
 //! addresses are printed as JSON on one line once the ports are taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use hushtable_serve::{
-    BoundServer, ControllerPlace, InferServer, OnionServer, Server, ServerSpec, TrainServer,
+    BoundServer, ControllerPlace, HybridServer, InferServer, OnionServer, Server, ServerSpec,
+    TrainServer,
 };
 
 // As the Python package's module has it.
@@ -49,6 +51,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
         }
         ["onion"] => OnionServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["infer"] => InferServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
+        ["hybrid"] => HybridServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["train", folder] => {
             let place = ControllerPlace::new(folder.as_ref());
             let spec = serde_json::from_slice(&spec)?;
@@ -66,4 +69,5 @@ fn announce(bound: &BoundServer) {
     let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
 }
 
-const USAGE: &str = "usage: serve_bundle SPEC.json [onion | infer | train CONTROLLER_FOLDER]";
+const USAGE: &str =
+    "usage: serve_bundle SPEC.json [onion | infer | hybrid | train CONTROLLER_FOLDER]";

@@ -158,6 +158,44 @@ pub enum Error {
     #[cfg(feature = "infer")]
     #[error(transparent)]
     Infer(#[from] hushtable_infer::dlrm::Error),
+    /// Hybrid inference's own errors: networks, inputs, steps, precomputes.
+    #[cfg(feature = "hybrid")]
+    #[error(transparent)]
+    Hybrid(#[from] crate::schemes::hybrid::MachineError),
+    /// A server that lets no side garble.
+    #[error(
+        "neither client_garbles nor server_garbles is set: somebody must garble the circuits, so allow \
+         one of them"
+    )]
+    NoGarbler,
+    /// A server that does not let the chosen side garble.
+    #[cfg(feature = "hybrid")]
+    #[error("{url} does not let the {garbler} garble: choose the other side (garbler=, --garbler)")]
+    GarblerRefused {
+        /// The server.
+        url: String,
+        /// Who was to garble.
+        garbler: crate::Garbler,
+    },
+    /// A network whose precomputes are larger than the client keeps.
+    #[error(
+        "a precompute for {url} takes {bytes} bytes at this client, which keeps at most {bytes_max}: raise \
+         the limit (store_bytes_max=, --store-bytes-max), or have the other side garble"
+    )]
+    PrecomputeBytes {
+        /// The server.
+        url: String,
+        /// Bytes of one precompute.
+        bytes: u64,
+        /// The client's bound.
+        bytes_max: u64,
+    },
+    /// Precomputes that cannot be kept or read.
+    #[error("precomputes cannot be kept: {reason}")]
+    Precomputes {
+        /// Why.
+        reason: String,
+    },
     /// A plan whose keys are larger than the client makes.
     #[error(
         "the plan that {url} computes by needs keys of {bytes} bytes, and this client uploads at most \
@@ -189,7 +227,7 @@ pub enum Error {
         plans: Vec<String>,
     },
     /// A plan for another scheme than this server computes by.
-    #[error("plan {name:?} of the model at {} is for {scheme}, this server computes by ckks", path.display())]
+    #[error("plan {name:?} of the model at {} is for {scheme}, which this kind of server does not compute by", path.display())]
     PlanScheme {
         /// The bundle.
         path: PathBuf,
@@ -635,6 +673,14 @@ pub(crate) const QUERIES_SETTING: &str =
 impl From<hushtable_oram::round::Error> for Error {
     fn from(error: hushtable_oram::round::Error) -> Self {
         Self::Controller(Box::new(error))
+    }
+}
+
+#[cfg(feature = "hybrid")]
+impl Error {
+    /// Of what keeps precomputes.
+    pub(crate) fn of_keep(error: impl std::fmt::Display) -> Self {
+        Self::Precomputes { reason: error.to_string() }
     }
 }
 

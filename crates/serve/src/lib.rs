@@ -7,13 +7,22 @@
 //!
 //! [`OnionServer`] and [`OnionClient`] do the same by `onion.proto` with one server, which keeps its clients' evaluation keys ([`keys`]).
 //!
+//! [`HybridServer`] computes a network on an input that it never sees, by `hybrid.proto`, for a
+//! [`HybridClient`]: homomorphic encryption ahead of time, garbled circuits for activations.
+//!
 //! [`InferServer`] computes a model on encrypted features, by `infer.proto`, for an [`InferClient`].
 //!
 //! [`TrainServer`] and [`TrainClient`] train a table behind an oblivious memory by `train.proto`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(all(feature = "infer", feature = "onion", feature = "pair", feature = "train")),
+    not(all(
+        feature = "hybrid",
+        feature = "infer",
+        feature = "onion",
+        feature = "pair",
+        feature = "train"
+    )),
     allow(
         dead_code,
         unused_imports,
@@ -28,7 +37,13 @@ pub mod host;
 pub mod keys;
 mod peer;
 mod schemes;
-#[cfg(all(feature = "infer", feature = "onion", feature = "pair", feature = "train"))]
+#[cfg(all(
+    feature = "hybrid",
+    feature = "infer",
+    feature = "onion",
+    feature = "pair",
+    feature = "train"
+))]
 pub mod settings;
 pub mod wire;
 
@@ -53,6 +68,13 @@ pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
 pub use host::{BoundServer, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
+pub use peer::shaper::LinkSpec;
+#[cfg(feature = "hybrid")]
+pub use schemes::hybrid::{
+    Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridNetwork, HybridPrediction,
+    HybridRefusal, HybridServer, HybridServerSpec, HybridStats, Parallelism, PrecomputeCount,
+    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect, offers_hybrid,
+};
 #[cfg(feature = "infer")]
 pub use schemes::infer::{
     InferClient, InferClientSpec, InferInfo, InferRefusal, InferServer, InferServerSpec,

@@ -7,7 +7,7 @@
 use hushtable_pir::dpf::Side;
 use serde_json::Value;
 
-use crate::{InferServerSpec, OnionServerSpec, ServerSpec, TrainServerSpec};
+use crate::{HybridServerSpec, InferServerSpec, OnionServerSpec, ServerSpec, TrainServerSpec};
 
 /// One field of a server's spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,11 +97,13 @@ pub enum Served {
     Train,
     /// [`InferServerSpec`]'s.
     Infer,
+    /// [`HybridServerSpec`]'s.
+    Hybrid,
 }
 
 impl Served {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Pair, Self::Onion, Self::Train, Self::Infer];
+    pub const ALL: [Self; 5] = [Self::Pair, Self::Onion, Self::Train, Self::Infer, Self::Hybrid];
 
     /// The name that a command takes.
     pub fn name(self) -> &'static str {
@@ -110,6 +112,7 @@ impl Served {
             Self::Onion => "onion",
             Self::Train => "train",
             Self::Infer => "infer",
+            Self::Hybrid => "hybrid",
         }
     }
 
@@ -120,6 +123,7 @@ impl Served {
             Self::Onion => ONION,
             Self::Train => TRAIN,
             Self::Infer => INFER,
+            Self::Hybrid => HYBRID,
         };
         [own, NETWORK].concat()
     }
@@ -131,6 +135,7 @@ impl Served {
             Self::Onion => serde_json::to_value(OnionServerSpec::new("")),
             Self::Train => serde_json::to_value(TrainServerSpec::default()),
             Self::Infer => serde_json::to_value(InferServerSpec::new("")),
+            Self::Hybrid => serde_json::to_value(HybridServerSpec::new("")),
         };
         let mut value = spec.unwrap_or_default();
         // What has no default is not what its spec's constructor was given.
@@ -342,9 +347,59 @@ const TRAIN: &[Setting] = &[
     ),
 ];
 
+const MODEL: Setting =
+    Setting::new("model", Kind::Path, "none", "The folder of the model bundle that is computed.");
+const PLAN: Setting =
+    Setting::new("plan", Kind::Text, "the only one", "Which of the model's plans.");
+
+const HYBRID: &[Setting] = &[
+    MODEL,
+    PLAN,
+    THREADS,
+    Setting::new(
+        "store",
+        Kind::Path,
+        "memory only",
+        "Folder where precomputes outlive a restart, of this process alone.",
+    ),
+    Setting::new(
+        "store_key",
+        Kind::Path,
+        "key, in the folder",
+        "File of the key that --store is sealed with; made where there is none.",
+    ),
+    Setting::new(
+        "store_bytes_max",
+        Kind::Bytes,
+        "",
+        "Most bytes of precomputes; beyond, BUSY until some are used.",
+    ),
+    Setting::new(
+        "precomputes_max",
+        Kind::Count,
+        "",
+        "Most precomputes that are being made at once; beyond, BUSY.",
+    ),
+    Setting::new(
+        "precompute_idle_ms_max",
+        Kind::Milliseconds,
+        "",
+        "How long a precompute that is being made may rest before it is dropped.",
+    ),
+    Setting::new(
+        "precompute_hours_max",
+        Kind::Count,
+        "",
+        "How many hours a precompute waits to be used before it is dropped.",
+    ),
+    Setting::new("predictions_max", Kind::Count, "", "Most predictions at once; beyond, BUSY."),
+    Setting::new("client_garbles", Kind::Flag, "", "Let clients garble the circuits."),
+    Setting::new("server_garbles", Kind::Flag, "", "Garble circuits for clients."),
+];
+
 const INFER: &[Setting] = &[
-    Setting::new("model", Kind::Path, "none", "The folder of the model bundle that is computed."),
-    Setting::new("plan", Kind::Text, "the only one", "Which of the model's plans."),
+    MODEL,
+    PLAN,
     THREADS,
     QUEUE_QUERIES_MAX,
     KEYS_FOLDER,
@@ -392,6 +447,11 @@ mod tests {
             }
             Served::Infer => {
                 let mut spec = InferServerSpec::new("");
+                spec.network.tls = tls();
+                serde_json::to_value(spec)
+            }
+            Served::Hybrid => {
+                let mut spec = HybridServerSpec::new("");
                 spec.network.tls = tls();
                 serde_json::to_value(spec)
             }

@@ -70,6 +70,7 @@ mod tests {
             answer_us: Some(us.rotate_left(5)),
             ..PredictReply::default()
         });
+        let begun = sizes(|number| HybridBeginReply { resumed: Some(number % 2 == 1) });
         let finished = sizes(|number| FinishReply {
             round: Some(number),
             rounds: Some(number),
@@ -93,6 +94,7 @@ mod tests {
             ("held", held),
             ("uploaded", uploaded),
             ("predicted", predicted),
+            ("begun", begun),
             ("finish", finished),
         ] {
             assert_eq!(sizes.len(), 1, "{what}: {sizes:?}");

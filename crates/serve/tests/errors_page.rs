@@ -8,7 +8,8 @@ use hushtable_serve::refusal::Reason;
 
 const PAGE: &str = include_str!("../../../docs/errors.md");
 const CLASSES: &str = include_str!("../../../python/hushtable/errors.py");
-const PROTOS: [&str; 4] = [
+const PROTOS: [&str; 5] = [
+    include_str!("../../../proto/hushtable/v1/hybrid.proto"),
     include_str!("../../../proto/hushtable/v1/infer.proto"),
     include_str!("../../../proto/hushtable/v1/lookup.proto"),
     include_str!("../../../proto/hushtable/v1/onion.proto"),

@@ -9,6 +9,7 @@
 //! | `dense.safetensors` | the tensors of the checkpoint that are no tables, if they were kept |
 //! | `prepared/NAME.onion` | what a single server answers from: derived, and no part of the version |
 //! | `plans/NAME.ckks.json` | how it is computed on encrypted features ([`CompiledPlan`]): derived, too |
+//! | `plans/NAME.hybrid.json` | how it is computed by both parties: likewise |
 //!
 //! As with tables, a bundle takes its place in one step, and nothing in it is written in place.
 

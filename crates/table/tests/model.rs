@@ -331,6 +331,39 @@ fn a_manifest_of_another_writer_is_read() {
 }
 
 #[test]
+fn a_plans_file_ends_with_its_scheme_and_its_name_is_the_only_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = write_model(folder.path());
+    let model = Model::open(&out).unwrap();
+    model.write_plan("fast", "ckks", "{}").unwrap();
+    let written = model.write_plan("both", "hybrid", "[1]").unwrap();
+    assert_eq!(names(&out.join(places::PLANS)), ["both.hybrid.json", "fast.ckks.json"]);
+    assert_eq!(model.plan_names().unwrap(), ["both", "fast"]);
+    assert_eq!(model.plan("both").unwrap(), written);
+    // It may be written again, but not for something else, nor for what nobody reads.
+    model.write_plan("both", "hybrid", "[1]").unwrap();
+    for (name, scheme) in [("both", "ckks"), ("fast", "hybrid"), ("new", "tfhe"), ("new", "")] {
+        let error = model_error(model.write_plan(name, scheme, "{}").unwrap_err());
+        assert!(matches!(error, ModelError::PlanScheme { .. }), "{error}");
+    }
+    assert_eq!(model.plan_names().unwrap(), ["both", "fast"]);
+
+    // Moved by hand, a plan is not what its file says; two of a name are neither.
+    let (ckks, hybrid) = (model.plan_path("fast", "ckks"), model.plan_path("fast", "hybrid"));
+    fs::copy(&ckks, &hybrid).unwrap();
+    assert_eq!(model.plan_names().unwrap(), ["both", "fast"]);
+    for _ in 0..2 {
+        let error = model_error(model.plan("fast").unwrap_err());
+        assert!(matches!(error, ModelError::PlanForm { .. }), "{error}");
+        assert!(!model::verify(&out, &mut |_, _| {}).unwrap().ok);
+        let _ = fs::remove_file(&ckks);
+    }
+    // The bundle may be replaced, with plans of both schemes in it.
+    write_model(folder.path());
+    assert_eq!(Model::open(&out).unwrap().plan_names().unwrap(), Vec::<String>::new());
+}
+
+#[test]
 fn a_plan_belongs_to_one_version_of_its_model() {
     let folder = tempfile::tempdir().unwrap();
     let (out, manifest) = write_model(folder.path());
@@ -354,7 +387,7 @@ fn a_plan_belongs_to_one_version_of_its_model() {
     }
 
     // No flipped bit makes another plan, or one of another model.
-    let path = model.plan_path("fast");
+    let path = model.plan_path("fast", "ckks");
     let honest = fs::read(&path).unwrap();
     for at in 0..honest.len() - 1 {
         let mut bytes = honest.clone();
@@ -375,7 +408,7 @@ fn a_plan_belongs_to_one_version_of_its_model() {
         .unwrap();
     let other = Model::open(&other).unwrap();
     fs::create_dir(other.path().join(places::PLANS)).unwrap();
-    fs::copy(&path, other.plan_path("fast")).unwrap();
+    fs::copy(&path, other.plan_path("fast", "ckks")).unwrap();
     let error = model_error(other.plan("fast").unwrap_err());
     let ModelError::PlanVersion { found, expected, .. } = &error else { panic!("{error}") };
     assert_eq!((*found, *expected), (manifest.version(), other.manifest().version()));

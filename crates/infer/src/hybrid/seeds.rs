@@ -7,7 +7,7 @@ use super::error::Error;
 use super::outline::{Chunk, Outline};
 
 /// 32 bytes that all of a party's randomness for one precompute comes from.
-pub(super) type Seed = Secret<[u8; 32]>;
+pub type Seed = Secret<[u8; 32]>;
 
 /// What a seed is used for: the context of BLAKE3's key derivation.
 #[derive(Clone, Copy)]

@@ -15,6 +15,8 @@ pub(crate) struct Budget {
     /// Reservations that began, and those that ended: a connection on which none does is stuck.
     begun: AtomicU64,
     ended: AtomicU64,
+    /// How often one that goes on gave something back.
+    shrunk: AtomicU64,
     within: Option<Arc<Budget>>,
 }
 
@@ -26,8 +28,16 @@ pub struct Reservation {
 
 impl Budget {
     pub fn new(limit: Limit, bytes_max: usize, within: Option<Arc<Self>>) -> Arc<Self> {
-        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { limit, bytes_max, bytes: AtomicUsize::new(0), begun, ended, within })
+        let (begun, ended, shrunk) = Default::default();
+        Arc::new(Self {
+            limit,
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            begun,
+            ended,
+            shrunk,
+            within,
+        })
     }
 
     /// Bytes held now.
@@ -44,6 +54,11 @@ impl Budget {
     /// Reservations that have ended.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Changes as long as requests go on: reservations end, or give something back.
+    pub fn progress(&self) -> u64 {
+        self.ended().wrapping_add(self.shrunk.load(Ordering::Relaxed))
     }
 
     pub fn reserve(self: &Arc<Self>) -> Reservation {
@@ -83,6 +98,14 @@ impl Reservation {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
+
+    /// Gives back `bytes` that are no longer held, of a request that goes on.
+    pub fn shrink(&self, bytes: usize) {
+        let rest = |held: usize| Some(held.saturating_sub(bytes));
+        let held = self.bytes.try_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        self.budget.give_back(bytes.min(held.unwrap_or_default()));
+        self.budget.shrunk.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Reservation {
@@ -121,6 +144,12 @@ mod tests {
         assert_eq!(b.grow(40), Ok(()));
         assert_eq!(b.grow(usize::MAX), Err(Limit::ConnectionBytes));
         assert_eq!((one.bytes(), two.bytes(), server.bytes()), (60, 40, 100));
+        a.shrink(10);
+        assert_eq!((one.bytes(), server.bytes()), (50, 90));
+        b.shrink(usize::MAX);
+        assert_eq!((two.bytes(), server.bytes()), (0, 50));
+        assert_eq!((two.progress(), two.ended(), two.open()), (1, 0, 1));
+        assert_eq!(b.grow(40), Ok(()));
         drop(a);
         assert_eq!((one.bytes(), server.bytes(), one.ended(), two.ended()), (0, 40, 1, 0));
         drop(b);

@@ -30,7 +30,7 @@ pub(crate) struct ConnectionRules {
     pub streams_max: u32,
     pub handshake_max: Duration,
     pub keep_alive: Duration,
-    /// A connection that holds requests this long without finishing any is closed.
+    /// A connection that holds requests this long, of which none ends or goes on, is closed.
     pub stuck_max: Duration,
 }
 
@@ -158,7 +158,7 @@ impl Connection {
         let mut serving = Turns { connection, outlet, ended: None };
         let stuck_max = self.rules.stuck_max;
         let mut checks = interval_at(Instant::now() + stuck_max, stuck_max);
-        let (mut held, mut ended) = (false, 0);
+        let (mut held, mut before) = (false, 0);
         let mut draining = false;
         loop {
             tokio::select! {
@@ -172,11 +172,11 @@ impl Connection {
                     draining = true;
                     serving.connection.as_mut().graceful_shutdown();
                     checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
-                    (held, ended) = (self.budget.open() > 0, self.budget.ended());
+                    (held, before) = (self.budget.open() > 0, self.budget.progress());
                 }
                 _ = checks.tick() => {
                     let idle = self.budget.open() == 0 && !held;
-                    let unchanged = self.budget.ended() == ended;
+                    let unchanged = self.budget.progress() == before;
                     // A client that does not even acknowledge the end must not delay it.
                     if draining && idle && unchanged {
                         return;
@@ -185,7 +185,7 @@ impl Connection {
                         tracing::debug!("closed a connection that does not read its answers");
                         return;
                     }
-                    (held, ended) = (self.budget.open() > 0, self.budget.ended());
+                    (held, before) = (self.budget.open() > 0, self.budget.progress());
                 }
             }
         }

@@ -19,6 +19,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::refusal::MESSAGE_CHARS_MAX;
+use super::shaper::{Link, LinkSpec, Shaped};
 use crate::host::tls;
 use crate::{Error, Refusal, ReplyDefect};
 
@@ -64,6 +65,16 @@ pub(crate) struct Peer {
 impl Peer {
     /// Checks `spec`; connects when first used. Must be called within a tokio runtime.
     pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
+        Self::over(spec, insecure, connect_max, LinkSpec::default())
+    }
+
+    /// As [`new`](Self::new), over a link of a given speed.
+    pub fn over(
+        spec: &EndpointSpec,
+        insecure: bool,
+        connect_max: Duration,
+        link: LinkSpec,
+    ) -> Result<Self, Error> {
         let url = &spec.url;
         let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
         let uri: Uri =
@@ -96,9 +107,10 @@ impl Peer {
             .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| bad(&error.to_string()))?;
         let is_local = is_loopback(&host);
+        let link = Link::new(link);
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-            let (host, tls) = (host.clone(), tls.clone());
-            async move { connect(&host, port, tls).await.map(TokioIo::new) }
+            let (host, tls, link) = (host.clone(), tls.clone(), link.clone());
+            async move { connect(&host, port, tls, &link).await.map(TokioIo::new) }
         }));
         Ok(Self { url: url.as_str().into(), is_local, channel })
     }
@@ -153,7 +165,8 @@ impl Peer {
         }
     }
 
-    fn error(&self, status: &Status) -> Error {
+    /// The error that a status is.
+    pub fn error(&self, status: &Status) -> Error {
         let url = self.url.to_string();
         if let Some(refusal) = Refusal::from_status(status) {
             return Error::Refused { url, refusal };
@@ -200,9 +213,11 @@ async fn connect(
     host: &str,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    link: &Link,
 ) -> io::Result<Box<dyn Stream>> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
+    let stream = link.carry(stream);
     Ok(match tls {
         None => Box::new(Plain { stream, is_first: true }),
         Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
@@ -211,7 +226,7 @@ async fn connect(
 
 /// A connection in plain text, which knows a TLS server by the first byte that it says.
 struct Plain {
-    stream: TcpStream,
+    stream: Shaped<TcpStream>,
     is_first: bool,
 }
 

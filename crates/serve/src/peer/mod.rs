@@ -5,6 +5,7 @@ pub(crate) mod endpoint;
 pub(crate) mod load;
 pub(crate) mod refusal;
 pub(crate) mod session;
+pub(crate) mod shaper;
 pub(crate) mod values;
 
 use crate::Error;

@@ -5,6 +5,8 @@
 pub(crate) mod bundles;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod drive;
+#[cfg(feature = "hybrid")]
+pub(crate) mod hybrid;
 #[cfg(feature = "infer")]
 pub(crate) mod infer;
 #[cfg(any(feature = "onion", feature = "pair"))]

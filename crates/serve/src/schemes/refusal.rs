@@ -4,6 +4,8 @@
 #[cfg(any(feature = "infer", feature = "onion"))]
 use crate::keys::refusal::keys_reasons;
 use crate::peer::refusal::{gather, host_reasons, words};
+#[cfg(feature = "hybrid")]
+use crate::schemes::hybrid::HybridRefusal;
 #[cfg(feature = "infer")]
 use crate::schemes::infer::InferRefusal;
 #[cfg(feature = "onion")]
@@ -27,6 +29,9 @@ gather! {
     }
     {
         with {
+            /// A call of hybrid inference.
+            #[cfg(feature = "hybrid")]
+            Hybrid(HybridRefusal),
             /// An encrypted inference.
             #[cfg(feature = "infer")]
             Infer(InferRefusal),
@@ -69,6 +74,10 @@ words! {
         ConnectionBytes = "connection_bytes",
         /// Bytes of requests and answers in flight.
         InflightBytes = "inflight_bytes",
+        /// Precomputes that are being made, or that are kept.
+        Precomputes = "precomputes",
+        /// Predictions at once.
+        Predictions = "predictions",
         /// Inferences that wait.
         QueueBags = "queue_bags",
         /// Keys that wait.

@@ -146,6 +146,16 @@ pub enum ModelError {
         /// Its name, shape and type.
         tensor: String,
     },
+    /// A plan of another scheme.
+    #[error("plan {name:?} cannot be of scheme {scheme:?}: {why}")]
+    PlanScheme {
+        /// The plan's name.
+        name: String,
+        /// The scheme, cut to 40 characters.
+        scheme: String,
+        /// What is possible.
+        why: String,
+    },
     /// A compiled plan that cannot be read.
     #[error(
         "plan {name:?} cannot be used: {why}; compile the model again (`hushtable infer compile`)"

@@ -16,8 +16,8 @@ pub const PREPARED_EXTENSION: &str = "onion";
 
 /// The folder of compiled plans, which are derived from the model and can be made again.
 pub const PLANS: &str = "plans";
-/// How the file of a compiled plan ends.
-pub const PLAN_ENDING: &str = ".ckks.json";
+/// What plans are compiled for. The file of a plan ends with its scheme, and names are unique over all.
+pub const PLAN_SCHEMES: [&str; 2] = ["ckks", "hybrid"];
 
 /// The bundle of the table of this name: `tables/NAME`.
 pub fn table(name: &str) -> PathBuf {
@@ -29,7 +29,12 @@ pub fn prepared(name: &str) -> PathBuf {
     [PREPARED, &format!("{name}.{PREPARED_EXTENSION}")].iter().collect()
 }
 
-/// How the model is computed on encrypted features, by the plan of this name: `plans/NAME.ckks.json`.
-pub fn plan(name: &str) -> PathBuf {
-    [PLANS, &format!("{name}{PLAN_ENDING}")].iter().collect()
+/// How the model is computed in private, by the plan of this name and scheme: `plans/NAME.SCHEME.json`.
+pub fn plan(name: &str, scheme: &str) -> PathBuf {
+    [PLANS, &format!("{name}{}", plan_ending(scheme))].iter().collect()
+}
+
+/// How the file of a compiled plan of a scheme ends.
+pub fn plan_ending(scheme: &str) -> String {
+    format!(".{scheme}.json")
 }

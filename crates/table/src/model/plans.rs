@@ -1,4 +1,4 @@
-//! Compiled plans: how one version of the model is computed on encrypted features.
+//! Compiled plans: how one version of the model is computed in private.
 //!
 //! A plan is derived, as prepared tables are: it can be made again, and is no part of the model's
 //! version. Its file says which version it was made of, and is refused beside another. What a plan holds
@@ -23,7 +23,7 @@ use crate::version::Version;
 pub struct CompiledPlan {
     /// Its name, which its file has.
     pub name: String,
-    /// What it is compiled for: `ckks`.
+    /// What it is compiled for: one of [`PLAN_SCHEMES`](places::PLAN_SCHEMES).
     pub scheme: String,
     /// BLAKE3 of its text.
     pub version: Version,
@@ -57,18 +57,37 @@ impl Model {
         for entry in entries {
             let entry = entry.map_err(Error::io("list", &folder))?;
             let file = entry.file_name();
-            let name = file.to_str().and_then(|name| name.strip_suffix(places::PLAN_ENDING));
+            let mut endings = places::PLAN_SCHEMES.into_iter().map(places::plan_ending);
+            let name = file
+                .to_str()
+                .and_then(|file| endings.find_map(|ending| file.strip_suffix(ending.as_str())));
             if let Some(name) = name.filter(|name| check_name("plan", name).is_ok()) {
                 names.push(name.to_owned());
             }
         }
         names.sort_unstable();
+        names.dedup();
         Ok(names)
     }
 
-    /// Where the compiled plan of this name is, once it is made.
-    pub fn plan_path(&self, name: &str) -> PathBuf {
-        self.path().join(places::plan(name))
+    /// Where the compiled plan of this name and scheme is, once it is made.
+    pub fn plan_path(&self, name: &str, scheme: &str) -> PathBuf {
+        self.path().join(places::plan(name, scheme))
+    }
+
+    /// What the plan of this name is compiled for; `None` where there is none.
+    fn plan_scheme(&self, name: &str) -> Result<Option<&'static str>, ModelError> {
+        let is_there = |scheme: &&str| self.plan_path(name, scheme).exists();
+        let found: Vec<&str> = places::PLAN_SCHEMES.into_iter().filter(is_there).collect();
+        match found[..] {
+            [] => Ok(None),
+            [scheme] => Ok(Some(scheme)),
+            _ => {
+                let why =
+                    format!("there is one for each of {}: remove all but one", found.join(", "));
+                Err(ModelError::PlanForm { name: name.to_owned(), why })
+            }
+        }
     }
 
     /// Reads a compiled plan, and checks that it was made of this version of the model.
@@ -79,15 +98,12 @@ impl Model {
     pub fn plan(&self, name: &str) -> Result<CompiledPlan, Error> {
         let wrong = |source| Error::model(self.path())(source);
         check_name("plan", name).map_err(wrong)?;
-        let path = self.plan_path(name);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let (name, plans) = (name.to_owned(), self.plan_names()?);
-                return Err(wrong(ModelError::UnknownPlan { name, plans }));
-            }
-            Err(error) => return Err(Error::io("open", &path)(error)),
+        let Some(scheme) = self.plan_scheme(name).map_err(wrong)? else {
+            let (name, plans) = (name.to_owned(), self.plan_names()?);
+            return Err(wrong(ModelError::UnknownPlan { name, plans }));
         };
+        let path = self.plan_path(name, scheme);
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
         let form = |why: String| ModelError::PlanForm { name: name.to_owned(), why };
         let mut text = String::new();
         let limit = PLAN_BYTES_MAX as u64 + 1;
@@ -103,6 +119,11 @@ impl Model {
             .map_err(|error| wrong(form(format!("it is malformed: {error}"))))?;
         if file.format != FORMAT || file.format_version != FORMAT_VERSION {
             let why = format!("it is not of format {FORMAT:?}, version {FORMAT_VERSION}");
+            return Err(wrong(form(why)));
+        }
+        if file.scheme != scheme {
+            let why =
+                format!("it is of scheme {:?}, not {scheme:?} as its file's name", file.scheme);
             return Err(wrong(form(why)));
         }
         let version = version_of(file.plan.get());
@@ -124,12 +145,28 @@ impl Model {
     /// `json` is what the scheme compiled.
     ///
     /// # Errors
-    /// [`Error::Model`] for a name that cannot be a file's, and for text that is no JSON or too long;
-    /// [`Error::Io`].
+    /// [`Error::Model`] for a name that cannot be a file's, for text that is no JSON or too long, and with
+    /// [`ModelError::PlanScheme`] for a scheme that there is not, or another than the plan of that name
+    /// has; [`Error::Io`].
     pub fn write_plan(&self, name: &str, scheme: &str, json: &str) -> Result<CompiledPlan, Error> {
         let wrong = |source| Error::model(self.path())(source);
         check_name("plan", name).map_err(wrong)?;
         let form = |why: String| wrong(ModelError::PlanForm { name: name.to_owned(), why });
+        let other = |why: String| {
+            let (name, scheme) = (name.to_owned(), scheme.chars().take(40).collect());
+            Err(wrong(ModelError::PlanScheme { name, scheme, why }))
+        };
+        if !places::PLAN_SCHEMES.contains(&scheme) {
+            return other(format!("possible are {}", places::PLAN_SCHEMES.join(" and ")));
+        }
+        // A name stands for one plan, whatever its scheme: whoever serves it names nothing else.
+        if let Some(found) = self.plan_scheme(name).map_err(wrong)?.filter(|found| *found != scheme)
+        {
+            return other(format!(
+                "a plan of that name is compiled for {found}: choose another name, or remove {}",
+                places::plan(name, found).display()
+            ));
+        }
         let plan: &RawValue = serde_json::from_str(json)
             .map_err(|error| form(format!("it is malformed: {error}")))?;
         let version = version_of(plan.get());
@@ -148,7 +185,7 @@ impl Model {
         }
         let folder = self.path().join(places::PLANS);
         fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
-        write_aside(&folder, &self.plan_path(name), &text)?;
+        write_aside(&folder, &self.plan_path(name, scheme), &text)?;
         let (name, json) = (name.to_owned(), plan.get().to_owned());
         Ok(CompiledPlan { name, scheme: scheme.to_owned(), version, json })
     }
@@ -165,7 +202,8 @@ pub(super) fn check_plans(model: &Model) -> Result<Vec<PlanReport>, Error> {
 
 /// Whether a file in the folder of plans is one of ours, for whoever replaces the bundle.
 pub(super) fn is_plan_file(name: &str) -> bool {
-    name.ends_with(places::PLAN_ENDING) || name.contains(&format!("{}.", places::PLAN_ENDING))
+    let is_of = |ending: String| name.ends_with(&ending) || name.contains(&format!("{ending}."));
+    places::PLAN_SCHEMES.into_iter().map(places::plan_ending).any(is_of)
 }
 
 /// Writes a file beside its place, then gives it its name: whoever reads it finds the old one or the new.

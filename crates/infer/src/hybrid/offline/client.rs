@@ -62,8 +62,8 @@ struct State {
     cursor: usize,
     /// Steps under way.
     begun: usize,
-    receiver_setup: Option<ReceiverSetup>,
-    sender_setup: Option<SenderSetup>,
+    /// Where the client garbles, the server's first reply.
+    opening: Option<Vec<u8>>,
     /// What the set-up's second step sends.
     second: Option<Arc<Vec<u8>>>,
     /// Steps that each convolution's pieces wait for, uploads and units, and those that each stage's and
@@ -132,8 +132,7 @@ impl OfflineClient {
             steps: vec![Progress::Waiting; outline.steps(garbler).len()],
             cursor: 0,
             begun: 0,
-            receiver_setup: None,
-            sender_setup: None,
+            opening: None,
             second: None,
             uploads_left: (0..convolutions.len()).map(|index| layers.uploads(index)).collect(),
             units_left: (0..convolutions.len()).map(|index| layers.units(index)).collect(),
@@ -252,9 +251,7 @@ impl OfflineClient {
                 let mut bytes = self.linear.public_key();
                 if self.garbler == Party::Server {
                     let seed = seeds::derive(&self.seed, Use::Transfer);
-                    let (setup, opening) = ReceiverSetup::new(&seed);
-                    self.state().receiver_setup = Some(setup);
-                    bytes.extend(opening);
+                    bytes.extend(ReceiverSetup::new(&seed).1);
                 }
                 Ok(bytes)
             }
@@ -362,22 +359,19 @@ impl OfflineClient {
     }
 
     fn accept_open(&self, reply: &[u8]) -> Result<(), Error> {
+        let seed = seeds::derive(&self.seed, Use::Transfer);
         let mut state = self.state();
         match self.garbler {
             Party::Server => {
-                let order = Error::Order { what: "the first reply".to_owned(), why: "its request" };
-                let setup = state.receiver_setup.take().ok_or(order)?;
-                let (receiver, corrections) = setup.finish(reply)?;
+                let (receiver, corrections) = ReceiverSetup::new(&seed).0.finish(reply)?;
                 self.keep_meta(&receiver.to_bytes())?;
                 drop(self.receiver.set(receiver));
                 state.second = Some(Arc::new(corrections));
             }
             Party::Client => {
-                let seed = seeds::derive(&self.seed, Use::Transfer);
-                let delta = seeds::offset(&self.seed);
-                let (setup, points) = SenderSetup::new(&seed, delta, reply)?;
+                let (_, points) = SenderSetup::new(&seed, seeds::offset(&self.seed), reply)?;
                 self.keep_meta(&[])?;
-                state.sender_setup = Some(setup);
+                state.opening = Some(reply.to_vec());
                 state.second = Some(Arc::new(points));
             }
         }
@@ -389,7 +383,10 @@ impl OfflineClient {
             Party::Server => empty("the reply to the set-up", reply),
             Party::Client => {
                 let order = Error::Order { what: "the set-up".to_owned(), why: "the first step" };
-                let setup = self.state().sender_setup.take().ok_or(order)?;
+                let opening = self.state().opening.clone().ok_or(order)?;
+                let seed = seeds::derive(&self.seed, Use::Transfer);
+                let delta = seeds::offset(&self.seed);
+                let (setup, _) = SenderSetup::new(&seed, delta, &opening)?;
                 drop(self.sender.set(setup.finish(reply)?));
                 Ok(())
             }

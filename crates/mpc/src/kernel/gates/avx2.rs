@@ -39,12 +39,6 @@ unsafe impl Machine for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn count(first: Block) -> __m128i {
-        // SAFETY: as above.
-        unsafe { Self::broadcast(first) }
-    }
-
-    #[inline(always)]
     unsafe fn xor(x: __m128i, y: __m128i) -> __m128i {
         // SAFETY: as above.
         unsafe { _mm_xor_si128(x, y) }

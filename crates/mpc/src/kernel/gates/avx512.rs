@@ -45,15 +45,6 @@ unsafe impl Machine for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn count(first: Block) -> __m512i {
-        // SAFETY: as above.
-        unsafe {
-            let offsets = _mm512_setr_epi64(0, 0, 0, 1, 0, 2, 0, 3);
-            _mm512_add_epi64(Self::broadcast(first), offsets)
-        }
-    }
-
-    #[inline(always)]
     unsafe fn xor(x: __m512i, y: __m512i) -> __m512i {
         // SAFETY: as above.
         unsafe { _mm512_xor_si512(x, y) }

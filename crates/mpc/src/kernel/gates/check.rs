@@ -31,7 +31,7 @@ pub(super) fn agrees_with_portable(tier: Tier) {
 fn agrees(platform: Platform, circuit: &Circuit, count: usize, rng: &mut ChaCha12Rng) {
     let delta = rng.random::<Block>() | 1;
     // Instances are numbered modulo 2^64.
-    let first_instance = if count % 2 == 0 { u64::MAX - 7 } else { rng.random() };
+    let first_instance = if count.is_multiple_of(2) { u64::MAX - 7 } else { rng.random() };
     let groups = groups(count);
     let [garbler, evaluator] = [circuit.garbler_wires, circuit.evaluator_wires]
         .map(|wires| (0..groups * wires * LANES).map(|_| rng.random()).collect::<Vec<Block>>());

@@ -1,13 +1,13 @@
 //! The steps of a circuit over vector registers: what [`portable`](super::portable) does, for any
 //! [`Machine`].
 //!
-//! All is inlined into a function of the machine's own module that has its target features. Eight
-//! registers are hashed at once: what one or two AES units of latency three or four keep busy.
+//! All is inlined into a function of the machine's own module that has its target features: hence loops
+//! instead of closures, which do not always inherit the features and are then called. Eight registers
+//! are hashed at once: what one or two AES units of latency three or four keep busy.
 
 use super::{ROUND_KEYS, rows, tweak};
-use crate::garble::{Inputs, ONE_SLOT, Op, Slot};
+use crate::garble::{Inputs, ONE_SLOT, Op, Slot, groups};
 use crate::{Block, LANES};
-use std::array::from_fn;
 use zeroize::Zeroize;
 
 /// A vector unit with AES. Implementations inline every function.
@@ -31,8 +31,6 @@ pub(super) unsafe trait Machine {
     unsafe fn store_low(to: *mut u64, x: [Self::Register; 2]);
     /// `x` in every block.
     unsafe fn broadcast(x: Block) -> Self::Register;
-    /// Block i is `first` plus i in its high half.
-    unsafe fn count(first: Block) -> Self::Register;
     unsafe fn xor(x: Self::Register, y: Self::Register) -> Self::Register;
     /// The blocks whose lowest bit is set.
     unsafe fn colour(x: Self::Register) -> Self::Mask;
@@ -55,62 +53,69 @@ pub(super) unsafe trait Machine {
 #[repr(C, align(64))]
 struct Line([Block; LANES]);
 
-/// What all steps of a call share.
+/// What the steps of a group share. Two groups are done at once: while the chain of one group's gates
+/// waits for a hash, the processor goes on with the other's.
 struct State<'a, M: Machine, const TMMO: bool> {
-    keys: [M::Register; 11],
+    keys: &'a [M::Register; 11],
     zero: M::Register,
     inputs: &'a Inputs<'a>,
+    /// Owns what `base` points to, and is not looked at meanwhile.
     work: Vec<Line>,
+    base: *mut Line,
     /// Of the garbler's labels of the group, and of the evaluator's.
     firsts: [usize; 2],
-    /// Of the group.
-    instance: u64,
+    /// The tweaks of the group's instances' hashes number 0.
+    tweaks: Line,
     /// Of the group's next hash.
     number: u64,
+    /// What is projected and revealed of each instance, modulo 2^64.
+    sum: [u64; LANES],
 }
 
 impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// # Safety
     /// As the machine's.
     #[inline(always)]
-    unsafe fn new(inputs: &'a Inputs<'a>, one: Block) -> Self {
+    unsafe fn new(inputs: &'a Inputs<'a>, keys: &'a [M::Register; 11], one: Block) -> Self {
         let mut work = vec![Line([0; LANES]); inputs.circuit.work_slots];
         work[usize::from(ONE_SLOT)] = Line([one; LANES]);
+        let base = work.as_mut_ptr();
         // SAFETY: the caller has the machine's features.
-        let (keys, zero) = unsafe {
-            let zero = M::broadcast(0);
-            let mut keys = [zero; 11];
-            for (key, round_key) in keys.iter_mut().zip(ROUND_KEYS) {
-                *key = M::broadcast(round_key);
-            }
-            (keys, zero)
-        };
-        Self { keys, zero, inputs, work, firsts: [0; 2], instance: 0, number: 0 }
+        let zero = unsafe { M::broadcast(0) };
+        let tweaks = Line([0; LANES]);
+        Self { keys, zero, inputs, work, base, firsts: [0; 2], tweaks, number: 0, sum: [0; LANES] }
     }
 
     #[inline(always)]
     fn start(&mut self, group: usize) {
         let Inputs { circuit, first_instance, .. } = self.inputs;
         self.firsts = [circuit.garbler_wires, circuit.evaluator_wires].map(|wires| group * wires);
-        self.instance = first_instance.wrapping_add((group * LANES) as u64);
+        let first = first_instance.wrapping_add((group * LANES) as u64);
+        for (own, lane) in self.tweaks.0.iter_mut().zip(0..) {
+            *own = tweak(first.wrapping_add(lane), 0);
+        }
         self.number = 0;
+        self.sum = [0; LANES];
     }
 
-    /// The labels of a wire.
+    /// Where the [`LANES`] labels of a wire are.
     #[inline(always)]
-    fn labels(&self, slot: Slot) -> &[Block; LANES] {
+    fn labels(&self, slot: Slot) -> *const Block {
         let (own, at) = match slot {
-            Slot::Work(at) => return &self.work[usize::from(at)].0,
+            Slot::Work(_) => return self.out(slot),
             Slot::Garbler(at) => (self.inputs.garbler, self.firsts[0] + usize::from(at)),
             Slot::Evaluator(at) => (self.inputs.evaluator, self.firsts[1] + usize::from(at)),
         };
-        &own.as_chunks::<LANES>().0[at]
+        own[at * LANES..][..LANES].as_ptr()
     }
 
+    /// Where a step writes the [`LANES`] labels of its wire.
     #[inline(always)]
-    fn write(&mut self, slot: Slot, line: &Line) {
+    fn out(&self, slot: Slot) -> *mut Block {
         let Slot::Work(at) = slot else { unreachable!("a step writes no party's input") };
-        self.work[usize::from(at)] = *line;
+        assert!(usize::from(at) < self.inputs.circuit.work_slots, "slots are as assigned");
+        // SAFETY: `base` has `work_slots` lines.
+        unsafe { self.base.add(usize::from(at)).cast() }
     }
 
     /// Registers of a wire's labels, from `lane` on.
@@ -119,7 +124,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// As the machine's; `lane + N * M::BLOCKS` is at most [`LANES`].
     #[inline(always)]
     unsafe fn load<const N: usize>(&self, slot: Slot, lane: usize) -> [M::Register; N] {
-        let from = self.labels(slot).as_ptr();
+        let from = self.labels(slot);
         let mut x = [self.zero; N];
         for (i, x) in x.iter_mut().enumerate() {
             // SAFETY: the caller keeps within the wire's labels.
@@ -150,14 +155,17 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// The tweaks of hash `number` from `lane` on.
     ///
     /// # Safety
-    /// As the machine's.
+    /// As [`Self::load`].
     #[inline(always)]
     unsafe fn tweaks<const N: usize>(&self, number: u64, lane: usize) -> [M::Register; N] {
         let mut tweaks = [self.zero; N];
         for (i, own) in tweaks.iter_mut().enumerate() {
-            let instance = self.instance.wrapping_add((lane + i * M::BLOCKS) as u64);
-            // SAFETY: the caller has the machine's features.
-            *own = unsafe { M::count(tweak(instance, number)) };
+            // SAFETY: the caller has the machine's features and keeps within the lanes. A number is the
+            // low half of a tweak, which is 0 in the stored ones.
+            *own = unsafe {
+                let zeroth = M::load(self.tweaks.0.as_ptr().add(lane + i * M::BLOCKS).cast());
+                M::xor(zeroth, M::broadcast(tweak(0, number)))
+            };
         }
         tweaks
     }
@@ -173,14 +181,14 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         // SAFETY: the caller has the machine's features.
         unsafe {
             if TMMO {
-                let first = M::permute(&self.keys, x, [self.zero; N]);
-                M::permute(&self.keys, xor::<M, N>(first, tweaks), first)
+                let first = M::permute(self.keys, x, [self.zero; N]);
+                M::permute(self.keys, xor::<M, N>(first, tweaks), first)
             } else {
                 let mut x = xor::<M, N>(x, tweaks);
                 for x in &mut x {
                     *x = M::sigma(*x);
                 }
-                M::permute(&self.keys, x, x)
+                M::permute(self.keys, x, x)
             }
         }
     }
@@ -197,22 +205,24 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
             // `colours`.
             unsafe { M::store_low(colours.as_mut_ptr().add(lane), self.load(slot, lane)) };
         }
-        colours.map(|low| (low & 1).wrapping_neg())
+        for colour in &mut colours {
+            *colour = (*colour & 1).wrapping_neg();
+        }
+        colours
     }
 
     /// # Safety
     /// As the machine's.
     #[inline(always)]
     unsafe fn step_xor(&mut self, x: [Slot; 3], out: Slot) {
-        let mut line = Line([0; LANES]);
+        let line = self.out(out);
         for lane in (0..LANES).step_by(M::BLOCKS) {
             // SAFETY: one register from here is within the labels.
             unsafe {
                 let [sum] = self.sum::<3, 1>(x, lane);
-                M::store(line.0.as_mut_ptr().add(lane).cast(), sum);
+                M::store(line.add(lane).cast(), sum);
             }
         }
-        self.write(out, &line);
     }
 
     /// # Safety
@@ -226,7 +236,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         table: &mut [u8],
     ) {
         let (generators, evaluators) = halves(table);
-        let mut line = Line([0; LANES]);
+        let line = self.out(out);
         for lane in (0..LANES).step_by(2 * M::BLOCKS) {
             // SAFETY: two registers from here are within the labels, the halves and the line.
             unsafe {
@@ -234,9 +244,17 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
                 let [b, b2]: [_; 2] = self.sum(y, lane);
                 let [t, t2]: [_; 2] = self.tweaks(self.number, lane);
                 let [u, u2]: [_; 2] = self.tweaks(self.number + 1, lane);
-                let flip = |x| M::xor(x, delta);
                 let hashes = self.hash(
-                    [a, a2, flip(a), flip(a2), b, b2, flip(b), flip(b2)],
+                    [
+                        a,
+                        a2,
+                        M::xor(a, delta),
+                        M::xor(a2, delta),
+                        b,
+                        b2,
+                        M::xor(b, delta),
+                        M::xor(b2, delta),
+                    ],
                     [t, t2, t, t2, u, u2, u, u2],
                 );
                 let [a0, a02, a1, a12, b0, b02, b1, b12] = hashes;
@@ -251,12 +269,11 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
                     M::store(evaluators.add(16 * at), M::xor(evaluator, a));
                     let product = M::xor_where(is_a, M::xor(a0, b0), generator);
                     let product = M::xor_where(is_b, product, evaluator);
-                    M::store(line.0.as_mut_ptr().add(at).cast(), M::xor(product, z));
+                    M::store(line.add(at).cast(), M::xor(product, z));
                 }
             }
         }
         self.number += 2;
-        self.write(out, &line);
     }
 
     /// # Safety
@@ -266,7 +283,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         assert_eq!(table.len(), 2 * size_of::<Line>(), "two blocks a lane");
         let (generators, evaluators) = table.split_at(size_of::<Line>());
         let (generators, evaluators) = (generators.as_ptr(), evaluators.as_ptr());
-        let mut line = Line([0; LANES]);
+        let line = self.out(out);
         for lane in (0..LANES).step_by(4 * M::BLOCKS) {
             // SAFETY: four registers from here are within the labels, the halves and the line.
             unsafe {
@@ -286,12 +303,11 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
                     let sum = M::xor(M::xor(hashes[i], hashes[i + 4]), z[i]);
                     let sum = M::xor_where(M::colour(a[i]), sum, generator);
                     let sum = M::xor_where(M::colour(b[i]), sum, evaluator);
-                    M::store(line.0.as_mut_ptr().add(at).cast(), sum);
+                    M::store(line.add(at).cast(), sum);
                 }
             }
         }
         self.number += 2;
-        self.write(out, &line);
     }
 
     /// The pads of the two colours.
@@ -305,7 +321,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
             // SAFETY: two registers from here are within the labels and the pads.
             unsafe {
                 let a: [_; 2] = self.load(bit, lane);
-                let a = a.map(|a| M::xor_where(M::colour(a), a, delta));
+                let a = by_colour::<M>(a, delta);
                 let [t, t2]: [_; 2] = self.tweaks(self.number, lane);
                 let keys = [a[0], a[1], M::xor(a[0], delta), M::xor(a[1], delta)];
                 let [h0, h02, h1, h12] = self.hash(keys, [t, t2, t, t2]);
@@ -332,11 +348,8 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         for lane in (0..LANES).step_by(2 * M::BLOCKS) {
             // SAFETY: two registers from here are within the labels and the pads.
             unsafe {
-                let by_colour = |slot| {
-                    let x: [_; 2] = self.load(slot, lane);
-                    x.map(|x| M::xor_where(M::colour(x), x, delta))
-                };
-                let (a, b) = (by_colour(bit), by_colour(unless));
+                let a = by_colour::<M>(self.load(bit, lane), delta);
+                let b = by_colour::<M>(self.load(unless, lane), delta);
                 let high = M::sigma(delta);
                 let mut keys = [self.zero; 8];
                 for i in 0..2 {
@@ -369,7 +382,9 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
                 let mut key: [_; 4] = self.load(bit, lane);
                 if let Some(unless) = unless {
                     let b: [_; 4] = self.load(unless, lane);
-                    key = xor::<M, 4>(key.map(|key| M::sigma(key)), b);
+                    for (key, b) in key.iter_mut().zip(b) {
+                        *key = M::xor(M::sigma(*key), b);
+                    }
                 }
                 let [h0, h1, h2, h3] = self.hash(key, self.tweaks(self.number, lane));
                 M::store_low(pad.as_mut_ptr().add(lane), [h0, h1]);
@@ -378,6 +393,113 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         }
         self.number += 1;
         pad
+    }
+
+    /// One step of the garbler.
+    ///
+    /// # Safety
+    /// As the machine's.
+    #[inline(always)]
+    unsafe fn garble(&mut self, op: &Op<Slot>, delta: M::Register, own: &mut [u8]) {
+        let (mask, row_bytes) = (self.inputs.circuit.mask(), self.inputs.circuit.row_bytes);
+        match *op {
+            // SAFETY: the caller has the machine's features; so below.
+            Op::Xor { x, out } => unsafe { self.step_xor(x, out) },
+            // SAFETY: as above.
+            Op::And { x, y, z, out } => unsafe { self.garble_and(delta, [x, y], [z, out], own) },
+            Op::Project { bit, weight } => {
+                // SAFETY: as above.
+                let (bits, pads) = unsafe { (self.colours(bit), self.pads(delta, bit)) };
+                let mut row = [0; LANES];
+                for lane in 0..LANES {
+                    let zero = pads[0][lane].wrapping_sub(weight & bits[lane]);
+                    self.sum[lane] = self.sum[lane].wrapping_add(zero);
+                    row[lane] = (zero.wrapping_add(weight & !bits[lane]) ^ pads[1][lane]) & mask;
+                }
+                rows::write(&row, row_bytes, own);
+            }
+            Op::ProjectUnless { bit, unless, weight } => {
+                // SAFETY: as above.
+                let (a, b) = unsafe { (self.colours(bit), self.colours(unless)) };
+                // SAFETY: as above.
+                let pads = unsafe { self.pads_of_pairs(delta, bit, unless) };
+                let mut rows = [[0; LANES]; 3];
+                for lane in 0..LANES {
+                    let (a, b) = (a[lane], b[lane]);
+                    let zero = pads[0][lane].wrapping_sub(weight & a & !b);
+                    self.sum[lane] = self.sum[lane].wrapping_add(zero);
+                    let number = |value| zero.wrapping_add(weight & value);
+                    rows[0][lane] = (number(a & b) ^ pads[1][lane]) & mask;
+                    rows[1][lane] = (number(!a & !b) ^ pads[2][lane]) & mask;
+                    rows[2][lane] = (number(!a & b) ^ pads[3][lane]) & mask;
+                }
+                for (row, own) in rows.iter().zip(own.chunks_mut(LANES * row_bytes)) {
+                    rows::write(row, row_bytes, own);
+                }
+            }
+            Op::Reveal { bit, .. } => {
+                // SAFETY: as above.
+                let colours = unsafe { self.colours(bit) };
+                own.copy_from_slice(&word(&colours).to_le_bytes());
+            }
+        }
+    }
+
+    /// One step of the evaluator.
+    ///
+    /// # Safety
+    /// As the machine's.
+    #[inline(always)]
+    unsafe fn evaluate(&mut self, op: &Op<Slot>, own: &[u8]) {
+        let row_bytes = self.inputs.circuit.row_bytes;
+        match *op {
+            // SAFETY: the caller has the machine's features; so below.
+            Op::Xor { x, out } => unsafe { self.step_xor(x, out) },
+            // SAFETY: as above.
+            Op::And { x, y, z, out } => unsafe { self.evaluate_and([x, y], [z, out], own) },
+            Op::Project { bit, .. } => {
+                // SAFETY: as above.
+                let (a, pad) = unsafe { (self.colours(bit), self.active_pad(bit, None)) };
+                let row = rows::read(own, row_bytes);
+                for lane in 0..LANES {
+                    let value = pad[lane] ^ row[lane] & a[lane];
+                    self.sum[lane] = self.sum[lane].wrapping_add(value);
+                }
+            }
+            Op::ProjectUnless { bit, unless, .. } => {
+                // SAFETY: as above.
+                let (a, b) = unsafe { (self.colours(bit), self.colours(unless)) };
+                // SAFETY: as above.
+                let pad = unsafe { self.active_pad(bit, Some(unless)) };
+                let (r1, rest) = own.split_at(LANES * row_bytes);
+                let (r2, r3) = rest.split_at(LANES * row_bytes);
+                let r1 = rows::read(r1, row_bytes);
+                let r2 = rows::read(r2, row_bytes);
+                let r3 = rows::read(r3, row_bytes);
+                for lane in 0..LANES {
+                    let (a, b) = (a[lane], b[lane]);
+                    let row = r1[lane] & !a & b | r2[lane] & a & !b | r3[lane] & a & b;
+                    self.sum[lane] = self.sum[lane].wrapping_add(pad[lane] ^ row);
+                }
+            }
+            Op::Reveal { bit, weight } => {
+                // SAFETY: as above.
+                let colours = word(&unsafe { self.colours(bit) });
+                let bits = colours ^ u16::from_le_bytes([own[0], own[1]]);
+                for (lane, sum) in self.sum.iter_mut().enumerate() {
+                    let is_set = u64::from(bits >> lane & 1).wrapping_neg();
+                    *sum = sum.wrapping_add(weight & is_set);
+                }
+            }
+        }
+    }
+}
+
+impl<M: Machine, const TMMO: bool> Drop for State<'_, M, TMMO> {
+    fn drop(&mut self) {
+        for line in &mut self.work {
+            line.0.zeroize();
+        }
     }
 }
 
@@ -393,64 +515,34 @@ pub(super) unsafe fn garble<M: Machine, const TMMO: bool>(
     masks: &mut [u64],
 ) {
     let circuit = inputs.circuit;
-    // SAFETY: the caller has the machine's features; so below.
-    let mut state = unsafe { State::<M, TMMO>::new(inputs, delta) };
-    let register = unsafe { M::broadcast(delta) };
-    let (mask, row_bytes) = (circuit.mask(), circuit.row_bytes);
+    // SAFETY: the caller has the machine's features.
+    let (keys, register) = unsafe { (round_keys::<M>(), M::broadcast(delta)) };
+    // SAFETY: as above.
+    let mut states = unsafe { [(); 2].map(|()| State::<M, TMMO>::new(inputs, &keys, delta)) };
     let mut table = tables;
-    for (group, masks) in masks.chunks_mut(LANES).enumerate() {
-        state.start(group);
-        let mut sum = [0u64; LANES];
+    for (pair, masks) in masks.chunks_mut(2 * LANES).enumerate() {
+        let states = &mut states[..groups(masks.len())];
+        let own;
+        (own, table) = table.split_at_mut(states.len() * circuit.group_bytes);
+        for (state, group) in states.iter_mut().zip(2 * pair..) {
+            state.start(group);
+        }
+        let mut at = 0;
         for op in &circuit.ops {
-            let own;
-            (own, table) = table.split_at_mut(op.group_bytes(row_bytes));
-            match *op {
-                Op::Xor { x, out } => unsafe { state.step_xor(x, out) },
-                Op::And { x, y, z, out } => unsafe {
-                    state.garble_and(register, [x, y], [z, out], own);
-                },
-                Op::Project { bit, weight } => {
-                    let bits = unsafe { state.colours(bit) };
-                    let pads = unsafe { state.pads(register, bit) };
-                    let zero: [u64; LANES] =
-                        from_fn(|lane| pads[0][lane].wrapping_sub(weight & bits[lane]));
-                    sum = from_fn(|lane| sum[lane].wrapping_add(zero[lane]));
-                    let row = from_fn(|lane| {
-                        (zero[lane].wrapping_add(weight & !bits[lane]) ^ pads[1][lane]) & mask
-                    });
-                    rows::write(&row, row_bytes, own);
-                }
-                Op::ProjectUnless { bit, unless, weight } => {
-                    let (a, b) = unsafe { (state.colours(bit), state.colours(unless)) };
-                    let pads = unsafe { state.pads_of_pairs(register, bit, unless) };
-                    let value: [[u64; LANES]; 4] = [
-                        from_fn(|lane| weight & a[lane] & !b[lane]),
-                        from_fn(|lane| weight & a[lane] & b[lane]),
-                        from_fn(|lane| weight & !a[lane] & !b[lane]),
-                        from_fn(|lane| weight & !a[lane] & b[lane]),
-                    ];
-                    let zero: [u64; LANES] =
-                        from_fn(|lane| pads[0][lane].wrapping_sub(value[0][lane]));
-                    sum = from_fn(|lane| sum[lane].wrapping_add(zero[lane]));
-                    for (colours, own) in (1..4).zip(own.chunks_mut(LANES * row_bytes)) {
-                        let row = from_fn(|lane| {
-                            let masked = zero[lane].wrapping_add(value[colours][lane]);
-                            (masked ^ pads[colours][lane]) & mask
-                        });
-                        rows::write(&row, row_bytes, own);
-                    }
-                }
-                Op::Reveal { bit, .. } => {
-                    let colours = unsafe { state.colours(bit) };
-                    own.copy_from_slice(&word(&colours).to_le_bytes());
-                }
+            let bytes = op.group_bytes(circuit.row_bytes);
+            for (group, state) in states.iter_mut().enumerate() {
+                let own = &mut own[group * circuit.group_bytes + at..][..bytes];
+                // SAFETY: the caller has the machine's features.
+                unsafe { state.garble(op, register, own) };
+            }
+            at += bytes;
+        }
+        for (masks, state) in masks.chunks_mut(LANES).zip(states) {
+            for (mask, sum) in masks.iter_mut().zip(state.sum) {
+                *mask = sum & circuit.mask();
             }
         }
-        for (out, sum) in masks.iter_mut().zip(sum) {
-            *out = sum & mask;
-        }
     }
-    wipe(state.work);
 }
 
 /// Evaluates every group of instances.
@@ -464,52 +556,49 @@ pub(super) unsafe fn evaluate<M: Machine, const TMMO: bool>(
     out: &mut [u64],
 ) {
     let circuit = inputs.circuit;
-    // SAFETY: the caller has the machine's features; so below.
-    let mut state = unsafe { State::<M, TMMO>::new(inputs, 0) };
-    let row_bytes = circuit.row_bytes;
+    // SAFETY: the caller has the machine's features.
+    let keys = unsafe { round_keys::<M>() };
+    // SAFETY: as above. The label of the wire that is always 1 is 0 here, and Δ is that of its 0.
+    let mut states = unsafe { [(); 2].map(|()| State::<M, TMMO>::new(inputs, &keys, 0)) };
     let mut table = tables;
-    for (group, results) in out.chunks_mut(LANES).enumerate() {
-        state.start(group);
-        let mut sum = [0u64; LANES];
+    for (pair, results) in out.chunks_mut(2 * LANES).enumerate() {
+        let states = &mut states[..groups(results.len())];
+        let own;
+        (own, table) = table.split_at(states.len() * circuit.group_bytes);
+        for (state, group) in states.iter_mut().zip(2 * pair..) {
+            state.start(group);
+        }
+        let mut at = 0;
         for op in &circuit.ops {
-            let own;
-            (own, table) = table.split_at(op.group_bytes(row_bytes));
-            match *op {
-                Op::Xor { x, out } => unsafe { state.step_xor(x, out) },
-                Op::And { x, y, z, out } => unsafe { state.evaluate_and([x, y], [z, out], own) },
-                Op::Project { bit, .. } => {
-                    let a = unsafe { state.colours(bit) };
-                    let pad = unsafe { state.active_pad(bit, None) };
-                    let row = rows::read(own, row_bytes);
-                    sum = from_fn(|lane| sum[lane].wrapping_add(pad[lane] ^ row[lane] & a[lane]));
-                }
-                Op::ProjectUnless { bit, unless, .. } => {
-                    let (a, b) = unsafe { (state.colours(bit), state.colours(unless)) };
-                    let pad = unsafe { state.active_pad(bit, Some(unless)) };
-                    let (r1, rest) = own.split_at(LANES * row_bytes);
-                    let (r2, r3) = rest.split_at(LANES * row_bytes);
-                    let [r1, r2, r3] = [r1, r2, r3].map(|row| rows::read(row, row_bytes));
-                    sum = from_fn(|lane| {
-                        let (a, b) = (a[lane], b[lane]);
-                        let row = r1[lane] & !a & b | r2[lane] & a & !b | r3[lane] & a & b;
-                        sum[lane].wrapping_add(pad[lane] ^ row)
-                    });
-                }
-                Op::Reveal { bit, weight } => {
-                    let colours = word(&unsafe { state.colours(bit) });
-                    let bits = colours ^ u16::from_le_bytes([own[0], own[1]]);
-                    sum = from_fn(|lane| {
-                        let is_set = u64::from(bits >> lane & 1).wrapping_neg();
-                        sum[lane].wrapping_add(weight & is_set)
-                    });
-                }
+            let bytes = op.group_bytes(circuit.row_bytes);
+            for (group, state) in states.iter_mut().enumerate() {
+                let own = &own[group * circuit.group_bytes + at..][..bytes];
+                // SAFETY: the caller has the machine's features.
+                unsafe { state.evaluate(op, own) };
+            }
+            at += bytes;
+        }
+        for (results, state) in results.chunks_mut(LANES).zip(states) {
+            for (result, sum) in results.iter_mut().zip(state.sum) {
+                *result = sum & circuit.mask();
             }
         }
-        for (result, sum) in results.iter_mut().zip(sum) {
-            *result = sum & circuit.mask();
-        }
     }
-    wipe(state.work);
+}
+
+/// The schedule of the fixed key.
+///
+/// # Safety
+/// As the machine's.
+#[inline(always)]
+unsafe fn round_keys<M: Machine>() -> [M::Register; 11] {
+    // SAFETY: the caller has the machine's features; so below.
+    let mut keys = [unsafe { M::broadcast(0) }; 11];
+    for (key, round_key) in keys.iter_mut().zip(ROUND_KEYS) {
+        // SAFETY: as above.
+        *key = unsafe { M::broadcast(round_key) };
+    }
+    keys
 }
 
 /// # Safety
@@ -551,6 +640,19 @@ unsafe fn xor<M: Machine, const N: usize>(
     x
 }
 
+/// The labels of colour 0 of wires whose zero labels are `x`.
+///
+/// # Safety
+/// As the machine's.
+#[inline(always)]
+unsafe fn by_colour<M: Machine>(mut x: [M::Register; 2], delta: M::Register) -> [M::Register; 2] {
+    for x in &mut x {
+        // SAFETY: the caller has the machine's features.
+        *x = unsafe { M::xor_where(M::colour(*x), *x, delta) };
+    }
+    x
+}
+
 /// Where the generator and the evaluator halves of an AND are.
 #[inline(always)]
 fn halves(table: &mut [u8]) -> (*mut u8, *mut u8) {
@@ -562,13 +664,11 @@ fn halves(table: &mut [u8]) -> (*mut u8, *mut u8) {
 /// Bit `lane` of each mask.
 #[inline(always)]
 fn word(masks: &[u64; LANES]) -> u16 {
-    (0..LANES).fold(0, |word, lane| word | (masks[lane] as u16 & 1) << lane)
-}
-
-fn wipe(mut work: Vec<Line>) {
-    for line in &mut work {
-        line.0.zeroize();
+    let mut word = 0;
+    for (lane, mask) in masks.iter().enumerate() {
+        word |= mask & 1 << lane;
     }
+    word as u16
 }
 
 /// Permutes eight registers over and over, `blocks` blocks in all at least: what AES alone takes.
@@ -579,11 +679,7 @@ fn wipe(mut work: Vec<Line>) {
 pub(super) unsafe fn churn<M: Machine>(block: Block, blocks: u64) -> Block {
     // SAFETY: the caller has the machine's features; `out` has room for a register.
     unsafe {
-        let zero = M::broadcast(0);
-        let mut keys = [zero; 11];
-        for (key, round_key) in keys.iter_mut().zip(ROUND_KEYS) {
-            *key = M::broadcast(round_key);
-        }
+        let (keys, zero) = (round_keys::<M>(), M::broadcast(0));
         let mut x = [zero; 8];
         for (i, x) in x.iter_mut().enumerate() {
             *x = M::broadcast(block.wrapping_add(i as u128));

@@ -1,0 +1,143 @@
+//! A precompute that is being made.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::SystemTime;
+
+use super::folder::failed;
+use super::sealed::{Contents, SEAL_BYTES};
+use super::{Head, Inner, Listed, StoreError};
+use crate::hybrid::records::{RecordError, Records};
+
+/// A precompute that is being made. Unless it is committed, it is deleted when it is dropped, or when the
+/// folder is next opened.
+pub struct Writing {
+    store: Arc<Inner>,
+    contents: Contents,
+    file: File,
+    /// Of each record, whether it was put.
+    is_put: Vec<AtomicBool>,
+    /// Read as long as a record is put.
+    is_committed: RwLock<bool>,
+}
+
+impl Writing {
+    pub(super) fn new(store: Arc<Inner>, contents: Contents, file: File) -> Self {
+        let is_put = (0..contents.records()).map(|_| AtomicBool::new(false)).collect();
+        Self { store, contents, file, is_put, is_committed: RwLock::new(false) }
+    }
+
+    /// What it is of.
+    pub fn head(&self) -> &Head {
+        &self.contents.head
+    }
+
+    /// Puts the precompute in the folder, durably: from now on it may be taken. Again is nothing.
+    ///
+    /// # Errors
+    /// [`RecordError::Missing`] while a record is, or the file system.
+    pub fn commit(&self) -> Result<(), StoreError> {
+        let id = &self.contents.head.id;
+        let mut is_committed = self.is_committed.write().unwrap_or_else(PoisonError::into_inner);
+        if *is_committed {
+            return Ok(());
+        }
+        let mut all = self.is_put.iter();
+        if let Some(record) = all.position(|is_put| !is_put.load(Ordering::Acquire)) {
+            return Err(RecordError::Missing { record }.into());
+        }
+        let path = self.store.folder.data(id);
+        self.file.sync_all().map_err(failed(&path))?;
+        let key_file = self.contents.to_file(&self.store.key)?;
+        #[cfg(test)]
+        super::tests::cut("before the key is written");
+        self.store.folder.commit(id, &key_file)?;
+        #[cfg(test)]
+        super::tests::cut("after the key is written");
+        *is_committed = true;
+        let listed = Listed {
+            head: self.contents.head,
+            bytes: self.contents.bytes(),
+            made: SystemTime::now(),
+        };
+        let mut state = self.store.state();
+        state.writing.retain(|(head, _)| head.id != *id);
+        state.ready.push(listed);
+        Ok(())
+    }
+}
+
+impl Writing {
+    fn committed(&self) -> RwLockReadGuard<'_, bool> {
+        self.is_committed.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Records for Writing {
+    fn put(&self, record: usize, bytes: &[u8]) -> Result<(), RecordError> {
+        let expected = self.contents.record_bytes(record).ok_or(RecordError::Missing { record })?;
+        if bytes.len() != expected {
+            return Err(RecordError::Size { record, expected, found: bytes.len() });
+        }
+        let io = io_error(&self.store, &self.contents.head.id);
+        let sealed = self.contents.seal(record, bytes);
+        let sealed = sealed.map_err(|error| io(std::io::Error::other(error)))?;
+        let is_committed = self.committed();
+        if *is_committed {
+            return Err(io(std::io::Error::other("the precompute is committed: it takes no more")));
+        }
+        self.file.write_all_at(&sealed, self.contents.offset(record)).map_err(io)?;
+        self.is_put[record].store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn get(&self, record: usize) -> Result<Vec<u8>, RecordError> {
+        let is_committed = self.committed();
+        let is_put = self.is_put.get(record).is_some_and(|is_put| is_put.load(Ordering::Acquire));
+        // Once it may be taken, it is the taker's alone.
+        if *is_committed || !is_put {
+            return Err(RecordError::Missing { record });
+        }
+        read(&self.store, &self.contents, &self.file, record)
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if !*self.committed() {
+            let id = &self.contents.head.id;
+            // The key too, which a failing disk may have taken all the same. What cannot be deleted now
+            // is when the folder is next opened.
+            let _ = self.store.folder.delete(id);
+            self.store.state().writing.retain(|(head, _)| head.id != *id);
+        }
+    }
+}
+
+/// One record of a data file.
+pub(super) fn read(
+    store: &Inner,
+    contents: &Contents,
+    file: &File,
+    record: usize,
+) -> Result<Vec<u8>, RecordError> {
+    let bytes = contents.record_bytes(record).ok_or(RecordError::Missing { record })?;
+    let mut sealed = vec![0; bytes + SEAL_BYTES];
+    match file.read_exact_at(&mut sealed, contents.offset(record)) {
+        Err(source) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
+            let why = "its file was cut".to_owned();
+            return Err(RecordError::Damaged { record, why });
+        }
+        found => found.map_err(io_error(store, &contents.head.id))?,
+    }
+    let why = || "its bytes are not those that were kept".to_owned();
+    contents.open(record, sealed).ok_or_else(|| RecordError::Damaged { record, why: why() })
+}
+
+/// What the file system says of a precompute's data.
+pub(super) fn io_error(store: &Inner, id: &[u8; 16]) -> impl Fn(std::io::Error) -> RecordError {
+    let path = store.folder.data(id).display().to_string();
+    move |source| RecordError::Io { path: path.clone(), source }
+}

@@ -1,0 +1,111 @@
+//! The frames of a prediction: hands those that came to a machine, and sends what it has ready.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc::Sender;
+use tonic::Streaming;
+
+use super::machines::{Error as MachineError, OnlineClient, OnlineServer};
+use crate::wire::PredictFrame;
+
+/// Either half of a prediction.
+pub(super) trait Online {
+    fn push(&mut self, frame: &[u8]) -> Result<(), MachineError>;
+    fn pull(&mut self) -> Result<Option<Vec<u8>>, MachineError>;
+    fn is_done(&self) -> bool;
+}
+
+impl Online for OnlineClient {
+    fn push(&mut self, frame: &[u8]) -> Result<(), MachineError> {
+        Self::push(self, frame)
+    }
+
+    fn pull(&mut self) -> Result<Option<Vec<u8>>, MachineError> {
+        Ok(Self::pull(self))
+    }
+
+    fn is_done(&self) -> bool {
+        self.output().is_some()
+    }
+}
+
+impl Online for OnlineServer {
+    fn push(&mut self, frame: &[u8]) -> Result<(), MachineError> {
+        Self::push(self, frame)
+    }
+
+    fn pull(&mut self) -> Result<Option<Vec<u8>>, MachineError> {
+        Self::pull(self)
+    }
+
+    fn is_done(&self) -> bool {
+        Self::is_done(self)
+    }
+}
+
+/// Bytes of payloads each way, and frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Exchanged {
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub frames: usize,
+}
+
+/// Why a prediction broke off.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The other side's frame is none of the protocol's, or the precompute is damaged.
+    Machine(MachineError),
+    /// The stream failed.
+    Status(tonic::Status),
+    /// The other side ended the stream.
+    Ended,
+    /// The other side was silent for so long.
+    Silent(Duration),
+}
+
+/// Runs a machine to its end. `taken` is told the bytes of each message that came and was used. What the
+/// machine computes, it computes on this thread.
+pub(super) async fn exchange<M: Online, T>(
+    machine: &mut M,
+    incoming: &mut Streaming<PredictFrame>,
+    outgoing: &Sender<T>,
+    wrap: impl Fn(PredictFrame) -> T,
+    pause_max: Duration,
+    taken: impl Fn(&PredictFrame),
+) -> Result<Exchanged, Broken> {
+    let (mut found, mut ready) = (Exchanged::default(), None);
+    loop {
+        if ready.is_none() {
+            ready = machine.pull().map_err(Broken::Machine)?;
+        }
+        if ready.is_none() && machine.is_done() {
+            return Ok(found);
+        }
+        let has_frame = ready.is_some();
+        // A side that only sent until it could send no more would wait for one that does the same.
+        tokio::select! {
+            biased;
+            permit = outgoing.reserve(), if has_frame => {
+                let permit = permit.map_err(|_| Broken::Ended)?;
+                let payload = Bytes::from(ready.take().unwrap_or_default());
+                found.sent_bytes += payload.len() as u64;
+                found.frames += 1;
+                permit.send(wrap(PredictFrame { open: None, payload }));
+            }
+            message = incoming.message() => {
+                let message = message.map_err(Broken::Status)?.ok_or(Broken::Ended)?;
+                found.received_bytes += message.payload.len() as u64;
+                found.frames += 1;
+                if message.open.is_some() {
+                    let (what, why) = ("a second opening".to_owned(), "nothing: it was opened");
+                    return Err(Broken::Machine(MachineError::Order { what, why }));
+                }
+                machine.push(&message.payload).map_err(Broken::Machine)?;
+                taken(&message);
+            }
+            () = tokio::time::sleep(pause_max) => return Err(Broken::Silent(pause_max)),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a server says of its network, checked before anything secret leaves the client.
+
+use hushtable_pir::client::version;
+use hushtable_table::Version;
+
+pub(super) use hushtable_infer::hybrid::TERMS_BYTES_MAX;
+
+use super::machines::Terms;
+use crate::{ReplyDefect, wire};
+
+/// What a server computes, and what a client must know of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HybridInfo {
+    /// The model's name.
+    pub name: String,
+    /// The model's version.
+    pub version: Version,
+    /// The plan's hash.
+    pub plan: Version,
+    /// The network without its weights: all that a client goes by.
+    pub terms: Terms,
+    /// The server's software.
+    pub software: String,
+    /// Whether it lets the client garble.
+    pub client_garbles: bool,
+    /// Whether it garbles.
+    pub server_garbles: bool,
+}
+
+impl HybridInfo {
+    /// Holds an announcement against what follows from its terms, which are checked field by field.
+    ///
+    /// # Errors
+    /// [`ReplyDefect`] for what cannot be, or does not follow.
+    pub(super) fn check(reply: wire::HybridInfoReply) -> Result<Self, ReplyDefect> {
+        let (name, software) = (text("name", reply.name)?, text("software", reply.software)?);
+        let found = version(&reply.model_version)?;
+        let announced = version(&reply.plan)?;
+        if reply.terms.len() > TERMS_BYTES_MAX {
+            let (found, max) = (reply.terms.len() as u64, TERMS_BYTES_MAX as u64);
+            return Err(ReplyDefect::Range { field: "terms", found, min: 1, max });
+        }
+        let terms = Terms::parse(&reply.terms)
+            .map_err(|error| ReplyDefect::Other { reason: cut(&error.to_string(), 512) })?;
+        let plan = Version::from(terms.id());
+        if plan != announced {
+            let reason = format!("terms of plan {plan}, where {announced} was announced");
+            return Err(ReplyDefect::Other { reason });
+        }
+        let (Some(client_garbles), Some(server_garbles)) =
+            (reply.client_garbles, reply.server_garbles)
+        else {
+            let reason = "it does not say who garbles".to_owned();
+            return Err(ReplyDefect::Other { reason });
+        };
+        if !client_garbles && !server_garbles {
+            let reason = "neither side may garble".to_owned();
+            return Err(ReplyDefect::Other { reason });
+        }
+        if terms.model() != name {
+            let reason = "terms of a model of another name than was announced".to_owned();
+            return Err(ReplyDefect::Other { reason });
+        }
+        Ok(Self { name, version: found, plan, terms, software, client_garbles, server_garbles })
+    }
+}
+
+impl From<&HybridInfo> for wire::HybridInfoReply {
+    fn from(info: &HybridInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            model_version: info.version.as_bytes().to_vec().into(),
+            plan: info.plan.as_bytes().to_vec().into(),
+            terms: info.terms.to_bytes().into(),
+            software: info.software.clone(),
+            client_garbles: Some(info.client_garbles),
+            server_garbles: Some(info.server_garbles),
+        }
+    }
+}
+
+/// A text that can be shown to people: not long, and without what commands a terminal.
+fn text(field: &'static str, found: String) -> Result<String, ReplyDefect> {
+    match found.len() <= TEXT_BYTES_MAX && !found.chars().any(char::is_control) {
+        true => Ok(found),
+        false => Err(ReplyDefect::Text { field, bytes: found.len() }),
+    }
+}
+
+/// What is kept of an error about what another machine sent.
+fn cut(text: &str, chars_max: usize) -> String {
+    text.chars().filter(|char| !char.is_control()).take(chars_max).collect()
+}
+
+const TEXT_BYTES_MAX: usize = 128;

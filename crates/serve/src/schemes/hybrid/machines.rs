@@ -1,0 +1,8 @@
+//! What this scheme drives: the machines of the protocol, and what they keep.
+
+pub use hushtable_infer::hybrid::records::{Memory, RecordError};
+pub use hushtable_infer::hybrid::store::{Head, Store, StoreError, StoreSpec, Writing};
+pub use hushtable_infer::hybrid::{
+    Error, HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Outline,
+    Parallel, Party, Plan, Records, Terms,
+};

@@ -1,0 +1,316 @@
+//! The methods of `HybridInference`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hushtable_table::Version;
+use prost::Message as _;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::exchange::{Broken, exchange};
+use super::keep::Half;
+use super::machines::{Error as MachineError, HybridModel, OnlineServer, RecordError};
+use super::metrics::HybridMetrics;
+use super::precomputes::Precomputes;
+use super::refusal::{Garbler, of_step};
+use super::spec::HELD_BYTES;
+use super::{FRAMES_AHEAD, HybridInfo, HybridRefusal, PrecomputeId, StepDefect};
+use crate::host::admission::Admission;
+use crate::host::budget::Reservation;
+use crate::host::door::Service;
+use crate::peer::values::version_from_wire;
+use crate::wire::hybrid_inference_server::HybridInference;
+use crate::wire::{
+    HybridBeginReply, HybridBeginRequest, HybridFinishReply, HybridFinishRequest, HybridInfoReply,
+    HybridInfoRequest, HybridStepReply, HybridStepRequest, PredictFrame, PredictOpen,
+};
+use crate::{Error, Limit, Refusal};
+
+pub(super) struct HybridService {
+    model: Arc<HybridModel>,
+    info: HybridInfo,
+    reply: HybridInfoReply,
+    precomputes: Arc<Precomputes>,
+    metrics: HybridMetrics,
+    admission: Admission,
+    /// Steps that are computed.
+    turns: Semaphore,
+    predictions: Arc<Semaphore>,
+    /// How long the other side of a prediction may be silent.
+    pause_max: Duration,
+}
+
+/// How much a server does at once.
+pub(super) struct Room {
+    pub steps: usize,
+    pub predictions: usize,
+    pub pause_max: Duration,
+}
+
+impl HybridService {
+    pub fn new(
+        model: Arc<HybridModel>,
+        info: HybridInfo,
+        precomputes: Precomputes,
+        metrics: HybridMetrics,
+        room: Room,
+    ) -> Arc<Self> {
+        let reply = HybridInfoReply::from(&info);
+        Arc::new(Self {
+            model,
+            info,
+            reply,
+            precomputes: Arc::new(precomputes),
+            metrics,
+            admission: Admission::new(STEP),
+            turns: Semaphore::new(room.steps),
+            predictions: Arc::new(Semaphore::new(room.predictions)),
+            pause_max: room.pause_max,
+        })
+    }
+
+    fn check_plan(&self, plan: &[u8]) -> Result<(), Refusal> {
+        let bytes = plan.len();
+        let found = version_from_wire(plan).map_err(|_| Refusal::BadVersion { bytes })?;
+        let expected: Version = self.info.plan;
+        match found == expected {
+            true => Ok(()),
+            false => Err(HybridRefusal::OtherPlan { expected, found }.into()),
+        }
+    }
+
+    fn check_garbler(&self, client_garbles: bool) -> Result<(), Refusal> {
+        let HybridInfo { client_garbles: client, server_garbles: server, .. } = self.info;
+        match if client_garbles { client } else { server } {
+            true => Ok(()),
+            false => {
+                let garbler = Garbler::of_client(client_garbles);
+                Err(HybridRefusal::OtherGarbler { garbler }.into())
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: HybridStepRequest,
+        reservation: Option<&Reservation>,
+    ) -> Result<Vec<u8>, Refusal> {
+        self.admission.check_open()?;
+        let id = parse_id(&request.id)?;
+        self.admission.hold(reservation, super::PAYLOAD_BYTES_MAX)?;
+        // The semaphore is never closed.
+        let _turn = self.turns.acquire().await.map_err(|_| Refusal::Draining)?;
+        let precomputes = Arc::clone(&self.precomputes);
+        let began = Instant::now();
+        let HybridStepRequest { step, payload, .. } = request;
+        let reply = off_thread(move || precomputes.answer(&id, step, &payload)).await;
+        self.metrics.step_seconds.observe(began.elapsed().as_secs_f64());
+        reply
+    }
+
+    /// Takes what a prediction uses up.
+    async fn open(
+        &self,
+        frames: &mut Streaming<PredictFrame>,
+        reservation: Option<&Reservation>,
+    ) -> Result<(OnlineServer, OwnedSemaphorePermit), Status> {
+        self.admission.check_open()?;
+        let first = tokio::time::timeout(self.pause_max, frames.message());
+        let first = first.await.map_err(|_| Status::deadline_exceeded("no first frame came"))?;
+        let first = first?.unwrap_or_default();
+        let Some(PredictOpen { plan, id }) = first.open else {
+            return Err(order("the first frame opens nothing").into());
+        };
+        if !first.payload.is_empty() {
+            return Err(order("the first frame has a payload").into());
+        }
+        self.check_plan(&plan)?;
+        let id = parse_id(&id)?;
+        let limit = Limit::Predictions;
+        let turn = Arc::clone(&self.predictions).try_acquire_owned();
+        let turn = turn.map_err(|_| Refusal::Busy { limit, retry_after: PREDICTION_RETRY })?;
+        self.admission.hold(reservation, HELD_BYTES)?;
+        let (precomputes, model) = (Arc::clone(&self.precomputes), Arc::clone(&self.model));
+        let take = move || {
+            let Half { head, records } = precomputes.take(&id)?;
+            let garbler = Garbler::of_client(head.client_garbles).party();
+            OnlineServer::new(model, garbler, records).map_err(|error| of_prediction(&error))
+        };
+        let machine = off_thread(take).await?;
+        self.metrics.used.inc();
+        self.metrics.describe(&self.precomputes);
+        Ok((machine, turn))
+    }
+}
+
+/// What has a prediction go on after its handler has returned.
+struct Prediction {
+    machine: OnlineServer,
+    frames: Streaming<PredictFrame>,
+    sender: mpsc::Sender<Result<PredictFrame, Status>>,
+    reservation: Option<Arc<Reservation>>,
+    metrics: HybridMetrics,
+    pause_max: Duration,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Prediction {
+    /// On a thread of its own: frames are computed where they are sent.
+    async fn run(mut self) {
+        let began = Instant::now();
+        let reservation = self.reservation.as_deref();
+        // What came was counted as it came; it is held no longer.
+        let taken = |message: &PredictFrame| {
+            if let Some(reservation) = reservation {
+                reservation.shrink(message.encoded_len() + GRPC_HEAD_BYTES);
+            }
+        };
+        let (frames, sender) = (&mut self.frames, &self.sender);
+        let done = exchange(&mut self.machine, frames, sender, Ok, self.pause_max, taken).await;
+        match done {
+            Ok(_) => {
+                self.metrics.predicted.inc();
+                self.metrics.prediction_seconds.observe(began.elapsed().as_secs_f64());
+            }
+            Err(Broken::Machine(error)) => {
+                let refusal = of_prediction(&error);
+                drop(sender.send(Err(refusal.into())).await);
+            }
+            Err(Broken::Silent(after)) => {
+                let words = format!("no frame came within {} ms", after.as_millis());
+                drop(sender.send(Err(Status::deadline_exceeded(words))).await);
+            }
+            Err(Broken::Status(status)) => {
+                tracing::debug!(%status, "a prediction broke off");
+                drop(sender.send(Err(status)).await);
+            }
+            Err(Broken::Ended) => tracing::debug!("a client ended its prediction early"),
+        }
+    }
+}
+
+/// The refusal of a prediction: what is kept may be damaged.
+fn of_prediction(error: &MachineError) -> Refusal {
+    match error {
+        MachineError::Record(RecordError::Damaged { .. } | RecordError::Missing { .. }) => {
+            tracing::error!(%error, "a precompute is damaged");
+            HybridRefusal::DamagedPrecompute.into()
+        }
+        error => of_step(error),
+    }
+}
+
+fn order(message: &str) -> Refusal {
+    HybridRefusal::BadStep { defect: StepDefect::Order, message: message.to_owned() }.into()
+}
+
+fn parse_id(id: &[u8]) -> Result<PrecomputeId, Refusal> {
+    let bytes = id.len();
+    id.try_into().map_err(|_| HybridRefusal::BadPrecomputeId { bytes }.into())
+}
+
+/// Runs `work` where it may compute and read files.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    // A panic was logged where it happened.
+    tokio::task::spawn_blocking(work).await.unwrap_or(Err(Refusal::Backend))
+}
+
+impl Service for HybridService {
+    fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.precomputes.sweep();
+        match self.precomputes.drop_old() {
+            Ok(0) => {}
+            Ok(dropped) => tracing::info!(dropped, "dropped precomputes that nobody used in time"),
+            Err(error) => tracing::warn!(%error, "an old precompute cannot be dropped"),
+        }
+        self.metrics.describe(&self.precomputes);
+        Ok(())
+    }
+}
+
+#[tonic::async_trait]
+impl HybridInference for HybridService {
+    type PredictStream = ReceiverStream<Result<PredictFrame, Status>>;
+
+    async fn info(
+        &self,
+        _request: Request<HybridInfoRequest>,
+    ) -> Result<Response<HybridInfoReply>, Status> {
+        Ok(Response::new(self.reply.clone()))
+    }
+
+    async fn begin(
+        &self,
+        request: Request<HybridBeginRequest>,
+    ) -> Result<Response<HybridBeginReply>, Status> {
+        self.admission.check_open()?;
+        let HybridBeginRequest { plan, id, client_garbles } = request.into_inner();
+        self.check_plan(&plan)?;
+        let id = parse_id(&id)?;
+        self.check_garbler(client_garbles)?;
+        let precomputes = Arc::clone(&self.precomputes);
+        let garbler = Garbler::of_client(client_garbles).party();
+        let resumed = off_thread(move || precomputes.begin(id, garbler)).await?;
+        self.metrics.describe(&self.precomputes);
+        Ok(Response::new(HybridBeginReply { resumed: Some(resumed) }))
+    }
+
+    async fn step(
+        &self,
+        mut request: Request<HybridStepRequest>,
+    ) -> Result<Response<HybridStepReply>, Status> {
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        let reply = self.answer(request.into_inner(), reservation.as_deref()).await?;
+        Ok(Response::new(HybridStepReply { payload: Bytes::from(reply) }))
+    }
+
+    async fn finish(
+        &self,
+        request: Request<HybridFinishRequest>,
+    ) -> Result<Response<HybridFinishReply>, Status> {
+        let id = parse_id(&request.into_inner().id)?;
+        let precomputes = Arc::clone(&self.precomputes);
+        off_thread(move || precomputes.finish(&id)).await?;
+        self.metrics.finished.inc();
+        self.metrics.describe(&self.precomputes);
+        Ok(Response::new(HybridFinishReply {}))
+    }
+
+    async fn predict(
+        &self,
+        mut request: Request<Streaming<PredictFrame>>,
+    ) -> Result<Response<Self::PredictStream>, Status> {
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        let mut frames = request.into_inner();
+        let (machine, turn) = self.open(&mut frames, reservation.as_deref()).await?;
+        let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
+        let prediction = Prediction {
+            machine,
+            frames,
+            sender,
+            reservation,
+            metrics: self.metrics.clone(),
+            pause_max: self.pause_max,
+            _turn: turn,
+        };
+        let runtime = Handle::current();
+        tokio::task::spawn_blocking(move || runtime.block_on(prediction.run()));
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// About what a step takes: how soon one of a busy server is worth another try.
+const STEP: Duration = Duration::from_millis(50);
+const PREDICTION_RETRY: Duration = Duration::from_millis(200);
+/// What gRPC puts before a message.
+const GRPC_HEAD_BYTES: usize = 5;
