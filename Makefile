@@ -82,7 +82,7 @@ test-timing: setup
 # The optimised code under valgrind, with all that is secret marked as undefined; and the divisions of
 # what a client runs.
 test-oblivious: setup
-	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-oram -p hushtable-pir --test ctgrind
+	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-mpc -p hushtable-oram -p hushtable-pir --test ctgrind
 
 test-caps: setup
 	@.ci/capped $(CAPS)
@@ -102,7 +102,7 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 	$(BIN)/ruff check python examples bench docs README.md
 	$(BIN)/ruff format --check python examples bench docs README.md
 	$(BIN)/mypy
-	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart,-p examples.$(example))
+	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart cifar,-p examples.$(example))
 
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py

@@ -16,8 +16,8 @@ from .errors import ConfigError
 __all__ = ["Served", "Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
 
 #: Whose settings: of one of a pair of servers, of a single one, of one that trains, of one that
-#: computes on encrypted features.
-Served = Literal["pair", "onion", "train", "infer"]
+#: computes on encrypted features, of one of hybrid inference.
+Served = Literal["pair", "onion", "train", "infer", "hybrid"]
 
 PREFIX = "HUSHTABLE_"
 
@@ -104,8 +104,9 @@ def _unknown(served: Served, name: str, known: Iterable[str]) -> str:
         "onion": "a single server",
         "train": "training",
         "infer": "encrypted inference",
+        "hybrid": "hybrid inference",
     }
-    others: tuple[Served, ...] = ("pair", "onion", "train", "infer")
+    others: tuple[Served, ...] = ("pair", "onion", "train", "infer", "hybrid")
     for other in others:
         if any(setting.name == name for setting in settings(other)):
             return f"{name} is a setting of {whose[other]}: {whose[served]} has none of that name"

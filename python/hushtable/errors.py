@@ -27,6 +27,7 @@ __all__ = [
     "ParametersRefused",
     "PinMismatch",
     "PlanMismatch",
+    "PrecomputeError",
     "PreparedError",
     "ProtocolError",
     "RoundError",
@@ -206,6 +207,10 @@ class ParametersRefused(ProtocolError):
         super().__init__(message)
         self.announced = announced
         self.accepted = accepted
+
+
+class PrecomputeError(Error):
+    """A precompute of hybrid inference that cannot be kept or used: damaged, lost, or no room."""
 
 
 class PlanMismatch(ProtocolError):

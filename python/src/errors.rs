@@ -5,7 +5,7 @@ use hushtable_oram::rounds::Refused;
 use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
-use hushtable_serve::{Error as ServeError, InferRefusal, Refusal, TrainRefusal};
+use hushtable_serve::{Error as ServeError, HybridRefusal, InferRefusal, Refusal, TrainRefusal};
 use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
 use hushtable_table::model::ModelError;
@@ -307,6 +307,7 @@ impl From<ServeError> for Failure {
             | ServeError::Table { .. }
             | ServeError::Bag(_)
             | ServeError::Infer(_)
+            | ServeError::Hybrid(_)
             | ServeError::Sealed(_)
             | ServeError::Controller(_) => "",
             ServeError::Refused { refusal, .. } => refusal_class(refusal),
@@ -326,7 +327,11 @@ impl From<ServeError> for Failure {
             | ServeError::KeyFile { .. }
             | ServeError::Unenrolled { .. }
             | ServeError::NoPin { .. }
+            | ServeError::NoGarbler
+            | ServeError::GarblerRefused { .. }
+            | ServeError::PrecomputeBytes { .. }
             | ServeError::Prg { .. } => "ConfigError",
+            ServeError::Precomputes { .. } => "PrecomputeError",
             ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
             ServeError::TablesDiffer { .. }
             | ServeError::AnnouncementsDiffer { .. }
@@ -369,6 +374,7 @@ impl From<ServeError> for Failure {
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
             ServeError::Infer(error) => error.into(),
+            ServeError::Hybrid(error) => error.into(),
             ServeError::Sealed(error) => error.into(),
             ServeError::Controller(error) => (*error).into(),
             ServeError::Refused {
@@ -376,7 +382,9 @@ impl From<ServeError> for Failure {
                 ..
             } => failure.text("outcome", outcome),
             ServeError::Refused {
-                refusal: Refusal::Infer(InferRefusal::PlanSkew { expected, found }),
+                refusal:
+                    Refusal::Infer(InferRefusal::PlanSkew { expected, found })
+                    | Refusal::Hybrid(HybridRefusal::OtherPlan { expected, found }),
                 ..
             } => failure.text("expected", expected).text("found", found),
             ServeError::Table { source, .. } => (*source).into(),
@@ -442,7 +450,13 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         | Refusal::BadKeys { .. }
         | Refusal::BadQuery { .. }
         | Refusal::WrongDomain { .. } => "KeyFormatError",
-        Refusal::Infer(InferRefusal::PlanSkew { .. }) => "PlanMismatch",
+        Refusal::Infer(InferRefusal::PlanSkew { .. })
+        | Refusal::Hybrid(HybridRefusal::OtherPlan { .. }) => "PlanMismatch",
+        Refusal::Hybrid(HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute) => {
+            "PrecomputeError"
+        }
+        Refusal::Hybrid(HybridRefusal::PrecomputeBudget { .. }) => "ServerError",
+        Refusal::Hybrid(HybridRefusal::OtherGarbler { .. }) => "ConfigError",
         Refusal::Infer(InferRefusal::BadFeatures { .. }) => "KeyFormatError",
         Refusal::LayoutSkew { .. } => "VersionMismatch",
         Refusal::NoLayout => "NoLayout",

@@ -15,6 +15,8 @@ mod fl_aggregate;
 mod fl_client;
 mod fl_session;
 mod gpu;
+mod hybrid;
+mod hybrid_client;
 mod infer;
 mod infer_client;
 mod infer_errors;
@@ -58,6 +60,12 @@ mod _native {
     #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
+    use super::hybrid::{NativeHybridModel, hybrid_compile, hybrid_describe};
+    #[pymodule_export]
+    use super::hybrid_client::{
+        HybridFacts, HybridPredictionFacts, NativeHybridClient, PrecomputeFacts, server_is_hybrid,
+    };
+    #[pymodule_export]
     use super::infer::{
         NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
@@ -72,15 +80,17 @@ mod _native {
     #[pymodule_export]
     use super::machine::{PlatformFacts, platforms, prg_names};
     #[pymodule_export]
-    use super::model::{NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model};
+    use super::model::{
+        NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model,
+    };
     #[pymodule_export]
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeInferServer, NativeOnionServer, NativePairServer, NativeServer,
-        NativeTrainServer, PemPair, make_certificates,
+        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
+        NativeServer, NativeTrainServer, PemPair, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
@@ -99,6 +109,10 @@ mod _native {
         use crate::bench::ckks::NativeCkksBench;
         #[pymodule_export]
         use crate::bench::coded::coded_lookup;
+        #[pymodule_export]
+        use crate::bench::garble::garble_rates;
+        #[pymodule_export]
+        use crate::bench::hybrid::{HybridBench, hybrid_network};
         #[pymodule_export]
         use crate::bench::infer::infer_seconds;
         #[pymodule_export]

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
 use hushtable_serve::{
-    BoundServer, ControllerPlace, CounterSpec, Error, InferServer, InferServerSpec, OnionServer,
-    OnionServerSpec, Server, ServerSpec, TrainServer, TrainServerSpec, raise_file_limit,
+    BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
+    InferServerSpec, OnionServer, OnionServerSpec, Server, ServerSpec, TrainServer,
+    TrainServerSpec, raise_file_limit,
 };
 use hushtable_table::Table;
 use hushtable_table::model::{ModelManifest, places};
@@ -21,6 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::errors::Failure;
 use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
+use crate::hybrid_client::HybridFacts;
 use crate::infer_client::InferFacts;
 use crate::prepare::parameter_set;
 
@@ -61,6 +63,12 @@ pub(crate) struct NativeOnionServer {
 #[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "InferServer")]
 pub(crate) struct NativeInferServer {
     info: InferFacts,
+}
+
+/// A server of hybrid inference.
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "HybridServer")]
+pub(crate) struct NativeHybridServer {
+    info: HybridFacts,
 }
 
 /// A server of training rounds.
@@ -216,6 +224,24 @@ impl NativeInferServer {
             let io_threads = spec.network.io_threads;
             let server = InferServer::open(spec)?;
             let info = InferFacts::new(server.info())?;
+            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
+            Ok::<_, Failure>((running, Self { info }))
+        });
+        let (running, served) = started?;
+        Ok(PyClassInitializer::from(running).add_subclass(served))
+    }
+}
+
+#[pymethods]
+impl NativeHybridServer {
+    /// Starts the server that `spec` describes: `hushtable_serve::HybridServerSpec` in JSON.
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
+        let spec: HybridServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let started = py.detach(|| {
+            let io_threads = spec.network.io_threads;
+            let server = HybridServer::open(spec)?;
+            let info = HybridFacts::new(server.info(), server.outline());
             let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
             Ok::<_, Failure>((running, Self { info }))
         });

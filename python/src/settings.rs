@@ -20,11 +20,13 @@ pub(crate) struct SettingFacts {
     help: &'static str,
 }
 
-/// Every setting of a server of the kind `served`: pair, onion, train or infer.
+/// Every setting of a server of the kind `served`: pair, onion, train, infer or hybrid.
 #[pyfunction]
 pub(crate) fn options(served: &str) -> PyResult<Vec<SettingFacts>> {
     let Some(served) = Served::ALL.into_iter().find(|one| one.name() == served) else {
-        let text = format!("there is no server {served:?}: it must be pair, onion, train or infer");
+        let text = format!(
+            "there is no server {served:?}: it must be pair, onion, train, infer or hybrid"
+        );
         return Err(Failure::config(text).into());
     };
     let facts = |setting: &hushtable_serve::settings::Setting| SettingFacts {

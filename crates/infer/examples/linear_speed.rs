@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use hushtable_infer::Platform;
 use hushtable_infer::hybrid::linear::{
-    Layers, LinearClient, LinearServer, Prepared, choose, convolve,
+    Layers, LinearClient, LinearServer, Prepared, choose, convolve_modulo,
 };
 use hushtable_infer::hybrid::program::{Convolution, Shape};
 use hushtable_rlwe::ring::{Buffer, NoiseSource, Ring};
@@ -87,7 +87,7 @@ fn measure(
         server.forget(index);
         let mut clear = share.clone();
         timed(&mut seconds[4], || {
-            convolve(platform, BITS, convolution, &weights[index], &input, &mut clear)
+            convolve_modulo(platform, BITS, convolution, &weights[index], &input, &mut clear)
         });
         assert!(clear.iter().zip(&out).all(|(clear, out)| clear & mask == *out), "layer {index}");
         let work = layers.work(index);

@@ -11,19 +11,19 @@ pub fn packed_bytes(count: usize, bits: u32) -> usize {
 
 /// Appends `values`, each in `bits` bits (1 to 56), low bits first.
 pub fn pack(values: &[u64], bits: u32, out: &mut Vec<u8>) {
+    out.reserve(packed_bytes(values.len(), bits));
     let (mut held, mut held_bits) = (0u64, 0);
     for &value in values {
         held |= value << held_bits;
         held_bits += bits;
-        while held_bits >= 8 {
-            out.push(held as u8);
-            held >>= 8;
-            held_bits -= 8;
+        if held_bits >= u64::BITS {
+            out.extend_from_slice(&held.to_le_bytes());
+            held_bits -= u64::BITS;
+            // The upper bits of `value`, of which there were `bits` at most 56.
+            held = value >> (bits - held_bits);
         }
     }
-    if held_bits > 0 {
-        out.push(held as u8);
-    }
+    out.extend_from_slice(&held.to_le_bytes()[..held_bits.div_ceil(8) as usize]);
 }
 
 /// Reads `out.len()` numbers of `bits` bits (1 to 56) from `bytes`, which hold just them.
@@ -38,10 +38,12 @@ pub fn unpack(what: &'static str, bytes: &[u8], bits: u32, out: &mut [u64]) -> R
     let mask = u64::MAX >> (64 - bits);
     for (index, value) in out.iter_mut().enumerate() {
         let bit = index * bits as usize;
-        let mut word = [0; 8];
         let rest = &bytes[bit / 8..];
-        let count = rest.len().min(8);
-        word[..count].copy_from_slice(&rest[..count]);
+        let word = rest.first_chunk().copied().unwrap_or_else(|| {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            word
+        });
         *value = (u64::from_le_bytes(word) >> (bit % 8)) & mask;
     }
     Ok(())

@@ -73,7 +73,7 @@ pub use peer::shaper::LinkSpec;
 pub use schemes::hybrid::{
     Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridNetwork, HybridPrediction,
     HybridRefusal, HybridServer, HybridServerSpec, HybridStats, Parallelism, PrecomputeCount,
-    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect,
+    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect, offers_hybrid,
 };
 #[cfg(feature = "infer")]
 pub use schemes::infer::{

@@ -386,6 +386,12 @@ const HYBRID: &[Setting] = &[
         "",
         "How long a precompute that is being made may rest before it is dropped.",
     ),
+    Setting::new(
+        "precompute_hours_max",
+        Kind::Count,
+        "",
+        "How many hours a precompute waits to be used before it is dropped.",
+    ),
     Setting::new("predictions_max", Kind::Count, "", "Most predictions at once; beyond, BUSY."),
     Setting::new("client_garbles", Kind::Flag, "", "Let clients garble the circuits."),
     Setting::new("server_garbles", Kind::Flag, "", "Garble circuits for clients."),

@@ -4,6 +4,7 @@
 
 mod common;
 mod fake;
+mod hybrid_common;
 mod infer_common;
 
 use std::collections::BTreeSet;
@@ -14,11 +15,12 @@ use fake::Fake;
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_serve::wire::{
-    CatalogReply, DType, InferInfoReply, ModelInfo, OnionInfoReply, Side, TableInfoReply,
+    CatalogReply, DType, HybridInfoReply, InferInfoReply, ModelInfo, OnionInfoReply, Side,
+    TableInfoReply,
 };
 use hushtable_serve::{
-    ClientSpec, Error, InferClient, InferClientSpec, LookupClient, ModelClient, ModelPin,
-    OnionClient, OnionClientSpec, ReplyDefect,
+    ClientSpec, Error, Garbler, HybridClient, HybridClientSpec, InferClient, InferClientSpec,
+    LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec, ReplyDefect,
 };
 use hushtable_table::layout::{Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::model::{Feature, ModelManifest, ModelSpec, Pooling, TableRef};
@@ -658,6 +660,88 @@ async fn a_server_of_inference_gets_nothing_for_a_hostile_value_of_any_field() {
     assert!(server.received().is_empty());
 }
 
+fn hybrid_cases() -> Vec<Case<HybridInfoReply>> {
+    let mut cases = vec![];
+    let mut add = |field, is_refusal: fn(&Error) -> bool, change: fn(&mut HybridInfoReply)| {
+        cases.push(case(field, is_refusal, change));
+    };
+    let text = reply!(ReplyDefect::Text { .. });
+    let bytes = reply!(ReplyDefect::VersionBytes { .. });
+    let other = reply!(ReplyDefect::Other { .. });
+    let range = reply!(ReplyDefect::Range { .. });
+    add("HybridInfoReply.name", text, |info| info.name = long());
+    add("HybridInfoReply.name", text, |info| info.name = clearing());
+    add("HybridInfoReply.name", other, |info| info.name = "others".into());
+    add("HybridInfoReply.software", text, |info| info.software = long());
+    add("HybridInfoReply.software", text, |info| info.software = clearing());
+    add("HybridInfoReply.model_version", bytes, |info| info.model_version = vec![7; 31].into());
+    add("HybridInfoReply.plan", bytes, |info| info.plan = Bytes::new());
+    add("HybridInfoReply.plan", other, |info| info.plan = vec![7; 32].into());
+    add("HybridInfoReply.client_garbles", other, |info| info.client_garbles = None);
+    let refused = |error: &Error| matches!(error, Error::GarblerRefused { .. });
+    add("HybridInfoReply.server_garbles", other, |info| info.server_garbles = None);
+    add("HybridInfoReply.server_garbles", refused, |info| info.server_garbles = Some(false));
+    add("HybridInfoReply.server_garbles", other, |info| {
+        (info.client_garbles, info.server_garbles) = (Some(false), Some(false));
+    });
+    add("HybridInfoReply.terms", other, |info| info.terms = Bytes::new());
+    add("HybridInfoReply.terms", other, |info| info.terms = clearing().into());
+    add("HybridInfoReply.terms", range, |info| info.terms = vec![b' '; (1 << 20) + 1].into());
+    let mut edit = |change: fn(&mut serde_json::Value)| {
+        let change = move |info: &mut HybridInfoReply| {
+            let mut terms = serde_json::from_slice(&info.terms).unwrap();
+            change(&mut terms);
+            info.terms = serde_json::to_vec(&terms).unwrap().into();
+        };
+        cases.push(case("HybridInfoReply.terms", other, change));
+    };
+    edit(|terms| terms["more"] = 1.into());
+    edit(|terms| terms["input_max"] = 0.into());
+    edit(|terms| terms["program"]["bits"] = 65.into());
+    edit(|terms| terms["program"]["lattice"] = "none".into());
+    edit(|terms| terms["program"]["stages"] = serde_json::json!([]));
+    edit(|terms| terms["program"]["input"]["channels"] = u32::MAX.into());
+    edit(|terms| terms["program"]["stages"][1]["terms"][0]["convolution"]["source"] = 9.into());
+    edit(|terms| {
+        let convolution = &mut terms["program"]["stages"][0]["terms"][0]["convolution"];
+        convolution["convolution"]["stride"] = serde_json::json!([0, 0]);
+    });
+    edit(|terms| {
+        let stage = terms["program"]["stages"][0].clone();
+        terms["program"]["stages"] = vec![stage; 10_000].into();
+    });
+    cases
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_hybrid_inference_gets_nothing_for_a_hostile_value_of_any_field() {
+    let ask = async |info: HybridInfoReply| {
+        let server = Fake::hybrid(info).await;
+        let spec = HybridClientSpec {
+            garbler: Garbler::Server,
+            ..HybridClientSpec::new(server.endpoint())
+        };
+        let error = match HybridClient::connect(&spec).await {
+            Ok(client) => client.predict(&hybrid_common::input(1), None).await.unwrap_err(),
+            Err(error) => error,
+        };
+        (error, server.received())
+    };
+    let honest = hybrid_common::announced();
+    for (number, Case { field, change, is_refusal }) in hybrid_cases().into_iter().enumerate() {
+        let mut info = honest.clone();
+        change(&mut info);
+        let (error, received) = ask(info).await;
+        assert!(is_refusal(&error), "case {number}, {field}: {error:?}");
+        assert!(received.is_empty(), "case {number}, {field}: the server got {received:?}");
+        let text = error.to_string();
+        assert!(!text.contains('\u{1b}') && text.len() < 2000, "{field}: {text:?}");
+    }
+    let (error, received) = ask(honest).await;
+    assert!(matches!(error, Error::Remote { .. }), "{error:?}");
+    assert_eq!(received, ["Begin", "Step"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_servers_get_nothing_for_a_hostile_value_of_any_field() {
     for (number, Case { field, change, is_refusal }) in pair_cases().into_iter().enumerate() {
@@ -759,7 +843,9 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
     let lookup = include_str!("../../../proto/hushtable/v1/lookup.proto");
     let onion = include_str!("../../../proto/hushtable/v1/onion.proto");
     let infer = include_str!("../../../proto/hushtable/v1/infer.proto");
+    let hybrid = include_str!("../../../proto/hushtable/v1/hybrid.proto");
     let announced: BTreeSet<String> = [
+        fields(hybrid, "HybridInfoReply"),
         fields(infer, "InferInfoReply"),
         fields(lookup, "TableInfoReply"),
         fields(lookup, "LayoutChunk"),
@@ -776,7 +862,8 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
     let pair = pair.chain(catalog_cases().into_iter().map(|case| case.field.to_owned()));
     let single = onion_cases().into_iter().map(|case| case.field.to_owned());
     let infer = infer_cases().into_iter().map(|case| case.field.to_owned());
-    let tried = pair.chain(single).chain(infer);
+    let hybrid = hybrid_cases().into_iter().map(|case| case.field.to_owned());
+    let tried = pair.chain(single).chain(infer).chain(hybrid);
     assert_eq!(tried.collect::<BTreeSet<_>>(), announced, "fields with hostile values here");
 
     assert_eq!(listed("## What a client checks before it sends"), announced, "rows in SECURITY.md");

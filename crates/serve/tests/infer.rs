@@ -281,8 +281,11 @@ async fn keys_of_another_plan_are_told_apart() {
     drop(server);
 
     // A plan beside another version of its model does not start.
-    std::fs::copy(bundle.plan_path("wide", "ckks"), folder.path().join("clicks/plans/wide.ckks.json"))
-        .unwrap();
+    std::fs::copy(
+        bundle.plan_path("wide", "ckks"),
+        folder.path().join("clicks/plans/wide.ckks.json"),
+    )
+    .unwrap();
     let stale = InferServerSpec {
         plan: Some("wide".into()),
         ..infer_common::spec(folder.path().join("clicks"))

@@ -17,6 +17,11 @@ __all__ = [
     "DamageFacts",
     "FeatureFacts",
     "FeatureRows",
+    "HybridClient",
+    "HybridFacts",
+    "HybridModel",
+    "HybridPredictionFacts",
+    "HybridServer",
     "InferClient",
     "InferFacts",
     "InferModel",
@@ -35,6 +40,7 @@ __all__ = [
     "PairServer",
     "PemPair",
     "PlatformFacts",
+    "PrecomputeFacts",
     "PredictionFacts",
     "PreparedFacts",
     "Profile",
@@ -55,6 +61,8 @@ __all__ = [
     "create_key",
     "enroll",
     "gpu_report",
+    "hybrid_compile",
+    "hybrid_describe",
     "infer_compile",
     "infer_describe",
     "infer_plan",
@@ -75,6 +83,7 @@ __all__ = [
     "prg_names",
     "project_trace",
     "public_key",
+    "server_is_hybrid",
     "verify_model",
     "verify_prepared",
     "verify_table",
@@ -334,6 +343,26 @@ def infer_describe(path: Path, name: str | None) -> str: ...
 def infer_plan(description: str, *, users: int | None) -> str: ...
 def infer_trace(path: Path, name: str | None) -> str: ...
 def infer_shareable(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]: ...
+def hybrid_compile(
+    path: Path,
+    *,
+    name: str,
+    samples: _Values | None,
+    fraction: int,
+    bits: int | None,
+    rounding: str,
+) -> str: ...
+def hybrid_describe(path: Path, name: str) -> str: ...
+def server_is_hybrid(
+    server: str,
+    *,
+    ca: Path | None,
+    certificate: tuple[Path, Path] | None,
+    name: str | None,
+    insecure: bool,
+    connect_seconds: float,
+    seconds: float,
+) -> bool: ...
 def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
 def model_of_dense(out: Path, name: str, dense: Path) -> None: ...
 def write_model(
@@ -566,6 +595,112 @@ class InferServer(Server):
     def __new__(cls, spec: str) -> InferServer: ...
     @property
     def info(self) -> InferFacts: ...
+
+class HybridFacts:
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def plan(self) -> str: ...
+    @property
+    def input(self) -> tuple[int, int, int]: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def bits(self) -> int: ...
+    @property
+    def fraction(self) -> int: ...
+    @property
+    def rounding(self) -> str: ...
+    @property
+    def lattice(self) -> str: ...
+    @property
+    def stages(self) -> int: ...
+    @property
+    def activations(self) -> int: ...
+    @property
+    def client_garbles(self) -> bool: ...
+    @property
+    def server_garbles(self) -> bool: ...
+    @property
+    def kept_bytes(self) -> tuple[int, int, int, int]: ...
+
+class PrecomputeFacts:
+    @property
+    def precomputes(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def bytes_up(self) -> int: ...
+    @property
+    def bytes_down(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def begun_again(self) -> int: ...
+
+class HybridPredictionFacts:
+    @property
+    def outputs(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def bytes_up(self) -> int: ...
+    @property
+    def bytes_down(self) -> int: ...
+    @property
+    def frames(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def offline(self) -> PrecomputeFacts | None: ...
+
+class HybridClient:
+    def __new__(
+        cls,
+        server: str,
+        *,
+        ca: Path | None,
+        certificate: tuple[Path, Path] | None,
+        name: str | None,
+        insecure: bool,
+        connect_seconds: float,
+        seconds: float,
+        retry_seconds: float,
+        version: str | None,
+        client_garbles: bool,
+        parallel: str,
+        steps_max: int,
+        up_mbps: float | None,
+        down_mbps: float | None,
+        store: Path | None,
+        store_key: Path | None,
+        store_bytes_max: int,
+    ) -> HybridClient: ...
+    def info(self) -> HybridFacts: ...
+    def precomputes(self) -> tuple[int, int]: ...
+    def precompute(
+        self, count: int, progress: Callable[[int, int], None] | None
+    ) -> PrecomputeFacts: ...
+    def predict(
+        self, input: _Values, progress: Callable[[int, int], None] | None
+    ) -> HybridPredictionFacts: ...
+    def close(self) -> None: ...
+
+class HybridModel:
+    def __new__(cls, path: str, name: str) -> HybridModel: ...
+    def info(self) -> HybridFacts: ...
+    def predict(
+        self, inputs: _Values, fhe: str, client_garbles: bool
+    ) -> npt.NDArray[np.float32]: ...
+
+class HybridServer(Server):
+    def __new__(cls, spec: str) -> HybridServer: ...
+    @property
+    def info(self) -> HybridFacts: ...
 
 class TrainServer(Server):
     def __new__(cls, spec: str, folder: Path, key: Path, counter: Path | str) -> TrainServer: ...

@@ -14,7 +14,9 @@ from . import (
     bench,
     bench_ckks,
     bench_coded,
+    bench_garble,
     bench_gpu,
+    bench_hybrid,
     bench_infer,
     bench_layer,
     bench_layout,
@@ -24,6 +26,7 @@ from . import (
     certificates,
     doctor,
     infer,
+    infer_import,
     infer_project,
     lookup,
     model,
@@ -50,6 +53,7 @@ app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 app.add_typer(train.app, name="train")
+infer_import.register(infer.app)
 infer_project.register(infer.app)
 app.add_typer(infer.app, name="infer")
 serve.register(app)
@@ -57,7 +61,9 @@ lookup.register(app)
 tune.register(app)
 bench_ckks.register(bench.app)
 bench_coded.register(bench.app)
+bench_garble.register(bench.app)
 bench_gpu.register(bench.app)
+bench_hybrid.register(bench.app)
 bench_infer.register(bench.app)
 bench_layer.register(bench.app)
 bench_layout.register(bench.app)

@@ -14,22 +14,51 @@ import numpy.typing as npt
 import typer
 
 from .. import _native
-from ..client import TlsConfig
 from ..errors import ConfigError
-from ..infer import ModelInfo, PlanInfo, Predictions, Serving, connect, describe
+from ..infer import (
+    HybridPlanInfo,
+    ModelInfo,
+    NetworkInfo,
+    PlanInfo,
+    Predictions,
+    Serving,
+    connect,
+    describe,
+)
 from ..infer import compile as compile_model
 from ..infer import plan as plan_model
 from ..infer import serve as run_server
 from ..infer import shape as shape_of
 from ..infer._client import KEY_BYTES_MAX
+from ..infer._hybrid_client import STORE_BYTES_MAX
 from ._settings import Config, Log, LogJson, gathered, parse_bytes, server_tls, with_settings
+from .infer_hybrid import (
+    DownOption,
+    GarblerOption,
+    Making,
+    ParallelOption,
+    Reach,
+    StepsOption,
+    Store,
+    StoreBytesOption,
+    StoreKeyOption,
+    StoreOption,
+    UpOption,
+    kept_by,
+    load_inputs,
+    one_of,
+    print_hybrid_plan,
+    query_hybrid,
+    register,
+)
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 
 app = typer.Typer(
-    help="Compute a model on encrypted features: compile it, serve it, ask it.",
+    help="Compute a model that stays at its server on inputs that do not reach it.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+register(app)
 
 _Users = Annotated[
     int | None,
@@ -42,13 +71,19 @@ _Users = Annotated[
     epilog=examples(
         "hushtable infer compile models/clicks --spec model.toml",
         "hushtable infer compile models/clicks --spec model.toml --name batch --users 64 --json",
+        "hushtable infer compile models/cifar --scheme hybrid --samples images.npy",
     ),
 )
 def compile_(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="The model's folder.", show_default=False)
     ],
-    scheme: Annotated[str, typer.Option(help="What to compile for: ckks.")] = "ckks",
+    scheme: Annotated[
+        str,
+        typer.Option(
+            help="What to compile for: ckks, a DLRM on encrypted features, or hybrid, a network."
+        ),
+    ] = "ckks",
     spec: Annotated[
         Path | None,
         typer.Option(
@@ -60,15 +95,46 @@ def compile_(
         str | None, typer.Option(help="The plan's name; the model's by default.")
     ] = None,
     users: _Users = None,
+    samples: Annotated[
+        Path | None,
+        typer.Option(
+            help="hybrid: a .npy file of inputs as the network will see them: what numbers become "
+            "is taken from them.",
+            show_default=False,
+        ),
+    ] = None,
+    fraction: Annotated[int, typer.Option(help="hybrid: fraction bits.")] = 12,
+    bits: Annotated[
+        int | None,
+        typer.Option(help="hybrid: bits of numbers, 16 to 64. Default: the least that suffices."),
+    ] = None,
+    rounding: Annotated[str, typer.Option(help="hybrid: stochastic or nearest.")] = "stochastic",
     json: Json = False,
 ) -> None:
-    """Compile a model bundle into a plan for encrypted features, and write it into the bundle.
+    """Compile a model bundle into a plan, and write it into the bundle.
 
-    The bundle's tables are the embeddings, its dense part is the rest. The plan says parameters,
-    levels and rotations; it belongs to this version of the model.
+    For ckks the bundle's tables are the embeddings, its dense part is the rest; for hybrid its
+    dense part is a network (hushtable infer import). The plan belongs to this version of the model.
     """
+    if scheme == "hybrid":
+        if spec is not None or users is not None:
+            raise ConfigError("--spec and --users are for ckks: a network describes itself")
+        inputs = None if samples is None else load_inputs(samples)
+        found = compile_model(
+            model,
+            scheme="hybrid",
+            name=name,
+            samples=inputs,
+            fraction=fraction,
+            bits=bits,
+            rounding=one_of("--rounding", rounding, ("stochastic", "nearest")),
+        )
+        print_hybrid_plan(found, json)
+        return
     if scheme != "ckks":
-        raise ConfigError(f"--scheme is {scheme}, but must be ckks")
+        raise ConfigError(f"--scheme is {scheme}, but must be ckks or hybrid")
+    if samples is not None or bits is not None:
+        raise ConfigError("--samples and --bits are for --scheme hybrid")
     _print_plan(compile_model(model, spec=spec, name=name, users=users), json)
 
 
@@ -118,7 +184,11 @@ def plan(
     elif model is not None and model.is_dir():
         if users is not None:
             raise ConfigError("--users is the plan's own: `hushtable infer compile` sets it")
-        found = describe(model, plan=name)
+        described = describe(model, plan=name)
+        if isinstance(described, HybridPlanInfo):
+            print_hybrid_plan(described, json)
+            return
+        found = described
     else:
         found = plan_model(model or "", users=users)
     _print_plan(found, json)
@@ -148,10 +218,11 @@ def _print_plan(plan: PlanInfo, as_json: bool) -> None:
         "hushtable infer serve models/clicks",
         "hushtable infer serve models/clicks --addr 0.0.0.0:4000 --tls-cert certs/server.pem "
         "--tls-key certs/server.key --keys-folder keys",
+        "hushtable infer serve models/cifar --store precomputes --store-bytes-max 100GiB",
         "hushtable infer serve --config infer.toml --json",
     )
 )
-@with_settings("infer", besides=("model",))
+@with_settings("infer", "hybrid", besides=("model",))
 def serve(
     model: Annotated[
         Path | None,
@@ -168,13 +239,13 @@ def serve(
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Serve a compiled model on encrypted features, until SIGTERM or Ctrl-C.
+    """Serve a compiled model, on encrypted features or by hybrid inference, until SIGTERM.
 
-    At the start it computes an encrypted query of its own and compares it with the model in the
-    clear. Once ready, one line on standard output says model, version and URL, another what a
-    client sends.
+    The plan says which. On encrypted features it computes a query of its own at the start and
+    compares it with the model in the clear. Once ready, one line on standard output says model,
+    version and URL, another what a client sends or keeps.
     """
-    settings = gathered(("infer",), config, given)
+    settings = gathered(("infer", "hybrid"), config, given)
     if model is not None:
         settings["model"] = str(model)
     path = settings.pop("model", None)
@@ -188,13 +259,15 @@ def serve(
             print_json({"event": "ready", **dataclasses.asdict(serving)})
             return
         info = serving.model
+        how = "by hybrid inference" if isinstance(info, NetworkInfo) else "on encrypted features"
         metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
         print(
-            f"ready: model {info.name!r} version {info.version[:16]} on encrypted features at "
+            f"ready: model {info.name!r} version {info.version[:16]} {how} at "
             f"{serving.url}{metrics}",
             flush=True,
         )
-        print(_costs(info), flush=True)
+        costs = kept_by(info) if isinstance(info, NetworkInfo) else _costs(info)
+        print(costs, flush=True)
 
     run_server(path, tls=tls, on_ready=on_ready, **settings)
     if json:
@@ -214,6 +287,8 @@ def _costs(info: ModelInfo) -> str:
         "--address https://one.example:4000",
         "hushtable infer query --input users.csv --json",
         "hushtable infer query --input - < users.jsonl",
+        "hushtable infer query --input images.npy --store mine --address https://one.example:4000 "
+        "--ca ca.pem",
     )
 )
 def query(
@@ -267,23 +342,39 @@ def query(
             "--insecure", help="Allow http:// to another machine.", envvar="HUSHTABLE_INSECURE"
         ),
     ] = False,
+    garbler: GarblerOption = "server",
+    parallel: ParallelOption = "layer",
+    steps: StepsOption = 8,
+    up_mbps: UpOption = None,
+    down_mbps: DownOption = None,
+    store: StoreOption = None,
+    store_key: StoreKeyOption = None,
+    store_bytes_max: StoreBytesOption = STORE_BYTES_MAX,
     json: Json = False,
 ) -> None:
-    """Have a model computed on encrypted features; print each user's logit and probability.
+    """Have a model computed, on encrypted features or by hybrid inference: what the server offers.
 
-    Every run makes new keys and uploads them; their size is said before. For many queries, stay
-    connected (hushtable.infer.connect in Python).
+    On encrypted features every run makes new keys and uploads them; their size is said before; each
+    user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
+    each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
+    many queries, stay connected (hushtable.infer.connect in Python).
     """
+    reach = Reach(address, ca, certificate, key, timeout, insecure)
+    if reach.is_hybrid():
+        if input_ is None or dense is not None or sparse is not None:
+            raise ConfigError("which inputs? this server takes a .npy file of them: --input FILE")
+        making = Making(garbler, parallel, steps, up_mbps, down_mbps)
+        own = Store(store, store_key, store_bytes_max)
+        query_hybrid(reach, making, own, input_, json)
+        return
     if (dense is None) == (input_ is None):
         raise ConfigError("which users? give --dense (and --sparse) for one, or --input for many")
-    if (certificate or key) and ca is None:
-        raise ConfigError("a client certificate is for https: give --ca too")
-    tls = TlsConfig(ca, certificate, key) if ca else None
     with (
         progress_bar("uploading keys", shown=not json, of_bytes=True) as bar,
         connect(
             address,
-            tls=tls,
+            scheme="ckks",
+            tls=reach.tls(),
             timeout=timeout,
             key_bytes_max=key_bytes_max,
             insecure=insecure,

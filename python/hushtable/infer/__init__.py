@@ -11,11 +11,31 @@
 A client makes a secret, which it keeps, and evaluation keys, which it uploads once
 (:attr:`Client.info` says how many bytes). :class:`Model` computes the same in this process: in the
 clear, with the noise alone, or encrypted.
+
+By hybrid inference the same calls compute a neural network with exact ReLUs: homomorphic encryption
+ahead of time, garbled circuits for activations (docs/hybrid.md).
+
+    hushtable.infer.compile("models/cifar", scheme="hybrid", samples=images)
+    # hushtable infer serve models/cifar ...
+    with hushtable.infer.connect(url, scheme="hybrid", store="precomputes") as client:
+        client.precompute(10)
+        client.predict(image).classes
 """
 
 from __future__ import annotations
 
+from . import networks
 from ._client import AsyncClient, Client, connect, connect_async
+from ._hybrid import (
+    Garbler,
+    HybridModel,
+    HybridPlanInfo,
+    NetworkInfo,
+    OnlineStats,
+    Outputs,
+    PrecomputeStats,
+)
+from ._hybrid_client import AsyncHybridClient, HybridClient
 from ._model import FHE, Model
 from ._plan import PlanInfo, compile, describe, plan, shape
 from ._project import Machine, Projection, machines, paper_trace, project, trace
@@ -25,11 +45,20 @@ from ._types import ModelInfo, Predictions, PredictionStats
 __all__ = [
     "FHE",
     "AsyncClient",
+    "AsyncHybridClient",
     "Client",
+    "Garbler",
+    "HybridClient",
+    "HybridModel",
+    "HybridPlanInfo",
     "Machine",
     "Model",
     "ModelInfo",
+    "NetworkInfo",
+    "OnlineStats",
+    "Outputs",
     "PlanInfo",
+    "PrecomputeStats",
     "PredictionStats",
     "Predictions",
     "Projection",
@@ -40,6 +69,7 @@ __all__ = [
     "connect_async",
     "describe",
     "machines",
+    "networks",
     "paper_trace",
     "plan",
     "project",

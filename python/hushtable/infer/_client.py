@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy.typing as npt
 
 from .. import _native
 from ..client import TlsConfig
 from ..client.table import Done, awaited
+from ..errors import ConfigError
+from ._hybrid import Garbler, Parallel
+from ._hybrid_client import (
+    STORE_BYTES_MAX,
+    AsyncHybridClient,
+    HybridClient,
+    hybrid_options,
+    trust_options,
+)
 from ._types import ModelInfo, Predictions, features
 
 #: Told the bytes of keys that are uploaded, and all of them.
@@ -121,9 +129,33 @@ class AsyncClient(_Client):
         self.close()
 
 
+@overload
 def connect(
     address: str,
     *,
+    scheme: Literal["hybrid"],
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    version: str | None = None,
+    timeout: float = 60.0,
+    connect_timeout: float = 5.0,
+    insecure: bool = False,
+    garbler: Garbler = "server",
+    parallel: Parallel = "layer",
+    steps: int = 8,
+    retry_timeout: float = 60.0,
+    up_mbps: float | None = None,
+    down_mbps: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+    store_key: str | os.PathLike[str] | None = None,
+    store_bytes_max: int = STORE_BYTES_MAX,
+) -> HybridClient: ...
+
+
+@overload
+def connect(
+    address: str,
+    *,
+    scheme: Literal["ckks"] | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
     version: str | None = None,
     timeout: float = 60.0,
@@ -132,35 +164,87 @@ def connect(
     key_bytes_max: int = KEY_BYTES_MAX,
     insecure: bool = False,
     progress: Progress | None = None,
-) -> Client:
-    """Connects to a server of encrypted inference, checks what it announces, makes keys for it.
+    garbler: Garbler = "server",
+    parallel: Parallel = "layer",
+    steps: int = 8,
+    retry_timeout: float = 60.0,
+    up_mbps: float | None = None,
+    down_mbps: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+    store_key: str | os.PathLike[str] | None = None,
+    store_bytes_max: int = STORE_BYTES_MAX,
+) -> Client: ...
+
+
+def connect(
+    address: str,
+    *,
+    scheme: Literal["ckks", "hybrid"] | None = None,
+    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    version: str | None = None,
+    timeout: float = 60.0,
+    connect_timeout: float = 5.0,
+    upload_timeout: float = 600.0,
+    key_bytes_max: int = KEY_BYTES_MAX,
+    insecure: bool = False,
+    progress: Progress | None = None,
+    garbler: Garbler = "server",
+    parallel: Parallel = "layer",
+    steps: int = 8,
+    retry_timeout: float = 60.0,
+    up_mbps: float | None = None,
+    down_mbps: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+    store_key: str | os.PathLike[str] | None = None,
+    store_bytes_max: int = STORE_BYTES_MAX,
+) -> Client | HybridClient:
+    """Connects to a server of encrypted or hybrid inference, and checks what it announces.
 
     Nothing secret is sent yet: the keys go up with the first prediction, or by
-    :meth:`Client.upload`. Their size is :attr:`ModelInfo.key_bytes`.
+    :meth:`Client.upload`. Their size is :attr:`ModelInfo.key_bytes`. At a server of hybrid
+    inference a :class:`HybridClient` comes back (type checkers want ``scheme="hybrid"``).
 
     Args:
         address: URL of the server, ``https://host:port``; ``http://`` only on this machine.
+        scheme: ``ckks`` or ``hybrid``; what the server offers by default.
         tls: the authority's PEM file, or a :class:`hushtable.TlsConfig`; needed for ``https://``.
         version: the only version of the model to ask, in hex.
-        timeout: seconds that one query may take, retries at a busy server included.
+        timeout: seconds that one query may take, retries at a busy server included; of hybrid
+            inference, that one call may take, and that the server may be silent.
         connect_timeout: seconds that one connection may take.
         upload_timeout: seconds that the upload of the keys may take.
         key_bytes_max: the largest keys to make and upload.
         insecure: allow ``http://`` to other machines, where something else encrypts the way.
         progress: called with (bytes of keys uploaded, all of them) during an upload.
+        garbler: hybrid: who garbles, ``client`` or ``server``. Who does keeps little of a
+            precompute, and the other keeps the circuits.
+        parallel: hybrid: how precomputes are made: all layers of one at once (``layer``), step by
+            step (``sequential``), or several precomputes at once (``request``).
+        steps: hybrid: steps, or precomputes, that are under way at once.
+        retry_timeout: hybrid: seconds for which a lost call of a precompute is made again.
+        up_mbps: hybrid: megabits a second to the server, at most.
+        down_mbps: hybrid: megabits a second from the server, at most.
+        store: hybrid: folder where this client's halves of precomputes are kept; memory by default.
+        store_key: hybrid: the file of the key that the folder is sealed with; ``key`` in it.
+        store_bytes_max: hybrid: most bytes of this client's halves.
 
     Raises:
         ConfigError: a URL, file or option that cannot work; larger keys than ``key_bytes_max``.
         VersionMismatch: the server has another version than ``version``.
         ProtocolError: a server of another kind, or one that announces what cannot be.
+        PrecomputeError: a folder that cannot be used.
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
     """
-    return Client(_native.InferClient(address, **_options(locals())), address)
+    given = locals()
+    if _is_hybrid(address, given):
+        return HybridClient(_native.HybridClient(address, **hybrid_options(given)), address)
+    return Client(_native.InferClient(address, **_options(given)), address)
 
 
 async def connect_async(
     address: str,
     *,
+    scheme: Literal["ckks", "hybrid"] | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
     version: str | None = None,
     timeout: float = 60.0,
@@ -169,26 +253,41 @@ async def connect_async(
     key_bytes_max: int = KEY_BYTES_MAX,
     insecure: bool = False,
     progress: Progress | None = None,
-) -> AsyncClient:
-    """:func:`connect` for asyncio; arguments and errors are the same."""
-    options = _options(locals())
+    garbler: Garbler = "server",
+    parallel: Parallel = "layer",
+    steps: int = 8,
+    retry_timeout: float = 60.0,
+    up_mbps: float | None = None,
+    down_mbps: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+    store_key: str | os.PathLike[str] | None = None,
+    store_bytes_max: int = STORE_BYTES_MAX,
+) -> Any:
+    """:func:`connect` for asyncio; arguments and errors are the same.
+
+    An :class:`AsyncClient` comes back, or an :class:`AsyncHybridClient`.
+    """
+    given = locals()
+    if await asyncio.to_thread(_is_hybrid, address, given):
+        options = hybrid_options(given)
+        native = await asyncio.to_thread(_native.HybridClient, address, **options)
+        return AsyncHybridClient(native, address)
+    options = _options(given)
     return AsyncClient(await asyncio.to_thread(_native.InferClient, address, **options), address)
+
+
+def _is_hybrid(address: str, given: dict[str, Any]) -> bool:
+    scheme = given["scheme"]
+    if scheme not in (None, "ckks", "hybrid"):
+        raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}")
+    if scheme is None:
+        return _native.server_is_hybrid(address, **trust_options(given))
+    return bool(scheme == "hybrid")
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
     """What the native client takes, of the arguments of :func:`connect`."""
-    tls = given["tls"]
-    checked = tls if tls is None or isinstance(tls, TlsConfig) else TlsConfig(tls)
-    certificate = None
-    if checked is not None and checked.certificate is not None and checked.key is not None:
-        certificate = (Path(checked.certificate), Path(checked.key))
-    return {
-        "ca": None if checked is None else Path(checked.ca),
-        "certificate": certificate,
-        "name": None if checked is None else checked.server_name,
-        "insecure": given["insecure"],
-        "connect_seconds": given["connect_timeout"],
-        "seconds": given["timeout"],
+    return trust_options(given) | {
         "upload_seconds": given["upload_timeout"],
         "key_bytes_max": given["key_bytes_max"],
         "version": given["version"],

@@ -6,12 +6,15 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
+
+import numpy.typing as npt
 
 from .. import _native
 from ..data import CRITEO_KAGGLE_ROWS
 from ..errors import ConfigError
 from ..model import Model as ModelBundle
+from ._hybrid import HybridPlanInfo, Rounding, compile_hybrid, plan_of, scheme_of
 
 _Path = str | os.PathLike[str]
 
@@ -60,6 +63,20 @@ class PlanInfo:
         return cls(**found)
 
 
+@overload
+def compile(
+    model: _Path | ModelBundle,
+    *,
+    scheme: Literal["hybrid"],
+    name: str | None = None,
+    samples: npt.ArrayLike | None = None,
+    fraction: int = 12,
+    bits: int | None = None,
+    rounding: Rounding = "stochastic",
+) -> HybridPlanInfo: ...
+
+
+@overload
 def compile(
     model: _Path | ModelBundle,
     *,
@@ -67,28 +84,63 @@ def compile(
     spec: _Path | None = None,
     name: str | None = None,
     users: int | None = None,
-) -> PlanInfo:
-    """Compiles a model bundle into a plan, and writes it into the bundle: ``plans/NAME.ckks.json``.
+) -> PlanInfo: ...
 
-    The bundle's tables are the embeddings, its dense part is the rest of the model. ``spec`` says
-    how they make a model: sizes, activation, digits (docs/infer.md). The plan belongs to this
-    version of the model, and is refused beside another.
+
+def compile(
+    model: _Path | ModelBundle,
+    *,
+    scheme: Literal["ckks", "hybrid"] = "ckks",
+    spec: _Path | None = None,
+    name: str | None = None,
+    users: int | None = None,
+    samples: npt.ArrayLike | None = None,
+    fraction: int = 12,
+    bits: int | None = None,
+    rounding: Rounding = "stochastic",
+) -> PlanInfo | HybridPlanInfo:
+    """Compiles a model bundle into a plan, and writes it there: ``plans/NAME.SCHEME.json``.
+
+    ``ckks``: the bundle's tables are the embeddings, its dense part is the rest of the model.
+    ``spec`` says how they make a model: sizes, activation, digits (docs/infer.md). ``hybrid``: the
+    bundle's dense part is a network, as ``hushtable infer import`` writes it (docs/hybrid.md). The
+    plan belongs to this version of the model, and is refused beside another.
 
     Args:
         model: the bundle's folder, or an open model.
         scheme: what to compile for.
-        spec: a TOML file, the model's description; without, that of the plan which is there.
+        spec: ckks: a TOML file, the model's description; without, that of the plan which is there.
         name: the plan's name; the model's by default.
-        users: users that one query carries, a power of two; 1 by default.
+        users: ckks: users that one query carries, a power of two; 1 by default.
+        samples: hybrid: inputs ``[samples, planes, rows, columns]`` as the network will see them:
+            how large numbers become is taken from them. Made-up ones by default, with more margin.
+        fraction: hybrid: fraction bits of numbers and weights.
+        bits: hybrid: numbers are held modulo 2^bits, 16 to 64; the least that suffices by default.
+        rounding: hybrid: ``stochastic``, to one of the two nearest, or ``nearest``, which takes
+            larger circuits.
 
     Raises:
         ConfigError: a file that is not there, or an option that cannot work.
-        ModelError: weights that do not fit the description.
+        ModelError: weights that do not fit the description; an operator that is not supported;
+            numbers that need more bits than there are.
         ModelTooDeep: a model that no 128-bit parameter set carries.
     """
-    if scheme != "ckks":
-        raise ConfigError(f"scheme must be ckks, not {scheme!r}")
     bundle = model if isinstance(model, ModelBundle) else ModelBundle.open(model)
+    if scheme == "hybrid":
+        if spec is not None or users is not None:
+            raise ConfigError("spec and users are for ckks: a network describes itself")
+        return compile_hybrid(
+            bundle,
+            name=name or bundle.name,
+            samples=samples,
+            fraction=fraction,
+            bits=bits,
+            rounding=rounding,
+        )
+    if scheme != "ckks":
+        raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}")
+    if samples is not None or bits is not None:
+        raise ConfigError('samples and bits are for scheme="hybrid"')
     return PlanInfo.of_json(
         _native.infer_compile(bundle.path, _read(spec), name=name or bundle.name, users=users)
     )
@@ -111,13 +163,16 @@ def plan(spec: _Path | str, *, users: int | None = None) -> PlanInfo:
     return PlanInfo.of_json(_native.infer_plan(text or "", users=users))
 
 
-def describe(model: _Path, *, plan: str | None = None) -> PlanInfo:
+def describe(model: _Path, *, plan: str | None = None) -> PlanInfo | HybridPlanInfo:
     """The plan in a model's bundle: the one of this name, or the only one.
 
     Raises:
         ModelError: a model without a plan, or with one of another version.
         ConfigError: several plans, and none named.
     """
+    if scheme_of(model, plan) == "hybrid":
+        name = plan_of(model, plan, None)
+        return HybridPlanInfo.of_json(_native.hybrid_describe(Path(model), name))
     return PlanInfo.of_json(_native.infer_describe(Path(model), plan))
 
 

@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _native
-from .._settings import checked, nested
+from .._settings import Served, checked, nested
 from ..server import ChildServer, ServerTls, run_until_stopped, tls_settings
+from ._hybrid import NetworkInfo, scheme_of
 from ._types import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A server of encrypted inference that is ready.
+    """A server of encrypted or hybrid inference that is ready.
 
     Attributes:
         url: where predictions are answered.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
-        model: what it computes.
+        model: what it computes; a :class:`NetworkInfo` by hybrid inference.
     """
 
     url: str
     metrics_url: str | None
-    model: ModelInfo
+    model: ModelInfo | NetworkInfo
 
     @property
     def name(self) -> str:
@@ -46,8 +47,9 @@ def serve(
 ) -> None:
     """Serves a compiled model until SIGTERM or Ctrl-C, then answers what is under way and returns.
 
-    At the start it computes an encrypted query of its own and compares it with the model in the
-    clear.
+    The plan says how: on encrypted features (``ckks``), where at the start the server computes an
+    encrypted query of its own and compares it with the model in the clear, or by ``hybrid``
+    inference.
 
     Args:
         model: the folder of a model with a plan (:func:`hushtable.infer.compile`).
@@ -58,21 +60,28 @@ def serve(
         tls: certificate and key.
         on_ready: called once predictions are answered.
         options: the other settings of ``hushtable infer serve --help``, with underscores:
-            ``threads``, ``keys_folder``, ``keys_memory_bytes_max``, ``queue_queries_max``, ...
+            ``threads``, ``keys_folder``, ``keys_memory_bytes_max``, ``queue_queries_max``, ...;
+            by hybrid inference ``store``, ``store_bytes_max``, ``client_garbles``, ...
 
     Raises:
         ConfigError: an option that cannot work, an address without TLS.
         ModelError: a model without a plan, or with one of another version.
         Error: a port that is taken.
     """
-    server = _native.InferServer(
-        json.dumps(_settings(model, plan, addr, metrics_addr, tls, options))
-    )
+    settings = json.dumps(_settings(model, plan, addr, metrics_addr, tls, options))
+    server: _native.InferServer | _native.HybridServer
+    info: ModelInfo | NetworkInfo
+    if scheme_of(model, plan) == "hybrid":
+        server = _native.HybridServer(settings)
+        info = NetworkInfo.of_facts(server.info)
+    else:
+        server = _native.InferServer(settings)
+        info = ModelInfo.of_facts(server.info)
     protocol = "https" if tls else "http"
     serving = Serving(
         url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
-        model=ModelInfo.of_facts(server.info),
+        model=info,
     )
 
     def tell() -> None:
@@ -101,7 +110,8 @@ def _settings(
         given["plan"] = plan
     if tls is not None:
         given |= tls_settings(tls)
-    return nested(checked("infer", given))
+    served: Served = "hybrid" if scheme_of(model, plan) == "hybrid" else "infer"
+    return nested(checked(served, given))
 
 
 class ServerProcess(ChildServer[Serving]):
@@ -146,5 +156,7 @@ class ServerProcess(ChildServer[Serving]):
         self._prepare(settings, "inference server", cpus, env, start_seconds)
 
     def _read_ready(self, record: Mapping[str, Any]) -> Serving:
-        model = ModelInfo.of_record(record["model"])
+        found = record["model"]
+        is_hybrid = "activations" in found
+        model = NetworkInfo.of_record(found) if is_hybrid else ModelInfo.of_record(found)
         return Serving(record["url"], record["metrics_url"], model)

@@ -2,6 +2,8 @@
 
 pub(crate) mod ckks;
 pub(crate) mod coded;
+pub(crate) mod garble;
+pub(crate) mod hybrid;
 pub(crate) mod infer;
 pub(crate) mod model;
 pub(crate) mod onion;

@@ -140,7 +140,7 @@ impl Program {
             let why = format!("{} terms, possible are 1 to {TERMS_MAX}", stage.terms.len());
             return refuse(place, why);
         }
-        if stage.fraction < self.fraction || stage.fraction + 1 > self.bits {
+        if stage.fraction < self.fraction || stage.fraction >= self.bits {
             let why = format!(
                 "a sum of {} fraction bits, possible are {} to {}",
                 stage.fraction,

@@ -7,8 +7,10 @@
 //! all but the weights.
 
 pub mod architectures;
+pub mod bench;
 pub mod check;
 mod clock;
+mod costs;
 mod error;
 pub mod linear;
 mod model;
@@ -27,6 +29,7 @@ mod together;
 mod windows;
 
 pub use clock::{Clock, Work};
+pub use costs::{Bytes, Costs, Floors, Operations, Speeds, Split};
 pub use error::Error;
 pub use hushtable_mpc::Party;
 pub use model::HybridModel;
@@ -36,5 +39,7 @@ pub use outline::{Chunk, Outline, Step};
 pub use plan::Plan;
 pub use program::Program;
 pub use records::Records;
+#[doc(hidden)]
+pub use seeds::Seed;
 pub use terms::{TERMS_BYTES_MAX, Terms};
 pub use together::{Outcome, Precompute};

@@ -7,7 +7,7 @@ use super::error::Error;
 use super::outline::{Chunk, Outline};
 
 /// 32 bytes that all of a party's randomness for one precompute comes from.
-pub(super) type Seed = Secret<[u8; 32]>;
+pub type Seed = Secret<[u8; 32]>;
 
 /// What a seed is used for: the context of BLAKE3's key derivation.
 #[derive(Clone, Copy)]
@@ -86,6 +86,15 @@ pub(super) fn read_meta(
         false => Some(CotReceiver::from_bytes(transfer)?),
     };
     Ok((Secret::new(*seed), receiver))
+}
+
+/// The number of a chunk's first circuit: from a place on that the transfer's session gives, so that the
+/// same tweak stands for different offsets nowhere (`mpc::garble`, "many instances").
+pub(super) fn first_circuit(session: &[u8; 32], chunk: &Chunk) -> u64 {
+    let place = blake3::derive_key("hushtable hybrid 2026-11 circuits", session);
+    let place = u64::from_le_bytes(*place.first_chunk().expect("32 bytes"));
+    // Half of all numbers are left for those behind it.
+    (place >> 1) + chunk.first_instance
 }
 
 /// The number of a chunk's first label among all of the garbler's.

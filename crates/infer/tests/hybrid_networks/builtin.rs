@@ -24,8 +24,9 @@ fn networks_have_the_papers_relus() {
         let program = &compiled.program;
         let weights: usize = compiled.weights.convolutions.iter().map(Vec::len).sum();
         println!(
-            "{architecture} {size}: k {} stages {} relus {} activations {} weights {weights} {:?}",
+            "{architecture} {size}: k {} {} stages {} relus {} activations {} weights {weights} {:?}",
             program.bits,
+            program.lattice,
             program.stages.len(),
             program.relus(),
             program.activations(),

@@ -1,4 +1,4 @@
-//! Each part of garbling once, with its secrets marked, for valgrind to watch.
+//! Each part of either party once, with its secrets marked, for valgrind to watch.
 //!
 //! `valgrind -q --error-exitcode=99 target/release/examples/ctgrind CASE` exits with 0 if no branch and no
 //! address depended on a secret; `ctgrind list` names the cases, those that are planted to be caught behind
@@ -6,6 +6,7 @@
 //! and a line in [`CASES`]; see `crates/oram/examples/ctgrind`.
 
 mod garbling;
+mod transfer;
 
 use hushtable_prg::valgrind;
 use std::process::ExitCode;
@@ -17,6 +18,9 @@ const CASES: &[(&str, fn())] = &[
     ("select", garbling::selects),
     ("choices", garbling::chooses),
     ("labels", garbling::labels_of_a_seed),
+    ("transfer-choices", transfer::choices),
+    ("transfer-delta", transfer::delta),
+    ("shares", transfer::shares),
 ];
 
 /// Cases that must be caught: else the method, or the build, is broken.

@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use super::{Error, check_length};
+use super::{Error, check_length, spread};
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, ROWS, Row, Streams, TILE, TREES, transpose};
 use crate::{Block, LANES, Platform};
 
@@ -46,12 +46,9 @@ impl CotReceiver {
         let mut choices = choices.chunks(TILE / LANES);
         self.expand(platform, batch, labels, |sums| {
             let (Some(place), Some(choices)) = (places.next(), choices.next()) else { return };
+            let bits = row_of_choices(choices);
             for (place, sum) in place.chunks_exact_mut(2 * choices.len()).zip(sums) {
-                let sum = sum.iter().flat_map(|block| block.to_le_bytes());
-                let bits = choices.iter().flat_map(|choice| choice.to_le_bytes());
-                for ((place, sum), bits) in place.iter_mut().zip(sum).zip(bits) {
-                    *place = sum ^ bits;
-                }
+                correction(sum, &bits, place);
             }
         });
         corrections
@@ -84,6 +81,11 @@ impl CotReceiver {
         });
     }
 
+    /// What both parties call this setup, and nobody chose.
+    pub fn session(&self) -> &[u8; 32] {
+        &self.nonces.session
+    }
+
     /// Bytes of what is kept.
     pub const BYTES: usize = 1 + 32 + LEAVES_BYTES;
 
@@ -109,10 +111,10 @@ impl CotReceiver {
 
 /// Who has Δ, and gets both labels of each pair.
 pub struct CotSender {
-    nonces: Nonces,
+    pub(super) nonces: Nonces,
     delta: Zeroizing<Block>,
     /// Number y of each tree is leaf y ⊕ (its bits of Δ) of the receiver's; number 0 is not known.
-    leaves: Zeroizing<Vec<u128>>,
+    pub(super) leaves: Zeroizing<Vec<u128>>,
 }
 
 impl CotSender {
@@ -145,16 +147,16 @@ impl CotSender {
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
             for (tree, (rows, correction)) in trees.iter_mut().zip(corrections).enumerate() {
                 streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, &mut sum);
-                let correction = row(correction);
-                for (bit, row) in rows.iter_mut().enumerate() {
-                    let mask = (*self.delta >> (DEPTH * tree + bit) & 1).wrapping_neg();
-                    for (block, correction) in row.iter_mut().zip(&correction) {
-                        *block ^= correction & mask;
-                    }
-                }
+                let mask = |bit: usize| spread(*self.delta, DEPTH * tree + bit);
+                correct(rows, &row(correction), &std::array::from_fn(mask));
             }
         });
         Ok(())
+    }
+
+    /// What both parties call this setup, and nobody chose.
+    pub fn session(&self) -> &[u8; 32] {
+        &self.nonces.session
     }
 
     /// Δ.
@@ -185,7 +187,7 @@ impl CotSender {
 }
 
 /// What the counters of each tree's streams are masked with.
-struct Nonces {
+pub(super) struct Nonces {
     session: [u8; 32],
     trees: [u128; TREES],
 }
@@ -203,7 +205,7 @@ impl Nonces {
     }
 
     /// The nonce of a tree, and the first block's number: no two blocks of a tree have one number.
-    fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
+    pub(super) fn counter(&self, tree: usize, batch: u64, tile: usize) -> (u128, u128) {
         (self.trees[tree], u128::from(batch) << 64 | (tile * ROW) as u128)
     }
 }
@@ -223,6 +225,40 @@ fn tiles(platform: Platform, labels: &mut [Block], mut fill: impl FnMut(usize, &
         let mut labels = Zeroizing::new([0; TILE]);
         transpose(platform, &rows, &mut labels);
         rest.copy_from_slice(&labels[..rest.len()]);
+    }
+}
+
+/// The bits of a tile's labels, zeros after the last.
+fn row_of_choices(choices: &[u16]) -> Row {
+    let mut row = [0; ROW];
+    for (block, choices) in row.iter_mut().zip(choices.chunks(8)) {
+        for (i, choice) in choices.iter().enumerate() {
+            *block |= u128::from(*choice) << (16 * i);
+        }
+    }
+    row
+}
+
+/// Writes sum ⊕ bits, as far as there is room.
+fn correction(sum: &Row, bits: &Row, out: &mut [u8]) {
+    let (wholes, rest) = out.as_chunks_mut::<16>();
+    let count = wholes.len();
+    let blocks = sum.iter().zip(bits).map(|(sum, bits)| (sum ^ bits).to_le_bytes());
+    for (out, block) in wholes.iter_mut().zip(blocks) {
+        *out = block;
+    }
+    if !rest.is_empty() {
+        let block = (sum[count] ^ bits[count]).to_le_bytes();
+        rest.copy_from_slice(&block[..rest.len()]);
+    }
+}
+
+/// Adds the correction to each row whose mask is set.
+fn correct(rows: &mut [Row; DEPTH], correction: &Row, masks: &[u128; DEPTH]) {
+    for (row, mask) in rows.iter_mut().zip(masks) {
+        for (block, correction) in row.iter_mut().zip(correction) {
+            *block ^= correction & mask;
+        }
     }
 }
 

@@ -31,6 +31,8 @@ mod tree;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod views;
 
 pub use cot::{CotReceiver, CotSender, correction_bytes};
 pub use setup::{ReceiverSetup, SenderSetup};
@@ -89,4 +91,9 @@ fn check_length(what: &'static str, bytes: &[u8], expected: usize) -> Result<(),
         true => Ok(()),
         false => Err(Error::Length { what, expected, found: bytes.len() }),
     }
+}
+
+/// All ones where bit `bit` of `x` is 1, else 0. The optimiser is kept from making a branch of it.
+fn spread(x: u128, bit: usize) -> u128 {
+    u128::from(std::hint::black_box((x >> bit) as u8 & 1)).wrapping_neg()
 }

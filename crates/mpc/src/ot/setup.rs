@@ -4,7 +4,7 @@ use zeroize::Zeroizing;
 
 use super::base::{BaseReceiver, BaseSender, TRANSFERS};
 use super::cot::{CotReceiver, CotSender};
-use super::{CORRECTIONS_BYTES, Error, check_length, tree};
+use super::{CORRECTIONS_BYTES, Error, check_length, spread, tree};
 use crate::Block;
 use crate::kernel::transpose::{DEPTH, LEAVES, TREES};
 
@@ -81,8 +81,7 @@ impl SenderSetup {
         for (bit, (pair, key)) in pairs.iter().zip(self.base.keys.iter()).enumerate() {
             let (halves, _) = pair.as_chunks::<16>();
             let [left, right] = [u128::from_le_bytes(halves[0]), u128::from_le_bytes(halves[1])];
-            let is_right = (!*self.delta >> bit & 1).wrapping_neg();
-            sums[bit] = left ^ (left ^ right) & is_right ^ key;
+            sums[bit] = left ^ (left ^ right) & spread(!*self.delta, bit) ^ key;
         }
         let mut leaves = Zeroizing::new(Vec::with_capacity(TREES * LEAVES));
         let (levels, _) = sums.as_chunks::<DEPTH>();

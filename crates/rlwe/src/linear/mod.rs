@@ -34,8 +34,10 @@ mod noise;
 mod params;
 mod scheme;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use noise::{NOISE_DEVIATIONS, noise_log2};
 pub use params::{Parameters, names};
 pub use scheme::{Client, PublicKey, Upload};
-pub use server::{Sealed, Sum, add_products};
+pub use server::{Plaintexts, Sealed, Sum, add_products};

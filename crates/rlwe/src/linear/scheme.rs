@@ -4,7 +4,7 @@ use hushtable_ring::{Evaluations, NoiseSource, Poly, Ring, Seed};
 
 use super::Parameters;
 use crate::bfv::round_ratio;
-use crate::pack::{pack_poly, packed_bytes, poly_bytes, unpack_poly};
+use crate::pack::{pack_poly, packed_bytes, poly_bytes, unpack, unpack_poly};
 use crate::{Ciphertext, Error, SecretKey};
 
 /// A client's secret and the public seed of its masks.
@@ -61,38 +61,83 @@ impl Client {
         if bytes.len() != expected {
             return Err(Error::Bytes { what: "answer", expected, found: bytes.len() });
         }
+        let masks_bytes = packed_bytes(parameters.degree(), parameters.mask_bits());
+        let (masks, bodies) = bytes.split_at(masks_bytes);
+        if parameters.answer_ring().limbs() == 1 {
+            self.open_one(masks, bodies, wanted, out)
+        } else {
+            self.open_many(masks, bodies, wanted, out);
+            Ok(())
+        }
+    }
+
+    /// As [`open`](Self::open), modulo one prime; in constant time.
+    fn open_one(
+        &self,
+        masks: &[u8],
+        bodies: &[u8],
+        wanted: &[usize],
+        out: &mut [u64],
+    ) -> Result<(), Error> {
+        let parameters = &self.parameters;
         let ring = parameters.answer_ring();
-        let (mask_bits, body_bits) = (parameters.mask_bits(), parameters.body_bits());
-        let (masks, bodies) = bytes.split_at(packed_bytes(parameters.degree(), mask_bits));
-        let mut mask = ring.zero();
-        let restore = |value: u128, dropped: u32| {
-            // The middle of the numbers that had these upper bits.
-            (value << dropped) + ((1u128 << dropped) >> 1)
+        let modulus = ring.modulus(0);
+        // The middle of the numbers that had these upper bits.
+        let restore = |value: u64, dropped: u32| {
+            modulus.correct((value << dropped) + ((1u64 << dropped) >> 1))
         };
-        let mut reader = Reader::new(masks, mask_bits);
+        let mut mask = ring.zero();
+        let values = mask.limb_mut(0);
+        unpack("answer", masks, parameters.mask_bits(), values)?;
+        for value in values {
+            *value = restore(*value, parameters.mask_dropped());
+        }
+        let mut product = ring.forward(mask);
+        ring.mul_assign(&mut product, self.secret.poly());
+        let product = ring.inverse(product);
+        unpack("answer", bodies, parameters.body_bits(), out)?;
+        // t / q, in 63 bits: a phase times it is right to 2^-12 of a step.
+        let bits = parameters.bits();
+        let factor = (1u128 << 113) / u128::from(modulus.value());
+        let below = 113 - bits;
+        for (&at, out) in wanted.iter().zip(out) {
+            let body = restore(*out, parameters.body_dropped());
+            let phase = modulus.add(body, product.limb(0)[at]);
+            let scaled = u128::from(phase) * factor + (1 << (below - 1));
+            *out = (scaled >> below) as u64 & (u64::MAX >> (64 - bits));
+        }
+        Ok(())
+    }
+
+    /// As [`open`](Self::open), modulo several primes.
+    fn open_many(&self, masks: &[u8], bodies: &[u8], wanted: &[usize], out: &mut [u64]) {
+        let parameters = &self.parameters;
+        let ring = parameters.answer_ring();
+        let mut mask = ring.zero();
+        let restore = |value: u128, dropped: u32| (value << dropped) + ((1u128 << dropped) >> 1);
+        let mut reader = Reader::new(masks, parameters.mask_bits());
         for index in 0..parameters.degree() {
             let value = restore(reader.read(), parameters.mask_dropped());
             for (limb, modulus) in ring.moduli().enumerate() {
-                mask.limb_mut(limb)[index] = modulus.reduce_u128(value);
+                mask.limb_mut(limb)[index] = modulus.reduce_product(value);
             }
         }
         let mut product = ring.forward(mask);
         ring.mul_assign(&mut product, self.secret.poly());
         let product = ring.inverse(product);
         let modulus = ring.crt().product().expect("checked when made");
-        let mut reader = Reader::new(bodies, body_bits);
+        let mut reader = Reader::new(bodies, parameters.body_bits());
         for (&at, out) in wanted.iter().zip(out) {
             let product = ring.crt().compose_signed(|limb| product.limb(limb)[at]);
             let body = restore(reader.read(), parameters.body_dropped()) % modulus;
             let phase = (body as i128 + product).rem_euclid(modulus as i128) as u128;
             *out = round_modulo(phase, modulus, parameters.bits());
         }
-        Ok(())
     }
 
     /// b + a · s of what is kept of a sum, for tests of noise.
-    #[doc(hidden)]
-    pub fn phase(&self, sum: &super::Sum) -> Poly<hushtable_ring::Coefficients> {
+    #[cfg(test)]
+    pub(super) fn phase(&self, sum: &super::Sum) -> Poly<hushtable_ring::Coefficients> {
         self.secret.phase(self.parameters.ring(), sum.ciphertext())
     }
 }
@@ -150,6 +195,12 @@ impl PublicKey {
     /// Bytes of a public key.
     pub fn bytes(parameters: &Parameters) -> usize {
         size_of::<Seed>() + poly_bytes(parameters.ring())
+    }
+
+    /// A key that re-randomises nothing.
+    #[cfg(test)]
+    pub(super) fn zero(parameters: &Parameters) -> Self {
+        Self { seed: [0; 32], zero: Ciphertext::zero(parameters.ring()) }
     }
 
     /// Reads [`Client::public_key`].

@@ -13,8 +13,8 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::{
-    BoundServer, ClientSpec, EndpointSpec, Error, InferServer, OnionServer, Server, ServerSpec,
-    TlsSpec, TrainServer,
+    BoundServer, ClientSpec, EndpointSpec, Error, HybridServer, InferServer, OnionServer, Server,
+    ServerSpec, TlsSpec, TrainServer,
 };
 use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::{DType, Table};
@@ -105,6 +105,12 @@ impl Startable for OnionServer {
 }
 
 impl Startable for InferServer {
+    fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
+        self.bind()
+    }
+}
+
+impl Startable for HybridServer {
     fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
         self.bind()
     }

@@ -12,15 +12,18 @@ use hushtable_serve::EndpointSpec;
 use hushtable_serve::wire::encrypted_inference_server::{
     EncryptedInference, EncryptedInferenceServer,
 };
+use hushtable_serve::wire::hybrid_inference_server::{HybridInference, HybridInferenceServer};
 use hushtable_serve::wire::onion_lookup_server::{OnionLookup, OnionLookupServer};
 use hushtable_serve::wire::private_lookup_server::{PrivateLookup, PrivateLookupServer};
 use hushtable_serve::wire::{
     AnswerBagsReply, AnswerBagsRequest, AnswerModelReply, AnswerModelRequest, AnswerReply,
-    AnswerRequest, CatalogReply, CatalogRequest, HaveKeysReply, HaveKeysRequest, InferInfoReply,
-    InferInfoRequest, KeysChunk, LayoutChunk, LayoutRequest, OnionAnswerModelReply,
-    OnionAnswerModelRequest, OnionAnswerReply, OnionAnswerRequest, OnionCatalogReply,
-    OnionCatalogRequest, OnionInfoReply, OnionInfoRequest, PredictReply, PredictRequest,
-    PutKeysReply, TableInfoReply, TableInfoRequest, UploadKeysReply, UploadKeysRequest,
+    AnswerRequest, CatalogReply, CatalogRequest, HaveKeysReply, HaveKeysRequest, HybridBeginReply,
+    HybridBeginRequest, HybridFinishReply, HybridFinishRequest, HybridInfoReply, HybridInfoRequest,
+    HybridStepReply, HybridStepRequest, InferInfoReply, InferInfoRequest, KeysChunk, LayoutChunk,
+    LayoutRequest, OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerReply,
+    OnionAnswerRequest, OnionCatalogReply, OnionCatalogRequest, OnionInfoReply, OnionInfoRequest,
+    PredictFrame, PredictReply, PredictRequest, PutKeysReply, TableInfoReply, TableInfoRequest,
+    UploadKeysReply, UploadKeysRequest,
 };
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -76,6 +79,13 @@ impl Fake {
         let received = Received::default();
         let service = Infer { info, received: received.clone() };
         Self { addr: serve(EncryptedInferenceServer::new(service)).await, received }
+    }
+
+    /// A server of hybrid inference, which opens any precompute and makes no step.
+    pub async fn hybrid(info: HybridInfoReply) -> Self {
+        let received = Received::default();
+        let service = Hybrid { info, received: received.clone() };
+        Self { addr: serve(HybridInferenceServer::new(service)).await, received }
     }
 
     pub fn endpoint(&self) -> EndpointSpec {
@@ -257,6 +267,55 @@ impl EncryptedInference for Infer {
     }
 
     async fn predict(&self, _: Request<PredictRequest>) -> Result<Response<PredictReply>, Status> {
+        self.received.note("Predict");
+        Err(Status::internal("seen enough"))
+    }
+}
+
+struct Hybrid {
+    info: HybridInfoReply,
+    received: Received,
+}
+
+#[tonic::async_trait]
+impl HybridInference for Hybrid {
+    type PredictStream = tokio_stream::Empty<Result<PredictFrame, Status>>;
+
+    async fn info(
+        &self,
+        _: Request<HybridInfoRequest>,
+    ) -> Result<Response<HybridInfoReply>, Status> {
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn begin(
+        &self,
+        _: Request<HybridBeginRequest>,
+    ) -> Result<Response<HybridBeginReply>, Status> {
+        self.received.note("Begin");
+        Ok(Response::new(HybridBeginReply { resumed: Some(false) }))
+    }
+
+    async fn step(
+        &self,
+        _: Request<HybridStepRequest>,
+    ) -> Result<Response<HybridStepReply>, Status> {
+        self.received.note("Step");
+        Err(Status::internal("seen enough"))
+    }
+
+    async fn finish(
+        &self,
+        _: Request<HybridFinishRequest>,
+    ) -> Result<Response<HybridFinishReply>, Status> {
+        self.received.note("Finish");
+        Ok(Response::new(HybridFinishReply {}))
+    }
+
+    async fn predict(
+        &self,
+        _: Request<Streaming<PredictFrame>>,
+    ) -> Result<Response<Self::PredictStream>, Status> {
         self.received.note("Predict");
         Err(Status::internal("seen enough"))
     }

@@ -1,16 +1,24 @@
-//! A convolution in the clear, modulo 2^bits.
+//! A convolution in the clear, in integers modulo a power of two.
 
 use hushtable_rlwe::ring::kernel::COLUMNS;
 use hushtable_rlwe::ring::{Kernel, Platform};
 
 use super::super::program::Convolution;
 
+/// `out` += the convolution of `input` with `weights`, modulo 2^64: all flat, as [`Convolution`] says.
+///
+/// # Panics
+/// For slices of other lengths than the shapes'.
+pub fn convolve(convolution: &Convolution, weights: &[i32], input: &[u64], out: &mut [u64]) {
+    convolve_modulo(Platform::detect(), 64, convolution, weights, input, out);
+}
+
 /// `out` += the convolution of `input` with `weights`, modulo 2^bits (what is above is left undefined): all
 /// flat, as [`Convolution`] says.
 ///
 /// # Panics
 /// For slices of other lengths than the shapes'.
-pub fn convolve(
+pub fn convolve_modulo(
     platform: Platform,
     bits: u32,
     convolution: &Convolution,

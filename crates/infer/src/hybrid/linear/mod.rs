@@ -3,7 +3,7 @@
 //! Offline, the client sends encryptions of its masks r in chunks ([`LinearClient::upload`]), the server
 //! answers in units ([`LinearServer::answer`]) of which the client opens W · r − s, modulo 2^bits
 //! ([`LinearClient::open`]); `hushtable_rlwe::linear` says what each learns. Online the server computes its
-//! share's convolution itself ([`convolve`]). How tensors lie in polynomials follows from the program alone
+//! share's convolution itself ([`convolve_modulo`]). How tensors lie in polynomials follows from the program alone
 //! ([`Layers`]), so that both parties find the same.
 
 mod client;
@@ -16,7 +16,7 @@ mod server;
 mod tests;
 
 pub use client::LinearClient;
-pub use convolve::convolve;
+pub use convolve::{convolve, convolve_modulo};
 pub use error::Error;
 pub use layers::{Layers, choose, lattices};
 pub use layout::Work;

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use hushtable_rlwe::linear::{PublicKey, Sum, Upload, add_products};
-use hushtable_rlwe::ring::{Buffer, Secret};
+use hushtable_rlwe::linear::{Plaintexts, PublicKey, Sum, Upload, add_products};
+use hushtable_rlwe::ring::Secret;
 
 use super::error::Error;
 use super::layers::Layers;
-use super::layout::Layout;
 use super::source;
 
 /// Weights whose noise was checked, for any number of precomputes.
@@ -127,13 +126,20 @@ impl LinearServer {
         let zeros = || groups.clone().map(|_| Sum::zero(parameters)).collect();
         let mut sums: Vec<Vec<Sum>> = tiles.clone().map(|_| zeros()).collect();
         let weights = &self.prepared.weights[convolution];
-        for limb in 0..parameters.ring().limbs() {
-            let plaintexts: Vec<_> = groups
-                .clone()
-                .flat_map(|group| (0..layout.channel_groups()).map(move |input| (group, input)))
-                .map(|(group, input)| self.plaintext(layout, weights, limb, group, input))
-                .collect();
-            add_products(parameters, limb, &plaintexts, &uploads, &mut sums);
+        let inputs = layout.channel_groups();
+        let mut plaintexts = Plaintexts::new(parameters, inputs, groups.len());
+        let batch = plaintexts.outputs();
+        for start in groups.clone().step_by(batch) {
+            let end = (start + batch).min(groups.end);
+            plaintexts.clear();
+            for (group, input) in (start..end).flat_map(|g| (0..inputs).map(move |i| (g, i))) {
+                plaintexts.push(parameters, |each| {
+                    layout.taps(group, input, |at, weight| each(at, weights[weight]));
+                });
+            }
+            let range = start - groups.start..end - groups.start;
+            let mut part: Vec<_> = sums.iter_mut().map(|sums| &mut sums[range.clone()]).collect();
+            add_products(parameters, &plaintexts, &uploads, &mut part);
         }
         let mut bytes = Vec::with_capacity(self.layers.unit_bytes(convolution, unit));
         for (tile, sums) in tiles.zip(sums) {
@@ -153,24 +159,5 @@ impl LinearServer {
         if let Some(uploads) = self.uploads.get(convolution) {
             uploads.write().unwrap_or_else(PoisonError::into_inner).fill(None);
         }
-    }
-
-    /// The evaluations of a polynomial of weights.
-    fn plaintext(
-        &self,
-        layout: &Layout,
-        weights: &[i32],
-        limb: usize,
-        group: usize,
-        input: usize,
-    ) -> Buffer {
-        let ring = self.layers.parameters().ring();
-        let modulus = ring.modulus(limb);
-        let mut values = Buffer::zeroed(ring.degree());
-        layout.taps(group, input, |at, weight| {
-            values[at] = modulus.from_signed(weights[weight].into());
-        });
-        ring.kernel().forward(ring.table(limb), &mut values);
-        values
     }
 }

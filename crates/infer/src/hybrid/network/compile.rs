@@ -1,11 +1,14 @@
 //! From a network to what both parties run.
 
+use hushtable_rlwe::ring::Platform;
+
 use super::error::Error;
 use super::graph::{Network, Post, sizes};
 use super::lower::{Lowered, lower};
 use super::quantise::{quantise, sum_fraction};
 use super::ranges::{Range, Ranges, made_up, needed};
 use crate::hybrid::check::FRACTION_MAX;
+use crate::hybrid::linear;
 use crate::hybrid::program::{Program, Rounding, Weights};
 
 /// How a network is to be compiled.
@@ -84,12 +87,38 @@ pub fn compile(network: &Network, spec: &CompileSpec) -> Result<Compiled, Error>
         });
     }
     let (mut program, weights) = quantise(&lowered, bits, fraction, spec.rounding)?;
-    program.lattice = spec.lattice.clone().unwrap_or_default();
+    program.check()?;
+    program.lattice = match &spec.lattice {
+        Some(lattice) => lattice.clone(),
+        None => choose_lattice(&program, &weights)?,
+    };
     program.check()?;
     let largest = ranges.input * (2.0_f64).powi((ranges.margin + fraction) as i32);
     let input_max = (largest.ceil() as u64).clamp(1, program.mask() >> 1);
     let Lowered { post, notes, .. } = lowered;
     Ok(Compiled { program, weights, ranges, input_max, post, notes })
+}
+
+/// The fastest parameters that hide the weights' noise.
+fn choose_lattice(program: &Program, weights: &Weights) -> Result<String, Error> {
+    let shapes = program.convolutions().map(|(.., shape)| shape);
+    let parts: Vec<_> = shapes.zip(weights.convolutions.iter().map(Vec::as_slice)).collect();
+    let found = linear::choose(program.bits, &parts, Platform::detect());
+    let name = found.map_err(|source| {
+        let index = match source {
+            linear::Error::Shape { convolution, .. }
+            | linear::Error::Kernel { convolution, .. }
+            | linear::Error::Noise { convolution, .. } => Some(convolution),
+            _ => None,
+        };
+        let own = index.and_then(|index| program.convolutions().nth(index));
+        let place = match own {
+            Some((stage, ..)) => format!("stage {:?}", program.stages[stage].name),
+            None => "the network".into(),
+        };
+        Error::Linear { place, source: Box::new(source) }
+    })?;
+    Ok(name.to_owned())
 }
 
 fn measure(network: &Network, lowered: &Lowered, spec: &CompileSpec) -> Result<Ranges, Error> {

@@ -2,6 +2,7 @@
 
 use crate::dlrm;
 use crate::hybrid::check::ProgramError;
+use crate::hybrid::linear;
 
 /// Why a network was refused.
 #[derive(Debug, thiserror::Error)]
@@ -147,10 +148,12 @@ pub enum Error {
     #[error(transparent)]
     Bundle(#[from] hushtable_table::Error),
     /// The linear layers cannot be computed under encryption.
-    #[error("the linear layers: {why}")]
+    #[error("{place}: {source}")]
     Linear {
+        /// The stage whose layer it is, where it is one's.
+        place: String,
         /// What the encryption's side says.
-        why: String,
+        source: Box<linear::Error>,
     },
     /// A file could not be read.
     #[error("{path}: {source}")]

@@ -10,7 +10,7 @@ use hushtable_mpc::share::{pack, packed_bytes, unpack};
 
 use super::super::clock::{Clock, Work};
 use super::super::error::Error;
-use super::super::linear::convolve;
+use super::super::linear::convolve_modulo;
 use super::super::model::HybridModel;
 use super::super::outline::Chunk;
 use super::super::program::Term;
@@ -153,7 +153,9 @@ impl OnlineServer {
                         let index = convolutions.next().expect("one a term");
                         let mut product = seeds::share_of(&self.seed, outline, index);
                         let weights = &model.weights().convolutions[index];
-                        convolve(convolution, weights, &self.tensors[*source], &mut product);
+                        let (platform, bits) = (outline.platform(), program.bits);
+                        let source = &self.tensors[*source];
+                        convolve_modulo(platform, bits, convolution, weights, source, &mut product);
                         for (sum, product) in sum.iter_mut().zip(product) {
                             *sum = sum.wrapping_add(product << shift);
                         }
@@ -247,9 +249,10 @@ impl OnlineServer {
         let tables = self.records.get(1 + self.to_take)?;
         check_tables(outline, chunk, &tables)?;
         let mut out = vec![0; chunk.count()];
+        let first = seeds::first_circuit(receiver.session(), chunk);
         let circuit = outline.circuit(chunk);
         self.clock.time(Work::Evaluation, || {
-            evaluate(circuit, platform, chunk.first_instance, &theirs, &ours, &tables, &mut out);
+            evaluate(circuit, platform, first, &theirs, &ours, &tables, &mut out);
         });
         Ok(out)
     }

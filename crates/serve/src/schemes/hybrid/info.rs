@@ -3,6 +3,8 @@
 use hushtable_pir::client::version;
 use hushtable_table::Version;
 
+pub(super) use hushtable_infer::hybrid::TERMS_BYTES_MAX;
+
 use super::machines::Terms;
 use crate::{ReplyDefect, wire};
 
@@ -32,6 +34,7 @@ impl HybridInfo {
     /// # Errors
     /// [`ReplyDefect`] for what cannot be, or does not follow.
     pub(super) fn check(reply: wire::HybridInfoReply) -> Result<Self, ReplyDefect> {
+        let (name, software) = (text("name", reply.name)?, text("software", reply.software)?);
         let found = version(&reply.model_version)?;
         let announced = version(&reply.plan)?;
         if reply.terms.len() > TERMS_BYTES_MAX {
@@ -40,7 +43,7 @@ impl HybridInfo {
         }
         let terms = Terms::parse(&reply.terms)
             .map_err(|error| ReplyDefect::Other { reason: cut(&error.to_string(), 512) })?;
-        let plan = Version::from(terms.plan());
+        let plan = Version::from(terms.id());
         if plan != announced {
             let reason = format!("terms of plan {plan}, where {announced} was announced");
             return Err(ReplyDefect::Other { reason });
@@ -55,7 +58,10 @@ impl HybridInfo {
             let reason = "neither side may garble".to_owned();
             return Err(ReplyDefect::Other { reason });
         }
-        let (name, software) = (text("name", reply.name)?, text("software", reply.software)?);
+        if terms.model() != name {
+            let reason = "terms of a model of another name than was announced".to_owned();
+            return Err(ReplyDefect::Other { reason });
+        }
         Ok(Self { name, version: found, plan, terms, software, client_garbles, server_garbles })
     }
 }
@@ -88,5 +94,3 @@ fn cut(text: &str, chars_max: usize) -> String {
 }
 
 const TEXT_BYTES_MAX: usize = 128;
-/// The most that terms may take.
-pub(super) const TERMS_BYTES_MAX: usize = 1 << 20;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use super::PrecomputeId;
 use super::machines::{Head, Memory, RecordError, Records, Store, StoreError, StoreSpec, Writing};
@@ -52,6 +53,7 @@ pub(super) struct Shelf {
 #[derive(Clone)]
 pub(super) struct Held {
     head: Head,
+    made: SystemTime,
     records: Arc<Memory>,
     _room: Arc<Room>,
 }
@@ -74,6 +76,13 @@ pub(super) enum Opened {
     Memory { own: Held, held: Arc<Mutex<HashMap<PrecomputeId, Held>>> },
 }
 
+/// A half that can be taken.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    pub head: Head,
+    pub made: SystemTime,
+}
+
 /// A half that was taken, to be used once.
 pub(super) struct Half {
     pub head: Head,
@@ -88,7 +97,9 @@ impl Keep {
             return Ok(Self::Memory(Shelf { bytes_max, bytes, held }));
         };
         let spec = StoreSpec { folder: spec.folder.clone(), bytes_max, key: spec.key_file() };
-        Ok(Self::Folder(Store::open(spec)?))
+        let store = Store::open(&spec)?;
+        tell_dropped(&store);
+        Ok(Self::Folder(store))
     }
 
     /// Makes room for a half whose records have these sizes.
@@ -97,7 +108,8 @@ impl Keep {
             Self::Folder(store) => Opened::Folder(store.begin(head, record_bytes)?),
             Self::Memory(shelf) => {
                 let room = Arc::new(shelf.room(record_bytes.iter().sum())?);
-                let own = Held { head, records: Arc::new(Memory::default()), _room: room };
+                let (records, made) = (Arc::new(Memory::default()), SystemTime::now());
+                let own = Held { head, made, records, _room: room };
                 Opened::Memory { own, held: Arc::clone(&shelf.held) }
             }
         };
@@ -107,10 +119,11 @@ impl Keep {
     /// Takes one out, for good.
     pub fn take(&self, id: &PrecomputeId) -> Result<Option<Half>, KeepError> {
         Ok(match self {
-            Self::Folder(store) => store.take_id(id)?.map(|taken| {
-                let head = taken.head();
-                Half { head, records: Arc::new(taken) }
-            }),
+            Self::Folder(store) => {
+                let taken = store.take_id(id)?;
+                tell_dropped(store);
+                taken.map(|taken| Half { head: *taken.head(), records: Arc::new(taken) })
+            }
             Self::Memory(shelf) => {
                 let held = lock(&shelf.held).remove(id);
                 held.map(|held| Half { head: held.head, records: Arc::new(held) })
@@ -118,18 +131,38 @@ impl Keep {
         })
     }
 
-    /// What can be taken.
-    pub fn list(&self) -> Vec<Head> {
+    /// What can be taken, the oldest first.
+    pub fn list(&self) -> Vec<Kept> {
         match self {
-            Self::Folder(store) => store.list(),
-            Self::Memory(shelf) => lock(&shelf.held).values().map(|held| held.head).collect(),
+            Self::Folder(store) => {
+                let listed = store.list().into_iter();
+                listed.map(|listed| Kept { head: listed.head, made: listed.made }).collect()
+            }
+            Self::Memory(shelf) => {
+                let held = lock(&shelf.held);
+                let kept = held.values().map(|held| Kept { head: held.head, made: held.made });
+                let mut kept: Vec<_> = kept.collect();
+                kept.sort_by_key(|kept| kept.made);
+                kept
+            }
+        }
+    }
+
+    /// Whether one of this id can be taken.
+    pub fn has(&self, id: &PrecomputeId) -> bool {
+        match self {
+            Self::Folder(store) => store.list().iter().any(|listed| listed.head.id == *id),
+            Self::Memory(shelf) => lock(&shelf.held).contains_key(id),
         }
     }
 
     /// Drops one that will not be used.
     pub fn discard(&self, id: &PrecomputeId) -> Result<(), KeepError> {
         match self {
-            Self::Folder(store) => Ok(store.discard(id)?),
+            Self::Folder(store) => {
+                store.discard(id)?;
+                Ok(())
+            }
             Self::Memory(shelf) => {
                 lock(&shelf.held).remove(id);
                 Ok(())
@@ -139,12 +172,16 @@ impl Keep {
 
     /// How much is kept.
     pub fn count(&self) -> PrecomputeCount {
-        let precomputes = self.list().len();
-        let bytes = match self {
-            Self::Folder(store) => store.bytes(),
-            Self::Memory(shelf) => shelf.bytes.load(Ordering::Relaxed),
-        };
-        PrecomputeCount { precomputes, bytes }
+        match self {
+            Self::Folder(store) => {
+                let counts = store.counts();
+                PrecomputeCount { precomputes: counts.ready, bytes: counts.bytes }
+            }
+            Self::Memory(shelf) => {
+                let precomputes = lock(&shelf.held).len();
+                PrecomputeCount { precomputes, bytes: shelf.bytes.load(Ordering::Relaxed) }
+            }
+        }
     }
 }
 
@@ -204,10 +241,24 @@ impl Records for Held {
 impl From<StoreError> for KeepError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Budget { bytes, bytes_max } => Self::Budget { bytes, bytes_max },
-            StoreError::Full => Self::Full,
+            StoreError::Full { needed, bytes_max, .. } if needed > bytes_max => {
+                Self::Budget { bytes: needed, bytes_max }
+            }
+            StoreError::Full { .. } => Self::Full,
             StoreError::Record(error) => Self::Damaged(error),
+            error => Self::Medium(error.to_string()),
         }
+    }
+}
+
+/// Says which precomputes were found damaged.
+fn tell_dropped(store: &Store) {
+    for dropped in store.dropped() {
+        tracing::warn!(
+            name = dropped.name,
+            why = dropped.why,
+            "a precompute was damaged, and is dropped"
+        );
     }
 }
 

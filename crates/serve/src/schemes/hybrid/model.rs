@@ -4,11 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hushtable_infer::Platform;
+use hushtable_infer::hybrid::network::{self, Network};
+use hushtable_infer::hybrid::plan::SCHEME;
+use hushtable_infer::hybrid::program::Weights;
 use hushtable_table::Version;
 use hushtable_table::model::{CompiledPlan, Model};
 
 use super::HybridInfo;
-use super::machines::{HybridModel, Terms, network_of};
+use super::machines::{Error as MachineError, HybridModel, Plan, Terms};
 use crate::Error;
 
 /// A model's network and its weights, ready, and what clients are told of it.
@@ -31,9 +34,9 @@ impl HybridNetwork {
         let compiled = choose(path, &model, plan)?;
         let manifest = model.manifest();
         let (name, version) = (manifest.name().to_owned(), manifest.version());
-        let (terms, weights) = network_of(&model, &compiled.json)?;
-        let program = terms.program().clone();
-        let model = Arc::new(HybridModel::new(program, weights, Platform::detect())?);
+        let (plan, weights) = rebuild(&model, &compiled).map_err(MachineError::from)?;
+        let terms = plan.terms(&name, &version).map_err(MachineError::from)?;
+        let model = Arc::new(HybridModel::new(plan.program, weights, Platform::detect())?);
         Ok(Self { name, version, terms, model })
     }
 
@@ -52,13 +55,20 @@ impl HybridNetwork {
         HybridInfo {
             name: self.name.clone(),
             version: self.version,
-            plan: Version::from(self.terms.plan()),
+            plan: Version::from(self.terms.id()),
             terms: self.terms.clone(),
             software: crate::host::SOFTWARE.into(),
             client_garbles,
             server_garbles,
         }
     }
+}
+
+/// A plan, and the weights that it was made with.
+fn rebuild(model: &Model, compiled: &CompiledPlan) -> Result<(Plan, Weights), network::Error> {
+    let plan = Plan::parse(&compiled.json)?;
+    let weights = plan.weights(&Network::from_bundle(model)?)?;
+    Ok((plan, weights))
 }
 
 /// The plan of that name, or the model's only one for this scheme.
@@ -84,6 +94,3 @@ fn choose(path: &Path, model: &Model, plan: Option<&str>) -> Result<CompiledPlan
         }
     }
 }
-
-/// What plans of this server are for.
-const SCHEME: &str = "hybrid";

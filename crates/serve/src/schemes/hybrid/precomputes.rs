@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::PrecomputeId;
-use super::keep::{Half, Keep, KeepError, Opened, PrecomputeCount, lock};
+use super::keep::{Half, Keep, KeepError, Kept, Opened, PrecomputeCount, lock};
 use super::machines::{Head, HybridModel, OfflineServer, Party, Records};
 use super::refusal::{HybridRefusal, StepDefect, of_keep, of_step};
 use crate::{Limit, Refusal};
@@ -17,6 +17,7 @@ pub(super) struct Precomputes {
     keep: Keep,
     sessions_max: usize,
     idle_max: Duration,
+    age_max: Duration,
     sessions: Mutex<HashMap<PrecomputeId, Arc<Session>>>,
 }
 
@@ -36,9 +37,9 @@ impl Precomputes {
         plan: [u8; 32],
         keep: Keep,
         sessions_max: usize,
-        idle_max: Duration,
+        [idle_max, age_max]: [Duration; 2],
     ) -> Self {
-        Self { model, plan, keep, sessions_max, idle_max, sessions: Mutex::default() }
+        Self { model, plan, keep, sessions_max, idle_max, age_max, sessions: Mutex::default() }
     }
 
     /// Opens one; whether it was open.
@@ -55,7 +56,7 @@ impl Precomputes {
         if lock(&self.sessions).len() >= self.sessions_max {
             return Err(busy());
         }
-        if self.keep.list().iter().any(|head| head.id == id) {
+        if self.keep.has(&id) {
             return Err(order("the precompute was made before"));
         }
         let head = Head {
@@ -72,11 +73,15 @@ impl Precomputes {
         let (touched, ended) = (Mutex::new(Instant::now()), Mutex::default());
         let session = Arc::new(Session { garbler, machine, half, touched, ended });
         let mut sessions = lock(&self.sessions);
-        // Others may have begun since it was looked.
+        // Others may have begun since it was looked, this one as well.
+        if sessions.contains_key(&id) {
+            return Ok(true);
+        }
         if sessions.len() >= self.sessions_max {
             return Err(busy());
         }
-        Ok(sessions.insert(id, session).is_some())
+        sessions.insert(id, session);
+        Ok(false)
     }
 
     /// Answers a step. Computes.
@@ -95,8 +100,11 @@ impl Precomputes {
     /// Ends one: it can be used from now on.
     pub fn finish(&self, id: &PrecomputeId) -> Result<(), Refusal> {
         let Ok(session) = self.session(id) else {
-            let is_kept = self.keep.list().iter().any(|head| head.id == *id);
-            return if is_kept { Ok(()) } else { Err(HybridRefusal::UnknownPrecompute.into()) };
+            return if self.keep.has(id) {
+                Ok(())
+            } else {
+                Err(HybridRefusal::UnknownPrecompute.into())
+            };
         };
         let mut ended = lock(&session.ended);
         if !*ended {
@@ -128,13 +136,19 @@ impl Precomputes {
 
     /// Drops those of other plans, which no client will ask for.
     pub fn drop_others(&self) -> Result<usize, KeepError> {
-        let others = self.keep.list().into_iter().filter(|head| head.plan != self.plan);
-        let mut dropped = 0;
-        for head in others {
-            self.keep.discard(&head.id)?;
-            dropped += 1;
-        }
-        Ok(dropped)
+        self.drop_where(|kept| kept.head.plan != self.plan)
+    }
+
+    /// Drops those that have waited for longer than they may.
+    pub fn drop_old(&self) -> Result<usize, KeepError> {
+        let age_max = self.age_max;
+        self.drop_where(|kept| kept.made.elapsed().is_ok_and(|age| age > age_max))
+    }
+
+    fn drop_where(&self, is_dropped: impl Fn(&Kept) -> bool) -> Result<usize, KeepError> {
+        let dropped: Vec<_> = self.keep.list().into_iter().filter(is_dropped).collect();
+        dropped.iter().try_for_each(|kept| self.keep.discard(&kept.head.id))?;
+        Ok(dropped.len())
     }
 
     /// Precomputes that are being made.

@@ -48,6 +48,11 @@ impl HybridServer {
         &self.info
     }
 
+    /// What follows from it: circuits, packing, sizes.
+    pub fn outline(&self) -> &hushtable_infer::hybrid::Outline {
+        self.served.model().outline()
+    }
+
     /// Takes the ports.
     ///
     /// # Errors
@@ -91,8 +96,10 @@ fn offer(
     let model = Arc::clone(served.model());
     let idle_max = Duration::from_millis(spec.precompute_idle_ms_max);
     let plan = *info.plan.as_bytes();
+    let age_max = Duration::from_secs(3600 * spec.precompute_hours_max);
+    let limits = [idle_max, age_max];
     let precomputes =
-        Precomputes::new(Arc::clone(&model), plan, keep, spec.precomputes_max, idle_max);
+        Precomputes::new(Arc::clone(&model), plan, keep, spec.precomputes_max, limits);
     let dropped = precomputes.drop_others().map_err(Error::of_keep)?;
     metrics.describe(&precomputes);
     let steps = match spec.threads {

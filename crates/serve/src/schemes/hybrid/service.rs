@@ -101,7 +101,7 @@ impl HybridService {
     ) -> Result<Vec<u8>, Refusal> {
         self.admission.check_open()?;
         let id = parse_id(&request.id)?;
-        self.admission.hold(reservation, super::PAYLOAD_BYTES_MAX)?;
+        self.admission.hold(reservation, super::CHUNK_BYTES)?;
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await.map_err(|_| Refusal::Draining)?;
         let precomputes = Arc::clone(&self.precomputes);
@@ -228,6 +228,11 @@ impl Service for HybridService {
 
     fn check(&self) -> Result<(), Error> {
         self.precomputes.sweep();
+        match self.precomputes.drop_old() {
+            Ok(0) => {}
+            Ok(dropped) => tracing::info!(dropped, "dropped precomputes that nobody used in time"),
+            Err(error) => tracing::warn!(%error, "an old precompute cannot be dropped"),
+        }
         self.metrics.describe(&self.precomputes);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FRAMES_AHEAD, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX};
+use super::{CHUNK_BYTES, FRAMES_AHEAD, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX};
 use crate::host::network::{Network, within, within_u64};
 use crate::{Error, NetworkSpec};
 
@@ -57,6 +57,9 @@ pub struct HybridServerSpec {
     /// How long a precompute that is being made may rest, in milliseconds; then it is dropped.
     #[serde(default = "default_precompute_idle_ms_max")]
     pub precompute_idle_ms_max: u64,
+    /// How many hours a precompute waits to be used; then it is dropped. A week by default.
+    #[serde(default = "default_precompute_hours_max")]
+    pub precompute_hours_max: u64,
     /// Most predictions at once.
     #[serde(default = "default_predictions_max")]
     pub predictions_max: usize,
@@ -81,6 +84,7 @@ impl HybridServerSpec {
             store_bytes_max: default_store_bytes_max(),
             precomputes_max: default_precomputes_max(),
             precompute_idle_ms_max: default_precompute_idle_ms_max(),
+            precompute_hours_max: default_precompute_hours_max(),
             predictions_max: default_predictions_max(),
             client_garbles: true,
             server_garbles: true,
@@ -105,6 +109,7 @@ impl Settings {
         within_u64("store_bytes_max", spec.store_bytes_max, 1..=1 << 50)?;
         within("precomputes_max", spec.precomputes_max, 1..=1 << 16)?;
         within_u64("precompute_idle_ms_max", spec.precompute_idle_ms_max, 1..=DAY_MS)?;
+        within_u64("precompute_hours_max", spec.precompute_hours_max, 1..=100_000)?;
         within("predictions_max", spec.predictions_max, 1..=PREDICTIONS_MAX)?;
         if !spec.client_garbles && !spec.server_garbles {
             return Err(Error::NoGarbler);
@@ -128,7 +133,7 @@ impl Settings {
 /// The longest message of a client.
 pub(super) const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + OVERHEAD_BYTES;
 /// What a step or a prediction holds beside its requests: replies that are not sent yet.
-pub(super) const HELD_BYTES: usize = FRAMES_AHEAD * PAYLOAD_BYTES_MAX;
+pub(super) const HELD_BYTES: usize = FRAMES_AHEAD * CHUNK_BYTES;
 
 fn default_store_bytes_max() -> u64 {
     64 << 30
@@ -140,6 +145,10 @@ fn default_precomputes_max() -> usize {
 
 fn default_precompute_idle_ms_max() -> u64 {
     600_000
+}
+
+fn default_precompute_hours_max() -> u64 {
+    168
 }
 
 fn default_predictions_max() -> usize {

@@ -182,6 +182,12 @@ impl HybridClient {
         self.inner.outline.record_bytes(garbler, Party::Client).iter().sum()
     }
 
+    /// The ids of those that can be used, the oldest first.
+    #[doc(hidden)]
+    pub fn precompute_ids(&self) -> Vec<[u8; 16]> {
+        self.inner.ready().iter().map(|head| head.id).collect()
+    }
+
     /// What is kept of this plan and garbler, and the bytes of all.
     pub fn precomputes(&self) -> PrecomputeCount {
         let bytes = self.inner.keep.count().bytes;
@@ -194,10 +200,11 @@ impl Inner {
     fn ready(&self) -> Vec<Head> {
         let plan = *self.info.plan.as_bytes();
         let client_garbles = self.spec.garbler == Garbler::Client;
+        let heads = self.keep.list().into_iter().map(|kept| kept.head);
         let fits = |head: &Head| {
             head.plan == plan && head.client_garbles == client_garbles && head.role == Party::Client
         };
-        self.keep.list().into_iter().filter(fits).collect()
+        heads.filter(fits).collect()
     }
 
     fn client(&self) -> HybridInferenceClient<Channel> {
@@ -231,6 +238,24 @@ impl Inner {
             sleep(pause).await;
             retries += 1;
         }
+    }
+}
+
+/// Whether the server at `spec` offers hybrid inference, whatever it announces.
+///
+/// # Errors
+/// As [`HybridClient::connect`] for what is wrong with `spec`, and for a server out of reach.
+pub async fn offers_hybrid(
+    spec: &EndpointSpec,
+    insecure: bool,
+    connect_max: Duration,
+    call_max: Duration,
+) -> Result<bool, Error> {
+    let peer = Peer::new(spec, insecure, connect_max)?;
+    match fetch_info(&peer, call_max).await {
+        Ok(_) | Err(Error::Reply { .. }) => Ok(true),
+        Err(Error::Unserved { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

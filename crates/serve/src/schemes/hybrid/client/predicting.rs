@@ -23,8 +23,8 @@ use crate::{Error, Refusal, ReplyDefect};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct HybridPrediction {
-    /// The last layer's numbers.
-    pub outputs: Vec<f64>,
+    /// The network's numbers, with what is left to the client done.
+    pub outputs: Vec<f32>,
     /// The same as they were decrypted: modulo 2^bits, in the last stage's fraction.
     pub raw: Vec<u64>,
     /// What it cost.
@@ -81,7 +81,7 @@ impl HybridClient {
         input: &[f32],
         progress: Option<PrecomputeProgress>,
     ) -> Result<HybridPrediction, Error> {
-        let encoded = Arc::new(self.inner.info.terms.encode(input)?);
+        let encoded = Arc::new(self.inner.info.terms.encode(input).map_err(MachineError::from)?);
         let mut stats = HybridStats::default();
         loop {
             let chosen = match self.inner.choose() {

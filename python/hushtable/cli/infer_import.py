@@ -1,0 +1,80 @@
+"""``hushtable infer import``: a network of convolutions as a model bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+from ..infer import networks
+from .output import Json, examples, print_facts, print_json
+
+_READERS = {
+    ".onnx": networks.from_onnx,
+    ".h5": networks.from_keras,
+    ".hdf5": networks.from_keras,
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        "import",
+        epilog=examples(
+            "hushtable infer import resnet18.onnx -o models/resnet18",
+            "hushtable infer import cnn_model.h5 -o models/cnn --name cifar --json",
+        ),
+    )(import_)
+
+
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A .onnx file, or Keras' .h5.", show_default=False),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="The model's folder, to be made.", show_default=False),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="The model's name; that of the folder by default.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a model bundle of a network of convolutions, for hybrid private inference.
+
+    Nothing in the file is executed. What is not supported is said by name and place. `hushtable
+    infer compile MODEL --scheme hybrid` goes on from here. torch modules are imported from Python
+    (hushtable.infer.networks.from_torch), or through ONNX.
+    """
+    reader = _READERS.get(source.suffix.lower())
+    if reader is None:
+        raise ConfigError(
+            f"{source} is of no kind that is known by its name: possible are {', '.join(_READERS)}"
+        )
+    network = reader(source)
+    made = network.build(out, name=name)
+    facts = {
+        "model": str(made),
+        "input": list(network.input),
+        "answers": network.answers,
+        "parameters": network.parameters,
+        "relus": network.activations,
+        "operators": len(network.nodes),
+        "notes": list(network.notes),
+    }
+    if json:
+        print_json(facts)
+        return
+    channels, rows, columns = network.input
+    print_facts(
+        facts
+        | {
+            "input": f"{channels} x {rows} x {columns}",
+            "parameters": f"{network.parameters:,}",
+            "relus": f"{network.activations:,}",
+            "notes": "; ".join(network.notes) or "nothing was left out",
+        }
+    )
