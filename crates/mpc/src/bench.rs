@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_there_and_below_their_floors() {
+    fn each_platform_has_its_figures() {
         for platform in Platform::available() {
             let spec = GarblingSpec { platform, threads: 2, seconds: 0.01, ..Default::default() };
             let cost = garbling(&spec).unwrap();
