@@ -67,15 +67,14 @@ class Judgement:
     server_bytes: int
 
 
-def build(trained: Trained, folder: Path, samples: Floats) -> Path:
-    """A bundle with a plan.
+def build(trained: Trained, folder: Path, samples: Floats) -> tuple[Path, infer.HybridPlanInfo]:
+    """A bundle with a plan, and what the plan says.
 
     Raises:
         hushtable.Error: a network that cannot be compiled.
     """
     bundle = trained.network.build(folder / trained.name, name=trained.name)
-    infer.compile(bundle, scheme="hybrid", samples=samples)
-    return bundle
+    return bundle, infer.compile(bundle, scheme="hybrid", samples=samples)
 
 
 def judge(
@@ -148,8 +147,7 @@ def run(
     certificates = hushtable.make_certificates(folder / "certificates")
     judged = []
     for trained in chosen:
-        bundle = build(trained, folder, trained.inputs(images.pixels[:_SAMPLES]))
-        plan = infer.describe(bundle)
+        bundle, plan = build(trained, folder, trained.inputs(images.pixels[:_SAMPLES]))
         say(
             f"{trained.name}: {plan.activations:,} activations in {plan.stages} stages, numbers of"
             f" {plan.bits} bits with {plan.fraction} of fraction"

@@ -38,7 +38,7 @@ def _raw(pixels: npt.NDArray[np.uint8]) -> Floats:
 
 def _centred(pixels: npt.NDArray[np.uint8]) -> Floats:
     """Between -1 and 1, as MLPerf Tiny's training has them."""
-    return (pixels.astype(np.float32) - 128) / 128
+    return np.asarray((pixels.astype(np.float32) - 128) / 128, np.float32)
 
 
 def load(name: str, say: Callable[[str], None]) -> Trained:

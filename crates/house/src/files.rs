@@ -10,7 +10,6 @@ const LONG_LINES_MAX: usize = 1000;
 /// because another process may change the file or cut it short. SECURITY.md has the same list.
 pub const UNSAFE_AT: [&str; 7] = [
     "crates/gpu/",
-    "crates/mpc/src/kernel/",
     "crates/oram/src/disk/",
     "crates/mpc/src/kernel/",
     "crates/pir/src/kernel/",
