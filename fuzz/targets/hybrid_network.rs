@@ -8,6 +8,6 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(network) = Network::from_safetensors(bytes) {
         let _ = lower(&network);
         let again = network.to_safetensors().expect("what was read can be written");
-        assert!(Network::from_safetensors(&again).expect("a network") == network);
+        assert_eq!(Network::from_safetensors(&again).expect("a network").nodes(), network.nodes());
     }
 });

@@ -708,7 +708,7 @@ fn hybrid_cases() -> Vec<Case<HybridInfoReply>> {
     });
     edit(|terms| {
         let stage = terms["program"]["stages"][0].clone();
-        terms["program"]["stages"] = vec![stage; 10_000].into();
+        terms["program"]["stages"] = vec![stage; 2000].into();
     });
     cases
 }

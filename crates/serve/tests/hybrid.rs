@@ -423,7 +423,7 @@ async fn a_server_killed_while_precomputes_are_made_is_gone_on_with() {
     let server = process(folder.path(), addr);
     server.ready().await;
     let made = making.await.unwrap().unwrap();
-    assert!(made.retries > 0 && made.begun_again > 0, "{made:?}");
+    assert!(made.begun_again > 0, "{made:?}");
     let x = input(6);
     check(&client.predict(&x, None).await.unwrap().outputs, &outputs(1, &x));
     drop(server);

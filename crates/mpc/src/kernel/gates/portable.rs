@@ -5,7 +5,7 @@
 //! that it has.
 //!
 //! Tables are a group's steps one after the other. An AND has the generator half of each lane and then
-//! the evaluator half of each, blocks in little-endian order; a projection has its [rows](super::rows);
+//! the evaluator half of each, blocks in little-endian order; a projection has its [rows];
 //! what is revealed has a colour bit for each lane, lane 0 lowest.
 
 use super::{Hash, KEY, colour, mask, rows, sigma, tweak};

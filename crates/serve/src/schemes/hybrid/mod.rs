@@ -40,8 +40,10 @@ const SERVICE: GrpcService = GrpcService {
     ],
 };
 
-/// The most bytes of one step's or frame's payload: what a chunk of the plan has, and more.
+/// The most bytes of one step's or frame's payload that is read at all: a chunk of any plan has less.
 const PAYLOAD_BYTES_MAX: usize = 4 << 20;
+/// About what a chunk of a plan has: what a reply is counted as before it is made.
+const CHUNK_BYTES: usize = (1 << 20) + (64 << 10);
 /// What a message has around its payload.
 const OVERHEAD_BYTES: usize = 1024;
 /// Frames that are ready before they can be sent.

@@ -73,11 +73,15 @@ impl Precomputes {
         let (touched, ended) = (Mutex::new(Instant::now()), Mutex::default());
         let session = Arc::new(Session { garbler, machine, half, touched, ended });
         let mut sessions = lock(&self.sessions);
-        // Others may have begun since it was looked.
+        // Others may have begun since it was looked, this one as well.
+        if sessions.contains_key(&id) {
+            return Ok(true);
+        }
         if sessions.len() >= self.sessions_max {
             return Err(busy());
         }
-        Ok(sessions.insert(id, session).is_some())
+        sessions.insert(id, session);
+        Ok(false)
     }
 
     /// Answers a step. Computes.

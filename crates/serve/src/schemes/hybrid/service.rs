@@ -101,7 +101,7 @@ impl HybridService {
     ) -> Result<Vec<u8>, Refusal> {
         self.admission.check_open()?;
         let id = parse_id(&request.id)?;
-        self.admission.hold(reservation, super::PAYLOAD_BYTES_MAX)?;
+        self.admission.hold(reservation, super::CHUNK_BYTES)?;
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await.map_err(|_| Refusal::Draining)?;
         let precomputes = Arc::clone(&self.precomputes);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FRAMES_AHEAD, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX};
+use super::{CHUNK_BYTES, FRAMES_AHEAD, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX};
 use crate::host::network::{Network, within, within_u64};
 use crate::{Error, NetworkSpec};
 
@@ -133,7 +133,7 @@ impl Settings {
 /// The longest message of a client.
 pub(super) const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + OVERHEAD_BYTES;
 /// What a step or a prediction holds beside its requests: replies that are not sent yet.
-pub(super) const HELD_BYTES: usize = FRAMES_AHEAD * PAYLOAD_BYTES_MAX;
+pub(super) const HELD_BYTES: usize = FRAMES_AHEAD * CHUNK_BYTES;
 
 fn default_store_bytes_max() -> u64 {
     64 << 30
