@@ -161,7 +161,7 @@ pub enum Error {
     /// Hybrid inference's own errors: networks, inputs, steps, precomputes.
     #[cfg(feature = "hybrid")]
     #[error(transparent)]
-    Hybrid(#[from] crate::schemes::hybrid::MachineError),
+    Hybrid(Box<crate::schemes::hybrid::MachineError>),
     /// A server that lets no side garble.
     #[error(
         "neither client_garbles nor server_garbles is set: somebody must garble the circuits, so allow \
@@ -673,6 +673,13 @@ pub(crate) const QUERIES_SETTING: &str =
 impl From<hushtable_oram::round::Error> for Error {
     fn from(error: hushtable_oram::round::Error) -> Self {
         Self::Controller(Box::new(error))
+    }
+}
+
+#[cfg(feature = "hybrid")]
+impl From<crate::schemes::hybrid::MachineError> for Error {
+    fn from(error: crate::schemes::hybrid::MachineError) -> Self {
+        Self::Hybrid(Box::new(error))
     }
 }
 
