@@ -1,6 +1,6 @@
 """Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
 
-    .venv/bin/python bench/run.py [--suite ckks|cpu|onion] [--quick] [--out FILE]
+    .venv/bin/python bench/run.py [--suite ckks|cpu|hybrid|onion] [--quick] [--out FILE]
 
 Each benchmark is the ``hushtable bench`` command that a reader would type. The file holds what
 they printed, in order, and the machine they ran on.
@@ -82,7 +82,22 @@ def ckks(quick: bool) -> list[list[str]]:
     ]
 
 
-SUITES = {"ckks": ckks, "cpu": two_servers, "onion": onion}
+def hybrid(quick: bool) -> list[list[str]]:
+    """Those of hybrid private inference: garbling, then whole networks by either garbler."""
+    sizes = [("lenet", 32)] if quick else [("resnet32", 32), ("resnet18", 32), ("resnet18", 64)]
+    # The paper's others are for its figures: `bench hybrid-figures`.
+    others = [] if quick else [("vgg16", 32), ("resnet32", 64), ("vgg16", 64)]
+    return [
+        ["garble", "--threads", "1"],
+        *(
+            ["hybrid", "--network", network, "--size", str(size), "--garbler", garbler]
+            for network, size in [*sizes, *others]
+            for garbler in ("server", "client")
+        ),
+    ]
+
+
+SUITES = {"ckks": ckks, "cpu": two_servers, "hybrid": hybrid, "onion": onion}
 
 
 def bench(arguments: list[str]) -> Any:

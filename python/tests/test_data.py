@@ -16,7 +16,8 @@ import sys
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushtable import data
+from hushtable import _png, data
 from hushtable.data import Member, Source
 
 FILMS = (
@@ -418,3 +419,85 @@ def test_patients_that_are_not_there_are_to_be_fetched(tmp_path: Path) -> None:
     (tmp_path / "heart_disease.tab").write_bytes(b"\xff\xfe")
     with pytest.raises(data.MalformedData, match="not UTF-8"):
         data.load_heart(tmp_path)
+
+
+def png(pixels: np.ndarray, filters: list[int]) -> bytes:
+    """A picture with these filters, by the definition of each."""
+    rows, columns, _ = pixels.shape
+    raw = b""
+    for row in range(rows):
+        line = bytearray([filters[row]])
+        for column in range(columns):
+            for colour in range(3):
+
+                def at(up: int, left: int, row: int = row, column: int = column) -> int:
+                    if row < up or column < left:
+                        return 0
+                    return int(pixels[row - up, column - left, colour])  # noqa: B023
+
+                left, up, corner = at(0, 1), at(1, 0), at(1, 1)
+                guess = left + up - corner
+                far = [abs(guess - one) for one in (left, up, corner)]
+                near = (left, up, corner)[far.index(min(far))]
+                before = [0, left, up, (left + up) // 2, near][filters[row]]
+                line.append((at(0, 0) - before) % 256)
+        raw += bytes(line)
+    packed = zlib.compress(raw)
+    header = columns.to_bytes(4) + rows.to_bytes(4) + bytes([8, 2, 0, 0, 0])
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(body).to_bytes(4) + kind + body + bytes(4)
+        for kind, body in ((b"IHDR", header), (b"tEXt", b"x"), (b"IDAT", packed), (b"IEND", b""))
+    )
+
+
+def test_pictures_are_read_whatever_their_filters() -> None:
+    pixels = np.random.default_rng(1).integers(0, 256, (10, 7, 3), dtype=np.uint8)
+    for filters in ([0] * 10, [4, 3, 2, 1, 0] * 2, [1, 2, 3, 4, 4] * 2):
+        np.testing.assert_array_equal(_png.pixels(png(pixels, filters)), pixels)
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        (lambda image: image[1:], "signature"),
+        (lambda image: image[:8], "header"),
+        (lambda image: image.replace(b"\x08\x02\x00\x00\x00", b"\x08\x06\x00\x00\x00"), "8-bit"),
+        (lambda image: image[:50], "cannot be unpacked|bytes of pixels"),
+        (lambda image: image[:16] + b"\xff\xff\xff\xff" + image[20:], "at most 4096"),
+    ],
+)
+def test_pictures_that_cannot_be_are_refused(broken: Callable[[bytes], bytes], says: str) -> None:
+    image = png(np.zeros((3, 3, 3), np.uint8), [0, 0, 0])
+    with pytest.raises(ValueError, match=says):
+        _png.pixels(broken(image))
+
+
+def test_images_come_with_the_labels_of_their_names(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    wheel = tmp_path / "foolbox-3.3.4-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("foolbox/data/cifar10_01_8.png", png(pixels[1], [2] * 32))
+        archive.writestr("foolbox/data/cifar10_00_3.png", png(pixels[0], [4] * 32))
+        archive.writestr("foolbox/data/cifar100_00_49.png", b"another set")
+    images = data.load_cifar(tmp_path)
+    assert images.labels.tolist() == [3, 8]
+    np.testing.assert_array_equal(images.pixels, pixels.transpose(0, 3, 1, 2))
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("foolbox/data/cifar10_00_3.png", b"no picture")
+    with pytest.raises(data.MalformedData, match="signature"):
+        data.load_cifar(tmp_path)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("foolbox/other", b"")
+    with pytest.raises(data.MalformedData, match="no images"):
+        data.load_cifar(tmp_path)
+
+
+def test_the_small_resnet_is_taken_out_of_its_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "image_classification.mltk.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("image_classification.h5", b"weights")
+    found = data.load_cifar_resnet(tmp_path, tmp_path)
+    assert found.read_bytes() == b"weights"
+    archive.write_bytes(b"no archive")
+    with pytest.raises(data.MalformedData, match="image_classification.h5"):
+        data.load_cifar_resnet(tmp_path, tmp_path)

@@ -98,9 +98,7 @@ def forward(network: str) -> Any:
 def main() -> None:
     rank, network, size = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     ports, runs = sys.argv[4:6], int(sys.argv[6])
-    config = libspu.RuntimeConfig(
-        protocol=libspu.ProtocolKind.CHEETAH, field=libspu.FieldType.FM64
-    )
+    config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.CHEETAH, field=libspu.FieldType.FM64)
     config.experimental_enable_colocated_optimization = True
     config.enable_pphlo_profile = rank == SERVER
     description = libspu.link.Desc()

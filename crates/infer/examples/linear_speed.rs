@@ -2,7 +2,7 @@
 //!
 //! Run pinned: `taskset -c 0 cargo run --release -p hushtable-infer --example linear_speed [NETWORK]
 //! [LATTICE] [layers]`. Random weights of 12 fraction bits. `floor` is what the products and transforms alone
-//! take, from the same kernels timed in this run.
+//! take, from the same kernels timed in this run. Parts are pairs: by the clock, and of the processor.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -62,11 +62,11 @@ fn measure(
     let client = LinearClient::new(Arc::clone(&layers), &[1; 32])?;
     let server = LinearServer::new(Arc::clone(&layers), prepared, &[2; 32], &client.public_key())?;
     let kernels = kernels(layers.parameters().ring());
-    let (mut all, mut up, mut down) = ([0.0; 5], layers.public_key_bytes(), 0);
+    let (mut all, mut up, mut down) = ([[0.0; 2]; 5], layers.public_key_bytes(), 0);
     let mut floor = 0.0;
     let mut counts = [0; 4];
     for (index, convolution) in convolutions.iter().enumerate() {
-        let mut seconds = [0.0; 5];
+        let mut seconds = [[0.0; 2]; 5];
         let mut input = vec![0; convolution.input.count()];
         source.words(&mut input);
         let mask = u64::MAX >> (64 - BITS);
@@ -97,7 +97,7 @@ fn measure(
         {
             *all += own;
         }
-        for (all, own) in all.iter_mut().zip(seconds) {
+        for (all, own) in all.iter_mut().flatten().zip(seconds.into_iter().flatten()) {
             *all += own;
         }
         if detailed {
@@ -109,7 +109,8 @@ fn measure(
             );
         }
     }
-    let encrypted: f64 = all[..4].iter().sum();
+    let [encrypted, processor] =
+        [0, 1].map(|clock| all[..4].iter().map(|own| own[clock]).sum::<f64>());
     println!(
         "{}",
         json!({
@@ -122,8 +123,9 @@ fn measure(
             "threads": 1,
             "isa": layers.parameters().ring().kernel().isa(),
             "detail": {
-                "plan_s": plan, "encrypt_s": all[0], "accept_s": all[1], "evaluate_s": all[2],
-                "decrypt_s": all[3], "clear_s": all[4], "up_bytes": up, "down_bytes": down,
+                "processor_s": processor, "plan_s": plan,
+                "encrypt_s": all[0], "accept_s": all[1], "evaluate_s": all[2], "decrypt_s": all[3],
+                "clear_s": all[4], "up_bytes": up, "down_bytes": down,
                 "uploads": counts[0], "answers": counts[1], "products": counts[2],
                 "transforms": counts[3],
             },
@@ -132,11 +134,20 @@ fn measure(
     Ok(())
 }
 
-fn timed<T>(seconds: &mut f64, call: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
+/// Wall-clock seconds and processor seconds: the second tell more where others run beside.
+fn timed<T>(seconds: &mut [f64; 2], call: impl FnOnce() -> T) -> T {
+    let start = (Instant::now(), processor_seconds());
     let out = call();
-    *seconds += start.elapsed().as_secs_f64();
+    seconds[0] += start.0.elapsed().as_secs_f64();
+    seconds[1] += processor_seconds() - start.1;
     out
+}
+
+/// What this thread has run, by the scheduler's ticks; 0 where nothing says.
+fn processor_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split_whitespace().next().and_then(|number| number.parse().ok());
+    nanoseconds.map_or(0.0, |number: f64| number / 1e9)
 }
 
 /// Seconds of a product with a ciphertext and of a transform, both of all limbs, from the first-level

@@ -676,21 +676,6 @@ impl From<hushtable_oram::round::Error> for Error {
     }
 }
 
-#[cfg(feature = "hybrid")]
-impl From<crate::schemes::hybrid::MachineError> for Error {
-    fn from(error: crate::schemes::hybrid::MachineError) -> Self {
-        Self::Hybrid(Box::new(error))
-    }
-}
-
-#[cfg(feature = "hybrid")]
-impl Error {
-    /// Of what keeps precomputes.
-    pub(crate) fn of_keep(error: impl std::fmt::Display) -> Self {
-        Self::Precomputes { reason: error.to_string() }
-    }
-}
-
 fn version_or_none(version: &Option<Version>) -> String {
     version.map_or_else(|| "none".to_owned(), |version| version.to_string())
 }

@@ -10,12 +10,15 @@ __all__ = [
     "Bench",
     "CkksBench",
     "GpuBench",
+    "HybridBench",
     "ModelBench",
     "OnionBench",
     "PathBench",
     "coded_lookup",
     "expand_seconds",
+    "garble_rates",
     "gpu_probe",
+    "hybrid_network",
     "infer_seconds",
     "instruction_ns",
     "load_bags",
@@ -131,3 +134,13 @@ def read_gb_per_s(bytes: int, threads: int) -> float: ...
 def ring_kernel() -> str: ...
 def union_seconds(ids: _RowIds, *, is_scan: bool) -> tuple[float, int]: ...
 def infer_seconds(*, threshold: int | None, runs: int) -> str: ...
+
+class HybridBench:
+    def __new__(cls, network: str, size: int) -> HybridBench: ...
+    def counts(self, *, client_garbles: bool) -> str: ...
+    def measure(self, *, client_garbles: bool) -> str: ...
+
+def hybrid_network(out: Path, *, network: str, size: int) -> None: ...
+def garble_rates(
+    *, bits: int, fraction: int, threads: int, seconds: float, isa: str | None
+) -> str: ...

@@ -35,10 +35,10 @@ def garble(
 ) -> None:
     """Garble circuits, and evaluate them: AND gates a second.
 
-    The value is what a garbler makes with a hash of two AES blocks, which circuits use; the floor is
-    AES alone, eight blocks a gate. The details are the evaluator's rate, that of a hash of one
-    block, and bytes and rates of a ReLU: as it is used (by either rounding), and as DELPHI's, modulo
-    a prime.
+    The value is what a garbler makes with a hash of two AES blocks, which circuits use; the floor
+    is AES alone, eight blocks a gate. The details are the evaluator's rate, that of a hash of one
+    block, and bytes and rates of a ReLU: as it is used (by either rounding), and as DELPHI's,
+    modulo a prime.
     """
     if not 1 <= threads <= 1024:
         raise ConfigError(f"--threads is {threads}, but must be 1 to 1024")

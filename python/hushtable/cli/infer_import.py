@@ -45,8 +45,8 @@ def import_(
 ) -> None:
     """Make a model bundle of a network of convolutions, for hybrid private inference.
 
-    Nothing in the file is executed. What is not supported is said by name and place. `hushtable infer
-    compile MODEL --scheme hybrid` goes on from here. torch modules are imported from Python
+    Nothing in the file is executed. What is not supported is said by name and place. `hushtable
+    infer compile MODEL --scheme hybrid` goes on from here. torch modules are imported from Python
     (hushtable.infer.networks.from_torch), or through ONNX.
     """
     reader = _READERS.get(source.suffix.lower())

@@ -24,8 +24,17 @@ ahead of time, garbled circuits for activations (docs/hybrid.md).
 
 from __future__ import annotations
 
+from . import networks
 from ._client import AsyncClient, Client, connect, connect_async
-from ._hybrid import HybridModel, HybridPlanInfo, NetworkInfo, OnlineStats, Outputs, PrecomputeStats
+from ._hybrid import (
+    Garbler,
+    HybridModel,
+    HybridPlanInfo,
+    NetworkInfo,
+    OnlineStats,
+    Outputs,
+    PrecomputeStats,
+)
 from ._hybrid_client import AsyncHybridClient, HybridClient
 from ._model import FHE, Model
 from ._plan import PlanInfo, compile, describe, plan, shape
@@ -38,6 +47,7 @@ __all__ = [
     "AsyncClient",
     "AsyncHybridClient",
     "Client",
+    "Garbler",
     "HybridClient",
     "HybridModel",
     "HybridPlanInfo",
@@ -59,6 +69,7 @@ __all__ = [
     "connect_async",
     "describe",
     "machines",
+    "networks",
     "paper_trace",
     "plan",
     "project",

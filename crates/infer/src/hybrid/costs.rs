@@ -45,6 +45,8 @@ pub struct Operations {
     pub evaluate_blocks: u64,
     /// Correlated transfers: bits of the evaluator's shares.
     pub transfers: u64,
+    /// Blocks of AES for them, of each side: 32 trees of 16 leaves give each 512 bits.
+    pub transfer_blocks: u64,
     /// Encryptions of masks.
     pub encryptions: u64,
     /// Answers under encryption.
@@ -53,8 +55,52 @@ pub struct Operations {
     pub products: u64,
     /// Plaintexts that are transformed.
     pub transforms: u64,
+    /// Multiplications modulo primes of 51 bits, of products and transforms.
+    pub ring_multiplications: u64,
     /// Products of integers that the server's layers take online.
     pub multiplications: u64,
+}
+
+/// What a core does at best.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::exhaustive_structs, reason = "measured by callers")]
+pub struct Speeds {
+    /// Blocks of AES a second.
+    pub aes_blocks: f64,
+    /// Multiplications modulo primes of 51 bits a second.
+    pub ring_multiplications: f64,
+    /// Products of an integer of 32 bits and one of 64, summed, a second.
+    pub multiplications: f64,
+}
+
+/// Seconds of a core below which no time of these operations can be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Floors {
+    /// Garbling.
+    pub garbling: f64,
+    /// Evaluating.
+    pub evaluation: f64,
+    /// Oblivious transfer, both sides.
+    pub transfer: f64,
+    /// Homomorphic encryption, both sides.
+    pub encryption: f64,
+    /// The server's layers online.
+    pub shares: f64,
+}
+
+impl Operations {
+    /// The floors under their times.
+    pub fn floors(&self, speeds: &Speeds) -> Floors {
+        let blocks = |count: u64| count as f64 / speeds.aes_blocks;
+        Floors {
+            garbling: blocks(self.garble_blocks),
+            evaluation: blocks(self.evaluate_blocks),
+            transfer: blocks(2 * self.transfer_blocks),
+            encryption: self.ring_multiplications as f64 / speeds.ring_multiplications,
+            shares: self.multiplications as f64 / speeds.multiplications,
+        }
+    }
 }
 
 /// What a prediction takes, where one party garbles.
@@ -141,7 +187,10 @@ impl Costs {
             found.garble_blocks += BLOCKS_PER_HASH * instances * garble;
             found.evaluate_blocks += BLOCKS_PER_HASH * instances * evaluate;
             found.transfers += instances * circuit.wires() as u64;
+            found.transfer_blocks += BLOCKS_PER_TRANSFER * instances * circuit.wires() as u64;
         }
+        let ring = layers.parameters().ring();
+        let degree = layers.parameters().degree();
         for (index, &(.., shape)) in outline.convolutions().iter().enumerate() {
             let work = layers.work(index);
             let found = &mut own.operations;
@@ -150,6 +199,11 @@ impl Costs {
             found.products += work.products as u64;
             found.transforms += work.transforms as u64;
             let output = shape.output();
+            let prime = (degree * ring.limbs()) as u64;
+            // Both polynomials of a ciphertext; a transform for each upload, two for each answer.
+            let transforms = (work.transforms + work.uploads + 2 * work.answers) as u64;
+            found.ring_multiplications +=
+                prime * (2 * work.products as u64 + transforms * u64::from(degree.ilog2()) / 2);
             found.multiplications += (shape.weights() * output.height * output.width) as u64;
         }
         own.client_store = outline.record_bytes(garbler, Party::Client).iter().sum();
@@ -221,3 +275,5 @@ impl Split {
 
 /// The tweakable hash is two calls of fixed-key AES.
 const BLOCKS_PER_HASH: u64 = 2;
+/// 512 bits.
+const BLOCKS_PER_TRANSFER: u64 = 4;

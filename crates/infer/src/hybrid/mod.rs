@@ -29,7 +29,7 @@ mod together;
 mod windows;
 
 pub use clock::{Clock, Work};
-pub use costs::{Bytes, Costs, Operations, Split};
+pub use costs::{Bytes, Costs, Floors, Operations, Speeds, Split};
 pub use error::Error;
 pub use hushtable_mpc::Party;
 pub use model::HybridModel;

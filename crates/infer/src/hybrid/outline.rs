@@ -53,7 +53,7 @@ pub struct Chunk {
     pub stage: usize,
     /// Which of the stage's results.
     pub range: Range<usize>,
-    /// The number of its first instance among all of the precompute: what tweaks are made of.
+    /// The number of its first instance among all of the precompute.
     pub first_instance: u64,
 }
 

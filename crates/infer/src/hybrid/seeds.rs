@@ -88,6 +88,15 @@ pub(super) fn read_meta(
     Ok((Secret::new(*seed), receiver))
 }
 
+/// The number of a chunk's first circuit: from a place on that the transfer's session gives, so that the
+/// same tweak stands for different offsets nowhere (`mpc::garble`, "many instances").
+pub(super) fn first_circuit(session: &[u8; 32], chunk: &Chunk) -> u64 {
+    let place = blake3::derive_key("hushtable hybrid 2026-11 circuits", session);
+    let place = u64::from_le_bytes(*place.first_chunk().expect("32 bytes"));
+    // Half of all numbers are left for those behind it.
+    (place >> 1) + chunk.first_instance
+}
+
 /// The number of a chunk's first label among all of the garbler's.
 pub(super) fn first_label(chunk: &Chunk) -> u64 {
     chunk.first_instance * LABELS_PER_INSTANCE_MAX

@@ -135,6 +135,13 @@ impl Graph {
         self.parse().unwrap()
     }
 
+    /// With another output than the last node.
+    pub fn network_named(&self, output: &str) -> Network {
+        let mut json = self.json();
+        json["output"] = json!(output);
+        Network::parse(&json.to_string(), self.tensors.clone()).unwrap()
+    }
+
     /// An input between −1 and 1.
     pub fn input(&mut self) -> Vec<f32> {
         let count = self.shape.iter().product();

@@ -1,8 +1,9 @@
 //! Plans in bundles, and what clients are told.
 
+use hushtable_infer::Platform;
 use hushtable_infer::hybrid::network::{CompileSpec, Error, Network, compile};
-use hushtable_infer::hybrid::program::Program;
-use hushtable_infer::hybrid::{Plan, TERMS_BYTES_MAX, Terms};
+use hushtable_infer::hybrid::program::{Convolution, Program, Rounding, Shape, Stage, Term};
+use hushtable_infer::hybrid::{self, Outline, Party, Plan, TERMS_BYTES_MAX, Terms};
 use hushtable_table::Version;
 use hushtable_table::model::{self, Model};
 use proptest::prelude::*;
@@ -203,5 +204,44 @@ proptest! {
     fn no_plan_makes_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = Plan::parse(&String::from_utf8_lossy(&bytes));
         let _ = Terms::parse(&bytes);
+    }
+}
+
+#[test]
+fn the_largest_terms_are_laid_out_or_refused() {
+    let stage = |input: Shape, outputs, kernel: [usize; 2], stride: [usize; 2]| {
+        let convolution = Convolution { input, outputs, kernel, stride, pad: [0; 4] };
+        let terms = vec![Term::Convolution { source: 0, convolution, shift: 0 }];
+        let sum = convolution.output();
+        Stage { name: "large".into(), terms, sum, fraction: 24, activation: None }
+    };
+    let shape = |channels, height, width| Shape { channels, height, width };
+    // Whoever announces them must not stop a client that only looks at what it was told.
+    let stages = [
+        stage(shape(1, 4096, 4096), 1, [1, 1], [1, 1]),
+        stage(shape(1, 4096, 4096), 1, [4096, 4096], [1, 1]),
+        stage(shape(1, 4096, 4096), 16, [60, 60], [1, 1]),
+        stage(shape(1, 4096, 4096), 1, [1, 4096], [1, 1]),
+        stage(shape(1, 4096, 4096), 1, [64, 64], [64, 64]),
+        stage(shape(4096, 64, 64), 4096, [3, 3], [1, 1]),
+        stage(shape(1 << 24, 1, 1), 16, [1, 1], [1, 1]),
+        stage(shape(16, 1, 1), 1 << 24, [1, 1], [1, 1]),
+        stage(shape(1, 1, 1 << 24), 16, [1, 1], [1, 4096]),
+        stage(shape(2, 4096, 2048), 7, [5, 3], [2, 3]),
+    ];
+    for stage in stages {
+        let input = match stage.terms[0] {
+            Term::Convolution { convolution, .. } => convolution.input,
+            Term::Windows { input, .. } => input,
+        };
+        let (bits, fraction, rounding) = (37, 12, Rounding::Nearest);
+        let lattice = "linear_4096".into();
+        let program = Program { bits, fraction, rounding, lattice, input, stages: vec![stage] };
+        if let Ok(terms) = Terms::new("net", Version::from([7; 32]), program, Vec::new(), 1) {
+            let found = Outline::new(terms.program().clone(), Platform::detect());
+            if let Err(error) = found.map(|outline| outline.steps(Party::Client).len()) {
+                assert!(matches!(error, hybrid::Error::Linear(_)), "{error}");
+            }
+        }
     }
 }

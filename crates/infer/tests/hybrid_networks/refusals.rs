@@ -124,6 +124,24 @@ fn weights_that_are_missing_or_of_another_shape_are_named() {
 }
 
 #[test]
+fn what_a_few_weights_would_blow_up_is_refused() {
+    // A convolution of as many groups as planes, and factors before zeros around an image.
+    let count = 1 << 16;
+    let mut own = Graph::new([count, 1, 1], 1);
+    own.conv(count, [1, 1], [1, 1], [0; 4], count);
+    let error = own.parse().unwrap_err();
+    assert!(matches!(error, Error::Node { .. }), "{error}");
+    let mut own = Graph::new([count, 1, 1], 1);
+    own.norm(-1.0);
+    own.relu();
+    let whole = own.json();
+    own.nodes.push(json!({"name": "sum", "op": "add", "inputs": ["n1", "n1"]}));
+    let error = lower(&own.network_named("sum")).unwrap_err();
+    let Error::Node { node, .. } = &error else { panic!("{error}") };
+    assert_eq!(node, "n1", "{whole}");
+}
+
+#[test]
 fn a_file_without_a_network_says_so() {
     let network = good().network();
     let bytes = network.to_safetensors().unwrap();

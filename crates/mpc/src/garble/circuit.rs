@@ -285,14 +285,14 @@ impl Builder {
 }
 
 impl<W: Copy> Op<W> {
-    fn out(&self) -> Option<W> {
+    pub(crate) fn out(&self) -> Option<W> {
         match *self {
             Self::Xor { out, .. } | Self::And { out, .. } => Some(out),
             Self::Project { .. } | Self::ProjectUnless { .. } | Self::Reveal { .. } => None,
         }
     }
 
-    fn for_each_read(&self, mut read: impl FnMut(W)) {
+    pub(crate) fn for_each_read(&self, mut read: impl FnMut(W)) {
         match *self {
             Self::Xor { x, .. } => x.into_iter().for_each(read),
             Self::And { x, y, z, .. } => x.into_iter().chain(y).chain([z]).for_each(read),

@@ -180,18 +180,19 @@ pub fn select(
 }
 
 /// Pseudorandom labels `first..first + out.len()` of `seed`: label i is AES-128 under the key `seed` of
-/// the block i, a 128-bit integer.
+/// the block i modulo 2^64, a 128-bit integer.
 pub fn labels(_platform: Platform, seed: &[u8; 16], first: u64, out: &mut [Block]) {
-    const BLOCKS: usize = 64;
+    /// Hashed in one call of the cipher: as many as its widest backend is fastest with.
+    const BLOCKS: usize = 256;
     let cipher = Aes128::new(&(*seed).into());
     let mut blocks = [Array::from([0u8; 16]); BLOCKS];
-    let mut counter = u128::from(first);
+    let mut counter = first;
     for out in out.chunks_mut(BLOCKS) {
         let blocks = &mut blocks[..out.len()];
-        for block in blocks.iter_mut() {
-            *block = Array::from(counter.to_le_bytes());
-            counter += 1;
+        for (block, i) in blocks.iter_mut().zip(0..) {
+            *block = Array::from(u128::from(counter.wrapping_add(i)).to_le_bytes());
         }
+        counter = counter.wrapping_add(BLOCKS as u64);
         cipher.encrypt_blocks(blocks);
         for (out, block) in out.iter_mut().zip(blocks) {
             *out = Block::from_le_bytes((*block).into());

@@ -63,7 +63,7 @@ impl Streams {
     }
 
     /// Expands the leaves of `tree` to a row each, r_0 to r_15, of AES in counter mode: block j of each
-    /// is the AES of `nonce` ⊕ (`start` + j). Writes to `rows[i]` the sum of those r_x whose x has bit i,
+    /// is the AES of `nonce` ⊕ (`start` + j), where `start` is a multiple of [`ROW`]. Writes to `rows[i]` the sum of those r_x whose x has bit i,
     /// and to `sum` that of all.
     pub(crate) fn fold(
         &self,
@@ -72,15 +72,16 @@ impl Streams {
         rows: &mut [Row; DEPTH],
         sum: &mut Row,
     ) {
-        let counters: Row = std::array::from_fn(|j| nonce ^ (start + j as u128));
+        debug_assert!(start.is_multiple_of(ROW as u128));
+        let first = nonce ^ start;
         let range = tree * LEAVES..(tree + 1) * LEAVES;
         match &self.0 {
-            Keys::Crate(keys) => portable::fold(&keys[range], &counters, rows, sum),
+            Keys::Crate(keys) => portable::fold(&keys[range], first, rows, sum),
             #[cfg(target_arch = "x86_64")]
             Keys::Wide(keys) => {
                 let (keys, _) = keys[range].as_chunks();
                 // SAFETY: such keys are made on that tier alone, whose flags were detected.
-                unsafe { avx512::fold(&keys[0], &counters, rows, sum) }
+                unsafe { avx512::fold(&keys[0], first, rows, sum) }
             }
         }
     }

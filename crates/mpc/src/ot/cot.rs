@@ -81,6 +81,11 @@ impl CotReceiver {
         });
     }
 
+    /// What both parties call this setup, and nobody chose.
+    pub fn session(&self) -> &[u8; 32] {
+        &self.nonces.session
+    }
+
     /// Bytes of what is kept.
     pub const BYTES: usize = 1 + 32 + LEAVES_BYTES;
 
@@ -147,6 +152,11 @@ impl CotSender {
             }
         });
         Ok(())
+    }
+
+    /// What both parties call this setup, and nobody chose.
+    pub fn session(&self) -> &[u8; 32] {
+        &self.nonces.session
     }
 
     /// Δ.

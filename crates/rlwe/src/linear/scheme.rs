@@ -136,8 +136,8 @@ impl Client {
     }
 
     /// b + a · s of what is kept of a sum, for tests of noise.
-    #[doc(hidden)]
-    pub fn phase(&self, sum: &super::Sum) -> Poly<hushtable_ring::Coefficients> {
+    #[cfg(test)]
+    pub(super) fn phase(&self, sum: &super::Sum) -> Poly<hushtable_ring::Coefficients> {
         self.secret.phase(self.parameters.ring(), sum.ciphertext())
     }
 }
@@ -195,6 +195,12 @@ impl PublicKey {
     /// Bytes of a public key.
     pub fn bytes(parameters: &Parameters) -> usize {
         size_of::<Seed>() + poly_bytes(parameters.ring())
+    }
+
+    /// A key that re-randomises nothing.
+    #[cfg(test)]
+    pub(super) fn zero(parameters: &Parameters) -> Self {
+        Self { seed: [0; 32], zero: Ciphertext::zero(parameters.ring()) }
     }
 
     /// Reads [`Client::public_key`].

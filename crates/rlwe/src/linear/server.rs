@@ -22,6 +22,18 @@ impl Sum {
         Self(Ciphertext::zero(parameters.ring()))
     }
 
+    /// What was hidden, as a sum again.
+    #[cfg(test)]
+    pub(super) fn of(
+        parameters: &Parameters,
+        mask: Poly<Coefficients>,
+        body: Poly<Coefficients>,
+    ) -> Self {
+        let ring = parameters.ring();
+        Self(Ciphertext { mask: ring.forward(mask), body: ring.forward(body) })
+    }
+
+    #[cfg(test)]
     pub(super) fn ciphertext(&self) -> &Ciphertext {
         &self.0
     }
@@ -31,7 +43,7 @@ impl Sum {
     ///
     /// `source` is of this answer alone.
     pub fn seal(
-        mut self,
+        self,
         parameters: &Parameters,
         key: &PublicKey,
         wanted: &[usize],
@@ -39,6 +51,29 @@ impl Sum {
         source: &mut NoiseSource,
         out: &mut Sealed,
     ) {
+        let flood_log2 = parameters.flood_log2();
+        let [mask, body] = self.hide(parameters, key, (wanted, shares), flood_log2, source);
+        let (ring, answer_ring) = (parameters.ring(), parameters.answer_ring());
+        let mask = drop_limbs(ring, answer_ring, mask);
+        let body = drop_limbs(ring, answer_ring, body);
+        out.reserve(parameters.answer_bytes(wanted.len()));
+        let dropped = parameters.mask_dropped();
+        write(answer_ring, &mask, 0..ring.degree(), dropped, parameters.mask_bits(), out);
+        let wanted = wanted.iter().copied();
+        let dropped = parameters.body_dropped();
+        write(answer_ring, &body, wanted, dropped, parameters.body_bits(), out);
+    }
+
+    /// The mask and body modulo Q, re-randomised, the shares subtracted from what is wanted and a flood of
+    /// `flood_log2` bits added.
+    pub(super) fn hide(
+        mut self,
+        parameters: &Parameters,
+        key: &PublicKey,
+        (wanted, shares): (&[usize], &[u64]),
+        flood_log2: u32,
+        source: &mut NoiseSource,
+    ) -> [Poly<Coefficients>; 2] {
         let ring = parameters.ring();
         let mut again = ring.forward(source.ternary(ring));
         for (to, zero) in [(&mut self.0.mask, &key.zero.mask), (&mut self.0.body, &key.zero.body)] {
@@ -50,33 +85,25 @@ impl Sum {
         let mut mask = ring.inverse(self.0.mask);
         ring.add_assign(&mut mask, &source.gaussian(ring));
         let mut body = ring.inverse(self.0.body);
-        // The shares and the flood, where they are wanted.
         let mut values = vec![0; ring.degree()];
         for (&at, &share) in wanted.iter().zip(shares) {
             values[at] = share;
         }
         ring.sub_assign(&mut body, &parameters.encode(&values));
-        flood(parameters, wanted, source, &mut body);
-        let mask = drop_limbs(ring, parameters.answer_ring(), mask);
-        let body = drop_limbs(ring, parameters.answer_ring(), body);
-        out.reserve(parameters.answer_bytes(wanted.len()));
-        let (answer_ring, degree) = (parameters.answer_ring(), ring.degree());
-        let dropped = parameters.mask_dropped();
-        write(answer_ring, &mask, 0..degree, dropped, parameters.mask_bits(), out);
-        let wanted = wanted.iter().copied();
-        let dropped = parameters.body_dropped();
-        write(answer_ring, &body, wanted, dropped, parameters.body_bits(), out);
+        values.zeroize();
+        flood(parameters, wanted, flood_log2, source, &mut body);
+        [mask, body]
     }
 }
 
-/// Adds to each of the coefficients `wanted` a number that is uniform in −2^F..2^F.
+/// Adds to each of the coefficients `wanted` a number that is uniform in −2^bits..2^bits.
 fn flood(
     parameters: &Parameters,
     wanted: &[usize],
+    bits: u32,
     source: &mut NoiseSource,
     body: &mut Poly<Coefficients>,
 ) {
-    let bits = parameters.flood_log2();
     let mask = (1u128 << (bits + 1)) - 1;
     let mut words = vec![0; 2 * wanted.len()];
     source.words(&mut words);
@@ -251,4 +278,4 @@ pub fn add_products(
 }
 
 /// Coefficients of a block.
-const BLOCK: usize = 512;
+const BLOCK: usize = 128;

@@ -134,3 +134,156 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 }
+
+const SMALL: Convolution = Convolution {
+    input: Shape { channels: 40, height: 12, width: 12 },
+    outputs: 50,
+    kernel: [3, 3],
+    stride: [1, 1],
+    pad: [1; 4],
+};
+
+/// Both halves of [`SMALL`] and its weights.
+fn halves() -> (Arc<Layers>, LinearClient, LinearServer) {
+    let layers = Layers::new("linear_4096", 37, &[SMALL], Platform::detect()).unwrap();
+    let layers = Arc::new(layers);
+    let weights = weights(5, SMALL.weights(), 8);
+    let prepared = Arc::new(Prepared::new(Arc::clone(&layers), &[weights]).unwrap());
+    let client = LinearClient::new(Arc::clone(&layers), &[1; 32]).unwrap();
+    let key = client.public_key();
+    let server = LinearServer::new(Arc::clone(&layers), prepared, &[2; 32], &key).unwrap();
+    (layers, client, server)
+}
+
+#[test]
+fn repeated_steps_have_the_same_bytes() {
+    let (layers, client, server) = halves();
+    let masks = numbers(3, SMALL.input.count(), 37);
+    let share = numbers(4, SMALL.output().count(), 37);
+    assert_eq!(client.public_key(), client.public_key());
+    for chunk in 0..layers.uploads(0) {
+        let bytes = client.upload(0, chunk, &masks).unwrap();
+        assert_eq!(bytes, client.upload(0, chunk, &masks).unwrap());
+        server.accept(0, chunk, &bytes).unwrap();
+        server.accept(0, chunk, &bytes).unwrap();
+    }
+    for unit in 0..layers.units(0) {
+        let bytes = server.answer(0, unit, &share).unwrap();
+        assert!(bytes == server.answer(0, unit, &share).unwrap());
+    }
+    server.forget(0);
+    let refused = server.answer(0, 0, &share);
+    assert!(matches!(refused, Err(Error::Incomplete { convolution: 0 })));
+}
+
+#[test]
+fn messages_that_are_none_are_refused() {
+    let (layers, client, server) = halves();
+    let masks = numbers(3, SMALL.input.count(), 37);
+    let share = numbers(4, SMALL.output().count(), 37);
+    let mut out = share.clone();
+    let index = |refused: Result<(), Error>| assert!(matches!(refused, Err(Error::Index { .. })));
+    index(client.upload(1, 0, &masks).map(drop));
+    index(client.upload(0, layers.uploads(0), &masks).map(drop));
+    index(client.open(0, layers.units(0), &[], &mut out));
+    index(server.accept(7, 0, &[]));
+    index(server.accept(0, layers.uploads(0), &[]));
+    index(server.answer(0, layers.units(0), &share).map(drop));
+    let count = |refused: Result<(), Error>| assert!(matches!(refused, Err(Error::Count { .. })));
+    count(client.upload(0, 0, &masks[1..]).map(drop));
+    count(client.open(0, 0, &[], &mut out[1..]));
+    count(server.answer(0, 0, &share[1..]).map(drop));
+    let bytes = client.upload(0, 0, &masks).unwrap();
+    for length in [0, 1, bytes.len() - 1] {
+        let refused = server.accept(0, 0, &bytes[..length]);
+        assert!(matches!(refused, Err(Error::Bytes { .. })), "{length}");
+    }
+    let refused = server.accept(0, 0, &vec![0xff; bytes.len()]);
+    assert!(matches!(refused, Err(Error::Encryption(_))));
+    server.accept(0, 0, &bytes).unwrap();
+    let mut other = bytes;
+    other[3] ^= 1;
+    assert!(matches!(server.accept(0, 0, &other), Err(Error::Changed { chunk: 0, .. })));
+    assert!(
+        layers.uploads(0) == 1
+            || matches!(server.answer(0, 0, &share), Err(Error::Incomplete { .. }))
+    );
+    let unit = layers.unit_bytes(0, 0);
+    for length in [0, unit - 1, unit + 1] {
+        let refused = client.open(0, 0, &vec![0; length], &mut out);
+        assert!(matches!(refused, Err(Error::Bytes { .. })), "{length}");
+    }
+    client.open(0, 0, &vec![0xff; unit], &mut out).unwrap();
+    let key = client.public_key();
+    let prepared =
+        Prepared::new(Arc::clone(&layers), &[vec![0; SMALL.weights()]]).map(Arc::new).unwrap();
+    for length in [0, 40, key.len() - 1] {
+        let (layers, prepared) = (Arc::clone(&layers), Arc::clone(&prepared));
+        let refused = LinearServer::new(layers, prepared, &[2; 32], &key[..length]);
+        assert!(matches!(refused, Err(Error::Encryption(_))), "{length}");
+    }
+}
+
+#[test]
+fn convolutions_that_cannot_be_are_refused() {
+    let new = |convolution| Layers::new("linear_4096", 37, &[convolution], Platform::detect());
+    let shape = |channels, height, width| Shape { channels, height, width };
+    for convolution in [
+        Convolution { input: shape(0, 8, 8), ..SMALL },
+        Convolution { input: shape(usize::MAX, 8, 8), ..SMALL },
+        Convolution { input: shape(1 << 20, 1 << 20, 8), ..SMALL },
+        Convolution { input: shape(1, 2, 2), kernel: [5, 1], ..SMALL },
+        Convolution { outputs: 0, ..SMALL },
+        Convolution { outputs: 1 << 24, ..SMALL },
+        Convolution { kernel: [0, 1], ..SMALL },
+        Convolution { stride: [1, 0], ..SMALL },
+        Convolution { stride: [usize::MAX, 1], ..SMALL },
+        Convolution { pad: [0, usize::MAX, 0, 0], ..SMALL },
+    ] {
+        let refused = new(convolution);
+        assert!(matches!(refused, Err(Error::Shape { .. })), "{convolution:?}");
+    }
+    let large = Convolution { input: shape(1, 99, 99), kernel: [70, 70], ..SMALL };
+    assert!(matches!(new(large), Err(Error::Kernel { .. })));
+    let none = Layers::new("linear_1", 37, &[], Platform::detect());
+    assert!(matches!(none, Err(Error::Encryption(_))));
+}
+
+#[test]
+fn the_fastest_set_that_hides_the_noise_is_chosen() {
+    let choose = |bits, weights: &[i32]| choose(bits, &[(SMALL, weights)], Platform::detect());
+    let small = weights(5, SMALL.weights(), 8);
+    assert_eq!(choose(37, &small).unwrap(), "linear_4096");
+    assert_eq!(choose(60, &small).unwrap(), "linear_8192");
+    let large = vec![1 << 28; SMALL.weights()];
+    assert_eq!(choose(37, &large).unwrap(), "linear_8192");
+    assert!(matches!(choose(64, &vec![i32::MIN; SMALL.weights()]), Ok("linear_8192")));
+    assert!(matches!(choose(37, &small[1..]), Err(Error::Count { .. })));
+    let layers = Layers::new("linear_4096", 37, &[SMALL], Platform::detect()).unwrap();
+    let refused = Prepared::new(Arc::new(layers), &[large]);
+    assert!(matches!(refused, Err(Error::Noise { convolution: 0, .. })));
+}
+
+#[test]
+fn messages_are_of_bounded_size_and_no_tile_is_left_out() {
+    for (channels, size, outputs, kernel, stride) in
+        [(3, 64, 64, 3, 1), (64, 64, 128, 3, 2), (512, 8, 512, 3, 1), (4096, 1, 4096, 1, 1)]
+    {
+        let input = Shape { channels, height: size, width: size };
+        let pad = [kernel / 2; 4];
+        let convolution =
+            Convolution { input, outputs, kernel: [kernel; 2], stride: [stride; 2], pad };
+        let layers = Layers::new("linear_4096", 37, &[convolution], Platform::detect()).unwrap();
+        let chunks = (0..layers.uploads(0)).map(|chunk| layers.upload_bytes(0, chunk));
+        let units = (0..layers.units(0)).map(|unit| layers.unit_bytes(0, unit));
+        assert!(chunks.chain(units).all(|bytes| (1..=1 << 20).contains(&bytes)));
+        let layout = layers.layout(0).unwrap();
+        let mut seen = vec![0; convolution.output().count()];
+        for unit in 0..layers.units(0) {
+            for (tile, group, _) in layers.answers(0, unit) {
+                layout.outputs(tile, group).1.into_iter().for_each(|index| seen[index] += 1);
+            }
+        }
+        assert!(seen.iter().all(|&seen| seen == 1));
+    }
+}

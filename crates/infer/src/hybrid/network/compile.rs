@@ -116,7 +116,7 @@ fn choose_lattice(program: &Program, weights: &Weights) -> Result<String, Error>
             Some((stage, ..)) => format!("stage {:?}", program.stages[stage].name),
             None => "the network".into(),
         };
-        Error::Linear { place, source }
+        Error::Linear { place, source: Box::new(source) }
     })?;
     Ok(name.to_owned())
 }

@@ -153,7 +153,7 @@ pub enum Error {
         /// The stage whose layer it is, where it is one's.
         place: String,
         /// What the encryption's side says.
-        source: linear::Error,
+        source: Box<linear::Error>,
     },
     /// A file could not be read.
     #[error("{path}: {source}")]

@@ -29,7 +29,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::Error;
 use crate::dlrm::weights::{Tensor, Tensors, read_safetensors};
-use crate::hybrid::check::{NAME_BYTES_MAX, NUMBERS_MAX};
+use crate::hybrid::check::{NAME_BYTES_MAX, NUMBERS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Shape};
 use crate::hybrid::windows::windows;
 
@@ -506,6 +506,12 @@ impl Reading {
                 "{groups} groups of {} channels to {outputs} planes, with weights for {own} channels each",
                 input.channels
             );
+            return Err(self.wrong(why));
+        }
+        let sizes = [outputs, input.channels, rows, columns];
+        let count = sizes.iter().fold(1_usize, |count, &size| count.saturating_mul(size));
+        if count > WEIGHTS_MAX {
+            let why = format!("{count} weights, with zeros between groups: at most {WEIGHTS_MAX}");
             return Err(self.wrong(why));
         }
         self.check_tensor(tensors, &weight, &[outputs, own, rows, columns])?;

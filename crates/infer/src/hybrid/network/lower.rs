@@ -7,7 +7,7 @@
 
 use super::error::Error;
 use super::graph::{Network, Node, Op, Pool, Post};
-use crate::hybrid::check::TERMS_MAX;
+use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Shape};
 use crate::hybrid::windows::windows;
 
@@ -135,6 +135,8 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
     let mut notes = Vec::new();
     let (output, post) = strip(network, &mut notes);
     let readers = readers(network, output);
+    let mut left = readers.clone();
+    left[output] += 1;
     let mut own = Lowering { network, stages: Vec::new() };
     let input = Value::Tensor { tensor: 0, shape: network.input(), affine: None, is_own: false };
     let mut values = vec![Some(input)];
@@ -143,7 +145,12 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
             values.push(None);
             continue;
         }
-        let inputs = node.inputs.iter().filter_map(|&at| values[at].clone()).collect();
+        let mut take = |&at: &usize| {
+            left[at] -= 1;
+            // Its weights are many: whoever reads it last has them as they are.
+            if left[at] == 0 { values[at].take() } else { values[at].clone() }
+        };
+        let inputs = node.inputs.iter().filter_map(&mut take).collect();
         let mut value = own.node(node, inputs)?;
         if readers[index + 1] > 1 {
             // Whoever reads it must not compute it again, nor change it for the others.
@@ -158,7 +165,7 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
     }
     let value = values.swap_remove(output).expect("what the output needs was computed");
     let name = output.checked_sub(1).map_or("output", |node| &network.nodes()[node].name);
-    let sum = own.sum(value);
+    let sum = own.sum(name, value)?;
     let Sum { terms, bias, shape } = sum;
     own.stages.push(FloatStage {
         name: name.to_owned(),
@@ -226,40 +233,40 @@ impl Lowering<'_> {
         Ok(match &node.op {
             Op::Conv { weight, bias, convolution, groups } => {
                 let weights = dense(convolution, *groups, self.network.tensor(weight));
-                self.convolve(name, value, *convolution, weights, bias)
+                self.convolve(name, value, *convolution, weights, bias)?
             }
             Op::Linear { weight, bias, outputs } => {
                 let input = self.network.shape(node.inputs[0]);
                 let (outputs, kernel, stride, pad) = (*outputs, [1, 1], [1, 1], [0; 4]);
                 let own = Convolution { input, outputs, kernel, stride, pad };
                 let weights = self.network.tensor(weight).to_vec();
-                self.convolve(name, value, own, weights, bias)
+                self.convolve(name, value, own, weights, bias)?
             }
             Op::BatchNorm { tensors, epsilon } => {
                 let (factors, offsets) = self.network.affine(tensors, *epsilon);
-                scale(value, Affine { factors, offsets })
+                scale(name, value, Affine { factors, offsets })?
             }
-            Op::Relu => self.rectify(name, value),
+            Op::Relu => self.rectify(name, value)?,
             Op::MaxPool(Pool { kernel, stride, pad }) => {
                 if kernel != stride || *pad != [0; 4] {
                     let why = "windows side by side are: a stride as large as the kernel, no pad";
                     return Err(unsupported("max_pool with overlap or pads", why));
                 }
-                self.largest(name, value, *kernel)
+                self.largest(name, value, *kernel)?
             }
             Op::AveragePool(Pool { kernel, stride, pad }) => {
                 if *pad != [0; 4] {
                     return Err(unsupported("average_pool with pads", "one without pads is"));
                 }
-                self.average(name, value, *kernel, *stride)
+                self.average(name, value, *kernel, *stride)?
             }
             Op::GlobalAveragePool => {
                 let Shape { height, width, .. } = self.network.shape(node.inputs[0]);
-                self.average(name, value, [height, width], [height, width])
+                self.average(name, value, [height, width], [height, width])?
             }
             Op::Add => {
                 let other = second.expect("an addition has two inputs");
-                self.add(name, value, other)
+                self.add(name, value, other)?
             }
             Op::Flatten => self.flatten(name, value),
             Op::Post(post) => {
@@ -291,8 +298,8 @@ impl Lowering<'_> {
     }
 
     /// A value as a sum that others can be added to.
-    fn sum(&mut self, value: Value) -> Sum {
-        match value {
+    fn sum(&self, name: &str, value: Value) -> Result<Sum, Error> {
+        Ok(match value {
             Value::Sum(sum) => sum,
             Value::Tensor { tensor: source, shape, affine: None, .. } => {
                 let (window, stride, log) = ([1, 1], [1, 1], 0);
@@ -301,9 +308,10 @@ impl Lowering<'_> {
             }
             Value::Tensor { tensor: source, shape, affine: Some(affine), .. } => {
                 let own = (source, shape, [1, 1], [1, 1]);
-                Sum { terms: vec![diagonal(own, &affine.factors)], bias: affine.offsets, shape }
+                let terms = vec![diagonal(name, own, &affine.factors)?];
+                Sum { terms, bias: affine.offsets, shape }
             }
-        }
+        })
     }
 
     fn convolve(
@@ -313,13 +321,13 @@ impl Lowering<'_> {
         convolution: Convolution,
         mut weights: Vec<f32>,
         bias: &Option<String>,
-    ) -> Value {
+    ) -> Result<Value, Error> {
         let (mut source, _, mut affine, _) = self.tensor(&format!("{name}.input"), value);
         let shape = convolution.input;
         if let Some(own) = affine.take_if(|own| own.is_shifted() && convolution.pad != [0; 4]) {
             // Pads are zeros of what was shifted, which no bias of a whole plane makes good.
             let value = Value::Tensor { tensor: source, shape, affine: Some(own), is_own: false };
-            let sum = self.sum(value);
+            let sum = self.sum(name, value)?;
             let value = self.finish(&format!("{name}.shift"), sum, false, [1, 1]);
             (source, ..) = self.tensor(name, value);
         }
@@ -342,11 +350,11 @@ impl Lowering<'_> {
             }
         }
         let terms = vec![FloatTerm::Convolution { source, convolution, weights }];
-        Value::Sum(Sum { terms, bias: offsets, shape: convolution.output() })
+        Ok(Value::Sum(Sum { terms, bias: offsets, shape: convolution.output() }))
     }
 
-    fn rectify(&mut self, name: &str, value: Value) -> Value {
-        match value {
+    fn rectify(&mut self, name: &str, value: Value) -> Result<Value, Error> {
+        Ok(match value {
             Value::Sum(sum) => self.finish(name, sum, true, [1, 1]),
             Value::Tensor { tensor, shape, affine: None, is_own } => {
                 let before =
@@ -356,8 +364,8 @@ impl Lowering<'_> {
                     Some((rectifies, _)) if is_own => *rectifies = true,
                     _ => {
                         let value = Value::Tensor { tensor, shape, affine: None, is_own };
-                        let sum = self.sum(value);
-                        return self.finish(name, sum, true, [1, 1]);
+                        let sum = self.sum(name, value)?;
+                        return Ok(self.finish(name, sum, true, [1, 1]));
                     }
                 }
                 Value::Tensor { tensor, shape, affine: None, is_own }
@@ -367,19 +375,19 @@ impl Lowering<'_> {
             {
                 // A factor that is not negative may as well come after.
                 let value = Value::Tensor { tensor, shape, affine: None, is_own };
-                let rectified = self.rectify(name, value);
-                scale(rectified, own)
+                let rectified = self.rectify(name, value)?;
+                scale(name, rectified, own)?
             }
             value => {
-                let sum = self.sum(value);
+                let sum = self.sum(name, value)?;
                 self.finish(name, sum, true, [1, 1])
             }
-        }
+        })
     }
 
-    fn largest(&mut self, name: &str, value: Value, window: [usize; 2]) -> Value {
+    fn largest(&mut self, name: &str, value: Value, window: [usize; 2]) -> Result<Value, Error> {
         let is_rising = |affine: &Option<Affine>| affine.as_ref().is_none_or(Affine::is_rising);
-        match value {
+        Ok(match value {
             value if window == [1, 1] => value,
             // The largest of what keeps order is found before it as well.
             Value::Tensor { tensor, shape, affine, is_own } if is_rising(&affine) => {
@@ -393,20 +401,20 @@ impl Lowering<'_> {
                     }
                     _ => {
                         let bare = Value::Tensor { tensor, shape, affine: None, is_own };
-                        let sum = self.sum(bare);
+                        let sum = self.sum(name, bare)?;
                         self.finish(name, sum, false, window)
                     }
                 };
                 match affine {
-                    Some(affine) => scale(found, affine),
+                    Some(affine) => scale(name, found, affine)?,
                     None => found,
                 }
             }
             value => {
-                let sum = self.sum(value);
+                let sum = self.sum(name, value)?;
                 self.finish(name, sum, false, window)
             }
-        }
+        })
     }
 
     fn average(
@@ -415,9 +423,9 @@ impl Lowering<'_> {
         value: Value,
         window: [usize; 2],
         stride: [usize; 2],
-    ) -> Value {
+    ) -> Result<Value, Error> {
         if [window, stride] == [[1, 1]; 2] {
-            return value;
+            return Ok(value);
         }
         let (source, input, affine, _) = self.tensor(&format!("{name}.input"), value);
         let count = window[0] * window[1];
@@ -428,7 +436,7 @@ impl Lowering<'_> {
         // What a power of two does not divide by is left to whatever comes next.
         let rest = (1_u64 << log) as f64 / count as f64;
         let affine = match affine {
-            None if rest == 1.0 => return Value::Sum(sum),
+            None if rest == 1.0 => return Ok(Value::Sum(sum)),
             None => {
                 Affine { factors: vec![rest; shape.channels], offsets: vec![0.0; shape.channels] }
             }
@@ -437,24 +445,22 @@ impl Lowering<'_> {
             }
         };
         let pooled = self.finish(name, sum, false, [1, 1]);
-        scale(pooled, affine)
+        scale(name, pooled, affine)
     }
 
-    fn add(&mut self, name: &str, left: Value, right: Value) -> Value {
-        let mut short = |value: Value| {
-            let sum = self.sum(value);
-            match sum.terms.len() > TERMS_MAX / 2 {
-                true => {
-                    let value = self.finish(&format!("{name}.part"), sum, false, [1, 1]);
-                    self.sum(value)
-                }
-                false => sum,
+    fn add(&mut self, name: &str, left: Value, right: Value) -> Result<Value, Error> {
+        let mut short = |value: Value| -> Result<Sum, Error> {
+            let sum = self.sum(name, value)?;
+            if sum.terms.len() <= TERMS_MAX / 2 {
+                return Ok(sum);
             }
+            let value = self.finish(&format!("{name}.part"), sum, false, [1, 1]);
+            self.sum(name, value)
         };
-        let (mut left, mut right) = (short(left), short(right));
+        let (mut left, mut right) = (short(left)?, short(right)?);
         left.terms.append(&mut right.terms);
         left.bias.iter_mut().zip(right.bias).for_each(|(left, right)| *left += right);
-        Value::Sum(left)
+        Ok(Value::Sum(left))
     }
 
     fn flatten(&mut self, name: &str, value: Value) -> Value {
@@ -476,7 +482,7 @@ impl Lowering<'_> {
 }
 
 /// A value with a factor and an offset for each plane.
-fn scale(value: Value, affine: Affine) -> Value {
+fn scale(name: &str, value: Value, affine: Affine) -> Result<Value, Error> {
     let mut sum = match value {
         Value::Sum(sum) => sum,
         Value::Tensor { tensor, shape, affine: before, is_own } => {
@@ -484,7 +490,7 @@ fn scale(value: Value, affine: Affine) -> Value {
                 Some(before) => before.then(&affine),
                 None => affine,
             };
-            return Value::Tensor { tensor, shape, affine: Some(affine), is_own };
+            return Ok(Value::Tensor { tensor, shape, affine: Some(affine), is_own });
         }
     };
     let Affine { factors, offsets } = affine;
@@ -508,25 +514,33 @@ fn scale(value: Value, affine: Affine) -> Value {
             FloatTerm::Windows { source, input, window, stride, log } => {
                 let divisor = (1_u64 << *log) as f64;
                 let factors: Vec<f64> = factors.iter().map(|factor| factor / divisor).collect();
-                *term = diagonal((*source, *input, *window, *stride), &factors);
+                *term = diagonal(name, (*source, *input, *window, *stride), &factors)?;
             }
         }
     }
-    Value::Sum(sum)
+    Ok(Value::Sum(sum))
 }
 
 /// A convolution of each plane with a factor of its own, summed over windows.
 fn diagonal(
+    name: &str,
     (source, input, kernel, stride): (usize, Shape, [usize; 2], [usize; 2]),
     factors: &[f64],
-) -> FloatTerm {
+) -> Result<FloatTerm, Error> {
     let (outputs, taps) = (input.channels, kernel[0] * kernel[1]);
     let convolution = Convolution { input, outputs, kernel, stride, pad: [0; 4] };
+    if outputs.saturating_mul(outputs).saturating_mul(taps) > WEIGHTS_MAX {
+        let why = format!(
+            "factors of {outputs} planes, which cannot be folded into what comes next, would take a \
+             convolution of more than {WEIGHTS_MAX} weights"
+        );
+        return Err(Error::Node { node: name.to_owned(), why });
+    }
     let mut weights = vec![0.0; convolution.weights()];
     for (plane, &factor) in factors.iter().enumerate() {
         weights[(plane * outputs + plane) * taps..][..taps].fill(factor as f32);
     }
-    FloatTerm::Convolution { source, convolution, weights }
+    Ok(FloatTerm::Convolution { source, convolution, weights })
 }
 
 /// Weights of groups among zeros.

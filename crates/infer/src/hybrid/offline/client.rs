@@ -415,7 +415,7 @@ impl OfflineClient {
         let mut tables = vec![0; self.outline.table_bytes(own)];
         let mut masks = vec![0; own.count()];
         let delta = seeds::offset(&self.seed);
-        let first = own.first_instance;
+        let first = seeds::first_circuit(sender.session(), own);
         self.clock.time(Work::Garbling, || {
             garble(circuit, platform, delta, first, &ours, &theirs, &mut tables, &mut masks);
         });

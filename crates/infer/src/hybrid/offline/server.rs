@@ -237,7 +237,8 @@ impl OfflineServer {
         labels(platform, &seeds::labels(&self.seed), seeds::first_label(chunk), &mut ours);
         let mut tables = vec![0; outline.table_bytes(chunk)];
         let mut masks = vec![0; chunk.count()];
-        let (delta, first) = (seeds::offset(&self.seed), chunk.first_instance);
+        let delta = seeds::offset(&self.seed);
+        let first = seeds::first_circuit(sender.session(), chunk);
         self.clock.time(Work::Garbling, || {
             garble(circuit, platform, delta, first, &ours, &theirs, &mut tables, &mut masks);
         });

@@ -115,8 +115,9 @@ impl OnlineClient {
         let tables = self.records.get(2 + self.chunk)?;
         check_tables(outline, chunk, &tables)?;
         let mut out = vec![0; chunk.count()];
+        let first = seeds::first_circuit(receiver.session(), chunk);
         self.clock.time(Work::Evaluation, || {
-            evaluate(circuit, platform, chunk.first_instance, &theirs, &ours, &tables, &mut out);
+            evaluate(circuit, platform, first, &theirs, &ours, &tables, &mut out);
         });
         if self.masks.0 != chunk.stage + 1 {
             let tensor = chunk.stage + 1;

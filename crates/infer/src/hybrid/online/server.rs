@@ -249,9 +249,10 @@ impl OnlineServer {
         let tables = self.records.get(1 + self.to_take)?;
         check_tables(outline, chunk, &tables)?;
         let mut out = vec![0; chunk.count()];
+        let first = seeds::first_circuit(receiver.session(), chunk);
         let circuit = outline.circuit(chunk);
         self.clock.time(Work::Evaluation, || {
-            evaluate(circuit, platform, chunk.first_instance, &theirs, &ours, &tables, &mut out);
+            evaluate(circuit, platform, first, &theirs, &ours, &tables, &mut out);
         });
         Ok(out)
     }

@@ -1,5 +1,7 @@
 //! Bytes as they are in files: AEGIS-256 (draft-irtf-cfrg-aegis-aead), with nonces drawn at random.
 
+use std::io;
+
 use aegis::aegis256::Aegis256;
 use hushtable_mpc::{EntropyError, Party, fill_random};
 use zeroize::Zeroizing;
@@ -8,8 +10,10 @@ use super::{Head, RECORDS_MAX};
 
 const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
-/// Bytes that sealing adds: the nonce before, the tag after.
+/// Bytes that sealing adds: nonce and tag, before the text.
 pub(super) const SEAL_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+/// Bytes of a record that are sealed and written at a time: they stay in the cache.
+const PIECE_BYTES: usize = 1 << 16;
 /// What a key's file begins with: its kind and version.
 const MAGIC: [u8; 8] = *b"htprec\x00\x01";
 /// Bytes of a key's file before the sizes, without seal and magic.
@@ -85,9 +89,12 @@ impl Contents {
         file: &[u8],
     ) -> Result<Self, &'static str> {
         let sealed = file.strip_prefix(&MAGIC).ok_or("its key's file is of another kind")?;
-        let mut sealed = Zeroizing::new(sealed.to_vec());
-        let bytes = open(store_key, &file_place(&id), &mut sealed)
-            .ok_or("its key's file was changed or cut")?;
+        let changed = "its key's file was changed or cut";
+        let (before, text) = sealed.split_first_chunk::<SEAL_BYTES>().ok_or(changed)?;
+        let mut bytes = Zeroizing::new(text.to_vec());
+        if !open(store_key, &file_place(&id), before, &mut bytes) {
+            return Err(changed);
+        }
         let short = "its key's file is too short";
         let (key, rest) = bytes.split_first_chunk::<32>().ok_or(short)?;
         let (plan, rest) = rest.split_first_chunk::<32>().ok_or(short)?;
@@ -107,17 +114,37 @@ impl Contents {
         })
     }
 
-    /// A record as it is in the data.
-    pub(super) fn seal(&self, record: usize, bytes: &[u8]) -> Result<Vec<u8>, EntropyError> {
-        seal(&self.key, &self.place(record), bytes)
+    /// Writes a record as it is in the data: `write` takes bytes and where they go.
+    ///
+    /// # Errors
+    /// What `write` says, or that there is no entropy.
+    pub(super) fn seal(
+        &self,
+        record: usize,
+        bytes: &[u8],
+        mut write: impl FnMut(&[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut nonce = [0; NONCE_BYTES];
+        fill_random(&mut nonce).map_err(io::Error::other)?;
+        let cipher = Aegis256::<TAG_BYTES>::new(&self.key, &nonce);
+        let mut encryptor = cipher.encryptor(&self.place(record));
+        let mut sealed = vec![0; PIECE_BYTES.min(bytes.len())];
+        let mut place = self.offset(record) + SEAL_BYTES as u64;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let sealed = &mut sealed[..piece.len()];
+            encryptor.update(piece, sealed);
+            write(sealed, place)?;
+            place += piece.len() as u64;
+        }
+        let mut before = [0; SEAL_BYTES];
+        before[..NONCE_BYTES].copy_from_slice(&nonce);
+        before[NONCE_BYTES..].copy_from_slice(&encryptor.finalize());
+        write(&before, self.offset(record))
     }
 
-    /// The record of what is in the data; none where it was changed.
-    pub(super) fn open(&self, record: usize, mut sealed: Vec<u8>) -> Option<Vec<u8>> {
-        let bytes = open(&self.key, &self.place(record), &mut sealed)?.len();
-        sealed.copy_within(NONCE_BYTES..NONCE_BYTES + bytes, 0);
-        sealed.truncate(bytes);
-        Some(sealed)
+    /// Opens a record of what is in the data, in place; whether it is what was kept.
+    pub(super) fn open(&self, record: usize, before: &[u8; SEAL_BYTES], text: &mut [u8]) -> bool {
+        open(&self.key, &self.place(record), before, text)
     }
 
     fn place(&self, record: usize) -> Vec<u8> {
@@ -159,19 +186,14 @@ fn file_place(id: &[u8; 16]) -> Vec<u8> {
 fn seal(key: &[u8; 32], place: &[u8], bytes: &[u8]) -> Result<Vec<u8>, EntropyError> {
     let mut nonce = [0; NONCE_BYTES];
     fill_random(&mut nonce)?;
-    let mut sealed = Vec::with_capacity(SEAL_BYTES + bytes.len());
-    sealed.extend_from_slice(&nonce);
-    sealed.extend_from_slice(bytes);
-    let cipher = Aegis256::<TAG_BYTES>::new(key, &nonce);
-    let tag = cipher.encrypt_in_place(&mut sealed[NONCE_BYTES..], place);
-    sealed.extend_from_slice(&tag);
-    Ok(sealed)
+    let (text, tag) = Aegis256::<TAG_BYTES>::new(key, &nonce).encrypt(bytes, place);
+    Ok([nonce.as_slice(), &tag, &text].concat())
 }
 
-/// Opens in place; none where the bytes are not those that were sealed.
-fn open<'a>(key: &[u8; 32], place: &[u8], sealed: &'a mut [u8]) -> Option<&'a [u8]> {
-    let (nonce, rest) = sealed.split_first_chunk_mut::<NONCE_BYTES>()?;
-    let (bytes, tag) = rest.split_last_chunk_mut::<TAG_BYTES>()?;
-    Aegis256::<TAG_BYTES>::new(key, nonce).decrypt_in_place(bytes, tag, place).ok()?;
-    Some(bytes)
+/// Opens in place; whether the bytes are those that were sealed.
+fn open(key: &[u8; 32], place: &[u8], before: &[u8; SEAL_BYTES], text: &mut [u8]) -> bool {
+    let (mut nonce, mut tag) = ([0; NONCE_BYTES], [0; TAG_BYTES]);
+    nonce.copy_from_slice(&before[..NONCE_BYTES]);
+    tag.copy_from_slice(&before[NONCE_BYTES..]);
+    Aegis256::<TAG_BYTES>::new(key, &nonce).decrypt_in_place(text, &tag, place).is_ok()
 }

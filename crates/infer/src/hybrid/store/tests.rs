@@ -262,6 +262,8 @@ fn kill_at(test: &str, path: &Path, point: &str, until: &str) -> Vec<String> {
             break;
         }
     }
+    // As long as it lives, the folder is its own.
+    assert!(matches!(Store::open(&spec(path)), Err(StoreError::Locked { .. })));
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success(), "{said:?}");
     assert!(said.last().is_some_and(|line| line.contains(until)), "{said:?}");

@@ -2,8 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 
 use super::folder::failed;
@@ -17,15 +16,15 @@ pub struct Writing {
     store: Arc<Inner>,
     contents: Contents,
     file: File,
-    /// Of each record, whether it was put.
-    is_put: Vec<AtomicBool>,
+    /// Of each record, whether it was put; held while it is: a step that is repeated may come beside itself.
+    is_put: Vec<Mutex<bool>>,
     /// Read as long as a record is put.
     is_committed: RwLock<bool>,
 }
 
 impl Writing {
     pub(super) fn new(store: Arc<Inner>, contents: Contents, file: File) -> Self {
-        let is_put = (0..contents.records()).map(|_| AtomicBool::new(false)).collect();
+        let is_put = (0..contents.records()).map(|_| Mutex::new(false)).collect();
         Self { store, contents, file, is_put, is_committed: RwLock::new(false) }
     }
 
@@ -44,8 +43,7 @@ impl Writing {
         if *is_committed {
             return Ok(());
         }
-        let mut all = self.is_put.iter();
-        if let Some(record) = all.position(|is_put| !is_put.load(Ordering::Acquire)) {
+        if let Some(record) = (0..self.is_put.len()).find(|record| !*self.put_lock(*record)) {
             return Err(RecordError::Missing { record }.into());
         }
         let path = self.store.folder.data(id);
@@ -67,9 +65,11 @@ impl Writing {
         state.ready.push(listed);
         Ok(())
     }
-}
 
-impl Writing {
+    fn put_lock(&self, record: usize) -> MutexGuard<'_, bool> {
+        self.is_put[record].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn committed(&self) -> RwLockReadGuard<'_, bool> {
         self.is_committed.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -82,22 +82,26 @@ impl Records for Writing {
             return Err(RecordError::Size { record, expected, found: bytes.len() });
         }
         let io = io_error(&self.store, &self.contents.head.id);
-        let sealed = self.contents.seal(record, bytes);
-        let sealed = sealed.map_err(|error| io(std::io::Error::other(error)))?;
         let is_committed = self.committed();
         if *is_committed {
             return Err(io(std::io::Error::other("the precompute is committed: it takes no more")));
         }
-        self.file.write_all_at(&sealed, self.contents.offset(record)).map_err(io)?;
-        self.is_put[record].store(true, Ordering::Release);
+        let mut is_put = self.put_lock(record);
+        *is_put = false;
+        let write = |bytes: &[u8], place: u64| self.file.write_all_at(bytes, place);
+        self.contents.seal(record, bytes, write).map_err(io)?;
+        *is_put = true;
         Ok(())
     }
 
     fn get(&self, record: usize) -> Result<Vec<u8>, RecordError> {
         let is_committed = self.committed();
-        let is_put = self.is_put.get(record).is_some_and(|is_put| is_put.load(Ordering::Acquire));
         // Once it may be taken, it is the taker's alone.
-        if *is_committed || !is_put {
+        if *is_committed || record >= self.is_put.len() {
+            return Err(RecordError::Missing { record });
+        }
+        let is_put = self.put_lock(record);
+        if !*is_put {
             return Err(RecordError::Missing { record });
         }
         read(&self.store, &self.contents, &self.file, record)
@@ -124,16 +128,22 @@ pub(super) fn read(
     record: usize,
 ) -> Result<Vec<u8>, RecordError> {
     let bytes = contents.record_bytes(record).ok_or(RecordError::Missing { record })?;
-    let mut sealed = vec![0; bytes + SEAL_BYTES];
-    match file.read_exact_at(&mut sealed, contents.offset(record)) {
+    let (mut before, mut text) = ([0; SEAL_BYTES], vec![0; bytes]);
+    let offset = contents.offset(record);
+    let found = file
+        .read_exact_at(&mut before, offset)
+        .and_then(|()| file.read_exact_at(&mut text, offset + SEAL_BYTES as u64));
+    match found {
         Err(source) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
-            let why = "its file was cut".to_owned();
-            return Err(RecordError::Damaged { record, why });
+            Err(RecordError::Damaged { record, why: "its file was cut".to_owned() })
         }
-        found => found.map_err(io_error(store, &contents.head.id))?,
+        Err(source) => Err(io_error(store, &contents.head.id)(source)),
+        Ok(()) if contents.open(record, &before, &mut text) => Ok(text),
+        Ok(()) => {
+            let why = "its bytes are not those that were kept".to_owned();
+            Err(RecordError::Damaged { record, why })
+        }
     }
-    let why = || "its bytes are not those that were kept".to_owned();
-    contents.open(record, sealed).ok_or_else(|| RecordError::Damaged { record, why: why() })
 }
 
 /// What the file system says of a precompute's data.

@@ -62,8 +62,8 @@ struct State<'a, M: Machine, const TMMO: bool> {
     /// Owns what `base` points to, and is not looked at meanwhile.
     work: Vec<Line>,
     base: *mut Line,
-    /// Of the garbler's labels of the group, and of the evaluator's.
-    firsts: [usize; 2],
+    /// The group's labels of the garbler and of the evaluator, and those made on the way.
+    bases: [*const Block; 3],
     /// The tweaks of the group's instances' hashes number 0.
     tweaks: Line,
     /// Of the group's next hash.
@@ -80,16 +80,18 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         let mut work = vec![Line([0; LANES]); inputs.circuit.work_slots];
         work[usize::from(ONE_SLOT)] = Line([one; LANES]);
         let base = work.as_mut_ptr();
+        let bases = [inputs.garbler.as_ptr(), inputs.evaluator.as_ptr(), base.cast_const().cast()];
         // SAFETY: the caller has the machine's features.
         let zero = unsafe { M::broadcast(0) };
         let tweaks = Line([0; LANES]);
-        Self { keys, zero, inputs, work, base, firsts: [0; 2], tweaks, number: 0, sum: [0; LANES] }
+        Self { keys, zero, inputs, work, base, bases, tweaks, number: 0, sum: [0; LANES] }
     }
 
     #[inline(always)]
     fn start(&mut self, group: usize) {
-        let Inputs { circuit, first_instance, .. } = self.inputs;
-        self.firsts = [circuit.garbler_wires, circuit.evaluator_wires].map(|wires| group * wires);
+        let (inputs, Inputs { circuit, first_instance, .. }) = (self.inputs, self.inputs);
+        self.bases[0] = inputs.garbler[group * circuit.garbler_wires * LANES..].as_ptr();
+        self.bases[1] = inputs.evaluator[group * circuit.evaluator_wires * LANES..].as_ptr();
         let first = first_instance.wrapping_add((group * LANES) as u64);
         for (own, lane) in self.tweaks.0.iter_mut().zip(0..) {
             *own = tweak(first.wrapping_add(lane), 0);
@@ -101,30 +103,29 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// Where the [`LANES`] labels of a wire are.
     #[inline(always)]
     fn labels(&self, slot: Slot) -> *const Block {
-        let (own, at) = match slot {
-            Slot::Work(_) => return self.out(slot),
-            Slot::Garbler(at) => (self.inputs.garbler, self.firsts[0] + usize::from(at)),
-            Slot::Evaluator(at) => (self.inputs.evaluator, self.firsts[1] + usize::from(at)),
+        let (owner, at) = match slot {
+            Slot::Garbler(at) => (0, at),
+            Slot::Evaluator(at) => (1, at),
+            Slot::Work(at) => (2, at),
         };
-        own[at * LANES..][..LANES].as_ptr()
+        // SAFETY: `check` found that each owner has as many labels as the circuit's slots ask for.
+        unsafe { self.bases[owner].add(usize::from(at) * LANES) }
     }
 
     /// Where a step writes the [`LANES`] labels of its wire.
     #[inline(always)]
     fn out(&self, slot: Slot) -> *mut Block {
         let Slot::Work(at) = slot else { unreachable!("a step writes no party's input") };
-        assert!(usize::from(at) < self.inputs.circuit.work_slots, "slots are as assigned");
-        // SAFETY: `base` has `work_slots` lines.
+        // SAFETY: as above.
         unsafe { self.base.add(usize::from(at)).cast() }
     }
 
     /// Registers of a wire's labels, from `lane` on.
     ///
     /// # Safety
-    /// As the machine's; `lane + N * M::BLOCKS` is at most [`LANES`].
+    /// As the machine's; `from` is of [`Self::labels`], and `lane + N * M::BLOCKS` is at most [`LANES`].
     #[inline(always)]
-    unsafe fn load<const N: usize>(&self, slot: Slot, lane: usize) -> [M::Register; N] {
-        let from = self.labels(slot);
+    unsafe fn load<const N: usize>(&self, from: *const Block, lane: usize) -> [M::Register; N] {
         let mut x = [self.zero; N];
         for (i, x) in x.iter_mut().enumerate() {
             // SAFETY: the caller keeps within the wire's labels.
@@ -140,14 +141,14 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     #[inline(always)]
     unsafe fn sum<const W: usize, const N: usize>(
         &self,
-        slots: [Slot; W],
+        from: [*const Block; W],
         lane: usize,
     ) -> [M::Register; N] {
         // SAFETY: as the caller.
-        let mut sum = unsafe { self.load(slots[0], lane) };
-        for &slot in &slots[1..] {
+        let mut sum = unsafe { self.load(from[0], lane) };
+        for &from in &from[1..] {
             // SAFETY: as the caller.
-            sum = unsafe { xor::<M, N>(sum, self.load(slot, lane)) };
+            sum = unsafe { xor::<M, N>(sum, self.load(from, lane)) };
         }
         sum
     }
@@ -199,11 +200,12 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// As the machine's.
     #[inline(always)]
     unsafe fn colours(&self, slot: Slot) -> [u64; LANES] {
+        let from = self.labels(slot);
         let mut colours = [0u64; LANES];
         for lane in (0..LANES).step_by(2 * M::BLOCKS) {
             // SAFETY: two registers from here are within the labels, and their low halves within
             // `colours`.
-            unsafe { M::store_low(colours.as_mut_ptr().add(lane), self.load(slot, lane)) };
+            unsafe { M::store_low(colours.as_mut_ptr().add(lane), self.load(from, lane)) };
         }
         for colour in &mut colours {
             *colour = (*colour & 1).wrapping_neg();
@@ -215,6 +217,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// As the machine's.
     #[inline(always)]
     unsafe fn step_xor(&mut self, x: [Slot; 3], out: Slot) {
+        let x = [self.labels(x[0]), self.labels(x[1]), self.labels(x[2])];
         let line = self.out(out);
         for lane in (0..LANES).step_by(M::BLOCKS) {
             // SAFETY: one register from here is within the labels.
@@ -236,7 +239,9 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         table: &mut [u8],
     ) {
         let (generators, evaluators) = halves(table);
-        let line = self.out(out);
+        let x = [self.labels(x[0]), self.labels(x[1])];
+        let y = [self.labels(y[0]), self.labels(y[1])];
+        let (z, line) = (self.labels(z), self.out(out));
         for lane in (0..LANES).step_by(2 * M::BLOCKS) {
             // SAFETY: two registers from here are within the labels, the halves and the line.
             unsafe {
@@ -283,7 +288,9 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         assert_eq!(table.len(), 2 * size_of::<Line>(), "two blocks a lane");
         let (generators, evaluators) = table.split_at(size_of::<Line>());
         let (generators, evaluators) = (generators.as_ptr(), evaluators.as_ptr());
-        let line = self.out(out);
+        let x = [self.labels(x[0]), self.labels(x[1])];
+        let y = [self.labels(y[0]), self.labels(y[1])];
+        let (z, line) = (self.labels(z), self.out(out));
         for lane in (0..LANES).step_by(4 * M::BLOCKS) {
             // SAFETY: four registers from here are within the labels, the halves and the line.
             unsafe {
@@ -316,6 +323,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// As the machine's.
     #[inline(always)]
     unsafe fn pads(&mut self, delta: M::Register, bit: Slot) -> [[u64; LANES]; 2] {
+        let bit = self.labels(bit);
         let mut pads = [[0u64; LANES]; 2];
         for lane in (0..LANES).step_by(2 * M::BLOCKS) {
             // SAFETY: two registers from here are within the labels and the pads.
@@ -344,6 +352,7 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
         bit: Slot,
         unless: Slot,
     ) -> [[u64; LANES]; 4] {
+        let (bit, unless) = (self.labels(bit), self.labels(unless));
         let mut pads = [[0u64; LANES]; 4];
         for lane in (0..LANES).step_by(2 * M::BLOCKS) {
             // SAFETY: two registers from here are within the labels and the pads.
@@ -375,13 +384,14 @@ impl<'a, M: Machine, const TMMO: bool> State<'a, M, TMMO> {
     /// As the machine's.
     #[inline(always)]
     unsafe fn active_pad(&mut self, bit: Slot, unless: Option<Slot>) -> [u64; LANES] {
+        let bit = self.labels(bit);
         let mut pad = [0u64; LANES];
         for lane in (0..LANES).step_by(4 * M::BLOCKS) {
             // SAFETY: four registers from here are within the labels and the pad.
             unsafe {
                 let mut key: [_; 4] = self.load(bit, lane);
                 if let Some(unless) = unless {
-                    let b: [_; 4] = self.load(unless, lane);
+                    let b: [_; 4] = self.load(self.labels(unless), lane);
                     for (key, b) in key.iter_mut().zip(b) {
                         *key = M::xor(M::sigma(*key), b);
                     }
@@ -503,6 +513,26 @@ impl<M: Machine, const TMMO: bool> Drop for State<'_, M, TMMO> {
     }
 }
 
+/// Panics unless all slots of the circuit are where labels are, for `count` instances.
+fn check(inputs: &Inputs<'_>, count: usize) {
+    let circuit = inputs.circuit;
+    let groups = groups(count);
+    assert!(inputs.garbler.len() >= groups * circuit.garbler_wires * LANES, "garbler's labels");
+    assert!(
+        inputs.evaluator.len() >= groups * circuit.evaluator_wires * LANES,
+        "evaluator's labels"
+    );
+    let is_there = |slot| match slot {
+        Slot::Garbler(at) => usize::from(at) < circuit.garbler_wires,
+        Slot::Evaluator(at) => usize::from(at) < circuit.evaluator_wires,
+        Slot::Work(at) => usize::from(at) < circuit.work_slots,
+    };
+    for op in &circuit.ops {
+        op.for_each_read(|slot| assert!(is_there(slot), "{op:?} reads beyond the labels"));
+        assert!(op.out().is_none_or(is_there), "{op:?} writes beyond the labels");
+    }
+}
+
 /// Garbles every group of instances.
 ///
 /// # Safety
@@ -515,6 +545,7 @@ pub(super) unsafe fn garble<M: Machine, const TMMO: bool>(
     masks: &mut [u64],
 ) {
     let circuit = inputs.circuit;
+    check(inputs, masks.len());
     // SAFETY: the caller has the machine's features.
     let (keys, register) = unsafe { (round_keys::<M>(), M::broadcast(delta)) };
     // SAFETY: as above.
@@ -556,6 +587,7 @@ pub(super) unsafe fn evaluate<M: Machine, const TMMO: bool>(
     out: &mut [u64],
 ) {
     let circuit = inputs.circuit;
+    check(inputs, out.len());
     // SAFETY: the caller has the machine's features.
     let keys = unsafe { round_keys::<M>() };
     // SAFETY: as above. The label of the wire that is always 1 is 0 here, and Δ is that of its 0.

@@ -1,6 +1,6 @@
 //! Garbling and evaluating a circuit's steps, 16 instances at a time.
 //!
-//! [`portable`] is the specification. [`lockstep`] does the same over the registers of a [`Machine`]:
+//! [`portable`] is the specification. [`lockstep`] does the same over the registers of a machine:
 //! AVX-512, AVX2 or NEON.
 //!
 //! π is AES-128 under one public key, the *second* 128 bits of the fraction of π: the first are the

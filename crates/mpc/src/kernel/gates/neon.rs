@@ -86,15 +86,27 @@ unsafe impl Machine for Neon {
         for &key in rounds {
             for x in &mut x {
                 // SAFETY: as above.
-                *x = unsafe { vaesmcq_u8(vaeseq_u8(*x, key)) };
+                *x = unsafe { round(*x, key) };
             }
         }
         for (x, y) in x.iter_mut().zip(y) {
             // SAFETY: as above.
-            *x = unsafe { veorq_u8(vaeseq_u8(*x, *ninth), veorq_u8(y, *last)) };
+            *x = unsafe { veorq_u8(last_round(*x, *ninth), veorq_u8(y, *last)) };
         }
         x
     }
+}
+
+#[inline]
+#[target_feature(enable = "neon,aes")]
+fn round(x: uint8x16_t, key: uint8x16_t) -> uint8x16_t {
+    vaesmcq_u8(vaeseq_u8(x, key))
+}
+
+#[inline]
+#[target_feature(enable = "neon,aes")]
+fn last_round(x: uint8x16_t, key: uint8x16_t) -> uint8x16_t {
+    vaeseq_u8(x, key)
 }
 
 #[target_feature(enable = "neon,aes")]

@@ -5,7 +5,7 @@
 //! that it has.
 //!
 //! Tables are a group's steps one after the other. An AND has the generator half of each lane and then
-//! the evaluator half of each, blocks in little-endian order; a projection has its [rows](super::rows);
+//! the evaluator half of each, blocks in little-endian order; a projection has its [rows];
 //! what is revealed has a colour bit for each lane, lane 0 lowest.
 
 use super::{Hash, KEY, colour, mask, rows, sigma, tweak};
@@ -370,8 +370,8 @@ mod tests {
         let hash = |x: Block, tweak: Block| pi(pi(x) ^ tweak) ^ pi(x);
         for lane in 0..LANES {
             for (bit_a, bit_b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-                let a = a[lane] ^ delta * bit_a;
-                let b = b[lane] ^ delta * bit_b;
+                let a = a[lane] ^ (delta * bit_a);
+                let b = b[lane] ^ (delta * bit_b);
                 let mut c = hash(a, t[lane]) ^ hash(b, u[lane]);
                 if a & 1 == 1 {
                     c ^= block(lane);
@@ -379,7 +379,7 @@ mod tests {
                 if b & 1 == 1 {
                     c ^= block(LANES + lane) ^ a;
                 }
-                assert_eq!(c, zero[lane] ^ delta * (bit_a & bit_b), "{bit_a} {bit_b}");
+                assert_eq!(c, zero[lane] ^ (delta * (bit_a & bit_b)), "{bit_a} {bit_b}");
             }
         }
     }

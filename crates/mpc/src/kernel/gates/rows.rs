@@ -29,7 +29,7 @@ pub(super) fn write(numbers: &[u64; LANES], row_bytes: usize, out: &mut [u8]) {
     }
 }
 
-/// The numbers that [`write`] wrote.
+/// The numbers that [`write()`] wrote.
 #[inline(always)]
 pub(super) fn read(row: &[u8], row_bytes: usize) -> [u64; LANES] {
     let mut numbers = [0; LANES];

@@ -35,8 +35,7 @@ pub(super) fn schedule(leaves: &[u128]) -> Vec<[u128; 11]> {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes")]
 fn next<const ROUND: i32>(key: u128) -> u128 {
-    let register = _mm_set_epi64x((key >> 64) as i64, key as i64);
-    let word = _mm_aeskeygenassist_si128::<ROUND>(register);
+    let word = _mm_aeskeygenassist_si128::<ROUND>(register(key));
     let word = _mm_extract_epi32::<3>(word) as u32;
     // Each word is the exclusive or of all words up to it, and of `word`.
     let sums = key ^ (key << 32);
@@ -47,15 +46,18 @@ fn next<const ROUND: i32>(key: u128) -> u128 {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes,aes")]
 pub(super) fn fold(
     keys: &[[u128; 11]; LEAVES],
-    counters: &Row,
+    first: u128,
     rows: &mut [Row; DEPTH],
     sum: &mut Row,
 ) {
     let (fours, _) = keys.as_chunks::<4>();
     for flight in 0..ROW / (WIDE * FLIGHT) {
-        let mut inputs = [_mm512_setzero_si512(); FLIGHT];
+        // In registers: what was just stored in halves would be waited for.
+        let mut inputs = [_mm512_broadcast_i32x4(register(first)); FLIGHT];
         for (i, input) in inputs.iter_mut().enumerate() {
-            *input = load(counters, flight * FLIGHT + i);
+            let block = (WIDE * (flight * FLIGHT + i)) as i64;
+            let blocks = _mm512_setr_epi64(block, 0, block + 1, 0, block + 2, 0, block + 3, 0);
+            *input = _mm512_xor_si512(*input, blocks);
         }
         let mut sums = [[_mm512_setzero_si512(); FLIGHT]; DEPTH + 1];
         for (four, keys) in fours.iter().enumerate() {
@@ -207,6 +209,12 @@ fn turn_lanes(x: &[__m512i; 4]) -> [__m512i; 4] {
         _mm512_shuffle_i64x2::<0x88>(high[0], high[1]),
         _mm512_shuffle_i64x2::<0xDD>(high[0], high[1]),
     ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn register(x: u128) -> __m128i {
+    _mm_set_epi64x((x >> 64) as i64, x as i64)
 }
 
 #[inline]

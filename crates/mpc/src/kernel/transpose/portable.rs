@@ -6,7 +6,9 @@ use zeroize::Zeroize;
 
 use super::{DEPTH, ROW, ROWS, Row, TILE};
 
-pub(super) fn fold(keys: &[Aes128Enc], counters: &Row, rows: &mut [Row; DEPTH], sum: &mut Row) {
+/// Block j of each stream is the AES of `first` ⊕ j.
+pub(super) fn fold(keys: &[Aes128Enc], first: u128, rows: &mut [Row; DEPTH], sum: &mut Row) {
+    let counters: Row = std::array::from_fn(|j| first ^ j as u128);
     *rows = [[0; ROW]; DEPTH];
     *sum = [0; ROW];
     let mut stream = counters.map(|block| Array::from(block.to_le_bytes()));

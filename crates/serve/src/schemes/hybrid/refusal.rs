@@ -109,6 +109,19 @@ pub(super) fn of_step(error: &MachineError) -> Refusal {
     HybridRefusal::BadStep { defect, message: error.to_string() }.into()
 }
 
+impl From<MachineError> for crate::Error {
+    fn from(error: MachineError) -> Self {
+        Self::Hybrid(Box::new(error))
+    }
+}
+
+impl crate::Error {
+    /// Of what keeps precomputes.
+    pub(super) fn of_keep(error: impl std::fmt::Display) -> Self {
+        Self::Precomputes { reason: error.to_string() }
+    }
+}
+
 /// The refusal of a precompute that cannot be begun, kept or taken.
 pub(super) fn of_keep(error: KeepError) -> Refusal {
     match error {

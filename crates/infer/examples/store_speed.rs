@@ -1,0 +1,43 @@
+//! Prints how fast records go into a folder of precomputes and out of it:
+//! `cargo run --release -p hushtable-infer --example store_speed FOLDER`.
+
+use std::time::Instant;
+
+use hushtable_infer::hybrid::records::Records;
+use hushtable_infer::hybrid::store::{Head, Store, StoreSpec};
+use hushtable_mpc::Party;
+
+const RECORD_BYTES: usize = 2 << 20;
+const RECORDS: usize = 1000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args().nth(1).ok_or("which folder?")?;
+    let folder = std::path::PathBuf::from(folder);
+    std::fs::create_dir_all(&folder)?;
+    let spec =
+        StoreSpec { folder: folder.join("store"), bytes_max: 4 << 30, key: folder.join("key") };
+    let store = Store::open(&spec)?;
+    let head = Head { id: [1; 16], plan: [2; 32], client_garbles: false, role: Party::Client };
+    let record: Vec<u8> = (0..RECORD_BYTES).map(|i| i as u8).collect();
+    let rate =
+        |start: Instant| (RECORDS * RECORD_BYTES) as f64 / start.elapsed().as_secs_f64() / 1e6;
+    let writing = store.begin(head, &vec![RECORD_BYTES as u64; RECORDS])?;
+    let start = Instant::now();
+    for i in 0..RECORDS {
+        writing.put(i, &record)?;
+    }
+    print!("put {:.0} MB/s", rate(start));
+    writing.commit()?;
+    print!(", with commit {:.0} MB/s", rate(start));
+    let start = Instant::now();
+    let taken = store.take_id(&[1; 16])?.ok_or("it is gone")?;
+    print!(", take {:.1} ms", start.elapsed().as_secs_f64() * 1e3);
+    let start = Instant::now();
+    for i in 0..RECORDS {
+        if taken.get(i)? != record {
+            return Err("another record".into());
+        }
+    }
+    println!(", get {:.0} MB/s", rate(start));
+    Ok(())
+}
