@@ -374,7 +374,7 @@ impl From<ServeError> for Failure {
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
             ServeError::Infer(error) => error.into(),
-            ServeError::Hybrid(error) => error.into(),
+            ServeError::Hybrid(error) => (*error).into(),
             ServeError::Sealed(error) => error.into(),
             ServeError::Controller(error) => (*error).into(),
             ServeError::Refused {

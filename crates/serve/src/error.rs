@@ -161,7 +161,7 @@ pub enum Error {
     /// Hybrid inference's own errors: networks, inputs, steps, precomputes.
     #[cfg(feature = "hybrid")]
     #[error(transparent)]
-    Hybrid(#[from] crate::schemes::hybrid::MachineError),
+    Hybrid(Box<crate::schemes::hybrid::MachineError>),
     /// A server that lets no side garble.
     #[error(
         "neither client_garbles nor server_garbles is set: somebody must garble the circuits, so allow \

@@ -11,17 +11,17 @@ use crate::wire::PredictFrame;
 
 /// Either half of a prediction.
 pub(super) trait Online {
-    fn push(&mut self, frame: &[u8]) -> Result<(), MachineError>;
-    fn pull(&mut self) -> Result<Option<Vec<u8>>, MachineError>;
+    fn push(&mut self, frame: &[u8]) -> Result<(), Box<MachineError>>;
+    fn pull(&mut self) -> Result<Option<Vec<u8>>, Box<MachineError>>;
     fn is_done(&self) -> bool;
 }
 
 impl Online for OnlineClient {
-    fn push(&mut self, frame: &[u8]) -> Result<(), MachineError> {
-        Self::push(self, frame)
+    fn push(&mut self, frame: &[u8]) -> Result<(), Box<MachineError>> {
+        Ok(Self::push(self, frame)?)
     }
 
-    fn pull(&mut self) -> Result<Option<Vec<u8>>, MachineError> {
+    fn pull(&mut self) -> Result<Option<Vec<u8>>, Box<MachineError>> {
         Ok(Self::pull(self))
     }
 
@@ -31,12 +31,12 @@ impl Online for OnlineClient {
 }
 
 impl Online for OnlineServer {
-    fn push(&mut self, frame: &[u8]) -> Result<(), MachineError> {
-        Self::push(self, frame)
+    fn push(&mut self, frame: &[u8]) -> Result<(), Box<MachineError>> {
+        Ok(Self::push(self, frame)?)
     }
 
-    fn pull(&mut self) -> Result<Option<Vec<u8>>, MachineError> {
-        Self::pull(self)
+    fn pull(&mut self) -> Result<Option<Vec<u8>>, Box<MachineError>> {
+        Ok(Self::pull(self)?)
     }
 
     fn is_done(&self) -> bool {
@@ -56,7 +56,7 @@ pub(super) struct Exchanged {
 #[derive(Debug)]
 pub(super) enum Broken {
     /// The other side's frame is none of the protocol's, or the precompute is damaged.
-    Machine(MachineError),
+    Machine(Box<MachineError>),
     /// The stream failed.
     Status(tonic::Status),
     /// The other side ended the stream.
@@ -100,7 +100,8 @@ pub(super) async fn exchange<M: Online, T>(
                 found.frames += 1;
                 if message.open.is_some() {
                     let (what, why) = ("a second opening".to_owned(), "nothing: it was opened");
-                    return Err(Broken::Machine(MachineError::Order { what, why }));
+                    let error = MachineError::Order { what, why };
+                    return Err(Broken::Machine(Box::new(error)));
                 }
                 machine.push(&message.payload).map_err(Broken::Machine)?;
                 taken(&message);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hushtable_infer::Platform;
-use hushtable_infer::hybrid::network::{self, Network};
+use hushtable_infer::hybrid::network::Network;
 use hushtable_infer::hybrid::plan::SCHEME;
 use hushtable_infer::hybrid::program::Weights;
 use hushtable_table::Version;
@@ -34,7 +34,7 @@ impl HybridNetwork {
         let compiled = choose(path, &model, plan)?;
         let manifest = model.manifest();
         let (name, version) = (manifest.name().to_owned(), manifest.version());
-        let (plan, weights) = rebuild(&model, &compiled).map_err(MachineError::from)?;
+        let (plan, weights) = rebuild(&model, &compiled)?;
         let terms = plan.terms(&name, &version).map_err(MachineError::from)?;
         let model = Arc::new(HybridModel::new(plan.program, weights, Platform::detect())?);
         Ok(Self { name, version, terms, model })
@@ -65,9 +65,10 @@ impl HybridNetwork {
 }
 
 /// A plan, and the weights that it was made with.
-fn rebuild(model: &Model, compiled: &CompiledPlan) -> Result<(Plan, Weights), network::Error> {
-    let plan = Plan::parse(&compiled.json)?;
-    let weights = plan.weights(&Network::from_bundle(model)?)?;
+fn rebuild(model: &Model, compiled: &CompiledPlan) -> Result<(Plan, Weights), Error> {
+    let plan = Plan::parse(&compiled.json).map_err(MachineError::from)?;
+    let network = Network::from_bundle(model).map_err(MachineError::from)?;
+    let weights = plan.weights(&network).map_err(MachineError::from)?;
     Ok((plan, weights))
 }
 

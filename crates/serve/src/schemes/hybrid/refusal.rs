@@ -109,6 +109,12 @@ pub(super) fn of_step(error: &MachineError) -> Refusal {
     HybridRefusal::BadStep { defect, message: error.to_string() }.into()
 }
 
+impl From<MachineError> for crate::Error {
+    fn from(error: MachineError) -> Self {
+        Self::Hybrid(Box::new(error))
+    }
+}
+
 impl crate::Error {
     /// Of what keeps precomputes.
     pub(super) fn of_keep(error: impl std::fmt::Display) -> Self {

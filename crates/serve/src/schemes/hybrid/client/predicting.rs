@@ -211,7 +211,9 @@ impl Inner {
     /// The error of a prediction that broke off.
     async fn broken(&self, broken: Broken, frames: &mut Streaming<PredictFrame>) -> Error {
         match broken {
-            Broken::Machine(error @ MachineError::Record(_)) => error.into(),
+            Broken::Machine(error) if matches!(*error, MachineError::Record(_)) => {
+                Error::Hybrid(error)
+            }
             Broken::Machine(error) => {
                 self.peer.reply_error(ReplyDefect::Other { reason: error.to_string() })
             }
