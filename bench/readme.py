@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MARKS = {
     "ckks": ("<!-- ckks figures: begin (bench/readme.py) -->", "<!-- ckks figures: end -->"),
     "cpu": ("<!-- figures: begin (bench/readme.py) -->", "<!-- figures: end -->"),
+    "hybrid": ("<!-- hybrid figures: begin (bench/readme.py) -->", "<!-- hybrid figures: end -->"),
     "onion": (
         "<!-- single-server figures: begin (bench/readme.py) -->",
         "<!-- single-server figures: end -->",
@@ -20,6 +21,7 @@ MARKS = {
 FIRSTS = {
     "ckks": "encrypted inference",
     "cpu": "one server of two",
+    "hybrid": "hybrid inference",
     "onion": "lookups from one server",
 }
 
@@ -41,6 +43,11 @@ def what(record: dict[str, Any]) -> str:
     if record["bench"] == "ckks":
         degree = f"N = 2^{params['degree'].bit_length() - 1}"
         return f"{params['operation']}, {degree}, {params['limbs']} limbs"
+    if record["bench"] == "garble":
+        return f"garbling, k = {params['bits']}, f = {params['fraction']}, two AES a hash"
+    if record["bench"] == "hybrid":
+        size = f"{params['size']} x {params['size']}"
+        return f"`{params['network']}`, {size}, {params['garbler']} garbles, offline and online"
     if record["bench"] == "infer":
         return f"model `{params['model']}`, from query to logit"
     if record["bench"] == "onion":
@@ -69,6 +76,16 @@ def remark(record: dict[str, Any]) -> str:
         return ""
     if record["bench"] == "ckks":
         return f"log QP {detail['log_qp']:.0f}, keys {detail['key_bytes'] / 1e6:.1f} MB"
+    if record["bench"] == "garble":
+        bytes_, evaluated = detail["stochastic_table_bytes"], detail["evaluate"] / 1e6
+        return f"evaluating {evaluated:,.0f}M, {bytes_:,.0f} B a ReLU"
+    if record["bench"] == "hybrid":
+        online = (detail["online_bytes_up"] + detail["online_bytes_down"]) / 1e6
+        kept = detail["client_storage_bytes"] / 1e6
+        return (
+            f"online {detail['online_s']:.2f} s and {online:,.0f} MB; client keeps {kept:,.0f} MB;"
+            f" k = {detail['bits']}"
+        )
     if record["bench"] == "infer":
         keys, error = detail["key_bytes"] / 1e6, detail["error_bits"]
         return f"error 2^-{error:.1f}, keys {keys:,.0f} MB, up {detail['up_bytes'] / 1e6:.2f} MB"

@@ -7,7 +7,7 @@ use hushtable_infer::Platform;
 use hushtable_infer::hybrid::network::{CompileSpec, Network, compile, lower, reference};
 use hushtable_infer::hybrid::program::{Program, Rounding, Weights};
 use hushtable_infer::hybrid::{
-    Error, HybridModel, Outline, Party, Plan, Precompute, Terms, linear, network,
+    Costs, Error, HybridModel, Outline, Party, Plan, Precompute, Terms, linear, network,
 };
 use hushtable_table::model::Model;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2};
@@ -82,6 +82,18 @@ fn describe(model: &Model, plan: &Plan, name: &str) -> Result<String, Failure> {
     let program = &plan.program;
     let outline = Outline::new(program.clone(), Platform::detect())?;
     let kept = |garbler, party| -> u64 { outline.record_bytes(garbler, party).iter().sum() };
+    let link = |garbler| {
+        let costs = Costs::of(&outline, garbler);
+        let (mut sum, split) = (costs.offline(), costs.split(LINK_MBPS));
+        sum += costs.online();
+        json!({
+            "up_bytes": sum.up,
+            "down_bytes": sum.down,
+            "up_share": split.up_mbps / LINK_MBPS,
+            "seconds": split.seconds,
+            "even_seconds": split.even_seconds,
+        })
+    };
     let hash: String = terms.id().iter().map(|byte| format!("{byte:02x}")).collect();
     let shape = program.input;
     let facts = json!({
@@ -103,10 +115,15 @@ fn describe(model: &Model, plan: &Plan, name: &str) -> Result<String, Failure> {
             "client": kept(Party::Client, Party::Client),
             "server": kept(Party::Client, Party::Server),
         },
+        "link_if_server_garbles": link(Party::Server),
+        "link_if_client_garbles": link(Party::Client),
         "text": plan.describe(),
     });
     Ok(facts.to_string())
 }
+
+/// The radio link that a plan's best split is given for, both directions together.
+const LINK_MBPS: f64 = 1000.0;
 
 pub(crate) fn rounding_name(rounding: Rounding) -> &'static str {
     match rounding {

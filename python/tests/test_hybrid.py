@@ -79,6 +79,12 @@ def test_a_plan_is_the_bundles(folder: Path) -> None:
     server, client = found.bytes_if_server_garbles, found.bytes_if_client_garbles
     assert server["client"] > 10 * server["server"]
     assert client["server"] > 10 * client["client"]
+    for link in (found.link_if_server_garbles, found.link_if_client_garbles):
+        up, down = link["up_bytes"] ** 0.5, link["down_bytes"] ** 0.5
+        assert link["up_share"] == pytest.approx(up / (up + down))
+        assert link["seconds"] == pytest.approx(8e-9 * (up + down) ** 2)
+        assert link["even_seconds"] >= link["seconds"]
+    assert found.link_if_server_garbles["up_share"] < found.link_if_client_garbles["up_share"]
     again = infer.compile(model, scheme="hybrid", samples=images(8, 2))
     assert again == found
     nearest = infer.compile(model, scheme="hybrid", name="near", rounding="nearest", bits=40)

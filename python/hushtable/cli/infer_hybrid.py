@@ -174,9 +174,20 @@ def print_hybrid_plan(plan: HybridPlanInfo, as_json: bool) -> None:
             f"{server['server']:,} B at the server",
             "client garbles": f"a precompute takes {client['client']:,} B at the client, "
             f"{client['server']:,} B at the server",
+            "its link": _link(plan.link_if_server_garbles) + ", server garbles",
+            "or": _link(plan.link_if_client_garbles) + ", client garbles",
         }
     )
     print(plan.text.rstrip())
+
+
+def _link(link: dict[str, float]) -> str:
+    """The best split of a radio link, in words."""
+    return (
+        f"{link['up_share']:.1%} up is the best split: {link['seconds']:.3g} s at 1,000 Mbps "
+        f"({link['even_seconds']:.3g} s in halves) for {link['up_bytes']:,} B up, "
+        f"{link['down_bytes']:,} B down"
+    )
 
 
 def open_client(reach: Reach, making: Making, store: Store) -> HybridClient:

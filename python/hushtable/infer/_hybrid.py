@@ -43,6 +43,11 @@ class HybridPlanInfo:
         activations: numbers that go through garbled circuits.
         bytes_if_server_garbles: bytes of one precompute at the ``client`` and at the ``server``.
         bytes_if_client_garbles: the same where the client garbles.
+        link_if_server_garbles: how a radio link is best split between its directions for one
+            prediction, both phases together (Garimella et al., section 5.3): ``up_bytes`` and
+            ``down_bytes``, the ``up_share`` of the link (0 to 1), the ``seconds`` that it takes at
+            1,000 Mbps, and ``even_seconds`` with half of it either way.
+        link_if_client_garbles: the same where the client garbles.
         text: the plan in words.
     """
 
@@ -58,6 +63,8 @@ class HybridPlanInfo:
     activations: int
     bytes_if_server_garbles: dict[str, int]
     bytes_if_client_garbles: dict[str, int]
+    link_if_server_garbles: dict[str, float]
+    link_if_client_garbles: dict[str, float]
     text: str
 
     @classmethod
