@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use hushtable_fuzz::small_hybrid;
-use hushtable_infer::hybrid::records::{Memory, RecordError};
+use hushtable_infer::hybrid::records::RecordError;
 use hushtable_infer::hybrid::{
     HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Parallel, Party, Records,
 };
