@@ -349,9 +349,11 @@ fn ciphertexts_kept_between_passes_do_not_grow_with_queries() {
             idle
         };
         let first = (0..10).map(|_| pass()).max().unwrap();
-        let last = (0..100).map(|_| pass()).max().unwrap();
-        // How much is needed at once depends a little on which threads meet.
-        let slack = if threads == 1 { 0 } else { first / 4 + 4 };
+        const PASSES: usize = 100;
+        let last = (0..PASSES).map(|_| pass()).max().unwrap();
+        // How much is needed at once depends on which threads meet, which a busy machine decides. One that
+        // a query leaves behind is twice that.
+        let slack = if threads == 1 { 0 } else { PASSES * batch / 2 };
         assert!(last <= first + slack, "{first}, then {last}: {threads} threads, {batch} queries");
     }
 }
