@@ -11,6 +11,7 @@ import typer
 from .._records import bench_record
 from ..errors import ConfigError
 from ..model import Model
+from . import sim_accelerator, sim_inference
 from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Plan: what a deployment would cost.", no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    """Kept a group of commands, though there is one."""
+sim_inference.register(app)
+sim_accelerator.register(app)
 
 
 @app.command(
