@@ -117,11 +117,11 @@ def _computing(axes: Any, by_role: _ByRole) -> bool:
         parts = {
             "HE": (one.he_seconds[0], cost["offline"]["server"]["he"]),
             "GC.Garble": (
-                _paper.SERVER_GARBLE * one.relus / _FIGURE_4_THREADS,
+                one.circuit_seconds("garble", "server", _FIGURE_4_THREADS),
                 cost["offline"]["server"]["garble"],
             ),
             "GC.Eval": (
-                _paper.CLIENT_EVALUATE * one.relus / _paper.CLIENT_THREADS,
+                one.circuit_seconds("evaluate", "client", _paper.CLIENT_THREADS),
                 cost["online"]["client"]["evaluate"],
             ),
         }
