@@ -12,7 +12,7 @@ from ..tune.plots import require_matplotlib
 from . import _paper
 from ._paper import PaperNetwork
 
-__all__ = ["draw", "slots"]
+__all__ = ["bars", "draw", "finish_lines", "slots"]
 
 _Cost = dict[str, Any]
 
@@ -80,7 +80,7 @@ def _storage(axes: Any, by_role: _ByRole) -> bool:
     theirs = [one.client_bytes(client_garbles=False) / 1e9 for one in networks]
     ours = [_client_gb(by_role, one, "server") for one in networks]
     series = [("DELPHI (paper)", theirs, _PAPER), ("hushtable", ours, _OURS)]
-    _bars(axes, networks, series, "GB at the client, a precompute")
+    bars(axes, [one.title for one in networks], series, "GB at the client, a precompute")
     axes.set_title("Storage at the client, the server garbles (Figure 3)", fontsize=10)
     return True
 
@@ -97,7 +97,7 @@ def _garblers_storage(axes: Any, by_role: _ByRole) -> bool:
     for garbler, hatch in (("server", ""), ("client", "//")):
         ours = [_client_gb(by_role, one, garbler) for one in networks]
         series.append((f"hushtable, {garbler} garbles", ours, (_OURS[0], hatch)))
-    _bars(axes, networks, series, "GB at the client, a precompute")
+    bars(axes, [one.title for one in networks], series, "GB at the client, a precompute")
     axes.set_title("Storage at the client, by who garbles (Figure 8)", fontsize=10)
     return True
 
@@ -117,11 +117,11 @@ def _computing(axes: Any, by_role: _ByRole) -> bool:
         parts = {
             "HE": (one.he_seconds[0], cost["offline"]["server"]["he"]),
             "GC.Garble": (
-                _paper.SERVER_GARBLE * one.relus / _FIGURE_4_THREADS,
+                one.circuit_seconds("garble", "server", _FIGURE_4_THREADS),
                 cost["offline"]["server"]["garble"],
             ),
             "GC.Eval": (
-                _paper.CLIENT_EVALUATE * one.relus / _paper.CLIENT_THREADS,
+                one.circuit_seconds("evaluate", "client", _paper.CLIENT_THREADS),
                 cost["online"]["client"]["evaluate"],
             ),
         }
@@ -139,7 +139,7 @@ def _computing(axes: Any, by_role: _ByRole) -> bool:
                     alpha=0.45 if half == 0 else 1.0,
                     label=f"{part}, {('paper', 'here')[half]}" if at == 0 else None,
                 )
-    _finish_bars(axes, networks, "seconds")
+    _finish_bars(axes, [one.title for one in networks], "seconds")
     axes.set_title("Computing, the server garbles (Figure 4)", fontsize=10)
     return True
 
@@ -156,34 +156,35 @@ def _layers(axes: Any, by_role: _ByRole) -> bool:
         ("hushtable, one thread", [sum(own) for own in layers], (_OURS[0], "")),
         ("hushtable, the slowest layer", [max(own) for own in layers], (_OURS[0], "//")),
     ]
-    _bars(axes, networks, series, "seconds of the server")
+    bars(axes, [one.title for one in networks], series, "seconds of the server")
     axes.set_title("Homomorphic encryption, layers in parallel (Figure 9)", fontsize=10)
     return True
 
 
-def _bars(
+def bars(
     axes: Any,
-    networks: Sequence[PaperNetwork],
-    series: Sequence[tuple[str, list[float], tuple[str, str]]],
+    titles: Sequence[str],
+    series: Sequence[tuple[str, Sequence[float], tuple[str, str]]],
     unit: str,
 ) -> None:
+    """Bars side by side for each title, on a logarithmic scale: label, values, colour and hatch."""
     width = 0.8 / len(series)
     for index, (label, values, (colour, hatch)) in enumerate(series):
-        places = [at - 0.4 + (index + 0.5) * width for at in range(len(networks))]
-        bars = axes.bar(
+        places = [at - 0.4 + (index + 0.5) * width for at in range(len(titles))]
+        drawn = axes.bar(
             places, values, width, color=colour, hatch=hatch, edgecolor="white", label=label
         )
-        axes.bar_label(bars, fmt=_short, fontsize=6, padding=1)
-    _finish_bars(axes, networks, unit)
+        axes.bar_label(drawn, fmt=_short, fontsize=6, padding=1)
+    _finish_bars(axes, titles, unit)
 
 
 def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _finish_bars(axes: Any, networks: Sequence[PaperNetwork], unit: str) -> None:
+def _finish_bars(axes: Any, titles: Sequence[str], unit: str) -> None:
     axes.set_yscale("log")
-    axes.set_xticks(range(len(networks)), [one.title for one in networks])
+    axes.set_xticks(range(len(titles)), titles)
     axes.set_ylabel(unit)
     axes.grid(True, axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
@@ -225,7 +226,7 @@ def _bandwidth(axes: Any, by_role: _ByRole) -> bool:
         seconds = [8e-6 * (up + down) / (rate / 2) for rate in rates]
         axes.plot(rates, seconds, color=colour, linestyle=line, marker=marker, label=label)
     axes.set_xlabel("Mbit/s, half of it for each way")
-    _finish_lines(axes, f"Communication of {one.title}, the server garbles (Figure 5)")
+    finish_lines(axes, f"Communication of {one.title}, the server garbles (Figure 5)")
     return True
 
 
@@ -257,11 +258,12 @@ def _wireless(axes: Any, by_role: _ByRole) -> bool:
                 textcoords="offset points",
             )
     axes.set_xlabel("Mbit/s for the way up, of 1,000")
-    _finish_lines(axes, f"Wireless slots of {one.title} (Figure 11)")
+    finish_lines(axes, f"Wireless slots of {one.title} (Figure 11)")
     return True
 
 
-def _finish_lines(axes: Any, title: str) -> None:
+def finish_lines(axes: Any, title: str) -> None:
+    """Seconds on a logarithmic scale, a title, a legend."""
     axes.set_yscale("log")
     axes.set_ylabel("seconds")
     axes.set_title(title, fontsize=10)
