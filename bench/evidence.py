@@ -3,8 +3,8 @@
     .venv/bin/python bench/evidence.py [--measure]
 
 ``--measure`` first runs ``hushtable sim inference --check --json`` and ``hushtable sim accelerator
---check --json`` and keeps what they print in bench/results, with the machine's facts. The newest file
-of each then fills its cells and its table of every number; the rest of the page is written by hand.
+--check --json`` and keeps what they print in bench/results, with the machine's facts. The newest
+file of each then fills its cells and its table of every number; the rest is written by hand.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "evidence.md"
-#: By a word of each paper's heading. The papers are not in the repository: this is what they number.
+#: By a word of each paper's heading: what it numbers. The papers are not in the repository.
 NUMBERED = {
     "GPU-PIR": ([*range(1, 16)], ["I", "II", "III", "IV", "V"]),
     "FEDORA": ([*range(1, 11)], ["1"]),
