@@ -117,7 +117,7 @@ impl Unbound {
         })
     }
 
-    /// Binds and runs on a runtime of its own, until SIGTERM or SIGINT; `on_bound` is told the addresses
+    /// Binds and runs on a runtime of its own, until SIGTERM, SIGINT or SIGHUP; `on_bound` is told the addresses
     /// before the load. Raises the process's limit of open files as far as it may.
     ///
     /// # Errors
@@ -247,7 +247,8 @@ impl BoundServer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// As [`run`](Self::run), until the process gets SIGTERM or SIGINT.
+    /// As [`run`](Self::run), until the process gets SIGTERM, SIGINT or SIGHUP. Whoever started it so
+    /// that it outlives its terminal (`nohup`) has SIGHUP ignored, and it stays so.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Error::Io`] where signals cannot be received.
@@ -256,10 +257,21 @@ impl BoundServer {
         let failed = |source| Error::Io { what: "listen for signals".into(), source };
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut hangup = match ignores_hangup() {
+            true => None,
+            false => Some(signal(SignalKind::hangup()).map_err(failed)?),
+        };
+        let hung_up = async move {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         self.run(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hung_up => {}
             }
         })
         .await
@@ -274,6 +286,15 @@ impl BoundServer {
             }
         }
     }
+}
+
+/// Whether this process was started with SIGHUP ignored. Where the system does not say, it was not.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // SIGHUP is signal 1, the mask's lowest bit.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Resolves once what is answered from is no longer what was loaded.
