@@ -31,9 +31,11 @@ pub(crate) mod budget;
 pub mod certificate;
 pub(crate) mod connection;
 pub(crate) mod door;
+pub(crate) mod frames;
 pub(crate) mod gather;
 pub(crate) mod metrics;
 pub(crate) mod network;
+pub(crate) mod peers;
 pub(crate) mod scheme;
 pub(crate) mod tls;
 
@@ -57,11 +59,12 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use self::admin::Phase;
+use self::admin::{Admin, Phase};
 use self::budget::Budget;
 use self::connection::ConnectionRules;
 use self::door::Door;
 use self::metrics::Metrics;
+use self::peers::Peers;
 use crate::{Error, Limit, NetworkSpec};
 
 /// A checked server that has not started yet.
@@ -161,10 +164,9 @@ impl BoundServer {
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let metrics = Metrics::new(side, Arc::clone(&budget), register);
-        let admin = metrics_listener.map(|listener| {
-            let phase = phase.subscribe();
-            Aborted(tokio::spawn(admin::serve(listener, Arc::clone(&metrics), phase)))
-        });
+        let admin = metrics_listener
+            .map(|listener| Admin::start(listener, Arc::clone(&metrics), phase.subscribe()))
+            .transpose()?;
         let mut shutdown = std::pin::pin!(shutdown);
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
@@ -187,7 +189,7 @@ impl BoundServer {
             HealthServer::new(HealthService::from_health_reporter(health.clone()))
                 .max_decoding_message_size(HEALTH_BYTES_MAX),
             Arc::clone(&metrics),
-            network.request_max,
+            [network.request_max, network.body_idle_max],
             Arc::clone(&budget),
         );
         let rules = ConnectionRules {
@@ -197,6 +199,10 @@ impl BoundServer {
             streams_max: network.spec.streams_per_connection_max,
             handshake_max: network.handshake_max,
             keep_alive: network.keep_alive,
+            peers: Peers::new(network.connections_per_peer_max, network.peer_bytes_max, budget),
+            idle_max: network.idle_max,
+            headers_max: network.headers_max,
+            pings_max: network.spec.pings_per_s_max,
             // A request is answered within `request_max`; its answer gets as long to be read.
             stuck_max: network.request_max * 2,
         };
@@ -210,9 +216,8 @@ impl BoundServer {
         );
         phase.send_replace(Phase::Serving);
         let (drain, draining) = watch::channel(false);
-        let mut serving = Aborted(tokio::spawn(connection::serve(
-            listener, rules, door, budget, metrics, draining,
-        )));
+        let mut serving =
+            Aborted(tokio::spawn(connection::serve(listener, rules, door, metrics, draining)));
         let failure = tokio::select! {
             () = shutdown => None,
             failure = first_failure(Arc::clone(&routes)) => Some(failure),
