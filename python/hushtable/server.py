@@ -160,7 +160,7 @@ def serve(
     on_prepared: Progress | None = None,
     **options: Any,
 ) -> None:
-    """Serves a bundle until SIGTERM or Ctrl-C, then answers what is under way and returns.
+    """Serves a bundle until SIGTERM, SIGHUP or Ctrl-C, then answers what is under way and returns.
 
     Called in another thread than the main one it cannot see signals: it then runs until the
     process ends. :class:`ServerProcess` is the way to have a server beside a program.
@@ -254,12 +254,18 @@ _PARENT = "HUSHTABLE_PARENT_PROCESS"
 
 @contextlib.contextmanager
 def _stopped_by_signals(server: _native.Server) -> Iterator[None]:
-    """Within, SIGTERM and SIGINT stop the server; a second one of them ends the process."""
+    """Within, SIGTERM, SIGINT and SIGHUP stop the server; a second one of them ends the process.
+
+    SIGHUP stays ignored in a process that was started so (``nohup``).
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    caught = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in caught}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
+    caught = [number for number, handler in before.items() if handler != signal.SIG_IGN]
 
     def stop(number: int, frame: object) -> None:
         server.stop()

@@ -54,7 +54,7 @@ def test_probes_and_metrics(deployment: Deployment) -> None:
     assert f'hushtable_table_rows{{table="films"}} {ROWS}' in metrics
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_one_readiness_line_and_a_clean_end(bundle: Path, number: signal.Signals) -> None:
     with start(str(bundle), "--side", "right", *FREE) as server:
         line = first_line(server)

@@ -183,6 +183,18 @@ const NETWORK: &[Setting] = &[
     ),
     Setting::new("connections_max", Kind::Count, "", "Most connections."),
     Setting::new(
+        "connections_per_peer_max",
+        Kind::Count,
+        "a quarter of all",
+        "Most connections of one peer: an IPv4 address, or an IPv6 network of 64 bits.",
+    ),
+    Setting::new(
+        "inflight_bytes_per_peer_max",
+        Kind::Bytes,
+        "half of all",
+        "Most bytes of one peer's requests and answers in memory.",
+    ),
+    Setting::new(
         "streams_per_connection_max",
         Kind::Count,
         "",
@@ -194,6 +206,25 @@ const NETWORK: &[Setting] = &[
         Kind::Milliseconds,
         "",
         "How often a quiet connection is pinged, and how long its answer may take.",
+    ),
+    Setting::new(
+        "idle_ms_max",
+        Kind::Milliseconds,
+        "",
+        "How long a connection may have no request before it is closed.",
+    ),
+    Setting::new("headers_ms_max", Kind::Milliseconds, "", "Longest headers of a request."),
+    Setting::new(
+        "body_idle_ms_max",
+        Kind::Milliseconds,
+        "",
+        "How long a request's body may bring nothing.",
+    ),
+    Setting::new(
+        "pings_per_s_max",
+        Kind::Count,
+        "",
+        "Most HTTP/2 frames a second that cost a client nothing: PING, SETTINGS, PRIORITY, empty DATA.",
     ),
     Setting::new("request_ms_max", Kind::Milliseconds, "", "Longest request."),
     Setting::new(

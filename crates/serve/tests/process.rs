@@ -104,6 +104,21 @@ async fn sigterm_lets_open_requests_finish_and_refuses_new_ones() {
     assert!(gone, "{error:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sighup_in_the_middle_of_a_request_loses_nothing() {
+    let (_folder, mut left, mut right) = start(Duration::from_millis(1500));
+    let client = LookupClient::connect(&client_spec(&left, &right)).await.unwrap();
+    let lookup = tokio::spawn(async move { client.lookup(&[1, 999], 4).await });
+    wait_for_keys(&left, 4.0).await;
+    wait_for_keys(&right, 4.0).await;
+    left.signal(Signal::HUP);
+    right.signal(Signal::HUP);
+    let table = table(1000, 4, 1);
+    let rows = lookup.await.unwrap().unwrap().rows;
+    assert_eq!(rows, [row(&table, 1), row(&table, 999)].concat());
+    assert_eq!((left.wait().code(), right.wait().code()), (Some(0), Some(0)));
+}
+
 #[test]
 fn a_server_that_cannot_start_says_why() {
     let folder = TempDir::new().unwrap();

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use hushtable_serve::batch::{
-    Answerer, Next, Pass, PassMetrics, Queue, QueueLimits, Scheduler, SchedulerSpec, Unanswered,
+    Answerer, Next, Origin, Pass, PassMetrics, Queue, QueueLimits, Scheduler, SchedulerSpec,
+    Unanswered,
 };
 
 use rand::{RngExt, SeedableRng};
@@ -61,8 +62,9 @@ impl Simulation {
     fn arrive(&mut self, id: u64, queries: usize) {
         let before = self.queue.queries();
         let list = (0..queries).map(|i| (id, i)).collect();
-        match self.queue.push(list, id, self.start + self.now) {
-            Ok(_) => {
+        match self.queue.push(list, Origin::default(), id, self.start + self.now) {
+            Ok(pushed) => {
+                assert!(pushed.displaced.is_empty(), "there is one peer alone");
                 assert!(before == 0 || before + queries <= self.limits.queue_queries_max);
                 let arrived = self.now;
                 self.sent.insert(id, Sent { queries, answered: 0, arrived, gone: false });
@@ -531,5 +533,129 @@ async fn closing_answers_what_waits_and_refuses_the_rest() {
     echo.hold(false);
     for (i, answer) in (0..).zip(waiting) {
         assert_eq!(answer.await.unwrap().unwrap().answers, bytes([i]));
+    }
+}
+
+/// The requests that a pass takes, in its order.
+fn pass_of(queue: &mut Queue<u64, u64>, now: Instant) -> Vec<u64> {
+    let Next::Pass(pass) = queue.next(now, |_| false) else { panic!("no pass is due") };
+    let mut finished = 0;
+    let mut taken = Vec::new();
+    for (request, _) in pass.shares {
+        taken.push(request.receiver);
+        match request.is_taken() {
+            true => finished += 1,
+            false => queue.resume(request),
+        }
+    }
+    queue.pass_ended(finished, now);
+    taken
+}
+
+#[test]
+fn one_request_beside_a_crowd_of_another_peer_is_in_the_next_pass() {
+    let limits = QueueLimits {
+        window: Duration::ZERO,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 1 << 14,
+    };
+    let hog = |connection| Origin { peer: 1, connection };
+    let other = Origin { peer: 2, connection: 100 };
+    let now = Instant::now();
+    let mut queue = Queue::new(limits);
+    let push = |queue: &mut Queue<u64, u64>, origin, queries, id| {
+        let pushed = queue.push(vec![id; queries], origin, id, now);
+        assert!(pushed.is_ok_and(|pushed| pushed.displaced.is_empty()));
+    };
+    for round in 0..50 {
+        // 32 threads ask again as soon as they are answered: ever so many wait.
+        while queue.queries() + 400 < 1 << 14 {
+            push(&mut queue, hog(round % 32), 128, 7);
+        }
+        push(&mut queue, other, 8, 1000 + round);
+        let taken = pass_of(&mut queue, now);
+        assert!(taken.contains(&(1000 + round)), "round {round}: {taken:?}");
+        assert!(taken.contains(&7), "the pass is full all the same");
+    }
+}
+
+#[test]
+fn a_full_queue_makes_room_for_who_has_less_in_it() {
+    let limits = QueueLimits {
+        window: Duration::ZERO,
+        lone_waits: false,
+        batch_queries_max: 16,
+        queue_queries_max: 64,
+    };
+    let now = Instant::now();
+    let of = |peer, connection| Origin { peer, connection };
+    let mut queue: Queue<u64, u64> = Queue::new(limits);
+    for id in 0..8 {
+        assert!(queue.push(vec![id; 8], of(1, 1), id, now).is_ok());
+    }
+    // Its own newest requests do not make room for the hog's next one.
+    let refused = queue.push(vec![8; 8], of(1, 1), 8, now).err().unwrap();
+    assert_eq!((refused.0.queries, refused.1), (64, 8));
+    // Another peer's request displaces the newest, and as many as it takes.
+    let displaced = queue.push(vec![9; 10], of(2, 2), 9, now).ok().unwrap().displaced;
+    assert_eq!((displaced, queue.queries()), (vec![7, 6], 58));
+    // So does another connection's of the same peer.
+    let displaced = queue.push(vec![10; 8], of(1, 3), 10, now).ok().unwrap().displaced;
+    assert_eq!((displaced, queue.queries()), (vec![5], 58));
+    // None has much more than the other by then.
+    assert!(queue.push(vec![11; 30], of(2, 2), 11, now).is_err());
+    // What a pass has begun is not given up for others.
+    let mut all = Vec::new();
+    while queue.queries() > 0 {
+        all.extend(pass_of(&mut queue, now));
+    }
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, [0, 1, 2, 3, 4, 9, 10]);
+}
+
+#[test]
+fn a_peer_has_a_bounded_part_of_passes_while_others_are_about() {
+    let limits = QueueLimits {
+        window: Duration::ZERO,
+        lone_waits: false,
+        batch_queries_max: 256,
+        queue_queries_max: 4096,
+    };
+    let of = |peer| Origin { peer, connection: peer };
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    let mut queue: Queue<(u64, usize), u64> = Queue::new(limits);
+    queue.bound_peers(40);
+    let mut finished: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut pass = |queue: &mut Queue<(u64, usize), u64>, now| {
+        let Next::Pass(pass) = queue.next(now, |_| false) else { panic!("no pass is due") };
+        for &(id, query) in &pass.queries {
+            finished.entry(id).or_default().push(query);
+        }
+        let rest: Vec<_> = pass.shares.into_iter().filter(|(one, _)| !one.is_taken()).collect();
+        rest.into_iter().rev().for_each(|(one, _)| queue.resume(one));
+        queue.pass_ended(1, now);
+        pass.queries.len()
+    };
+    let push = |queue: &mut Queue<(u64, usize), u64>, peer, id, queries, now| {
+        let list = (0..queries).map(|query| (id, query)).collect();
+        assert!(queue.push(list, of(peer), id, now).is_ok());
+    };
+    // Alone, it has whole passes.
+    push(&mut queue, 1, 1, 300, at(0));
+    assert_eq!(pass(&mut queue, at(0)), 256);
+    // Beside others each has its part, and requests go on where they were cut.
+    push(&mut queue, 1, 2, 100, at(1));
+    push(&mut queue, 2, 3, 8, at(1));
+    push(&mut queue, 3, 4, 50, at(1));
+    assert_eq!(pass(&mut queue, at(1)), 40 + 8 + 40);
+    assert_eq!(pass(&mut queue, at(2)), 40 + 10);
+    // Once they are gone for a while, it has whole passes again.
+    assert_eq!(pass(&mut queue, at(1500)), 64);
+    assert_eq!(queue.queries(), 0);
+    for (id, queries) in [(1, 300), (2, 100), (3, 8), (4, 50)] {
+        assert_eq!(finished[&id], (0..queries).collect::<Vec<_>>(), "request {id}");
     }
 }

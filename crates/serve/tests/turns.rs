@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hushtable_serve::batch::{
-    Answerer, Due, Next, PassMetrics, Queue, QueueLimits, Runner, Scheduler, SchedulerSpec, Turns,
+    Answerer, Due, Next, Origin, PassMetrics, Queue, QueueLimits, Runner, Scheduler, SchedulerSpec,
+    Turns,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -63,7 +64,9 @@ impl Simulation {
         for lane in &mut self.lanes {
             while let Some(&at) = lane.arrivals.front().filter(|&&at| at <= self.now) {
                 lane.arrivals.pop_front();
-                let pushed = lane.queue.push(vec![0], at.as_nanos() as u64, self.start + at);
+                let origin = Origin::default();
+                let pushed =
+                    lane.queue.push(vec![0], origin, at.as_nanos() as u64, self.start + at);
                 assert!(pushed.is_ok());
             }
         }

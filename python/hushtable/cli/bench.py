@@ -250,6 +250,8 @@ def serve(
             tls=certificates.server,
             cpus=server_cpu,
             threads=1,
+            # All clients are this machine's, so one peer's.
+            connections_per_peer_max=4096,
         ) as left:
             with ServerProcess(
                 bundle,

@@ -47,6 +47,13 @@ impl BatchKeys {
     /// [`Error::Side`], [`Error::UnknownPrg`], [`Error::KeyPadding`] for what is in it.
     pub fn parse(geometry: &Geometry, side: Side, bytes: Vec<u8>) -> Result<Self, Error> {
         let expected = geometry.request_bytes(side);
+        // The two servers' requests have different lengths: another server's is told by its side.
+        if let Some(&[FORMAT, found, ..]) = bytes.first_chunk::<HEADER_BYTES>()
+            && let Ok(found) = Side::from_id(found)
+            && found != side
+        {
+            return Err(Error::Side { expected: side, found });
+        }
         let header = bytes.first_chunk::<HEADER_BYTES>();
         let (Some(&header), true) = (header, bytes.len() == expected) else {
             return Err(Error::RequestBytes { expected, found: bytes.len() });
@@ -55,10 +62,7 @@ impl BatchKeys {
         if format != FORMAT {
             return Err(Error::KeyFormat { expected: FORMAT, found: format });
         }
-        let found = Side::from_id(found_side)?;
-        if found != side {
-            return Err(Error::Side { expected: side, found });
-        }
+        Side::from_id(found_side)?;
         let prg = PrgKind::from_id(prg).map_err(|_| Error::UnknownPrg { found: prg })?;
         if zero != 0 {
             return Err(Error::KeyPadding);

@@ -9,12 +9,14 @@ mod metrics;
 pub mod queue;
 mod runner;
 mod scheduler;
+mod shares;
 mod turns;
 
 pub use metrics::{PassFamilies, PassMetrics, PassNames};
-pub use queue::{Due, Full, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+pub use queue::{Due, Full, Next, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 pub use runner::Runner;
 pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
+pub use shares::Origin;
 pub use turns::Turns;
 
 use std::time::Duration;

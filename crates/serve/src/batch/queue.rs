@@ -3,9 +3,11 @@
 //! It reads no clock and starts no thread, so that the simulator in `tests/schedule.rs` and the
 //! worker thread run the same code.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use std::vec;
+
+use super::shares::{Origin, Shares};
 
 /// When passes start and how much waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +31,31 @@ pub struct Queue<Q, R> {
     waiting: VecDeque<Waiting<Q, R>>,
     /// Queries in `waiting`, and those still to come of a request that is in the current pass.
     queries: usize,
+    /// What waits of each peer, and of each of its connections.
+    held: HashMap<u64, Held>,
+    shares: Shares,
+    /// Most queries of one peer in a pass while others are about.
+    peer_queries_max: usize,
+    /// The peer that asked last, and the last other one, with the times.
+    recent: [Option<(u64, Instant)>; 2],
     /// The last pass's end, and how many requests had been answered by it or waited then.
     last_pass: Option<(Instant, usize)>,
+}
+
+/// Queries of a peer that wait.
+#[derive(Default)]
+struct Held {
+    queries: usize,
+    by_connection: HashMap<u64, usize>,
 }
 
 /// A request with queries that no pass has taken yet.
 pub struct Waiting<Q, R> {
     queries: vec::IntoIter<Q>,
     arrived: Instant,
+    origin: Origin,
+    /// Whether a pass has taken a part of it.
+    is_begun: bool,
     /// Where the answers go.
     pub receiver: R,
 }
@@ -83,6 +102,15 @@ pub struct Pass<Q, R> {
     pub shares: Vec<(Waiting<Q, R>, usize)>,
 }
 
+/// What became of a push.
+#[allow(clippy::exhaustive_structs, reason = "it is made of its two parts")]
+pub struct Pushed<R> {
+    /// Whether it calls for the worker.
+    pub wake: Wake,
+    /// The receivers of requests that made room for it: the newest of who has the most in the queue.
+    pub displaced: Vec<R>,
+}
+
 /// The queue has no room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
@@ -103,7 +131,16 @@ pub enum Wake {
 impl<Q, R> Queue<Q, R> {
     /// An empty queue.
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, waiting: VecDeque::new(), queries: 0, last_pass: None }
+        Self {
+            limits,
+            waiting: VecDeque::new(),
+            queries: 0,
+            held: HashMap::new(),
+            shares: Shares::default(),
+            peer_queries_max: usize::MAX,
+            recent: [None; 2],
+            last_pass: None,
+        }
     }
 
     /// Queries that wait.
@@ -111,25 +148,129 @@ impl<Q, R> Queue<Q, R> {
         self.queries
     }
 
-    /// Adds a request of at least one query.
+    /// Bounds what one peer gets of a pass while others are about, so that these do not wait for
+    /// passes of its queries alone; at least 1.
+    pub fn bound_peers(&mut self, queries_max: usize) {
+        self.peer_queries_max = queries_max.max(1);
+    }
+
+    /// Whether more than one peer has asked of late.
+    fn are_others_about(&self, now: Instant) -> bool {
+        let [_, other] = self.recent;
+        other.is_some_and(|(_, at)| now.saturating_duration_since(at) < ABOUT)
+    }
+
+    /// Adds a request of at least one query. Where there is no room, those make some who have more in
+    /// the queue than `origin` would have: their newest requests that no pass has begun.
     ///
     /// # Errors
-    /// [`Full`] where its queries would pass `queue_queries_max`. A request that alone is larger
-    /// gets in while nothing waits, so that no request is refused for ever.
-    pub fn push(&mut self, queries: Vec<Q>, receiver: R, now: Instant) -> Result<Wake, (Full, R)> {
+    /// [`Full`] where its queries would pass `queue_queries_max` all the same. A request that alone is
+    /// larger gets in while nothing waits, so that no request is refused for ever.
+    pub fn push(
+        &mut self,
+        queries: Vec<Q>,
+        origin: Origin,
+        receiver: R,
+        now: Instant,
+    ) -> Result<Pushed<R>, (Full, R)> {
         let before = self.queries;
-        if before > 0 && before.saturating_add(queries.len()) > self.limits.queue_queries_max {
-            return Err((Full { queries: before }, receiver));
+        let mut displaced = Vec::new();
+        let excess = before.saturating_add(queries.len());
+        let excess = excess.saturating_sub(self.limits.queue_queries_max);
+        if before > 0 && excess > 0 {
+            match self.displaceable(origin, queries.len(), excess) {
+                Some(chosen) => self.displace(&chosen, &mut displaced),
+                None => return Err((Full { queries: before }, receiver)),
+            }
         }
+        match &mut self.recent {
+            [Some((peer, at)), _] if *peer == origin.peer => *at = now,
+            [last, other] => (*other, *last) = (*last, Some((origin.peer, now))),
+        }
+        let was_empty = self.queries == 0;
+        let before = self.queries;
         self.queries += queries.len();
-        self.waiting.push_back(Waiting { queries: queries.into_iter(), arrived: now, receiver });
+        self.hold(origin, queries.len());
+        let queries = queries.into_iter();
+        self.waiting.push_back(Waiting {
+            queries,
+            arrived: now,
+            origin,
+            is_begun: false,
+            receiver,
+        });
         let full = self.limits.batch_queries_max;
         let fills = before < full && self.queries >= full;
         let completes = self.crowd().is_some_and(|crowd| crowd == self.waiting.len());
-        Ok(match before == 0 || fills || completes {
+        let wake = match was_empty || fills || completes {
             true => Wake::Worker,
             false => Wake::Nobody,
-        })
+        };
+        Ok(Pushed { wake, displaced })
+    }
+
+    /// The requests, newest first, that make room for `excess` queries; `None` where nobody has so
+    /// much more than `origin` that this would be fair.
+    fn displaceable(&self, origin: Origin, queries: usize, excess: usize) -> Option<Vec<usize>> {
+        let (&peer, most) = self.held.iter().max_by_key(|(_, held)| held.queries)?;
+        let own = self.held.get(&origin.peer);
+        let of = |connection| move |held: &Held| held.by_connection.get(&connection).copied();
+        let own_connection = own.and_then(of(origin.connection)).unwrap_or_default();
+        let is_victim: Box<dyn Fn(Origin) -> bool>;
+        let spare;
+        if peer == origin.peer {
+            let (&connection, &held) = most.by_connection.iter().max_by_key(|(_, held)| **held)?;
+            spare = held.checked_sub(own_connection + queries)?;
+            is_victim = Box::new(move |other| other.connection == connection);
+        } else {
+            let own = own.map_or(0, |held| held.queries);
+            spare = most.queries.checked_sub(own + queries)?;
+            is_victim = Box::new(move |other| other.peer == peer);
+        }
+        if spare < excess {
+            return None;
+        }
+        let (mut chosen, mut freed) = (Vec::new(), 0);
+        for (index, request) in self.waiting.iter().enumerate().rev() {
+            if freed >= excess {
+                break;
+            }
+            if is_victim(request.origin) && !request.is_begun {
+                freed += request.queries.len();
+                chosen.push(index);
+            }
+        }
+        (freed >= excess).then_some(chosen)
+    }
+
+    fn displace(&mut self, chosen: &[usize], displaced: &mut Vec<R>) {
+        for &index in chosen {
+            if let Some(request) = self.waiting.remove(index) {
+                self.queries -= request.queries.len();
+                self.let_go(request.origin, request.queries.len());
+                displaced.push(request.receiver);
+            }
+        }
+    }
+
+    fn hold(&mut self, origin: Origin, queries: usize) {
+        let held = self.held.entry(origin.peer).or_default();
+        held.queries += queries;
+        *held.by_connection.entry(origin.connection).or_default() += queries;
+    }
+
+    fn let_go(&mut self, origin: Origin, queries: usize) {
+        let Some(held) = self.held.get_mut(&origin.peer) else { return };
+        held.queries = held.queries.saturating_sub(queries);
+        if let Some(of_connection) = held.by_connection.get_mut(&origin.connection) {
+            *of_connection = of_connection.saturating_sub(queries);
+            if *of_connection == 0 {
+                held.by_connection.remove(&origin.connection);
+            }
+        }
+        if held.queries == 0 {
+            self.held.remove(&origin.peer);
+        }
     }
 
     /// How many requests make it pointless to wait for more: those of the last pass's clients,
@@ -152,13 +293,18 @@ impl<Q, R> Queue<Q, R> {
 
     /// Forgets every waiting request whose receiver is gone.
     pub fn purge(&mut self, is_gone: impl Fn(&R) -> bool) {
-        let mut queries = 0;
+        let mut gone = Vec::new();
         self.waiting.retain(|request| {
-            let gone = is_gone(&request.receiver);
-            queries += if gone { request.queries.len() } else { 0 };
-            !gone
+            let is_gone = is_gone(&request.receiver);
+            if is_gone {
+                gone.push((request.origin, request.queries.len()));
+            }
+            !is_gone
         });
-        self.queries -= queries;
+        for (origin, queries) in gone {
+            self.queries -= queries;
+            self.let_go(origin, queries);
+        }
     }
 
     /// When the next pass is due: when it is full, when all have come that are likely to (at once,
@@ -173,7 +319,11 @@ impl<Q, R> Queue<Q, R> {
             Some(crowd) => self.waiting.len() >= crowd,
             None => !self.limits.lone_waits,
         };
-        match self.queries < self.limits.batch_queries_max && !complete && now < due {
+        // More of one peer's waits than a pass would take: to wait for others is of no use.
+        let crowded = self.are_others_about(now)
+            && self.held.values().any(|held| held.queries >= self.peer_queries_max);
+        let full = crowded || self.queries >= self.limits.batch_queries_max;
+        match !full && !complete && now < due {
             true => Due::At(due),
             false => Due::Now,
         }
@@ -185,21 +335,29 @@ impl<Q, R> Queue<Q, R> {
         match self.due(now, is_gone) {
             Due::Never => Next::Idle,
             Due::At(until) => Next::Wait(until),
-            Due::Now => Next::Pass(self.take()),
+            Due::Now => Next::Pass(self.take(now)),
         }
     }
 
-    /// As much as one pass takes of what waits.
-    fn take(&mut self) -> Pass<Q, R> {
+    /// As much as one pass takes of what waits: all, or from each peer its share.
+    fn take(&mut self, now: Instant) -> Pass<Q, R> {
         let size = self.queries.min(self.limits.batch_queries_max);
+        let all = self.waiting.iter().map(|request| (request.origin, request.queries.len()));
+        let peer_size = match self.are_others_about(now) {
+            true => self.peer_queries_max,
+            false => usize::MAX,
+        };
+        let chosen = self.shares.choose(all, size, peer_size);
         let mut pass = Pass { queries: Vec::with_capacity(size), shares: Vec::new() };
-        while pass.queries.len() < size {
-            let Some(mut request) = self.waiting.pop_front() else { break };
-            let before = pass.queries.len();
-            pass.queries.extend(request.queries.by_ref().take(size - before));
-            let taken = pass.queries.len() - before;
+        let mut waiting: Vec<_> = std::mem::take(&mut self.waiting).into_iter().map(Some).collect();
+        for (index, taken) in chosen {
+            let Some(mut request) = waiting[index].take() else { continue };
+            pass.queries.extend(request.queries.by_ref().take(taken));
+            request.is_begun = true;
+            self.let_go(request.origin, taken);
             pass.shares.push((request, taken));
         }
+        self.waiting = waiting.into_iter().flatten().collect();
         self.queries -= pass.queries.len();
         pass
     }
@@ -212,12 +370,17 @@ impl<Q, R> Queue<Q, R> {
     /// Gives up a request that a pass took in part and that will not go on.
     pub fn abandon(&mut self, request: Waiting<Q, R>) -> R {
         self.queries -= request.queries.len();
+        self.let_go(request.origin, request.queries.len());
         request.receiver
     }
 
     /// Empties the queue: the receivers of all that wait.
     pub fn drain(&mut self) -> impl Iterator<Item = R> {
         self.queries = 0;
+        self.held.clear();
         std::mem::take(&mut self.waiting).into_iter().map(|request| request.receiver)
     }
 }
+
+/// A peer that has not asked for so long is not counted on: others get whole passes again.
+const ABOUT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::PassMetrics;
 use super::runner::{Lane, Runner};
-use super::{Answerer, Due, Next, Pass, Queue, QueueLimits, Waiting, Wake};
+use super::{Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 use crate::Error;
 
 /// How a [`Scheduler`] runs.
@@ -79,6 +79,8 @@ struct State<Q> {
     queue: Queue<Q, Receiver>,
     /// A moving average over passes.
     pass: Duration,
+    /// The same of what each query after the first adds to a pass.
+    each: Duration,
     closed: bool,
 }
 
@@ -102,7 +104,12 @@ impl<A: Answerer> Scheduler<A> {
     /// it also starts a task there that hands out the answers of each pass: a runtime is woken once
     /// for all of them, not once for each.
     pub fn start_on(runner: &Runner, answerer: Arc<A>, spec: SchedulerSpec) -> Self {
-        let state = State { queue: Queue::new(spec.limits), pass: spec.pass, closed: false };
+        let state = State {
+            queue: Queue::new(spec.limits),
+            pass: spec.pass,
+            each: Duration::ZERO,
+            closed: false,
+        };
         let state = Mutex::new(state);
         let courier = Handle::try_current().ok().map(|runtime| {
             let (courier, mut passes) = unbounded_channel();
@@ -126,6 +133,20 @@ impl<A: Answerer> Scheduler<A> {
     /// [`Unanswered::Busy`] at once where the queue is full, [`Unanswered::Closed`],
     /// [`Unanswered::Failed`].
     pub async fn answer(&self, queries: Vec<A::Query>) -> Result<Answered, Unanswered> {
+        self.answer_from(Origin::default(), queries).await
+    }
+
+    /// As [`answer`](Self::answer), for a request of `origin`. Where more waits than a pass takes, each
+    /// peer gets its share of it.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer), and [`Unanswered::Busy`] later, where others who have less in the
+    /// queue need the room.
+    pub async fn answer_from(
+        &self,
+        origin: Origin,
+        queries: Vec<A::Query>,
+    ) -> Result<Answered, Unanswered> {
         if queries.is_empty() {
             return Ok(Answered {
                 answers: Vec::new(),
@@ -137,7 +158,7 @@ impl<A: Answerer> Scheduler<A> {
         let bytes = queries.len() * self.shared.answerer.answer_bytes();
         let receiver =
             Receiver { answers: Vec::with_capacity(bytes), answering: Duration::ZERO, sender };
-        if self.shared.push(queries, receiver)? == Wake::Worker {
+        if self.shared.push(queries, origin, receiver)? == Wake::Worker {
             self.runner.wake();
         }
         answer.await.unwrap_or(Err(Unanswered::Closed))
@@ -180,20 +201,35 @@ impl<A: Answerer> Lane for Shared<A> {
             self.spec.metrics.queued.set(state.queue.queries() as i64);
             pass
         };
-        let requests = pass.shares.len();
+        let (requests, queries) = (pass.shares.len(), pass.queries.len());
         let mut deliveries = Vec::with_capacity(requests);
         let unfinished = self.run_pass(pass, started, answers, &mut deliveries);
         self.hand_over(deliveries);
-        let finished = requests - usize::from(unfinished.is_some());
+        let finished = requests - unfinished.len();
         let mut state = self.lock();
-        state.pass = (state.pass * 7 + started.elapsed()) / 8;
-        match unfinished {
-            Some(Unfinished::Resume(request)) => state.queue.resume(request),
-            Some(Unfinished::Abandon(request)) => {
-                let receiver = state.queue.abandon(request);
-                deliver(vec![receiver.failed()]);
+        let took = started.elapsed();
+        state.pass = (state.pass * 7 + took) / 8;
+        if queries > 1 {
+            let each = took.saturating_sub(self.spec.pass) / (queries - 1) as u32;
+            state.each = if state.each.is_zero() { each } else { (state.each * 7 + each) / 8 };
+        }
+        // The oldest goes back last, to the front.
+        for unfinished in unfinished.into_iter().rev() {
+            match unfinished {
+                Unfinished::Resume(request) => state.queue.resume(request),
+                Unfinished::Abandon(request) => {
+                    let receiver = state.queue.abandon(request);
+                    deliver(vec![receiver.failed()]);
+                }
             }
-            None => {}
+        }
+        let each = state.each;
+        if !each.is_zero() {
+            // What one peer adds to a pass that others share takes no longer than a pass of one query:
+            // of several busy peers' passes, at least half is work on queries.
+            let part = self.spec.pass.as_nanos() / each.as_nanos().max(1);
+            let least = self.spec.limits.batch_queries_max / PEER_PART;
+            state.queue.bound_peers(part.try_into().unwrap_or(usize::MAX).max(least));
         }
         state.queue.pass_ended(finished, Instant::now());
     }
@@ -205,7 +241,12 @@ impl<A: Answerer> Shared<A> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, queries: Vec<A::Query>, mut receiver: Receiver) -> Result<Wake, Unanswered> {
+    fn push(
+        &self,
+        queries: Vec<A::Query>,
+        origin: Origin,
+        mut receiver: Receiver,
+    ) -> Result<Wake, Unanswered> {
         let mut state = self.lock();
         if state.closed {
             return Err(Unanswered::Closed);
@@ -215,13 +256,17 @@ impl<A: Answerer> Shared<A> {
             state.queue.purge(is_gone);
         }
         receiver.answering = Duration::ZERO;
-        let wake = match state.queue.push(queries, receiver, Instant::now()) {
-            Ok(wake) => wake,
-            Err((full, _)) => {
-                let passes = (full.queries / self.spec.limits.batch_queries_max + 1) as u32;
-                let retry_after = (state.pass * passes).clamp(RETRY_MIN, RETRY_MAX);
-                return Err(Unanswered::Busy { queries: full.queries, retry_after });
+        let waiting = state.queue.queries();
+        let passes = (waiting / self.spec.limits.batch_queries_max + 1) as u32;
+        let retry_after = (state.pass * passes).clamp(RETRY_MIN, RETRY_MAX);
+        let busy = Unanswered::Busy { queries: waiting, retry_after };
+        let wake = match state.queue.push(queries, origin, receiver, Instant::now()) {
+            Ok(Pushed { wake, displaced }) => {
+                let refused = displaced.into_iter().map(|one| (one.sender, Err(busy)));
+                deliver(refused.collect());
+                wake
             }
+            Err(_) => return Err(busy),
         };
         self.spec.metrics.queued.set(state.queue.queries() as i64);
         Ok(wake)
@@ -239,14 +284,15 @@ impl<A: Answerer> Shared<A> {
         }
     }
 
-    /// Runs one pass and sends what it finished. Only a pass's last request can be left unfinished.
+    /// Runs one pass and sends what it finished. Of each peer's requests, only the last that the pass
+    /// took can be left unfinished.
     fn run_pass(
         &self,
         pass: Pass<A::Query, Receiver>,
         started: Instant,
         answers: &mut Vec<u8>,
         deliveries: &mut Vec<Delivery>,
-    ) -> Option<Unfinished<A::Query>> {
+    ) -> Vec<Unfinished<A::Query>> {
         let answer_bytes = self.answerer.answer_bytes();
         let count = pass.queries.len();
         answers.clear();
@@ -269,13 +315,13 @@ impl<A: Answerer> Shared<A> {
             }
         };
         drop(pass.queries);
-        let mut unfinished = None;
+        let mut unfinished = Vec::new();
         let mut rest = answers.as_slice();
         for (mut request, taken) in pass.shares {
             let (own, others) = rest.split_at(taken * answer_bytes);
             rest = others;
             if !ok {
-                unfinished = request.finish_failed(deliveries).map(Unfinished::Abandon);
+                unfinished.extend(request.finish_failed(deliveries).map(Unfinished::Abandon));
                 continue;
             }
             request.receiver.answers.extend_from_slice(own);
@@ -285,7 +331,7 @@ impl<A: Answerer> Shared<A> {
                 self.spec.metrics.waited.observe(queued.as_secs_f64());
                 deliveries.push(request.receiver.done(queued));
             } else {
-                unfinished = Some(Unfinished::Resume(request));
+                unfinished.push(Unfinished::Resume(request));
             }
         }
         unfinished
@@ -331,5 +377,7 @@ fn is_gone(receiver: &Receiver) -> bool {
     receiver.sender.is_closed()
 }
 
+/// A peer may have this part of a full pass at least, where a pass of one query takes next to nothing.
+const PEER_PART: usize = 16;
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);

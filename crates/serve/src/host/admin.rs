@@ -1,6 +1,8 @@
 //! The second port: `/metrics`, `/livez` and `/readyz` in plain HTTP, apart from the work queue.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +15,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::host::metrics::Metrics;
+use crate::Error;
+use crate::host::metrics::{Limited, Metrics};
+use crate::host::peers::peer_of;
 
 /// What a server is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,27 +33,82 @@ pub(crate) enum Phase {
     Failed,
 }
 
-/// Serves until dropped.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    metrics: Arc<Metrics>,
-    phase: watch::Receiver<Phase>,
-) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+/// Serves on a thread of its own, so that who asks for metrics takes none of the time of connections
+/// to the service; ends when dropped.
+pub(crate) struct Admin(Option<oneshot::Sender<()>>);
+
+impl Admin {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the system gives no thread.
+    pub fn start(
+        listener: TcpListener,
+        metrics: Arc<Metrics>,
+        phase: watch::Receiver<Phase>,
+    ) -> Result<Self, Error> {
+        let failed = |source| Error::Io { what: "start the metrics thread".into(), source };
+        let listener = listener.into_std().map_err(failed)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let serving = move || {
+            runtime.block_on(async {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => tokio::select! {
+                        () = serve(listener, metrics, phase) => {}
+                        _ = stopped => {}
+                    },
+                    Err(error) => tracing::error!(%error, "there are no metrics"),
+                }
+            });
+        };
+        std::thread::Builder::new()
+            .name("hushtable-admin".into())
+            .spawn(serving)
+            .map_err(failed)?;
+        Ok(Self(Some(stop)))
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        // A thread that ended by itself has nobody to tell.
+        let _ = self.0.take().map(|stop| stop.send(()));
+    }
+}
+
+/// A connection, from whom, and what ends it.
+struct Open {
+    peer: IpAddr,
+    end: AbortHandle,
+}
+
+async fn serve(listener: TcpListener, metrics: Arc<Metrics>, phase: watch::Receiver<Phase>) {
     let mut connections = JoinSet::new();
+    // Oldest first.
+    let mut open: Vec<Open> = Vec::new();
     loop {
         let accepted = tokio::select! {
-            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {
+                open.retain(|connection| !connection.end.is_finished());
+                continue;
+            }
             accepted = listener.accept() => accepted,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, addr)) = accepted else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+        open.retain(|connection| !connection.end.is_finished());
+        if open.len() >= CONNECTIONS_MAX {
+            metrics.limit(Limited::Probes);
+            let crowded = most_crowded(open.iter().map(|connection| connection.peer));
+            let oldest = open.iter().position(|connection| Some(connection.peer) == crowded);
+            open.remove(oldest.unwrap_or_default()).end.abort();
+        }
         let (metrics, phase) = (Arc::clone(&metrics), phase.clone());
-        connections.spawn(async move {
-            let _place = place;
+        let end = connections.spawn(async move {
             let service = service_fn(|request: Request<Incoming>| {
                 let reply = reply(&request, &metrics, *phase.borrow());
                 async { Ok::<_, Infallible>(reply) }
@@ -64,7 +123,16 @@ pub(crate) async fn serve(
                 tracing::debug!(%error, "a connection to the second port ended early");
             }
         });
+        open.push(Open { peer: peer_of(addr.ip()), end });
     }
+}
+
+/// Who of them is there most often. Where all places are taken, its oldest connection makes room: one
+/// that comes is always let in, and a crowd of one peer's costs that peer.
+fn most_crowded(peers: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    peers.for_each(|peer| *counts.entry(peer).or_default() += 1);
+    counts.into_iter().max_by_key(|&(_, count)| count).map(|(peer, _)| peer)
 }
 
 fn reply(request: &Request<Incoming>, metrics: &Metrics, phase: Phase) -> Response<Full<Bytes>> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::Limit;
+use crate::batch::Origin;
 
 /// How many bytes may be held, and how many are. A connection's budget lies within the server's.
 pub(crate) struct Budget {
@@ -18,6 +19,7 @@ pub(crate) struct Budget {
     /// How often one that goes on gave something back.
     shrunk: AtomicU64,
     within: Option<Arc<Budget>>,
+    origin: Origin,
 }
 
 /// Bytes held for one request, given back when dropped.
@@ -28,6 +30,16 @@ pub struct Reservation {
 
 impl Budget {
     pub fn new(limit: Limit, bytes_max: usize, within: Option<Arc<Self>>) -> Arc<Self> {
+        Self::of(limit, bytes_max, within, Origin::default())
+    }
+
+    /// The budget of a connection, whose requests come from `origin`.
+    pub fn of(
+        limit: Limit,
+        bytes_max: usize,
+        within: Option<Arc<Self>>,
+        origin: Origin,
+    ) -> Arc<Self> {
         let (begun, ended, shrunk) = Default::default();
         Arc::new(Self {
             limit,
@@ -37,6 +49,7 @@ impl Budget {
             ended,
             shrunk,
             within,
+            origin,
         })
     }
 
@@ -49,6 +62,11 @@ impl Budget {
     pub fn open(&self) -> u64 {
         let ended = self.ended.load(Ordering::Relaxed);
         self.begun.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
+    /// Reservations that have begun.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Reservations that have ended.
@@ -89,6 +107,11 @@ impl Budget {
 }
 
 impl Reservation {
+    /// Whose request it is for.
+    pub fn origin(&self) -> Origin {
+        self.budget.origin
+    }
+
     /// Holds `bytes` more.
     ///
     /// # Errors
@@ -113,6 +136,11 @@ impl Drop for Reservation {
         self.budget.give_back(*self.bytes.get_mut());
         self.budget.ended.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Whose request a reservation is for.
+pub(crate) fn origin_of(reservation: Option<&Reservation>) -> Origin {
+    reservation.map(Reservation::origin).unwrap_or_default()
 }
 
 /// Bytes that keep their reservation until they have left.

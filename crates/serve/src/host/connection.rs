@@ -18,8 +18,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::Limit;
 use crate::host::budget::Budget;
 use crate::host::door::Door;
+use crate::host::frames::{Frames, Misuse};
 use crate::host::gather::{Gather, Outlet};
-use crate::host::metrics::Metrics;
+use crate::host::metrics::{Limited, Metrics};
+use crate::host::peers::{Peers, Place};
 
 /// What holds for every connection.
 #[derive(Clone)]
@@ -30,6 +32,11 @@ pub(crate) struct ConnectionRules {
     pub streams_max: u32,
     pub handshake_max: Duration,
     pub keep_alive: Duration,
+    pub peers: Arc<Peers>,
+    /// A connection without requests is closed after this.
+    pub idle_max: Duration,
+    pub headers_max: Duration,
+    pub pings_max: u32,
     /// A connection that holds requests this long, of which none ends or goes on, is closed.
     pub stuck_max: Duration,
 }
@@ -40,7 +47,6 @@ pub(crate) async fn serve(
     listener: TcpListener,
     rules: ConnectionRules,
     door: Door,
-    budget: Arc<Budget>,
     metrics: Arc<Metrics>,
     mut drain: watch::Receiver<bool>,
 ) {
@@ -53,8 +59,8 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, addr) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) if is_of_one_connection(&error) => continue,
             Err(error) => {
                 // Out of files or memory: the connections that end meanwhile give some back.
@@ -67,10 +73,16 @@ pub(crate) async fn serve(
             metrics.connections_refused.inc();
             continue;
         };
-        let budget = Budget::new(
+        let Some(of_peer) = rules.peers.enter(addr.ip()) else {
+            metrics.connections_refused.inc();
+            metrics.limit(Limited::Connections);
+            continue;
+        };
+        let budget = Budget::of(
             Limit::ConnectionBytes,
             rules.connection_bytes_max,
-            Some(Arc::clone(&budget)),
+            Some(Arc::clone(&of_peer.budget)),
+            of_peer.origin,
         );
         let connection = Connection {
             rules: rules.clone(),
@@ -78,6 +90,7 @@ pub(crate) async fn serve(
             budget,
             metrics: Arc::clone(&metrics),
             drain: draining.clone(),
+            of_peer,
         };
         connections.spawn(async move {
             connection.metrics.connections.inc();
@@ -106,6 +119,8 @@ struct Connection {
     budget: Arc<Budget>,
     metrics: Arc<Metrics>,
     drain: watch::Receiver<bool>,
+    #[allow(dead_code, reason = "it is held, and given back with the connection")]
+    of_peer: Place,
 }
 
 impl Connection {
@@ -115,12 +130,17 @@ impl Connection {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
         let handshake_max = self.rules.handshake_max;
+        let limits = [handshake_max, self.rules.headers_max];
+        let (pings_max, metrics) = (self.rules.pings_max, Arc::clone(&self.metrics));
         let (stream, outlet) = Gather::new(stream);
         match self.rules.tls.clone() {
-            None => self.serve_http2(Prompt::new(stream, handshake_max), outlet).await,
+            None => {
+                self.serve_http2(Prompt::new(stream, limits, pings_max, metrics), outlet).await;
+            }
             Some(tls) => match timeout(handshake_max, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
-                    self.serve_http2(Prompt::new(stream, handshake_max), outlet).await;
+                    let stream = Prompt::new(stream, limits, pings_max, metrics);
+                    self.serve_http2(stream, outlet).await;
                 }
                 Ok(Err(error)) => {
                     self.metrics.handshakes_failed.inc();
@@ -160,6 +180,10 @@ impl Connection {
         let mut checks = interval_at(Instant::now() + stuck_max, stuck_max);
         let (mut held, mut before) = (false, 0);
         let mut draining = false;
+        // Twice in each such time, so that a request in between is not overlooked for long.
+        let idle_max = self.rules.idle_max;
+        let mut rests = interval_at(Instant::now() + idle_max / 2, idle_max / 2);
+        let (mut rested, mut begun) = (0, 0);
         loop {
             tokio::select! {
                 result = &mut serving => {
@@ -174,6 +198,18 @@ impl Connection {
                     checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
                     (held, before) = (self.budget.open() > 0, self.budget.progress());
                 }
+                _ = rests.tick(), if !draining => {
+                    let is_idle = self.budget.open() == 0 && self.budget.begun() == begun;
+                    (rested, begun) = (if is_idle { rested + 1 } else { 0 }, self.budget.begun());
+                    if rested == 2 {
+                        self.metrics.limit(Limited::Idle);
+                        // A client that asks just now is answered, or told that it was not heard.
+                        serving.connection.as_mut().graceful_shutdown();
+                        checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
+                        (held, before) = (false, self.budget.progress());
+                        draining = true;
+                    }
+                }
                 _ = checks.tick() => {
                     let idle = self.budget.open() == 0 && !held;
                     let unchanged = self.budget.progress() == before;
@@ -182,6 +218,7 @@ impl Connection {
                         return;
                     }
                     if !draining && held && unchanged && self.budget.bytes() > 0 {
+                        self.metrics.limit(Limited::Unread);
                         tracing::debug!("closed a connection that does not read its answers");
                         return;
                     }
@@ -224,16 +261,45 @@ where
     }
 }
 
-/// A stream that must bring the HTTP/2 preface in time: hyper itself would wait for ever.
+/// A stream that must bring the HTTP/2 preface, and all headers that it begins, in time, and not too
+/// many frames for nothing: hyper itself would wait, and answer, for ever.
 struct Prompt<S> {
     stream: S,
-    /// Bytes of the preface still to come, and until when.
-    awaited: Option<(usize, Pin<Box<Sleep>>)>,
+    frames: Frames,
+    /// How long the preface may take, and headers.
+    limits: [Duration; 2],
+    /// Until when what has begun must have come.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Which it is that has begun.
+    begun: u64,
+    metrics: Arc<Metrics>,
 }
 
 impl<S> Prompt<S> {
-    fn new(stream: S, limit: Duration) -> Self {
-        Self { stream, awaited: Some((PREFACE_BYTES, Box::pin(sleep(limit)))) }
+    fn new(stream: S, limits: [Duration; 2], pings_max: u32, metrics: Arc<Metrics>) -> Self {
+        let deadline = Some(Box::pin(sleep(limits[0])));
+        Self { stream, frames: Frames::new(pings_max), limits, deadline, begun: 0, metrics }
+    }
+
+    /// Takes note of what was read; an error where it is too much.
+    fn follow(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Err(Misuse::Pings) = self.frames.follow(bytes, std::time::Instant::now) {
+            self.metrics.limit(Limited::Pings);
+            return Err(io::Error::other("too many frames for nothing"));
+        }
+        if self.frames.awaits_preface() {
+            return Ok(());
+        }
+        match self.frames.is_open() {
+            false => self.deadline = None,
+            // Each has its own time, wherever a read happens to end.
+            true if self.begun != self.frames.begun() => {
+                self.begun = self.frames.begun();
+                self.deadline = Some(Box::pin(sleep(self.limits[1])));
+            }
+            true => {}
+        }
+        Ok(())
     }
 }
 
@@ -246,13 +312,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prompt<S> {
         let this = &mut *self;
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
-        if let Some((missing, deadline)) = &mut this.awaited {
-            *missing = missing.saturating_sub(buf.filled().len() - before);
-            if *missing == 0 {
-                this.awaited = None;
-            } else if polled.is_pending() && deadline.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        let read = &buf.filled()[before..];
+        if !read.is_empty() {
+            this.follow(read)?;
+        }
+        // What comes byte by byte is late as well as what does not come.
+        if let Some(deadline) = &mut this.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            if !this.frames.awaits_preface() {
+                this.metrics.limit(Limited::Headers);
             }
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         polled
     }
@@ -294,7 +365,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-const PREFACE_BYTES: usize = 24;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// After a signal to stop, a connection without requests is closed after this.
 const DRAIN_IDLE_MAX: Duration = Duration::from_millis(500);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
@@ -16,7 +17,7 @@ use tower::Service as _;
 
 use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
-use crate::host::metrics::Metrics;
+use crate::host::metrics::{Limited, Metrics};
 use crate::host::scheme::{Destination, GrpcService};
 use crate::{Error, Refusal};
 
@@ -97,6 +98,7 @@ pub(crate) struct Door {
     health: HealthServer<HealthService>,
     metrics: Arc<Metrics>,
     request_max: Duration,
+    body_idle_max: Duration,
     budget: Arc<Budget>,
 }
 
@@ -106,10 +108,10 @@ impl Door {
         routes: Arc<dyn Routes>,
         health: HealthServer<HealthService>,
         metrics: Arc<Metrics>,
-        request_max: Duration,
+        [request_max, body_idle_max]: [Duration; 2],
         budget: Arc<Budget>,
     ) -> Self {
-        Self { services, routes, health, metrics, request_max, budget }
+        Self { services, routes, health, metrics, request_max, body_idle_max, budget }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
@@ -120,9 +122,22 @@ impl Door {
             body,
             reservation: Arc::clone(&reservation),
             retry_after,
+            idle_max: self.body_idle_max,
+            idle: None,
+            metrics: Arc::clone(&self.metrics),
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
         let reply = self.routes.call(request);
+        Box::pin(async move {
+            let reply = reply.await?;
+            Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
+        })
+    }
+
+    /// Answers a request for the server's health. A watch lasts: its connection is not idle.
+    fn probe(&self, request: Request<Incoming>) -> Visiting {
+        let reservation = Arc::new(self.budget.reserve());
+        let reply = self.health.clone().call(request);
         Box::pin(async move {
             let reply = reply.await?;
             Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
@@ -151,7 +166,7 @@ impl hyper::service::Service<Request<Incoming>> for Door {
         let visit = Visit::new(Arc::clone(&self.metrics), destination.metric());
         let request_max = self.request_max;
         let reply: Self::Future = match destination {
-            Destination::Health => Box::pin(self.health.clone().call(request)),
+            Destination::Health => self.probe(request),
             Destination::Offered(_) => self.look_up(request),
             Destination::NoMethod => {
                 Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
@@ -216,6 +231,24 @@ pub struct CountedBody {
     body: Incoming,
     reservation: Arc<Reservation>,
     retry_after: Duration,
+    /// How long nothing may come of it, and until when it is waited for now.
+    idle_max: Duration,
+    idle: Option<Pin<Box<Sleep>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl CountedBody {
+    /// Whether nothing has come for too long.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        let idle_max = self.idle_max;
+        let idle = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
+        ready!(idle.as_mut().poll(cx));
+        self.metrics.limit(Limited::Body);
+        let waited = idle_max.as_millis();
+        Poll::Ready(Status::deadline_exceeded(format!(
+            "nothing came of the request for {waited} ms"
+        )))
+    }
 }
 
 impl Body for CountedBody {
@@ -226,7 +259,11 @@ impl Body for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+            return self.poll_idle(cx).map(|status| Some(Err(status)));
+        };
+        self.idle = None;
+        let frame = match frame {
             None => return Poll::Ready(None),
             Some(Ok(frame)) => frame,
             Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(error.into())))),

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     pub connections: Gauge,
     pub connections_refused: Counter,
     pub handshakes_failed: Counter,
+    limited: Family<LimitedLabel, Counter>,
     inflight_bytes: Gauge,
     budget: Arc<Budget>,
 }
@@ -54,6 +55,54 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MethodLabel {
     method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitedLabel {
+    reason: &'static str,
+}
+
+/// What a peer did too much of. The list is closed: a label comes from nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limited {
+    /// A body of which nothing came.
+    Body,
+    /// Connections.
+    Connections,
+    /// Headers that took too long.
+    Headers,
+    /// A connection without requests.
+    Idle,
+    /// Frames that cost it nothing.
+    Pings,
+    /// Connections to the second port.
+    Probes,
+    /// Answers that it does not read.
+    Unread,
+}
+
+impl Limited {
+    const ALL: [Self; 7] = [
+        Self::Body,
+        Self::Connections,
+        Self::Headers,
+        Self::Idle,
+        Self::Pings,
+        Self::Probes,
+        Self::Unread,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Body => "body",
+            Self::Connections => "connections",
+            Self::Headers => "headers",
+            Self::Idle => "idle",
+            Self::Pings => "pings",
+            Self::Probes => "probes",
+            Self::Unread => "unread",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -97,6 +146,7 @@ impl Metrics {
             connections: Gauge::default(),
             connections_refused: Counter::default(),
             handshakes_failed: Counter::default(),
+            limited: Family::default(),
             inflight_bytes: Gauge::default(),
             budget,
         };
@@ -121,6 +171,14 @@ impl Metrics {
             "Connections that did not get through TLS",
             metrics.handshakes_failed.clone(),
         );
+        r.register(
+            "peers_limited",
+            "Connections closed and requests refused for what one peer did, by reason",
+            metrics.limited.clone(),
+        );
+        for limited in Limited::ALL {
+            drop(metrics.limited.get_or_create(&LimitedLabel { reason: limited.name() }));
+        }
         r.register_with_unit(
             "inflight",
             "Requests and answers in memory",
@@ -135,6 +193,11 @@ impl Metrics {
     pub fn record(&self, method: &'static str, code: tonic::Code, took: Duration) {
         self.requests.get_or_create(&RequestLabels { method, code: code_name(code) }).inc();
         self.request_seconds.get_or_create(&MethodLabel { method }).observe(took.as_secs_f64());
+    }
+
+    /// Counts what a peer was kept from.
+    pub fn limit(&self, limited: Limited) {
+        self.limited.get_or_create(&LimitedLabel { reason: limited.name() }).inc();
     }
 
     /// The Prometheus (OpenMetrics 1.0) text of all metrics.

@@ -31,9 +31,11 @@ pub(crate) mod budget;
 pub mod certificate;
 pub(crate) mod connection;
 pub(crate) mod door;
+pub(crate) mod frames;
 pub(crate) mod gather;
 pub(crate) mod metrics;
 pub(crate) mod network;
+pub(crate) mod peers;
 pub(crate) mod scheme;
 pub(crate) mod tls;
 
@@ -57,11 +59,12 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use self::admin::Phase;
+use self::admin::{Admin, Phase};
 use self::budget::Budget;
 use self::connection::ConnectionRules;
 use self::door::Door;
 use self::metrics::Metrics;
+use self::peers::Peers;
 use crate::{Error, Limit, NetworkSpec};
 
 /// A checked server that has not started yet.
@@ -117,7 +120,7 @@ impl Unbound {
         })
     }
 
-    /// Binds and runs on a runtime of its own, until SIGTERM or SIGINT; `on_bound` is told the addresses
+    /// Binds and runs on a runtime of its own, until SIGTERM, SIGINT or SIGHUP; `on_bound` is told the addresses
     /// before the load. Raises the process's limit of open files as far as it may.
     ///
     /// # Errors
@@ -161,10 +164,9 @@ impl BoundServer {
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let metrics = Metrics::new(side, Arc::clone(&budget), register);
-        let admin = metrics_listener.map(|listener| {
-            let phase = phase.subscribe();
-            Aborted(tokio::spawn(admin::serve(listener, Arc::clone(&metrics), phase)))
-        });
+        let admin = metrics_listener
+            .map(|listener| Admin::start(listener, Arc::clone(&metrics), phase.subscribe()))
+            .transpose()?;
         let mut shutdown = std::pin::pin!(shutdown);
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
@@ -187,7 +189,7 @@ impl BoundServer {
             HealthServer::new(HealthService::from_health_reporter(health.clone()))
                 .max_decoding_message_size(HEALTH_BYTES_MAX),
             Arc::clone(&metrics),
-            network.request_max,
+            [network.request_max, network.body_idle_max],
             Arc::clone(&budget),
         );
         let rules = ConnectionRules {
@@ -197,6 +199,10 @@ impl BoundServer {
             streams_max: network.spec.streams_per_connection_max,
             handshake_max: network.handshake_max,
             keep_alive: network.keep_alive,
+            peers: Peers::new(network.connections_per_peer_max, network.peer_bytes_max, budget),
+            idle_max: network.idle_max,
+            headers_max: network.headers_max,
+            pings_max: network.spec.pings_per_s_max,
             // A request is answered within `request_max`; its answer gets as long to be read.
             stuck_max: network.request_max * 2,
         };
@@ -210,9 +216,8 @@ impl BoundServer {
         );
         phase.send_replace(Phase::Serving);
         let (drain, draining) = watch::channel(false);
-        let mut serving = Aborted(tokio::spawn(connection::serve(
-            listener, rules, door, budget, metrics, draining,
-        )));
+        let mut serving =
+            Aborted(tokio::spawn(connection::serve(listener, rules, door, metrics, draining)));
         let failure = tokio::select! {
             () = shutdown => None,
             failure = first_failure(Arc::clone(&routes)) => Some(failure),
@@ -247,7 +252,8 @@ impl BoundServer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// As [`run`](Self::run), until the process gets SIGTERM or SIGINT.
+    /// As [`run`](Self::run), until the process gets SIGTERM, SIGINT or SIGHUP. Whoever started it so
+    /// that it outlives its terminal (`nohup`) has SIGHUP ignored, and it stays so.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Error::Io`] where signals cannot be received.
@@ -256,10 +262,21 @@ impl BoundServer {
         let failed = |source| Error::Io { what: "listen for signals".into(), source };
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut hangup = match ignores_hangup() {
+            true => None,
+            false => Some(signal(SignalKind::hangup()).map_err(failed)?),
+        };
+        let hung_up = async move {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         self.run(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hung_up => {}
             }
         })
         .await
@@ -274,6 +291,15 @@ impl BoundServer {
             }
         }
     }
+}
+
+/// Whether this process was started with SIGHUP ignored. Where the system does not say, it was not.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // SIGHUP is signal 1, the mask's lowest bit.
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Resolves once what is answered from is no longer what was loaded.

@@ -34,6 +34,12 @@ pub struct NetworkSpec {
     pub inflight_bytes_max: usize,
     /// Most open connections.
     pub connections_max: usize,
+    /// Most open connections of one peer (an IPv4 address, or an IPv6 network of 64 bits); none for a
+    /// quarter of `connections_max`, but 16 where that is less.
+    pub connections_per_peer_max: Option<usize>,
+    /// Most bytes of one peer's requests and answers in memory; none for half of
+    /// `inflight_bytes_max`.
+    pub inflight_bytes_per_peer_max: Option<usize>,
     /// Most requests at once on one connection.
     pub streams_per_connection_max: u32,
     /// How long a handshake may take, in milliseconds.
@@ -41,6 +47,14 @@ pub struct NetworkSpec {
     /// How long an idle connection is left alone before it is asked whether it still stands,
     /// in milliseconds.
     pub keep_alive_ms: u64,
+    /// How long a connection may have no request before it is closed, in milliseconds.
+    pub idle_ms_max: u64,
+    /// How long a request's headers may take, from their first byte to their last, in milliseconds.
+    pub headers_ms_max: u64,
+    /// How long a request's body may bring nothing, in milliseconds.
+    pub body_idle_ms_max: u64,
+    /// Most frames a second of those that cost a client nothing: PING, SETTINGS, PRIORITY, empty DATA.
+    pub pings_per_s_max: u32,
     /// How long a request may take from its headers to its answer, in milliseconds.
     pub request_ms_max: u64,
     /// How long open requests may go on after a signal to stop, in milliseconds.
@@ -57,9 +71,15 @@ impl Default for NetworkSpec {
             io_threads: default_io_threads(),
             inflight_bytes_max: default_inflight_bytes_max(),
             connections_max: default_connections_max(),
+            connections_per_peer_max: None,
+            inflight_bytes_per_peer_max: None,
             streams_per_connection_max: default_streams_per_connection_max(),
             handshake_ms_max: default_handshake_ms_max(),
             keep_alive_ms: default_keep_alive_ms(),
+            idle_ms_max: default_idle_ms_max(),
+            headers_ms_max: default_headers_ms_max(),
+            body_idle_ms_max: default_body_idle_ms_max(),
+            pings_per_s_max: default_pings_per_s_max(),
             request_ms_max: default_request_ms_max(),
             drain_ms_max: default_drain_ms_max(),
         }
@@ -85,6 +105,11 @@ pub struct Network {
     pub(crate) spec: NetworkSpec,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) connection_bytes_max: usize,
+    pub(crate) connections_per_peer_max: usize,
+    pub(crate) peer_bytes_max: usize,
+    pub(crate) idle_max: Duration,
+    pub(crate) headers_max: Duration,
+    pub(crate) body_idle_max: Duration,
     pub(crate) handshake_max: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) request_max: Duration,
@@ -107,10 +132,31 @@ impl Network {
         within("streams_per_connection_max", streams, 1..=1 << 16)?;
         within_u64("handshake_ms_max", spec.handshake_ms_max, 1..=600_000)?;
         within_u64("keep_alive_ms", spec.keep_alive_ms, 1..=3_600_000)?;
+        let connections_per_peer_max = spec
+            .connections_per_peer_max
+            .unwrap_or((spec.connections_max / 4).max(16))
+            .min(spec.connections_max);
+        within("connections_per_peer_max", connections_per_peer_max, 1..=1 << 20)?;
+        within_u64("idle_ms_max", spec.idle_ms_max, 1..=86_400_000)?;
+        within_u64("headers_ms_max", spec.headers_ms_max, 1..=600_000)?;
+        within_u64("body_idle_ms_max", spec.body_idle_ms_max, 1..=600_000)?;
+        within("pings_per_s_max", spec.pings_per_s_max as usize, 1..=1_000_000)?;
         within_u64("request_ms_max", spec.request_ms_max, 1..=3_600_000)?;
         within_u64("drain_ms_max", spec.drain_ms_max, 0..=3_600_000)?;
         within("inflight_bytes_max", spec.inflight_bytes_max, whole..=1 << 40)?;
+        let peer_bytes_max = match spec.inflight_bytes_per_peer_max {
+            None => (spec.inflight_bytes_max / 2).max(whole),
+            Some(bytes) => {
+                within("inflight_bytes_per_peer_max", bytes, whole..=1 << 40)?;
+                bytes
+            }
+        };
         Ok(Self {
+            connections_per_peer_max,
+            peer_bytes_max,
+            idle_max: Duration::from_millis(spec.idle_ms_max),
+            headers_max: Duration::from_millis(spec.headers_ms_max),
+            body_idle_max: Duration::from_millis(spec.body_idle_ms_max),
             tls: spec.tls.as_ref().map(tls::server_config).transpose()?,
             connection_bytes_max: (spec.inflight_bytes_max / 4).max(whole),
             handshake_max: Duration::from_millis(spec.handshake_ms_max),
@@ -176,6 +222,22 @@ pub(crate) fn default_handshake_ms_max() -> u64 {
 
 pub(crate) fn default_keep_alive_ms() -> u64 {
     20_000
+}
+
+pub(crate) fn default_idle_ms_max() -> u64 {
+    600_000
+}
+
+pub(crate) fn default_headers_ms_max() -> u64 {
+    10_000
+}
+
+pub(crate) fn default_body_idle_ms_max() -> u64 {
+    10_000
+}
+
+pub(crate) fn default_pings_per_s_max() -> u32 {
+    100
 }
 
 pub(crate) fn default_request_ms_max() -> u64 {

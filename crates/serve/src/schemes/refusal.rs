@@ -74,6 +74,8 @@ words! {
         ConnectionBytes = "connection_bytes",
         /// Bytes of requests and answers in flight.
         InflightBytes = "inflight_bytes",
+        /// One peer's part of the bytes in flight.
+        PeerBytes = "peer_bytes",
         /// Precomputes that are being made, or that are kept.
         Precomputes = "precomputes",
         /// Predictions at once.

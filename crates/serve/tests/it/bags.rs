@@ -462,3 +462,24 @@ async fn a_drain_answers_the_bags_that_came_before() {
     );
     assert!(gone, "{error:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bag_at_swapped_servers_is_refused_as_a_lookup_is() {
+    let servers = start();
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let addrs = [servers.left.addr, servers.right.addr];
+    servers.left.stop().unwrap();
+    servers.right.stop().unwrap();
+    // The same addresses, with the sides the other way round.
+    let swapped = [(Side::Right, addrs[0]), (Side::Left, addrs[1])].map(|(side, addr)| {
+        let spec = ServerSpec { addr, ..spec(side) };
+        Running::start(Server::of_table(spec, laid_out()).unwrap())
+    });
+    let is_wrong_side =
+        |error: &Error| matches!(error, Error::Refused { refusal: Refusal::WrongSide { .. }, .. });
+    let error = client.lookup(&[3], 1).await.unwrap_err();
+    assert!(is_wrong_side(&error), "{error:?}");
+    let error = client.fetch_bag(&[3, 500]).await.unwrap_err();
+    assert!(is_wrong_side(&error), "{error:?}");
+    drop(swapped);
+}

@@ -295,7 +295,11 @@ async fn ten_thousand_connections_do_not_disturb_the_served_ones() {
     let allowed = raise_file_limit().saturating_sub(CONNECTIONS_MAX as u64 + 500);
     let attempts = allowed.min(10_000) as usize;
     assert!(attempts > 2 * CONNECTIONS_MAX, "too few files may be open for this test");
-    let server = start(|spec| ServerSpec { connections_max: CONNECTIONS_MAX, ..spec });
+    let server = start(|spec| ServerSpec {
+        connections_max: CONNECTIONS_MAX,
+        connections_per_peer_max: Some(CONNECTIONS_MAX),
+        ..spec
+    });
     let mut served = raw(&server).await;
     served.answer(request(1)).await.unwrap();
 

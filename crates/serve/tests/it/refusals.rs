@@ -199,13 +199,14 @@ async fn bytes_in_flight_are_bounded() {
         window_us: Some(60_000_000),
         keys_per_request_max: Some(8),
         inflight_bytes_max: 20_000,
+        inflight_bytes_per_peer_max: Some(1 << 20),
         drain_ms_max: 0,
         ..spec(Side::Left)
     };
     let server = Running::start(Server::of_table(limits, table(ROWS, 4, 1)).unwrap());
     let mut requests = Vec::new();
     for _ in 0..40 {
-        // A connection each, so that it is the server's limit that is met.
+        // A connection each, and as much as they like of one peer, so that it is the server's limit that is met.
         let mut client = raw(&server).await;
         let request = AnswerRequest { table_version: version(), keys: good_keys(8) };
         requests.push(tokio::spawn(async move { client.answer(request).await }));

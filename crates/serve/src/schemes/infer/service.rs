@@ -16,7 +16,7 @@ use super::refusal::of_keys;
 use super::spec::{held_bytes, upload_bytes};
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
-use crate::host::budget::Reservation;
+use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
@@ -171,9 +171,10 @@ impl InferService {
         let keys = keys.ok_or(Refusal::UnknownKeys { key_id })?;
         let refused = Arc::new(OnceLock::new());
         let asked = Asked { keys, query: request.query, refused: Arc::clone(&refused) };
+        let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = self
             .scheduler
-            .answer(vec![asked])
+            .answer_from(origin, vec![asked])
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))?;
         if let Some(error) = refused.get() {

@@ -17,7 +17,7 @@ use super::OnionInfo;
 use super::spec::{held_bytes, upload_bytes};
 use crate::batch::{Answered, Scheduler, Unanswered};
 use crate::host::admission::Admission;
-use crate::host::budget::Reservation;
+use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
@@ -229,9 +229,10 @@ impl OnionService {
         let refuse_query = |_, query, error: &onion::Error| Refusal::of_query(query, error);
         let asked = self.accept(key_id, parts, refuse_query).await?;
         let asked = asked.into_iter().next().unwrap_or_default();
+        let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = table
             .scheduler
-            .answer(asked)
+            .answer_from(origin, asked)
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))?;
         Ok(OnionAnswerReply {
@@ -309,9 +310,12 @@ impl OnionService {
         };
         let servers = tables.clone().map(|table| table.server.clone());
         let asked = self.accept(key_id, servers.zip(parts).collect(), refuse_query).await?;
+        let origin = origin_of(reservation);
         let mut answers: Vec<_> = tables
             .zip(asked)
-            .map(|(table, asked)| Answering::Waits(Box::pin(table.scheduler.answer(asked))))
+            .map(|(table, asked)| {
+                Answering::Waits(Box::pin(table.scheduler.answer_from(origin, asked)))
+            })
             .collect();
         // All at once: what one table's pass takes is not added to another's wait for a window.
         poll_fn(|cx| {

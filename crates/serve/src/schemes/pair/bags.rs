@@ -13,7 +13,7 @@ use tonic::codegen::tokio_stream;
 use crate::LayoutInfo;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
-use crate::host::budget::Reservation;
+use crate::host::budget::{Reservation, origin_of};
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, LayoutChunk};
 use crate::{KeyDefect, Limit, Refusal};
 
@@ -92,9 +92,10 @@ impl Bags {
     ) -> Result<AnswerBagsReply, Refusal> {
         let keys = self.accept(request)?;
         admission.hold(reservation, held_bytes(self.geometry()))?;
+        let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = self
             .scheduler
-            .answer(vec![keys])
+            .answer_from(origin, vec![keys])
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
         Ok(AnswerBagsReply {

@@ -11,7 +11,7 @@ use hushtable_table::model::ModelManifest;
 use super::bags;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
-use crate::host::budget::Reservation;
+use crate::host::budget::{Reservation, origin_of};
 use crate::peer::values::microseconds;
 use crate::wire::{AnswerModelReply, AnswerModelRequest, ModelInfo};
 use crate::{KeyDefect, Limit, Refusal};
@@ -78,9 +78,10 @@ impl Inferences {
     ) -> Result<AnswerModelReply, Refusal> {
         let inference = self.accept(request.parts)?;
         admission.hold(reservation, held_bytes(self.server.features()))?;
+        let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = self
             .scheduler
-            .answer(vec![inference])
+            .answer_from(origin, vec![inference])
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
         Ok(AnswerModelReply {

@@ -6,7 +6,7 @@ use hushtable_table::Version;
 
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
-use crate::host::budget::Reservation;
+use crate::host::budget::{Reservation, origin_of};
 use crate::wire::{AnswerReply, AnswerRequest};
 use crate::{KeyDefect, Limit, Refusal, TableInfo};
 
@@ -77,9 +77,10 @@ impl Rows {
         // The wire's bytes are not needed any more; the parsed keys are counted in their place.
         drop(request);
         admission.hold(reservation, keys.len() * self.info.shape.row_bytes())?;
+        let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = self
             .scheduler
-            .answer(keys)
+            .answer_from(origin, keys)
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueKeys))?;
         Ok(AnswerReply {

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::bags;
 use crate::host::network::{
-    Network, check_window, default_addr, default_connections_max, default_drain_ms_max,
-    default_handshake_ms_max, default_inflight_bytes_max, default_io_threads,
-    default_keep_alive_ms, default_metrics_addr, default_request_ms_max,
-    default_streams_per_connection_max, within,
+    Network, check_window, default_addr, default_body_idle_ms_max, default_connections_max,
+    default_drain_ms_max, default_handshake_ms_max, default_headers_ms_max, default_idle_ms_max,
+    default_inflight_bytes_max, default_io_threads, default_keep_alive_ms, default_metrics_addr,
+    default_pings_per_s_max, default_request_ms_max, default_streams_per_connection_max, within,
 };
 use crate::schemes::bundles::{Bundles, HeldModel};
 use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
@@ -90,6 +90,14 @@ pub struct ServerSpec {
     /// Most connections; more are closed as they come.
     #[serde(default = "default_connections_max")]
     pub connections_max: usize,
+    /// Most connections of one peer: an IPv4 address, or an IPv6 network of 64 bits. The default is a
+    /// quarter of `connections_max`, but 16 where that is less.
+    #[serde(default)]
+    pub connections_per_peer_max: Option<usize>,
+    /// Most bytes of one peer's requests and answers in memory. The default is half of
+    /// `inflight_bytes_max`.
+    #[serde(default)]
+    pub inflight_bytes_per_peer_max: Option<usize>,
     /// Most requests that one connection may have open.
     #[serde(default = "default_streams_per_connection_max")]
     pub streams_per_connection_max: u32,
@@ -99,6 +107,18 @@ pub struct ServerSpec {
     /// How often a quiet connection is pinged, and how long its answer may take, in milliseconds.
     #[serde(default = "default_keep_alive_ms")]
     pub keep_alive_ms: u64,
+    /// How long a connection may have no request before it is closed, in milliseconds.
+    #[serde(default = "default_idle_ms_max")]
+    pub idle_ms_max: u64,
+    /// How long a request's headers may take, in milliseconds.
+    #[serde(default = "default_headers_ms_max")]
+    pub headers_ms_max: u64,
+    /// How long a request's body may bring nothing, in milliseconds.
+    #[serde(default = "default_body_idle_ms_max")]
+    pub body_idle_ms_max: u64,
+    /// Most frames a second of those that cost a client nothing: PING, SETTINGS, PRIORITY, empty DATA.
+    #[serde(default = "default_pings_per_s_max")]
+    pub pings_per_s_max: u32,
     /// How long a request may take, from its first byte to its answer, in milliseconds.
     #[serde(default = "default_request_ms_max")]
     pub request_ms_max: u64,
@@ -135,9 +155,15 @@ impl ServerSpec {
             queue_bags_max: default_queue_bags_max(),
             inflight_bytes_max: default_inflight_bytes_max(),
             connections_max: default_connections_max(),
+            connections_per_peer_max: None,
+            inflight_bytes_per_peer_max: None,
             streams_per_connection_max: default_streams_per_connection_max(),
             handshake_ms_max: default_handshake_ms_max(),
             keep_alive_ms: default_keep_alive_ms(),
+            idle_ms_max: default_idle_ms_max(),
+            headers_ms_max: default_headers_ms_max(),
+            body_idle_ms_max: default_body_idle_ms_max(),
+            pings_per_s_max: default_pings_per_s_max(),
             request_ms_max: default_request_ms_max(),
             drain_ms_max: default_drain_ms_max(),
             prgs: default_prgs(),
@@ -153,9 +179,15 @@ impl ServerSpec {
             io_threads: self.io_threads,
             inflight_bytes_max: self.inflight_bytes_max,
             connections_max: self.connections_max,
+            connections_per_peer_max: self.connections_per_peer_max,
+            inflight_bytes_per_peer_max: self.inflight_bytes_per_peer_max,
             streams_per_connection_max: self.streams_per_connection_max,
             handshake_ms_max: self.handshake_ms_max,
             keep_alive_ms: self.keep_alive_ms,
+            idle_ms_max: self.idle_ms_max,
+            headers_ms_max: self.headers_ms_max,
+            body_idle_ms_max: self.body_idle_ms_max,
+            pings_per_s_max: self.pings_per_s_max,
             request_ms_max: self.request_ms_max,
             drain_ms_max: self.drain_ms_max,
         }
