@@ -126,7 +126,7 @@ class Moves:
         ops: in order.
         blocks: where each subtree begins, and after the last one the number of operations.
         depth: of the subtrees.
-        room: ciphertexts that may be fetched ahead.
+        room: ciphertexts that there are places for.
         working_set_bytes: of a subtree.
         ct_bytes: moved, of ciphertexts.
         key_bytes: moved, of keys.
@@ -242,7 +242,8 @@ def plan(tree: Tree, schedule: Schedule, rf_bytes: int) -> Moves:
             ct_moved += (loads + stores) * tree.ct_bytes
             key_moved += key_loads * tree.key_bytes
     blocks.append(len(ops))
-    spare = max(ahead, ahead + (rf_bytes - used) // tree.ct_bytes)
+    keys = min(depth, max(1, (rf_bytes - temporary) // tree.key_bytes)) * tree.key_bytes
+    spare = max(4, (rf_bytes - temporary - keys) // tree.ct_bytes)
     return Moves(tuple(ops), tuple(blocks), depth, spare, used, ct_moved, key_moved)
 
 
