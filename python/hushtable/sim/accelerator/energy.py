@@ -32,10 +32,13 @@ def joules(machine: Machine, busy: Mapping[str, float], seconds: float) -> Joule
     """Peak powers for as long as each component is busy.
 
     Clocks and leakage of what is idle are not in the table, and count as nothing. LPDDR is not in
-    it either.
+    it either, and the rest of a core's power has no component whose use could be told.
     """
     found = {
-        name: busy[name] * machine.cores * unit.power_w * seconds
+        name: busy[name]
+        * machine.cores
+        * unit.power_w
+        * seconds
         * (1.0 if name == "automorphism" else _arithmetic(machine))
         for name, unit in machine.units.items()
     }
@@ -43,9 +46,6 @@ def joules(machine: Machine, busy: Mapping[str, float], seconds: float) -> Joule
         power = machine.gemm.power_w * _arithmetic(machine)
         found["gemm"] = busy["gemm"] * machine.cores * power * seconds
     found["rf"] = busy["rf"] * machine.cores * machine.rf_power_w * seconds
-    # The rest of a core: wires and control, whenever any of its units is at work.
-    active = min(1.0, max(busy["ntt"], busy["elementwise"], busy["gemm"]))
-    found["core_rest"] = active * machine.cores * machine.core_rest_power_w * seconds
     found["noc"] = busy["noc"] * machine.noc_power_w * seconds
     found["hbm"] = busy["hbm"] * machine.hbm_power_w * seconds
     return Joules(found)
@@ -53,7 +53,8 @@ def joules(machine: Machine, busy: Mapping[str, float], seconds: float) -> Joule
 
 def area_mm2(machine: Machine) -> float:
     """Of the chip, with its multipliers made for special primes or not."""
-    arithmetic = sum(
-        machine.units[name].area_mm2 for name in ("ntt", "icrt", "elementwise")
-    ) + machine.gemm.area_mm2
+    arithmetic = (
+        sum(machine.units[name].area_mm2 for name in ("ntt", "icrt", "elementwise"))
+        + machine.gemm.area_mm2
+    )
     return machine.area_mm2 + machine.cores * arithmetic * (_arithmetic(machine) - 1)

@@ -16,7 +16,7 @@ __all__ = ["Run", "Tasks", "run_tasks", "run_tree"]
 UNITS = ("ntt", "icrt", "elementwise", "automorphism", "hbm")
 _NTT, _ICRT, _ELEMENTWISE, _AUTOMORPHISM, _HBM = range(5)
 #: Subtrees that are run before and checked for a steady state, of a run of equal ones.
-_WARM, _PERIODS = 24, (1, 2, 3, 4, 5, 6, 8)
+_WARM, _PERIODS = 32, (1, 2, 3, 4, 5, 6, 8)
 
 
 @dataclass
@@ -108,8 +108,14 @@ class Run:
 
 
 def run_tree(
-    machine: Machine, tree: Tree, moves: Moves, degree: int, primes: int, overlaps: bool,
-    *, extrapolates: bool = True,
+    machine: Machine,
+    tree: Tree,
+    moves: Moves,
+    degree: int,
+    primes: int,
+    overlaps: bool,
+    *,
+    extrapolates: bool = True,
 ) -> Run:
     """Cycles of a tree on one core.
 
@@ -162,8 +168,7 @@ def _period(times: Sequence[float]) -> float | None:
         span = times[-1] - times[-1 - step]
         if all(
             abs(times[-1 - back] - times[-1 - back - step] - span) < 1e-6
-            for back in range(step)
-            if back + step < len(times)
+            for back in range(_WARM - 2 * max(_PERIODS))
         ):
             return span / step
     return None
@@ -271,9 +276,7 @@ class _Costs:
         ]
         last = other
         macs = [
-            add(
-                _ELEMENTWISE, self.mac, depth[_ELEMENTWISE], [one] if self.overlaps else digits
-            )
+            add(_ELEMENTWISE, self.mac, depth[_ELEMENTWISE], [one] if self.overlaps else digits)
             for one in digits
         ]
         if self.tree.is_expansion:

@@ -154,7 +154,8 @@ class MachineSpec:
             )
         }
         self._empty(top, "")
-        return Machine(name, units=made, gemm=array, uses_special_primes=special, **whole, **rates, **costs)
+        fields: dict[str, Any] = {**whole, **rates, **costs}
+        return Machine(name, units=made, gemm=array, uses_special_primes=special, **fields)
 
     def _error(self, key: str, wrong: str, expected: str) -> ConfigError:
         return ConfigError(f"{self.source}: {key} {wrong}; expected {expected}. Change it there.")

@@ -115,10 +115,16 @@ def simulate(
         leaves = workload.batch * workload.first_dimension * workload.ct_bytes
         parts.seconds["transpose"] = leaves / machine.noc_bytes_per_s
         _row_select(
-            parts, workload, memory, passes,
-            rows=ceil(workload.columns / passes) , columns=2 * workload.batch,
-            sums=workload.first_dimension, slices=workload.primes * workload.degree,
-            taken=leaves, left=workload.batch * workload.columns * workload.ct_bytes,
+            parts,
+            workload,
+            memory,
+            passes,
+            rows=ceil(workload.columns / passes),
+            columns=2 * workload.batch,
+            sums=workload.first_dimension,
+            slices=workload.primes * workload.degree,
+            taken=leaves,
+            left=workload.batch * workload.columns * workload.ct_bytes,
         )
         _tournament(parts, workload, schedule, passes)
         if systems > 1:
@@ -130,8 +136,14 @@ def simulate(
             parts.seconds["gather"] += parts.tree("tournament", last, schedule, workload)
     elif isinstance(workload, SimplePir):
         _row_select(
-            parts, workload, memory, passes,
-            rows=workload.side, columns=workload.batch, sums=workload.side, slices=1,
+            parts,
+            workload,
+            memory,
+            passes,
+            rows=workload.side,
+            columns=workload.batch,
+            sums=workload.side,
+            slices=1,
             taken=workload.batch * workload.side * RESIDUE_BYTES,
             left=workload.batch * workload.side * RESIDUE_BYTES,
         )
@@ -218,40 +230,48 @@ class _Parts:
         return 1 << int(log2(max(1, self.machine.cores // self.batch)))
 
     def tree(
-        self, step: str, tree: Tree, schedule: Schedule, workload: Retrieval, times: float = 1.0,
+        self,
+        step: str,
+        tree: Tree,
+        schedule: Schedule,
+        workload: Retrieval,
+        times: float = 1.0,
         cores: int = 1,
     ) -> float:
         """Seconds of ``times`` such trees for each query, on each of ``cores``; books the rest."""
         if tree.levels == 0:
             return 0.0
-        moves, run = _run(self.machine, tree, schedule, workload.degree, workload.primes)
+        moves, run = _run(
+            self.machine, tree, schedule, workload.degree, workload.primes, self.rounds
+        )
         self.depth.setdefault(step, moves.depth)
         self.working_set.setdefault(step, moves.working_set_bytes)
         many = times * self.batch * cores
         self.dram[step]["ct"] += many * moves.ct_bytes
         self.dram[step]["key"] += many * moves.key_bytes
         for unit, cycles in run.busy.items():
-            share = cycles * many / self.machine.cores
+            share = cycles / self.rounds * many / self.machine.cores
             self.busy[unit] = self.busy.get(unit, 0.0) + share
             if unit != "hbm":
                 # A word in and one out of each lane.
                 lanes = self.machine.units[unit].lanes
                 self.rf_bytes += share * lanes * 2 * RESIDUE_BYTES
-        return times * self.rounds * run.cycles / self.machine.clock_hz
+        return times * run.cycles / self.machine.clock_hz
 
 
 @lru_cache(maxsize=256)
 def _run_cached(key: _Key) -> tuple[Moves, Run]:
-    machine, tree, schedule, degree, primes = key.parts
+    machine, tree, schedule, degree, primes, rounds = key.parts
     moves = plan(tree, schedule, machine.rf_bytes)
-    return moves, run_tree(machine, tree, moves, degree, primes, schedule.overlaps)
+    many = moves.repeated(rounds)
+    return moves, run_tree(machine, tree, many, degree, primes, schedule.overlaps)
 
 
 class _Key:
     """A machine has tables in it, so that it is told apart by its text."""
 
     def __init__(self, *parts: object) -> None:
-        self.parts: tuple[Machine, Tree, Schedule, int, int] = parts  # type: ignore[assignment]
+        self.parts: tuple[Machine, Tree, Schedule, int, int, int] = parts  # type: ignore[assignment]
         self.text = repr(parts)
 
     def __hash__(self) -> int:
@@ -262,9 +282,9 @@ class _Key:
 
 
 def _run(
-    machine: Machine, tree: Tree, schedule: Schedule, degree: int, primes: int
+    machine: Machine, tree: Tree, schedule: Schedule, degree: int, primes: int, rounds: int
 ) -> tuple[Moves, Run]:
-    return _run_cached(_Key(machine, tree, schedule, degree, primes))
+    return _run_cached(_Key(machine, tree, schedule, degree, primes, rounds))
 
 
 def _expand(parts: _Parts, workload: Retrieval, whole: Retrieval, schedule: Schedule) -> None:
@@ -277,21 +297,19 @@ def _expand(parts: _Parts, workload: Retrieval, whole: Retrieval, schedule: Sche
         return
     cores = parts.cores_each
     seconds = 0.0
-    for leaves in (workload.first_dimension, whole.selection_leaves):
-        if leaves:
-            seconds += parts.tree(
-                "expand", expansion(ceil(leaves / cores), *sizes), schedule, workload, 1.0, cores
-            )
+    also = whole.selection_leaves
+    tree = expansion(
+        ceil(workload.first_dimension / cores), *sizes, also=ceil(also / cores) if also else 0
+    )
+    seconds += parts.tree("expand", tree, schedule, workload, 1.0, cores)
     # Every core walks from the root to its own part: one substitution a level.
-    walk = (1 if whole.selection_leaves else 0) + 2 * int(log2(cores))
+    walk = (1 if also else 0) + 2 * int(log2(cores))
     if walk:
         seconds += parts.tree("expand", expansion(2, *sizes), schedule, workload, walk, cores)
     parts.seconds["expand"] = seconds
 
 
-def _tournament(
-    parts: _Parts, workload: Retrieval, schedule: Schedule, passes: int
-) -> None:
+def _tournament(parts: _Parts, workload: Retrieval, schedule: Schedule, passes: int) -> None:
     sizes = (workload.ct_bytes, workload.rgsw_bytes, workload.tournament_digits)
     cores = min(parts.cores_each, workload.columns)
     each = ceil(workload.columns / passes / cores)
@@ -308,8 +326,17 @@ def _tournament(
 
 
 def _row_select(
-    parts: _Parts, workload: Workload, memory: str, passes: int, *,
-    rows: int, columns: int, sums: int, slices: int, taken: float, left: float,
+    parts: _Parts,
+    workload: Workload,
+    memory: str,
+    passes: int,
+    *,
+    rows: int,
+    columns: int,
+    sums: int,
+    slices: int,
+    taken: float,
+    left: float,
 ) -> None:
     """Tiles of a matrix product, and the table that streams past them.
 
@@ -320,7 +347,11 @@ def _row_select(
     machine, array = parts.machine, parts.machine.gemm
     if array.rows == 1:
         cycles = rows * columns * sums * slices / (machine.cores * array.count * array.columns)
+        # A value, and the sum in and out; the table's values come out of their own buffer.
         words = 3.0 * array.count * array.columns
+        wanted = words * RESIDUE_BYTES * machine.clock_hz
+        cycles *= max(1.0, wanted / machine.rf_bytes_per_s)
+        words *= min(1.0, machine.rf_bytes_per_s / wanted)
     else:
         deep = workload.split_depth or sums
         drain = array.rows if workload.split_depth else 0
