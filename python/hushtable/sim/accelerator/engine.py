@@ -16,7 +16,7 @@ __all__ = ["Run", "Tasks", "run_tasks", "run_tree"]
 UNITS = ("ntt", "icrt", "elementwise", "automorphism", "hbm")
 _NTT, _ICRT, _ELEMENTWISE, _AUTOMORPHISM, _HBM = range(5)
 #: Subtrees that are run before and checked for a steady state, of a run of equal ones.
-_WARM, _PERIODS = 32, (1, 2, 3, 4, 5, 6, 8)
+_WARM, _PERIODS = 160, (1, 2, 3, 4, 5, 6, 8, 16, 32)
 
 
 @dataclass
@@ -131,10 +131,7 @@ def run_tree(
             runs[-1] = (block, runs[-1][1] + 1)
         else:
             runs.append((block, 1))
-    kept = [
-        _WARM + (many - _WARM) % 120 if extrapolates and many > _WARM + 120 else many
-        for _, many in runs
-    ]
+    kept = [min(many, _WARM) if extrapolates else many for _, many in runs]
     costs = _Costs(machine, tree, degree, primes, overlaps)
     while True:
         ops = [op for (block, _), many in zip(runs, kept, strict=True) for op in block * many]
@@ -147,11 +144,14 @@ def run_tree(
             if keep < many:
                 times = [done[ends[at + (one + 1) * len(block) - 1]] for one in range(keep)]
                 period = _period(times)
-                if period is None:
-                    kept[index] = many
+                # Whole periods only are left out: of the rest, some more are run.
+                left = many - keep
+                step = min(left, keep) if period is None else left % period[0]
+                if step or period is None:
+                    kept[index] = keep + step
                     steady = False
                     break
-                extra += (many - keep) * period
+                extra += (many - keep) // period[0] * period[1]
             at += keep * len(block)
         if steady:
             break
@@ -162,15 +162,18 @@ def run_tree(
     return Run((max(done) if done else 0.0) + extra, busy, len(ops))
 
 
-def _period(times: Sequence[float]) -> float | None:
-    """Cycles a subtree in the steady state at the end; None where there is none."""
+def _period(times: Sequence[float]) -> tuple[int, float] | None:
+    """Subtrees after which the steady state repeats itself, and cycles; None where there is none.
+
+    Where memory bounds, ends drift against the channel and slip back after some tens of subtrees.
+    """
     for step in _PERIODS:
         span = times[-1] - times[-1 - step]
         if all(
             abs(times[-1 - back] - times[-1 - back - step] - span) < 1e-6
-            for back in range(_WARM - 2 * max(_PERIODS))
+            for back in range(2 * max(_PERIODS))
         ):
-            return span / step
+            return step, span
     return None
 
 

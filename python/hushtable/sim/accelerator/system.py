@@ -225,6 +225,11 @@ class _Parts:
         return ceil(self.batch / self.machine.cores)
 
     @property
+    def joined(self) -> int:
+        """Of those, as many as are simulated without a pause in between; more repeat them."""
+        return min(2, self.rounds)
+
+    @property
     def cores_each(self) -> int:
         """Cores that work on one query: a power of two."""
         return 1 << int(log2(max(1, self.machine.cores // self.batch)))
@@ -242,7 +247,7 @@ class _Parts:
         if tree.levels == 0:
             return 0.0
         moves, run = _run(
-            self.machine, tree, schedule, workload.degree, workload.primes, self.rounds
+            self.machine, tree, schedule, workload.degree, workload.primes, self.joined
         )
         self.depth.setdefault(step, moves.depth)
         self.working_set.setdefault(step, moves.working_set_bytes)
@@ -250,13 +255,13 @@ class _Parts:
         self.dram[step]["ct"] += many * moves.ct_bytes
         self.dram[step]["key"] += many * moves.key_bytes
         for unit, cycles in run.busy.items():
-            share = cycles / self.rounds * many / self.machine.cores
+            share = cycles / self.joined * many / self.machine.cores
             self.busy[unit] = self.busy.get(unit, 0.0) + share
             if unit != "hbm":
                 # A word in and one out of each lane.
                 lanes = self.machine.units[unit].lanes
                 self.rf_bytes += share * lanes * 2 * RESIDUE_BYTES
-        return times * run.cycles / self.machine.clock_hz
+        return times * self.rounds / self.joined * run.cycles / self.machine.clock_hz
 
 
 @lru_cache(maxsize=256)
