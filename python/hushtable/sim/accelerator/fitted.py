@@ -1,6 +1,17 @@
-"""Every value that the paper leaves unsaid and that is fitted to something it prints: all here.
+"""Every value that the paper leaves unsaid and that is fitted to something it prints.
 
-Whatever is not here is printed in the paper (``machines/``) or follows from the simulation.
+Numbers are here; choices that were made with a published value in sight, and so are no prediction:
+
+* ``machines/ive-separate.toml``: area and power of the GEMM arrays apart, to Figure 13e (sysNTTU).
+* ``machines/ark.toml``: half of IVE's register file port and 2/5 of its power a core, to Figure 14a
+  (throughput and energy; with the whole port it has 3.0x, not 4.2x).
+* ``system.py``: SimplePIR's sums drain before the next tile and others' while it enters, to Table
+  IV at 2 GB and Table III.
+* ``energy.py``: a core's power beyond its listed components counts as nothing, and the register
+  file's by its traffic, to the energy at 8 GB (with it, 0.117 J and not 0.100).
+* ``schedule.py``: room for three ciphertexts in flight in an expansion, to Figure 8a.
+
+What is left is printed in the paper (``machines/``) or follows from the simulation.
 """
 
 from __future__ import annotations
