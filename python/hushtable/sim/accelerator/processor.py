@@ -10,16 +10,27 @@ into.
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
+from .machine import Machine, MachineSpec
 
-__all__ = ["OPERATIONS", "Processor", "ProcessorSpec", "ReadRate", "read_processor"]
+__all__ = [
+    "OPERATIONS",
+    "Processor",
+    "ProcessorSpec",
+    "ReadRate",
+    "machine",
+    "processor_named",
+    "read_processor",
+]
 
 #: Operations whose seconds a processor must say; ``hushtable._native.bench.unit_seconds`` has them.
 OPERATIONS = (
@@ -230,3 +241,69 @@ def read_processor(path: str | Path) -> Processor:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"cannot read a processor from {path}: {error}") from None
     return Processor.checked(spec)
+
+
+def processor_named(name: str | Path) -> Processor:
+    """``this``, measured now (seconds); one that comes with the package, ``sapphire-rapids``; or
+    one of a TOML file by its path.
+
+    Raises:
+        ConfigError: there is none, or it has bad values.
+    """
+    if str(name) == "this":
+        from .measured import best_of, measure
+
+        return best_of(measure(), measure())
+    file = resources.files(__package__).joinpath("processors", f"{name}.toml")
+    with resources.as_file(file) as path:
+        return read_processor(path if path.is_file() else name)
+
+
+def machine(processor: Processor | None = None) -> Machine:
+    """A processor, by default `this` one, as a machine that `simulate` takes: units and bandwidths.
+
+    Each unit has the rate that the cores have where they do nothing else, and `simulate` lets units
+    run side by side, as an accelerator's do; a core's share its instructions. So what `simulate`
+    says of this machine is a bound from below. What `hushtable bench onion` takes on it is
+    `passes.predict`'s to say, which adds the units up. The clock is 10 MHz, in which a core's rates
+    are whole numbers of elements a cycle. No area and no power is known.
+
+    Raises:
+        ConfigError: where this processor cannot be measured.
+    """
+    from ... import _native
+
+    found = processor if processor is not None else processor_named("this")
+    facts = _native.bench.onion_geometry(1024, 256, parameters=found.parameters, levels=None)
+    degree, limbs, digits = (facts[k] for k in ("degree", "limbs", "key_switch_digits"))
+    cycle_us = 0.1
+
+    def unit(elements: float, us: float) -> dict[str, int]:
+        return {"count": 1, "lanes": max(1, round(elements / us * cycle_us)), "depth": 1}
+
+    near, far = found.reads[0], found.reads[-1]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # The product of eight residues takes a low and a high half.
+    products = 8 / 2 / found.instruction_ns * 1e3 * cycle_us
+    fields = {
+        "name": found.name,
+        "cores": found.cores,
+        "clock_hz": 1e6 / cycle_us,
+        "rf_bytes": found.second_cache_bytes,
+        "rf_bytes_per_s": near.one_gb_per_s * 1e9,
+        "db_buffer_bytes": found.first_cache_bytes,
+        "icrt_buffer_bytes": found.first_cache_bytes,
+        "hbm_bytes": memory,
+        "hbm_bytes_per_s": far.all_gb_per_s * 1e9,
+        # What cores exchange and what clients send goes through memory too.
+        "noc_bytes_per_s": far.all_gb_per_s * 1e9,
+        "pcie_bytes_per_s": far.all_gb_per_s * 1e9,
+        "gemm": {"unit": "gemm", "rows": 1, "columns": round(products), "count": 1},
+        "units": {
+            "ntt": unit(2 * degree, found.us["forward"] + found.us["inverse"]),
+            "icrt": unit(limbs * degree, found.us["decompose_key"]),
+            "elementwise": unit(digits * degree, found.us["sum_key"]),
+            "automorphism": unit(degree, found.us["permute"]),
+        },
+    }
+    return MachineSpec(fields, found.name).check()
