@@ -19,6 +19,8 @@ from hushtable.sim.accelerator.processor import (
     processor_named,
     read_processor,
 )
+from hushtable.sim.accelerator.system import simulate
+from hushtable.sim.accelerator.workload import Retrieval
 
 MIB, ROW_BYTES, PARAMETERS = (16, 64), 256, "n4096_128"
 BATCHES = (1, 4)
@@ -176,6 +178,8 @@ def test_processor_and_gpu_are_machines() -> None:
     assert transforms == pytest.approx(132 * 64 * 1.98e9 / (8 * butterflies), 0.05)
     assert gpu.macs_per_cycle * gpu.clock_hz == pytest.approx(989e12 / 16, 0.01)
     assert gpu.macs_per_cycle * gpu.clock_hz > 100 * found.macs_per_cycle * found.clock_hz
+    rates = [simulate(one, Retrieval(1 << 28, batch=4)).qps for one in (found, gpu)]
+    assert 0 < rates[0] < rates[1]
 
 
 def test_splits_are_those_of_the_tree() -> None:
