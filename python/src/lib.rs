@@ -118,9 +118,13 @@ mod _native {
         #[pymodule_export]
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]
-        use crate::bench::onion::{NativeOnionBench, multiply_ns, ntt_seconds, ring_kernel};
+        use crate::bench::onion::{
+            NativeOnionBench, multiply_ns, ntt_seconds, onion_geometry, ring_kernel,
+        };
         #[pymodule_export]
         use crate::bench::oram::{NativePathBench, page_seconds, union_seconds};
+        #[pymodule_export]
+        use crate::bench::ring::unit_seconds;
         #[pymodule_export]
         use crate::bench::{
             NativeBench, expand_seconds, instruction_ns, load_bags, load_server, read_gb_per_s,

@@ -25,10 +25,12 @@ __all__ = [
     "load_server",
     "multiply_ns",
     "ntt_seconds",
+    "onion_geometry",
     "page_seconds",
     "read_gb_per_s",
     "ring_kernel",
     "union_seconds",
+    "unit_seconds",
 ]
 
 _RowIds = npt.NDArray[np.uint32]
@@ -129,10 +131,16 @@ def coded_lookup(dim: int, *, base: int, digits: int, runs: int) -> str: ...
 def ntt_seconds(
     degree: int, bits: int, *, is_inverse: bool, seconds: float
 ) -> tuple[list[float], str]: ...
+def onion_geometry(
+    rows: int, row_bytes: int, *, parameters: str, levels: int | None
+) -> dict[str, Any]: ...
 def page_seconds(path: Path, count: int) -> tuple[float, float]: ...
 def read_gb_per_s(bytes: int, threads: int) -> float: ...
 def ring_kernel() -> str: ...
 def union_seconds(ids: _RowIds, *, is_scan: bool) -> tuple[float, int]: ...
+def unit_seconds(
+    operation: str, *, parameters: str, bytes: int, seconds: float
+) -> list[float]: ...
 def infer_seconds(*, threshold: int | None, runs: int) -> str: ...
 
 class HybridBench:

@@ -8,6 +8,7 @@ pub(crate) mod infer;
 pub(crate) mod model;
 pub(crate) mod onion;
 pub(crate) mod oram;
+pub(crate) mod ring;
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -82,22 +82,8 @@ impl NativeOnionBench {
     /// What the table became, in numbers.
     #[getter]
     fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let geometry = self.engine.geometry();
-        let (ring, prediction) = (geometry.params().answer_ring(), geometry.prediction());
-        let columns = geometry.columns().next_multiple_of(4) * geometry.chunks() as u64;
-        let vectors = (ring.limbs() * ring.degree() / 8 * geometry.rows()) as u64 * columns;
-        let facts = PyDict::new(py);
-        facts.set_item("levels", geometry.levels())?;
-        facts.set_item("matrix_rows", geometry.rows())?;
-        facts.set_item("matrix_columns", geometry.columns())?;
-        facts.set_item("games", geometry.games())?;
-        facts.set_item("vectors", vectors)?;
+        let facts = geometry_facts(py, self.engine.geometry())?;
         facts.set_item("resident_bytes", self.engine.resident_bytes())?;
-        facts.set_item("key_bytes", geometry.key_bytes())?;
-        facts.set_item("query_bytes", geometry.query_bytes())?;
-        facts.set_item("response_bytes", geometry.response_bytes())?;
-        facts.set_item("noise_budget_bits", prediction.budget_bits())?;
-        facts.set_item("failure_log2", prediction.failure_log2())?;
         facts.set_item("prepare_seconds", self.prepare_seconds)?;
         facts.set_item("ring_kernel", Kernel::new(Platform::detect()).isa())?;
         Ok(facts)
@@ -168,6 +154,53 @@ impl NativeOnionBench {
         }
         Ok((asked, times))
     }
+}
+
+/// What a table would become, in numbers, without preparing it: those of `OnionBench.facts` that no
+/// measurement is in, and the sizes of its steps.
+#[pyfunction]
+#[pyo3(signature = (rows, row_bytes, *, parameters, levels))]
+pub(crate) fn onion_geometry<'py>(
+    py: Python<'py>,
+    rows: u64,
+    row_bytes: usize,
+    parameters: &str,
+    levels: Option<u32>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let set = parameter_set(parameters)?;
+    let shape = TableShape::new(rows, row_bytes).map_err(Failure::from)?;
+    let geometry = match levels {
+        None => Geometry::new(set, shape),
+        Some(levels) => Geometry::with_levels(set, shape, levels),
+    };
+    geometry_facts(py, &geometry.map_err(Failure::from)?)
+}
+
+fn geometry_facts<'py>(py: Python<'py>, geometry: &Geometry) -> PyResult<Bound<'py, PyDict>> {
+    let (params, prediction) = (geometry.params(), geometry.prediction());
+    let ring = params.answer_ring();
+    let columns = geometry.columns().next_multiple_of(4) * geometry.chunks() as u64;
+    let vectors = (ring.limbs() * ring.degree() / 8 * geometry.rows()) as u64 * columns;
+    let facts = PyDict::new(py);
+    facts.set_item("levels", geometry.levels())?;
+    facts.set_item("matrix_rows", geometry.rows())?;
+    facts.set_item("matrix_columns", geometry.columns())?;
+    facts.set_item("games", geometry.games())?;
+    facts.set_item("chunks", geometry.chunks())?;
+    facts.set_item("vectors", vectors)?;
+    facts.set_item("resident_bytes", geometry.prepared_bytes())?;
+    facts.set_item("degree", ring.degree())?;
+    facts.set_item("modulus_bits", ring.modulus(0).bits())?;
+    facts.set_item("limbs", params.ring().limbs())?;
+    facts.set_item("answer_limbs", ring.limbs())?;
+    facts.set_item("key_switch_digits", params.key_switch().digits())?;
+    facts.set_item("selector_digits", params.selector().digits())?;
+    facts.set_item("key_bytes", geometry.key_bytes())?;
+    facts.set_item("query_bytes", geometry.query_bytes())?;
+    facts.set_item("response_bytes", geometry.response_bytes())?;
+    facts.set_item("noise_budget_bits", prediction.budget_bits())?;
+    facts.set_item("failure_log2", prediction.failure_log2())?;
+    Ok(facts)
 }
 
 /// Seconds that each of several transforms of one polynomial took, on one thread, and the kernel.
