@@ -117,7 +117,7 @@ def accelerator(
         if figure:
             _figures(figure, output, json)
         return
-    from ..sim.accelerator.figures_points import Point, area_mm2, point, scheduler
+    from ..sim.accelerator.figures_points import Point, area_mm2, point, scheduler_of
 
     _one_of("workload", workload, _WORKLOADS)
     _one_of("schedule", schedule, _SCHEDULES)
@@ -135,7 +135,7 @@ def accelerator(
     )
     found = point(chosen)
     area = area_mm2(chosen)
-    loads_found = _loads(scheduler_of=scheduler, chosen=chosen, rates=rate or [])
+    loads_found = _loads(scheduler_of=scheduler_of, chosen=chosen, rates=rate or [])
     if json:
         print_json(_point_record(chosen, found, area))
         for kind, one in loads_found:
@@ -171,12 +171,9 @@ def _check(json: bool) -> None:
 
 def _figures(numbers: list[str], output: Path, json: bool) -> None:
     from ..sim.accelerator.figures import chosen, figure
-    from ..sim.accelerator.figures_points import prefetch_all
     from ..sim.figure import has_matplotlib
 
     names = chosen(numbers)
-    if len(names) > 2:
-        prefetch_all()
     with progress_bar("figures", shown=True) as progress:
         for done, number in enumerate(names, 1):
             made = figure(number)
@@ -241,19 +238,21 @@ def _print_loads(found: list[tuple[str, Load]]) -> None:
     print("\nlatency at random arrivals, ms\n")
     rows = []
     for kind, one in found:
-        cells = [f"{one.rate:g} a second, {kind}"]
+        cells = [f"{one.rate:g}/s, {kind}"]
         if one.is_sustained:
             cells += [
                 milliseconds(one.mean_s),
-                f"{milliseconds(one.low_s)} to {milliseconds(one.high_s)}",
+                f"{milliseconds(one.low_s)}-{milliseconds(one.high_s)}",
                 *map(milliseconds, (one.p50_s, one.p95_s, one.p99_s)),
                 f"{one.batch_mean:.3g}",
                 f"{one.busy:.0%}",
             ]
         else:
-            cells += ["not sustained", "", "", "", "", "", ""]
+            cells += ["beyond", "", "", "", "", "", ""]
         rows.append(cells)
-    print_table(("", "mean", "95 % interval", "p50", "p95", "p99", "batch", "busy"), rows)
+    if not all(one.is_sustained for _, one in found):
+        rows.append(["beyond: more than it sustains, so that latencies grow without end"])
+    print_table(("", "mean", "95 %", "p50", "p95", "p99", "batch", "busy"), rows)
 
 
 def _load_record(chosen: Any, kind: str, one: Load) -> dict[str, Any]:

@@ -122,7 +122,8 @@ def count(table_gb: float, d0: int = 256, how: Digits | None = None) -> Counts:
 
 def figure_4a() -> Figure:
     """Share of multiplications by step and database."""
-    found = {f"{gb} GB": count(gb) for gb in (2, 4, 8, 16)}
+    sizes = (2, 4, 8, 16)
+    found = {f"{gb} GB": count(gb) for gb in sizes}
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
@@ -159,9 +160,7 @@ def figure_4a() -> Figure:
         notes=(
             _digits_note(),
             "With 8 digits in both, the shares are "
-            + ", ".join(
-                f"{count(gb, how=Digits(8, 8)).share('RowSel'):.1%}" for gb in (2, 4, 8, 16)
-            )
+            + ", ".join(f"{count(gb, how=Digits(8, 8)).share('RowSel'):.1%}" for gb in sizes)
             + ": the figure's, but working sets and times of ColTor are those of 5.",
         ),
     )

@@ -34,13 +34,12 @@ def figure_14b(*, runs: int = 10, queries: int = 4_000, seed: int = 1) -> Figure
         variants[f"one query as in {source}"] = Scheduler((alone, *slowed), ours.window_s)
     curves: dict[str, list[Load]] = {}
     marks: dict[str, tuple[float, float]] = {}
-    how = {"runs": runs, "queries": queries, "seed": seed}
     for name, batched in variants.items():
         rates = _rates(batched)
-        curves[name] = loads(batched, rates, **how)
+        curves[name] = loads(batched, rates, runs=runs, queries=queries, seed=seed)
         marks[name] = (
-            crossing(batched, **how),
-            last_within(batched, 2 * batched.service_s[0], **how),
+            crossing(batched, runs=runs, queries=queries, seed=seed),
+            last_within(batched, 2 * batched.service_s[0], runs=runs, queries=queries, seed=seed),
         )
     begins, ends = marks["ours"]
     worst = max(

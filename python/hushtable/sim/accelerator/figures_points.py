@@ -1,7 +1,7 @@
 """Points of the paper's figures and of the command, each simulated once.
 
-The one place that turns what a figure names (a machine, GB, a schedule) into a machine, a workload and
-a simulation, and its outcome into what figures and tables show.
+The one place that turns what a figure names (a machine, GB, a schedule) into a simulation, and its
+outcome into what figures and tables show.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Point:
         schedule: "breadth", "depth", "hierarchical" or "hierarchical-breadth".
         subtree: depth of the subtrees; None: the deepest that fits.
         overlap: whether digits are added up as they are made.
+        special_primes: whether the multipliers are those of special primes, where the machine has
+            them.
     """
 
     machine: str = "ive"
@@ -83,6 +85,7 @@ class Point:
     schedule: str = "hierarchical"
     subtree: int | None = None
     overlap: bool = True
+    special_primes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def point(one: Point) -> Result:
         raise ConfigError(f"the table has {one.table_gb:g} GB, but must have more than 0")
     if one.subtree is not None and one.subtree < 1:
         raise ConfigError(f"subtree is {one.subtree}, but must be 1 or more levels")
-    machine, work = machine_of(one.machine), _workload(one)
+    machine, work = _machine(one), _workload(one)
     found = floor(machine, work, one.schedule, subtree=one.subtree, overlap=one.overlap)
     seconds = dict(found.seconds)
     if one.systems > 1 and isinstance(work, Retrieval):
@@ -144,6 +147,12 @@ def point(one: Point) -> Result:
         found.working_set_bytes,
         found.subtrees,
     )
+
+
+def _machine(one: Point) -> Machine:
+    found = machine_of(one.machine)
+    special = found.uses_special_primes and one.special_primes
+    return found.scaled(uses_special_primes=special)
 
 
 def _workload(one: Point) -> Workload:
@@ -192,7 +201,7 @@ def steps(one: Result) -> dict[str, float]:
 
 def area_mm2(one: Point) -> float:
     """Of one of its machines; 0 where the machine has no areas."""
-    return machine_of(one.machine).area_mm2
+    return _machine(one).area_mm2
 
 
 def prefetch(points: Mapping[str, Point]) -> dict[str, Result]:
@@ -213,7 +222,7 @@ def scheduler_of(one: Point, progress: Callable[[int, int], None] | None = None)
         service.append(point(replace(one, batch=batch)).latency_s)
         if progress is not None:
             progress(batch, one.batch)
-    machine, work = machine_of(one.machine), _workload(replace(one, batch=1))
+    machine, work = _machine(one), _workload(replace(one, batch=1))
     in_hbm = work.prepared_bytes + work.queries_bytes <= machine.hbm_bytes
     rate = machine.hbm_bytes_per_s if in_hbm else machine.lpddr_bytes_per_s
     return Scheduler(tuple(service), work.prepared_bytes / rate)

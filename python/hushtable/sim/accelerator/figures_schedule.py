@@ -151,7 +151,7 @@ def figure_13b() -> Figure:
     source, hierarchical, ours = "Figure 13b", "HS (DFS)", "HS (DFS) + R.O."
     expand, tournament = step("expand"), step("tournament")
     total: Callable[[Result], float] = lambda one: one.latency_s  # noqa: E731
-    rows = (
+    rows: tuple[tuple[str, Callable[[Result], float], str, str], ...] = (
         ("ExpandQuery: breadth first over hierarchical", expand, "BFS", hierarchical),
         ("ColTor: breadth first over hierarchical", tournament, "BFS", hierarchical),
         ("all: breadth first over hierarchical", total, "BFS", hierarchical),
@@ -175,7 +175,7 @@ def figure_13b() -> Figure:
             ]
             for name in results
         ],
-        tuple(compare(source, name, ratio(*rest)) for name, *rest in rows),
+        tuple(compare(source, name, ratio(part, over, under)) for name, part, over, under in rows),
         draw,
     )
 

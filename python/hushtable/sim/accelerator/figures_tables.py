@@ -101,7 +101,7 @@ def table_3() -> Figure:
             )
         left.set_title("one system, batch 64", fontsize=9)
         right.set_title(f"{CLUSTER_SYSTEMS} systems, batch {CLUSTER_BATCH}", fontsize=9)
-        handles = {}
+        handles: dict[str, Any] = {}
         for axes in (left, right):
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)

@@ -213,7 +213,7 @@ BOUNDS: dict[tuple[str, str], Bound] = {
 
 
 def _facts() -> list[Fact]:
-    rows = [
+    rows: list[tuple[str, str, str, dict[str, float]]] = [
         ("CIP-PIR", "Table III", "QPS", {"4 GB": 33.2, "8 GB": 16.0}),
         ("DPF-PIR", "Table III", "QPS", {"2 GB": 956, "4 GB": 466, "8 GB": 225}),
         (
