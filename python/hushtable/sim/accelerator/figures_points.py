@@ -13,9 +13,11 @@ from functools import cache
 
 from ...errors import ConfigError
 from . import fitted
-from .first_order import floor
+from .engine import Run, run_tree
+from .first_order import Floor, floor
 from .machine import Machine
 from .machine import machine as machine_of
+from .schedule import Moves, Schedule, Tree, expansion, plan, tournament
 from .serving import Scheduler
 from .workload import KsPir, Retrieval, SimplePir, Workload
 
@@ -129,6 +131,9 @@ def point(one: Point) -> Result:
         raise ConfigError(f"subtree is {one.subtree}, but must be 1 or more levels")
     machine, work = _machine(one), _workload(one)
     found = floor(machine, work, one.schedule, subtree=one.subtree, overlap=one.overlap)
+    if isinstance(work, Retrieval):
+        for step in ("expand", "tournament"):
+            _play(found, step, one, machine, work)
     seconds = dict(found.seconds)
     if one.systems > 1 and isinstance(work, Retrieval):
         seconds["gather"] = _gather_s(machine, work, one.systems, seconds)
@@ -147,6 +152,62 @@ def point(one: Point) -> Result:
         found.working_set_bytes,
         found.subtrees,
     )
+
+
+#: The command's names of schedules, and the schedules': without overlapping, then with.
+_ORDERS = {
+    "breadth": (False, False),
+    "depth": (False, True),
+    "hierarchical-breadth": (True, False),
+    "hierarchical": (True, True),
+}
+
+
+def _play(made: Floor, step: str, one: Point, machine: Machine, work: Retrieval) -> None:
+    """Puts a tree's simulation in the place of its floor."""
+    tree = (
+        expansion(work.substitutions + 1, work.ct_bytes, work.evk_bytes, work.expand_digits)
+        if step == "expand"
+        else tournament(work.columns, work.ct_bytes, work.rgsw_bytes, work.tournament_digits)
+    )
+    order = Schedule(*_ORDERS[one.schedule], one.overlap)
+    moves, run = _tree(one.machine, tree, order, one.subtree, work.degree, work.primes)
+    queries = math.ceil(work.batch / machine.cores)
+    made.seconds[step] = queries * run.cycles / machine.clock_hz
+    made.work_s[step] = {
+        ("dram" if unit == "hbm" else unit): queries
+        * cycles
+        / (1 if unit == "hbm" else machine.units[unit].count)
+        / machine.clock_hz
+        for unit, cycles in run.busy.items()
+    }
+    made.dram_bytes[step] = {
+        "keys": float(work.batch * moves.key_bytes),
+        "ciphertexts": float(work.batch * moves.ct_bytes),
+    }
+    made.working_set_bytes[step] = float(moves.working_set_bytes)
+    made.subtrees[step] = moves.depth
+
+
+@cache
+def _tree(
+    name: str, tree: Tree, order: Schedule, subtree: int | None, degree: int, primes: int
+) -> tuple[Moves, Run]:
+    """A tree of one query on one core, once for all batches that have it."""
+    machine = machine_of(name)
+    room = machine.rf_bytes
+    if subtree is not None and order.is_hierarchical:
+        wanted = min(subtree, max(1, tree.levels))
+        needed = tree.subtree_bytes(wanted, order)
+        if needed > room:
+            raise ConfigError(
+                f"subtrees of {wanted} levels take {needed / 2**20:.2f} MiB, but a core's register "
+                f"file has {room / 2**20:.2f}: take fewer with --subtree, or leave it out"
+            )
+        # A register file that just holds them makes the planner take this depth.
+        room = needed
+    moves = plan(tree, order, room)
+    return moves, run_tree(machine, tree, moves, degree, primes, order.overlaps)
 
 
 def _machine(one: Point) -> Machine:
