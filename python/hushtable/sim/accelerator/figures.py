@@ -49,6 +49,7 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         "14a",
         "14b",
     )
+    if number in _MADE
 }
 
 
