@@ -49,7 +49,6 @@ FIGURES: dict[str, Callable[..., Figure]] = {
         "14a",
         "14b",
     )
-    if number in _MADE
 }
 
 
