@@ -212,8 +212,6 @@ KNOWN_MISSES = {
     ("Figure 13b", "ExpandQuery: breadth first over all of ours"): 0.27,
     ("Figure 13e", "area that special primes save"): 0.41,
     ("Figure 13e", "energy that special primes save"): 0.18,
-    ("Figure 14a", "energy: ARK-like over IVE"): 0.85,
-    ("Figure 14a", "energy x delay x area: ARK-like over IVE"): 0.70,
     ("Figure 14b", "without batching, limit"): 0.86,
     ("Figure 14b", "rate from which batching waits less"): 1.2,
     ("Figure 14b", "rate up to which latency stays within 2x"): 0.19,

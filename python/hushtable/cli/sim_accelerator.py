@@ -317,7 +317,10 @@ def _print_point(chosen: Any, found: Any, area: float | None) -> None:
         if not seconds:
             continue
         moved = found.dram_bytes.get(key, {})
-        kinds = ", ".join(f"{kind} {amount / 1e9:.3g}" for kind, amount in moved.items() if amount)
+        kinds = [
+            f"{moved[kind] / 1e9:.3g}" if moved.get(kind) else ""
+            for kind in ("table", "ciphertexts", "keys")
+        ]
         held = found.working_set_bytes.get(key)
         rows.append(
             [
@@ -326,10 +329,10 @@ def _print_point(chosen: Any, found: Any, area: float | None) -> None:
                 f"{seconds / found.latency_s:.1%}",
                 "" if held is None else f"{held / 2**20:.3g}",
                 f"{sum(moved.values()) / 1e9:.3g}" if moved else "",
-                kinds,
+                *kinds,
             ]
         )
-    print_table(("step", "ms", "share", "held, MiB", "DRAM, GB", "of it"), rows)
+    print_table(("step", "ms", "share", "held, MiB", "DRAM, GB", "table", "cts", "keys"), rows)
     print()
     busy = ", ".join(f"{name} {share:.0%}" for name, share in found.busy.items())
     joules = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in found.joules.items())
