@@ -102,7 +102,7 @@ def figure_14a() -> Figure:
         ),
         draw,
         notes=(
-            "What a core of the ARK-like machine draws is not printed: its units are IVE's, scaled.",
+            "What an ARK-like core draws is not printed: its units are IVE's, scaled.",
             "9.7 is 4.2 x 2.4 over an area of 1.04; the text says that sysNTTUs add 1.4 % of area.",
         ),
     )
