@@ -13,7 +13,7 @@ SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml 
 # A test run under a cap tests the kernels below the machine's best.
 CAPS := avx2 portable
 # Tests that hold predictions against times they measure: alone, before the others share the cores.
-TIMED := python/tests/test_tune_costs.py
+TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
 .PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench gpu docs fuzz clean
