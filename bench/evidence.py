@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 SIMULATORS = ("sim-inference", "sim-accelerator")
 #: Between the marks: ours, a bar, the paper's.
-_CELL = re.compile(r"<!-- (sim-\w+) ((?:Figure|Table) \w+) -->(.*?)<!-- end -->")
+_CELL = re.compile(r"<!-- (sim-\w+) (Text|(?:Figure|Table) \w+) -->(.*?)<!-- end -->")
 #: A cell prints this many numbers one by one; of more it prints the furthest.
 _LISTED = 3
 
@@ -117,8 +117,9 @@ def table(comparisons: Comparisons) -> list[str]:
 
 
 def _is_of(where: str, source: str) -> bool:
-    """Whether "Figure 13a, text" is of "Figure 13"."""
-    return re.match(rf"{re.escape(where)}[a-z]?(?![\w.])", source) is not None
+    """Whether "Figure 13a, artifact" is of "Figure 13", and "section 4.2" of "Text"."""
+    wanted = "[Ss]ection" if where == "Text" else rf"{re.escape(where)}[a-z]?(?![\w.])"
+    return re.match(wanted, source) is not None
 
 
 def _value(one: dict[str, Any], of: str) -> str:
