@@ -379,3 +379,60 @@ def test_figures_are_written(tmp_path: Path) -> None:
     assert {"inference-14.csv", "inference-14-paper.csv"} <= names
     done = run("--figure", "14", "-o", str(tmp_path))
     assert "artifact" in done.stdout and "wrote" in done.stdout
+
+
+SHORT = ("--runs", "2", "--jobs", "1", "--hours", "4")
+
+
+def test_rates_are_simulated_and_printed() -> None:
+    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    done = run("--rate", "1/60min", "--rate", "1/2min", *SHORT)
+    assert done.exit_code == 0, done.output
+    (low,) = (line for line in done.stdout.splitlines() if line.startswith("1/60min"))
+    (high,) = (line for line in done.stdout.splitlines() if line.startswith("1/2min"))
+    assert "unsustainable" not in low and "-" not in low.split()[1]
+    # A queue that grows has no mean.
+    assert "unsustainable" in high and high.split()[1] == "-"
+    assert "highest of these rates that is sustained is 1/60min" in done.stdout
+    assert "online only" not in done.stdout
+
+
+def test_rates_are_printed_as_json() -> None:
+    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    arguments = ("--rate", "1/60min", "--rate", "1/2min", *SHORT, "--json")
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    low, high = (json.loads(line) for line in done.stdout.splitlines())
+    assert low["bench"] == "sim inference" and low["unit"] == "s"
+    detail = low["detail"]
+    assert detail["is_sustained"] and not detail["is_online_only"]
+    parts = detail["waiting_s"] + detail["offline_s"] + detail["online_s"]
+    assert low["value"] == pytest.approx(parts, rel=1e-6)
+    # Nothing is quicker than a prediction by itself.
+    assert detail["alone_online_s"] == pytest.approx(112.9, abs=0.1)
+    assert detail["online_s"] >= detail["alone_online_s"] * 0.999
+    assert high["value"] is None and not high["detail"]["is_sustained"]
+    assert high["detail"]["left"] > 10
+    assert run(*arguments).stdout == done.stdout
+    assert run(*arguments, "--seed", "2").stdout != done.stdout
+
+
+def test_a_store_that_is_too_small_is_said_and_run_online() -> None:
+    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    done = run("--garbler", "server", "--rate", "1/240min", *SHORT[:4], "--hours", "48")
+    assert done.exit_code == 0, done.output
+    assert "online only: a precompute takes 40.7 GB at the client, which has 16 GB" in done.stdout
+    arguments = ("--garbler", "server", "--rate", "1/240min", *SHORT[:4], "--hours", "48")
+    found = json.loads(run(*arguments, "--json").stdout)
+    assert found["detail"]["is_online_only"]
+    both = found["detail"]["offline_s"] + found["detail"]["online_s"]
+    assert both >= 0.999 * (1807.97 + 243.06)
+
+
+def test_a_cost_file_is_simulated() -> None:
+    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    file = str(MEASURED / "resnet32-32-client.json")
+    done = run("--profile", file, "--network", "resnet32", "--rate", "2", *SHORT, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["detail"]["is_sustained"] and 0 < found["value"] < 60
