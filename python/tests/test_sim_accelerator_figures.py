@@ -1,4 +1,4 @@
-"""``hushtable sim accelerator``: what IVE prints beside ours, serving at random arrivals, the command.
+"""``hushtable sim accelerator``: IVE's numbers beside ours, random arrivals, the command.
 
 IVE is "An Accelerator for Single-Server Private Information Retrieval Using Versatile Processing
 Elements"; sections, tables and figures are its.
@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from hushtable import errors
+from hushtable.sim.accelerator import figures_counts, figures_points
+from hushtable.sim.accelerator.published import BOUNDS, FACTS, PUBLISHED, bound, compare
 from hushtable.sim.accelerator.serving import (
     Scheduler,
     crossing,
@@ -161,3 +163,35 @@ class TestCrossing:
         assert load(scheduler, edge * 0.98).mean_s < bound
         assert load(scheduler, edge * 1.02).mean_s > bound
         assert last_within(scheduler, 0.9 * SERVICE[0]) == 0
+
+
+class TestCounts:
+    def test_row_selection_is_one_product_a_residue_of_the_table_and_half(self) -> None:
+        counts = figures_counts.count(2)
+        records = 2 * 2**30 // 16_384
+        # Two polynomials of 4 x 4096 residues a record; a sum's reduction is under 1 % of that.
+        products = records * 2 * 4 * 4096 * figures_counts.PRODUCT
+        assert products < counts.total("RowSel") < 1.01 * products
+
+    def test_eight_digits_in_both_steps_give_the_shares_printed(self) -> None:
+        eight = figures_points.Digits(8, 8)
+        for gb, printed in ((2, 0.58), (16, 0.66)):
+            assert figures_counts.count(gb, how=eight).share("RowSel") == pytest.approx(
+                printed, rel=0.02
+            )
+
+    def test_fewest_multiplications_are_where_the_paper_says(self) -> None:
+        totals = {
+            d0: sum(map(counts.total, counts.multiplications))
+            for d0 in (64, 128, 256, 512, 1024, 2048)
+            for counts in [figures_counts.count(2, d0)]
+        }
+        least = min(totals, key=lambda d0: totals[d0])
+        assert bound("Figure 4b", "Figure 4b: D0 of the fewest multiplications").holds(least)
+
+    def test_a_byte_of_the_table_meets_one_or_two_multiplications(self) -> None:
+        counts = figures_counts.count(2)
+        intensity = counts.total("RowSel") / (counts.table_bytes + counts.row_bytes)
+        assert bound("Figure 6", "Figure 6: RowSel's multiplications a byte, batch 1").holds(
+            intensity
+        )

@@ -18,6 +18,12 @@ STEP_COLOURS: dict[str, str] = {
     "communication": COLOURS[4],
     "gather": COLOURS[7],
 }
+_SERIES_COLOURS = {
+    "CIP-PIR, as printed": COLOURS[3],
+    "DPF-PIR, as printed": COLOURS[2],
+    "INSPIRE, as printed": COLOURS[4],
+    "CPU, as printed": COLOURS[1],
+}
 
 
 def stacked(
@@ -75,11 +81,10 @@ def grouped(
     for index, (name, values) in enumerate(series.items()):
         places = [group - 0.42 + (index + 0.5) * width for group in range(len(groups))]
         shown = [
-            (place, value)
-            for place, value in zip(places, values, strict=True)
-            if value is not None
+            (place, value) for place, value in zip(places, values, strict=True) if value is not None
         ]
-        colour = GREY if name.startswith("paper") else COLOURS[index % len(COLOURS)]
+        own = GREY if name.startswith("paper") else COLOURS[index % len(COLOURS)]
+        colour = _SERIES_COLOURS.get(name, own)
         axes.bar([p for p, _ in shown], [v for _, v in shown], width, label=name, color=colour)
         for place, value in shown:
             axes.annotate(
@@ -89,7 +94,7 @@ def grouped(
                 textcoords="offset points",
                 ha="center",
                 va="bottom",
-                fontsize=7,
+                fontsize=6.5,
             )
     axes.set_xticks(range(len(groups)), groups)
     if log:
@@ -118,7 +123,7 @@ def lines(
         log: which axes are logarithmic: "", "x", "y" or "xy".
     """
     for index, (name, (places, values)) in enumerate(series.items()):
-        colour = COLOURS[index % len(COLOURS)]
+        colour = STEP_COLOURS.get(name, COLOURS[index % len(COLOURS)])
         axes.plot(places, values, marker="o", markersize=3, linewidth=1.4, label=name, color=colour)
     if "x" in log:
         axes.set_xscale("log")

@@ -82,7 +82,8 @@ class Scheduler:
         seconds = self.service_s[0]
         work = seconds * np.arange(1, len(arrivals_s) + 1)
         # done[k] = max(done[k - 1], arrival[k]) + seconds, for all k at once.
-        return np.maximum.accumulate(arrivals_s - (work - seconds)) + work
+        begun: Seconds = np.maximum.accumulate(arrivals_s - (work - seconds))
+        return begun + work
 
 
 @dataclass(frozen=True, slots=True)
