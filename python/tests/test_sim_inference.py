@@ -354,6 +354,8 @@ def run(*arguments: str) -> Any:
         (["--garbler", "both"], "server or client"),
         (["--arrivals", "steady"], "poisson, bursty or trace"),
         (["--arrivals", "trace"], "go together"),
+        (["--arrivals", "bursty", "--burst", "0.5"], "burst factor is 0.5"),
+        (["--arrivals", "trace", "--trace", str(PAPER), "--rate", "1"], "is no time"),
         (["--slots-mbps", "1000", "--up-mbps", "5"], "leave --up-mbps"),
         (["--slots-mbps", "0"], "above 0"),
         (["--figure", "2"], "there is no figure '2'"),
@@ -390,9 +392,10 @@ def test_rates_are_simulated_and_printed() -> None:
     assert done.exit_code == 0, done.output
     (low,) = (line for line in done.stdout.splitlines() if line.startswith("1/60min"))
     (high,) = (line for line in done.stdout.splitlines() if line.startswith("1/2min"))
-    assert "unsustainable" not in low and "-" not in low.split()[1]
+    assert low.split()[-1] == "yes" and "-" not in low.split()
     # A queue that grows has no mean.
-    assert "unsustainable" in high and high.split()[1] == "-"
+    assert high.split()[-1] == "no" and high.split()[1] == "-"
+    assert "unsustainable" in done.stdout and "no higher rate can last" in done.stdout
     assert "highest of these rates that is sustained is 1/60min" in done.stdout
     assert "online only" not in done.stdout
 

@@ -14,7 +14,10 @@ from ..errors import ConfigError
 from .output import Json, examples, note, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..sim.figure import Figure
+    from ..sim.inference.arrivals import Arrivals
     from ..sim.inference.deployment import Deployment
     from ..sim.inference.profile import Profile
     from ..sim.inference.sweep import Point
@@ -196,16 +199,24 @@ def inference(
         is_as_published=compat == "paper",
     )
     from ..sim.inference.closed import breakdown
+    from ..sim.inference.sweep import saturation_rate, sweep
 
     offline, online = breakdown(deployment)
     online_only = too_small(deployment)
-    rates = [parse_rate(text) for text in rate or []]
-    if not rates:
-        alone = offline.total + online.total if online_only is not None else offline.total
-        most = deployment.precomputes_at_once / max(alone, online.total)
-        rates = [most * share for share in (0.1, 0.3, 0.5, 0.7, 0.9, 1.2)]
-    kinds = _arrivals(arrivals, burst, burst_minutes, trace)
-    points = _sweep(deployment, rates, kinds, runs or 50, hours * 3600, seed, jobs)
+    draws, rates = _requests(arrivals, burst, burst_minutes, trace, rate or [])
+    most = saturation_rate(deployment)
+    rates = rates or [most * share for share in _SHARES]
+    with progress_bar("runs", shown=True) as progress:
+        points = sweep(
+            deployment,
+            rates,
+            runs=runs or 50,
+            seconds=hours * 3600,
+            seed=seed,
+            jobs=jobs,
+            progress=progress,
+            arrivals=draws,
+        )
     shown = {
         "network": network,
         "size": int(deployment.costs.network.split()[-1].split("x")[0]),
@@ -224,11 +235,15 @@ def inference(
     alone_s = offline.total, online.total
     if json:
         for point in points:
-            print_json(_record(point, shown, alone_s, online_only is not None))
+            print_json(_record(point, shown, alone_s, most))
         return
-    _print(points, costs, deployment, alone_s, online_only)
+    _print(points, costs, deployment, alone_s, online_only, most)
 
 
+#: Of the rate at which a client's queue is never empty, those that are simulated by default.
+_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.2)
+#: Requests a second that a trace is said to have whose requests all come at once.
+_RATE_MAX = 1e6
 _RATE = re.compile(r"([0-9.]+)(?:/([0-9.]*) ?(s|sec|min|m|h|d)?)?")
 _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -307,37 +322,22 @@ def too_small(deployment: Deployment) -> str | None:
     return None
 
 
-def _arrivals(kind: str, burst: float, burst_minutes: float, trace: Path | None) -> Any:
-    """What draws requests: a name, or a function of the rate."""
+def _requests(
+    kind: str, burst: float, burst_minutes: float, trace: Path | None, texts: list[str]
+) -> tuple[Callable[[float], Arrivals], list[float]]:
+    """What draws requests of a rate, and the rates; none where none were given."""
+    from ..sim.inference.arrivals import Trace, arrivals_of
+
     if kind not in ("poisson", "bursty", "trace"):
         raise ConfigError(f"--arrivals is {kind!r}, but must be poisson, bursty or trace")
     if (kind == "trace") != (trace is not None):
         raise ConfigError("--arrivals trace and --trace FILE go together")
-    return kind, burst, burst_minutes, trace
-
-
-def _sweep(
-    deployment: Deployment,
-    rates: list[float],
-    kinds: Any,
-    runs: int,
-    seconds: float,
-    seed: int,
-    jobs: int,
-) -> list[Point]:
-    from ..sim.inference.sweep import sweep
-
-    with progress_bar("runs", shown=True) as progress:
-        return sweep(
-            deployment,
-            rates,
-            runs=runs,
-            seconds=seconds,
-            seed=seed,
-            jobs=jobs,
-            progress=progress,
-            arrivals=kinds[0],
-        )
+    draws = arrivals_of(kind, factor=burst, burst_seconds=60 * burst_minutes, trace=trace)
+    if trace is None:
+        return draws, [parse_rate(text) for text in texts]
+    if texts:
+        raise ConfigError("a trace has a rate of its own: leave --rate out")
+    return draws, [min(Trace(trace).rate, _RATE_MAX)]
 
 
 def _figures(
@@ -398,7 +398,7 @@ def _check(runs: int | None, seed: int, jobs: int, json: bool) -> None:
     )
 
 
-_COLUMNS = ("rate", "mean", "±", "p50", "p95", "p99", "wait", "offline", "online", "left", "")
+_COLUMNS = ("rate", "mean", "±", "p50", "p95", "p99", "wait", "offline", "online", "left")
 
 
 def _print(
@@ -407,6 +407,7 @@ def _print(
     deployment: Deployment,
     alone_s: tuple[float, float],
     online_only: str | None,
+    most: float,
 ) -> None:
     from ..sim.inference.sweep import sustained_rate
 
@@ -419,31 +420,39 @@ def _print(
     if online_only is not None:
         print(f"online only: {online_only} GB. Each request runs both phases.")
     print()
-    print_table(_COLUMNS, [_cells(point) for point in points])
+    # One unit for all, so that a row fits a terminal.
+    longest = max((p.p99 for p in points if p.is_sustained), default=0.0)
+    unit, seconds = (
+        ("min", 60.0) if longest >= 120 else ("s", 1.0) if longest >= 2 else ("ms", 1e-3)
+    )
+    print_table(
+        (*_COLUMNS, "sustained"),
+        [[*_cells(point, seconds), "yes" if point.is_sustained else "no"] for point in points],
+    )
+    print(f"\nA client's queue is never empty from {rate_text(most)} on: no higher rate can last.")
     best = sustained_rate(points)
-    beyond = [point for point in points if not point.is_sustained]
-    if best is None or best <= 0:
-        print("\nNone of these rates is sustained: give lower ones.")
-    elif beyond:
+    if best <= 0:
+        print("None of these rates is sustained: give lower ones.")
+    elif not all(point.is_sustained for point in points):
         print(
-            f"\nThe highest of these rates that is sustained is {rate_text(best)}. Beyond it the "
-            "queue grows for as\nlong as it is simulated, and a mean would say how long that was."
+            f"The highest of these rates that is sustained is {rate_text(best)}. Others are "
+            "unsustainable: the queue grows\nfor as long as is simulated, and a mean would say how "
+            "long that was."
         )
-    print("left: requests not served at the end, mean. ±: 95 % of the mean, over runs.")
+    print(
+        f"Latencies are in {unit}. ±: 95 % of the mean, over runs; left: requests in the queue at "
+        "the end, mean."
+    )
 
 
-def _cells(point: Point) -> list[str]:
-    if not point.is_sustained:
-        dashes = ["-"] * (len(_COLUMNS) - 3)
-        return [rate_text(point.rate), *dashes, f"{point.left:.1f}", "unsustainable"]
+def _cells(point: Point, seconds: float) -> list[str]:
     times = (point.mean, point.interval, point.p50, point.p95, point.p99)
     parts = (point.waiting, point.offline, point.online)
-    return [
-        rate_text(point.rate),
-        *(_duration(one) for one in (*times, *parts)),
-        f"{point.left:.1f}",
-        "",
+    cells = [
+        f"{one / seconds:.3g}" if point.is_sustained and math.isfinite(one) else "-"
+        for one in (*times, *parts)
     ]
+    return [rate_text(point.rate), *cells, f"{point.left:.3g}"]
 
 
 def rate_text(rate: float) -> str:
@@ -464,7 +473,7 @@ def _duration(seconds: float) -> str:
 
 
 def _record(
-    point: Point, params: dict[str, Any], alone_s: tuple[float, float], online_only: bool
+    point: Point, params: dict[str, Any], alone_s: tuple[float, float], most: float
 ) -> dict[str, Any]:
     """One line of ``--json``: value is None where the rate is not sustained."""
 
@@ -481,7 +490,8 @@ def _record(
         1,
         "model",
         is_sustained=bool(point.is_sustained),
-        is_online_only=online_only,
+        is_online_only=bool(point.is_online_only),
+        saturation_per_min=most * 60,
         p50_s=said(point.p50),
         p95_s=said(point.p95),
         p99_s=said(point.p99),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +15,11 @@ __all__ = ["figure", "figures", "numbers"]
 
 def figures() -> dict[str, Callable[..., Figure]]:
     """What makes each, in the paper's order."""
-    from . import deterministic, stochastic
-
-    both = {**deterministic.FIGURES, **stochastic.FIGURES}
+    both: dict[str, Callable[..., Figure]] = {}
+    for name in ("deterministic", "stochastic"):
+        # A module brings its own figures, of closed forms or of simulations.
+        if importlib.util.find_spec(f"{__package__}.{name}") is not None:
+            both |= importlib.import_module(f".{name}", __package__).FIGURES
     return {number: both[number] for number in sorted(both, key=_order)}
 
 
