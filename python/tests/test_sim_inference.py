@@ -18,6 +18,7 @@ from hushtable.cli import app
 from hushtable.cli.sim_inference import parse_rate, rate_text, too_small
 from hushtable.errors import ConfigError
 from hushtable.infer import _paper
+from hushtable.sim.inference import check
 from hushtable.sim.inference.closed import best_split, breakdown, traffic
 from hushtable.sim.inference.deployment import Costs
 from hushtable.sim.inference.deterministic import FIGURES
@@ -439,3 +440,17 @@ def test_a_cost_file_is_simulated() -> None:
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["detail"]["is_sustained"] and 0 < found["value"] < 60
+
+
+def test_what_is_checked_leaves_constants_out() -> None:
+    made = [FIGURES["9"](), FIGURES["11"]()]
+    found = check.record(made, {"runs": None})
+    detail = found["detail"]
+    assert found["bench"] == "sim inference check" and found["unit"] == "relative error"
+    assert detail["figures"] == ["9", "11"]
+    # Figure 9's twelve times are constants of the profile: comparing them says nothing.
+    assert detail["fitted"] == 12
+    assert detail["compared"] + 12 == sum(len(one.comparisons) for one in made)
+    assert detail["off"] == 1 and "saved by slots" in detail["worst"]
+    assert found["value"] == pytest.approx(0.12, abs=0.005)
+    assert json.loads(json.dumps(found)) == found
