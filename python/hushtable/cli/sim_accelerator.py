@@ -60,13 +60,6 @@ def accelerator(
             "depth first inside) or hierarchical-breadth."
         ),
     ] = "hierarchical",
-    subtree: Annotated[
-        int | None,
-        typer.Option(
-            help="Depth of the subtrees. By default the deepest whose working set fits.",
-            show_default=False,
-        ),
-    ] = None,
     overlap: Annotated[
         bool,
         typer.Option(
@@ -106,8 +99,8 @@ def accelerator(
 ) -> None:
     """Simulate single-server retrieval on an accelerator, a GPU or this processor."""
     if check or figure:
-        knobs = (machine, systems, table_gb, workload, batch, d0, schedule, subtree, rate)
-        if knobs != ("ive", 1, 8, "onion", 64, 256, "hierarchical", None, None):
+        knobs = (machine, systems, table_gb, workload, batch, d0, schedule, rate)
+        if knobs != ("ive", 1, 8, "onion", 64, 256, "hierarchical", None):
             raise ConfigError(
                 "--check and --figure repeat the paper's points: leave the options of a point out, "
                 "or leave --check and --figure out"
@@ -129,7 +122,6 @@ def accelerator(
         batch=batch,
         d0=d0,
         schedule=schedule,
-        subtree=subtree,
         overlap=overlap,
         special_primes=special_primes,
     )
@@ -250,9 +242,9 @@ def _print_loads(found: list[tuple[str, Load]]) -> None:
         else:
             cells += ["beyond", "", "", "", "", "", ""]
         rows.append(cells)
-    if not all(one.is_sustained for _, one in found):
-        rows.append(["beyond: more than it sustains, so that latencies grow without end"])
     print_table(("", "mean", "95 %", "p50", "p95", "p99", "batch", "busy"), rows)
+    if not all(one.is_sustained for _, one in found):
+        print("\nbeyond: more than it sustains, so that latencies grow without end")
 
 
 def _load_record(chosen: Any, kind: str, one: Load) -> dict[str, Any]:
@@ -322,8 +314,13 @@ def _print_point(chosen: Any, found: Any, area: float | None) -> None:
     print()
     rows = []
     for key, seconds in found.seconds.items():
+        if not seconds:
+            continue
         moved = found.dram_bytes.get(key, {})
-        kinds = ", ".join(f"{kind} {amount / 1e9:.3g}" for kind, amount in moved.items() if amount)
+        kinds = [
+            f"{moved[kind] / 1e9:.3g}" if moved.get(kind) else ""
+            for kind in ("table", "ciphertexts", "keys")
+        ]
         held = found.working_set_bytes.get(key)
         rows.append(
             [
@@ -332,10 +329,10 @@ def _print_point(chosen: Any, found: Any, area: float | None) -> None:
                 f"{seconds / found.latency_s:.1%}",
                 "" if held is None else f"{held / 2**20:.3g}",
                 f"{sum(moved.values()) / 1e9:.3g}" if moved else "",
-                kinds,
+                *kinds,
             ]
         )
-    print_table(("step", "ms", "share", "held, MiB", "DRAM, GB", "of it"), rows)
+    print_table(("step", "ms", "share", "held, MiB", "DRAM, GB", "table", "cts", "keys"), rows)
     print()
     busy = ", ".join(f"{name} {share:.0%}" for name, share in found.busy.items())
     joules = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in found.joules.items())

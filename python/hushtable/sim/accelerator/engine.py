@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -15,7 +16,7 @@ __all__ = ["Run", "Tasks", "run_tasks", "run_tree"]
 UNITS = ("ntt", "icrt", "elementwise", "automorphism", "hbm")
 _NTT, _ICRT, _ELEMENTWISE, _AUTOMORPHISM, _HBM = range(5)
 #: Subtrees that are run before and checked for a steady state, of a run of equal ones.
-_WARM, _PERIODS = 24, (1, 2, 3, 4, 5, 6, 8)
+_WARM, _PERIODS = 32, (1, 2, 3, 4, 5, 6, 8)
 
 
 @dataclass
@@ -107,8 +108,14 @@ class Run:
 
 
 def run_tree(
-    machine: Machine, tree: Tree, moves: Moves, degree: int, primes: int, overlaps: bool,
-    *, extrapolates: bool = True,
+    machine: Machine,
+    tree: Tree,
+    moves: Moves,
+    degree: int,
+    primes: int,
+    overlaps: bool,
+    *,
+    extrapolates: bool = True,
 ) -> Run:
     """Cycles of a tree on one core.
 
@@ -161,8 +168,7 @@ def _period(times: Sequence[float]) -> float | None:
         span = times[-1] - times[-1 - step]
         if all(
             abs(times[-1 - back] - times[-1 - back - step] - span) < 1e-6
-            for back in range(step)
-            if back + step < len(times)
+            for back in range(_WARM - 2 * max(_PERIODS))
         ):
             return span / step
     return None
@@ -212,31 +218,37 @@ class _Costs:
         tasks = Tasks()
         add = tasks.add
         ends: list[int] = []
-        firsts: list[int] = []
-        users: list[int] = []
+        expands = self.tree.is_expansion
+        # Places for ciphertexts, each with the task that empties it; -1 is empty from the start.
+        places = deque([-1] * room)
+
+        def place() -> list[int]:
+            if not places:
+                return [ends[-1]] if ends else []
+            emptied = places.popleft()
+            return [emptied] if emptied >= 0 else []
+
         for index, op in enumerate(ops):
             inputs: list[int] = [ends[index - back] for back in op.after if back <= index]
             for _ in range(op.key_loads):
                 # The key takes the place of one whose last use was before.
-                gate = [ends[index - 1]] if index else []
-                inputs.append(add(_HBM, self.key, 0.0, gate))
-            for _ in range(op.ct_loads):
-                # The stream stands as far ahead as the register file has room.
-                gate = [firsts[users[-room]]] if len(users) >= room else []
-                inputs.append(add(_HBM, self.ct, 0.0, gate))
-                users.append(index)
+                inputs.append(add(_HBM, self.key, 0.0, ends[-1:]))
+            inputs += [add(_HBM, self.ct, 0.0, place()) for _ in range(op.ct_loads)]
             # Two operations are in flight: their buffers are the iCRT buffer's two halves.
             if index >= 2:
                 inputs.append(ends[index - 2])
-            first, last = self._op(tasks, op, inputs)
-            firsts.append(first)
+            room_for = [one for _ in range(op.outputs) for one in place()] if expands else []
+            first, last = self._op(tasks, op, inputs, room_for)
             ends.append(last)
+            places.append(first)
             for _ in range(op.ct_stores):
-                add(_HBM, self.ct, 0.0, [last])
+                places.append(add(_HBM, self.ct, 0.0, [last]))
         return tasks, ends
 
-    def _op(self, tasks: Tasks, op: Op, inputs: Sequence[int]) -> tuple[int, int]:
-        """Adds one operation; the task that frees its inputs, and the one that ends it."""
+    def _op(
+        self, tasks: Tasks, op: Op, inputs: Sequence[int], room_for: Sequence[int]
+    ) -> tuple[int, int]:
+        """Adds one operation; the task that empties an input's place, and the one that ends it."""
         add, depth, limb, primes = tasks.add, self.depths, self.limb, self.primes
         transforms: list[list[int]] = []
         if self.tree.is_expansion:
@@ -264,15 +276,13 @@ class _Costs:
         ]
         last = other
         macs = [
-            add(
-                _ELEMENTWISE, self.mac, depth[_ELEMENTWISE], [one] if self.overlaps else digits
-            )
+            add(_ELEMENTWISE, self.mac, depth[_ELEMENTWISE], [one] if self.overlaps else digits)
             for one in digits
         ]
         if self.tree.is_expansion:
             # Sum, difference, and the difference turned by a power of X.
             many = 2 * self.poly + (4 * self.poly if op.outputs > 1 else 0.0)
-            last = add(_ELEMENTWISE, many, depth[_ELEMENTWISE], [*macs, other])
+            last = add(_ELEMENTWISE, many, depth[_ELEMENTWISE], [*macs, other, *room_for])
             return last, last
         # The sum starts from the first input, so that nothing is left to add.
         last = add(_ELEMENTWISE, 0.0, 0.0, macs)

@@ -45,17 +45,17 @@ def figure_13e() -> Figure:
             for name in points
         ],
         (
-            compare(source, "area: special primes over base", area[primes] / area[base]),
-            compare(source, "energy: special primes over base", joules[primes] / joules[base]),
-            compare(source, "area: sysNTTU over special primes alone", area[ours] / area[primes]),
-            compare(
-                source, "energy: sysNTTU over special primes alone", joules[ours] / joules[primes]
-            ),
+            compare(source, "area that special primes save", 1 - area[primes] / area[base]),
+            compare(source, "energy that special primes save", 1 - joules[primes] / joules[base]),
+            compare(source, "area that sysNTTUs save", 1 - area[ours] / area[primes]),
+            compare(source, "energy that sysNTTUs add", joules[ours] / joules[primes] - 1),
         ),
         draw,
         notes=(
             "The paper gives percents of whole numbers: -4 %, -7 %, 1.1 times. It leaves unsaid "
             "whether the 7 % are of Base or of what special primes leave; the latter is taken.",
+            "What special primes save is printed for the multiplier alone (9.1 %); how much of a "
+            "unit, and of the chip, multipliers are is not. Both percents miss for that.",
         ),
     )
 
@@ -102,6 +102,7 @@ def figure_14a() -> Figure:
         ),
         draw,
         notes=(
+            "What a core of the ARK-like machine draws is not printed: its units are IVE's, scaled.",
             "9.7 is 4.2 x 2.4 over an area of 1.04; the text says that sysNTTUs add 1.4 % of area.",
         ),
     )

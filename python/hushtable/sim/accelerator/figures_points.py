@@ -13,12 +13,11 @@ from functools import cache
 
 from ...errors import ConfigError
 from . import fitted
-from .engine import Run, run_tree
-from .first_order import Floor, floor
 from .machine import Machine
 from .machine import machine as machine_of
-from .schedule import Moves, Schedule, Tree, expansion, plan, tournament
+from .schedule import Schedule
 from .serving import Scheduler
+from .system import simulate
 from .workload import KsPir, Retrieval, SimplePir, Workload
 
 __all__ = [
@@ -41,6 +40,7 @@ GB = 2**30
 STEPS = {
     "comm": "communication",
     "expand": "ExpandQuery",
+    "transpose": "transposition",
     "row_select": "RowSel",
     "tournament": "ColTor",
     "gather": "gather",
@@ -72,7 +72,6 @@ class Point:
         batch: queries that are answered together.
         d0: records of the first dimension.
         schedule: "breadth", "depth", "hierarchical" or "hierarchical-breadth".
-        subtree: depth of the subtrees; None: the deepest that fits.
         overlap: whether digits are added up as they are made.
         special_primes: whether the multipliers are those of special primes, where the machine has
             them.
@@ -85,7 +84,6 @@ class Point:
     batch: int = 64
     d0: int = 256
     schedule: str = "hierarchical"
-    subtree: int | None = None
     overlap: bool = True
     special_primes: bool = True
 
@@ -103,6 +101,7 @@ class Result:
         busy: share of the latency in which a unit works, by unit.
         working_set_bytes: of a core, by step.
         subtrees: their depth, by step.
+        area_mm2: of a machine; 0 where it has no areas.
     """
 
     seconds: dict[str, float]
@@ -113,6 +112,17 @@ class Result:
     busy: dict[str, float]
     working_set_bytes: dict[str, float]
     subtrees: dict[str, int]
+    area_mm2: float
+
+
+#: The simulation's names of schedules are the paper's; the command's are words.
+_ORDERS = {
+    "breadth": (False, False),
+    "depth": (False, True),
+    "hierarchical-breadth": (True, False),
+    "hierarchical": (True, True),
+}
+_KINDS = {"ct": "ciphertexts", "key": "keys", "db": "table"}
 
 
 @cache
@@ -127,87 +137,22 @@ def point(one: Point) -> Result:
             raise ConfigError(f"{name} is {getattr(one, name)}, but must be 1 or more")
     if not 0 < one.table_gb < math.inf:
         raise ConfigError(f"the table has {one.table_gb:g} GB, but must have more than 0")
-    if one.subtree is not None and one.subtree < 1:
-        raise ConfigError(f"subtree is {one.subtree}, but must be 1 or more levels")
-    machine, work = _machine(one), _workload(one)
-    found = floor(machine, work, one.schedule, subtree=one.subtree, overlap=one.overlap)
-    if isinstance(work, Retrieval):
-        for step in ("expand", "tournament"):
-            _play(found, step, one, machine, work)
-    seconds = dict(found.seconds)
-    if one.systems > 1 and isinstance(work, Retrieval):
-        seconds["gather"] = _gather_s(machine, work, one.systems, seconds)
-    latency = sum(seconds.values())
-    busy: dict[str, float] = {}
-    for units in found.work_s.values():
-        for unit, worked in units.items():
-            busy[unit] = busy.get(unit, 0.0) + worked / latency
-    return Result(
-        seconds,
-        one.batch / latency,
-        latency,
-        _joules(machine, one, busy, latency),
-        found.dram_bytes,
-        busy,
-        found.working_set_bytes,
-        found.subtrees,
-    )
-
-
-#: The command's names of schedules, and the schedules': without overlapping, then with.
-_ORDERS = {
-    "breadth": (False, False),
-    "depth": (False, True),
-    "hierarchical-breadth": (True, False),
-    "hierarchical": (True, True),
-}
-
-
-def _play(made: Floor, step: str, one: Point, machine: Machine, work: Retrieval) -> None:
-    """Puts a tree's simulation in the place of its floor."""
-    tree = (
-        expansion(work.substitutions + 1, work.ct_bytes, work.evk_bytes, work.expand_digits)
-        if step == "expand"
-        else tournament(work.columns, work.ct_bytes, work.rgsw_bytes, work.tournament_digits)
-    )
     order = Schedule(*_ORDERS[one.schedule], one.overlap)
-    moves, run = _tree(one.machine, tree, order, one.subtree, work.degree, work.primes)
-    queries = math.ceil(work.batch / machine.cores)
-    made.seconds[step] = queries * run.cycles / machine.clock_hz
-    made.work_s[step] = {
-        ("dram" if unit == "hbm" else unit): queries
-        * cycles
-        / (1 if unit == "hbm" else machine.units[unit].count)
-        / machine.clock_hz
-        for unit, cycles in run.busy.items()
-    }
-    made.dram_bytes[step] = {
-        "keys": float(work.batch * moves.key_bytes),
-        "ciphertexts": float(work.batch * moves.ct_bytes),
-    }
-    made.working_set_bytes[step] = float(moves.working_set_bytes)
-    made.subtrees[step] = moves.depth
-
-
-@cache
-def _tree(
-    name: str, tree: Tree, order: Schedule, subtree: int | None, degree: int, primes: int
-) -> tuple[Moves, Run]:
-    """A tree of one query on one core, once for all batches that have it."""
-    machine = machine_of(name)
-    room = machine.rf_bytes
-    if subtree is not None and order.is_hierarchical:
-        wanted = min(subtree, max(1, tree.levels))
-        needed = tree.subtree_bytes(wanted, order)
-        if needed > room:
-            raise ConfigError(
-                f"subtrees of {wanted} levels take {needed / 2**20:.2f} MiB, but a core's register "
-                f"file has {room / 2**20:.2f}: take fewer with --subtree, or leave it out"
-            )
-        # A register file that just holds them makes the planner take this depth.
-        room = needed
-    moves = plan(tree, order, room)
-    return moves, run_tree(machine, tree, moves, degree, primes, order.overlaps)
+    made = simulate(_machine(one), _workload(one), order, systems=one.systems)
+    return Result(
+        dict(made.seconds),
+        made.qps,
+        made.latency_s,
+        {name: value / one.batch for name, value in made.joules.by_component.items()},
+        {
+            step: {_KINDS[kind]: amount for kind, amount in kinds.items()}
+            for step, kinds in made.dram_bytes.items()
+        },
+        dict(made.busy),
+        {step: float(held) for step, held in made.working_set_bytes.items()},
+        dict(made.subtree_depth),
+        made.area_mm2,
+    )
 
 
 def _machine(one: Point) -> Machine:
@@ -217,42 +162,12 @@ def _machine(one: Point) -> Machine:
 
 
 def _workload(one: Point) -> Workload:
-    table = math.ceil(one.table_gb * GB / one.systems)
+    table = math.ceil(one.table_gb * GB)
     if one.workload == "simplepir":
         return SimplePir(table, one.batch)
     if one.workload == "kspir":
         return replace(KsPir(table, one.batch), first_dimension=one.d0)
     return Retrieval(table, one.batch, first_dimension=one.d0)
-
-
-def _gather_s(
-    machine: Machine, work: Retrieval, systems: int, seconds: Mapping[str, float]
-) -> float:
-    """Each system sends a ciphertext a query; one of them plays the last games."""
-    sent = work.batch * (systems - 1) * work.ct_bytes / machine.pcie_bytes_per_s
-    played = max(1, work.columns - 1)
-    return sent + seconds["tournament"] * (systems - 1) / played
-
-
-def _joules(
-    machine: Machine, one: Point, busy: Mapping[str, float], latency: float
-) -> dict[str, float]:
-    """Of a query: each component's peak power, for as long as it works."""
-    watts = {
-        kind: machine.cores * unit.power_w * busy.get(kind, 0.0)
-        for kind, unit in machine.units.items()
-    }
-    arrays = machine.gemm.power_w or (
-        machine.units[machine.gemm.unit].power_w if machine.gemm.unit in machine.units else 0.0
-    )
-    watts["gemm"] = machine.cores * arrays * busy.get("gemm", 0.0)
-    watts["registers"] = (
-        machine.cores * machine.rf_power_w * min(1.0, busy.get("ntt", 0.0) + busy.get("gemm", 0.0))
-    )
-    watts["dram"] = machine.hbm_power_w * min(1.0, busy.get("dram", 0.0))
-    if not any(watts.values()):
-        return {}
-    return {name: value * one.systems * latency / one.batch for name, value in watts.items()}
 
 
 def steps(one: Result) -> dict[str, float]:
@@ -262,7 +177,7 @@ def steps(one: Result) -> dict[str, float]:
 
 def area_mm2(one: Point) -> float:
     """Of one of its machines; 0 where the machine has no areas."""
-    return _machine(one).area_mm2
+    return point(one).area_mm2
 
 
 def prefetch(points: Mapping[str, Point]) -> dict[str, Result]:
@@ -283,7 +198,7 @@ def scheduler_of(one: Point, progress: Callable[[int, int], None] | None = None)
         service.append(point(replace(one, batch=batch)).latency_s)
         if progress is not None:
             progress(batch, one.batch)
-    machine, work = _machine(one), _workload(replace(one, batch=1))
-    in_hbm = work.prepared_bytes + work.queries_bytes <= machine.hbm_bytes
+    machine, work = _machine(one), _workload(replace(one, table_gb=one.table_gb / one.systems))
+    in_hbm = work.prepared_bytes + work.batch * work.queries_bytes <= machine.hbm_bytes
     rate = machine.hbm_bytes_per_s if in_hbm else machine.lpddr_bytes_per_s
     return Scheduler(tuple(service), work.prepared_bytes / rate)

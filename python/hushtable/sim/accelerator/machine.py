@@ -149,10 +149,13 @@ class MachineSpec:
                 "hbm_power_w",
                 "rf_area_mm2",
                 "rf_power_w",
+                "core_rest_area_mm2",
+                "core_rest_power_w",
             )
         }
         self._empty(top, "")
-        return Machine(name, units=made, gemm=array, uses_special_primes=special, **whole, **rates, **costs)
+        fields: dict[str, Any] = {**whole, **rates, **costs}
+        return Machine(name, units=made, gemm=array, uses_special_primes=special, **fields)
 
     def _error(self, key: str, wrong: str, expected: str) -> ConfigError:
         return ConfigError(f"{self.source}: {key} {wrong}; expected {expected}. Change it there.")
@@ -234,6 +237,8 @@ class Machine:
     hbm_power_w: float = 0.0
     rf_area_mm2: float = 0.0
     rf_power_w: float = 0.0
+    core_rest_area_mm2: float = 0.0
+    core_rest_power_w: float = 0.0
 
     @cached_property
     def hbm_bytes_per_cycle(self) -> float:
@@ -249,7 +254,7 @@ class Machine:
     def core_area_mm2(self) -> float:
         """Units, arrays of their own, register file and buffers."""
         units = sum(unit.area_mm2 for unit in self.units.values())
-        return units + self.gemm.area_mm2 + self.rf_area_mm2
+        return units + self.gemm.area_mm2 + self.rf_area_mm2 + self.core_rest_area_mm2
 
     @cached_property
     def area_mm2(self) -> float:
@@ -260,7 +265,7 @@ class Machine:
     def core_power_w(self) -> float:
         """Peak, of one core."""
         units = sum(unit.power_w for unit in self.units.values())
-        return units + self.gemm.power_w + self.rf_power_w
+        return units + self.gemm.power_w + self.rf_power_w + self.core_rest_power_w
 
     @cached_property
     def power_w(self) -> float:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf, log2
 
 __all__ = ["SCHEDULES", "Moves", "Op", "Schedule", "Tree", "expansion", "plan", "tournament"]
 
 #: Operations further back than this have long been finished: no one waits for them.
 _FAR = 48
+#: Nodes of an expansion's second tree are numbered from here.
+_SECOND = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Tree:
         ct_bytes: of a ciphertext.
         key_bytes: of a level's key.
         digits: l.
+        also: leaves of a second expansion that goes through the same levels with the same keys.
     """
 
     leaves: int
@@ -56,6 +59,7 @@ class Tree:
     ct_bytes: int
     key_bytes: int
     digits: int
+    also: int = 0
 
     @property
     def levels(self) -> int:
@@ -68,9 +72,7 @@ class Tree:
         return self.digits * self.ct_bytes // (2 if self.is_expansion else 1)
 
     def width(self, level: int) -> int:
-        """Ciphertexts that go into a level's operations."""
-        if self.is_expansion:
-            return min(1 << level, self.leaves)
+        """Ciphertexts that go into a level of a tournament."""
         return -(-self.leaves // (1 << level))
 
     def live(self, depth: int, is_depth_first: bool) -> int:
@@ -126,7 +128,7 @@ class Moves:
         ops: in order.
         blocks: where each subtree begins, and after the last one the number of operations.
         depth: of the subtrees.
-        room: ciphertexts that may be fetched ahead.
+        room: ciphertexts that there are places for.
         working_set_bytes: of a subtree.
         ct_bytes: moved, of ciphertexts.
         key_bytes: moved, of keys.
@@ -140,14 +142,24 @@ class Moves:
     ct_bytes: int
     key_bytes: int
 
+    def repeated(self, times: int) -> Moves:
+        """The same for one query after another, without a pause."""
+        if times == 1:
+            return self
+        many = len(self.ops)
+        starts = [one * many + at for one in range(times) for at in self.blocks[:-1]]
+        return replace(self, ops=self.ops * times, blocks=(*starts, many * times))
+
 
 def _order(tree: Tree, depth: int, is_depth_first: bool) -> Iterator[list[tuple[int, int]]]:
     """Subtrees in order, each a list of (level, node)."""
     for low in range(0, tree.levels, depth):
         high = min(low + depth, tree.levels)
         if tree.is_expansion:
-            for root in range(tree.width(low)):
-                yield list(_subtree_down(tree, low, high, root, is_depth_first))
+            for first, leaves in ((0, tree.leaves), (_SECOND, tree.also)):
+                last = min(high, ceil(log2(leaves))) if leaves > 1 else 0
+                for root in range(min(1 << low, leaves) if low < last else 0):
+                    yield list(_subtree_down(tree, low, last, first + root, is_depth_first))
         else:
             for root in range(tree.width(high)):
                 yield list(_subtree_up(tree, low, high, root, is_depth_first))
@@ -160,17 +172,15 @@ def _subtree_down(
         nodes = [root]
         for level in range(low, high):
             yield from ((level, node) for node in nodes)
-            both = [(node, node + (1 << level)) for node in nodes]
-            nodes = [one for pair in both for one in pair if one < tree.width(level + 1)]
+            nodes = [one for node in nodes for one in _children(tree, level, node)]
         return
     stack = [(low, root)]
     while stack:
         level, node = stack.pop()
         yield level, node
         if level + 1 < high:
-            for child in (node + (1 << level), node):
-                if child < tree.width(level + 1):
-                    stack.append((level + 1, child))
+            for child in reversed(_children(tree, level, node)):
+                stack.append((level + 1, child))
 
 
 def _subtree_up(
@@ -242,7 +252,8 @@ def plan(tree: Tree, schedule: Schedule, rf_bytes: int) -> Moves:
             ct_moved += (loads + stores) * tree.ct_bytes
             key_moved += key_loads * tree.key_bytes
     blocks.append(len(ops))
-    spare = max(ahead, ahead + (rf_bytes - used) // tree.ct_bytes)
+    keys = min(depth, max(1, (rf_bytes - temporary) // tree.key_bytes)) * tree.key_bytes
+    spare = max(4, (rf_bytes - temporary - keys) // tree.ct_bytes)
     return Moves(tuple(ops), tuple(blocks), depth, spare, used, ct_moved, key_moved)
 
 
@@ -311,8 +322,12 @@ def _values(
     if not tree.is_expansion:
         # A column without an opponent goes up as it is, under the name it was made by.
         return [_made_by(tree, (level, 2 * node + side)) for side in (0, 1)], [(level + 1, node)]
-    children = (node, node + (1 << level))
-    return [(level, node)], [(level + 1, one) for one in children if one < tree.width(level + 1)]
+    return [(level, node)], [(level + 1, one) for one in _children(tree, level, node)]
+
+
+def _children(tree: Tree, level: int, node: int) -> list[int]:
+    leaves, at = (tree.also, node - _SECOND) if node >= _SECOND else (tree.leaves, node)
+    return [node, node + (1 << level)] if at + (1 << level) < leaves else [node]
 
 
 def _made_by(tree: Tree, value: tuple[int, int]) -> tuple[int, int]:
@@ -322,9 +337,9 @@ def _made_by(tree: Tree, value: tuple[int, int]) -> tuple[int, int]:
     return level, node
 
 
-def expansion(leaves: int, ct_bytes: int, key_bytes: int, digits: int) -> Tree:
-    """From one ciphertext to ``leaves``, a substitution a node."""
-    return Tree(leaves, True, ct_bytes, key_bytes, digits)
+def expansion(leaves: int, ct_bytes: int, key_bytes: int, digits: int, also: int = 0) -> Tree:
+    """From one ciphertext to ``leaves``, a substitution a node; from another to ``also``."""
+    return Tree(leaves, True, ct_bytes, key_bytes, digits, also)
 
 
 def tournament(leaves: int, ct_bytes: int, key_bytes: int, digits: int) -> Tree:

@@ -28,7 +28,7 @@ class Retrieval:
         plain_bits: of a plaintext coefficient.
         expand_digits: l of the substitutions' keys.
         tournament_digits: l of the selection bits.
-        clients_bytes: what a query brings over PCIe: query, keys of its client, and its answer.
+        pcie_bytes: what a query brings over PCIe: query, keys of its client, and its answer.
         rotations: substitutions before the rest, in place of an expansion; 0 to expand.
     """
 
@@ -45,8 +45,14 @@ class Retrieval:
 
     def __post_init__(self) -> None:
         for name in (
-            "table_bytes", "batch", "first_dimension", "degree", "primes", "plain_bits",
-            "expand_digits", "tournament_digits",
+            "table_bytes",
+            "batch",
+            "first_dimension",
+            "degree",
+            "primes",
+            "plain_bits",
+            "expand_digits",
+            "tournament_digits",
         ):
             found = getattr(self, name)
             if isinstance(found, bool) or not isinstance(found, int) or found < 1:
@@ -204,7 +210,7 @@ class SimplePir:
 
 
 def KsPir(table_bytes: int, batch: int = 64) -> Retrieval:
-    """KsPIR: rotations of the query instead of its expansion, and records of 16-bit coefficients."""
+    """KsPIR: rotations of the query for its expansion, and coefficients of 16 bits."""
     return Retrieval(
         table_bytes,
         batch,
