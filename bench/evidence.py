@@ -3,8 +3,8 @@
     .venv/bin/python bench/evidence.py [--measure [sim-inference] [sim-accelerator]]
 
 ``--measure`` first runs one or both of ``hushtable sim inference --check --json`` and ``hushtable
-sim accelerator --check --json`` and keeps what they print in bench/results, with the machine's facts.
-The newest file of each then fills its cells and its table of every number; the rest is written by
+sim accelerator --check --json`` and keeps what they print in bench/results, with the machine. The
+newest file of each then fills its cells and its table of every number; the rest is written by
 hand.
 """
 
