@@ -1,10 +1,11 @@
 """Puts what the simulators' checks found into docs/evidence.md.
 
-    .venv/bin/python bench/evidence.py [--measure]
+    .venv/bin/python bench/evidence.py [--measure [sim-inference] [sim-accelerator]]
 
-``--measure`` first runs ``hushtable sim inference --check --json`` and ``hushtable sim accelerator
---check --json`` and keeps what they print in bench/results, with the machine's facts. The newest
-file of each then fills its cells and its table of every number; the rest is written by hand.
+``--measure`` first runs one or both of ``hushtable sim inference --check --json`` and ``hushtable
+sim accelerator --check --json`` and keeps what they print in bench/results, with the machine. The
+newest file of each then fills its cells and its table of every number; the rest is written by
+hand.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +25,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 SIMULATORS = ("sim-inference", "sim-accelerator")
 #: Between the marks: ours, a bar, the paper's.
-_CELL = re.compile(r"<!-- (sim-\w+) ((?:Figure|Table) \w+) -->(.*?)<!-- end -->")
+_CELL = re.compile(r"<!-- (sim-\w+) (Text|(?:Figure|Table) \w+) -->(.*?)<!-- end -->")
 #: A cell prints this many numbers one by one; of more it prints the furthest.
 _LISTED = 3
 
 Comparisons = list[dict[str, Any]]
 
 
-def measure() -> None:
-    """Runs both checks, and writes bench/results/sim-NAME-DATE.json."""
+def measure(names: Sequence[str]) -> None:
+    """Runs the checks, and writes bench/results/NAME-DATE.json."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     doctor = json.loads(_printed("doctor", "--json"))
     facts = {"date": today, "platform": platform.platform(), "doctor": doctor}
-    for name in SIMULATORS:
+    for name in names:
         record = json.loads(_printed(*name.split("-"), "--check", "--json"))
         out = ROOT / "bench" / "results" / f"{name}-{today}.json"
         out.write_text(json.dumps({"machine": facts, "results": [record]}, indent=2) + "\n")
@@ -117,8 +119,9 @@ def table(comparisons: Comparisons) -> list[str]:
 
 
 def _is_of(where: str, source: str) -> bool:
-    """Whether "Figure 13a, text" is of "Figure 13"."""
-    return re.match(rf"{re.escape(where)}[a-z]?(?![\w.])", source) is not None
+    """Whether "Figure 13a, artifact" is of "Figure 13", and "section 4.2" of "Text"."""
+    wanted = "[Ss]ection" if where == "Text" else rf"{re.escape(where)}[a-z]?(?![\w.])"
+    return re.match(wanted, source) is not None
 
 
 def _value(one: dict[str, Any], of: str) -> str:
@@ -143,9 +146,12 @@ def _remark(one: dict[str, Any]) -> str:
 def main() -> int:
     """Rewrites docs/evidence.md."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="run both checks first")
-    if parser.parse_args().measure:
-        measure()
+    parser.add_argument(
+        "--measure", nargs="*", choices=SIMULATORS, help="run these checks first; both by default"
+    )
+    chosen = parser.parse_args().measure
+    if chosen is not None:
+        measure(chosen or SIMULATORS)
     found = {name: newest(name) for name in SIMULATORS}
     PAGE.write_text(render(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     for name, comparisons in found.items():

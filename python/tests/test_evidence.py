@@ -172,11 +172,12 @@ def comparison(source: str, **changed: Any) -> dict[str, Any]:
 
 
 def test_a_cell_has_its_own_figures_numbers() -> None:
-    found = [comparison("Figure 1"), comparison("Figure 13a", ours=1.0), comparison("Table III")]
+    found = [comparison("Figure 1"), comparison("Figure 13a", ours=1.0), comparison("Table II")]
     assert evidence.cells("Figure 13", found) == "QPS, 2 GB: 1 QPS | 4,261 QPS"
     assert evidence.cells("Figure 1", found) == "QPS, 2 GB: 4,400 QPS | 4,261 QPS"
     assert evidence.cells("Table I", found).startswith("drawn")
-    assert evidence.cells("Table III", None).startswith("no result")
+    assert evidence.cells("Table II", None).startswith("no result")
+    assert evidence.cells("Text", [comparison("section 4.2", ours=2.0)]).startswith("QPS, 2 GB: 2")
 
 
 def test_what_is_off_is_said() -> None:
