@@ -346,9 +346,9 @@ def figure_10(
             _MASKED,
             "No code was published for this figure. Here phases compete for 17 server cores, four "
             "client cores and the link, and a precompute holds its room until it is used up.",
-            "The offline phase with layers in parallel is 936 s in one place of the section and 939 s "
-            "in another. The 1,053 s are with 32 server threads for garbled circuits, not 17.",
-            "Precomputes that are begun together stay in step where each is used at once: all garble "
+            "With layers in parallel the section says 936 s in one place and 939 s in another. "
+            "The 1,053 s are with 32 server threads for garbled circuits, not 17.",
+            "Precomputes begun together stay in step where each is used at once: all garble "
             "while the link is idle. That is the time of a precompute here; requests that come at "
             "random take them out of step, so that a higher rate is sustained.",
             "A precompute sends 39.3 GB up: at 835 Mbit/s that is 377 s, which no two share, "
