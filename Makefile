@@ -102,7 +102,7 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 	$(BIN)/ruff check python examples bench docs README.md
 	$(BIN)/ruff format --check python examples bench docs README.md
 	$(BIN)/mypy
-	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart cifar,-p examples.$(example))
+	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart cifar plan,-p examples.$(example))
 
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py

@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
             "hushtable sim accelerator --systems 16 --table-gb 1024 --batch 128",
             "hushtable sim accelerator --table-gb 16 --rate 10 --rate 400",
             "hushtable sim accelerator --machine mine.toml --workload simplepir --json",
+            "hushtable sim accelerator --machine this --table-gb 0.25 --batch 4",
             "hushtable sim accelerator --figure 13b --figure 14b -o figures",
             "hushtable sim accelerator --check --json",
         )
@@ -46,7 +47,10 @@ def register(app: typer.Typer) -> None:
 def accelerator(
     machine: Annotated[
         str,
-        typer.Option(help="ive, ive-separate, ark, h200, this (measured here) or a FILE.toml."),
+        typer.Option(
+            help="ive, ive-separate, ark, h200, or a FILE.toml; or a processor, of which the time "
+            "of `bench onion` is predicted: this (measured now) or sapphire-rapids."
+        ),
     ] = "ive",
     systems: Annotated[int, typer.Option(help="Machines, each with a part of the table.")] = 1,
     table_gb: Annotated[float, typer.Option(help="GB (2^30 B) of records.")] = 8,
@@ -60,6 +64,14 @@ def accelerator(
             "depth first inside) or hierarchical-breadth."
         ),
     ] = "hierarchical",
+    subtree: Annotated[
+        int | None,
+        typer.Option(
+            help="Levels of a subtree of the hierarchical orders. By default the most that fit.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Of a processor.")] = 1,
     overlap: Annotated[
         bool,
         typer.Option(
@@ -99,8 +111,8 @@ def accelerator(
 ) -> None:
     """Simulate single-server retrieval on an accelerator, a GPU or this processor."""
     if check or figure:
-        knobs = (machine, systems, table_gb, workload, batch, d0, schedule, rate)
-        if knobs != ("ive", 1, 8, "onion", 64, 256, "hierarchical", None):
+        knobs = (machine, systems, table_gb, workload, batch, d0, schedule, subtree, threads, rate)
+        if knobs != ("ive", 1, 8, "onion", 64, 256, "hierarchical", None, 1, None):
             raise ConfigError(
                 "--check and --figure repeat the paper's points: leave the options of a point out, "
                 "or leave --check and --figure out"
@@ -110,10 +122,21 @@ def accelerator(
         if figure:
             _figures(figure, output, json)
         return
-    from ..sim.accelerator.figures_points import Point, area_mm2, point, scheduler_of
+    from ..sim.accelerator.figures_points import PROCESSORS, Point, area_mm2, point, scheduler_of
 
     _one_of("workload", workload, _WORKLOADS)
     _one_of("schedule", schedule, _SCHEDULES)
+    if machine in PROCESSORS:
+        chosen_by_engine = (systems, workload, d0, schedule, subtree, rate)
+        if chosen_by_engine != (1, "onion", 256, "hierarchical", None, None):
+            raise ConfigError(
+                f"{machine} is a processor, whose engine chooses D0 and schedule: give --table-gb, "
+                "--batch and --threads alone"
+            )
+        _processor(machine, table_gb, batch, threads, json)
+        return
+    if threads != 1:
+        raise ConfigError(f"--threads is for processors ({', '.join(PROCESSORS)}): leave it out")
     chosen = Point(
         machine=machine,
         systems=systems,
@@ -122,6 +145,7 @@ def accelerator(
         batch=batch,
         d0=d0,
         schedule=schedule,
+        subtree=subtree,
         overlap=overlap,
         special_primes=special_primes,
     )
@@ -136,6 +160,52 @@ def accelerator(
     _print_point(chosen, found, area)
     if loads_found:
         _print_loads(loads_found)
+
+
+def _processor(machine: str, table_gb: float, batch: int, threads: int, json: bool) -> None:
+    """Predicts what `hushtable bench onion` takes."""
+    from ..sim.accelerator.figures_points import GB, STEPS, processor_pass
+
+    if machine == "this":
+        note("measuring this processor")
+    found = processor_pass(machine, table_gb, batch, threads)
+    gb_per_s = batch * table_gb * GB / found.total / 1e9
+    if json:
+        params = {"machine": machine, "table_gb": table_gb, "batch": batch}
+        print_json(
+            bench_record(
+                "sim accelerator processor",
+                params,
+                gb_per_s,
+                "GB/s",
+                None,
+                None,
+                threads,
+                "model",
+                measured=found.processor,
+                ms_per_pass=1e3 * found.total,
+                ms_per_query=1e3 * found.total / batch,
+                seconds=found.seconds,
+                units=found.units,
+            )
+        )
+        return
+    print_facts(
+        {
+            "processor": found.processor,
+            "table": f"{table_gb:g} GB of 256-byte rows, {batch} queries a pass, "
+            f"{threads} thread(s)",
+            "predicted": f"{1e3 * found.total:,.4g} ms a pass, {gb_per_s:.3g} GB/s a query",
+        }
+    )
+    print()
+    rows = [
+        [STEPS[step], f"{1e3 * seconds:.4g}", f"{seconds / found.total:.1%}"]
+        for step, seconds in found.seconds.items()
+    ]
+    print_table(("step", "ms", "share"), rows)
+    top = sorted(found.units.items(), key=lambda unit: -unit[1])[:8]
+    print("\nmost of it: " + ", ".join(f"{name} {1e3 * seconds:.3g} ms" for name, seconds in top))
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -15,6 +15,9 @@ from ...errors import ConfigError
 from . import fitted
 from .machine import Machine
 from .machine import machine as machine_of
+from .passes import Table, predict
+from .processor import Processor, processor_named
+from .processor import machine as machine_of_processor
 from .schedule import Schedule
 from .serving import Scheduler
 from .system import simulate
@@ -22,20 +25,25 @@ from .workload import KsPir, Retrieval, SimplePir, Workload
 
 __all__ = [
     "GB",
+    "PROCESSORS",
     "STEPS",
     "Digits",
     "Point",
+    "ProcessorPass",
     "Result",
     "area_mm2",
     "digits",
     "point",
     "prefetch",
+    "processor_pass",
     "scheduler",
     "scheduler_of",
     "steps",
 ]
 
 GB = 2**30
+#: Machines that are processors: this one, measured, and those that come with the package.
+PROCESSORS = ("this", "sapphire-rapids")
 #: What people call the steps.
 STEPS = {
     "comm": "communication",
@@ -72,6 +80,7 @@ class Point:
         batch: queries that are answered together.
         d0: records of the first dimension.
         schedule: "breadth", "depth", "hierarchical" or "hierarchical-breadth".
+        subtree: levels of a subtree of the hierarchical schedules; None for the most that fit.
         overlap: whether digits are added up as they are made.
         special_primes: whether the multipliers are those of special primes, where the machine has
             them.
@@ -84,6 +93,7 @@ class Point:
     batch: int = 64
     d0: int = 256
     schedule: str = "hierarchical"
+    subtree: int | None = None
     overlap: bool = True
     special_primes: bool = True
 
@@ -126,6 +136,51 @@ _KINDS = {"ct": "ciphertexts", "key": "keys", "db": "table"}
 
 
 @cache
+def _processor(name: str) -> Processor:
+    """Measured, or read, once."""
+    return processor_named(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPass:
+    """What `hushtable bench onion` is predicted to take on a processor.
+
+    Attributes:
+        processor: its name and when it was measured.
+        seconds: of a pass by step.
+        units: seconds of one core, by what it does.
+    """
+
+    processor: str
+    seconds: dict[str, float]
+    units: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        """Of a pass."""
+        return sum(self.seconds.values())
+
+
+def processor_pass(name: str, table_gb: float, batch: int, threads: int) -> ProcessorPass:
+    """A pass of so many queries over a table of 256-byte rows.
+
+    Raises:
+        ConfigError: no such processor, or one that cannot be measured; a table, batch or number of
+            threads that it cannot take.
+    """
+    processor = _processor(name)
+    if not 0 < table_gb < math.inf:
+        raise ConfigError(f"the table has {table_gb:g} GB, but must have more than 0")
+    found = predict(processor, Table.of(table_gb * 1024), batch, threads)
+    seconds = {
+        "expand": found.expand,
+        "row_select": found.row_select,
+        "tournament": found.tournament,
+    }
+    return ProcessorPass(processor.measured, seconds, dict(found.units))
+
+
+@cache
 def point(one: Point) -> Result:
     """What a batch takes at a point.
 
@@ -137,7 +192,15 @@ def point(one: Point) -> Result:
             raise ConfigError(f"{name} is {getattr(one, name)}, but must be 1 or more")
     if not 0 < one.table_gb < math.inf:
         raise ConfigError(f"the table has {one.table_gb:g} GB, but must have more than 0")
-    order = Schedule(*_ORDERS[one.schedule], one.overlap)
+    if one.subtree is not None:
+        if one.subtree < 1:
+            raise ConfigError(f"subtree is {one.subtree}, but must be 1 level or more")
+        if not one.schedule.startswith("hierarchical"):
+            raise ConfigError(
+                f"schedule {one.schedule!r} has no subtrees: leave --subtree out, or choose "
+                "hierarchical or hierarchical-breadth"
+            )
+    order = Schedule(*_ORDERS[one.schedule], one.overlap, one.subtree)
     made = simulate(_machine(one), _workload(one), order, systems=one.systems)
     return Result(
         dict(made.seconds),
@@ -156,7 +219,10 @@ def point(one: Point) -> Result:
 
 
 def _machine(one: Point) -> Machine:
-    found = machine_of(one.machine)
+    if one.machine in PROCESSORS:
+        found = machine_of_processor(_processor(one.machine))
+    else:
+        found = machine_of(one.machine)
     special = found.uses_special_primes and one.special_primes
     return found.scaled(uses_special_primes=special)
 

@@ -9,9 +9,13 @@ Numbers are here; choices that were made with a published value in sight, and so
   IV at 2 GB and Table III.
 * ``energy.py``: a core's power beyond its listed components counts as nothing, and the register
   file's by its traffic, to the energy at 8 GB (with it, 0.117 J and not 0.100).
+* ``system.py``: how tiles of a matrix product fill and drain (256 + 46 cycles), to Table III and
+  the 591 QPS of Figure 13c.
 * ``schedule.py``: room for three ciphertexts in flight in an expansion, to Figure 8a.
 
-What is left is printed in the paper (``machines/``) or follows from the simulation.
+The depths of units' pipelines and the network's rate (``machines/``) are not printed either: they
+are assumed, from wires and lanes, and others were not tried. What is left is printed in the paper
+or follows from the simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ __all__ = [
     "KSPIR_PLAIN_BITS",
     "KSPIR_ROTATIONS",
     "MULTIPLIER_SAVING",
-    "MULTS_PER_BUTTERFLY",
     "PCIE_BYTES",
     "SPLIT_DEPTH",
     "TOURNAMENT_DIGITS",
@@ -44,8 +47,6 @@ KSPIR_PLAIN_BITS = 16
 KSPIR_ROTATIONS = 16
 #: Its query and answer; keys stay at the server. Printed by OnionPIRv2 (140 KB and 26 KB).
 KSPIR_PCIE_BYTES = 170_000
-#: Integer multiplications that a butterfly counts as. Of Figure 4a's range.
-MULTS_PER_BUTTERFLY = 3
 #: Of a unit's area and power, what special primes save. Printed for the multipliers alone (section
 #: IV-G); that a unit is all multiplier is ours.
 MULTIPLIER_SAVING = 0.091

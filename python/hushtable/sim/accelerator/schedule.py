@@ -24,11 +24,13 @@ class Schedule:
         is_depth_first: an operation as soon as its inputs are there; else level by level.
         overlaps: digits are multiplied and added as soon as they are transformed (reduction
             overlapping), so that they take no room.
+        subtree: depth of the subtrees; None for the deepest that fits.
     """
 
     is_hierarchical: bool = True
     is_depth_first: bool = True
     overlaps: bool = True
+    subtree: int | None = None
 
 
 #: By the names that the paper draws.
@@ -94,7 +96,9 @@ class Tree:
         )
 
     def subtree_depth(self, rf_bytes: int, schedule: Schedule) -> int:
-        """The deepest whose working set fits; 1 where none does."""
+        """The one that was asked for, or the deepest whose working set fits; 1 where none does."""
+        if schedule.subtree is not None:
+            return max(1, min(schedule.subtree, self.levels))
         depth = 1
         while depth < self.levels and self.subtree_bytes(depth + 1, schedule) <= rf_bytes:
             depth += 1

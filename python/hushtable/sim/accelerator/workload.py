@@ -142,25 +142,6 @@ class Retrieval:
         keys = int(log2(self.first_dimension)) * self.evk_bytes + self.depth * self.rgsw_bytes
         return keys + (self.first_dimension + self.columns) * self.ct_bytes
 
-    def mults(self) -> dict[str, float]:
-        """Integer multiplications of one query by step (Figures 4 and 6).
-
-        A butterfly is one modular multiplication, and that is ``fitted.MULTS_PER_MODULAR`` integer
-        ones; iCRT multiplies each residue once more.
-        """
-        ntt = self.degree / 2 * log2(self.degree)
-        limbs = self.primes * self.degree
-
-        def product(polys: int, digits: int) -> float:
-            transforms = (polys * self.primes * (1 + digits)) * ntt * fitted.MULTS_PER_BUTTERFLY
-            return transforms + polys * limbs * 2 + polys * digits * 2 * limbs
-
-        return {
-            "expand": self.substitutions * product(1, self.expand_digits),
-            "row_select": float(self.row_macs),
-            "tournament": (self.columns - 1) * product(2, self.tournament_digits),
-        }
-
 
 @dataclass(frozen=True)
 class SimplePir:
@@ -203,10 +184,6 @@ class SimplePir:
     def split_depth(self) -> int:
         """Sums over a whole row are longer than the arrays keep queries for."""
         return fitted.SPLIT_DEPTH
-
-    def mults(self) -> dict[str, float]:
-        """Integer multiplications of one query."""
-        return {"row_select": float(self.row_macs)}
 
 
 def KsPir(table_bytes: int, batch: int = 64) -> Retrieval:
