@@ -42,7 +42,9 @@ def rows(page: str, paper: str) -> list[list[str]]:
     """The cells of a paper's table, without its head."""
     sections = [part for part in page.split("\n## ") if paper in part.partition("\n")[0]]
     assert len(sections) == 1, paper
-    lines = [line for line in sections[0].splitlines() if re.match(r"\| (Figure|Table) ", line)]
+    # Not the tables of every number, which are apart.
+    by_hand = sections[0].partition("<!-- every ")[0]
+    lines = [line for line in by_hand.splitlines() if re.match(r"\| (Figure|Table) ", line)]
     return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
 
 

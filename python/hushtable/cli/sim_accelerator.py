@@ -376,9 +376,11 @@ def _print_point(chosen: Any, found: Any, area: float | None) -> None:
         "table": f"{chosen.table_gb:g} GB, {chosen.workload}, D0 {chosen.d0}",
         "queries a second": f"{found.qps:,.4g}, in batches of {chosen.batch}",
         "latency": f"{1e3 * found.latency_s:,.4g} ms",
-        "energy": f"{sum(found.joules.values()):.3g} J a query",
     }
-    if area is not None:
+    # Of a machine without powers or areas in its file nothing is known.
+    if joules := sum(found.joules.values()):
+        facts["energy"] = f"{joules:.3g} J a query"
+    if area:
         facts["area"] = f"{area:,.4g} mm2 a machine"
     print_facts(facts)
     print()
@@ -405,5 +407,7 @@ def _print_point(chosen: Any, found: Any, area: float | None) -> None:
     print_table(("step", "ms", "share", "held, MiB", "DRAM, GB", "table", "cts", "keys"), rows)
     print()
     busy = ", ".join(f"{name} {share:.0%}" for name, share in found.busy.items())
-    joules = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in found.joules.items())
-    print_facts({"busy": busy, "mJ a query": joules})
+    print_facts({"busy": busy})
+    if joules:
+        parts = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in found.joules.items())
+        print_facts({"mJ a query": parts})

@@ -155,10 +155,10 @@ def figure_4(**_: Any) -> Figure:
         paper().deployment(*T_R18, "server"),
     )
     garbling = next(one.amount for one in client_garbles.costs.offline if one.part == "garble")
-    where = "section 5.1"
+    where = "Figure 4, section 5.1"
     comparisons = (
-        printed("T-R18, HE", last[1], 17.76, 0.01, "min", source="section 5.2"),
-        printed("GC, client garbles, Atom", garbling, 382.6, 0.1, source="section 5.5"),
+        printed("T-R18, HE", last[1], 17.76, 0.01, "min", source="Figure 4, section 5.2"),
+        printed("GC, client garbles, Atom", garbling, 382.6, 0.1, source="Figure 4, section 5.5"),
         printed("GC.Eval, Atom", breakdown(server_garbles)[1].gc, 200, 1, source=where),
         script("GC.Eval, EPYC", breakdown(client_garbles)[1].gc, 11.005, source=where),
         printed(
@@ -210,9 +210,11 @@ def figure_8(**_: Any) -> Figure:
                 printed(f"{title}, {who} garbles", ours, theirs, 0.01, "GB", source="Figure 8")
             )
     ratio = sum(row[1] / row[2] for row in rows) / len(rows)
-    comparisons.append(printed("less at the client", ratio, 5, 1, "times", source="section 5.1"))
     comparisons.append(
-        printed("T-R18, client garbles", rows[-1][2], 8, 1, "GB", source="section 5.1")
+        printed("less at the client", ratio, 5, 1, "times", source="Figure 8, section 5.1")
+    )
+    comparisons.append(
+        printed("T-R18, client garbles", rows[-1][2], 8, 1, "GB", source="Figure 8, section 5.1")
     )
 
     def draw(canvas: Any) -> None:
@@ -274,8 +276,10 @@ def figure_9(**_: Any) -> Figure:
         )
     mean = sum(row[3] for row in rows) / len(rows)
     comparisons.append(script("mean speed-up", mean, 9.72, "", source="Figure 9"))
-    comparisons.append(printed("mean speed-up", mean, 9.7, 0.1, "", source="section 5.2"))
-    comparisons.append(printed("T-R18", rows[-1][2] / 60, 2.35, 0.01, "min", source="section 5.2"))
+    comparisons.append(printed("mean speed-up", mean, 9.7, 0.1, "", source="Figure 9, section 5.2"))
+    comparisons.append(
+        printed("T-R18", rows[-1][2] / 60, 2.35, 0.01, "min", source="Figure 9, section 5.2")
+    )
 
     def draw(canvas: Any) -> None:
         from ...infer.plots import bars
