@@ -27,6 +27,7 @@ __all__ = [
     "KSPIR_ROTATIONS",
     "MULTIPLIER_SAVING",
     "PCIE_BYTES",
+    "PROCESSOR_OVERHEAD",
     "SPLIT_DEPTH",
     "TOURNAMENT_DIGITS",
 ]
@@ -50,3 +51,8 @@ KSPIR_PCIE_BYTES = 170_000
 #: Of a unit's area and power, what special primes save. Printed for the multipliers alone (section
 #: IV-G); that a unit is all multiplier is ours.
 MULTIPLIER_SAVING = 0.091
+#: What an operation takes within hushtable's engine for each second that it takes alone, where
+#: operands lie side by side in one huge page and the code is hot: pages that are looked up, calls,
+#: pools. Of `bench onion`: ExpandQuery and ColTor of 64 MiB and four queries, one thread, 64.3 ms
+#: on ``processors/sapphire-rapids.toml``. RowSel and every other size are predicted.
+PROCESSOR_OVERHEAD = 1.16

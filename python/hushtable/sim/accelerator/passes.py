@@ -17,10 +17,10 @@ from typing import Any
 
 from ... import _native
 from ...errors import ConfigError
-from ..published import Published
+from .fitted import PROCESSOR_OVERHEAD
 from .processor import Processor
 
-__all__ = ["FITTED", "OVERHEAD", "Pass", "Table", "predict"]
+__all__ = ["Pass", "Table", "predict"]
 
 #: Columns that are answered together, and lie side by side for each row.
 _BLOCK_COLUMNS, _GROUP_COLUMNS = 64, 4
@@ -31,23 +31,6 @@ _REDUCE_INSTRUCTIONS = 27
 #: Of columns' tournament: levels of a subtree that is played depth-first.
 _SUBTREE_LEVELS = 4
 _PREPARED_BITS = 52
-
-#: What an operation takes within the engine for each second that it takes alone, where operands lie
-#: side by side in one huge page and the code is hot: pages that are looked up, calls, pools.
-OVERHEAD = 1.16
-#: The only value that was fitted, and to what: the engine's ExpandQuery and ColTor of one table, on
-#: the machine of ``machines/sapphire-rapids-2.toml``. RowSel and every other size are predicted.
-FITTED = (
-    Published(
-        "ms of ExpandQuery and ColTor, 64 MiB, 4 queries, one thread",
-        64.3,
-        "ms",
-        "measured, 2026-11-23",
-        0.05,
-        is_fitted=True,
-        note="sets OVERHEAD",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +229,7 @@ class _Model:
     def _operate(self, operations: Mapping[str, float]) -> float:
         seconds = 0.0
         for name, count in operations.items():
-            one = count * self.processor.seconds(name) * OVERHEAD
+            one = count * self.processor.seconds(name) * PROCESSOR_OVERHEAD
             self.units[name] += one
             seconds += one
         return seconds
