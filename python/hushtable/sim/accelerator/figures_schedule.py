@@ -83,50 +83,34 @@ def _traffic(number: str, step: str, key: str, comparisons: Callable[..., Any]) 
     )
 
 
-def figure_8a() -> Figure:
-    """DRAM traffic of ExpandQuery by schedule."""
+def _figure_8(panel: str, step: str, key: str, middle: tuple[str, str, str]) -> Figure:
+    """DRAM traffic of a step by schedule, of which the text names three quotients: to breadth-first
+    subtrees, to all of the paper's, and one in between: its name, and between which schedules.
+    """
+    source, (name, before, after) = f"Figure {panel}", middle
+    breadth = f"{step}, DRAM: breadth first over"
+    subtrees = f"{breadth} hierarchical, breadth first inside"
 
     def comparisons(total: dict[str, float]) -> list[Comparison]:
-        source = "Figure 8a"
-        breadth = "ExpandQuery, DRAM: breadth first over"
         return [
-            compare(
-                source,
-                f"{breadth} hierarchical, breadth first inside",
-                total["BFS"] / total["HS (BFS)"],
-            ),
-            compare(
-                source,
-                "ExpandQuery, DRAM: breadth over depth first inside",
-                total["HS (BFS)"] / total["HS (DFS)"],
-            ),
+            compare(source, subtrees, total["BFS"] / total["HS (BFS)"]),
+            compare(source, f"{step}, DRAM: {name}", total[before] / total[after]),
             compare(source, f"{breadth} all of ours", total["BFS"] / total["HS (DFS) + R.O."]),
         ]
 
-    return _traffic("8a", "ExpandQuery", "expand", comparisons)
+    return _traffic(panel, step, key, comparisons)
+
+
+def figure_8a() -> Figure:
+    """DRAM traffic of ExpandQuery by schedule."""
+    middle = ("breadth over depth first inside", "HS (BFS)", "HS (DFS)")
+    return _figure_8("8a", "ExpandQuery", "expand", middle)
 
 
 def figure_8b() -> Figure:
     """DRAM traffic of ColTor by schedule."""
-
-    def comparisons(total: dict[str, float]) -> list[Comparison]:
-        source = "Figure 8b"
-        breadth = "ColTor, DRAM: breadth first over"
-        return [
-            compare(
-                source,
-                f"{breadth} hierarchical, breadth first inside",
-                total["BFS"] / total["HS (BFS)"],
-            ),
-            compare(
-                source,
-                "ColTor, DRAM: without over with overlapping",
-                total["HS (DFS)"] / total["HS (DFS) + R.O."],
-            ),
-            compare(source, f"{breadth} all of ours", total["BFS"] / total["HS (DFS) + R.O."]),
-        ]
-
-    return _traffic("8b", "ColTor", "tournament", comparisons)
+    middle = ("without over with overlapping", "HS (DFS)", "HS (DFS) + R.O.")
+    return _figure_8("8b", "ColTor", "tournament", middle)
 
 
 def figure_13b() -> Figure:
