@@ -169,8 +169,7 @@ def _is_whole(result: Result) -> bool:
 
 @pytest.mark.parametrize("name", machine_names())
 def test_fractions_are_fractions(name: str) -> None:
-    if "ntt" in machine(name).units and machine(name).pcie_bytes_per_s == 1.28e11:
-        assert _is_whole(simulate(machine(name), Retrieval(GB)))
+    assert _is_whole(simulate(machine(name), Retrieval(GB)))
 
 
 def test_a_large_table_is_streamed_from_lpddr(ive: Machine) -> None:

@@ -71,11 +71,6 @@ class Result:
         """Of all components."""
         return self.joules.total / self.batch
 
-    @property
-    def edap(self) -> float:
-        """Energy of a query, time and area multiplied: J s mm2."""
-        return self.joules_per_query * self.latency_s / self.batch * self.area_mm2
-
 
 def simulate(
     machine: Machine,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
 from typing import Any
 
 from ...errors import ConfigError
 from ..figure import Figure
+from . import deterministic, stochastic
 
 __all__ = ["figure", "figures", "numbers"]
 
 
 def figures() -> dict[str, Callable[..., Figure]]:
     """What makes each, in the paper's order."""
-    both: dict[str, Callable[..., Figure]] = {}
-    for name in ("deterministic", "stochastic"):
-        # A module brings its own figures, of closed forms or of simulations.
-        if importlib.util.find_spec(f"{__package__}.{name}") is not None:
-            both |= importlib.import_module(f".{name}", __package__).FIGURES
+    both = deterministic.FIGURES | stochastic.FIGURES
     return {number: both[number] for number in sorted(both, key=_order)}
 
 
