@@ -1,6 +1,5 @@
 //! A file that is appended to, with faults as planned.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,11 +57,6 @@ impl Log {
     /// The file, locked, and the space that it has: for another use of both.
     pub fn space(&self) -> (Arc<Locked>, u64) {
         (Arc::clone(&self.file), self.reserved_bytes)
-    }
-
-    /// The file, which is locked as long as this lives.
-    pub fn file(&self) -> &File {
-        &self.file
     }
 
     /// Notes that the file was renamed, for errors to name.
@@ -125,7 +119,7 @@ impl Drop for Log {
 }
 
 /// What is left of an append at which everything ends.
-fn tear_bytes(tear: Tear, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn tear_bytes(tear: Tear, bytes: &[u8]) -> Vec<u8> {
     match tear {
         Tear::Nothing => Vec::new(),
         Tear::Half => bytes[..bytes.len() / 2].to_vec(),

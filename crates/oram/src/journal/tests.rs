@@ -598,19 +598,81 @@ fn a_counter_goes_forward_and_cannot_be_forged() {
     let other_key = FileCounter::open(&path, &Key::from_bytes([8; 32]), &Faults::none());
     assert!(matches!(other_key, Err(JournalError::ForgedCounter { .. })), "{other_key:?}");
     let good = fs::read(&path).expect("a file");
+    for bytes in 0..good.len() {
+        fs::write(&path, &good[..bytes]).expect("a file");
+        match (bytes, open()) {
+            // As long as one of an earlier version.
+            (COUNTER_BYTES, Err(JournalError::NotACounter { .. })) => {}
+            (_, Err(JournalError::NotACounter { bytes: said, .. })) => {
+                assert!(said == bytes as u64)
+            }
+            (_, other) => panic!("{bytes} bytes: {other:?}"),
+        }
+    }
+    // The second slot holds the value. One that is damaged is as if it had not been written yet.
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         fs::write(&path, &bad).expect("a file");
+        let found = open().expect("one slot is whole").read().expect("a counter");
+        let is_written = (4096..4096 + 16 + COUNTER_BYTES + 48).contains(&at);
+        assert_eq!(found, if is_written { before } else { value }, "byte {at}");
+        assert_eq!(fs::read(&path).expect("a file"), bad, "opening changes nothing");
+        if is_written {
+            let mut counter = open().expect("one slot is whole");
+            counter.advance(&before, &value).expect("forward");
+            drop(counter);
+            assert_eq!(open().expect("both").read().expect("a counter"), value);
+        }
+    }
+    for (magic, at) in [(true, 3), (false, 20), (false, 170)] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        bad[4096 + at] ^= 1;
+        fs::write(&path, &bad).expect("a file");
         match open() {
-            Err(JournalError::NotACounter { .. }) => assert!(at < 8),
-            Err(JournalError::ForgedCounter { .. }) => assert!(at >= 8),
+            Err(JournalError::NotACounter { .. }) => assert!(magic),
+            Err(JournalError::ForgedCounter { .. }) => assert!(!magic),
             other => panic!("byte {at}: {other:?}"),
         }
-        fs::write(&path, &good[..at]).expect("a file");
-        let cut = open();
-        assert!(matches!(cut, Err(JournalError::NotACounter { bytes, .. }) if bytes == at as u64));
     }
+}
+
+/// A counter's value in one piece, as an earlier version kept it.
+#[test]
+fn a_counter_of_an_earlier_version_is_replaced() {
+    let folder = folder();
+    let path = folder.path().join("counter");
+    let value = CounterValue { round: 5, ..CounterValue::default() };
+    let sealed = CounterSeal::new(&key()).seal(&value).expect("entropy");
+    fs::write(&path, sealed).expect("a file");
+    let mut counter = FileCounter::open(&path, &key(), &Faults::none()).expect("a counter");
+    assert_eq!(counter.read().expect("a counter"), value);
+    assert_eq!(fs::metadata(&path).expect("a file").len(), 8192);
+    counter.advance(&value, &CounterValue { round: 6, ..value }).expect("forward");
+    assert!(matches!(
+        FileCounter::open(&path, &key(), &Faults::none()),
+        Err(JournalError::CounterHeld { .. })
+    ));
+}
+
+/// On a full disk a counter goes on.
+#[test]
+fn a_full_disk_does_not_stop_the_counter() {
+    let folder = folder();
+    let path = folder.path().join("counter");
+    let faults = Faults::new(FaultSpec::default());
+    let mut value = CounterValue::default();
+    let mut counter = FileCounter::create(&path, &key(), &value, &faults).expect("space");
+    faults.fill_from(Some(0));
+    for round in 1..5 {
+        let next = CounterValue { round, ..value };
+        counter.advance(&value, &next).expect("it takes no space");
+        value = next;
+        drop(counter);
+        counter = FileCounter::open(&path, &key(), &faults).expect("it takes no space");
+    }
+    assert_eq!(counter.read().expect("a counter"), value);
 }
 
 /// A file that someone puts in the counter's place is found by the controller that holds the counter,
