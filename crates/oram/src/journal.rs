@@ -23,7 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chain::{Chain, Keys};
+use chain::{Chain, Keys, Layout};
 pub use chain::{PAYLOAD_BYTES_MAX, Record};
 pub use counter::{
     COUNTER_BYTES, CounterPlace, CounterSeal, CounterValue, RootCounter, Sealed, check_advance,
@@ -319,6 +319,16 @@ impl Journal {
     /// How often the records were replaced.
     pub fn generation(&self) -> u64 {
         self.chain.generation()
+    }
+
+    /// Bytes that a record takes.
+    pub fn record_bytes(payload_bytes: usize) -> u64 {
+        Layout::Redundant.record_bytes(payload_bytes) as u64
+    }
+
+    /// Bytes of the file's header.
+    pub fn header_bytes() -> u64 {
+        Layout::Redundant.file_header_bytes() as u64
     }
 
     /// Bytes of the header and all records.
