@@ -28,6 +28,13 @@ pub struct Settled {
     pub ended: Ended,
 }
 
+impl Settled {
+    /// Of round `round`.
+    pub fn new(round: u64, ended: Ended) -> Self {
+        Self { round, ended }
+    }
+}
+
 /// How a round that began has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
