@@ -476,6 +476,11 @@ def test_an_operator_is_not_a_user(
     assert refused.returncode in (1, 2)
     assert "--authority" in refused.stderr
     assert "Traceback" not in refused.stderr
+    # With users that are known, and an operator that anyone may be.
+    refused = run("train", "serve", tmp_path / "films", "--addr", "0.0.0.0:0", *tls)
+    assert refused.returncode in (1, 2)
+    assert "operator_token_file" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
     def credential(name: str, ticket: str) -> fl.Credential:
         (tmp_path / "ticket").write_text(ticket + "\n")
@@ -538,7 +543,13 @@ def test_a_killed_server_loses_the_open_round_and_nothing_else(
     folder = tmp_path / "films"
     create(folder, start).close()
     server = Serving(folder)
-    with fl.connect(server.ready["url"]) as client:
+    with fl.connect(server.ready["url"]) as unpinned:
+        # On this machine too: whoever takes the port first may answer there.
+        with pytest.raises(hushtable.ConfigError, match=r"give its pin \(pin=\)"):
+            unpinned.session(0, 1)
+    with fl.connect(server.ready["url"], trust_announced=True) as trusting:
+        assert trusting.pin == server.ready["pin"]
+    with fl.connect(server.ready["url"], pin=server.ready["pin"]) as client:
         client.open_round(1)
         session = client.session(0)
         client.request(0, session.request(np.array([9])))

@@ -54,15 +54,16 @@ def serve_training(
         key: the file of its key; ``FOLDER.key`` by default.
         counter: its root counter, a file or an ``etcd://`` URL; ``FOLDER.counter`` by default.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
-            without ``tls``, unless ``insecure=True``, and without enrolled users, unless
-            ``allow_unenrolled=True``.
+            without ``tls``, unless ``insecure=True``, without enrolled users, unless
+            ``allow_unenrolled=True``, and with neither ``operator_token_file`` nor a CA of clients,
+            unless ``allow_open_operator=True``.
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
         tls: certificate and key.
         on_ready: called once rounds are served.
         on_opening: called with (work done, work) while the controller is opened.
         options: the other settings of ``hushtable train serve --help``, with underscores:
-            ``operator_token_file``, ``allow_unenrolled``, ``request_ms``, ``upload_ms``,
-            ``io_threads``, ...
+            ``operator_token_file``, ``allow_unenrolled``, ``allow_open_operator``,
+            ``rows_cache_bytes_max``, ``request_ms``, ``upload_ms``, ``io_threads``, ...
 
     Raises:
         ConfigError: an option that cannot work, an address without TLS.

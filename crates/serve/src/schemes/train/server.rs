@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::host::Host;
 use super::metrics::TrainMetrics;
+use super::seats::Seats;
 use super::service::TrainService;
 use super::spec::Settings;
 use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
@@ -34,8 +35,9 @@ impl TrainServer {
     ///
     /// # Errors
     /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`],
-    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Unenrolled`] for an address that other
-    /// machines reach, where `spec` does not allow that everyone takes part.
+    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Train`] for
+    /// an address that other machines reach, where `spec` does not allow that everyone takes part,
+    /// or opens and ends rounds.
     pub fn new(
         spec: TrainServerSpec,
         terms: Terms,
@@ -106,7 +108,8 @@ impl TrainServer {
                 "opened the memory"
             );
             let message_bytes_max = settings.message_bytes_max;
-            let host = Host::new(terms, key, memory, metrics);
+            let seats = Seats::new(settings.rows_cache_bytes_max);
+            let host = Host::new(terms, key, memory, metrics, seats);
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(message_bytes_max);
