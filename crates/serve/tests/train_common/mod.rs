@@ -212,7 +212,7 @@ pub fn create(
     spec: &ControllerSpec,
     rows: &mut FirstRows<'_>,
 ) -> (ControllerPlace, MasterKey) {
-    let place = ControllerPlace::new(&folder.path().join("films"));
+    let place = ControllerPlace::all_beside(&folder.path().join("films"));
     let key = MasterKey::create(&place.key).unwrap();
     let (counter, sealing) = (&place.counter, key.folder_key());
     Controller::create(&place.folder, &sealing, counter, spec, rows, &mut |_, _| {})

@@ -1,6 +1,7 @@
 //! What is wrong with how a controller is served or asked, or with where its key is.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// A controller that somebody other than those it is for could use.
 #[derive(Debug, thiserror::Error)]
@@ -35,5 +36,31 @@ pub enum TrainError {
     NoPin {
         /// The server.
         url: String,
+    },
+    /// A controller's key that lies where its folder does.
+    #[error(
+        "the controller's key {} lies beside its folder {}: whoever copies that disk, or gets hold of \
+         its backup, has both, and can read every row and every request. Keep the key on another \
+         disk and say where: `--key /elsewhere/{}` (key=). To keep it there all the same, say \
+         `--key-beside` (key_beside=True)",
+        key.display(), folder.display(), key.file_name().unwrap_or_default().display()
+    )]
+    KeyBeside {
+        /// The key's file.
+        key: PathBuf,
+        /// The controller's folder.
+        folder: PathBuf,
+    },
+    /// A secret key that other users of the machine can read or write.
+    #[error(
+        "the key {} is open to others than its owner (mode {mode:03o}): run `chmod 600 {}`, and \
+         take it for known if others use this machine",
+        path.display(), path.display()
+    )]
+    KeyMode {
+        /// The key's file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
 }

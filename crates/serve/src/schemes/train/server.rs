@@ -10,7 +10,7 @@ use super::metrics::TrainMetrics;
 use super::seats::Seats;
 use super::service::TrainService;
 use super::spec::Settings;
-use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
+use super::{ControllerPlace, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
 use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
@@ -60,7 +60,7 @@ impl TrainServer {
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self, Error> {
         let terms = place.terms()?;
-        let key = MasterKey::read(&place.key)?.controller_key();
+        let key = place.master_key()?.controller_key();
         Self::new(spec, terms.clone(), key, move || {
             Ok(Box::new(OramMemory::open(place, terms, &mut progress)?) as Box<dyn RoundMemory>)
         })
