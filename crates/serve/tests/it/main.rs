@@ -18,4 +18,5 @@ mod onion_model;
 mod onion_refusals;
 mod refusals;
 mod train;
+mod train_audit;
 mod train_places;

@@ -70,7 +70,10 @@ impl Service for TrainService {
 
     fn stop(self: Arc<Self>) -> Stopping {
         // A round that is still open cannot go on.
-        Box::pin(async move { self.host.stop().await })
+        Box::pin(async move {
+            self.host.stop().await;
+            self.host.note_stopped().await;
+        })
     }
 }
 
@@ -93,12 +96,13 @@ impl FederatedTraining for TrainService {
         let deadline = |name, milliseconds, default| {
             Settings::deadline(name, milliseconds, default).map_err(Refusal::from)
         };
-        let round = self.host.open(&RoundLimits {
+        let terms = RoundLimits {
             users: users as usize,
             users_min: users_min.max(1) as usize,
             request_max: Some(deadline("request_ms", request_ms, self.settings.request)?),
             upload_max: Some(deadline("upload_ms", upload_ms, self.settings.upload)?),
-        })?;
+        };
+        let round = self.host.open(terms).await?;
         Ok(Response::new(OpenRoundReply { round }))
     }
 
