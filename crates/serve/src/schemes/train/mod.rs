@@ -1,6 +1,7 @@
 //! Federated training: rounds of sealed requests and uploads around an oblivious memory, by
 //! `train.proto`.
 
+mod audit;
 mod client;
 mod controller;
 mod counter;
@@ -17,6 +18,7 @@ mod server;
 mod service;
 mod spec;
 
+pub use audit::{AuditSummary, ChainEnd};
 pub use client::{TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory};
 pub use counter::CounterSpec;

@@ -31,6 +31,9 @@ pub struct TrainServerSpec {
     /// Bytes of users' sealed rows that are kept until the round ends, to be given again where a reply
     /// was lost. Rows past that are made anew, for each user once a second. 256 MiB by default.
     pub rows_cache_bytes_max: usize,
+    /// A file to which rounds are written down as they are opened, begun and ended, and messages as they
+    /// are refused: lines of JSON, chained by a key of the controller's. None writes nothing down.
+    pub audit_log: Option<PathBuf>,
     /// How long requests are taken where OpenRound does not say, in milliseconds. 60,000 by default.
     pub request_ms: u64,
     /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
@@ -49,6 +52,7 @@ impl Default for TrainServerSpec {
             allow_unenrolled: false,
             allow_open_operator: false,
             rows_cache_bytes_max: 256 << 20,
+            audit_log: None,
             request_ms: 60_000,
             upload_ms: 600_000,
             finish_ms: 600_000,
@@ -90,6 +94,7 @@ pub(super) struct Settings {
     pub wait_max: Duration,
     pub message_bytes_max: usize,
     pub rows_cache_bytes_max: usize,
+    pub audit_log: Option<PathBuf>,
 }
 
 impl Settings {
@@ -120,6 +125,7 @@ impl Settings {
             wait_max: network.request_max / 2,
             message_bytes_max,
             rows_cache_bytes_max: spec.rows_cache_bytes_max,
+            audit_log: spec.audit_log,
         };
         Ok((settings, network))
     }
