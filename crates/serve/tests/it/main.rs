@@ -8,6 +8,7 @@ mod common;
 mod train_common;
 
 mod bags;
+mod fleet;
 mod groups;
 mod hostile;
 mod lookup;
