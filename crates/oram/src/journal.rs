@@ -16,6 +16,7 @@ mod counter_file;
 mod error;
 mod log;
 mod replay;
+mod salvage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub use counter::{
 pub use counter_file::FileCounter;
 pub use error::JournalError;
 use log::Log;
+pub use salvage::SalvagedJournal;
 
 use crate::disk::file::{self, Locked, io_error, sync_folder_of};
 use crate::disk::{Counters, DiskError, Faults};

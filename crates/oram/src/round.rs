@@ -57,6 +57,7 @@ use crate::union::{LOST, Union};
 use budget::Budget;
 pub use budget::{BudgetSpec, Spent};
 pub use error::Error;
+pub use open::salvage;
 use payload::{numbers, settle_rows, update_rows};
 use records::{Entry, Intent};
 use report::Steps;

@@ -50,6 +50,25 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// An earlier recovery kept something here.
+    #[error(
+        "{} is what an earlier recovery kept: move it away, or remove it if the controller has run well since",
+        path.display()
+    )]
+    Kept {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// Too little is left of the folder.
+    #[error(
+        "{} has lost its first record, without which no bucket of the tree can be opened: nothing can be \
+         salvaged. Restore a backup: `hushtable train restore BACKUP FOLDER`",
+        path.display()
+    )]
+    Unsalvageable {
+        /// The journal.
+        path: PathBuf,
+    },
     /// A file of the folder.
     #[error("{}: {source}", path.display())]
     File {

@@ -1,6 +1,8 @@
 //! Controllers come to be: created from a table, or opened from a folder, whatever state a crash has
 //! left it in.
 
+pub mod salvage;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -73,7 +75,7 @@ impl Controller {
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let geometry = spec.check()?.geometry;
         counter.check_free().map_err(|error| match error {
             JournalError::Disk(DiskError::Exists { path }) => Error::Exists { path },
             error => error.into(),
@@ -85,8 +87,29 @@ impl Controller {
             made => made.map_err(file(folder))?,
         }
         let text = spec.to_text()?;
+        let mut random = seeded()?;
+        let leaves_mask = geometry.leaves() as u32 - 1;
+        let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
+        let place = NewPlace { folder, key, counter };
+        let mut controller = Self::without_rows(&place, spec, &text, &leaves, faults)?;
+        controller.fill(&leaves, rows, progress)?;
+        controller.checkpoint()?;
+        Ok(controller)
+    }
+
+    /// A controller in a folder that was made for it, of a new instance, no row written yet. `text` is its
+    /// `controller.json`, `leaves` where its rows are going to be.
+    fn without_rows(
+        place: &NewPlace<'_>,
+        spec: &ControllerSpec,
+        text: &[u8],
+        leaves: &[u32],
+        faults: &Faults,
+    ) -> Result<Self, Error> {
+        let NewPlace { folder, key, counter } = *place;
+        let Checked { geometry, aggregate, budget } = spec.check()?;
         let spec_path = folder.join(SPEC_FILE);
-        fs::write(&spec_path, &text).map_err(file(&spec_path))?;
+        fs::write(&spec_path, text).map_err(file(&spec_path))?;
         let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
         let instance = *journal.instance();
         let store =
@@ -94,32 +117,25 @@ impl Controller {
         let raw = Self::empty(geometry, spec, (key, &instance), store, faults)?;
         let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
         let counter = counter.create(&key.derive("counter"), &counted, faults)?;
-        let mut random = seeded()?;
-        let leaves_mask = geometry.leaves() as u32 - 1;
-        let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
-        let position = PositionMap::build(&leaves, geometry.leaves() as u32, key)?;
-        let mut controller = Self {
+        Ok(Self {
             folder: folder.to_owned(),
-            spec_hash: *blake3::hash(&text).as_bytes(),
+            spec_hash: *blake3::hash(text).as_bytes(),
             default_row: vec![0.0; spec.dim],
             spec: spec.clone(),
             aggregate,
             key: key.derive("memories"),
             raw,
-            position,
+            position: PositionMap::build(leaves, geometry.leaves() as u32, key)?,
             journal,
             counter,
             counted,
-            random,
+            random: seeded()?,
             round: 0,
             begun: 0,
             budget,
             open: None,
             ended: false,
-        };
-        controller.fill(&leaves, rows, progress)?;
-        controller.checkpoint()?;
-        Ok(controller)
+        })
     }
 
     /// Writes all rows for the first time.
@@ -425,6 +441,14 @@ impl Controller {
         self.check_idle("close")?;
         self.checkpoint()
     }
+}
+
+/// Where a new controller is to be.
+#[derive(Clone, Copy)]
+struct NewPlace<'a> {
+    folder: &'a Path,
+    key: &'a Key,
+    counter: &'a dyn CounterPlace,
 }
 
 /// What the journal tells.
