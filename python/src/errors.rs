@@ -325,8 +325,7 @@ impl From<ServeError> for Failure {
             | ServeError::Token { .. }
             | ServeError::TokenText
             | ServeError::KeyFile { .. }
-            | ServeError::Unenrolled { .. }
-            | ServeError::NoPin { .. }
+            | ServeError::Train(_)
             | ServeError::NoGarbler
             | ServeError::GarblerRefused { .. }
             | ServeError::PrecomputeBytes { .. }

@@ -53,7 +53,7 @@ impl NativeController {
     /// `table`, or of `values` [rows, dim], or uniform between -init and init; the key file is made
     /// where it does not exist.
     #[staticmethod]
-    #[pyo3(signature = (folder, key, counter, spec, *, table, values, init, progress))]
+    #[pyo3(signature = (folder, key, counter, spec, *, key_beside, table, values, init, progress))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn create(
         py: Python<'_>,
@@ -61,6 +61,7 @@ impl NativeController {
         key: PathBuf,
         counter: PathBuf,
         spec: &str,
+        key_beside: bool,
         table: Option<&NativeTable>,
         values: Option<PyReadonlyArray2<'_, f32>>,
         init: f32,
@@ -68,7 +69,7 @@ impl NativeController {
     ) -> PyResult<Self> {
         let spec: ControllerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, counter };
+        let place = ControllerPlace { folder, key, key_beside, counter };
         let rows = match (table, &values) {
             (Some(table), _) => {
                 let table = table.table();
@@ -91,20 +92,21 @@ impl NativeController {
 
     /// Opens the controller in `folder`, as of its last committed round.
     #[staticmethod]
-    #[pyo3(signature = (folder, key, counter, *, progress))]
+    #[pyo3(signature = (folder, key, counter, *, key_beside, progress))]
     fn open(
         py: Python<'_>,
         folder: PathBuf,
         key: PathBuf,
         counter: PathBuf,
+        key_beside: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, counter };
+        let place = ControllerPlace { folder, key, key_beside, counter };
         let mut reporter = Reporter::new(progress);
         let opened = py.detach(|| {
-            let key = MasterKey::read(&place.key)?;
             let terms = place.terms()?;
+            let key = place.master_key()?;
             let controller = place.open_as(&terms, &mut |done, all| reporter.call(done, all))?;
             Ok::<_, Failure>(Self::new(controller, terms, &key))
         });
@@ -428,8 +430,8 @@ impl NativeController {
         let terms = Terms::of(&spec)?;
         let is_new = !place.key.exists();
         let key = match is_new {
-            true => MasterKey::create(&place.key)?,
-            false => MasterKey::read(&place.key)?,
+            true => place.create_key()?,
+            false => place.master_key()?,
         };
         let ControllerPlace { folder, counter, .. } = place;
         let fill = &mut |first: u64, out: &mut [f32]| rows.fill(first, out);

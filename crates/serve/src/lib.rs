@@ -94,5 +94,5 @@ pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 pub use schemes::train::{
     Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
     OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,
-    TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
 };

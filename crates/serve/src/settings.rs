@@ -365,6 +365,18 @@ const TRAIN: &[Setting] = &[
         "Serve other machines though everyone who connects may take part.",
     ),
     Setting::new(
+        "allow_open_operator",
+        Kind::Flag,
+        "",
+        "Serve other machines though everyone who connects may open and end rounds.",
+    ),
+    Setting::new(
+        "rows_cache_bytes_max",
+        Kind::Bytes,
+        "",
+        "Sealed rows kept until the round ends, to be given again where a reply was lost.",
+    ),
+    Setting::new(
         "request_ms",
         Kind::Milliseconds,
         "",

@@ -703,7 +703,9 @@ class HybridServer(Server):
     def info(self) -> HybridFacts: ...
 
 class TrainServer(Server):
-    def __new__(cls, spec: str, folder: Path, key: Path, counter: Path | str) -> TrainServer: ...
+    def __new__(
+        cls, spec: str, folder: Path, key: Path, counter: Path | str, *, key_beside: bool
+    ) -> TrainServer: ...
     @property
     def table(self) -> str: ...
     @property
@@ -717,6 +719,7 @@ class Controller:
         counter: Path | str,
         spec: str,
         *,
+        key_beside: bool,
         table: Table | None,
         values: _Values | None,
         init: float,
@@ -724,7 +727,12 @@ class Controller:
     ) -> Controller: ...
     @staticmethod
     def open(
-        folder: Path, key: Path, counter: Path | str, *, progress: _Progress | None
+        folder: Path,
+        key: Path,
+        counter: Path | str,
+        *,
+        key_beside: bool,
+        progress: _Progress | None,
     ) -> Controller: ...
     @property
     def spec(self) -> str: ...

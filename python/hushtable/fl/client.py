@@ -79,12 +79,12 @@ def connect(
     Args:
         address: ``https://host:port``; ``http://`` only on this machine.
         tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
-        pin: the controller's, ``pin1:...``, from somebody other than whoever runs the server. Users
-            need it where the server is on another machine: without it,
-            :meth:`TrainingClient.session` refuses.
+        pin: the controller's, ``pin1:...``, which ``hushtable train create``, ``train info`` and
+            ``train serve`` print, from somebody other than whoever runs the server. Users need it,
+            wherever the server is: without it, :meth:`TrainingClient.session` refuses.
         operator_token: what the operator's calls carry, where the server asks for it.
-        trust_announced: without a pin, believe what the server announces at this connection, on
-            another machine too. Whoever runs the server can then read the ids.
+        trust_announced: without a pin, believe what the server announces at this connection.
+            Whoever runs the server can then read the ids.
         timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
         connect_timeout: seconds that one connection may take.
         insecure: allow ``http://`` to other machines. What users seal stays sealed.
@@ -148,8 +148,7 @@ class TrainingClient:
         """What users know the controller by.
 
         Raises:
-            ConfigError: nobody vouches for it: the server is on another machine, and no pin was
-                given.
+            ConfigError: nobody vouches for it: no pin was given.
         """
         return self._native.pin
 

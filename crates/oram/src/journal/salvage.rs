@@ -1,12 +1,11 @@
 //! Reads what can be read of a journal, and writes nothing.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::chain::{Chain, FILE_HEADER_BYTES, Keys, Record};
-use super::replay::replay;
-use super::{Journal, JournalError, check_same, io_error};
+use super::chain::{Keys, Record};
+use super::replay::replay_to_damage;
+use super::{Journal, JournalError, check_same};
 use crate::disk::file::{self, Locked};
 use crate::instance::Instance;
 use crate::seal::Key;
@@ -45,28 +44,15 @@ impl Journal {
         let lock = file::lock(file, path)?;
         check_same(&lock, path)?;
         let (mut records, mut round) = (0, 0);
-        let mut heads = Vec::new();
-        let outcome = replay(&lock, path, &keys, &mut |record| {
+        let (replay, damage) = replay_to_damage(&lock, path, &keys, &mut |record| {
             records += 1;
             round = record.round;
-            heads.push(record.head);
             each(record);
-        });
-        let (chain, heads, damage) = match outcome {
-            Ok(replay) => (replay.chain, replay.heads, None),
-            Err(JournalError::Damaged { offset, sequence, .. }) => {
-                let mut header = [0; FILE_HEADER_BYTES];
-                lock.read_exact_at(&mut header, 0).map_err(io_error("read", path))?;
-                let (chain, base) = Chain::parse(&keys, &header)
-                    .ok_or_else(|| JournalError::Forged { path: path.to_owned() })?;
-                heads.splice(0..0, [base, chain.head()]);
-                (chain, heads, Some((offset, sequence)))
-            }
-            Err(error) => return Err(error),
-        };
+        })?;
+        let (instance, heads) = (*replay.chain.instance(), replay.heads);
         Ok(SalvagedJournal {
             _lock: lock,
-            instance: *chain.instance(),
+            instance,
             heads,
             records,
             round,

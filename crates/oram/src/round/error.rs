@@ -170,6 +170,17 @@ pub enum Error {
         "an earlier error ended this controller: open it again; the last committed round stands"
     )]
     Ended,
+    /// The disk or the counter failed while a round was made to stand, or somewhere behind that.
+    #[error(
+        "whether the round was committed is not known yet ({source}): open the controller again, which \
+         tells. It had {rounds} rounds before"
+    )]
+    Unsettled {
+        /// Rounds committed before it.
+        rounds: u64,
+        /// What failed.
+        source: Box<Error>,
+    },
     /// A journal's record that this program did not write.
     #[error(
         "a record of the journal says nothing that fits this controller: it is from another version"

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
-use super::records::{self, BEGUN, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, Intent, ROWS};
+use super::records::{
+    self, BEGUN, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, Intent, ROWS, SETTLED,
+};
+use super::settled::{self, Ended, Settled};
 use super::spec::Checked;
 use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
 use zeroize::Zeroizing;
@@ -35,6 +38,8 @@ const TREE_FILE: &str = "tree";
 const JOURNAL_FILE: &str = "journal";
 /// Records that a crash may leave between a commit's first and the counter's advance.
 const RECORDS_AHEAD_MAX: u64 = 4096;
+/// What a checkpoint may grow by: each opening and each abandoned write begins an attempt.
+const MORE_ATTEMPTS_BYTES: usize = 64 << 10;
 
 /// Rows to begin with: fills \[n, dim\] numbers from the row of that index on.
 pub type Rows<'a> = dyn FnMut(u64, &mut [f32]) -> Result<(), Error> + 'a;
@@ -94,6 +99,8 @@ impl Controller {
         let mut controller = Self::without_rows(&place, spec, &text, &leaves, faults)?;
         controller.fill(&leaves, rows, progress)?;
         controller.checkpoint()?;
+        // A folder that could not be opened again on a full disk is not made.
+        controller.reserve_round(controller.spec.slots)?;
         Ok(controller)
     }
 
@@ -133,6 +140,7 @@ impl Controller {
             round: 0,
             begun: 0,
             budget,
+            settled: Vec::new(),
             open: None,
             ended: false,
         })
@@ -325,6 +333,7 @@ impl Controller {
             round: replay.round.max(replay.checkpoint_round),
             begun: replay.begun.max(checkpoint.begun),
             budget,
+            settled: replay.settled(),
             spec,
             open: None,
             ended: false,
@@ -333,6 +342,9 @@ impl Controller {
             controller.end_interrupted(&intent)?;
         }
         controller.checkpoint()?;
+        if let Err(error) = controller.reserve_round(controller.spec.slots) {
+            tracing::warn!(%error, "opened, but there is no space for a round");
+        }
         Ok(controller)
     }
 
@@ -410,25 +422,42 @@ impl Controller {
     pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.ended = true;
         let evictions = self.raw.evictions();
-        let stash = self.raw.stash().to_vec();
         let tree = self.raw.tree_mut();
         tree.flush(evictions)?;
         tree.sync()?;
         tree.commit();
-        let copies = tree.copies().words().to_vec();
-        let attempts = tree.attempts().ranges().to_vec();
-        let default_row = self.default_row.clone();
-        let (spec, begun) = (self.spec_hash, self.begun);
-        let checkpoint =
-            Checkpoint { spec, default_row, evictions, begun, attempts, copies, stash };
+        let checkpoint = Checkpoint {
+            spec: self.spec_hash,
+            default_row: self.default_row.clone(),
+            evictions,
+            begun: self.begun,
+            attempts: tree.attempts().ranges().to_vec(),
+            copies: tree.copies().words().to_vec(),
+            stash: self.raw.stash().to_vec(),
+        };
         let payload = Zeroizing::new(checkpoint.to_bytes());
-        let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
+        let settled = settled::all_to_bytes(&self.settled);
+        let entries = [
+            JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload },
+            JournalEntry { kind: SETTLED, round: self.round, payload: &settled },
+        ];
         // The counter at the old journal's end: a new one is known by the head that it goes on from.
         self.advance(self.round)?;
-        self.journal.start_anew(&[entry])?;
+        self.journal.start_anew(&entries)?;
         self.advance(self.round)?;
         self.ended = false;
         Ok(())
+    }
+
+    /// Bytes that the next checkpoint takes at most: also the one that opening the folder again writes.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        let tree = self.raw.tree();
+        let (attempts, copies) = (tree.attempts().ranges().len(), tree.copies().words().len());
+        let own = records::checkpoint_bytes(self.spec.dim, attempts, copies)
+            + self.raw.stash().len()
+            + MORE_ATTEMPTS_BYTES;
+        let records = [own, settled::ALL_BYTES_MAX].map(Journal::record_bytes);
+        Journal::header_bytes() + records.iter().sum::<u64>()
     }
 
     /// Ends it in order, so that opening it is quick. Dropping it does as well, but for the time that
@@ -462,9 +491,26 @@ struct Replay {
     waiting: Vec<u8>,
     entered: Vec<Entered>,
     commits: Vec<(u64, u64)>,
+    /// How rounds have ended.
+    settled: Vec<Settled>,
+    /// The number of the round that has begun and not ended; 0 for none.
+    cut_short: u64,
 }
 
 impl Replay {
+    /// How rounds have ended, with that which a crash has.
+    fn settled(&mut self) -> Vec<Settled> {
+        self.end_cut_short();
+        std::mem::take(&mut self.settled)
+    }
+
+    fn end_cut_short(&mut self) {
+        let round = std::mem::take(&mut self.cut_short);
+        if round != 0 {
+            settled::push(&mut self.settled, Settled { round, ended: Ended::Failed });
+        }
+    }
+
     fn take(&mut self, record: &Record) -> Result<(), Error> {
         match record.kind {
             CHECKPOINT => {
@@ -477,14 +523,22 @@ impl Replay {
             }
             ROWS => self.waiting.extend_from_slice(&record.payload),
             COMMIT => {
-                let (before, after) = records::commit_from_bytes(&record.payload)?;
+                let (before, after, settled) = records::commit_from_bytes(&record.payload)?;
+                if let Some(settled) = settled {
+                    self.cut_short = 0;
+                    settled::push(&mut self.settled, settled);
+                }
                 self.commits.push((before, after));
                 let blocks = std::mem::take(&mut self.waiting);
                 self.entered.push(Entered { evictions: before, blocks });
                 self.intent = None;
                 self.round = record.round;
             }
-            BEGUN => self.begun = records::begun_from_bytes(&record.payload)?,
+            BEGUN => {
+                self.end_cut_short();
+                (self.begun, self.cut_short) = records::begun_from_bytes(&record.payload)?;
+            }
+            SETTLED => self.settled = records::settled_from_bytes(&record.payload)?,
             _ => return Err(Error::Record),
         }
         Ok(())

@@ -19,6 +19,7 @@ use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::scheme::{Destination, GrpcService};
+use crate::host::tls::PeerCertificate;
 use crate::{Error, Refusal};
 
 /// What a scheme's service tells the rest of the server.
@@ -100,6 +101,8 @@ pub(crate) struct Door {
     request_max: Duration,
     body_idle_max: Duration,
     budget: Arc<Budget>,
+    /// The client's, where it has one.
+    certificate: Option<PeerCertificate>,
 }
 
 impl Door {
@@ -111,7 +114,16 @@ impl Door {
         [request_max, body_idle_max]: [Duration; 2],
         budget: Arc<Budget>,
     ) -> Self {
-        Self { services, routes, health, metrics, request_max, body_idle_max, budget }
+        Self {
+            services,
+            routes,
+            health,
+            metrics,
+            request_max,
+            body_idle_max,
+            budget,
+            certificate: None,
+        }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
@@ -127,6 +139,9 @@ impl Door {
             metrics: Arc::clone(&self.metrics),
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
+        if let Some(certificate) = self.certificate {
+            request.extensions_mut().insert(certificate);
+        }
         let reply = self.routes.call(request);
         Box::pin(async move {
             let reply = reply.await?;
@@ -147,6 +162,12 @@ impl Door {
     /// The door of one more connection, whose bytes count against `budget`.
     pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
         Self { budget, ..self.clone() }
+    }
+
+    /// The door of a connection whose client proved to have this certificate, which every request
+    /// then carries among its extensions.
+    pub fn of_client(&self, certificate: Option<PeerCertificate>) -> Self {
+        Self { certificate, ..self.clone() }
     }
 }
 

@@ -18,3 +18,4 @@ mod onion_model;
 mod onion_refusals;
 mod refusals;
 mod train;
+mod train_places;

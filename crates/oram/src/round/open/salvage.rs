@@ -41,6 +41,7 @@ use crate::oblivious::Mask;
 use crate::recover::Entered;
 use crate::round::Spent;
 use crate::round::budget::Budget;
+use crate::round::settled::Settled;
 use crate::seal::Key;
 use crate::tree::{BitSet, TreeError, union_of_paths};
 use old::OldTree;
@@ -63,6 +64,8 @@ pub struct Salvage {
     rounds_begun: u64,
     was_serving: bool,
     owes_noise: bool,
+    /// How rounds have ended.
+    settled: Vec<Settled>,
 }
 
 /// What a folder holds, and what is to become of it.
@@ -204,6 +207,7 @@ impl Salvage {
             rounds,
             rounds_begun: begun.saturating_add(rounds_since),
             was_serving,
+            settled: replay.settled(),
             owes_noise: aggregate.owes_noise(),
         })
     }
@@ -282,6 +286,7 @@ impl Salvage {
         drop(leaves);
         self.refill(&mut new, &survey, &mut |done, all| progress(all + done, 3 * all))?;
         new.default_row.clone_from(&self.default_row);
+        new.settled.clone_from(&self.settled);
         (new.round, new.begun) = (self.rounds, begun);
         new.checkpoint()?;
         drop(new);

@@ -11,6 +11,7 @@ use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hushtable_oram::rounds::{
     self, MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, Rounds,
 };
@@ -21,13 +22,16 @@ use zeroize::Zeroizing;
 
 use super::info::TrainInfo;
 use super::metrics::TrainMetrics;
+use super::seats::{Given, Place, Seats};
 use super::{Awaited, BudgetSpent, Outcome, RoundMemory, RoundReport, TrainRefusal};
-use crate::Refusal;
 use crate::host::SOFTWARE;
+use crate::{Limit, Refusal};
 
 /// The rounds of one controller.
 pub(super) struct Host {
     rounds: Mutex<Rounds>,
+    /// Locked after `rounds` where both are.
+    seats: Mutex<Seats>,
     memory: Arc<AsyncMutex<Box<dyn RoundMemory>>>,
     /// Counts changes of the rounds, for those that wait for one.
     changes: watch::Sender<u64>,
@@ -40,10 +44,12 @@ impl Host {
         key: ControllerKey,
         memory: Box<dyn RoundMemory>,
         metrics: TrainMetrics,
+        seats: Seats,
     ) -> Arc<Self> {
         let rounds = Rounds::new(terms, key, memory.rounds(), memory.spent());
         Arc::new(Self {
             rounds: Mutex::new(rounds),
+            seats: Mutex::new(seats),
             memory: Arc::new(AsyncMutex::new(memory)),
             changes: watch::channel(0).0,
             metrics,
@@ -87,17 +93,24 @@ impl Host {
         Ok(round)
     }
 
-    /// Takes a user's request; the last user's begins the round.
+    /// Takes a user's request; the last user's begins the round. Whoever makes it has the place: its
+    /// certificate, where it has one, is the only one that may repeat it.
     pub async fn request(
         self: &Arc<Self>,
-        round: u64,
-        user: u32,
-        sealed: bytes::Bytes,
+        Place { round, user, certificate }: Place,
+        sealed: Bytes,
     ) -> Result<(), Refusal> {
         let host = Arc::clone(self);
         blocking(move || {
-            let taken = host.rounds().request(round, user, &sealed);
-            taken.map_err(|refused| host.refuse(refused))
+            let mut rounds = host.rounds();
+            if host.seats().is_anothers(round, user, certificate) {
+                host.metrics.messages_refused.inc();
+                let what = "request".to_owned();
+                return Err(TrainRefusal::AlreadyDone { what, user }.into());
+            }
+            rounds.request(round, user, &sealed).map_err(|refused| host.refuse(refused))?;
+            host.seats().take(round, user, certificate);
+            Ok(())
         })
         .await?;
         self.changed();
@@ -111,14 +124,18 @@ impl Host {
         self.settle(round, None, |rounds, _| rounds.close(round)).await
     }
 
-    /// A user's sealed rows, as soon as the round has begun.
+    /// A user's sealed rows, as soon as the round has begun: made once, and given again as they are.
     pub async fn rows(
         self: &Arc<Self>,
-        round: u64,
-        user: u32,
+        place: Place,
         wait_max: Duration,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Bytes, Refusal> {
+        let Place { round, user, .. } = place;
         self.settle(round, Some(wait_max), |rounds, _| rounds.rows(round, user)).await?;
+        self.check_holder("rows", place)?;
+        if let Some(sealed) = self.given(round, user)? {
+            return Ok(sealed);
+        }
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
@@ -130,27 +147,56 @@ impl Host {
             if promised.map_err(|refused| host.refuse(refused))? != Progress::Done(()) {
                 return Err(TrainRefusal::NotBegun { round }.into());
             }
+            // Another call of the same user's may have had the memory meanwhile.
+            if let Some(sealed) = host.given(round, user)? {
+                return Ok(sealed);
+            }
             let mut rows = Zeroizing::new(vec![0.0; shape.numbers()]);
             let mut found = vec![false; shape.slots()];
             memory
                 .rows(user as usize, &mut rows, &mut found)
                 .map_err(|error| failed("give a user its rows", &*error))?;
             let sealed = host.rounds().seal(round, user, &rows, &found);
-            sealed.map_err(|refused| host.refuse(refused))
+            let sealed = Bytes::from(sealed.map_err(|refused| host.refuse(refused))?);
+            host.seats().keep(round, user, &sealed, Instant::now());
+            Ok(sealed)
         })
         .await
     }
 
+    /// The sealed rows that a user was given before, where they are kept.
+    fn given(&self, round: u64, user: u32) -> Result<Option<Bytes>, Refusal> {
+        match self.seats().given(round, user, Instant::now()) {
+            Given::Kept(sealed) => Ok(Some(sealed)),
+            Given::Nothing => Ok(None),
+            Given::Lately { retry_after } => {
+                Err(Refusal::Busy { limit: Limit::RowsAgain, retry_after })
+            }
+        }
+    }
+
+    /// Refuses whoever's certificate is another than the one that took the place, as it refuses a
+    /// place that nobody took.
+    fn check_holder(&self, _what: &str, place: Place) -> Result<(), Refusal> {
+        let Place { round, user, certificate } = place;
+        match self.seats().is_anothers(round, user, certificate) {
+            true => {
+                self.metrics.messages_refused.inc();
+                Err(TrainRefusal::NotRequested { user }.into())
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Takes a user's upload.
-    pub async fn upload(
-        self: &Arc<Self>,
-        round: u64,
-        user: u32,
-        sealed: bytes::Bytes,
-    ) -> Result<(), Refusal> {
+    pub async fn upload(self: &Arc<Self>, place: Place, sealed: Bytes) -> Result<(), Refusal> {
+        let Place { round, user, .. } = place;
+        self.check_holder("upload", place)?;
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
+            // Taken meanwhile, by another.
+            host.check_holder("upload", place)?;
             let taken = host.rounds().upload(round, user, &sealed);
             match taken.map_err(|refused| host.refuse(refused))? {
                 Progress::Done(Some(upload)) => {
@@ -282,6 +328,7 @@ impl Host {
                     self.rounds().abandoned(abandoned);
                 }
                 Next::Over { round, outcome } => {
+                    self.seats().clear();
                     match outcome {
                         rounds::Outcome::Committed => self.metrics.rounds_committed.inc(),
                         _ => self.metrics.rounds_abandoned.inc(),
@@ -296,6 +343,10 @@ impl Host {
 
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self) {

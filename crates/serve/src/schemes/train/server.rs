@@ -7,9 +7,10 @@ use prometheus_client::registry::Registry;
 
 use super::host::Host;
 use super::metrics::TrainMetrics;
+use super::seats::Seats;
 use super::service::TrainService;
 use super::spec::Settings;
-use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
+use super::{ControllerPlace, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
 use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
@@ -34,8 +35,9 @@ impl TrainServer {
     ///
     /// # Errors
     /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`],
-    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Unenrolled`] for an address that other
-    /// machines reach, where `spec` does not allow that everyone takes part.
+    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Train`] for
+    /// an address that other machines reach, where `spec` does not allow that everyone takes part,
+    /// or opens and ends rounds.
     pub fn new(
         spec: TrainServerSpec,
         terms: Terms,
@@ -58,7 +60,7 @@ impl TrainServer {
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self, Error> {
         let terms = place.terms()?;
-        let key = MasterKey::read(&place.key)?.controller_key();
+        let key = place.master_key()?.controller_key();
         Self::new(spec, terms.clone(), key, move || {
             Ok(Box::new(OramMemory::open(place, terms, &mut progress)?) as Box<dyn RoundMemory>)
         })
@@ -106,7 +108,8 @@ impl TrainServer {
                 "opened the memory"
             );
             let message_bytes_max = settings.message_bytes_max;
-            let host = Host::new(terms, key, memory, metrics);
+            let seats = Seats::new(settings.rows_cache_bytes_max);
+            let host = Host::new(terms, key, memory, metrics, seats);
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(message_bytes_max);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hushtable_oram::rounds::RoundLimits;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::TrainRefusal;
 use super::host::Host;
+use super::seats::Place;
 use super::spec::Settings;
 use crate::Refusal;
 use crate::host::admission::Admission;
@@ -107,8 +107,9 @@ impl FederatedTraining for TrainService {
         mut request: Request<UserRequest>,
     ) -> Result<Response<UserRequestReply>, Status> {
         let _reservation = self.hold(&mut request)?;
+        let certificate = request.extensions().get().copied();
         let UserRequest { round, user, sealed } = request.into_inner();
-        self.host.request(round, user, sealed).await?;
+        self.host.request(Place { round, user, certificate }, sealed).await?;
         Ok(Response::new(UserRequestReply {}))
     }
 
@@ -123,9 +124,11 @@ impl FederatedTraining for TrainService {
 
     async fn rows(&self, mut request: Request<RowsRequest>) -> Result<Response<RowsReply>, Status> {
         let _reservation = self.hold(&mut request)?;
+        let certificate = request.extensions().get().copied();
         let RowsRequest { round, user, wait_ms } = request.into_inner();
-        let sealed = self.host.rows(round, user, self.wait(wait_ms)).await?;
-        Ok(Response::new(RowsReply { sealed: Bytes::from(sealed) }))
+        let place = Place { round, user, certificate };
+        let sealed = self.host.rows(place, self.wait(wait_ms)).await?;
+        Ok(Response::new(RowsReply { sealed }))
     }
 
     async fn upload(
@@ -133,8 +136,9 @@ impl FederatedTraining for TrainService {
         mut request: Request<UploadRequest>,
     ) -> Result<Response<UploadReply>, Status> {
         let _reservation = self.hold(&mut request)?;
+        let certificate = request.extensions().get().copied();
         let UploadRequest { round, user, sealed } = request.into_inner();
-        self.host.upload(round, user, sealed).await?;
+        self.host.upload(Place { round, user, certificate }, sealed).await?;
         Ok(Response::new(UploadReply {}))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hushtable_oram::wire::Terms;
 use serde::{Deserialize, Serialize};
 
-use super::TrainRefusal;
+use super::{TrainError, TrainRefusal};
 use crate::host::network::{Network, within};
 use crate::{Error, NetworkSpec};
 
@@ -19,11 +19,18 @@ pub struct TrainServerSpec {
     #[serde(flatten)]
     pub network: NetworkSpec,
     /// A file whose one line the operator's calls must carry. None lets everyone who can connect
-    /// open and end rounds.
+    /// open and end rounds, which `allow_open_operator` is about.
     pub operator_token_file: Option<PathBuf>,
     /// Let everyone take part who can reach the server, though other machines can. Without it, a
     /// server on another address than loopback takes a controller whose users are enrolled.
     pub allow_unenrolled: bool,
+    /// Let everyone open and end rounds who can reach the server, though other machines can. Without
+    /// it, a server on another address than loopback takes an operator's token, or TLS with a CA of
+    /// clients.
+    pub allow_open_operator: bool,
+    /// Bytes of users' sealed rows that are kept until the round ends, to be given again where a reply
+    /// was lost. Rows past that are made anew, for each user once a second. 256 MiB by default.
+    pub rows_cache_bytes_max: usize,
     /// How long requests are taken where OpenRound does not say, in milliseconds. 60,000 by default.
     pub request_ms: u64,
     /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
@@ -37,6 +44,8 @@ impl Default for TrainServerSpec {
             network: NetworkSpec::default(),
             operator_token_file: None,
             allow_unenrolled: false,
+            allow_open_operator: false,
+            rows_cache_bytes_max: 256 << 20,
             request_ms: 60_000,
             upload_ms: 600_000,
         }
@@ -72,13 +81,19 @@ pub(super) struct Settings {
     /// How long one call may wait for a round to get on.
     pub wait_max: Duration,
     pub message_bytes_max: usize,
+    pub rows_cache_bytes_max: usize,
 }
 
 impl Settings {
     pub fn check(spec: TrainServerSpec, terms: &Terms) -> Result<(Self, Network), Error> {
         let addr = spec.network.addr;
         if !addr.ip().is_loopback() && terms.authority().is_none() && !spec.allow_unenrolled {
-            return Err(Error::Unenrolled { addr });
+            return Err(TrainError::Unenrolled { addr }.into());
+        }
+        let has_client_ca = spec.network.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let is_known = spec.operator_token_file.is_some() || has_client_ca;
+        if !addr.ip().is_loopback() && !is_known && !spec.allow_open_operator {
+            return Err(TrainError::OpenOperator { addr }.into());
         }
         let shape = terms.shape();
         let range = 1..=DEADLINE_MS_MAX as usize;
@@ -94,6 +109,7 @@ impl Settings {
             upload: Duration::from_millis(spec.upload_ms),
             wait_max: network.request_max / 2,
             message_bytes_max,
+            rows_cache_bytes_max: spec.rows_cache_bytes_max,
         };
         Ok((settings, network))
     }

@@ -81,7 +81,7 @@ fn payloads(controller: &mut Controller) -> Vec<Vec<u8>> {
         })
         .unwrap();
     let round = controller.round;
-    controller.put(&intent.entries, &all.concat(), round, &mut steps).unwrap();
+    controller.put(&intent.entries, &all.concat(), round, None, &mut steps).unwrap();
     all
 }
 
