@@ -50,13 +50,6 @@ impl Journal {
             each(record);
         })?;
         let (instance, heads) = (*replay.chain.instance(), replay.heads);
-        Ok(SalvagedJournal {
-            _lock: lock,
-            instance,
-            heads,
-            records,
-            round,
-            damage,
-        })
+        Ok(SalvagedJournal { _lock: lock, instance, heads, records, round, damage })
     }
 }

@@ -50,6 +50,34 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// A backup whose making did not end.
+    #[error(
+        "{} holds no backup, or one whose making was cut short: it cannot be restored. Back up again",
+        path.display()
+    )]
+    BackupIncomplete {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A backup's file is not what was written.
+    #[error(
+        "{} is not what was backed up: take another backup. If there is none, `hushtable train recover \
+         --salvage` on a copy of this one keeps the rows that can be read",
+        path.display()
+    )]
+    BackupDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The controller ended while it was backed up.
+    #[error(
+        "{} is no backup: the controller ended while it was made. Back up again",
+        path.display()
+    )]
+    BackupCut {
+        /// The backup's folder.
+        path: PathBuf,
+    },
     /// An earlier recovery kept something here.
     #[error(
         "{} is what an earlier recovery kept: move it away, or remove it if the controller has run well since",

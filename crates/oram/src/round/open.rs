@@ -1,6 +1,7 @@
 //! Controllers come to be: created from a table, or opened from a folder, whatever state a crash has
 //! left it in.
 
+pub mod backup;
 pub mod salvage;
 
 use std::fs;
@@ -19,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::attempt::{Attempt, Attempts};
 use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
+use crate::disk::backup::{Tap, TapStore};
 use crate::disk::{DiskError, FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::instance::Instance;
@@ -121,7 +123,8 @@ impl Controller {
         let instance = *journal.instance();
         let store =
             FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
-        let raw = Self::empty(geometry, spec, (key, &instance), store, faults)?;
+        let tap = Tap::default();
+        let raw = Self::empty(geometry, spec, (key, &instance), store, &tap, faults)?;
         let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
         let counter = counter.create(&key.derive("counter"), &counted, faults)?;
         Ok(Self {
@@ -141,6 +144,7 @@ impl Controller {
             begun: 0,
             budget,
             settled: Vec::new(),
+            tap,
             open: None,
             ended: false,
         })
@@ -191,11 +195,13 @@ impl Controller {
         spec: &ControllerSpec,
         (key, instance): (&Key, &Instance),
         store: FileStore,
+        tap: &Tap,
         faults: &Faults,
     ) -> Result<RawOram, Error> {
         let attempts = Attempts::first(Attempt::random()?);
         let copies = BitSet::new(geometry.buckets());
-        let tree = Self::tree(geometry, spec, (key, instance), store, (copies, attempts), faults)?;
+        let tree =
+            Self::tree(geometry, spec, (key, instance), store, (copies, attempts), tap, faults)?;
         let words = geometry.valid_words();
         let valid =
             Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
@@ -208,9 +214,11 @@ impl Controller {
         (key, instance): (&Key, &Instance),
         store: FileStore,
         (copies, attempts): (BitSet, Attempts),
+        tap: &Tap,
         faults: &Faults,
     ) -> Result<Tree, Error> {
-        let store: Box<dyn Store> = Box::new(FaultStore::new(store, faults.clone()));
+        let store = TapStore::new(FaultStore::new(store, faults.clone()), tap.clone());
+        let store: Box<dyn Store> = Box::new(store);
         let (levels, key) = (spec.cached_levels, key.derive_for("buckets", instance));
         Ok(Tree::new(geometry, levels, key, store, copies, attempts, seeded()?))
     }
@@ -288,7 +296,9 @@ impl Controller {
             Attempts::from_ranges(checkpoint.attempts, flushed).ok_or(Error::Record)?;
         attempts.begin(committed, Attempt::random()?, &geometry);
         let instance = (key, journal.instance());
-        let mut tree = Self::tree(geometry, &spec, instance, store, (copies, attempts), faults)?;
+        let tap = Tap::default();
+        let mut tree =
+            Self::tree(geometry, &spec, instance, store, (copies, attempts), &tap, faults)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
@@ -334,6 +344,7 @@ impl Controller {
             begun: replay.begun.max(checkpoint.begun),
             budget,
             settled: replay.settled(),
+            tap,
             spec,
             open: None,
             ended: false,
