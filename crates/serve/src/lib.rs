@@ -92,7 +92,8 @@ pub use schemes::pair::{
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]
 pub use schemes::train::{
-    Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
-    OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,
-    TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Approve, Awaited, BudgetSpent, ControllerPlace, CounterSpec, Diagnosis, EtcdPlace, MasterKey,
+    MemoryError, OramMemory, Outcome, Remedy, RoundMemory, RoundReport, RoundSpec, RoundStage,
+    SecretFile, TrainClient, TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer,
+    TrainServerSpec,
 };

@@ -78,6 +78,34 @@ pub enum Error {
         /// The backup's folder.
         path: PathBuf,
     },
+    /// A way to go on that does not fit what is the matter.
+    #[error(
+        "{asked} does not fit: {found}. What fits is {remedy}; `hushtable train recover FOLDER` says more"
+    )]
+    Remedy {
+        /// What is the matter.
+        found: String,
+        /// What fits.
+        remedy: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// Rounds that are not charged to the budget.
+    #[error(
+        "rounds that began since count against the privacy budget, and nothing here says how many there \
+         were: give the number of all rounds that ever began (--rounds-begun N: `train info` and the \
+         operator's log have it), or, restoring a backup, the old root counter (--old-counter)"
+    )]
+    RoundsUnknown,
+    /// A counter that nothing can be put in the place of.
+    #[error(
+        "{place} is no file, so the new root counter cannot take its place: say where it goes \
+         (--new-counter-at), and serve the controller with that one from then on"
+    )]
+    CounterPlace {
+        /// The old counter.
+        place: String,
+    },
     /// An earlier recovery kept something here.
     #[error(
         "{} is what an earlier recovery kept: move it away, or remove it if the controller has run well since",

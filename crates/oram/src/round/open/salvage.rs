@@ -237,6 +237,28 @@ impl Salvage {
         self.budget.spent(rounds)
     }
 
+    /// Makes a root counter that stands where this folder is, at `counter`. That the folder is the newest is
+    /// for the caller to know: going on from an older one reads rows from leaves that were shown already.
+    ///
+    /// # Errors
+    ///
+    /// A journal with damage ([`Error::Record`]); a counter that exists, or cannot be made.
+    pub fn anchor(
+        &self,
+        key: &Key,
+        counter: &dyn CounterPlace,
+        faults: &Faults,
+    ) -> Result<(), Error> {
+        let head = match (self.journal.damage, self.journal.heads.last()) {
+            (None, Some(head)) => *head,
+            _ => return Err(Error::Record),
+        };
+        let (round, evictions) = (self.rounds, self.tree.evictions);
+        let value = CounterValue { instance: self.journal.instance, round, evictions, head };
+        counter.create(&key.derive("counter"), &value, faults)?;
+        Ok(())
+    }
+
     /// Looks at all of the tree, and changes nothing.
     ///
     /// # Errors
