@@ -388,6 +388,12 @@ const TRAIN: &[Setting] = &[
         "",
         "How long uploads are waited for, where the operator does not say.",
     ),
+    Setting::new(
+        "finish_ms",
+        Kind::Milliseconds,
+        "",
+        "How long, from then on, the operator is waited for: then a round ends without an update.",
+    ),
 ];
 
 const MODEL: Setting =

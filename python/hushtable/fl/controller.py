@@ -449,7 +449,9 @@ class Controller:
         Raises:
             RoundError: no round is open, or a Python aggregate failed: the round is then still
                 open.
-            ControllerError: the disk; the last committed round stands.
+            ControllerError: the disk or the counter. The round was not committed, unless the text
+                says that it is not known: open the controller again, which tells
+                (:attr:`rounds`, :meth:`outcome`).
         """
         self._report = RoundReport(**self._native.commit())
         return self._report
@@ -475,6 +477,23 @@ class Controller:
         Returns its number, which is random: no other round has it.
         """
         return self._native.open_round(self.users if users is None else users)
+
+    def outcome(self, round: int) -> tuple[str, RoundReport | None] | None:
+        """How a sealed round has ended, as the journal has it.
+
+        For whoever lost the answer of :meth:`commit`, or got an error that says that the outcome is
+        not known: open the controller again and ask. The last 256 rounds are kept.
+
+        Returns:
+            ``committed`` with the report (without times, if from before this controller was
+            opened), ``abandoned`` or ``failed`` (the table is as it was) without one; None for a
+            round that never began, that is open, or that is long over.
+        """
+        ended = self._native.outcome(round)
+        if ended is None:
+            return None
+        word, report = ended
+        return word, None if report is None else RoundReport(**report)
 
     def terms(self, user: int) -> RoundTerms:
         """What ``user`` must know to take part in the open sealed round."""

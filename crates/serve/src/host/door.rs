@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
@@ -35,6 +36,11 @@ pub trait Service: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether it can do its work, for those that wait for a change; None where it always can.
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        None
+    }
+
     /// Called once, after the last answer: what is unfinished must end here.
     fn stop(self: Arc<Self>) -> Stopping {
         Box::pin(std::future::ready(()))
@@ -50,6 +56,8 @@ pub trait Routes: Send + Sync {
     /// # Errors
     /// As [`Service::check`].
     fn check(&self) -> Result<(), Error>;
+    /// As [`Service::readiness`].
+    fn readiness(&self) -> Option<watch::Receiver<bool>>;
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
     /// Answers a request to one of the services that the descriptor offers.
@@ -79,6 +87,10 @@ where
 
     fn check(&self) -> Result<(), Error> {
         self.service.check()
+    }
+
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        self.service.readiness()
     }
 
     fn stop(&self) -> Stopping {

@@ -18,4 +18,5 @@ mod onion_model;
 mod onion_refusals;
 mod refusals;
 mod train;
+mod train_outcomes;
 mod train_places;

@@ -123,6 +123,7 @@ impl TrainClient {
             users_min: spec.users_min.try_into().unwrap_or(u32::MAX),
             request_ms: limit_ms(spec.request),
             upload_ms: limit_ms(spec.upload),
+            finish_ms: limit_ms(spec.finish),
         };
         // Not made again by itself: where the reply is lost, the round is open.
         let mut client = self.client(REPLY_OVERHEAD_BYTES);

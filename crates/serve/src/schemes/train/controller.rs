@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hushtable_oram::round::{Controller, Error as RoundError, RoundReport};
+use hushtable_oram::round::{
+    Controller, Ended, Error as RoundError, RoundName, RoundReport, Settled,
+};
 use hushtable_oram::seal::Key;
 use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 use zeroize::Zeroizing;
 
-use super::{BudgetSpent, CounterSpec, MemoryError, RoundMemory, SecretFile, TrainError};
+use super::{
+    BudgetSpent, CommitError, CounterSpec, MemoryError, RoundMemory, SecretFile, TrainError,
+};
 use crate::Error;
 
 /// The 32 secret bytes that a controller's folder is sealed under, kept in a file of their own. Its
@@ -154,6 +158,9 @@ pub struct OramMemory {
     terms: Terms,
     controller: Option<Controller>,
     rounds: u64,
+    settled: Vec<Settled>,
+    /// The round that is open, or was last.
+    name: RoundName,
 }
 
 impl OramMemory {
@@ -167,28 +174,41 @@ impl OramMemory {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, Error> {
         let controller = place.open_as(&terms, progress)?;
-        let rounds = controller.round();
-        Ok(Self { place, terms, controller: Some(controller), rounds })
+        let (rounds, settled) = (controller.round(), controller.settled().to_vec());
+        let name = RoundName::NONE;
+        Ok(Self { place, terms, controller: Some(controller), rounds, settled, name })
     }
 
     /// The controller, opened again where it was given up.
     fn live(&mut self) -> Result<&mut Controller, Error> {
         if self.controller.is_none() {
             tracing::info!(folder = %self.place.folder.display(), "opening the controller again");
-            self.controller = Some(self.place.open_as(&self.terms, &mut |_, _| {})?);
+            let controller = self.place.open_as(&self.terms, &mut |_, _| {})?;
+            (self.rounds, self.settled) = (controller.round(), controller.settled().to_vec());
+            self.controller = Some(controller);
         }
         let opened = self.controller.as_mut();
         Ok(opened.unwrap_or_else(|| unreachable!("it was opened just now")))
     }
 }
 
+impl OramMemory {
+    /// Takes over what the controller says of rounds.
+    fn note(&mut self) {
+        if let Some(controller) = &self.controller {
+            (self.rounds, self.settled) = (controller.round(), controller.settled().to_vec());
+        }
+    }
+}
+
 impl RoundMemory for OramMemory {
-    fn begin(&mut self, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
-        match self.live()?.begin(users, ids) {
+    fn begin(&mut self, name: RoundName, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
+        self.name = name;
+        match self.live()?.begin_named(name, users, ids) {
             Ok(_) => Ok(()),
             Err(RoundError::Ended) => {
                 self.controller = None;
-                self.live()?.begin(users, ids)?;
+                self.live()?.begin_named(name, users, ids)?;
                 Ok(())
             }
             Err(error) => Err(error.into()),
@@ -208,29 +228,66 @@ impl RoundMemory for OramMemory {
         Ok(self.live()?.add(user, gradients, weight)?)
     }
 
-    fn commit(&mut self) -> Result<RoundReport, MemoryError> {
-        match self.live()?.commit() {
+    fn commit(&mut self) -> Result<RoundReport, CommitError> {
+        let controller = match self.live() {
+            Ok(controller) => controller,
+            Err(error) => return Err(CommitError::Failed(error.into())),
+        };
+        let error = match controller.commit() {
             Ok(report) => {
-                self.rounds = report.rounds;
-                Ok(report)
+                self.note();
+                return Ok(report);
             }
-            Err(error) => {
-                // The round may still be open (an aggregate failed) or the controller have ended.
-                if self.abandon().is_err() {
-                    self.controller = None;
+            Err(error) => error,
+        };
+        // An aggregate has failed: the round is still open.
+        if controller.is_serving() && self.abandon().is_ok() {
+            return Err(CommitError::Failed(error.into()));
+        }
+        self.controller = None;
+        if !matches!(error, RoundError::Unsettled { .. }) {
+            return Err(CommitError::Failed(error.into()));
+        }
+        tracing::error!(%error, "opening the controller again to see");
+        match self.live() {
+            Ok(_) => {
+                let own = self.settled.iter().find(|settled| settled.round == self.name.number);
+                match own.map(|settled| &settled.ended) {
+                    Some(Ended::Committed(report)) => Ok(report.clone()),
+                    _ => Err(CommitError::Failed(error.into())),
                 }
-                Err(error.into())
+            }
+            Err(again) => {
+                tracing::error!(error = %again, "the controller could not be opened again");
+                Err(CommitError::Unsettled(error.into()))
             }
         }
     }
 
     fn abandon(&mut self) -> Result<(), MemoryError> {
         match self.live()?.abandon() {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.note();
+                Ok(())
+            }
             Err(error) => {
                 self.controller = None;
                 Err(error.into())
             }
+        }
+    }
+
+    fn settled(&self) -> Vec<Settled> {
+        self.settled.clone()
+    }
+
+    fn check(&mut self, users: usize) -> Result<(), MemoryError> {
+        match self.live()?.check_writable(users) {
+            Err(RoundError::Ended) => {
+                self.controller = None;
+                Ok(self.live()?.check_writable(users)?)
+            }
+            checked => Ok(checked?),
         }
     }
 

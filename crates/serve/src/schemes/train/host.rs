@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_oram::rounds::{
-    self, MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, Rounds,
+    self, MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage,
+    Rounds,
 };
 use hushtable_oram::wire::{ControllerKey, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -23,7 +24,7 @@ use zeroize::Zeroizing;
 use super::info::TrainInfo;
 use super::metrics::TrainMetrics;
 use super::seats::{Given, Place, Seats};
-use super::{Awaited, BudgetSpent, Outcome, RoundMemory, RoundReport, TrainRefusal};
+use super::{Awaited, BudgetSpent, CommitError, Outcome, RoundMemory, RoundReport, TrainRefusal};
 use crate::host::SOFTWARE;
 use crate::{Limit, Refusal};
 
@@ -36,6 +37,8 @@ pub(super) struct Host {
     /// Counts changes of the rounds, for those that wait for one.
     changes: watch::Sender<u64>,
     metrics: TrainMetrics,
+    /// Whether rounds can be written, as it was last seen.
+    writable: watch::Sender<bool>,
 }
 
 impl Host {
@@ -46,13 +49,15 @@ impl Host {
         metrics: TrainMetrics,
         seats: Seats,
     ) -> Arc<Self> {
-        let rounds = Rounds::new(terms, key, memory.rounds(), memory.spent());
+        let (committed, settled) = (memory.rounds(), memory.settled());
+        let rounds = Rounds::new(terms, key, committed, memory.spent(), &settled);
         Arc::new(Self {
             rounds: Mutex::new(rounds),
             seats: Mutex::new(seats),
             memory: Arc::new(AsyncMutex::new(memory)),
             changes: watch::channel(0).0,
             metrics,
+            writable: watch::channel(true).0,
         })
     }
 
@@ -70,27 +75,85 @@ impl Host {
         }
     }
 
-    /// Opens a round; the deadline for its requests is watched from now on.
-    pub fn open(self: &Arc<Self>, terms: &RoundLimits) -> Result<u64, Refusal> {
+    /// Opens a round, once it is sure that it can be written; its deadlines are watched from now on.
+    pub async fn open(self: &Arc<Self>, terms: &RoundLimits) -> Result<u64, Refusal> {
         // Zero says that there is none.
         let round = random_round().map_err(|error| failed("draw a number", &error))?.max(1);
-        let now = Instant::now();
-        let opened = self.rounds().open(terms, round, now.into_std());
+        self.check(terms.users).await?;
+        let opened = self.rounds().open(terms, round, Instant::now().into_std());
         opened.map_err(|refused| self.refuse(refused))?;
         self.metrics.rounds_opened.inc();
         self.changed();
         let &RoundLimits { users, users_min, request_max, .. } = terms;
-        if let Some(until) = request_max.and_then(|time| now.checked_add(time)) {
-            let host = Arc::downgrade(self);
-            tokio::spawn(async move {
-                tokio::time::sleep_until(until).await;
-                if let Some(host) = host.upgrade() {
-                    host.drive_if_due();
-                }
-            });
+        if let Some(until) = request_max.and_then(|time| Instant::now().checked_add(time)) {
+            self.wake_at(until);
         }
         tracing::info!(round, users, users_min, "opened a round");
         Ok(round)
+    }
+
+    /// Goes on with the round at a deadline.
+    fn wake_at(self: &Arc<Self>, until: Instant) {
+        let host = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            if let Some(host) = host.upgrade() {
+                // What goes wrong is logged, and users are told as they ask.
+                let _ = host.drive().await;
+            }
+        });
+    }
+
+    /// Whether rounds can be written, for those that wait for a change.
+    pub fn writable(&self) -> watch::Receiver<bool> {
+        self.writable.subscribe()
+    }
+
+    /// Makes sure, between rounds, that one of `users` users could be written, and learns how those
+    /// ended of which nobody knew.
+    async fn check(self: &Arc<Self>, users: usize) -> Result<(), Refusal> {
+        let mut memory = Arc::clone(&self.memory).lock_owned().await;
+        let host = Arc::clone(self);
+        blocking(move || host.check_memory(memory.as_mut(), users)).await
+    }
+
+    fn check_memory(&self, memory: &mut dyn RoundMemory, users: usize) -> Result<(), Refusal> {
+        // An open round has the memory; it moves on under the memory's lock only.
+        if self.rounds().open_round().is_some_and(|open| open.stage != RoundStage::Requests) {
+            return Ok(());
+        }
+        let checked = memory.check(users);
+        if let Err(error) = &checked {
+            tracing::error!(%error, "rounds cannot be written");
+        } else {
+            self.rounds().settle(memory.rounds(), &memory.settled());
+        }
+        let is_writable = checked.is_ok();
+        let was_other =
+            |writable: &mut bool| std::mem::replace(writable, is_writable) != is_writable;
+        if self.writable.send_if_modified(was_other) && is_writable {
+            tracing::info!("rounds can be written again");
+        }
+        let retry_after = CHECK_EVERY;
+        checked.map_err(|_| TrainRefusal::Unwritable { retry_after }.into())
+    }
+
+    /// Looks now and then, as long as there is a host, whether rounds can be written.
+    pub fn watch(self: &Arc<Self>) {
+        let host = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut pause = CHECK_EVERY;
+            loop {
+                let Some(host) = host.upgrade() else { return };
+                // Opening a memory again may take long: not too often.
+                pause = match host.check(1).await {
+                    Ok(()) => CHECK_EVERY,
+                    Err(_) => (pause * 2).min(CHECK_PAUSE_MAX),
+                };
+                drop(host);
+                tokio::time::sleep(pause).await;
+            }
+        });
     }
 
     /// Takes a user's request; the last user's begins the round. Whoever makes it has the place: its
@@ -252,7 +315,12 @@ impl Host {
         let give_up = wait_max.map(|wait_max| Instant::now() + wait_max);
         let mut changes = self.changes.subscribe();
         loop {
-            let progress = call(&mut self.rounds(), Instant::now().into_std());
+            let mut progress = call(&mut self.rounds(), Instant::now().into_std());
+            if let Err(Refused::Over { outcome: rounds::Outcome::Unknown, .. }) = progress
+                && self.check(1).await.is_ok()
+            {
+                progress = call(&mut self.rounds(), Instant::now().into_std());
+            }
             match progress.map_err(|refused| self.refuse(refused))? {
                 Progress::Done(answer) => return Ok(answer),
                 Progress::Due => self.drive().await?,
@@ -294,7 +362,7 @@ impl Host {
         driven.await.unwrap_or(Err(Refusal::Backend))
     }
 
-    fn work(&self, memory: &mut dyn RoundMemory) -> Result<(), Refusal> {
+    fn work(self: &Arc<Self>, memory: &mut dyn RoundMemory) -> Result<(), Refusal> {
         let mut worked = Ok(());
         let mut tell = |what, error: Box<dyn StdError + Send + Sync>| {
             worked = Err(failed(what, &*error));
@@ -305,8 +373,8 @@ impl Host {
             self.changed();
             let started = std::time::Instant::now();
             match next {
-                Next::Begin { users, ids } => {
-                    let begun = memory.begin(users, &ids);
+                Next::Begin { name, users, ids } => {
+                    let begun = memory.begin(name, users, &ids);
                     self.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
                     let begun = begun.map_err(|error| tell("begin a round", error));
                     let (spent, now) = (memory.spent(), std::time::Instant::now());
@@ -319,7 +387,14 @@ impl Host {
                         self.metrics.read_bytes.inc_by(report.read_bytes);
                         self.metrics.written_bytes.inc_by(report.written_bytes);
                     }
-                    let committed = committed.map_err(|error| tell("commit a round", error));
+                    let committed = committed.map_err(|error| {
+                        let (error, not_committed) = match error {
+                            CommitError::Failed(error) => (error, NotCommitted::Failed),
+                            CommitError::Unsettled(error) => (error, NotCommitted::Unsettled),
+                        };
+                        let MemoryFailed = tell("commit a round", error);
+                        not_committed
+                    });
                     self.rounds().committed(committed);
                 }
                 Next::Abandon => {
@@ -334,6 +409,16 @@ impl Host {
                         _ => self.metrics.rounds_abandoned.inc(),
                     };
                     tracing::info!(round, %outcome, rounds = memory.rounds(), "a round is over");
+                }
+                Next::Wait { until } => {
+                    if let Some(until) = until {
+                        self.wake_at(Instant::from_std(until));
+                    }
+                    if worked.is_err() {
+                        // Whether that was all, and what became of the round.
+                        let _ = self.check_memory(memory, 1);
+                    }
+                    return worked;
                 }
                 _ => return worked,
             }
@@ -374,6 +459,7 @@ impl Host {
             Refused::Setting { name, value, min, max } => {
                 TrainRefusal::BadSetting { name: name.to_owned(), value, min, max }
             }
+            Refused::Unsettled { .. } => TrainRefusal::Unwritable { retry_after: CHECK_EVERY },
             Refused::BudgetSpent(BudgetSpent { rounds, message }) => {
                 TrainRefusal::BudgetSpent { rounds, message }
             }
@@ -388,6 +474,8 @@ fn of_outcome(outcome: rounds::Outcome) -> Outcome {
         rounds::Outcome::Committed => Outcome::Committed,
         rounds::Outcome::Abandoned => Outcome::Abandoned,
         rounds::Outcome::Deserted => Outcome::Deserted,
+        rounds::Outcome::Expired => Outcome::Expired,
+        rounds::Outcome::Unknown => Outcome::Unknown,
         _ => Outcome::Failed,
     }
 }
@@ -414,3 +502,6 @@ async fn blocking<T: Send + 'static>(
 }
 
 const RETRY_AFTER: Duration = Duration::from_millis(1);
+/// How often it is looked whether rounds can be written, and how seldom at most.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_PAUSE_MAX: Duration = Duration::from_secs(60);

@@ -110,6 +110,7 @@ impl TrainServer {
             let message_bytes_max = settings.message_bytes_max;
             let seats = Seats::new(settings.rows_cache_bytes_max);
             let host = Host::new(terms, key, memory, metrics, seats);
+            host.watch();
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(message_bytes_max);

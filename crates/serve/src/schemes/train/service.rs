@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_oram::rounds::RoundLimits;
+use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
@@ -68,6 +69,10 @@ impl Service for TrainService {
         &self.admission
     }
 
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        Some(self.host.writable())
+    }
+
     fn stop(self: Arc<Self>) -> Stopping {
         // A round that is still open cannot go on.
         Box::pin(async move { self.host.stop().await })
@@ -89,16 +94,19 @@ impl FederatedTraining for TrainService {
     ) -> Result<Response<OpenRoundReply>, Status> {
         self.check_operator(request.metadata())?;
         self.admission.check_open()?;
-        let OpenRoundRequest { users, users_min, request_ms, upload_ms } = request.into_inner();
+        let OpenRoundRequest { users, users_min, request_ms, upload_ms, finish_ms } =
+            request.into_inner();
         let deadline = |name, milliseconds, default| {
             Settings::deadline(name, milliseconds, default).map_err(Refusal::from)
         };
-        let round = self.host.open(&RoundLimits {
+        let limits = RoundLimits {
             users: users as usize,
             users_min: users_min.max(1) as usize,
             request_max: Some(deadline("request_ms", request_ms, self.settings.request)?),
             upload_max: Some(deadline("upload_ms", upload_ms, self.settings.upload)?),
-        })?;
+            finish_max: Some(deadline("finish_ms", finish_ms, self.settings.finish)?),
+        };
+        let round = self.host.open(&limits).await?;
         Ok(Response::new(OpenRoundReply { round }))
     }
 

@@ -36,6 +36,9 @@ pub struct TrainServerSpec {
     /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
     /// default.
     pub upload_ms: u64,
+    /// How long, behind the deadline for uploads, the operator is waited for where OpenRound does not
+    /// say, in milliseconds: then the round ends without an update. 600,000 by default.
+    pub finish_ms: u64,
 }
 
 impl Default for TrainServerSpec {
@@ -48,6 +51,7 @@ impl Default for TrainServerSpec {
             rows_cache_bytes_max: 256 << 20,
             request_ms: 60_000,
             upload_ms: 600_000,
+            finish_ms: 600_000,
         }
     }
 }
@@ -64,12 +68,15 @@ pub struct RoundSpec {
     pub request: Option<Duration>,
     /// How long uploads are waited for; None for the server's own choice.
     pub upload: Option<Duration>,
+    /// How long, from then on, the server waits for [`TrainClient::finish`](super::TrainClient::finish)
+    /// before it ends the round without an update; None for the server's own choice.
+    pub finish: Option<Duration>,
 }
 
 impl RoundSpec {
     /// A round of `users` that begins with any number of them, by the server's deadlines.
     pub fn new(users: usize) -> Self {
-        Self { users, users_min: 1, request: None, upload: None }
+        Self { users, users_min: 1, request: None, upload: None, finish: None }
     }
 }
 
@@ -78,6 +85,7 @@ pub(super) struct Settings {
     pub operator_token: Option<Token>,
     pub request: Duration,
     pub upload: Duration,
+    pub finish: Duration,
     /// How long one call may wait for a round to get on.
     pub wait_max: Duration,
     pub message_bytes_max: usize,
@@ -98,7 +106,8 @@ impl Settings {
         let shape = terms.shape();
         let range = 1..=DEADLINE_MS_MAX as usize;
         within("request_ms", spec.request_ms as usize, range.clone())?;
-        within("upload_ms", spec.upload_ms as usize, range)?;
+        within("upload_ms", spec.upload_ms as usize, range.clone())?;
+        within("finish_ms", spec.finish_ms as usize, range)?;
         let message_bytes_max = shape.upload_bytes().max(terms.request_bytes()) + OVERHEAD_BYTES;
         // A call may hold its message, what it opens to, and a reply.
         let network = Network::check(spec.network, 2 * message_bytes_max + shape.reply_bytes())?;
@@ -107,6 +116,7 @@ impl Settings {
             operator_token,
             request: Duration::from_millis(spec.request_ms),
             upload: Duration::from_millis(spec.upload_ms),
+            finish: Duration::from_millis(spec.finish_ms),
             wait_max: network.request_max / 2,
             message_bytes_max,
             rows_cache_bytes_max: spec.rows_cache_bytes_max,
