@@ -17,6 +17,7 @@ mod error;
 mod log;
 mod parity;
 mod replay;
+mod salvage;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +32,7 @@ pub use counter::{
 pub use counter_file::FileCounter;
 pub use error::JournalError;
 use log::Log;
+pub use salvage::SalvagedJournal;
 
 use crate::disk::file::{self, Locked, io_error, sync_folder_of};
 use crate::disk::{Counters, DiskError, Faults};

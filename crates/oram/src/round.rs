@@ -49,6 +49,7 @@ use crate::aggregate::{Aggregate, check_gradients};
 use crate::bucket::DUMMY;
 use crate::buffer::BufferOram;
 use crate::disk::Counters;
+use crate::disk::backup::Tap;
 use crate::fdp::Mechanism;
 use crate::geometry::Geometry;
 use crate::journal::{CounterValue, Journal, RootCounter};
@@ -61,6 +62,7 @@ use crate::union::{LOST, Union};
 use budget::Budget;
 pub use budget::{BudgetSpec, Spent};
 pub use error::Error;
+pub use open::{backup, salvage};
 use payload::{numbers, settle_rows, update_rows};
 use records::{Entry, Intent};
 use report::Steps;
@@ -97,6 +99,8 @@ pub struct Controller {
     budget: Budget,
     /// How the last rounds with a name have ended, oldest first.
     settled: Vec<Settled>,
+    /// Where a backup is made from.
+    tap: Tap,
     open: Option<Open>,
     /// An error has left memory behind the disk.
     ended: bool,

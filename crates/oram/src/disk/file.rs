@@ -393,7 +393,7 @@ fn available_bytes(file: &File) -> io::Result<u64> {
 }
 
 /// Reserves `bytes` of disk for a new file.
-fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), DiskError> {
+pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), DiskError> {
     // Asked first: reserving takes all there is before it fails, from everyone on the disk.
     let available_bytes = available_bytes(file).map_err(io_error("ask the free space of", path))?;
     if available_bytes < bytes {

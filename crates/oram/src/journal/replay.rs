@@ -47,6 +47,21 @@ pub(super) fn replay(
     keys: &Keys,
     each: &mut dyn FnMut(Record),
 ) -> Result<Replay, JournalError> {
+    match replay_to_damage(file, path, keys, each)? {
+        (replay, None) => Ok(replay),
+        (_, Some((offset, sequence))) => {
+            Err(JournalError::Damaged { path: path.to_owned(), offset, sequence })
+        }
+    }
+}
+
+/// As [`replay`], and how far it came: the byte and the number of the first record that is damaged.
+pub(super) fn replay_to_damage(
+    file: &File,
+    path: &Path,
+    keys: &Keys,
+    each: &mut dyn FnMut(Record),
+) -> Result<(Replay, Option<(u64, u64)>), JournalError> {
     let reader = Reader::new(file, path)?;
     let file_bytes = reader.bytes;
     let magics = [FILE_MAGIC, PLAIN_MAGIC];
@@ -85,11 +100,9 @@ pub(super) fn replay(
         mended += u64::from(read.is_mended);
         each(read.record);
     }
-    if end < file_bytes && reader.has_later(keys, &chain, end)? {
-        let sequence = chain.sequence();
-        return Err(JournalError::Damaged { path: path.to_owned(), offset: end, sequence });
-    }
-    Ok(Replay { chain, end, file_bytes, heads, mended })
+    let is_damaged = end < file_bytes && reader.has_later(keys, &chain, end)?;
+    let damage = is_damaged.then(|| (end, chain.sequence()));
+    Ok((Replay { chain, end, file_bytes, heads, mended }, damage))
 }
 
 struct Reader<'a> {

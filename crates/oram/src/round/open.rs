@@ -1,6 +1,9 @@
 //! Controllers come to be: created from a table, or opened from a folder, whatever state a crash has
 //! left it in.
 
+pub mod backup;
+pub mod salvage;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::attempt::{Attempt, Attempts};
 use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
+use crate::disk::backup::{Tap, TapStore};
 use crate::disk::{DiskError, FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::instance::Instance;
@@ -78,7 +82,7 @@ impl Controller {
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let geometry = spec.check()?.geometry;
         counter.check_free().map_err(|error| match error {
             JournalError::Disk(DiskError::Exists { path }) => Error::Exists { path },
             error => error.into(),
@@ -90,44 +94,60 @@ impl Controller {
             made => made.map_err(file(folder))?,
         }
         let text = spec.to_text()?;
-        let spec_path = folder.join(SPEC_FILE);
-        fs::write(&spec_path, &text).map_err(file(&spec_path))?;
-        let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
-        let instance = *journal.instance();
-        let store =
-            FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
-        let raw = Self::empty(geometry, spec, (key, &instance), store, faults)?;
-        let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
-        let counter = counter.create(&key.derive("counter"), &counted, faults)?;
         let mut random = seeded()?;
         let leaves_mask = geometry.leaves() as u32 - 1;
         let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
-        let position = PositionMap::build(&leaves, geometry.leaves() as u32, key)?;
-        let mut controller = Self {
-            folder: folder.to_owned(),
-            spec_hash: *blake3::hash(&text).as_bytes(),
-            default_row: vec![0.0; spec.dim],
-            spec: spec.clone(),
-            aggregate,
-            key: key.derive("memories"),
-            raw,
-            position,
-            journal,
-            counter,
-            counted,
-            random,
-            round: 0,
-            begun: 0,
-            budget,
-            settled: Vec::new(),
-            open: None,
-            ended: false,
-        };
+        let place = NewPlace { folder, key, counter };
+        let mut controller = Self::without_rows(&place, spec, &text, &leaves, faults)?;
         controller.fill(&leaves, rows, progress)?;
         controller.checkpoint()?;
         // A folder that could not be opened again on a full disk is not made.
         controller.reserve_round(controller.spec.slots)?;
         Ok(controller)
+    }
+
+    /// A controller in a folder that was made for it, of a new instance, no row written yet. `text` is its
+    /// `controller.json`, `leaves` where its rows are going to be.
+    fn without_rows(
+        place: &NewPlace<'_>,
+        spec: &ControllerSpec,
+        text: &[u8],
+        leaves: &[u32],
+        faults: &Faults,
+    ) -> Result<Self, Error> {
+        let NewPlace { folder, key, counter } = *place;
+        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let spec_path = folder.join(SPEC_FILE);
+        fs::write(&spec_path, text).map_err(file(&spec_path))?;
+        let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
+        let instance = *journal.instance();
+        let store =
+            FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
+        let tap = Tap::default();
+        let raw = Self::empty(geometry, spec, (key, &instance), store, &tap, faults)?;
+        let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
+        let counter = counter.create(&key.derive("counter"), &counted, faults)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            spec_hash: *blake3::hash(text).as_bytes(),
+            default_row: vec![0.0; spec.dim],
+            spec: spec.clone(),
+            aggregate,
+            key: key.derive("memories"),
+            raw,
+            position: PositionMap::build(leaves, geometry.leaves() as u32, key)?,
+            journal,
+            counter,
+            counted,
+            random: seeded()?,
+            round: 0,
+            begun: 0,
+            budget,
+            settled: Vec::new(),
+            tap,
+            open: None,
+            ended: false,
+        })
     }
 
     /// Writes all rows for the first time.
@@ -175,11 +195,13 @@ impl Controller {
         spec: &ControllerSpec,
         (key, instance): (&Key, &Instance),
         store: FileStore,
+        tap: &Tap,
         faults: &Faults,
     ) -> Result<RawOram, Error> {
         let attempts = Attempts::first(Attempt::random()?);
         let copies = BitSet::new(geometry.buckets());
-        let tree = Self::tree(geometry, spec, (key, instance), store, (copies, attempts), faults)?;
+        let tree =
+            Self::tree(geometry, spec, (key, instance), store, (copies, attempts), tap, faults)?;
         let words = geometry.valid_words();
         let valid =
             Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
@@ -192,9 +214,11 @@ impl Controller {
         (key, instance): (&Key, &Instance),
         store: FileStore,
         (copies, attempts): (BitSet, Attempts),
+        tap: &Tap,
         faults: &Faults,
     ) -> Result<Tree, Error> {
-        let store: Box<dyn Store> = Box::new(FaultStore::new(store, faults.clone()));
+        let store = TapStore::new(FaultStore::new(store, faults.clone()), tap.clone());
+        let store: Box<dyn Store> = Box::new(store);
         let (levels, key) = (spec.cached_levels, key.derive_for("buckets", instance));
         Ok(Tree::new(geometry, levels, key, store, copies, attempts, seeded()?))
     }
@@ -272,7 +296,9 @@ impl Controller {
             Attempts::from_ranges(checkpoint.attempts, flushed).ok_or(Error::Record)?;
         attempts.begin(committed, Attempt::random()?, &geometry);
         let instance = (key, journal.instance());
-        let mut tree = Self::tree(geometry, &spec, instance, store, (copies, attempts), faults)?;
+        let tap = Tap::default();
+        let mut tree =
+            Self::tree(geometry, &spec, instance, store, (copies, attempts), &tap, faults)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
@@ -318,6 +344,7 @@ impl Controller {
             begun: replay.begun.max(checkpoint.begun),
             budget,
             settled: replay.settled(),
+            tap,
             spec,
             open: None,
             ended: false,
@@ -454,6 +481,14 @@ impl Controller {
         self.check_idle("close")?;
         self.checkpoint()
     }
+}
+
+/// Where a new controller is to be.
+#[derive(Clone, Copy)]
+struct NewPlace<'a> {
+    folder: &'a Path,
+    key: &'a Key,
+    counter: &'a dyn CounterPlace,
 }
 
 /// What the journal tells.
