@@ -251,11 +251,11 @@ def audit(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check the audit log that `hushtable train serve --audit-log` writes, and print what it holds.
+    """Check the audit log of `hushtable train serve --audit-log`, and print what it holds.
 
-    Every line is checked by the controller's key; the first bad one ends it. That lines were cut off
-    the end shows only against a hash that was printed before: keep the one of `end`, and give it as
-    --expect the next time.
+    Every line is checked by the controller's key; the first bad one ends it. That lines were cut
+    off the end shows only against a hash that was printed before: keep the one of `end`, and give
+    it as --expect the next time.
     """
     found = _native.audit_log(file, key, expect=expect)
     if json:

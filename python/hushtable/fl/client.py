@@ -183,8 +183,9 @@ class TrainingClient:
             users_min: users without which it does not begin.
             request_seconds: how long requests are taken; the server's own choice by default.
             upload_seconds: how long uploads are waited for; the server's own choice by default.
-            finish_seconds: how long, from then on, the server waits for :meth:`finish`: a round that
-                is not finished by then ends without an update. The server's own choice by default.
+            finish_seconds: how long, from then on, the server waits for :meth:`finish`: a round
+                that is not finished by then ends without an update. The server's own choice by
+                default.
 
         Raises:
             RoundError: another round is open, or more users than the controller was created for.

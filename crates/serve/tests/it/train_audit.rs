@@ -63,7 +63,7 @@ async fn rounds_and_refusals_are_written_down_in_one_chain() {
             own.into_iter().map(word).collect::<Vec<_>>().join(" ").replace('"', "")
         })
         .collect();
-    let deadlines = "request_ms=60000";
+    let deadlines = "finish_ms=600000 request_ms=60000";
     assert_eq!(
         told,
         [

@@ -100,15 +100,15 @@ impl Host {
         self.metrics.rounds_opened.inc();
         self.refused.store(0, Ordering::Relaxed);
         self.changed();
-        let RoundLimits { users, users_min, request_max, upload_max, .. } = terms;
+        let RoundLimits { users, users_min, request_max, upload_max, finish_max } = terms;
         if let Some(until) = request_max.and_then(|time| Instant::now().checked_add(time)) {
             self.wake_at(until);
         }
         tracing::info!(round, users, users_min, "opened a round");
         if self.audit.is_some() {
             let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
-            let (request_ms, upload_ms) = (ms(request_max), ms(upload_max));
-            let event = Event::Opened { round, users, users_min, request_ms, upload_ms };
+            let [request_ms, upload_ms, finish_ms] = [request_max, upload_max, finish_max].map(ms);
+            let event = Event::Opened { round, users, users_min, request_ms, upload_ms, finish_ms };
             let host = Arc::clone(self);
             let note = move || Ok(host.audit.as_ref().is_none_or(|log| log.note_durably(event)));
             if !blocking(note).await? {

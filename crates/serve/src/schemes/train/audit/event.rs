@@ -21,6 +21,7 @@ pub(in super::super) enum Event {
         users_min: usize,
         request_ms: Option<u64>,
         upload_ms: Option<u64>,
+        finish_ms: Option<u64>,
     },
     /// A user's message is not taken.
     Refused {
