@@ -354,7 +354,7 @@ def hybrid_compile(
 ) -> str: ...
 def hybrid_describe(path: Path, name: str) -> str: ...
 def server_is_hybrid(
-    server: str,
+    server: list[str],
     *,
     ca: Path | None,
     certificate: tuple[Path, Path] | None,
@@ -404,8 +404,8 @@ class Layout:
 class PairClient:
     def __new__(
         cls,
-        left: str,
-        right: str,
+        left: list[str],
+        right: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -432,7 +432,7 @@ class PairClient:
 class OnionClient:
     def __new__(
         cls,
-        server: str,
+        server: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -453,8 +453,8 @@ class OnionClient:
 class ModelClient:
     def __new__(
         cls,
-        left: str,
-        right: str,
+        left: list[str],
+        right: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -562,7 +562,7 @@ class PredictionFacts:
 class InferClient:
     def __new__(
         cls,
-        server: str,
+        server: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -661,7 +661,7 @@ class HybridPredictionFacts:
 class HybridClient:
     def __new__(
         cls,
-        server: str,
+        server: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
