@@ -37,7 +37,7 @@ mod user;
 pub use controller::{ControllerSession, Upload};
 use enrolment::CREDENTIAL_BYTES;
 pub use enrolment::{AuthorityKey, Credential, Ticket, UserKey};
-pub use error::{Error, OrderError};
+pub use error::{Error, OrderError, RefusedReason};
 pub use key::{ControllerKey, PublicKey};
 pub use message::{Context, Shape};
 pub use round::SealedRound;

@@ -15,7 +15,7 @@ use super::message::{
     ENCAPSULATED_BYTES, MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, is_weight,
     read_numbers,
 };
-use super::{Context, ControllerKey, DUMMY, Error, PublicKey, Shape};
+use super::{Context, ControllerKey, DUMMY, Error, PublicKey, RefusedReason, Shape};
 
 /// One user at the controller, from its opened request on.
 pub struct ControllerSession {
@@ -47,42 +47,51 @@ impl ControllerSession {
         context: &Context,
         sealed: &[u8],
     ) -> Result<(Self, Zeroizing<Vec<u32>>), Error> {
-        let (terms, refused) = (context.terms(), Error::Refused { what: "request" });
-        if sealed.len() != terms.request_bytes() {
-            return Err(refused);
+        let refused = |reason| Error::Refused { what: "request", reason };
+        if sealed.len() != context.terms().request_bytes() {
+            return Err(refused(RefusedReason::NotOpened));
         }
-        Self::open_sized(key, context, sealed).ok_or(refused)
+        Self::open_sized(key, context, sealed).map_err(refused)
     }
 
     fn open_sized(
         key: &ControllerKey,
         context: &Context,
         sealed: &[u8],
-    ) -> Option<(Self, Zeroizing<Vec<u32>>)> {
+    ) -> Result<(Self, Zeroizing<Vec<u32>>), RefusedReason> {
+        let not_opened = RefusedReason::NotOpened;
         let terms = context.terms();
         let (sender, mode, sealed) = match terms.authority() {
             None => (None, OpModeR::Base, sealed),
             Some(authority) => {
-                let (credential, sealed) = sealed.split_at_checked(CREDENTIAL_BYTES)?;
-                let sender = check_credential(key, terms, authority, credential)?;
-                (Some(sender), OpModeR::Auth(sender.to_kem().ok()?), sealed)
+                let (credential, sealed) =
+                    sealed.split_at_checked(CREDENTIAL_BYTES).ok_or(not_opened)?;
+                let sender = check_credential(key, terms, authority, credential)
+                    .ok_or(RefusedReason::Enrolment)?;
+                (
+                    Some(sender),
+                    OpModeR::Auth(sender.to_kem().map_err(|_| RefusedReason::Enrolment)?),
+                    sealed,
+                )
             }
         };
-        let (encapsulated, sealed) = sealed.split_at_checked(ENCAPSULATED_BYTES)?;
-        let encapsulated = <X25519HkdfSha256 as Kem>::EncappedKey::from_bytes(encapsulated).ok()?;
+        let (encapsulated, sealed) =
+            sealed.split_at_checked(ENCAPSULATED_BYTES).ok_or(not_opened)?;
+        let encapsulated = <X25519HkdfSha256 as Kem>::EncappedKey::from_bytes(encapsulated)
+            .map_err(|_| not_opened)?;
         let mut receiver = setup_receiver::<ChaCha20Poly1305, HkdfSha256, X25519HkdfSha256>(
             &mode,
             &key.secret,
             &encapsulated,
             &context.info(),
         )
-        .ok()?;
-        let mut text = Zeroizing::new(receiver.open(sealed, &[]).ok()?);
+        .map_err(|_| not_opened)?;
+        let mut text = Zeroizing::new(receiver.open(sealed, &[]).map_err(|_| not_opened)?);
         mark_secret(&mut text[12..]);
         let export = |label: &[u8]| {
             let mut key = Secret::new([0; 32]);
-            receiver.export(label, key.expose_mut()).ok()?;
-            Some(key)
+            receiver.export(label, key.expose_mut()).map_err(|_| not_opened)?;
+            Ok(key)
         };
         let reply_key = MessageKey::new("reply", export(REPLY_LABEL)?);
         let upload_key = MessageKey::new("upload", export(UPLOAD_LABEL)?);
@@ -90,13 +99,15 @@ impl ControllerSession {
         // Round and user are bound by the keys already; a user that says otherwise is confused.
         let said = (&text[..8], &text[8..12]);
         if said != (&context.round().to_le_bytes()[..], &context.user().to_le_bytes()[..]) {
-            return None;
+            return Err(RefusedReason::Ids);
         }
         let (chunks, _) = text[12..].as_chunks::<4>();
         let ids: Vec<u32> = chunks.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         let ids = Zeroizing::new(ids);
-        are_rows(&ids, terms.rows())
-            .then_some((Self { shape: terms.shape(), sender, reply_key, upload_key }, ids))
+        match are_rows(&ids, terms.rows()) {
+            true => Ok((Self { shape: terms.shape(), sender, reply_key, upload_key }, ids)),
+            false => Err(RefusedReason::Ids),
+        }
     }
 
     /// The enrolled user whose request it was; None where users are not enrolled.
@@ -130,9 +141,12 @@ impl ControllerSession {
         let (weight, gradients) = text.split_at(4);
         let gradients = read_numbers(gradients);
         let weight = read_numbers(weight)[0];
-        match all_finite(&gradients) & is_weight(weight) {
-            true => Ok(Upload { gradients, weight }),
-            false => Err(Error::Refused { what: "upload" }),
+        // That an upload is refused is told, and which of the two it is.
+        let refused = |reason| Err(Error::Refused { what: "upload", reason });
+        match (all_finite(&gradients), is_weight(weight)) {
+            (true, true) => Ok(Upload { gradients, weight }),
+            (false, _) => refused(RefusedReason::NotFinite),
+            (true, false) => refused(RefusedReason::Weight),
         }
     }
 }

@@ -68,6 +68,8 @@ pub enum Error {
     Refused {
         /// Which message.
         what: &'static str,
+        /// What is wrong with it, for the controller's side alone: `Display` leaves it out.
+        reason: RefusedReason,
     },
     /// More ids than a user has slots. How many is the user's secret: the error may be shown to others.
     #[error("more ids than the {slots} slots of a user: ask for fewer")]
@@ -170,4 +172,99 @@ pub enum OrderError {
     /// Rows or an upload before the round has begun.
     #[error("the round has not begun: close its requests first")]
     Open,
+}
+
+/// Why the controller does not take a user's message, in words that never change. The operator is told;
+/// the user is not, for the answer goes through others.
+///
+/// In order of how much is proven: [`NotFinite`](Self::NotFinite) and what follows was found in what
+/// the holder of that place had sealed. What comes before it may have been sent under the place's number
+/// by anybody who reaches the controller, so it is no evidence against its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RefusedReason {
+    /// The controller's own fault, or the memory's below it.
+    Failed,
+    /// A number that the round does not have.
+    Place,
+    /// Out of its turn: requests are closed, or the round waits for something else first.
+    Order,
+    /// Another message of the user was taken before.
+    Repeated,
+    /// It does not authenticate: changed on its way, or made for another round, user or controller (so
+    /// too a message of an earlier round that somebody kept).
+    NotOpened,
+    /// Its sender shows no ticket of the authority for this controller.
+    Enrolment,
+    /// It asks for what is no row, or says that it is another round's or user's.
+    Ids,
+    /// The enrolled user has another place in the round.
+    Seated,
+    /// A gradient is NaN or infinite.
+    NotFinite,
+    /// The weight is negative, NaN or above [`WEIGHT_MAX`](crate::aggregate::WEIGHT_MAX).
+    Weight,
+}
+
+impl RefusedReason {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Failed,
+        Self::Place,
+        Self::Order,
+        Self::Repeated,
+        Self::NotOpened,
+        Self::Enrolment,
+        Self::Ids,
+        Self::Seated,
+        Self::NotFinite,
+        Self::Weight,
+    ];
+
+    /// As text: `failed`, `place`, `order`, `repeated`, `not_opened`, `enrolment`, `ids`, `seated`,
+    /// `not_finite` or `weight`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Place => "place",
+            Self::Order => "order",
+            Self::Repeated => "repeated",
+            Self::NotOpened => "not_opened",
+            Self::Enrolment => "enrolment",
+            Self::Ids => "ids",
+            Self::Seated => "seated",
+            Self::NotFinite => "not_finite",
+            Self::Weight => "weight",
+        }
+    }
+
+    /// Whether it was found in what the holder of the place had sealed, so that nobody else sent it.
+    pub fn is_proven(self) -> bool {
+        self >= Self::NotFinite
+    }
+}
+
+impl std::fmt::Display for RefusedReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Error {
+    /// Why a user's message is not taken, for the operator.
+    pub fn reason(&self) -> RefusedReason {
+        match self {
+            Self::Refused { reason, .. } => *reason,
+            Self::UserRange { .. } => RefusedReason::Place,
+            Self::Order(OrderError::AlreadySeated) => RefusedReason::Seated,
+            Self::Order(
+                OrderError::AlreadyRequested { .. } | OrderError::AlreadyUploaded { .. },
+            ) => RefusedReason::Repeated,
+            Self::Order(_) => RefusedReason::Order,
+            Self::NotFinite => RefusedReason::NotFinite,
+            Self::Weight => RefusedReason::Weight,
+            // Of a session's own side: the controller finds none of them in a message.
+            _ => RefusedReason::Failed,
+        }
+    }
 }

@@ -8,7 +8,7 @@ use hushtable_prg::Secret;
 use hushtable_prg::valgrind::{declassify, mark_public, mark_secret};
 use zeroize::Zeroizing;
 
-use super::{Error, Terms};
+use super::{Error, RefusedReason, Terms};
 use crate::aggregate::WEIGHT_MAX;
 
 /// Slots of a user and numbers of a row: what the sizes of messages follow from.
@@ -129,6 +129,10 @@ impl MessageKey {
         XChaCha20Poly1305::new(self.key.expose().into())
     }
 
+    fn not_opened(&self) -> Error {
+        Error::Refused { what: self.what, reason: RefusedReason::NotOpened }
+    }
+
     /// Seals `text`: nonce, cipher text, tag.
     pub fn seal(&self, nonce: &[u8; NONCE_BYTES], text: &[u8]) -> Result<Vec<u8>, Error> {
         let mut sealed = Vec::with_capacity(NONCE_BYTES + text.len() + TAG_BYTES);
@@ -139,7 +143,7 @@ impl MessageKey {
         let tag = self
             .cipher()
             .encrypt_inout_detached(&XNonce::from(*nonce), &[], body.into())
-            .map_err(|_| Error::Refused { what: self.what })?;
+            .map_err(|_| self.not_opened())?;
         sealed.extend_from_slice(&tag);
         // For everyone to see, from here on.
         mark_public(&mut sealed);
@@ -148,7 +152,7 @@ impl MessageKey {
 
     /// Opens what [`seal`](Self::seal) made of a text of `text_bytes`.
     pub fn open(&self, sealed: &[u8], text_bytes: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
-        let refused = || Error::Refused { what: self.what };
+        let refused = || self.not_opened();
         if sealed.len() != NONCE_BYTES + text_bytes + TAG_BYTES {
             return Err(refused());
         }

@@ -4,6 +4,8 @@ use hushtable_prg::Secret;
 use proptest::prelude::*;
 use serde::Deserialize;
 
+use std::collections::HashSet;
+
 use super::*;
 use crate::fdp::MechanismSpec;
 use crate::fdp::Shape::Uniform;
@@ -40,7 +42,7 @@ fn session(context: Context) -> UserSession {
 }
 
 fn is_refused<T>(result: Result<T, Error>, message: &str) -> bool {
-    matches!(result, Err(Error::Refused { what }) if what == message)
+    matches!(result, Err(Error::Refused { what, .. }) if what == message)
 }
 
 /// A round of three users in which user 1 has asked for `ids`.
@@ -365,6 +367,70 @@ fn gradients_and_weights_that_teach_nothing_are_refused() {
         let refused = user.upload(&numbers(count), 1.0).unwrap_err();
         assert!(matches!(refused, Error::Gradients { dim: 3, slots: 4 }), "{refused}");
     }
+}
+
+fn reason<T>(result: Result<T, Error>) -> RefusedReason {
+    match result {
+        Ok(_) => panic!("it was taken"),
+        Err(error) => error.reason(),
+    }
+}
+
+#[test]
+fn the_operator_is_told_why_a_message_is_refused_and_the_user_is_not() {
+    let (mut round, mut user, sealed) = round(&[1, 2]);
+    let key = key();
+    let mut changed = sealed.clone();
+    changed[50] ^= 1;
+    for (sent, place, expected) in [
+        (&sealed, 3, RefusedReason::Place),
+        (&changed, 1, RefusedReason::Repeated),
+        (&changed, 0, RefusedReason::NotOpened),
+        (&sealed, 0, RefusedReason::NotOpened),
+        (&session(context(0)).seal(&[1, 1000, 2, 3]).unwrap(), 0, RefusedReason::Ids),
+    ] {
+        assert_eq!(reason(round.request(&key, place, sent)), expected);
+    }
+    assert_eq!(reason(round.upload(1, &sealed)), RefusedReason::Order);
+    round.close();
+    assert_eq!(reason(round.request(&key, 0, &sealed)), RefusedReason::Order);
+    assert_eq!(reason(round.upload(0, &sealed)), RefusedReason::Order);
+    let mut texts = HashSet::new();
+    for (gradient, weight, expected) in [
+        (f32::NAN, 1.0, RefusedReason::NotFinite),
+        (f32::INFINITY, -1.0, RefusedReason::NotFinite),
+        (1.0, f32::NAN, RefusedReason::Weight),
+        (1.0, 16_777_218.0, RefusedReason::Weight),
+    ] {
+        let mut gradients = numbers(12);
+        gradients[7] = gradient;
+        let refused = round.upload(1, &user.seal_upload(&gradients, weight).unwrap()).unwrap_err();
+        texts.insert(refused.to_string());
+        assert_eq!(refused.reason(), expected);
+        assert!(refused.reason().is_proven());
+    }
+    let refused = round.upload(1, &sealed).unwrap_err();
+    texts.insert(refused.to_string());
+    assert_eq!((texts.len(), refused.reason()), (1, RefusedReason::NotOpened));
+    // What was refused has not used up the place.
+    let good = user.upload(&numbers(12), 1.0).unwrap();
+    assert!(round.upload(1, &good).unwrap().is_some());
+
+    let terms = closed_terms();
+    let mut round = SealedRound::new(&terms, 77, 2).unwrap();
+    let request = |place, ticket| {
+        let credential = Credential::new(enrolled(1).0, ticket);
+        let context = Context::new(&terms, 77, place);
+        let pin = Pin::new(key.public(), &terms);
+        UserSession::new(&pin, context, Some(&credential)).unwrap().request(&[5]).unwrap()
+    };
+    let stranger = round.request(&key, 0, &request(0, enrolled(2).1));
+    assert_eq!(reason(stranger), RefusedReason::Enrolment);
+    round.request(&key, 0, &request(0, enrolled(1).1)).unwrap();
+    let second = round.request(&key, 1, &request(1, enrolled(1).1));
+    assert_eq!(reason(second), RefusedReason::Seated);
+    let names: HashSet<_> = RefusedReason::ALL.map(RefusedReason::name).into();
+    assert_eq!(names.len(), RefusedReason::ALL.len());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::controller::are_rows;
 use super::message::{
     MessageKey, NONCE_BYTES, REPLY_LABEL, UPLOAD_LABEL, all_finite, is_weight, read_numbers,
 };
-use super::{Context, Credential, DUMMY, Error, OrderError, Pin, Terms};
+use super::{Context, Credential, DUMMY, Error, OrderError, Pin, RefusedReason, Terms};
 
 /// A user in one round: makes a request, opens the reply, makes the upload.
 pub struct UserSession {
@@ -180,7 +180,8 @@ impl UserSession {
         for id in ids.iter().chain(empty) {
             text.extend_from_slice(&id.to_le_bytes());
         }
-        let sealed = sender.seal(&text, &[]).map_err(|_| Error::Refused { what: "request" })?;
+        let refused = |reason| Error::Refused { what: "request", reason };
+        let sealed = sender.seal(&text, &[]).map_err(|_| refused(RefusedReason::Failed))?;
         Ok([&self.head[..], &sealed].concat())
     }
 
@@ -196,7 +197,7 @@ impl UserSession {
         // Whether the reply is one that a controller makes, on the user's own device.
         hushtable_prg::valgrind::declassify(&mut other_bits);
         if other_bits != 0 {
-            return Err(Error::Refused { what: "reply" });
+            return Err(Error::Refused { what: "reply", reason: RefusedReason::NotOpened });
         }
         Ok(Reply {
             rows: read_numbers(numbers),
@@ -222,6 +223,12 @@ impl UserSession {
         if !is_weight(weight) {
             return Err(Error::Weight);
         }
+        self.seal_upload(gradients, weight)
+    }
+
+    /// Seals an upload that nobody has looked at.
+    pub(crate) fn seal_upload(&mut self, gradients: &[f32], weight: f32) -> Result<Vec<u8>, Error> {
+        let shape = self.context.shape();
         let mut text = Zeroizing::new(Vec::with_capacity(shape.upload_text_bytes()));
         text.extend_from_slice(&weight.to_le_bytes());
         for number in gradients {

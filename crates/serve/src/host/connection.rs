@@ -22,6 +22,7 @@ use crate::host::frames::{Frames, Misuse};
 use crate::host::gather::{Gather, Outlet};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::{Peers, Place};
+use crate::host::tls::PeerCertificate;
 
 /// What holds for every connection.
 #[derive(Clone)]
@@ -124,7 +125,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(mut self, stream: TcpStream) {
         // Answers are small and awaited: they must not wait for more to fill a packet.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
@@ -139,6 +140,7 @@ impl Connection {
             }
             Some(tls) => match timeout(handshake_max, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
+                    self.door = self.door.of_client(PeerCertificate::of(stream.get_ref().1));
                     let stream = Prompt::new(stream, limits, pings_max, metrics);
                     self.serve_http2(stream, outlet).await;
                 }

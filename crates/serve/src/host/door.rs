@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
@@ -19,6 +20,7 @@ use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::scheme::{Destination, GrpcService};
+use crate::host::tls::PeerCertificate;
 use crate::{Error, Refusal};
 
 /// What a scheme's service tells the rest of the server.
@@ -32,6 +34,11 @@ pub trait Service: Send + Sync + 'static {
     /// What changed; then nothing is answered any more.
     fn check(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Whether it can do its work, for those that wait for a change; None where it always can.
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        None
     }
 
     /// Called once, after the last answer: what is unfinished must end here.
@@ -49,6 +56,8 @@ pub trait Routes: Send + Sync {
     /// # Errors
     /// As [`Service::check`].
     fn check(&self) -> Result<(), Error>;
+    /// As [`Service::readiness`].
+    fn readiness(&self) -> Option<watch::Receiver<bool>>;
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
     /// Answers a request to one of the services that the descriptor offers.
@@ -80,6 +89,10 @@ where
         self.service.check()
     }
 
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        self.service.readiness()
+    }
+
     fn stop(&self) -> Stopping {
         Arc::clone(&self.service).stop()
     }
@@ -100,6 +113,8 @@ pub(crate) struct Door {
     request_max: Duration,
     body_idle_max: Duration,
     budget: Arc<Budget>,
+    /// The client's, where it has one.
+    certificate: Option<PeerCertificate>,
 }
 
 impl Door {
@@ -111,7 +126,16 @@ impl Door {
         [request_max, body_idle_max]: [Duration; 2],
         budget: Arc<Budget>,
     ) -> Self {
-        Self { services, routes, health, metrics, request_max, body_idle_max, budget }
+        Self {
+            services,
+            routes,
+            health,
+            metrics,
+            request_max,
+            body_idle_max,
+            budget,
+            certificate: None,
+        }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
@@ -127,6 +151,9 @@ impl Door {
             metrics: Arc::clone(&self.metrics),
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
+        if let Some(certificate) = self.certificate {
+            request.extensions_mut().insert(certificate);
+        }
         let reply = self.routes.call(request);
         Box::pin(async move {
             let reply = reply.await?;
@@ -150,6 +177,12 @@ impl Door {
     /// The door of one more connection, whose bytes count against `budget`.
     pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
         Self { budget, ..self.clone() }
+    }
+
+    /// The door of a connection whose client proved to have this certificate, which every request
+    /// then carries among its extensions.
+    pub fn of_client(&self, certificate: Option<PeerCertificate>) -> Self {
+        Self { certificate, ..self.clone() }
     }
 }
 

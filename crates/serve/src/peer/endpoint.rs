@@ -71,7 +71,6 @@ impl EndpointSpec {
 #[derive(Clone)]
 pub(crate) struct Peer {
     url: Arc<str>,
-    is_local: bool,
     pub(crate) channel: Channel,
 }
 
@@ -131,18 +130,12 @@ impl Peer {
             .keep_alive_timeout(KEEP_ALIVE)
             .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| bad(&error.to_string()))?;
-        let is_local = is_loopback(&host);
         let link = Link::new(link);
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let (host, tls, link) = (host.clone(), tls.clone(), link.clone());
             async move { connect(&host, port, tls, &link).await.map(TokioIo::new) }
         }));
-        Ok(Self { url: url.as_str().into(), is_local, channel })
-    }
-
-    /// Whether the server is on this machine, by its address.
-    pub fn is_local(&self) -> bool {
-        self.is_local
+        Ok(Self { url: url.as_str().into(), channel })
     }
 
     pub fn url(&self) -> &str {

@@ -19,3 +19,6 @@ mod onion_model;
 mod onion_refusals;
 mod refusals;
 mod train;
+mod train_audit;
+mod train_outcomes;
+mod train_places;
