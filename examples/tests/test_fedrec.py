@@ -260,6 +260,7 @@ def test_the_controller_trains_what_the_plain_table_does(ratings: Ratings, tmp_p
     plain = study.plain(start, 100, math.inf, 1)
     controller = fl.Controller.create(  # type: ignore[attr-defined, unused-ignore]
         tmp_path / "controller",
+        key_beside=True,
         table=start,
         users=100,
         slots=SLOTS,

@@ -364,8 +364,11 @@ class RoundOver(RoundError):
     """A call of a round that has ended.
 
     Attributes:
-        outcome: ``committed``, ``abandoned``, ``deserted`` (too few users came in time) or
-            ``failed``.
+        outcome: ``committed``, ``abandoned``, ``deserted`` (too few users came in time), ``failed``
+            (the table is as it was), ``expired`` (nobody finished it in time; the table is as it
+            was), or ``unknown``: whether the table is updated shows when the server could open its
+            memory again. Call :meth:`TrainingClient.finish <hushtable.fl.TrainingClient.finish>`
+            again then, and do not train the same round anew before.
     """
 
     def __init__(self, message: str, *, outcome: str = "") -> None:

@@ -325,8 +325,7 @@ impl From<ServeError> for Failure {
             | ServeError::Token { .. }
             | ServeError::TokenText
             | ServeError::KeyFile { .. }
-            | ServeError::Unenrolled { .. }
-            | ServeError::NoPin { .. }
+            | ServeError::Train(_)
             | ServeError::NoGarbler
             | ServeError::GarblerRefused { .. }
             | ServeError::PrecomputeBytes { .. }
@@ -468,6 +467,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::Train(TrainRefusal::BudgetSpent { .. }) => "BudgetSpent",
         Refusal::Train(TrainRefusal::RoundOver { .. }) => "RoundOver",
         Refusal::Train(TrainRefusal::Pending { .. }) => "RoundPending",
+        Refusal::Train(TrainRefusal::Unwritable { .. }) => "ControllerError",
         Refusal::Train(_) => "RoundError",
         Refusal::UnknownKeys { .. } => "UnknownKeys",
         Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => "UnknownModel",

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError, RoundReport};
+use hushtable_oram::round::{Controller, ControllerSpec, Ended, Error as RoundError, RoundReport};
 use hushtable_oram::rounds::{
-    MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, RoundStage, Rounds,
+    MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage, Rounds,
 };
 use hushtable_oram::wire::{Pin, RefusedReason, Terms, random_round};
 use hushtable_serve::{ControllerPlace, CounterSpec, MasterKey};
@@ -53,7 +53,7 @@ impl NativeController {
     /// `table`, or of `values` [rows, dim], or uniform between -init and init; the key file is made
     /// where it does not exist.
     #[staticmethod]
-    #[pyo3(signature = (folder, key, counter, spec, *, table, values, init, progress))]
+    #[pyo3(signature = (folder, key, counter, spec, *, key_beside, table, values, init, progress))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn create(
         py: Python<'_>,
@@ -61,6 +61,7 @@ impl NativeController {
         key: PathBuf,
         counter: PathBuf,
         spec: &str,
+        key_beside: bool,
         table: Option<&NativeTable>,
         values: Option<PyReadonlyArray2<'_, f32>>,
         init: f32,
@@ -68,7 +69,7 @@ impl NativeController {
     ) -> PyResult<Self> {
         let spec: ControllerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, counter };
+        let place = ControllerPlace { folder, key, key_beside, counter };
         let rows = match (table, &values) {
             (Some(table), _) => {
                 let table = table.table();
@@ -91,20 +92,21 @@ impl NativeController {
 
     /// Opens the controller in `folder`, as of its last committed round.
     #[staticmethod]
-    #[pyo3(signature = (folder, key, counter, *, progress))]
+    #[pyo3(signature = (folder, key, counter, *, key_beside, progress))]
     fn open(
         py: Python<'_>,
         folder: PathBuf,
         key: PathBuf,
         counter: PathBuf,
+        key_beside: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, counter };
+        let place = ControllerPlace { folder, key, key_beside, counter };
         let mut reporter = Reporter::new(progress);
         let opened = py.detach(|| {
-            let key = MasterKey::read(&place.key)?;
             let terms = place.terms()?;
+            let key = place.master_key()?;
             let controller = place.open_as(&terms, &mut |done, all| reporter.call(done, all))?;
             Ok::<_, Failure>(Self::new(controller, terms, &key))
         });
@@ -310,11 +312,38 @@ impl NativeController {
             }
             // Before users are asked for anything.
             controller.check_budget()?;
+            controller.check_writable(users)?;
             let round = random_round().map_err(|error| Failure::new("Error", error))?.max(1);
-            let terms = RoundLimits { users, users_min: 0, request_max: None, upload_max: None };
+            let terms = RoundLimits {
+                users,
+                users_min: 0,
+                request_max: None,
+                upload_max: None,
+                finish_max: None,
+            };
             rounds.open(&terms, round, Instant::now())?;
             Ok(round)
         })
+    }
+
+    /// How a sealed round has ended, as the journal has it: its outcome, and its report where it was
+    /// committed.
+    fn outcome<'py>(
+        &self,
+        py: Python<'py>,
+        round: u64,
+    ) -> PyResult<Option<(&'static str, Option<Bound<'py, PyDict>>)>> {
+        let ended = self.with(py, |controller, _| {
+            let own = controller.settled().iter().find(|settled| settled.round == round);
+            Ok(own.map(|settled| settled.ended.clone()))
+        })?;
+        ended
+            .map(|ended| match ended {
+                Ended::Committed(report) => Ok(("committed", Some(report_dict(py, &report)?))),
+                Ended::Abandoned => Ok(("abandoned", None)),
+                _ => Ok(("failed", None)),
+            })
+            .transpose()
     }
 
     /// The open sealed round.
@@ -395,16 +424,20 @@ fn drive(controller: &mut Controller, rounds: &mut Rounds) -> Result<(), Failure
     };
     loop {
         match rounds.next(Instant::now()) {
-            Next::Begin { users, ids } => {
-                let begun = controller.begin(users, &ids).map(drop).map_err(&mut tell);
+            Next::Begin { name, users, ids } => {
+                let begun = controller.begin_named(name, users, &ids).map(drop).map_err(&mut tell);
                 // The budget is asked before a round is opened.
                 rounds.begun(begun, None, Instant::now());
             }
             Next::Commit => {
-                let committed = controller.commit().map_err(&mut tell);
+                let committed = controller.commit().map_err(|error| {
+                    let is_unsettled = matches!(error, RoundError::Unsettled { .. });
+                    let MemoryFailed = tell(error);
+                    if is_unsettled { NotCommitted::Unsettled } else { NotCommitted::Failed }
+                });
                 // A Python aggregate that failed leaves the round as it was.
                 match committed {
-                    Err(MemoryFailed) if controller.is_serving() => rounds.not_committed(),
+                    Err(_) if controller.is_serving() => rounds.not_committed(),
                     committed => rounds.committed(committed),
                 }
             }
@@ -421,7 +454,8 @@ impl NativeController {
     fn new(controller: Controller, terms: Terms, key: &MasterKey) -> Self {
         let (spec, key) = (controller.spec().clone(), key.controller_key());
         let pin = Pin::new(key.public(), &terms);
-        let rounds = Rounds::new(terms.clone(), key, controller.round(), None);
+        let (committed, settled) = (controller.round(), controller.settled());
+        let rounds = Rounds::new(terms.clone(), key, committed, None, settled);
         let state = Mutex::new(State { controller: Some(controller), rounds });
         Self { spec, terms, pin, state }
     }
@@ -436,8 +470,8 @@ impl NativeController {
         let terms = Terms::of(&spec)?;
         let is_new = !place.key.exists();
         let key = match is_new {
-            true => MasterKey::create(&place.key)?,
-            false => MasterKey::read(&place.key)?,
+            true => place.create_key()?,
+            false => place.master_key()?,
         };
         let ControllerPlace { folder, counter, .. } = place;
         let fill = &mut |first: u64, out: &mut [f32]| rows.fill(first, out);

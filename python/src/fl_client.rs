@@ -79,7 +79,7 @@ impl NativeTrainClient {
     }
 
     /// Opens a round: its number. No seconds for the server's own choice.
-    #[pyo3(signature = (users, *, users_min, request_seconds, upload_seconds))]
+    #[pyo3(signature = (users, *, users_min, request_seconds, upload_seconds, finish_seconds))]
     fn open_round(
         &self,
         py: Python<'_>,
@@ -87,6 +87,7 @@ impl NativeTrainClient {
         users_min: usize,
         request_seconds: Option<f64>,
         upload_seconds: Option<f64>,
+        finish_seconds: Option<f64>,
     ) -> PyResult<u64> {
         let time = |name, seconds: Option<f64>| seconds.map(|s| duration(name, s)).transpose();
         let spec = RoundSpec {
@@ -94,6 +95,7 @@ impl NativeTrainClient {
             users_min,
             request: time("request_seconds", request_seconds)?,
             upload: time("upload_seconds", upload_seconds)?,
+            finish: time("finish_seconds", finish_seconds)?,
         };
         let session = self.0.session(py)?;
         session.run(py, session.client().open_round(spec))

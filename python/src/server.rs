@@ -255,16 +255,18 @@ impl NativeTrainServer {
     /// Starts the training server that `spec` describes, `hushtable_serve::TrainServerSpec` in JSON,
     /// of the controller in `folder`.
     #[new]
+    #[pyo3(signature = (spec, folder, key, counter, *, key_beside))]
     fn new(
         py: Python<'_>,
         spec: &str,
         folder: PathBuf,
         key: PathBuf,
         counter: PathBuf,
+        key_beside: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         let spec: TrainServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, counter };
+        let place = ControllerPlace { folder, key, key_beside, counter };
         let started = py.detach(|| {
             let table = place.terms()?.table().to_owned();
             let served = Self { table, pin: place.pin()?.to_string() };

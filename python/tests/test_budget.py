@@ -23,7 +23,15 @@ SLOTS = 3
 
 def create(folder: Path, **options: float) -> Controller:
     return Controller.create(
-        folder, rows=200, dim=4, users=2, slots=SLOTS, epsilon=0.5, cached_levels=1, **options
+        folder,
+        rows=200,
+        dim=4,
+        users=2,
+        slots=SLOTS,
+        epsilon=0.5,
+        cached_levels=1,
+        key_beside=True,
+        **options,
     )
 
 
@@ -39,7 +47,7 @@ def test_a_controller_begins_no_round_past_its_budget(tmp_path: Path) -> None:
         controller.commit()
         controller.begin(ids(3))
         controller.abandon()
-    with Controller.open(tmp_path / "films") as controller:
+    with Controller.open(tmp_path / "films", key_beside=True) as controller:
         spent = controller.spent
         assert (spent.rounds, spent.epsilon, spent.budget, spent.rounds_left) == (2, 1.0, 1.5, 1)
         # A sealed round that nobody comes to begins all the same.
@@ -55,7 +63,14 @@ def test_a_controller_begins_no_round_past_its_budget(tmp_path: Path) -> None:
         assert controller.export().shape == (200, 4)
     with pytest.raises(hushtable.ConfigError, match="budget"):
         Controller.create(
-            tmp_path / "none", rows=9, dim=1, users=1, slots=1, epsilon=np.inf, epsilon_budget=5
+            tmp_path / "none",
+            rows=9,
+            dim=1,
+            users=1,
+            slots=1,
+            epsilon=np.inf,
+            epsilon_budget=5,
+            key_beside=True,
         )
 
 
@@ -79,18 +94,18 @@ def test_the_controller_adds_rounds_up_as_the_accountant_does(tmp_path: Path) ->
 def test_the_command_line_shows_what_is_spent(tmp_path: Path) -> None:
     folder = tmp_path / "films"
     options = ["--rows", "50", "--dim", "2", "--users", "2", "--slots", "3", "--epsilon", "0.25"]
-    run("train", "create", *options, "--epsilon-budget", "1", folder)
-    with Controller.open(folder) as controller:
+    run("train", "create", "--key-beside", *options, "--epsilon-budget", "1", folder)
+    with Controller.open(folder, key_beside=True) as controller:
         controller.begin(ids(1))
         controller.commit()
-    assert run_json("train", "info", folder)["spent"] == {
+    assert run_json("train", "info", "--key-beside", folder)["spent"] == {
         "rounds": 1,
         "epsilon": 0.25,
         "budget": 1.0,
         "delta": 0.0,
         "rounds_left": 3,
     }
-    text = run("train", "info", folder).stdout
+    text = run("train", "info", "--key-beside", folder).stdout
     assert "0.25 by 1 rounds begun, 0.75 left of 1 (3 rounds)" in text
     # The help is in a box.
     text = " ".join(run("train", "create", "--help").stdout.replace("│", " ").split())

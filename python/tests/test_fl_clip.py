@@ -25,7 +25,8 @@ def start() -> np.ndarray:
 
 
 def make(folder: Path, start: np.ndarray, **options: Any) -> Controller:
-    options = {"epsilon": np.inf, "users": USERS, "slots": SLOTS, "cached_levels": 2, **options}
+    shape = {"users": USERS, "slots": SLOTS, "cached_levels": 2, "key_beside": True}
+    options = {"epsilon": np.inf, **shape, **options}
     return Controller.create(folder, table=start, **options)
 
 
@@ -137,7 +138,7 @@ def test_settings_of_a_clip() -> None:
 
 
 def test_create_clips_unless_told_not_to(tmp_path: Path) -> None:
-    table = ("--rows", 64, "--dim", 4, "--users", 3, "--slots", 2)
+    table = ("--key-beside", "--rows", 64, "--dim", 4, "--users", 3, "--slots", 2)
     made = run_json("train", "create", *table, tmp_path / "a")
     assert made["spec"]["clip"] == {"norm": 2.0, "value": 0.5, "weight": 100.0}
     made = run_json("train", "create", *table, "--clip", "norm=9,weight=5", tmp_path / "b")

@@ -91,6 +91,7 @@ def new_controller() -> Any:
         users=NODES,
         slots=SLOTS,
         epsilon=math.inf,
+        key_beside=True,
     )
 
 
@@ -382,7 +383,7 @@ def attacked_controller(folder: Path) -> Any:
     options: dict[str, Any] = {"users": 2, "slots": 8, "epsilon": math.inf}
     if Halves.folder is None:
         return DoubleController(PlainTable(rows, users=2, slots=8))
-    return fl.Controller.create(folder / "attacked", table=rows, **options)
+    return fl.Controller.create(folder / "attacked", table=rows, key_beside=True, **options)
 
 
 def test_a_lying_server_learns_nothing_from_replies_to_other_terms(tmp_path: Path) -> None:

@@ -291,18 +291,20 @@ def test_a_prepared_file_is_kept_in_its_model(tmp_path: Path) -> None:
 
 def test_a_trained_table_is_exported_into_a_model(tmp_path: Path) -> None:
     start = values(40, 4)
-    options = {"epsilon": np.inf, "users": 2, "slots": 4, "cached_levels": 2}
+    options = {"epsilon": np.inf, "users": 2, "slots": 4, "cached_levels": 2, "key_beside": True}
     with Controller.create(tmp_path / "films", table=start, **options):
         pass
     out = tmp_path / "m"
-    made = run_json("train", "export", tmp_path / "films", "--model", out, "--table", "items")
+    made = run_json(
+        "train", "export", "--key-beside", tmp_path / "films", "--model", out, "--table", "items"
+    )
     first = Model.open(out)
     assert made["version"] == first.version
     assert [(f.name, f.table) for f in first.features] == [("items", "items")]
     np.testing.assert_array_equal(first.table("items").rows(np.arange(40)), start)
 
     base = Model.build(DLRM, tmp_path / "clicks")
-    into = ("train", "export", tmp_path / "films", "--model", base.path)
+    into = ("train", "export", "--key-beside", tmp_path / "films", "--model", base.path)
     again = run_json(*into, "--table", "emb_l.1", "-o", tmp_path / "next")
     after = Model.open(tmp_path / "next")
     assert again["version"] == after.version != base.version
@@ -319,7 +321,7 @@ def test_a_trained_table_is_exported_into_a_model(tmp_path: Path) -> None:
         (["--table", "t", "-o", tmp_path / "b"], "--model"),
         ([], "--output"),
     ):
-        done = run("train", "export", tmp_path / "films", *arguments)
+        done = run("train", "export", "--key-beside", tmp_path / "films", *arguments)
         assert done.returncode == 2
         assert said in done.stderr
     assert [path.name for path in tmp_path.glob(".hushtable-export-*")] == []

@@ -38,7 +38,8 @@ def controller(start: np.ndarray, tmp_path: Path) -> Iterator[Controller]:
 
 
 def create(folder: Path, weight: np.ndarray, **options: Any) -> Controller:
-    options = {"epsilon": np.inf, "users": USERS, "slots": SLOTS, "cached_levels": 2, **options}
+    shape = {"users": USERS, "slots": SLOTS, "cached_levels": 2}
+    options = {"epsilon": np.inf, **shape, "key_beside": "key" not in options, **options}
     options.setdefault("clip", None)  # what is sent here is large, to be seen
     return Controller.create(folder, table=weight, **options)
 
@@ -284,20 +285,56 @@ def test_a_controller_opens_as_of_its_last_commit(start: np.ndarray, tmp_path: P
         controller.add(0, np.ones((SLOTS, DIM), np.float32))
         # A round is open at the end: it did not happen.
     start[1] -= 1
-    with Controller.open(folder) as controller:
+    with Controller.open(folder, key_beside=True) as controller:
         assert (controller.rounds, controller.public_key) == (1, public_key)
         np.testing.assert_allclose(controller.export(), start, rtol=1e-6)
         with pytest.raises(hushtable.ControllerError, match=r"in use|lock"):
-            Controller.open(folder)
+            Controller.open(folder, key_beside=True)
     with pytest.raises(hushtable.ConfigError, match="exists already"):
         create(folder, start)
-    (tmp_path / "other.key").write_bytes(bytes(32))
+    other = tmp_path / "other.key"
+    other.write_bytes(bytes(32))
+    other.chmod(0o640)
+    with pytest.raises(hushtable.ConfigError, match=r"mode 640\): run `chmod 600 .*other.key`"):
+        Controller.open(folder, key=other, key_beside=True)
+    other.chmod(0o600)
     with pytest.raises(hushtable.ControllerError):
-        Controller.open(folder, key=tmp_path / "other.key")
-    (tmp_path / "other.key").write_bytes(bytes(31))
+        Controller.open(folder, key=other, key_beside=True)
+    other.write_bytes(bytes(31))
     with pytest.raises(hushtable.ConfigError, match="31 bytes"):
-        Controller.open(folder, key=tmp_path / "other.key")
+        Controller.open(folder, key=other, key_beside=True)
     assert (tmp_path / "films.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_beside_its_folder_takes_a_word(
+    start: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, elsewhere = tmp_path / "disk", tmp_path / "elsewhere"
+    disk.mkdir()
+    elsewhere.mkdir()
+    folder, beside = disk / "films", disk / "films.key"
+    with pytest.raises(hushtable.ConfigError, match=r"/elsewhere/films.key .*--key-beside"):
+        create(folder, start, key_beside=False)
+    (elsewhere / "way.key").symlink_to(beside)
+    monkeypatch.chdir(disk)
+    for key in (beside, "films.key", folder / "key", elsewhere / "way.key", "../disk/films.key"):
+        with pytest.raises(hushtable.ConfigError, match="lies beside its folder") as caught:
+            create(folder, start, key=key)
+        assert "--key-beside" in str(caught.value)
+    assert [path.name for path in disk.iterdir()] == []
+    create(folder, start, key="../elsewhere/films.key").close()
+    Controller.open(folder, key=elsewhere / "films.key").close()
+    # Where the bytes lie is what counts, not the name that leads there.
+    beside.symlink_to(elsewhere / "films.key")
+    Controller.open(folder, key=beside).close()
+    beside.unlink()
+    (elsewhere / "films.key").rename(beside)
+    with pytest.raises(hushtable.ConfigError, match="lies beside its folder"):
+        Controller.open(folder, key=beside)
+    done = run("train", "info", folder, "--key", beside)
+    assert done.returncode in (1, 2)
+    assert "--key-beside" in done.stderr
+    assert run_json("train", "info", folder, "--key-beside")["key"] == str(beside)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +364,7 @@ def test_tables_with_no_numbers_are_refused(start: np.ndarray, tmp_path: Path) -
     with pytest.raises(hushtable.TableError, match="row 77"):
         create(tmp_path / "films", start)
     with pytest.raises(hushtable.ConfigError, match="which rows"):
-        Controller.create(tmp_path / "t", users=1, slots=1)
+        Controller.create(tmp_path / "t", users=1, slots=1, key_beside=True)
 
 
 def test_aggregates_are_written_short() -> None:
@@ -345,7 +382,7 @@ class Serving:
 
     def __init__(self, folder: Path, *options: str) -> None:
         command = [sys.executable, "-m", "hushtable", "train", "serve", str(folder)]
-        command += ["--port", "0", "--json", *options]
+        command += ["--key-beside", "--port", "0", "--json", *options]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -374,8 +411,9 @@ def test_a_table_is_trained_served_and_looked_up(
     expected = hushtable.Table.open(bundle).rows(np.arange(hushtable.Table.open(bundle).info.rows))
     folder, token = tmp_path / "films", tmp_path / "token"
     token.write_text("0123456789abcdef\n")
-    made = run_json("train", "create", "--table", bundle, "--users", 3, "--slots", 4, "--epsilon",
-                    "inf", "--aggregate", "fed_avg:lr=0.5", "--no-clip", folder)  # fmt: skip
+    made = run_json("train", "create", "--key-beside", "--table", bundle, "--users", 3,
+                    "--slots", 4, "--epsilon", "inf", "--aggregate", "fed_avg:lr=0.5", "--no-clip",
+                    folder)  # fmt: skip
     assert (made["rounds"], made["spec"]["rows"]) == (0, len(expected))
     server = Serving(
         folder, "--tls-cert", str(certificates.certificate), "--tls-key", str(certificates.key),
@@ -432,7 +470,7 @@ def test_a_table_is_trained_served_and_looked_up(
     server.stop()
 
     trained = tmp_path / "trained"
-    exported = run_json("train", "export", folder, "-o", trained)
+    exported = run_json("train", "export", "--key-beside", folder, "-o", trained)
     assert (exported["rounds"], exported["rows"]) == (2, len(expected))
     assert exported["version"] != hushtable.Table.open(bundle).info.version
     tls = certificates.server
@@ -457,8 +495,9 @@ def test_an_operator_is_not_a_user(
     assert run_json("train", "key", "--show", tmp_path / "alice")["public_key"] == alice
     assert (tmp_path / "alice").stat().st_mode & 0o777 == 0o600
     assert run("train", "key", tmp_path / "alice").returncode == 1  # not over another
-    made = run_json("train", "create", "--rows", 64, "--dim", 4, "--users", 3, "--slots", 2,
-                    "--epsilon", "inf", "--authority", authority, tmp_path / "films")  # fmt: skip
+    made = run_json("train", "create", "--key-beside", "--rows", 64, "--dim", 4, "--users", 3,
+                    "--slots", 2, "--epsilon", "inf", "--authority", authority,
+                    tmp_path / "films")  # fmt: skip
     assert made["spec"]["authority"] == authority
     pin = made["pin"]
 
@@ -473,9 +512,14 @@ def test_an_operator_is_not_a_user(
     # With TLS, but users that anyone may be.
     create(tmp_path / "open", start).close()
     tls = ["--tls-cert", certificates.certificate, "--tls-key", certificates.key]
-    refused = run("train", "serve", tmp_path / "open", "--addr", "0.0.0.0:0", *tls)
+    refused = run("train", "serve", tmp_path / "open", "--key-beside", "--addr", "0.0.0.0:0", *tls)
     assert refused.returncode in (1, 2)
     assert "--authority" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    # With users that are known, and an operator that anyone may be.
+    refused = run("train", "serve", tmp_path / "films", "--key-beside", "--addr", "0.0.0.0:0", *tls)
+    assert refused.returncode in (1, 2)
+    assert "operator_token_file" in refused.stderr
     assert "Traceback" not in refused.stderr
 
     def credential(name: str, ticket: str) -> fl.Credential:
@@ -539,7 +583,13 @@ def test_a_killed_server_loses_the_open_round_and_nothing_else(
     folder = tmp_path / "films"
     create(folder, start).close()
     server = Serving(folder)
-    with fl.connect(server.ready["url"]) as client:
+    # On this machine too: whoever takes the port first may answer there.
+    missing = pytest.raises(hushtable.ConfigError, match=r"give its pin \(pin=\)")
+    with fl.connect(server.ready["url"]) as unpinned, missing:
+        unpinned.session(0, 1)
+    with fl.connect(server.ready["url"], trust_announced=True) as trusting:
+        assert trusting.pin == server.ready["pin"]
+    with fl.connect(server.ready["url"], pin=server.ready["pin"]) as client:
         client.open_round(1)
         session = client.session(0)
         client.request(0, session.request(np.array([9])))
@@ -549,17 +599,18 @@ def test_a_killed_server_loses_the_open_round_and_nothing_else(
         server.process.communicate()
         with pytest.raises(hushtable.ServerUnavailable):
             client.finish(timeout=1)
-    with Controller.open(folder) as controller:
+    with Controller.open(folder, key_beside=True) as controller:
         assert controller.rounds == 0
         np.testing.assert_array_equal(controller.export(), start)
 
 
 def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> None:
     for arguments, text in (
-        (["create", tmp_path / "a"], "which rows"),
+        (["create", tmp_path / "a", "--key-beside"], "which rows"),
+        (["create", tmp_path / "a", "--rows", 10, "--dim", 4], r"--key /elsewhere/a\.key \(key=\)"),
         (["create", tmp_path / "a", "--rows", 10, "--dim", 4, "--epsilon", "lots"], "epsilon"),
         (["create", tmp_path / "a", "--table", tmp_path, "--rows", 10], "its own rows"),
-        (["info", tmp_path / "none"], "none"),
+        (["info", tmp_path / "none", "--key-beside"], "none is no controller"),
         (["serve", tmp_path / "none"], "train create"),
         (["serve", tmp_path, "--port", 1, "--addr", "127.0.0.1:2"], "short for"),
     ):
@@ -567,14 +618,54 @@ def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> No
         assert done.returncode in (1, 2), done
         assert re.search(text, done.stderr), done.stderr
         assert "Traceback" not in done.stderr
-    made = run_json("train", "create", tmp_path / "t", "--rows", 64, "--dim", 4, "--init", 0.5,
-                    "--users", 2, "--slots", 3)  # fmt: skip
-    info = run_json("train", "info", tmp_path / "t")
+    made = run_json("train", "create", "--key-beside", tmp_path / "t", "--rows", 64, "--dim", 4,
+                    "--init", 0.5, "--users", 2, "--slots", 3)  # fmt: skip
+    info = run_json("train", "info", "--key-beside", tmp_path / "t")
     assert info["spec"] == made["spec"]
     assert info["spec"]["fdp"]["epsilon"] == 1
-    with Controller.open(tmp_path / "t") as controller:
+    with Controller.open(tmp_path / "t", key_beside=True) as controller:
         rows = controller.export()
     assert 0.3 < np.abs(rows).max() <= 0.5
+
+
+def test_the_audit_log_is_checked_by_the_controllers_key(start: np.ndarray, tmp_path: Path) -> None:
+    folder, log = tmp_path / "films", tmp_path / "audit.jsonl"
+    create(folder, start).close()
+    for _ in range(2):
+        with Serving(folder, "--audit-log", str(log)) as server:
+            with fl.connect(server.ready["url"], pin=server.ready["pin"]) as client:
+                round_ = client.open_round(2)
+                with pytest.raises(hushtable.RoundError, match="refused"):
+                    client.request(1, bytes(50))
+                client.abandon()
+            server.stop()
+    key = ["--key", tmp_path / "films.key"]
+    found = run_json("train", "audit", log, *key)
+    text = log.read_text()
+    assert (found["lines"], found["torn_bytes"], found["bytes"]) == (10, 0, len(text))
+    assert found["events"] == {"opened": 2, "over": 2, "refused": 2, "started": 2, "stopped": 2}
+    assert (found["outcomes"], found["refused"]) == ({"abandoned": 2}, {"not_opened": 2})
+    last = json.loads(text.splitlines()[-1])
+    assert found["end"] == f"10:{last['hash']}"
+    assert str(round_) in text
+    printed = run("train", "audit", log, *key).stdout
+    assert found["end"] in printed.replace("\n", "")
+    run_json("train", "audit", log, *key, "--expect", found["end"])
+
+    # Cut off at the end, changed in the middle, and another's.
+    (tmp_path / "cut").write_text("".join(text.splitlines(keepends=True)[:-1]))
+    run_json("train", "audit", tmp_path / "cut", *key)
+    (tmp_path / "changed").write_text(text.replace("not_opened", "not_finite", 1))
+    run_json("train", "key", tmp_path / "other.key")
+    for arguments, words in (
+        ([tmp_path / "cut", *key, "--expect", found["end"]], "cut off"),
+        ([tmp_path / "changed", *key], "line 3 of the audit log"),
+        ([log, "--key", tmp_path / "other.key"], "line 1 of the audit log"),
+    ):
+        done = run("train", "audit", *arguments)
+        assert done.returncode in (1, 2)
+        assert words in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
 
 
 def test_the_benchmarks_report_a_whole_round(tmp_path: Path) -> None:

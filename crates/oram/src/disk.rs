@@ -8,6 +8,7 @@
 //! [`FileStore`] is the real one; [`MemoryStore`] holds its pages in memory; [`FaultStore`] wraps
 //! either, fails at a chosen operation as if the power went, and records what an adversary sees.
 
+pub(crate) mod backup;
 mod error;
 pub(crate) mod faults;
 pub(crate) mod file;

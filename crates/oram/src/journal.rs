@@ -15,13 +15,16 @@ mod counter;
 mod counter_file;
 mod error;
 mod log;
+mod parity;
 mod replay;
+mod salvage;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chain::{Chain, FILE_HEADER_BYTES, Keys};
+use chain::{Chain, Keys, Layout};
 pub use chain::{PAYLOAD_BYTES_MAX, Record};
 pub use counter::{
     COUNTER_BYTES, CounterPlace, CounterSeal, CounterValue, RootCounter, Sealed, check_advance,
@@ -29,11 +32,15 @@ pub use counter::{
 pub use counter_file::FileCounter;
 pub use error::JournalError;
 use log::Log;
+pub use salvage::SalvagedJournal;
 
 use crate::disk::file::{self, Locked, io_error, sync_folder_of};
 use crate::disk::{Counters, DiskError, Faults};
 use crate::instance::Instance;
 use crate::seal::Key;
+
+/// Bytes of the blocks that the system counts a file's space in.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// An append-only file of sealed records, locked against other processes while it is open.
 #[derive(Debug)]
@@ -50,8 +57,19 @@ pub struct Journal {
     heads: Vec<[u8; 32]>,
     last_round: u64,
     poisoned: bool,
+    /// What was damaged and read all the same.
+    mended: u64,
+    /// Where the next generation is to be written, if it has its space already.
+    successor: Option<Successor>,
     counters: Counters,
     faults: Faults,
+}
+
+/// The file beside the journal, with the space that it has.
+#[derive(Debug)]
+struct Successor {
+    file: Arc<Locked>,
+    bytes: u64,
 }
 
 /// A record to be written at the beginning of a new generation.
@@ -78,7 +96,8 @@ impl Journal {
         faults.step().allow()?;
         let file = file::create_new(path)?;
         let journal = file::lock(file, path).map_err(JournalError::from).and_then(|file| {
-            Journal::begin(path, path, file, keys, &instance, 0, 0, [0; 32], faults)
+            let log = Log::new(file, path, 0, faults);
+            Journal::begin(path, log, keys, &instance, 0, 0, [0; 32], faults)
         });
         let journal = journal.and_then(|journal| {
             faults.step().allow()?;
@@ -130,9 +149,18 @@ impl Journal {
             heads: replay.heads,
             last_round,
             poisoned: false,
+            mended: replay.mended,
+            successor: None,
             counters: Counters::default(),
             faults: faults.clone(),
         };
+        if journal.mended > 0 {
+            tracing::warn!(
+                path = %path.display(), places = journal.mended,
+                "the journal came back damaged from its disk, and was read by what is there twice: \
+                 look after the disk"
+            );
+        }
         // What was read may be in the system's cache alone, if a process ended but not the system.
         journal.sync()?;
         Ok(journal)
@@ -203,21 +231,26 @@ impl Journal {
     pub fn start_anew(&mut self, entries: &[Entry<'_>]) -> Result<(), JournalError> {
         self.check_sound()?;
         let beside = beside(&self.path);
+        let is_kept = self.successor.is_some() || beside.exists();
         let renamed = self.write_beside(&beside, entries).and_then(|journal| {
             self.faults.step().allow()?;
-            fs::rename(&beside, &self.path).map_err(io_error("replace", &self.path))?;
-            Ok(journal)
+            Ok((journal, file::exchange(&beside, &self.path, is_kept)?))
         });
-        let mut journal = match renamed {
-            Ok(journal) => journal,
+        let (mut journal, is_exchanged) = match renamed {
+            Ok(renamed) => renamed,
             Err(error) => {
-                if !self.faults.is_killed() {
-                    // Of no use to anyone; the next attempt would remove it too.
+                if !is_kept && !self.faults.is_killed() {
+                    // Of no use to anyone; the next attempt would write over it.
                     let _ = fs::remove_file(&beside);
                 }
                 return Err(error);
             }
         };
+        if is_exchanged {
+            // What was the journal has space for the next one.
+            let (file, bytes) = self.log.space();
+            journal.successor = Some(Successor { file, bytes });
+        }
         let synced = self.faults.step().allow().and_then(|()| sync_folder_of(&self.path));
         journal.log.note_path(&self.path);
         journal.counters.writes += self.counters.writes;
@@ -290,6 +323,16 @@ impl Journal {
         self.chain.generation()
     }
 
+    /// Bytes that a record takes.
+    pub fn record_bytes(payload_bytes: usize) -> u64 {
+        Layout::Redundant.record_bytes(payload_bytes) as u64
+    }
+
+    /// Bytes of the file's header.
+    pub fn header_bytes() -> u64 {
+        Layout::Redundant.file_header_bytes() as u64
+    }
+
     /// Bytes of the header and all records.
     pub fn bytes(&self) -> u64 {
         self.end
@@ -300,26 +343,34 @@ impl Journal {
         self.torn_bytes
     }
 
+    /// How many records were damaged when it was opened, and were read by what is there of them twice.
+    /// The next generation is whole.
+    pub fn mended(&self) -> u64 {
+        self.mended
+    }
+
     /// What was written since the journal was opened: appends, their bytes, and syncs.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    fn write_beside(&self, beside: &Path, entries: &[Entry<'_>]) -> Result<Journal, JournalError> {
-        match fs::remove_file(beside) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io_error("remove", beside)(error).into());
+    fn write_beside(
+        &mut self,
+        beside: &Path,
+        entries: &[Entry<'_>],
+    ) -> Result<Journal, JournalError> {
+        let log = match self.successor.take() {
+            Some(Successor { file, bytes }) => Log::over(file, beside, bytes, &self.faults),
+            None => {
+                self.faults.step().allow()?;
+                let (file, bytes) = self.open_beside(beside)?;
+                Log::over(file, beside, bytes, &self.faults)
             }
-            // Left by a crash, or not there.
-            _ => {}
-        }
-        self.faults.step().allow()?;
-        let file = file::lock(file::create_new(beside)?, beside)?;
+        };
         let (generation, sequence) = (self.generation() + 1, self.next_sequence());
         let mut journal = Journal::begin(
             &self.path,
-            beside,
-            file,
+            log,
             self.keys.clone(),
             self.instance(),
             generation,
@@ -331,16 +382,68 @@ impl Journal {
         for entry in entries {
             journal.append(entry.kind, entry.round, entry.payload)?;
         }
+        // Whatever the file held before is behind.
+        journal.log.cut(journal.end)?;
         journal.sync()?;
         Ok(journal)
     }
 
-    /// Begins a generation in the empty `file`, which is at `written_at` and will be at `path`.
+    /// The file beside the journal, made where there is none, and how many bytes of space it has.
+    /// One that a crash left is as good as any: it is written over.
+    fn open_beside(&self, beside: &Path) -> Result<(Arc<Locked>, u64), JournalError> {
+        let (file, bytes) = match file::open(beside) {
+            Ok(file) => {
+                let metadata = file.metadata().map_err(io_error("look at", beside))?;
+                (file, metadata.blocks() * STAT_BLOCK_BYTES)
+            }
+            Err(DiskError::Missing { .. }) => {
+                self.faults.allocate(beside, 1)?;
+                (file::create_new(beside)?, 0)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok((Arc::new(file::lock(file, beside)?), bytes))
+    }
+
+    /// Has space for `bytes` more bytes of records, so that appending them cannot find the disk full.
+    ///
+    /// # Errors
+    ///
+    /// A full disk; nothing has changed then.
+    pub fn reserve(&mut self, bytes: u64) -> Result<(), JournalError> {
+        self.check_sound()?;
+        // Behind a torn end nothing is reserved: the next append cuts it off first.
+        Ok(self.log.reserve(self.end + bytes)?)
+    }
+
+    /// Has space for a next generation of `bytes` bytes, in a file beside the journal, so that
+    /// [`start_anew`](Self::start_anew) cannot find the disk full.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_successor(&mut self, bytes: u64) -> Result<(), JournalError> {
+        let beside = beside(&self.path);
+        let (file, had_bytes) = match self.successor.take() {
+            Some(Successor { file, bytes }) => (file, bytes),
+            None => self.open_beside(&beside)?,
+        };
+        let mut log = Log::over(file, &beside, had_bytes, &self.faults);
+        if had_bytes / 4 > bytes {
+            // Much more than it needs, after a journal that was long.
+            log.cut(bytes)?;
+        }
+        let reserved = log.reserve(bytes);
+        let (file, bytes) = log.space();
+        self.successor = Some(Successor { file, bytes });
+        Ok(reserved?)
+    }
+
+    /// Begins a generation in `log`, whose file will be at `path`.
     #[expect(clippy::too_many_arguments, reason = "the fields of a header, named by the callers")]
     fn begin(
         path: &Path,
-        written_at: &Path,
-        file: Locked,
+        mut log: Log,
         keys: Arc<Keys>,
         instance: &Instance,
         generation: u64,
@@ -349,7 +452,6 @@ impl Journal {
         faults: &Faults,
     ) -> Result<Journal, JournalError> {
         let (header, chain) = Chain::begin(&keys, instance, generation, sequence, base)?;
-        let mut log = Log::new(file, written_at, 0, faults);
         log.append(&header)?;
         let mut journal = Journal {
             path: path.to_owned(),
@@ -357,13 +459,15 @@ impl Journal {
             log,
             heads: vec![base, chain.head()],
             chain,
-            end: FILE_HEADER_BYTES as u64,
+            end: header.len() as u64,
             torn_bytes: 0,
             last_round: 0,
             poisoned: false,
+            mended: 0,
+            successor: None,
             counters: Counters {
                 writes: 1,
-                written_bytes: FILE_HEADER_BYTES as u64,
+                written_bytes: header.len() as u64,
                 ..Counters::default()
             },
             faults: faults.clone(),
@@ -390,8 +494,6 @@ fn beside(path: &Path) -> PathBuf {
 /// Checks that `file`, now locked, is still what is at `path`: another process may have put a new
 /// generation there between the opening and the locking.
 fn check_same(file: &fs::File, path: &Path) -> Result<(), DiskError> {
-    use std::os::unix::fs::MetadataExt;
-
     let opened = file.metadata().map_err(io_error("look at", path))?;
     let there = fs::metadata(path).map_err(file::missing_or("look at", path))?;
     match (opened.dev(), opened.ino()) == (there.dev(), there.ino()) {

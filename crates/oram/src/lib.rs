@@ -31,15 +31,17 @@
 //! // What users know the controller by.
 //! let (terms, own) = (Terms::of(&spec)?, ControllerKey::generate()?);
 //! let pin = Pin::new(own.public(), &terms);
-//! let mut rounds = Rounds::new(terms.clone(), own, controller.round(), None);
+//! let (count, settled) = (controller.round(), controller.settled());
+//! let mut rounds = Rounds::new(terms.clone(), own, count, None, settled);
 //!
 //! let (round, now) = (random_round()?, Instant::now());
-//! let of_one = RoundLimits { users: 1, users_min: 1, request_max: None, upload_max: None };
+//! let of_one =
+//!     RoundLimits { users: 1, users_min: 1, request_max: None, upload_max: None, finish_max: None };
 //! rounds.open(&of_one, round, now)?;
 //! let mut user = UserSession::new(&pin, Context::new(&terms, round, 0), None)?;
 //! rounds.request(round, 0, &user.request(&[7])?)?;
-//! let Next::Begin { users, ids } = rounds.next(now) else { panic!("all users have come") };
-//! controller.begin(users, &ids)?;
+//! let Next::Begin { name, users, ids } = rounds.next(now) else { panic!("all have come") };
+//! controller.begin_named(name, users, &ids)?;
 //! rounds.begun(Ok(()), None, now);
 //!
 //! let (mut rows, mut found) = ([0.0; 8], [false; 4]);

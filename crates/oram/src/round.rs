@@ -7,7 +7,8 @@
 //!
 //! # What a round writes, and when
 //!
-//! 1. That it *begins*: a round spends of ε by drawing how many rows it reads, so it is counted,
+//! 1. Nothing, but space for all that follows: a disk that is full refuses a round, and cuts none short.
+//!    That it *begins*: a round spends of ε by drawing how many rows it reads, so it is counted,
 //!    durably and under the root counter, before.
 //! 2. The *intent*: which rows are about to be read, from which leaves, and where they go next. It is
 //!    durable, and the root counter has advanced over it, before a bucket is read. For a round that was
@@ -15,7 +16,8 @@
 //!    would be read, and who watches would know that the two rounds want the same rows. So opening the
 //!    folder again first ends the round as its intent says: same paths, rows unchanged, new leaves.
 //! 3. Buckets, to their other copies.
-//! 4. The rows themselves, and the commit, to the journal. Then the root counter.
+//! 4. The rows themselves, and the commit with the round's [name](RoundName) and report, to the
+//!    journal. Then the root counter.
 //!
 //! # What is secret
 //!
@@ -24,10 +26,12 @@
 
 mod budget;
 mod error;
+mod finish;
 mod open;
 mod payload;
 mod records;
 mod report;
+mod settled;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -42,11 +46,12 @@ use rand_chacha::ChaCha20Rng;
 use zeroize::Zeroizing;
 
 use crate::aggregate::{
-    Aggregate, Batch, TERM_MAX, VALUE_MAX, WEIGHT_MAX, check_gradients, check_weights, saturate,
+    Aggregate, TERM_MAX, VALUE_MAX, WEIGHT_MAX, check_gradients, check_weights, saturate,
 };
-use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, set_head};
+use crate::bucket::DUMMY;
 use crate::buffer::BufferOram;
 use crate::disk::Counters;
+use crate::disk::backup::Tap;
 use crate::fdp::Mechanism;
 use crate::geometry::Geometry;
 use crate::journal::{CounterValue, Journal, RootCounter};
@@ -60,11 +65,13 @@ use crate::wire::RefusedReason;
 use budget::Budget;
 pub use budget::{BudgetSpec, Spent};
 pub use error::Error;
+pub use open::{backup, salvage};
 use payload::{numbers, settle_rows, update_rows};
 use records::{Entry, Intent};
 use report::Steps;
 pub(crate) use report::one_each;
 pub use report::{RoundReport, RoundStart};
+pub use settled::{Ended, RoundName, Settled};
 pub use spec::{ControllerSpec, DefaultRow};
 
 /// Bytes of journal after which the cached levels are written and a new one is started, at least.
@@ -94,6 +101,10 @@ pub struct Controller {
     /// Rounds that were ever begun.
     begun: u64,
     budget: Budget,
+    /// How the last rounds with a name have ended, oldest first.
+    settled: Vec<Settled>,
+    /// Where a backup is made from.
+    tap: Tap,
     open: Option<Open>,
     /// An error has left memory behind the disk.
     ended: bool,
@@ -101,6 +112,7 @@ pub struct Controller {
 
 /// A round that is being served.
 struct Open {
+    name: RoundName,
     users: usize,
     k: usize,
     entries: Zeroizing<Vec<Entry>>,
@@ -182,6 +194,13 @@ impl Controller {
         self.budget.charge(self.begun).map(drop)
     }
 
+    /// How rounds with a [name](RoundName) have ended, the last ones, oldest first: those that were
+    /// cut short and ended when this was opened, too. What is not among them has not begun here, or is
+    /// long over.
+    pub fn settled(&self) -> &[Settled] {
+        &self.settled
+    }
+
     /// Uses another aggregate than the spec's, of the same state: one from another language, say.
     ///
     /// # Errors
@@ -206,10 +225,25 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// A round that is open, too many users, the wrong number of ids, or [`Error::BudgetSpent`]:
-    /// nothing has happened then. The
+    /// A round that is open, too many users, the wrong number of ids, [`Error::BudgetSpent`], or a
+    /// disk without space for the round: nothing has happened then. The
     /// disk or tampered state: the controller has ended, and is to be opened again.
     pub fn begin(&mut self, users: usize, ids: &[u32]) -> Result<RoundStart, Error> {
+        self.begin_named(RoundName::NONE, users, ids)
+    }
+
+    /// [`begin`](Self::begin), by a name: how the round ends is kept in the journal with it, for
+    /// [`settled`](Self::settled).
+    ///
+    /// # Errors
+    ///
+    /// As [`begin`](Self::begin).
+    pub fn begin_named(
+        &mut self,
+        name: RoundName,
+        users: usize,
+        ids: &[u32],
+    ) -> Result<RoundStart, Error> {
         self.check_idle("begin")?;
         let (users_max, slots) = (self.spec.users_max, self.spec.slots);
         if users == 0 || users > users_max {
@@ -220,13 +254,14 @@ impl Controller {
         }
         let mut steps = Steps::default();
         let clock = Instant::now();
+        self.reserve_round(ids.len())?;
         let (ids, refused) = self.vet(ids);
         let union = Union::new(&ids)?;
         steps.union_us = micros(clock);
 
         let clock = Instant::now();
         let mechanism = Mechanism::new(&self.spec.fdp, ids.len() as u64)?;
-        self.charge()?;
+        self.charge(name)?;
         let mut k = mechanism.sample(union.count(), &mut self.random);
         // How many rows are read is what the round shows of the union, and what ε is about.
         declassify(&mut k);
@@ -253,6 +288,7 @@ impl Controller {
         self.ended = false;
         let (round, requests) = (self.round + 1, ids.len() as u64);
         self.open = Some(Open {
+            name,
             users,
             k: k as usize,
             entries: intent.entries,
@@ -270,10 +306,11 @@ impl Controller {
 
     /// Books a round that is about to show how many rows it reads. It counts from here on, whatever
     /// becomes of it.
-    fn charge(&mut self) -> Result<(), Error> {
+    fn charge(&mut self, name: RoundName) -> Result<(), Error> {
         let begun = self.budget.charge(self.begun)?;
         self.ended = true;
-        self.journal.append(records::BEGUN, self.round, &begun.to_le_bytes())?;
+        let record = records::begun_to_bytes(begun, name.number);
+        self.journal.append(records::BEGUN, self.round, &record)?;
         self.journal.sync()?;
         self.advance(self.round)?;
         self.begun = begun;
@@ -456,128 +493,6 @@ impl Controller {
         Ok(())
     }
 
-    /// Updates the rows by what was added, and makes the round durable.
-    ///
-    /// # Errors
-    ///
-    /// No open round. The aggregate's own: the round is still open and may be abandoned. The disk, or
-    /// tampered state: the controller has ended, and the round did not happen unless opening it again
-    /// says so.
-    pub fn commit(&mut self) -> Result<RoundReport, Error> {
-        self.finish(true)
-    }
-
-    /// Ends the round without an update: rows go back as they were served. It takes as long, and
-    /// looks to the disk, as a commit.
-    ///
-    /// # Errors
-    ///
-    /// As [`commit`](Self::commit).
-    pub fn abandon(&mut self) -> Result<RoundReport, Error> {
-        self.finish(false)
-    }
-
-    fn finish(&mut self, update: bool) -> Result<RoundReport, Error> {
-        if self.ended {
-            return Err(Error::Ended);
-        }
-        let Some(open) = self.open.as_mut() else { return Err(idle("commit")) };
-        let clock = Instant::now();
-        let (dim, payload_bytes) = (self.spec.dim, self.raw.geometry().payload_bytes());
-        if let Some(buffer) = open.buffer.take() {
-            let mut drained = Drained {
-                payloads: Zeroizing::new(Vec::with_capacity(open.k * payload_bytes)),
-                sums: Zeroizing::new(Vec::with_capacity(open.k * dim)),
-                weights: Zeroizing::new(Vec::with_capacity(open.k)),
-            };
-            buffer.drain(|row| {
-                drained.payloads.extend_from_slice(row.row);
-                drained.sums.extend_from_slice(row.gradient);
-                drained.weights.push(row.weight);
-            })?;
-            open.drained = Some(drained);
-            open.steps.drain_us = micros(clock);
-        }
-        let Some(drained) = open.drained.as_mut() else { return Err(Error::Ended) };
-        if update {
-            let clock = Instant::now();
-            let round = u32::try_from(self.round + 1).unwrap_or(u32::MAX);
-            let (sums, weights) = (&drained.sums[..], &drained.weights[..]);
-            update_rows(&mut drained.payloads, dim, payload_bytes, |rows, state| {
-                let noise = &mut self.random;
-                self.aggregate.post(&mut Batch { dim, round, rows, state, sums, weights, noise })
-            })?;
-            open.steps.update_us = micros(clock);
-        }
-        let Some(open) = self.open.take() else { return Err(idle("commit")) };
-        let Some(drained) = open.drained else { return Err(Error::Ended) };
-        let mut steps = open.steps;
-        self.ended = true;
-        let (round, rounds) = (self.round + 1, self.round + u64::from(update));
-        self.put(&open.entries, &drained.payloads, rounds, &mut steps)?;
-        self.round = rounds;
-        self.ended = false;
-        self.checkpoint_if_due()?;
-        let disk = self.raw.tree().counters();
-        Ok(RoundReport {
-            round,
-            rounds,
-            users: open.users,
-            requested: open.users,
-            uploaded: open.added.iter().filter(|&&added| added).count(),
-            requests: open.positions.len() as u64,
-            accesses: open.k as u64,
-            read_bytes: disk.read_bytes - open.disk.read_bytes,
-            written_bytes: disk.written_bytes - open.disk.written_bytes,
-            journal_bytes: self.journal.counters().written_bytes - open.journal_bytes,
-            steps_us: steps.named(),
-            refused: one_each(open.refused),
-        })
-    }
-
-    /// Puts rows back into the tree, at their new leaves, durably; `round` rounds are committed then.
-    fn put(
-        &mut self,
-        entries: &[Entry],
-        payloads: &[u8],
-        round: u64,
-        steps: &mut Steps,
-    ) -> Result<(), Error> {
-        let payload_bytes = self.payload_bytes();
-        let before = self.raw.evictions();
-        let times = self.raw.times();
-        self.raw.write(entries.len(), &mut |at, block| {
-            set_head(block, entries[at].id, entries[at].fresh);
-            block[HEAD_BYTES..].copy_from_slice(&payloads[at * payload_bytes..][..payload_bytes]);
-        })?;
-        let now = self.raw.times();
-        steps.evict_us += now.evict_us - times.evict_us;
-        steps.read_us += now.load_us - times.load_us;
-        let clock = Instant::now();
-        self.raw.tree_mut().sync()?;
-        steps.write_us += micros(clock) + now.save_us - times.save_us;
-        let clock = Instant::now();
-        let stride = block_bytes(payload_bytes);
-        let mut bytes = Zeroizing::new(Vec::new());
-        for (chunk, own) in entries.chunks((records::ROWS_BYTES_MAX / stride).max(1)).enumerate() {
-            let first = chunk * (records::ROWS_BYTES_MAX / stride).max(1);
-            bytes.clear();
-            for (at, entry) in own.iter().enumerate() {
-                bytes.extend(entry.id.to_le_bytes());
-                bytes.extend(entry.fresh.to_le_bytes());
-                bytes.extend_from_slice(&payloads[(first + at) * payload_bytes..][..payload_bytes]);
-            }
-            self.journal.append(records::ROWS, round, &bytes)?;
-        }
-        let commit = records::commit_to_bytes(before, self.raw.evictions());
-        self.journal.append(records::COMMIT, round, &commit)?;
-        self.journal.sync()?;
-        self.advance(round)?;
-        self.raw.tree_mut().commit();
-        steps.journal_us += micros(clock);
-        Ok(())
-    }
-
     /// Gives every row, in order, to `sink` (first row, \[n, dim\] numbers), in rounds of their own
     /// that read all rows and write them back. Noise that rows are owed is added first, so that what
     /// is given has the privacy that was promised.
@@ -608,7 +523,7 @@ impl Controller {
             for payload in payloads.chunks_exact(payload_bytes) {
                 published.extend(numbers(&payload[..4 * dim]));
             }
-            self.put(&intent.entries, &payloads, self.round, &mut steps)?;
+            self.put(&intent.entries, &payloads, self.round, None, &mut steps)?;
             self.ended = false;
             self.checkpoint_if_due()?;
             sink(u64::from(first), &published)
@@ -620,17 +535,6 @@ impl Controller {
 
     fn payload_bytes(&self) -> usize {
         self.raw.geometry().payload_bytes()
-    }
-
-    /// Moves the counter to the journal's head, unless someone else has moved it.
-    fn advance(&mut self, round: u64) -> Result<(), Error> {
-        let (evictions, head) = (self.raw.evictions(), self.journal.head());
-        let value = CounterValue { instance: *self.journal.instance(), round, evictions, head };
-        if value != self.counted {
-            self.counter.advance(&self.counted, &value)?;
-            self.counted = value;
-        }
-        Ok(())
     }
 
     fn check_idle(&self, call: &'static str) -> Result<(), Error> {

@@ -16,7 +16,11 @@
 //!     └──▶ over                       └──▶ over
 //! ```
 //!
-//! A round ends once, in one [`Outcome`]. Calls that are repeated after a lost reply get the reply again:
+//! A round that its operator does not finish in time ends without an update ([`Outcome::Expired`]). One
+//! whose commit failed in such a way that only the memory, opened again, can tell is
+//! [`Outcome::Unknown`] until [`settle`](Rounds::settle) is told.
+//!
+//! Otherwise a round ends once, in one [`Outcome`]. Calls that are repeated after a lost reply get the reply again:
 //! the same request, the same upload, [`finish`](Rounds::finish), [`abandon`](Rounds::abandon).
 //!
 //! Whoever drives calls the memory for one thing at a time, and keeps it from the moment that an upload
@@ -26,12 +30,12 @@ mod refused;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
-use crate::round::{RoundReport, one_each};
+use crate::round::{self, RoundName, RoundReport, Settled, one_each};
 use crate::wire::{self, ControllerKey, RefusedReason, SealedRound, Terms, Upload};
 
 pub use refused::{Awaited, BudgetSpent, Outcome, Refused};
@@ -43,9 +47,10 @@ pub struct Rounds {
     committed: u64,
     spent: Option<BudgetSpent>,
     open: Option<Open>,
-    /// How the last round ended, for calls that are repeated after a lost reply.
-    last: Option<(u64, Ended)>,
-    /// The end of the last round has not been told by [`Rounds::next`] yet.
+    /// How the last rounds ended, oldest first, for calls that are repeated after a lost reply, or after
+    /// a restart.
+    ended: VecDeque<(u64, Ended)>,
+    /// The end of the last of them has not been told by [`Rounds::next`] yet.
     is_end_untold: bool,
 }
 
@@ -61,6 +66,9 @@ pub struct RoundLimits {
     pub request_max: Option<Duration>,
     /// How long uploads are waited for, from the moment that the round has begun; None for no end.
     pub upload_max: Option<Duration>,
+    /// How long, from then on, the operator is waited for: a round that is not finished by then ends
+    /// without an update. None for no end.
+    pub finish_max: Option<Duration>,
 }
 
 /// What an open round is doing.
@@ -99,6 +107,8 @@ pub struct OpenRound {
 pub enum Next {
     /// Begin the memory's round, then call [`Rounds::begun`].
     Begin {
+        /// What the memory is to know the round by.
+        name: RoundName,
         /// Places of users.
         users: usize,
         /// Users × slots ids.
@@ -139,6 +149,16 @@ pub enum Progress<T> {
     },
 }
 
+/// Why the memory has not committed a round. Its log says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there is no third")]
+pub enum NotCommitted {
+    /// The table is as it was before the round.
+    Failed,
+    /// Whether the table is updated shows when the memory is opened again: [`Rounds::settle`].
+    Unsettled,
+}
+
 /// The memory could not do what it was asked. Its log says why: users are told no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "it says nothing else")]
@@ -149,8 +169,11 @@ struct Open {
     users_min: usize,
     requests_until: Option<Instant>,
     upload_max: Option<Duration>,
+    finish_max: Option<Duration>,
     /// None before the round has begun, and where there is no deadline.
     uploads_until: Option<Instant>,
+    /// As [`uploads_until`](Self::uploads_until): when the operator is given up.
+    finish_until: Option<Instant>,
     stage: RoundStage,
     wish: Wish,
     /// Users whose messages were refused, and why: of each the reason that proves most.
@@ -167,7 +190,12 @@ enum Wish {
     Finish,
     /// To end without an update.
     Abandon,
+    /// Nothing, for so long that the round is to end.
+    Expire,
 }
+
+/// How many rounds' ends are known, at most.
+const ENDED_MAX: usize = 256;
 
 /// [`Next`], before the round is moved to it.
 enum Due {
@@ -176,6 +204,7 @@ enum Due {
     Begin,
     Commit,
     Abandon,
+    Expire,
     Wait(Option<Instant>),
 }
 
@@ -186,6 +215,14 @@ enum Ended {
 }
 
 impl Ended {
+    fn of(settled: &Settled) -> Self {
+        match &settled.ended {
+            round::Ended::Committed(report) => Self::Committed(report.clone()),
+            round::Ended::Abandoned => Self::Otherwise(Outcome::Abandoned),
+            round::Ended::Failed => Self::Otherwise(Outcome::Failed),
+        }
+    }
+
     fn outcome(&self) -> Outcome {
         match self {
             Self::Committed(_) => Outcome::Committed,
@@ -195,15 +232,43 @@ impl Ended {
 }
 
 impl Rounds {
-    /// The rounds of the controller that `terms` describe, after `committed` rounds of it; `spent`
-    /// says so where no further round may begin.
+    /// The rounds of the controller that `terms` describe, after `committed` rounds of it, of which
+    /// the last ones ended as `settled` says; `spent` says so where no further round may begin.
     pub fn new(
         terms: Terms,
         key: ControllerKey,
         committed: u64,
         spent: Option<BudgetSpent>,
+        settled: &[Settled],
     ) -> Self {
-        Self { terms, key, committed, spent, open: None, last: None, is_end_untold: false }
+        let ended = settled.iter().map(|settled| (settled.round, Ended::of(settled))).collect();
+        Self { terms, key, committed, spent, open: None, ended, is_end_untold: false }
+    }
+
+    /// The memory was opened again, with `committed` rounds, and these are how rounds of it have ended:
+    /// what was unknown is known now. Returns what it was.
+    pub fn settle(&mut self, committed: u64, settled: &[Settled]) -> Vec<(u64, Outcome)> {
+        self.committed = committed;
+        let mut known = Vec::new();
+        for (round, ended) in &mut self.ended {
+            if ended.outcome() == Outcome::Unknown {
+                let found = settled.iter().find(|settled| settled.round == *round);
+                // What the memory does not know has not begun.
+                *ended = found.map_or(Ended::Otherwise(Outcome::Failed), Ended::of);
+                known.push((*round, ended.outcome()));
+            }
+        }
+        known
+    }
+
+    /// The round whose outcome is [`Outcome::Unknown`].
+    pub fn unsettled(&self) -> Option<u64> {
+        let mut ended = self.ended.iter();
+        ended.find(|(_, ended)| ended.outcome() == Outcome::Unknown).map(|(round, _)| *round)
+    }
+
+    fn ended(&self, round: u64) -> Option<&Ended> {
+        self.ended.iter().rev().find(|(ended, _)| *ended == round).map(|(_, ended)| ended)
     }
 
     /// The controller's terms.
@@ -237,9 +302,10 @@ impl Rounds {
     ///
     /// # Errors
     /// [`Refused::TooManyUsers`], [`Refused::Setting`] for terms that cannot be;
-    /// [`Refused::RoundOpen`]; [`Refused::BudgetSpent`], before users have sent anything.
+    /// [`Refused::RoundOpen`]; [`Refused::Unsettled`]; [`Refused::BudgetSpent`], before users have sent
+    /// anything.
     pub fn open(&mut self, terms: &RoundLimits, round: u64, now: Instant) -> Result<(), Refused> {
-        let &RoundLimits { users, users_min, request_max, upload_max } = terms;
+        let &RoundLimits { users, users_min, request_max, upload_max, finish_max } = terms;
         let users_max = self.terms.spec().users_max;
         if users > users_max {
             return Err(Refused::TooManyUsers { users, users_max });
@@ -255,6 +321,9 @@ impl Rounds {
         if let Some(open) = &self.open {
             return Err(Refused::RoundOpen { round: open.sealed.round() });
         }
+        if let Some(round) = self.unsettled() {
+            return Err(Refused::Unsettled { round });
+        }
         if let Some(spent) = &self.spent {
             return Err(Refused::BudgetSpent(spent.clone()));
         }
@@ -266,7 +335,9 @@ impl Rounds {
             // A deadline that no clock reaches is none.
             requests_until: request_max.and_then(|time| now.checked_add(time)),
             upload_max,
+            finish_max,
             uploads_until: None,
+            finish_until: None,
             stage: RoundStage::Requests,
             wish: Wish::None,
             refused: BTreeMap::new(),
@@ -387,14 +458,12 @@ impl Rounds {
         is_hurried: bool,
         now: Instant,
     ) -> Result<Progress<RoundReport>, Refused> {
-        if let Some((last, Ended::Committed(report))) = &self.last
-            && *last == round
-        {
+        if let Some(Ended::Committed(report)) = self.ended(round) {
             return Ok(Progress::Done(report.clone()));
         }
         let open = self.open_mut(round)?;
         let wait = |until| Ok(Progress::Wait { awaited: Awaited::Uploads, until });
-        if open.stage != RoundStage::Serving || open.wish == Wish::Abandon {
+        if open.stage != RoundStage::Serving || matches!(open.wish, Wish::Abandon | Wish::Expire) {
             return wait(None);
         }
         let is_complete = open.sealed.uploaded() == open.sealed.requested();
@@ -412,8 +481,11 @@ impl Rounds {
     /// # Errors
     /// [`Refused::NoRound`]; [`Refused::Over`] for a round that was committed.
     pub fn abandon(&mut self, round: u64) -> Result<Progress<()>, Refused> {
-        if matches!(&self.last, Some((last, Ended::Otherwise(_))) if *last == round) {
-            return Ok(Progress::Done(()));
+        match self.ended(round) {
+            Some(Ended::Otherwise(outcome)) if *outcome != Outcome::Unknown => {
+                return Ok(Progress::Done(()));
+            }
+            _ => {}
         }
         let open = self.open_mut(round)?;
         match open.stage {
@@ -444,7 +516,9 @@ impl Rounds {
                     open.stage = RoundStage::Beginning;
                     open.wish = Wish::None;
                     let ids = Zeroizing::new(open.sealed.close().to_vec());
-                    return Next::Begin { users: open.sealed.users(), ids };
+                    let (number, requested) = (open.sealed.round(), open.sealed.requested());
+                    let name = RoundName { number, requested };
+                    return Next::Begin { name, users: open.sealed.users(), ids };
                 }
                 (Due::Commit, Some(open)) => {
                     open.stage = RoundStage::Finishing;
@@ -455,7 +529,12 @@ impl Rounds {
                     return Next::Abandon;
                 }
                 (Due::Wait(until), _) => return Next::Wait { until },
-                (Due::Begin | Due::Commit | Due::Abandon, None) => {
+                (Due::Expire, Some(open)) => {
+                    open.stage = RoundStage::Finishing;
+                    open.wish = Wish::Expire;
+                    return Next::Abandon;
+                }
+                (Due::Begin | Due::Commit | Due::Abandon | Due::Expire, None) => {
                     return Next::Wait { until: None };
                 }
             }
@@ -464,13 +543,13 @@ impl Rounds {
 
     fn due(&self, now: Instant) -> Due {
         if self.is_end_untold
-            && let Some((round, ended)) = &self.last
+            && let Some((round, ended)) = self.ended.back()
         {
             return Due::Tell { round: *round, outcome: ended.outcome() };
         }
         let Some(open) = &self.open else { return Due::Wait(None) };
         match (open.stage, open.wish) {
-            (RoundStage::Requests, Wish::Abandon) => Due::End(Outcome::Abandoned),
+            (RoundStage::Requests, Wish::Abandon | Wish::Expire) => Due::End(Outcome::Abandoned),
             (RoundStage::Requests, wish) => {
                 let requested = open.sealed.requested();
                 let is_late = open.requests_until.is_some_and(|until| until <= now);
@@ -483,7 +562,14 @@ impl Rounds {
             }
             (RoundStage::Serving, Wish::Finish) => Due::Commit,
             (RoundStage::Serving, Wish::Abandon) => Due::Abandon,
-            (RoundStage::Serving, _) => Due::Wait(open.uploads_until.filter(|until| *until > now)),
+            (RoundStage::Serving, Wish::Expire) => Due::Expire,
+            (RoundStage::Serving, Wish::None | Wish::Close) => {
+                if open.finish_until.is_some_and(|until| until <= now) {
+                    return Due::Expire;
+                }
+                let deadlines = [open.uploads_until, open.finish_until].into_iter().flatten();
+                Due::Wait(deadlines.filter(|until| *until > now).min())
+            }
             // Whoever was told to do it is at it.
             (RoundStage::Beginning | RoundStage::Finishing, _) => Due::Wait(None),
         }
@@ -502,15 +588,18 @@ impl Rounds {
             Ok(()) => {
                 open.stage = RoundStage::Serving;
                 open.uploads_until = open.upload_max.and_then(|time| now.checked_add(time));
+                let last = open.uploads_until.zip(open.finish_max);
+                open.finish_until = last.and_then(|(until, time)| until.checked_add(time));
             }
             Err(MemoryFailed) => self.end(Ended::Otherwise(Outcome::Failed)),
         }
         self.spent = spent;
     }
 
-    /// The memory has committed the round, with this report of it, or has lost it. What the report says
-    /// of the round and its users is filled in here. Without a round that is finishing, nothing changes.
-    pub fn committed(&mut self, outcome: Result<RoundReport, MemoryFailed>) {
+    /// The memory has committed the round, with this report of it, or has lost it, or cannot say. What the
+    /// report says of the round and its users is filled in here. Without a round that is finishing,
+    /// nothing changes.
+    pub fn committed(&mut self, outcome: Result<RoundReport, NotCommitted>) {
         let Some(open) = self.finishing(Wish::Finish) else { return };
         let sealed = &open.sealed;
         let (round, users) = (sealed.round(), sealed.users());
@@ -523,7 +612,8 @@ impl Rounds {
                 let report = RoundReport { round, users, requested, uploaded, refused, ..done };
                 self.end(Ended::Committed(report));
             }
-            Err(MemoryFailed) => self.end(Ended::Otherwise(Outcome::Failed)),
+            Err(NotCommitted::Failed) => self.end(Ended::Otherwise(Outcome::Failed)),
+            Err(NotCommitted::Unsettled) => self.end(Ended::Otherwise(Outcome::Unknown)),
         }
     }
 
@@ -538,8 +628,10 @@ impl Rounds {
     /// The memory has abandoned the round, or has lost it. Without a round that is being abandoned,
     /// nothing changes.
     pub fn abandoned(&mut self, outcome: Result<(), MemoryFailed>) {
-        if self.finishing(Wish::Abandon).is_some() {
+        let is_expired = self.finishing(Wish::Expire).is_some();
+        if is_expired || self.finishing(Wish::Abandon).is_some() {
             self.end(Ended::Otherwise(match outcome {
+                Ok(()) if is_expired => Outcome::Expired,
                 Ok(()) => Outcome::Abandoned,
                 Err(MemoryFailed) => Outcome::Failed,
             }));
@@ -548,7 +640,10 @@ impl Rounds {
 
     fn end(&mut self, ended: Ended) {
         if let Some(open) = self.open.take() {
-            self.last = Some((open.sealed.round(), ended));
+            if self.ended.len() >= ENDED_MAX {
+                self.ended.pop_front();
+            }
+            self.ended.push_back((open.sealed.round(), ended));
             self.is_end_untold = true;
         }
     }
@@ -562,11 +657,9 @@ impl Rounds {
     }
 
     fn check_open(&self, round: u64) -> Result<(), Refused> {
-        match (&self.open, &self.last) {
+        match (&self.open, self.ended(round)) {
             (Some(open), _) if open.sealed.round() == round => Ok(()),
-            (_, Some((last, ended))) if *last == round => {
-                Err(Refused::Over { round, outcome: ended.outcome() })
-            }
+            (_, Some(ended)) => Err(Refused::Over { round, outcome: ended.outcome() }),
             _ => Err(Refused::NoRound { round }),
         }
     }

@@ -130,8 +130,11 @@ impl BitSet {
     pub fn words(&self) -> &[u64] {
         &self.0
     }
-    fn bit(&self, at: u64) -> u64 {
+    pub(crate) fn bit(&self, at: u64) -> u64 {
         self.0[(at / 64) as usize] >> (at % 64) & 1
+    }
+    pub(crate) fn flip(&mut self, at: u64) {
+        self.0[(at / 64) as usize] ^= 1 << (at % 64);
     }
     fn set(&mut self, at: u64) {
         self.0[(at / 64) as usize] |= 1 << (at % 64);
@@ -376,7 +379,7 @@ impl Tree {
     pub fn replay(&mut self, numbers: &[u64]) {
         for &number in numbers {
             if number >= self.cached_buckets {
-                self.copies.0[(number / 64) as usize] ^= 1 << (number % 64);
+                self.copies.flip(number);
             }
         }
     }

@@ -53,7 +53,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
         ["infer"] => InferServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["hybrid"] => HybridServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["train", folder] => {
-            let place = ControllerPlace::new(folder.as_ref());
+            let place = ControllerPlace::all_beside(folder.as_ref());
             let spec = serde_json::from_slice(&spec)?;
             TrainServer::of_controller(spec, place, |_, _| {})?.run_blocking(announce)?;
         }

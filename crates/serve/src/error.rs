@@ -255,6 +255,10 @@ pub enum Error {
     #[cfg(feature = "train")]
     #[error(transparent)]
     Controller(Box<hushtable_oram::round::Error>),
+    /// How a controller's server or its key is kept.
+    #[cfg(feature = "train")]
+    #[error(transparent)]
+    Train(#[from] crate::TrainError),
     /// A file that holds no key of training: a controller's, an authority's, a user's.
     #[error(
         "{} has {bytes} bytes, but a key has 32: give the file that `hushtable train` wrote",
@@ -265,25 +269,6 @@ pub enum Error {
         path: PathBuf,
         /// Its bytes.
         bytes: usize,
-    },
-    /// Users that are not known to the controller could come from other machines.
-    #[error(
-        "{addr} is reachable from other machines, and the controller's users are not enrolled: make \
-         it with an authority (`hushtable train create --authority`), or say `allow_unenrolled` if \
-         everyone who can connect may take part"
-    )]
-    Unenrolled {
-        /// The address asked for.
-        addr: SocketAddr,
-    },
-    /// A user's message to a controller that nobody has vouched for.
-    #[error(
-        "{url} is another machine, and what it announces may be anyone's: give the controller's pin, \
-         from somebody other than whoever runs the server"
-    )]
-    NoPin {
-        /// The server.
-        url: String,
     },
     /// A file that holds no operator's token.
     #[error(

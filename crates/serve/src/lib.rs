@@ -92,7 +92,8 @@ pub use schemes::pair::{
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]
 pub use schemes::train::{
-    Awaited, BudgetSpent, ControllerPlace, CounterSpec, EtcdPlace, MasterKey, MemoryError,
-    OramMemory, Outcome, RoundMemory, RoundReport, RoundSpec, RoundStage, SecretFile, TrainClient,
-    TrainClientSpec, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Approve, AuditSummary, Awaited, BudgetSpent, ChainEnd, CommitError, ControllerPlace,
+    CounterSpec, Diagnosis, Ended, EtcdPlace, MasterKey, MemoryError, OramMemory, Outcome, Remedy,
+    RoundMemory, RoundName, RoundReport, RoundSpec, RoundStage, SecretFile, Settled, TrainClient,
+    TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
 };

@@ -379,6 +379,24 @@ const TRAIN: &[Setting] = &[
         "Serve other machines though everyone who connects may take part.",
     ),
     Setting::new(
+        "allow_open_operator",
+        Kind::Flag,
+        "",
+        "Serve other machines though everyone who connects may open and end rounds.",
+    ),
+    Setting::new(
+        "rows_cache_bytes_max",
+        Kind::Bytes,
+        "",
+        "Sealed rows kept until the round ends, to be given again where a reply was lost.",
+    ),
+    Setting::new(
+        "audit_log",
+        Kind::Path,
+        "none",
+        "File to which rounds and refusals are written, in lines that are chained by a key.",
+    ),
+    Setting::new(
         "request_ms",
         Kind::Milliseconds,
         "",
@@ -389,6 +407,12 @@ const TRAIN: &[Setting] = &[
         Kind::Milliseconds,
         "",
         "How long uploads are waited for, where the operator does not say.",
+    ),
+    Setting::new(
+        "finish_ms",
+        Kind::Milliseconds,
+        "",
+        "How long, from then on, the operator is waited for: then a round ends without an update.",
     ),
 ];
 

@@ -23,7 +23,8 @@ const MIB: f64 = (1 << 20) as f64;
 /// A round of [`USERS`] users, each with a connection of its own.
 async fn round(server: &Process, number: usize) {
     let connect = async || {
-        let spec = TrainClientSpec::new(EndpointSpec::new(server.url(), None));
+        let endpoint = EndpointSpec::new(server.url(), None);
+        let spec = TrainClientSpec { trust_announced: true, ..TrainClientSpec::new(endpoint) };
         TrainClient::connect(&spec).await.unwrap()
     };
     let operator = connect().await;

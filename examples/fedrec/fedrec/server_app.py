@@ -66,6 +66,7 @@ def main(grid: Grid, context: Context) -> None:
 def _create(context: Context, rows: Floats, clients: int) -> Controller:
     return Controller.create(
         place.folder(context) / "controller",
+        key_beside=True,  # of an example: elsewhere, keep it on another disk
         table=rows,
         epsilon=float(context.run_config["epsilon"]),
         users=clients,

@@ -168,7 +168,7 @@ def _raw(
         bar = stack.enter_context(progress_bar("building the tree", shown=shown))
         if (at / name).exists():
             note("opening the tree that was built before")
-            controller = Controller.open(at / name, progress=bar)
+            controller = Controller.open(at / name, key_beside=True, progress=bar)
         else:
             note(f"building {params['rows']:,} x {params['row_bytes']} B")
             try:
@@ -178,7 +178,11 @@ def _raw(
                     f"epsilon is {params['epsilon']!r}, but must be a number or inf"
                 ) from None
             controller = Controller.create(
-                at / name, **{**created, "epsilon": epsilon}, name="bench", progress=bar
+                at / name,
+                **{**created, "epsilon": epsilon},
+                name="bench",
+                key_beside=True,
+                progress=bar,
             )
     build_s = time.perf_counter() - started
     walls, reports, accesses, unions = [], [], [], []

@@ -29,7 +29,19 @@ app = typer.Typer(
 _Folder = Annotated[Path, typer.Argument(help="The controller's folder.", metavar="FOLDER")]
 _Key = Annotated[
     Path | None,
-    typer.Option(help="File of the controller's key. Default: FOLDER.key.", metavar=""),
+    typer.Option(
+        help="File of the controller's key, on another disk than FOLDER.",
+        envvar="HUSHTABLE_KEY",
+        show_envvar=False,
+        metavar="",
+    ),
+]
+_KeyBeside = Annotated[
+    bool,
+    typer.Option(
+        "--key-beside",
+        help="Take a key that lies beside FOLDER, for trying out; without --key, FOLDER.key.",
+    ),
 ]
 _Counter = Annotated[
     str | None,
@@ -45,8 +57,9 @@ _Counter = Annotated[
 @app.command(
     epilog=examples(
         "hushtable train create --table bundles/films --users 100 --slots 100 --epsilon 1 "
-        "--aggregate fed_adagrad:lr=0.1 films",
-        "hushtable train create --rows 10000000 --dim 16 --clip norm=2,value=0.5,weight=50 items",
+        "--aggregate fed_adagrad:lr=0.1 --key /elsewhere/films.key films",
+        "hushtable train create --rows 10000000 --dim 16 --clip norm=2,value=0.5,weight=50 "
+        "--key-beside items",
     )
 )
 def create(
@@ -115,14 +128,16 @@ def create(
         int | None, typer.Option(help="Levels of the tree kept in memory. Default: 14, 64 MiB.")
     ] = None,
     key: _Key = None,
+    key_beside: _KeyBeside = False,
     counter: _Counter = None,
     json: Json = False,
 ) -> None:
     """Make a controller in a new FOLDER, from a bundle or from new rows.
 
-    Beside the folder it writes FOLDER.key, which all of it is sealed under and which opens users'
-    requests, and FOLDER.counter, by which an old copy of the folder is found out. Keep both apart
-    from the folder where its disk is not trusted. The pin that it prints is what users know the
+    All of the folder is sealed under the key, which also opens users' requests: it is made where
+    --key says, which should be another disk, for whoever copies both can read it all. Beside the
+    folder it writes FOLDER.counter, by which an old copy of the folder is found out: keep that
+    apart too where the disk is not trusted. The pin that it prints is what users know the
     controller by: give it to them by a way that the operator cannot change.
     """
     if table is not None and (rows is not None or dim is not None):
@@ -147,22 +162,36 @@ def create(
             authority=authority,
             name=name,
             key=key,
+            key_beside=key_beside,
             counter=counter,
             progress=bar,
             **settings,
         )
     with controller:
-        _print(controller, folder, key, counter, json)
+        _print(controller, place(folder, key, counter, key_beside=key_beside), json)
 
 
-@app.command(epilog=examples("hushtable train info films", "hushtable train info films --json"))
-def info(folder: _Folder, key: _Key = None, counter: _Counter = None, json: Json = False) -> None:
+@app.command(
+    epilog=examples(
+        "hushtable train info films --key /elsewhere/films.key",
+        "hushtable train info films --key-beside --json",
+    )
+)
+def info(
+    folder: _Folder,
+    key: _Key = None,
+    key_beside: _KeyBeside = False,
+    counter: _Counter = None,
+    json: Json = False,
+) -> None:
     """Open a controller, ending what a crash cut short, and print what it is."""
     with (
         progress_bar("opening", shown=not json) as bar,
-        Controller.open(folder, key=key, counter=counter, progress=bar) as controller,
+        Controller.open(
+            folder, key=key, key_beside=key_beside, counter=counter, progress=bar
+        ) as controller,
     ):
-        _print(controller, folder, key, counter, json)
+        _print(controller, place(folder, key, counter, key_beside=key_beside), json)
 
 
 @app.command(epilog=examples("hushtable train key authority.key", "hushtable train key alice.key"))
@@ -214,9 +243,64 @@ def enroll(
 
 @app.command(
     epilog=examples(
-        "hushtable train export films -o bundles/films",
+        "hushtable train audit audit.jsonl --key /elsewhere/films.key",
+        "hushtable train audit audit.jsonl --key /elsewhere/films.key --expect 4170:9c1f...",
+    )
+)
+def audit(
+    file: Annotated[Path, typer.Argument(help="The audit log.", metavar="FILE")],
+    key: Annotated[
+        Path,
+        typer.Option(
+            help="File of the controller's key.",
+            envvar="HUSHTABLE_KEY",
+            show_envvar=False,
+            metavar="",
+        ),
+    ],
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            help="SEQ:HASH of a line that must be in it, as an earlier check printed it.",
+            metavar="",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check the audit log that `hushtable train serve --audit-log` writes, and print what it holds.
+
+    Every line is checked by the controller's key; the first bad one ends it. That lines were cut off
+    the end shows only against a hash that was printed before: keep the one of `end`, and give it as
+    --expect the next time.
+    """
+    found = _native.audit_log(file, key, expect=expect)
+    if json:
+        print_json({"file": str(file), **found})
+        return
+
+    def counts(of: dict[str, int]) -> str:
+        return ", ".join(f"{count:,} {name}" for name, count in of.items()) or "none"
+
+    facts = {
+        "file": str(file),
+        "lines": f"{found['lines']:,}, each as it was written",
+        "from": found["first"] or "",
+        "to": found["last"] or "",
+        "events": counts(found["events"]),
+        "rounds over": counts(found["outcomes"]),
+        "refused": counts(found["refused"]),
+        "end": found["end"],
+    }
+    if found["torn_bytes"]:
+        facts["torn"] = f"{found['torn_bytes']:,} bytes of a last line, which is no part of it"
+    print_facts(facts)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable train export films --key /elsewhere/films.key -o bundles/films",
         "hushtable serve bundles/films --side left",
-        "hushtable train export films --model models/clicks --table films",
+        "hushtable train export films --key-beside --model models/clicks --table films",
     )
 )
 def export(
@@ -245,6 +329,7 @@ def export(
         str, typer.Option(help="How to store numbers: f32, f16, bf16 or int8.")
     ] = "f32",
     key: _Key = None,
+    key_beside: _KeyBeside = False,
     counter: _Counter = None,
     json: Json = False,
 ) -> None:
@@ -254,7 +339,8 @@ def export(
     (dp_fed_avg, lazy_dp) is added first. A model gets a new version.
     """
     if model is not None:
-        _export_into(model, table, folder, output or model, dtype, key, counter, json)
+        at = place(folder, key, counter, key_beside=key_beside)
+        _export_into(model, table, at, key_beside, output or model, dtype, json)
         return
     if output is None:
         raise ConfigError("say where to write: --output BUNDLE, or --model MODEL")
@@ -262,7 +348,7 @@ def export(
         raise ConfigError("--table names a table of a model: give --model too")
     with (
         progress_bar("exporting", shown=not json) as bar,
-        Controller.open(folder, key=key, counter=counter) as controller,
+        Controller.open(folder, key=key, key_beside=key_beside, counter=counter) as controller,
     ):
         bundle = controller.export_bundle(output, dtype=dtype, progress=bar)
         rounds = controller.rounds
@@ -284,20 +370,20 @@ def export(
 def _export_into(
     model: Path,
     table: str | None,
-    folder: Path,
+    at: tuple[Path, Path, str],
+    key_beside: bool,
     output: Path,
     dtype: str,
-    key: Path | None,
-    counter: str | None,
     as_json: bool,
 ) -> None:
     """Writes the trained table into a model."""
+    folder, key, counter = at
     before = Model.open(model) if model.exists() else None
     if before is not None and table is not None:
         before.table_path(table)  # rather refused now than after all rows are read
     with (
         progress_bar("exporting", shown=not as_json) as bar,
-        Controller.open(folder, key=key, counter=counter) as controller,
+        Controller.open(folder, key=key, key_beside=key_beside, counter=counter) as controller,
         # On the model's file system, and gone again whatever happens.
         tempfile.TemporaryDirectory(prefix=".hushtable-export-", dir=output.parent) as place,
     ):
@@ -317,8 +403,9 @@ def _export_into(
 
 @app.command(
     epilog=examples(
-        "hushtable train serve films",
-        "hushtable train serve films --addr 0.0.0.0:4000 --tls-cert certs/server.pem --tls-key "
+        "hushtable train serve films --key /elsewhere/films.key",
+        "hushtable train serve films --key /elsewhere/films.key --addr 0.0.0.0:4000 "
+        "--tls-cert certs/server.pem --tls-key "
         "certs/server.key --operator-token-file token",
     )
 )
@@ -329,6 +416,7 @@ def serve(
         int | None, option("Port on this machine, 0 for any: short for --addr.", "port")
     ] = None,
     key: _Key = None,
+    key_beside: _KeyBeside = False,
     counter: _Counter = None,
     config: Config = None,
     log: Log = "warn",
@@ -367,6 +455,7 @@ def serve(
         serve_training(
             folder,
             key=key,
+            key_beside=key_beside,
             counter=counter,
             tls=tls,
             on_ready=on_ready,
@@ -403,10 +492,8 @@ def _clip(spec: dict[str, Any]) -> str:
     return ", ".join(f"{name} {bound:g}" for name, bound in clip.items())
 
 
-def _print(
-    controller: Controller, folder: Path, key: Path | None, counter: str | None, as_json: bool
-) -> None:
-    _, key_path, counter_path = place(folder, key, counter)
+def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) -> None:
+    folder, key_path, counter_path = at
     facts = controller.facts
     if as_json:
         record = {

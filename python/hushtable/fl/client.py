@@ -79,12 +79,12 @@ def connect(
     Args:
         address: ``https://host:port``; ``http://`` only on this machine.
         tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
-        pin: the controller's, ``pin1:...``, from somebody other than whoever runs the server. Users
-            need it where the server is on another machine: without it,
-            :meth:`TrainingClient.session` refuses.
+        pin: the controller's, ``pin1:...``, which ``hushtable train create``, ``train info`` and
+            ``train serve`` print, from somebody other than whoever runs the server. Users need it,
+            wherever the server is: without it, :meth:`TrainingClient.session` refuses.
         operator_token: what the operator's calls carry, where the server asks for it.
-        trust_announced: without a pin, believe what the server announces at this connection, on
-            another machine too. Whoever runs the server can then read the ids.
+        trust_announced: without a pin, believe what the server announces at this connection.
+            Whoever runs the server can then read the ids.
         timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
         connect_timeout: seconds that one connection may take.
         insecure: allow ``http://`` to other machines. What users seal stays sealed.
@@ -148,8 +148,7 @@ class TrainingClient:
         """What users know the controller by.
 
         Raises:
-            ConfigError: nobody vouches for it: the server is on another machine, and no pin was
-                given.
+            ConfigError: nobody vouches for it: no pin was given.
         """
         return self._native.pin
 
@@ -175,6 +174,7 @@ class TrainingClient:
         users_min: int = 1,
         request_seconds: float | None = None,
         upload_seconds: float | None = None,
+        finish_seconds: float | None = None,
     ) -> int:
         """Opens a round for ``users`` users, all by default: its number.
 
@@ -183,16 +183,20 @@ class TrainingClient:
             users_min: users without which it does not begin.
             request_seconds: how long requests are taken; the server's own choice by default.
             upload_seconds: how long uploads are waited for; the server's own choice by default.
+            finish_seconds: how long, from then on, the server waits for :meth:`finish`: a round that
+                is not finished by then ends without an update. The server's own choice by default.
 
         Raises:
             RoundError: another round is open, or more users than the controller was created for.
             OperatorOnly: the server asks for the operator's token.
+            ControllerError: rounds cannot be written at present; none was opened.
         """
         self._round = self._native.open_round(
             self.users if users is None else users,
             users_min=users_min,
             request_seconds=request_seconds,
             upload_seconds=upload_seconds,
+            finish_seconds=finish_seconds,
         )
         return self._round
 
@@ -253,10 +257,13 @@ class TrainingClient:
         """Updates the table by what was uploaded, durably.
 
         Waits for the users that asked and have not uploaded, until the deadline of
-        :meth:`open_round`; not at all with ``now``. May be called again after a lost reply.
+        :meth:`open_round`; not at all with ``now``. May be called again after a lost reply, and
+        after a restart of the server: each round is applied once, and how it ended is kept with the
+        table. (A report from before a restart has no times.)
 
         Raises:
             RoundPending: it still waits after ``timeout`` seconds.
+            RoundOver: it was not committed, or nobody knows yet: ``outcome`` says which.
         """
         report = self._native.finish(self._of(round), now, self._seconds(timeout))
         return RoundReport(**report)

@@ -5,7 +5,9 @@ A :class:`Controller` keeps a table in an oblivious memory on disk and runs roun
 :class:`~hushtable.fl.Session`, so that whoever carries them sees sizes alone.
 :func:`hushtable.fl.connect` does the same with a controller behind ``hushtable train serve``.
 
-    controller = Controller.create("films", rows=9000, dim=16, users=100, slots=100)
+    controller = Controller.create(
+        "films", rows=9000, dim=16, users=100, slots=100, key="/elsewhere/films.key"
+    )
     controller.begin(ids)                      # uint32 [users, slots]
     rows, found = controller.rows(user)        # of each user, then what it learnt:
     controller.add(user, before - after, weight)
@@ -133,16 +135,31 @@ class Spent:
 
 
 def place(
-    folder: _PathLike, key: _PathLike | None = None, counter: _PathLike | None = None
+    folder: _PathLike,
+    key: _PathLike | None = None,
+    counter: _PathLike | None = None,
+    *,
+    key_beside: bool = False,
 ) -> tuple[Path, Path, str]:
-    """Where a controller's folder, key and root counter are: beside the folder by default.
+    """Where a controller's folder, key and root counter are: the counter beside it by default.
 
     The counter is a file's path or an ``etcd://`` URL, which a ``Path`` would make another of.
+
+    Raises:
+        ConfigError: no word of where the key is.
     """
     folder = Path(folder)
+    beside = folder.with_name(folder.name + ".key")
+    if key is None and not key_beside:
+        raise ConfigError(
+            "say where the controller's key is, on another disk than its folder: "
+            f"--key /elsewhere/{beside.name} (key=). Whoever copies a disk, or gets hold of its "
+            "backup, that has both can read every row and every request. To keep it in "
+            f"{beside} all the same, for trying out, say --key-beside (key_beside=True)"
+        )
     return (
         folder,
-        folder.with_name(folder.name + ".key") if key is None else Path(key),
+        beside if key is None else Path(key),
         os.fspath(folder.with_name(folder.name + ".counter") if counter is None else counter),
     )
 
@@ -210,6 +227,7 @@ class Controller:
         authority: str | None = None,
         name: str | None = None,
         key: _PathLike | None = None,
+        key_beside: bool = False,
         counter: _PathLike | None = None,
         progress: Progress | None = None,
         **settings: Any,
@@ -217,7 +235,7 @@ class Controller:
         """Makes a controller in a new folder.
 
         Args:
-            folder: a new one; ``FOLDER.key`` and ``FOLDER.counter`` are written beside it.
+            folder: a new one; ``FOLDER.counter`` is written beside it.
             table: the rows to start from: a bundle, or float32 [rows, dim]; None for ``rows`` rows
                 of ``dim`` numbers.
             rows: without a table.
@@ -243,8 +261,10 @@ class Controller:
             authority: the public key, in hex, of whoever enrols the users that may take part; None
                 lets everyone take part who can reach the controller.
             name: the table's; the bundle's own, or the folder's, by default.
-            key: the file of the key that the folder is sealed under; made where there is none. Keep
-                it off the folder's disk.
+            key: the file of the key that the folder is sealed under; made where there is none. It
+                belongs on another disk: whoever has both can read every row and every request.
+            key_beside: take a key that lies beside the folder, or in it, all the same; without
+                ``key``, ``FOLDER.key``.
             counter: where the root counter is: a new file, or ``etcd://HOST:PORT/KEY`` or
                 ``etcds://HOST:PORT[,HOST:PORT]/KEY?ca=FILE[&cert=FILE&key=FILE]``. An old copy of
                 the folder is found out by it, so it should be where nobody who can write to the
@@ -254,11 +274,12 @@ class Controller:
                 ``cached_levels``, ``window_bytes_max``, ``overflow_bits``.
 
         Raises:
-            ConfigError: settings that cannot be; a folder or counter that exists.
+            ConfigError: settings that cannot be; a folder or counter that exists; no key, one
+                beside the folder without ``key_beside``, or one that others may read.
             TableError: a table with numbers that are not finite.
             ControllerError: a full disk, a file that cannot be written.
         """
-        folder, key, counter = place(folder, key, counter)
+        folder, key, counter = place(folder, key, counter, key_beside=key_beside)
         bundle = table if isinstance(table, Bundle) else None
         values = None
         if bundle is not None:
@@ -292,6 +313,7 @@ class Controller:
             key,
             counter,
             json.dumps(spec),
+            key_beside=key_beside,
             table=None if bundle is None else bundle._native,
             values=values,
             init=init,
@@ -305,6 +327,7 @@ class Controller:
         folder: _PathLike,
         *,
         key: _PathLike | None = None,
+        key_beside: bool = False,
         counter: _PathLike | None = None,
         progress: Progress | None = None,
     ) -> Controller:
@@ -313,12 +336,16 @@ class Controller:
         A round that was cut short is ended first, without effect on the table.
 
         Raises:
-            ConfigError: a key file that cannot be read.
+            ConfigError: a key file that cannot be read, that others may read too, or that lies
+                beside the folder without ``key_beside``.
             ControllerError: no controller, another key, files that were changed or are an older
                 copy, a folder or counter in use, a counter that cannot be reached.
         """
-        folder, key, counter = place(folder, key, counter)
-        return cls(_native.Controller.open(folder, key, counter, progress=progress), folder)
+        folder, key, counter = place(folder, key, counter, key_beside=key_beside)
+        native = _native.Controller.open(
+            folder, key, counter, key_beside=key_beside, progress=progress
+        )
+        return cls(native, folder)
 
     @property
     def name(self) -> str:
@@ -440,7 +467,9 @@ class Controller:
         Raises:
             RoundError: no round is open, or a Python aggregate failed: the round is then still
                 open.
-            ControllerError: the disk; the last committed round stands.
+            ControllerError: the disk or the counter. The round was not committed, unless the text
+                says that it is not known: open the controller again, which tells
+                (:attr:`rounds`, :meth:`outcome`).
         """
         self._report = RoundReport(**self._native.commit())
         return self._report
@@ -466,6 +495,23 @@ class Controller:
         Returns its number, which is random: no other round has it.
         """
         return self._native.open_round(self.users if users is None else users)
+
+    def outcome(self, round: int) -> tuple[str, RoundReport | None] | None:
+        """How a sealed round has ended, as the journal has it.
+
+        For whoever lost the answer of :meth:`commit`, or got an error that says that the outcome is
+        not known: open the controller again and ask. The last 256 rounds are kept.
+
+        Returns:
+            ``committed`` with the report (without times, if from before this controller was
+            opened), ``abandoned`` or ``failed`` (the table is as it was) without one; None for a
+            round that never began, that is open, or that is long over.
+        """
+        ended = self._native.outcome(round)
+        if ended is None:
+            return None
+        word, report = ended
+        return word, None if report is None else RoundReport(**report)
 
     def terms(self, user: int) -> RoundTerms:
         """What ``user`` must know to take part in the open sealed round."""

@@ -39,6 +39,7 @@ def serve_training(
     folder: str | os.PathLike[str],
     *,
     key: str | os.PathLike[str] | None = None,
+    key_beside: bool = False,
     counter: str | os.PathLike[str] | None = None,
     addr: str = "127.0.0.1:4000",
     metrics_addr: str | None = "127.0.0.1:4001",
@@ -51,21 +52,25 @@ def serve_training(
 
     Args:
         folder: the controller's.
-        key: the file of its key; ``FOLDER.key`` by default.
+        key: the file of its key.
+        key_beside: take a key that lies beside the folder, or in it; without ``key``,
+            ``FOLDER.key``.
         counter: its root counter, a file or an ``etcd://`` URL; ``FOLDER.counter`` by default.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
-            without ``tls``, unless ``insecure=True``, and without enrolled users, unless
-            ``allow_unenrolled=True``.
+            without ``tls``, unless ``insecure=True``, without enrolled users, unless
+            ``allow_unenrolled=True``, and with neither ``operator_token_file`` nor a CA of clients,
+            unless ``allow_open_operator=True``.
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
         tls: certificate and key.
         on_ready: called once rounds are served.
         on_opening: called with (work done, work) while the controller is opened.
         options: the other settings of ``hushtable train serve --help``, with underscores:
-            ``operator_token_file``, ``allow_unenrolled``, ``request_ms``, ``upload_ms``,
-            ``io_threads``, ...
+            ``operator_token_file``, ``allow_unenrolled``, ``allow_open_operator``,
+            ``rows_cache_bytes_max``, ``audit_log``, ``request_ms``, ``upload_ms``, ``io_threads``, ...
 
     Raises:
-        ConfigError: an option that cannot work, an address without TLS.
+        ConfigError: an option that cannot work, an address without TLS, no key, or one beside the
+            folder without ``key_beside``.
         ControllerError: a controller that cannot be opened.
         Error: a port that is taken.
     """
@@ -77,12 +82,12 @@ def serve_training(
     if tls is not None:
         given |= tls_settings(tls)
     settings = nested(checked("train", given))
-    paths = place(folder, key, counter)
     if not Path(folder).is_dir():
         raise ConfigError(
             f"{folder} is no controller's folder: hushtable train create FOLDER makes one"
         )
-    server = _native.TrainServer(json.dumps(settings), *paths)
+    paths = place(folder, key, counter, key_beside=key_beside)
+    server = _native.TrainServer(json.dumps(settings), *paths, key_beside=key_beside)
     protocol = "https" if tls else "http"
     serving = TrainServing(
         table=server.table,

@@ -4,6 +4,7 @@
 //! the root counter), runs a round, and opens again what is left. Doing so for every operation of
 //! the round proves that there is none at which a crash loses anything.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Counters, DiskError, PAGE_BYTES, Pages, Run, Store};
@@ -77,6 +78,8 @@ struct State {
     spec: FaultSpec,
     operations: u64,
     killed: bool,
+    /// From this operation on, the disk has no space left.
+    full_from: Option<u64>,
     trace: Trace,
 }
 
@@ -111,8 +114,17 @@ impl Faults {
 
     /// A crash as `spec` has it, or with no `kill_at` none, only counts and a trace.
     pub fn new(spec: FaultSpec) -> Faults {
-        let state = State { spec, operations: 0, killed: false, trace: Trace::new() };
+        let trace = Trace::new();
+        let state = State { spec, operations: 0, killed: false, full_from: None, trace };
         Faults { shared: Some(Arc::new(Mutex::new(state))) }
+    }
+
+    /// Fills the disk before `operation`, counted from 0: from then on nothing gets space that has
+    /// not got it yet, and what has is written and read as ever. None makes space again.
+    pub fn fill_from(&self, operation: Option<u64>) {
+        if let Some(mut state) = self.state() {
+            state.full_from = operation;
+        }
     }
 
     /// Operations so far, with those that failed.
@@ -128,6 +140,19 @@ impl Faults {
     /// What was seen of stores' pages since this was last asked.
     pub fn take_trace(&self) -> Trace {
         self.state().map_or_else(Trace::new, |mut state| std::mem::take(&mut state.trace))
+    }
+
+    /// Whether `wanted_bytes` of new space are to be had for the file at `path`.
+    pub(crate) fn allocate(&self, path: &Path, wanted_bytes: u64) -> Result<(), DiskError> {
+        let full = self.state().is_some_and(|state| {
+            state.full_from.is_some_and(|operation| state.operations >= operation)
+        });
+        match full {
+            true => {
+                Err(DiskError::Full { path: path.to_owned(), wanted_bytes, available_bytes: 0 })
+            }
+            false => Ok(()),
+        }
     }
 
     /// Counts an operation and says what to do of it.

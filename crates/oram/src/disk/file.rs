@@ -393,7 +393,7 @@ fn available_bytes(file: &File) -> io::Result<u64> {
 }
 
 /// Reserves `bytes` of disk for a new file.
-fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), DiskError> {
+pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), DiskError> {
     // Asked first: reserving takes all there is before it fails, from everyone on the disk.
     let available_bytes = available_bytes(file).map_err(io_error("ask the free space of", path))?;
     if available_bytes < bytes {
@@ -417,6 +417,38 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> Result<(), DiskError> {
             Err(errno) => Err(write_error(file, "reserve space for", path, bytes, errno.into())),
         };
     }
+}
+
+/// Reserves disk for the first `bytes` bytes of `file` without making it longer, so that writing
+/// them cannot find the disk full. Where the file system cannot reserve, nothing is.
+pub(crate) fn reserve_ahead(file: &File, path: &Path, bytes: u64) -> Result<(), DiskError> {
+    loop {
+        return match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(write_error(file, "reserve space for", path, bytes, errno.into())),
+        };
+    }
+}
+
+/// Puts the file at `from` in the place of that at `to`. With `keep`, and where the file system can do
+/// that, what was at `to` is at `from` then, with its space; else it is gone. Whether it was kept.
+pub(crate) fn exchange(from: &Path, to: &Path, keep: bool) -> Result<bool, DiskError> {
+    #[cfg(target_os = "linux")]
+    if keep {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+        match renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE) {
+            Ok(()) => return Ok(true),
+            // Not here.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(io_error("replace", to)(errno.into())),
+        }
+    }
+    let _ = keep;
+    fs::rename(from, to).map_err(io_error("replace", to))?;
+    Ok(false)
 }
 
 /// Turns the page cache off for `file`, and reads its first page to see that pages are aligned

@@ -3,13 +3,18 @@
 //! All numbers are little-endian.
 //!
 //! ```text
-//! file    header, records
+//! file    header twice, records
 //! header  magic 8 | generation 8 | sequence of the first record 8 | head before 32 | instance 32
 //!         salt 32 | tag 16
-//! record  magic 4 | kind 4 | payload bytes 4 | round 8 | sequence 8 | synced 8 | nonce 32 | tag 16
-//!         sealed payload | tag 16
+//! record  record header twice, body, parity
+//!         record header: magic 4 | kind 4 | payload bytes 4 | round 8 | sequence 8 | synced 8
+//!         nonce 32 | tag 16; body: sealed payload | tag 16
 //! head    BLAKE3 of the header; then BLAKE3 of (head before, record header, payload tag)
 //! ```
+//!
+//! Headers are there twice, and behind a body is its [parity](super::parity), so that a disk that
+//! gives back one wrong sector of a record costs nothing. Files of an earlier version (`HTORAMJ2`)
+//! have each header once and no parity; they are read and appended to as they are.
 //!
 //! The payload is sealed by AEGIS-256 under a random 32-byte nonce, with the head before it and the
 //! record's header as associated data. The record header's own tag is there to recognise a header
@@ -22,6 +27,7 @@ use std::fmt;
 use hushtable_prg::{EntropyError, fill_random};
 use zeroize::Zeroizing;
 
+use super::parity::{parity, parity_bytes};
 use super::{Entry, JournalError};
 use crate::instance::Instance;
 use crate::seal::{Key, NONCE_BYTES, TAG_BYTES};
@@ -30,7 +36,9 @@ use crate::seal::{Key, NONCE_BYTES, TAG_BYTES};
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 
 pub(super) const FILE_HEADER_BYTES: usize = 136;
-pub(super) const FILE_MAGIC: [u8; 8] = *b"HTORAMJ2";
+pub(super) const FILE_MAGIC: [u8; 8] = *b"HTORAMJ3";
+/// Of files whose records are there once.
+pub(super) const PLAIN_MAGIC: [u8; 8] = *b"HTORAMJ2";
 pub(super) const RECORD_HEADER_BYTES: usize = 84;
 pub(super) const RECORD_MAGIC: [u8; 4] = *b"HTJR";
 const INSTANCE_AT: usize = 56;
@@ -104,9 +112,48 @@ impl Keys {
     }
 }
 
+/// How often the bytes of a file say what they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Once: a file of an earlier version.
+    Plain,
+    /// Headers twice, bodies with parity.
+    Redundant,
+}
+
+impl Layout {
+    /// How many times a header is there.
+    pub fn header_copies(self) -> usize {
+        match self {
+            Self::Plain => 1,
+            Self::Redundant => 2,
+        }
+    }
+
+    /// Bytes of parity behind a body.
+    pub fn parity_bytes(self, body_bytes: usize) -> usize {
+        match self {
+            Self::Plain => 0,
+            Self::Redundant => parity_bytes(body_bytes),
+        }
+    }
+
+    /// Bytes of the file's header.
+    pub fn file_header_bytes(self) -> usize {
+        self.header_copies() * FILE_HEADER_BYTES
+    }
+
+    /// Bytes of a record.
+    pub fn record_bytes(self, payload_bytes: usize) -> usize {
+        let body_bytes = payload_bytes + TAG_BYTES;
+        self.header_copies() * RECORD_HEADER_BYTES + body_bytes + self.parity_bytes(body_bytes)
+    }
+}
+
 /// Where a chain of records stands.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
+    layout: Layout,
     instance: Instance,
     generation: u64,
     salt: [u8; 32],
@@ -126,14 +173,14 @@ pub(super) struct RecordHeader {
 }
 
 impl Chain {
-    /// A new generation: its header, and where the chain stands behind it.
+    /// A new generation: what its file begins with, and where the chain stands behind it.
     pub fn begin(
         keys: &Keys,
         instance: &Instance,
         generation: u64,
         sequence: u64,
         base: [u8; 32],
-    ) -> Result<([u8; FILE_HEADER_BYTES], Chain), EntropyError> {
+    ) -> Result<(Vec<u8>, Chain), EntropyError> {
         let salt = random()?;
         let mut header = [0; FILE_HEADER_BYTES];
         header[..8].copy_from_slice(&FILE_MAGIC);
@@ -144,20 +191,27 @@ impl Chain {
         header[SALT_AT..FILE_TAG_AT].copy_from_slice(&salt);
         let tag = code(&keys.file, &salt, &header[..FILE_TAG_AT]);
         header[FILE_TAG_AT..].copy_from_slice(&tag);
-        Ok((header, Chain::behind(&header)))
+        let chain = Chain::behind(&header, Layout::Redundant);
+        Ok((header.repeat(chain.layout.header_copies()), chain))
     }
 
     /// The generation that `header` begins, and the head of the one before; none if the header is
     /// not one that the keys made.
     pub fn parse(keys: &Keys, header: &[u8; FILE_HEADER_BYTES]) -> Option<(Chain, [u8; 32])> {
         let (salt, tag) = (array(header, SALT_AT), array(header, FILE_TAG_AT));
+        let layout = match array(header, 0) {
+            FILE_MAGIC => Layout::Redundant,
+            PLAIN_MAGIC => Layout::Plain,
+            _ => return None,
+        };
         let sound = is_code(&keys.file, &salt, &header[..FILE_TAG_AT], &tag);
-        sound.then(|| (Chain::behind(header), array(header, 24)))
+        sound.then(|| (Chain::behind(header, layout), array(header, 24)))
     }
 
-    fn behind(header: &[u8; FILE_HEADER_BYTES]) -> Chain {
+    fn behind(header: &[u8; FILE_HEADER_BYTES], layout: Layout) -> Chain {
         let sequence = u64::from_le_bytes(array(header, 16));
         Chain {
+            layout,
             generation: u64::from_le_bytes(array(header, 8)),
             instance: Instance::from_bytes(array(header, INSTANCE_AT)),
             salt: array(header, SALT_AT),
@@ -174,7 +228,7 @@ impl Chain {
             return Err(JournalError::TooLong { payload_bytes });
         }
         let nonce = random()?;
-        let mut bytes = Vec::with_capacity(RECORD_HEADER_BYTES + payload_bytes + TAG_BYTES);
+        let mut bytes = Vec::with_capacity(self.layout.record_bytes(payload_bytes));
         bytes.extend(RECORD_MAGIC);
         bytes.extend(entry.kind.to_le_bytes());
         // At most PAYLOAD_BYTES_MAX.
@@ -186,10 +240,17 @@ impl Chain {
         let tag = code(&keys.header, &nonce, &self.header_data(&bytes));
         bytes.extend(tag);
         let data = self.payload_data(&bytes);
+        if self.layout == Layout::Redundant {
+            bytes.extend_from_within(..);
+        }
+        let body_at = bytes.len();
         bytes.extend(entry.payload);
-        let text = &mut bytes[RECORD_HEADER_BYTES..];
-        let tag = keys.payload.seal_in_place(&nonce, &data, text);
+        let tag = keys.payload.seal_in_place(&nonce, &data, &mut bytes[body_at..]);
         bytes.extend(tag);
+        if self.layout == Layout::Redundant {
+            let parity = parity(&bytes[body_at..]);
+            bytes.extend(parity);
+        }
         let next = self.next(&bytes[..RECORD_HEADER_BYTES], &tag);
         Ok((bytes, next))
     }
@@ -236,6 +297,10 @@ impl Chain {
     /// Notes that all records so far are durable.
     pub fn note_synced(&mut self) {
         self.synced = self.sequence;
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
     pub fn instance(&self) -> &Instance {

@@ -138,6 +138,10 @@ impl CounterSeal {
         Self(Keys::derive(key))
     }
 
+    pub(super) fn keys(&self) -> &Keys {
+        &self.0
+    }
+
     /// The bytes of `value`; no two calls give the same.
     ///
     /// # Errors

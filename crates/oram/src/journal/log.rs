@@ -1,11 +1,11 @@
 //! A file that is appended to, with faults as planned.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::disk::faults::{Verdict, coin};
-use crate::disk::file::{Locked, io_error, write_error};
+use crate::disk::file::{Locked, io_error, reserve_ahead, write_error};
 use crate::disk::{DiskError, Faults, Tear, Unsynced};
 
 /// What a disk writes whole or not at all.
@@ -15,23 +15,48 @@ const SECTOR_BYTES: usize = 512;
 /// the plan says of writes without a sync.
 #[derive(Debug)]
 pub(super) struct Log {
-    file: Locked,
+    file: Arc<Locked>,
     path: PathBuf,
     bytes: u64,
     synced_bytes: u64,
+    /// So many of the file's bytes have their space on the disk, whether written yet or not.
+    reserved_bytes: u64,
     faults: Faults,
 }
 
 impl Log {
     /// `file`, which has `bytes` and is appended to from there on.
     pub fn new(file: Locked, path: &Path, bytes: u64, faults: &Faults) -> Log {
-        let path = path.to_owned();
-        Log { file, path, bytes, synced_bytes: bytes, faults: faults.clone() }
+        Log::at(Arc::new(file), path, bytes, faults)
     }
 
-    /// The file, which is locked as long as this lives.
-    pub fn file(&self) -> &File {
-        &self.file
+    fn at(file: Arc<Locked>, path: &Path, bytes: u64, faults: &Faults) -> Log {
+        let path = path.to_owned();
+        let faults = faults.clone();
+        Log { file, path, bytes, synced_bytes: bytes, reserved_bytes: bytes, faults }
+    }
+
+    /// `file`, which is written anew from its beginning over whatever it holds, in the
+    /// `reserved_bytes` of space that it has. [`cut`](Log::cut) ends it where it ends.
+    pub fn over(file: Arc<Locked>, path: &Path, reserved_bytes: u64, faults: &Faults) -> Log {
+        let mut log = Log::at(file, path, 0, faults);
+        log.reserved_bytes = reserved_bytes;
+        log
+    }
+
+    /// Has space for `bytes` bytes in all, so that appending up to there cannot find the disk full.
+    pub fn reserve(&mut self, bytes: u64) -> Result<(), DiskError> {
+        if bytes > self.reserved_bytes {
+            self.faults.allocate(&self.path, bytes - self.reserved_bytes)?;
+            reserve_ahead(&self.file, &self.path, bytes)?;
+            self.reserved_bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// The file, locked, and the space that it has: for another use of both.
+    pub fn space(&self) -> (Arc<Locked>, u64) {
+        (Arc::clone(&self.file), self.reserved_bytes)
     }
 
     /// Notes that the file was renamed, for errors to name.
@@ -50,10 +75,15 @@ impl Log {
             }
             Verdict::Dead(_) => return verdict.allow(),
         };
+        let end = self.bytes + bytes.len() as u64;
+        if end > self.reserved_bytes {
+            self.faults.allocate(&self.path, end - self.reserved_bytes)?;
+        }
         self.file.write_all_at(bytes, self.bytes).map_err(|source| {
             write_error(&self.file, "append to", &self.path, bytes.len() as u64, source)
         })?;
-        self.bytes += bytes.len() as u64;
+        self.bytes = end;
+        self.reserved_bytes = self.reserved_bytes.max(end);
         verdict.allow()
     }
 
@@ -70,6 +100,8 @@ impl Log {
         self.file.set_len(bytes).map_err(io_error("shorten", &self.path))?;
         self.bytes = bytes;
         self.synced_bytes = self.synced_bytes.min(bytes);
+        // What was reserved behind the new end went with it.
+        self.reserved_bytes = bytes;
         Ok(())
     }
 }
@@ -87,7 +119,7 @@ impl Drop for Log {
 }
 
 /// What is left of an append at which everything ends.
-fn tear_bytes(tear: Tear, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn tear_bytes(tear: Tear, bytes: &[u8]) -> Vec<u8> {
     match tear {
         Tear::Nothing => Vec::new(),
         Tear::Half => bytes[..bytes.len() / 2].to_vec(),

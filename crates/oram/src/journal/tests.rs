@@ -6,6 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::chain::Layout;
 use super::*;
 use crate::disk::{FaultSpec, FileSpec, FileStore, Tear, Unsynced};
 
@@ -17,6 +18,15 @@ fn key() -> Key {
 fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.expect("a folder")
+}
+
+/// Bytes of the file's header, and of a record.
+fn header_bytes() -> usize {
+    Layout::Redundant.file_header_bytes()
+}
+
+fn record_bytes(payload_bytes: usize) -> usize {
+    Layout::Redundant.record_bytes(payload_bytes)
 }
 
 /// A record as it was appended.
@@ -106,8 +116,7 @@ fn records_are_sealed() {
         assert!(!file.windows(8).any(|window| secret.starts_with(window)));
     }
     let sealed = |file: usize, record: usize| {
-        let record_bytes = 84 + secret.len() + 16;
-        let at = FILE_HEADER_BYTES + record * record_bytes + 84;
+        let at = header_bytes() + record * record_bytes(secret.len()) + 2 * 84;
         &files[file][at..at + secret.len() + 16]
     };
     assert_ne!(sealed(0, 0), sealed(0, 1));
@@ -248,45 +257,150 @@ fn a_crash_at_any_operation_loses_nothing_that_was_synced() {
     }
 }
 
-/// A journal of a few records with every byte damaged in turn: an error, or the last record is taken
-/// for a torn one, which the counter then shows to have been there.
-#[test]
-fn a_flipped_bit_anywhere_is_detected() {
-    let folder = folder();
-    let path = folder.path().join("journal");
-    let mut journal = Journal::create(&path, &key(), &Faults::none()).expect("a new journal");
+/// A journal of a few records, and the counter at its end.
+fn of_five_records(path: &Path) -> (CounterValue, Vec<Plain>) {
+    let mut journal = Journal::create(path, &key(), &Faults::none()).expect("a new journal");
+    let mut plain = Vec::new();
     for i in 0..5 {
-        journal.append(i as u32, i, &payload(i % 4)).expect("space");
+        plain.push((i as u32, i, payload(i)));
+        journal.append(i as u32, i, &payload(i)).expect("space");
         journal.sync().expect("a disk that works");
     }
     let (instance, head) = (*journal.instance(), journal.head());
-    let counter = CounterValue { instance, round: 4, head, evictions: 0 };
-    drop(journal);
+    (CounterValue { instance, round: 4, head, evictions: 0 }, plain)
+}
+
+/// Every byte damaged in turn: the journal is read as it was written, and says that it was damaged
+/// where anything but parity was.
+#[test]
+fn a_flipped_bit_anywhere_is_mended() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let (counter, plain) = of_five_records(&path);
     let good = fs::read(&path).expect("a file");
-    let last_bytes = 84 + payload(4 % 4).len() + 16;
-    let (mut refused, mut cut) = (0, 0);
+    let mut mended = 0;
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         fs::write(&path, &bad).expect("a file");
+        let (journal, records) = open(&path).unwrap_or_else(|error| panic!("byte {at}: {error}"));
+        assert!(records == plain, "byte {at}: {records:?}");
+        assert_eq!(journal.reconcile(&counter, 0).expect("the head at the end"), 0);
+        mended += journal.mended();
+        assert_eq!(fs::read(&path).expect("a file"), bad, "opening changes nothing");
+    }
+    // The first of two headers, and all of a body.
+    let bodies: usize = plain.iter().map(|(_, _, payload)| 84 + payload.len() + 16).sum();
+    assert_eq!(mended as usize, header_bytes() / 2 + bodies);
+    // And in the next generation nothing is damaged any more.
+    fs::write(&path, [&good[..400], &[good[400] ^ 4], &good[401..]].concat()).expect("a file");
+    let mut journal = open(&path).expect("a damaged one").0;
+    journal.start_anew(&[Entry { kind: 1, round: 5, payload: b"all" }]).expect("space");
+    drop(journal);
+    assert_eq!(open(&path).expect("a whole one").0.mended(), 0);
+}
+
+/// What is wrong in two places of a record cannot be mended: an error, or the last record is taken
+/// for a torn one, which the counter then shows to have been there.
+#[test]
+fn more_damage_is_detected() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let (counter, plain) = of_five_records(&path);
+    let good = fs::read(&path).expect("a file");
+    let (mut refused, mut cut) = (0, 0);
+    let mut places = vec![(0, header_bytes() / 2)];
+    let mut start = header_bytes();
+    for (_, _, payload) in &plain {
+        let body = start + 2 * 84;
+        places.push((start + 30, start + 84 + 30));
+        if payload.len() > 64 {
+            places.push((body + 3, body + 64 * (payload.len() / 64)));
+        }
+        start += record_bytes(payload.len());
+    }
+    assert_eq!(start, good.len());
+    let last = start - record_bytes(plain[4].2.len());
+    for (one, other) in places {
+        let mut bad = good.clone();
+        bad[one] ^= 1;
+        bad[other] ^= 0x80;
+        fs::write(&path, &bad).expect("a file");
         match open(&path) {
-            Err(JournalError::NotAJournal { .. }) => assert!(at < 8, "byte {at}"),
-            Err(JournalError::Forged { .. }) => assert!((8..FILE_HEADER_BYTES).contains(&at)),
+            Err(JournalError::NotAJournal { .. }) => assert_eq!(one, 0),
             Err(JournalError::Damaged { offset, .. }) => {
-                assert!(offset <= at as u64 && at < good.len() - last_bytes, "byte {at}");
+                assert!(offset <= one as u64 && one < last, "byte {one}");
                 refused += 1;
             }
-            Err(error) => panic!("byte {at}: {error}"),
+            Err(error) => panic!("byte {one}: {error}"),
             Ok((journal, records)) => {
-                assert_eq!((records.len(), journal.torn_bytes()), (4, last_bytes as u64));
+                assert!(one >= last, "byte {one}");
+                assert_eq!((records.len(), journal.torn_bytes()), (4, (start - last) as u64));
                 let rolled_back = journal.reconcile(&counter, 100);
-                assert!(matches!(rolled_back, Err(JournalError::RolledBack { .. })), "byte {at}");
+                assert!(matches!(rolled_back, Err(JournalError::RolledBack { .. })), "byte {one}");
                 cut += 1;
             }
         }
-        assert_eq!(fs::read(&path).expect("a file"), bad, "opening changes nothing");
     }
-    assert_eq!((refused, cut), (good.len() - FILE_HEADER_BYTES - last_bytes, last_bytes));
+    assert_eq!((refused, cut), (5, 2));
+}
+
+/// A folder that an earlier version wrote, after one round: each record once, the counter beside it.
+#[test]
+fn a_journal_of_an_earlier_version_is_read_and_gone_on_with() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let kept = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/testdata"));
+    fs::copy(kept.join("controller-2/journal"), &path).expect("a copy");
+    let master: [u8; 32] =
+        fs::read(kept.join("controller-2.key")).expect("a key").try_into().expect("32");
+    let key = Key::from_bytes(master).derive("journal");
+    let open = || {
+        let mut kinds = Vec::new();
+        let journal = Journal::open(&path, &key, &Faults::none(), &mut |r| kinds.push(r.kind));
+        (journal.expect("a journal of an earlier version"), kinds)
+    };
+    let (mut journal, kinds) = open();
+    // A checkpoint, and a round: begun, intent, rows, commit.
+    assert_eq!(kinds, [1, 5, 2, 3, 4]);
+    journal.append(9, 1, b"more of the same").expect("space");
+    journal.sync().expect("a disk that works");
+    drop(journal);
+    let (mut journal, kinds) = open();
+    assert_eq!(kinds, [1, 5, 2, 3, 4, 9]);
+    journal.start_anew(&[Entry { kind: 1, round: 1, payload: b"all" }]).expect("space");
+    drop(journal);
+    assert_eq!(fs::read(&path).expect("a file")[..8], *b"HTORAMJ3");
+    assert_eq!(open().1, [1]);
+}
+
+/// What space was kept for is written on a full disk, as often as there is a next generation.
+#[test]
+fn a_full_disk_takes_what_space_was_kept_for() {
+    let folder = folder();
+    let path = folder.path().join("journal");
+    let faults = Faults::new(FaultSpec::default());
+    let mut journal = Journal::create(&path, &key(), &faults).expect("a new journal");
+    journal.reserve(3000).expect("space");
+    journal.reserve_successor(3000).expect("space");
+    faults.fill_from(Some(0));
+    let is_full = |error: JournalError| {
+        assert!(matches!(error, JournalError::Disk(DiskError::Full { .. })), "{error}");
+    };
+    journal.append(1, 1, &[1; 2000]).expect("its space was kept");
+    is_full(journal.append(1, 1, &[1; 2000]).expect_err("no space"));
+    for round in 2..6 {
+        let payload = [round as u8; 2000];
+        let entry = Entry { kind: 2, round, payload: &payload };
+        journal.start_anew(&[entry]).expect("its space was kept");
+        drop(journal);
+        // Opened again, as after a crash, it finds what was kept.
+        journal = Journal::open(&path, &key(), &faults, &mut |_| {}).expect("a journal");
+        assert_eq!(journal.record_count(), 1);
+    }
+    faults.fill_from(None);
+    journal.reserve(3000).expect("space again");
+    journal.append(1, 7, &[1; 2000]).expect("space again");
 }
 
 /// Records moved, repeated, dropped, or from another journal of the same key.
@@ -305,10 +419,9 @@ fn records_keep_their_place() {
     };
     let (good, other) = (make(&path), make(&other_path));
     let record = |file: &[u8], i: usize| {
-        let record_bytes = 84 + 50 + 16;
-        file[FILE_HEADER_BYTES + i * record_bytes..][..record_bytes].to_vec()
+        file[header_bytes() + i * record_bytes(50)..][..record_bytes(50)].to_vec()
     };
-    let header = &good[..FILE_HEADER_BYTES];
+    let header = &good[..header_bytes()];
     let of = |records: [Vec<u8>; 4]| [header, &records.concat()].concat();
     let own = |i| record(&good, i);
     let bad = [
@@ -326,7 +439,7 @@ fn records_keep_their_place() {
     // What another journal left behind the end is no record, and no damage.
     fs::write(&path, [&good[..], &record(&other, 3)].concat()).expect("a file");
     let (mut journal, records) = open(&path).expect("a torn end");
-    assert_eq!((records.len(), journal.torn_bytes()), (4, 150));
+    assert_eq!((records.len(), journal.torn_bytes()), (4, record_bytes(50) as u64));
     journal.append(1, 4, b"next").expect("space");
     assert_eq!(journal.torn_bytes(), 0);
     drop(journal);
@@ -339,7 +452,9 @@ fn records_keep_their_place() {
     }
     drop(journal);
     let mut bytes = fs::read(folder.path().join("c")).expect("a file");
-    bytes[FILE_HEADER_BYTES + 150 + 100] ^= 1;
+    let body = header_bytes() + record_bytes(50) + 2 * 84;
+    bytes[body] ^= 1;
+    bytes[body + 64] ^= 1;
     fs::write(&path, bytes).expect("a file");
     assert_eq!(open(&path).expect("a torn end").1.len(), 1);
 }
@@ -391,7 +506,7 @@ fn a_cut_file_ends_in_the_records_before() {
                 assert_eq!(journal.torn_bytes(), (bytes - ends[records.len()]) as u64);
             }
             Err(JournalError::Unfinished { bytes: said, .. }) => {
-                assert!(bytes < FILE_HEADER_BYTES && said == bytes as u64);
+                assert!(bytes < header_bytes() && said == bytes as u64);
             }
             Err(error) => panic!("{bytes} bytes: {error}"),
         }
@@ -483,19 +598,81 @@ fn a_counter_goes_forward_and_cannot_be_forged() {
     let other_key = FileCounter::open(&path, &Key::from_bytes([8; 32]), &Faults::none());
     assert!(matches!(other_key, Err(JournalError::ForgedCounter { .. })), "{other_key:?}");
     let good = fs::read(&path).expect("a file");
+    for bytes in 0..good.len() {
+        fs::write(&path, &good[..bytes]).expect("a file");
+        match (bytes, open()) {
+            // As long as one of an earlier version.
+            (COUNTER_BYTES, Err(JournalError::NotACounter { .. })) => {}
+            (_, Err(JournalError::NotACounter { bytes: said, .. })) => {
+                assert!(said == bytes as u64)
+            }
+            (_, other) => panic!("{bytes} bytes: {other:?}"),
+        }
+    }
+    // The second slot holds the value. One that is damaged is as if it had not been written yet.
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         fs::write(&path, &bad).expect("a file");
+        let found = open().expect("one slot is whole").read().expect("a counter");
+        let is_written = (4096..4096 + 16 + COUNTER_BYTES + 48).contains(&at);
+        assert_eq!(found, if is_written { before } else { value }, "byte {at}");
+        assert_eq!(fs::read(&path).expect("a file"), bad, "opening changes nothing");
+        if is_written {
+            let mut counter = open().expect("one slot is whole");
+            counter.advance(&before, &value).expect("forward");
+            drop(counter);
+            assert_eq!(open().expect("both").read().expect("a counter"), value);
+        }
+    }
+    for (magic, at) in [(true, 3), (false, 20), (false, 170)] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        bad[4096 + at] ^= 1;
+        fs::write(&path, &bad).expect("a file");
         match open() {
-            Err(JournalError::NotACounter { .. }) => assert!(at < 8),
-            Err(JournalError::ForgedCounter { .. }) => assert!(at >= 8),
+            Err(JournalError::NotACounter { .. }) => assert!(magic),
+            Err(JournalError::ForgedCounter { .. }) => assert!(!magic),
             other => panic!("byte {at}: {other:?}"),
         }
-        fs::write(&path, &good[..at]).expect("a file");
-        let cut = open();
-        assert!(matches!(cut, Err(JournalError::NotACounter { bytes, .. }) if bytes == at as u64));
     }
+}
+
+/// A counter's value in one piece, as an earlier version kept it.
+#[test]
+fn a_counter_of_an_earlier_version_is_replaced() {
+    let folder = folder();
+    let path = folder.path().join("counter");
+    let value = CounterValue { round: 5, ..CounterValue::default() };
+    let sealed = CounterSeal::new(&key()).seal(&value).expect("entropy");
+    fs::write(&path, sealed).expect("a file");
+    let mut counter = FileCounter::open(&path, &key(), &Faults::none()).expect("a counter");
+    assert_eq!(counter.read().expect("a counter"), value);
+    assert_eq!(fs::metadata(&path).expect("a file").len(), 8192);
+    counter.advance(&value, &CounterValue { round: 6, ..value }).expect("forward");
+    assert!(matches!(
+        FileCounter::open(&path, &key(), &Faults::none()),
+        Err(JournalError::CounterHeld { .. })
+    ));
+}
+
+/// On a full disk a counter goes on.
+#[test]
+fn a_full_disk_does_not_stop_the_counter() {
+    let folder = folder();
+    let path = folder.path().join("counter");
+    let faults = Faults::new(FaultSpec::default());
+    let mut value = CounterValue::default();
+    let mut counter = FileCounter::create(&path, &key(), &value, &faults).expect("space");
+    faults.fill_from(Some(0));
+    for round in 1..5 {
+        let next = CounterValue { round, ..value };
+        counter.advance(&value, &next).expect("it takes no space");
+        value = next;
+        drop(counter);
+        counter = FileCounter::open(&path, &key(), &faults).expect("it takes no space");
+    }
+    assert_eq!(counter.read().expect("a counter"), value);
 }
 
 /// A file that someone puts in the counter's place is found by the controller that holds the counter,

@@ -50,6 +50,81 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// A backup whose making did not end.
+    #[error(
+        "{} holds no backup, or one whose making was cut short: it cannot be restored. Back up again",
+        path.display()
+    )]
+    BackupIncomplete {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A backup's file is not what was written.
+    #[error(
+        "{} is not what was backed up: take another backup. If there is none, `hushtable train recover \
+         --salvage` on a copy of this one keeps the rows that can be read",
+        path.display()
+    )]
+    BackupDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The controller ended while it was backed up.
+    #[error(
+        "{} is no backup: the controller ended while it was made. Back up again",
+        path.display()
+    )]
+    BackupCut {
+        /// The backup's folder.
+        path: PathBuf,
+    },
+    /// A way to go on that does not fit what is the matter.
+    #[error(
+        "{asked} does not fit: {found}. What fits is {remedy}; `hushtable train recover FOLDER` says more"
+    )]
+    Remedy {
+        /// What is the matter.
+        found: String,
+        /// What fits.
+        remedy: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// Rounds that are not charged to the budget.
+    #[error(
+        "rounds that began since count against the privacy budget, and nothing here says how many there \
+         were: give the number of all rounds that ever began (--rounds-begun N: `train info` and the \
+         operator's log have it), or, restoring a backup, the old root counter (--old-counter)"
+    )]
+    RoundsUnknown,
+    /// A counter that nothing can be put in the place of.
+    #[error(
+        "{place} is no file, so the new root counter cannot take its place: say where it goes \
+         (--new-counter-at), and serve the controller with that one from then on"
+    )]
+    CounterPlace {
+        /// The old counter.
+        place: String,
+    },
+    /// An earlier recovery kept something here.
+    #[error(
+        "{} is what an earlier recovery kept: move it away, or remove it if the controller has run well since",
+        path.display()
+    )]
+    Kept {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// Too little is left of the folder.
+    #[error(
+        "{} has lost its first record, without which no bucket of the tree can be opened: nothing can be \
+         salvaged. Restore a backup: `hushtable train restore BACKUP FOLDER`",
+        path.display()
+    )]
+    Unsalvageable {
+        /// The journal.
+        path: PathBuf,
+    },
     /// A file of the folder.
     #[error("{}: {source}", path.display())]
     File {
@@ -151,6 +226,17 @@ pub enum Error {
         "an earlier error ended this controller: open it again; the last committed round stands"
     )]
     Ended,
+    /// The disk or the counter failed while a round was made to stand, or somewhere behind that.
+    #[error(
+        "whether the round was committed is not known yet ({source}): open the controller again, which \
+         tells. It had {rounds} rounds before"
+    )]
+    Unsettled {
+        /// Rounds committed before it.
+        rounds: u64,
+        /// What failed.
+        source: Box<Error>,
+    },
     /// A journal's record that this program did not write.
     #[error(
         "a record of the journal says nothing that fits this controller: it is from another version"

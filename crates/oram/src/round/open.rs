@@ -1,19 +1,26 @@
 //! Controllers come to be: created from a table, or opened from a folder, whatever state a crash has
 //! left it in.
 
+pub mod backup;
+pub mod salvage;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
-use super::records::{self, BEGUN, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, Intent, ROWS};
+use super::records::{
+    self, BEGUN, CHECKPOINT, COMMIT, Checkpoint, Entry, INTENT, Intent, ROWS, SETTLED,
+};
+use super::settled::{self, Ended, Settled};
 use super::spec::Checked;
 use super::{Controller, ControllerSpec, DefaultRow, Error, JOURNAL_BYTES, Steps};
 use zeroize::Zeroizing;
 
 use crate::attempt::{Attempt, Attempts};
 use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
+use crate::disk::backup::{Tap, TapStore};
 use crate::disk::{DiskError, FaultStore, Faults, FileStore, Store};
 use crate::geometry::{Geometry, eviction_leaf};
 use crate::instance::Instance;
@@ -33,6 +40,8 @@ const TREE_FILE: &str = "tree";
 const JOURNAL_FILE: &str = "journal";
 /// Records that a crash may leave between a commit's first and the counter's advance.
 const RECORDS_AHEAD_MAX: u64 = 4096;
+/// What a checkpoint may grow by: each opening and each abandoned write begins an attempt.
+const MORE_ATTEMPTS_BYTES: usize = 64 << 10;
 
 /// Rows to begin with: fills \[n, dim\] numbers from the row of that index on.
 pub type Rows<'a> = dyn FnMut(u64, &mut [f32]) -> Result<(), Error> + 'a;
@@ -73,7 +82,7 @@ impl Controller {
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let geometry = spec.check()?.geometry;
         counter.check_free().map_err(|error| match error {
             JournalError::Disk(DiskError::Exists { path }) => Error::Exists { path },
             error => error.into(),
@@ -85,41 +94,60 @@ impl Controller {
             made => made.map_err(file(folder))?,
         }
         let text = spec.to_text()?;
+        let mut random = seeded()?;
+        let leaves_mask = geometry.leaves() as u32 - 1;
+        let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
+        let place = NewPlace { folder, key, counter };
+        let mut controller = Self::without_rows(&place, spec, &text, &leaves, faults)?;
+        controller.fill(&leaves, rows, progress)?;
+        controller.checkpoint()?;
+        // A folder that could not be opened again on a full disk is not made.
+        controller.reserve_round(controller.spec.slots)?;
+        Ok(controller)
+    }
+
+    /// A controller in a folder that was made for it, of a new instance, no row written yet. `text` is its
+    /// `controller.json`, `leaves` where its rows are going to be.
+    fn without_rows(
+        place: &NewPlace<'_>,
+        spec: &ControllerSpec,
+        text: &[u8],
+        leaves: &[u32],
+        faults: &Faults,
+    ) -> Result<Self, Error> {
+        let NewPlace { folder, key, counter } = *place;
+        let Checked { geometry, aggregate, budget } = spec.check()?;
         let spec_path = folder.join(SPEC_FILE);
-        fs::write(&spec_path, &text).map_err(file(&spec_path))?;
+        fs::write(&spec_path, text).map_err(file(&spec_path))?;
         let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
         let instance = *journal.instance();
         let store =
             FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
-        let raw = Self::empty(geometry, spec, (key, &instance), store, faults)?;
+        let tap = Tap::default();
+        let raw = Self::empty(geometry, spec, (key, &instance), store, &tap, faults)?;
         let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
         let counter = counter.create(&key.derive("counter"), &counted, faults)?;
-        let mut random = seeded()?;
-        let leaves_mask = geometry.leaves() as u32 - 1;
-        let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
-        let position = PositionMap::build(&leaves, geometry.leaves() as u32, key)?;
-        let mut controller = Self {
+        Ok(Self {
             folder: folder.to_owned(),
-            spec_hash: *blake3::hash(&text).as_bytes(),
+            spec_hash: *blake3::hash(text).as_bytes(),
             default_row: vec![0.0; spec.dim],
             spec: spec.clone(),
             aggregate,
             key: key.derive("memories"),
             raw,
-            position,
+            position: PositionMap::build(leaves, geometry.leaves() as u32, key)?,
             journal,
             counter,
             counted,
-            random,
+            random: seeded()?,
             round: 0,
             begun: 0,
             budget,
+            settled: Vec::new(),
+            tap,
             open: None,
             ended: false,
-        };
-        controller.fill(&leaves, rows, progress)?;
-        controller.checkpoint()?;
-        Ok(controller)
+        })
     }
 
     /// Writes all rows for the first time.
@@ -167,11 +195,13 @@ impl Controller {
         spec: &ControllerSpec,
         (key, instance): (&Key, &Instance),
         store: FileStore,
+        tap: &Tap,
         faults: &Faults,
     ) -> Result<RawOram, Error> {
         let attempts = Attempts::first(Attempt::random()?);
         let copies = BitSet::new(geometry.buckets());
-        let tree = Self::tree(geometry, spec, (key, instance), store, (copies, attempts), faults)?;
+        let tree =
+            Self::tree(geometry, spec, (key, instance), store, (copies, attempts), tap, faults)?;
         let words = geometry.valid_words();
         let valid =
             Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
@@ -184,9 +214,11 @@ impl Controller {
         (key, instance): (&Key, &Instance),
         store: FileStore,
         (copies, attempts): (BitSet, Attempts),
+        tap: &Tap,
         faults: &Faults,
     ) -> Result<Tree, Error> {
-        let store: Box<dyn Store> = Box::new(FaultStore::new(store, faults.clone()));
+        let store = TapStore::new(FaultStore::new(store, faults.clone()), tap.clone());
+        let store: Box<dyn Store> = Box::new(store);
         let (levels, key) = (spec.cached_levels, key.derive_for("buckets", instance));
         Ok(Tree::new(geometry, levels, key, store, copies, attempts, seeded()?))
     }
@@ -264,7 +296,9 @@ impl Controller {
             Attempts::from_ranges(checkpoint.attempts, flushed).ok_or(Error::Record)?;
         attempts.begin(committed, Attempt::random()?, &geometry);
         let instance = (key, journal.instance());
-        let mut tree = Self::tree(geometry, &spec, instance, store, (copies, attempts), faults)?;
+        let tap = Tap::default();
+        let mut tree =
+            Self::tree(geometry, &spec, instance, store, (copies, attempts), &tap, faults)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
@@ -309,6 +343,8 @@ impl Controller {
             round: replay.round.max(replay.checkpoint_round),
             begun: replay.begun.max(checkpoint.begun),
             budget,
+            settled: replay.settled(),
+            tap,
             spec,
             open: None,
             ended: false,
@@ -317,6 +353,9 @@ impl Controller {
             controller.end_interrupted(&intent)?;
         }
         controller.checkpoint()?;
+        if let Err(error) = controller.reserve_round(controller.spec.slots) {
+            tracing::warn!(%error, "opened, but there is no space for a round");
+        }
         Ok(controller)
     }
 
@@ -394,25 +433,42 @@ impl Controller {
     pub(super) fn checkpoint(&mut self) -> Result<(), Error> {
         self.ended = true;
         let evictions = self.raw.evictions();
-        let stash = self.raw.stash().to_vec();
         let tree = self.raw.tree_mut();
         tree.flush(evictions)?;
         tree.sync()?;
         tree.commit();
-        let copies = tree.copies().words().to_vec();
-        let attempts = tree.attempts().ranges().to_vec();
-        let default_row = self.default_row.clone();
-        let (spec, begun) = (self.spec_hash, self.begun);
-        let checkpoint =
-            Checkpoint { spec, default_row, evictions, begun, attempts, copies, stash };
+        let checkpoint = Checkpoint {
+            spec: self.spec_hash,
+            default_row: self.default_row.clone(),
+            evictions,
+            begun: self.begun,
+            attempts: tree.attempts().ranges().to_vec(),
+            copies: tree.copies().words().to_vec(),
+            stash: self.raw.stash().to_vec(),
+        };
         let payload = Zeroizing::new(checkpoint.to_bytes());
-        let entry = JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload };
+        let settled = settled::all_to_bytes(&self.settled);
+        let entries = [
+            JournalEntry { kind: CHECKPOINT, round: self.round, payload: &payload },
+            JournalEntry { kind: SETTLED, round: self.round, payload: &settled },
+        ];
         // The counter at the old journal's end: a new one is known by the head that it goes on from.
         self.advance(self.round)?;
-        self.journal.start_anew(&[entry])?;
+        self.journal.start_anew(&entries)?;
         self.advance(self.round)?;
         self.ended = false;
         Ok(())
+    }
+
+    /// Bytes that the next checkpoint takes at most: also the one that opening the folder again writes.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        let tree = self.raw.tree();
+        let (attempts, copies) = (tree.attempts().ranges().len(), tree.copies().words().len());
+        let own = records::checkpoint_bytes(self.spec.dim, attempts, copies)
+            + self.raw.stash().len()
+            + MORE_ATTEMPTS_BYTES;
+        let records = [own, settled::ALL_BYTES_MAX].map(Journal::record_bytes);
+        Journal::header_bytes() + records.iter().sum::<u64>()
     }
 
     /// Ends it in order, so that opening it is quick. Dropping it does as well, but for the time that
@@ -427,6 +483,14 @@ impl Controller {
     }
 }
 
+/// Where a new controller is to be.
+#[derive(Clone, Copy)]
+struct NewPlace<'a> {
+    folder: &'a Path,
+    key: &'a Key,
+    counter: &'a dyn CounterPlace,
+}
+
 /// What the journal tells.
 #[derive(Default)]
 struct Replay {
@@ -438,9 +502,26 @@ struct Replay {
     waiting: Vec<u8>,
     entered: Vec<Entered>,
     commits: Vec<(u64, u64)>,
+    /// How rounds have ended.
+    settled: Vec<Settled>,
+    /// The number of the round that has begun and not ended; 0 for none.
+    cut_short: u64,
 }
 
 impl Replay {
+    /// How rounds have ended, with that which a crash has.
+    fn settled(&mut self) -> Vec<Settled> {
+        self.end_cut_short();
+        std::mem::take(&mut self.settled)
+    }
+
+    fn end_cut_short(&mut self) {
+        let round = std::mem::take(&mut self.cut_short);
+        if round != 0 {
+            settled::push(&mut self.settled, Settled { round, ended: Ended::Failed });
+        }
+    }
+
     fn take(&mut self, record: &Record) -> Result<(), Error> {
         match record.kind {
             CHECKPOINT => {
@@ -453,14 +534,22 @@ impl Replay {
             }
             ROWS => self.waiting.extend_from_slice(&record.payload),
             COMMIT => {
-                let (before, after) = records::commit_from_bytes(&record.payload)?;
+                let (before, after, settled) = records::commit_from_bytes(&record.payload)?;
+                if let Some(settled) = settled {
+                    self.cut_short = 0;
+                    settled::push(&mut self.settled, settled);
+                }
                 self.commits.push((before, after));
                 let blocks = std::mem::take(&mut self.waiting);
                 self.entered.push(Entered { evictions: before, blocks });
                 self.intent = None;
                 self.round = record.round;
             }
-            BEGUN => self.begun = records::begun_from_bytes(&record.payload)?,
+            BEGUN => {
+                self.end_cut_short();
+                (self.begun, self.cut_short) = records::begun_from_bytes(&record.payload)?;
+            }
+            SETTLED => self.settled = records::settled_from_bytes(&record.payload)?,
             _ => return Err(Error::Record),
         }
         Ok(())

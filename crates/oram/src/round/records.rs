@@ -6,6 +6,7 @@ use rand_chacha::ChaCha20Rng;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::Error;
+use super::settled::{self, Settled};
 use crate::attempt::{ATTEMPT_BYTES, Attempt};
 
 /// The state at a moment when the cached levels were written to disk.
@@ -17,8 +18,10 @@ pub const INTENT: u32 = 2;
 pub const ROWS: u32 = 3;
 /// The round of the rows before is in force.
 pub const COMMIT: u32 = 4;
-/// A round is about to draw how many rows it reads: how many rounds ever were.
+/// A round is about to draw how many rows it reads: how many rounds ever were, and its number.
 pub const BEGUN: u32 = 5;
+/// Beside a checkpoint: how the last rounds have ended.
+pub const SETTLED: u32 = 6;
 
 /// The most bytes of rows in a record.
 pub const ROWS_BYTES_MAX: usize = 64 << 20;
@@ -35,6 +38,11 @@ pub struct Checkpoint {
     pub attempts: Vec<(u64, Attempt)>,
     pub copies: Vec<u64>,
     pub stash: Vec<u8>,
+}
+
+/// Bytes of a checkpoint but for its stash, of rows of `dim` numbers.
+pub const fn checkpoint_bytes(dim: usize, attempts: usize, copies: usize) -> usize {
+    32 + 8 + 4 * dim + 3 * 8 + attempts * (8 + ATTEMPT_BYTES) + 8 + 8 * copies
 }
 
 impl Checkpoint {
@@ -137,11 +145,28 @@ impl Intent {
     }
 }
 
-/// How many rounds were begun.
-pub fn begun_from_bytes(bytes: &[u8]) -> Result<u64, Error> {
+/// Bytes of an intent to take out so many rows.
+pub const fn intent_bytes(rows: usize) -> usize {
+    32 + 12 * rows
+}
+
+/// Bytes of a round's beginning.
+pub const BEGUN_BYTES: usize = 16;
+
+/// How many rounds were begun, and the number of this one.
+pub fn begun_to_bytes(begun: u64, number: u64) -> [u8; BEGUN_BYTES] {
+    let mut bytes = [0; BEGUN_BYTES];
+    bytes[..8].copy_from_slice(&begun.to_le_bytes());
+    bytes[8..].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// As [`begun_to_bytes`] has it; an earlier version had no numbers.
+pub fn begun_from_bytes(bytes: &[u8]) -> Result<(u64, u64), Error> {
     let mut from = Reader(bytes);
     let begun = from.u64()?;
-    if from.0.is_empty() { Ok(begun) } else { Err(Error::Record) }
+    let number = if from.is_empty() { 0 } else { from.u64()? };
+    if from.is_empty() { Ok((begun, number)) } else { Err(Error::Record) }
 }
 
 /// The evictions before and after a round.
@@ -152,13 +177,26 @@ pub fn commit_to_bytes(before: u64, after: u64) -> [u8; 16] {
     bytes
 }
 
-pub fn commit_from_bytes(bytes: &[u8]) -> Result<(u64, u64), Error> {
+/// As [`commit_to_bytes`] has it, and how the round has ended, where it has a name.
+pub fn commit_from_bytes(bytes: &[u8]) -> Result<(u64, u64, Option<Settled>), Error> {
     let mut from = Reader(bytes);
     let (before, after) = (from.u64()?, from.u64()?);
-    if before <= after && from.0.is_empty() { Ok((before, after)) } else { Err(Error::Record) }
+    let settled = settled::read(&mut from)?;
+    let is_sound = before <= after && from.is_empty();
+    if is_sound { Ok((before, after, settled)) } else { Err(Error::Record) }
 }
 
-struct Reader<'a>(&'a [u8]);
+/// How the last rounds have ended.
+pub fn settled_from_bytes(bytes: &[u8]) -> Result<Vec<Settled>, Error> {
+    let mut from = Reader(bytes);
+    let mut all = Vec::new();
+    while let Some(settled) = settled::read(&mut from)? {
+        all.push(settled);
+    }
+    Ok(all)
+}
+
+pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, bytes: usize) -> Result<&'a [u8], Error> {
@@ -166,8 +204,11 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         Ok(taken)
     }
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
     /// A count: of numbers in a row, of words, of evictions. All are public.
-    fn u64(&mut self) -> Result<u64, Error> {
+    pub(super) fn u64(&mut self) -> Result<u64, Error> {
         let mut count = u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes"));
         declassify(&mut count);
         Ok(count)

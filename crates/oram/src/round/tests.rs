@@ -20,6 +20,7 @@ use crate::seal::Key;
 
 mod clip;
 mod freshness;
+mod outcomes;
 
 const ROWS: u64 = 150;
 /// 500 bytes a row: 8 blocks a bucket, so that a few rows make a tree of some height.
@@ -341,9 +342,15 @@ fn what_was_changed_or_put_back_is_found_out() {
     }
     assert!(passed * 4 > pages);
     assert_eq!(forged, passed, "every bucket that is in force, and no other");
-    for byte in [3, 60, 200, 4000] {
-        fails(&|at| flip(at, "t/journal", byte));
-        fails(&|at| flip(at, "counter", byte));
+    // One damaged place costs nothing; what is there twice has to be damaged twice.
+    for (byte, again) in [(3, 139), (60, 196), (300, 390), (4000, 9000)] {
+        let at = TempDir::new().unwrap();
+        copy(base.path(), at.path());
+        flip(at.path(), "t/journal", byte);
+        flip(at.path(), "counter", byte);
+        assert_eq!(open(at.path(), &Faults::none()).unwrap().round(), 4);
+        fails(&|at| [byte, again].iter().for_each(|&byte| flip(at, "t/journal", byte)));
+        fails(&|at| [byte % 150, byte % 150 + 4096].iter().for_each(|&b| flip(at, "counter", b)));
     }
     assert!(matches!(fails(&|at| flip(at, "t/controller.json", 20)), Error::SpecChanged { .. }));
     // Older files: one of them, or all but the counter.

@@ -65,6 +65,15 @@ pub enum Refused {
         /// The most it may be.
         max: u64,
     },
+    /// Whether an earlier round was committed is not known yet.
+    #[error(
+        "whether round {round} was committed is not known yet: the memory has to be opened again before \
+         there is another"
+    )]
+    Unsettled {
+        /// The earlier round.
+        round: u64,
+    },
     /// Another round would cost more privacy than is left.
     #[error("{}", .0.message)]
     BudgetSpent(BudgetSpent),
@@ -104,8 +113,12 @@ pub enum Outcome {
     Abandoned,
     /// Fewer users than it begins with came in time.
     Deserted,
-    /// The memory failed; its log says how.
+    /// The memory failed, and the table is as it was before the round; its log says how.
     Failed,
+    /// The operator did not finish it in time, and the table is as it was before it.
+    Expired,
+    /// Whether the table is updated is not known yet: it is once the memory has been opened again.
+    Unknown,
 }
 
 /// What a round waits for.
@@ -120,15 +133,24 @@ pub enum Awaited {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Committed, Self::Abandoned, Self::Deserted, Self::Failed];
+    pub const ALL: [Self; 6] = [
+        Self::Committed,
+        Self::Abandoned,
+        Self::Deserted,
+        Self::Failed,
+        Self::Expired,
+        Self::Unknown,
+    ];
 
-    /// As text: `committed`, `abandoned`, `deserted` or `failed`.
+    /// As text: `committed`, `abandoned`, `deserted`, `failed`, `expired` or `unknown`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Committed => "committed",
             Self::Abandoned => "abandoned",
             Self::Deserted => "deserted",
             Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Unknown => "unknown",
         }
     }
 }

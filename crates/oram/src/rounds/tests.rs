@@ -36,6 +36,16 @@ struct Known {
     added: HashSet<u32>,
     opened: Instant,
     begun: Option<Instant>,
+    /// The operator has given it up.
+    abandoned: bool,
+}
+
+impl Known {
+    /// When the operator is given up.
+    fn finish_until(&self) -> Option<Instant> {
+        let times = self.terms.upload_max.zip(self.terms.finish_max);
+        self.begun.zip(times).map(|(at, (upload, finish))| at + upload + finish)
+    }
 }
 
 struct World {
@@ -48,8 +58,12 @@ struct World {
     committed: u64,
     round: u64,
     known: Option<Known>,
-    /// How each round ended, as it was told first.
+    /// How each round ended, as it was told first, or when what was unknown was settled.
     outcomes: HashMap<u64, Outcome>,
+    /// Outcomes that were told and settled later.
+    seen: HashSet<Outcome>,
+    /// The round whose commit failed so that nobody knows, and what the memory will say.
+    unsettled: Option<Settled>,
     reports: HashMap<u64, RoundReport>,
 }
 
@@ -62,7 +76,7 @@ impl World {
         Self {
             seed,
             random: ChaCha8Rng::seed_from_u64(seed),
-            rounds: Rounds::new(terms, key, 0, None),
+            rounds: Rounds::new(terms, key, 0, None, &[]),
             pin,
             now: Instant::now(),
             memory: Memory::Idle,
@@ -70,6 +84,8 @@ impl World {
             round: 0,
             known: None,
             outcomes: HashMap::new(),
+            unsettled: None,
+            seen: HashSet::new(),
             reports: HashMap::new(),
         }
     }
@@ -92,8 +108,11 @@ impl World {
         let next = self.rounds.next(self.now);
         let memory = self.memory;
         match next {
-            Next::Begin { users, ids } => {
+            Next::Begin { name, users, ids } => {
                 self.check(memory == Memory::Idle, "begun twice");
+                let round = self.round;
+                let requested = self.known().sessions.len();
+                self.check(name == RoundName { number: round, requested }, "another name");
                 let known = self.known();
                 let mut expected = vec![DUMMY; known.terms.users * SLOTS];
                 for (user, (_, _, own)) in &known.sessions {
@@ -113,6 +132,10 @@ impl World {
             }
             Next::Abandon => {
                 self.check(memory == Memory::Serving, "gave up what the memory does not hold");
+                let (now, deadline) = (self.now, self.known().finish_until());
+                let wanted = std::mem::take(&mut self.known().abandoned);
+                let is_late = deadline.is_some_and(|deadline| deadline <= now);
+                self.check(wanted || is_late, "given up by nobody, and in time");
                 self.memory = Memory::Abandoning;
                 true
             }
@@ -155,9 +178,23 @@ impl World {
                 self.memory = Memory::Serving;
             }
             Memory::Committing => {
-                self.committed += u64::from(!fails);
-                let report = RoundReport { rounds: self.committed, ..RoundReport::default() };
-                self.rounds.committed(outcome.map(|()| report));
+                let is_known = !fails || self.below(2) == 0;
+                let stands = !fails || !is_known && self.below(2) == 0;
+                self.committed += u64::from(stands);
+                let rounds = self.committed;
+                let report = RoundReport { rounds, round: self.round, ..RoundReport::default() };
+                if !is_known {
+                    let ended = match stands {
+                        true => crate::round::Ended::Committed(report.clone()),
+                        false => crate::round::Ended::Failed,
+                    };
+                    self.unsettled = Some(Settled::new(self.round, ended));
+                }
+                self.rounds.committed(match (fails, is_known) {
+                    (false, _) => Ok(report),
+                    (true, true) => Err(NotCommitted::Failed),
+                    (true, false) => Err(NotCommitted::Unsettled),
+                });
                 self.memory = Memory::Idle;
             }
             Memory::Abandoning => {
@@ -167,7 +204,7 @@ impl World {
             // Outcomes of work that nobody asked for change nothing.
             Memory::Idle | Memory::Serving => {
                 let before = self.rounds.open_round();
-                self.rounds.committed(Err(MemoryFailed));
+                self.rounds.committed(Err(NotCommitted::Unsettled));
                 self.rounds.begun(Err(MemoryFailed), None, now);
                 self.rounds.abandoned(Ok(()));
                 self.rounds.not_committed();
@@ -187,10 +224,17 @@ impl World {
             users_min: self.random.random_range(0..=users),
             request_max: time(&mut self.random),
             upload_max: time(&mut self.random),
+            finish_max: time(&mut self.random),
         };
         let opened = self.rounds.open(&terms, self.round + 1, self.now);
         if self.rounds.open_round().is_some_and(|open| open.round == self.round) {
             self.check(matches!(opened, Err(Refused::RoundOpen { .. })), "two rounds are open");
+            return;
+        }
+        if self.unsettled.is_some() {
+            let (found, round) = (self.rounds.unsettled(), self.round);
+            self.check(matches!(opened, Err(Refused::Unsettled { .. })), "opened over a doubt");
+            self.check(found == Some(round), "another doubt");
             return;
         }
         // The end of the one before is to be told first; nobody drives between here.
@@ -206,6 +250,7 @@ impl World {
             added: HashSet::new(),
             opened: self.now,
             begun: None,
+            abandoned: false,
         });
     }
 
@@ -289,6 +334,28 @@ impl World {
         }
     }
 
+    /// The memory is opened again, and what was unknown shows.
+    fn settle(&mut self) {
+        while self.drive() {}
+        let Some(settled) = self.unsettled.take() else { return };
+        let round = settled.round;
+        self.check(self.outcomes[&round] == Outcome::Unknown, "known before it was");
+        // A round that the memory does not know did not happen.
+        let is_told = settled.ended != crate::round::Ended::Failed || self.below(2) == 0;
+        let told = if is_told { std::slice::from_ref(&settled) } else { &[] };
+        let known = self.rounds.settle(self.committed, told);
+        let outcome = match settled.ended {
+            crate::round::Ended::Committed(_) => Outcome::Committed,
+            _ => Outcome::Failed,
+        };
+        assert_eq!(known, [(round, outcome)]);
+        assert!(self.rounds.settle(self.committed, told).is_empty(), "settled twice");
+        self.outcomes.insert(round, outcome);
+        let told = self.rounds.finish(round, true, self.now);
+        self.check(told.is_ok() == (outcome == Outcome::Committed), "settled otherwise");
+        self.seen.insert(Outcome::Unknown);
+    }
+
     /// What a call is told of how a round ended is what everybody was told.
     fn outcome(&mut self, round: u64, outcome: Outcome) {
         // A call may hear of it before the driver does.
@@ -347,14 +414,17 @@ impl World {
             12 if self.below(3) == 0 => match self.rounds.abandon(round) {
                 Err(Refused::Over { round, outcome }) => {
                     self.outcome(round, outcome);
-                    self.check(outcome == Outcome::Committed, "not given up again");
+                    let is_told = matches!(outcome, Outcome::Committed | Outcome::Unknown);
+                    self.check(is_told, "not given up again");
                 }
+                Ok(Progress::Due) => self.known().abandoned = true,
                 Ok(Progress::Done(())) => {
                     while self.drive() {}
                     self.check(self.outcomes[&round] != Outcome::Committed, "given up, updated");
                 }
                 _ => {}
             },
+            19 => self.settle(),
             13 => self.now += SECOND * self.random.random_range(0..4),
             14..17 => self.work(true),
             _ => {
@@ -372,6 +442,7 @@ impl World {
         for _ in 0..20 {
             while self.drive() {}
             if self.known.is_none() {
+                self.settle();
                 return;
             }
             match self.memory {
@@ -381,7 +452,10 @@ impl World {
                         let until = self.known().terms.request_max;
                         match until {
                             Some(time) => self.now = self.now.max(self.known().opened + time),
-                            None => assert!(self.rounds.abandon(round).is_ok()),
+                            None => {
+                                assert!(self.rounds.abandon(round).is_ok());
+                                self.known().abandoned = true;
+                            }
                         }
                     }
                     Err(other) => panic!("seed {}: {other}", self.seed),
@@ -409,6 +483,7 @@ fn whatever_happens_a_round_has_one_outcome_and_serves_who_asked() {
         world.check(world.outcomes.len() as u64 == world.round, "a round without an end");
         world.check(world.rounds.committed_count() == world.committed, "counts other rounds");
         outcomes.extend(world.outcomes.into_values());
+        outcomes.extend(world.seen);
     }
     // The walks come by everything.
     assert_eq!(outcomes.len(), Outcome::ALL.len(), "{outcomes:?}");
@@ -423,6 +498,7 @@ fn terms_that_cannot_be_and_spent_budgets_open_nothing() {
         users_min,
         request_max: None,
         upload_max: Some(Duration::MAX),
+        finish_max: None,
     };
     let now = world.now;
     let mut open = |terms: &RoundLimits| world.rounds.open(terms, 9, now);
@@ -447,7 +523,13 @@ fn terms_that_cannot_be_and_spent_budgets_open_nothing() {
 #[test]
 fn the_operator_is_told_whose_messages_were_refused() {
     let mut world = World::new(0);
-    let limits = RoundLimits { users: 3, users_min: 0, request_max: None, upload_max: None };
+    let limits = RoundLimits {
+        users: 3,
+        users_min: 0,
+        request_max: None,
+        upload_max: None,
+        finish_max: None,
+    };
     let (round, pin) = (9, world.pin);
     world.rounds.open(&limits, round, world.now).unwrap();
     let terms = world.rounds.terms().clone();
@@ -493,4 +575,59 @@ fn the_operator_is_told_whose_messages_were_refused() {
     let refused =
         [(0, RefusedReason::NotFinite), (1, RefusedReason::Weight), (2, RefusedReason::NotOpened)];
     assert_eq!((report.uploaded, &report.refused[..]), (1, &refused[..]));
+}
+
+/// Where the operator has vanished, a round ends by itself: without an update, at a time that is known.
+#[test]
+fn a_round_that_nobody_finishes_ends_at_its_deadline() {
+    let mut world = World::new(1);
+    let terms = RoundLimits {
+        users: 1,
+        users_min: 0,
+        request_max: Some(SECOND),
+        upload_max: Some(SECOND * 10),
+        finish_max: Some(SECOND * 5),
+    };
+    let start = world.now;
+    world.rounds.open(&terms, 9, start).unwrap();
+    assert!(matches!(world.rounds.next(start + SECOND), Next::Begin { .. }));
+    world.rounds.begun(Ok(()), None, start + SECOND);
+    let waits = |rounds: &mut Rounds, at, until| {
+        assert!(
+            matches!(rounds.next(start + at), Next::Wait { until: Some(u) } if u == start + until)
+        );
+    };
+    waits(&mut world.rounds, SECOND, SECOND * 11);
+    waits(&mut world.rounds, SECOND * 11, SECOND * 16);
+    let late = start + SECOND * 16;
+    assert!(matches!(world.rounds.next(late), Next::Abandon));
+    // Too late now; the answer comes when the rows are back.
+    let finish = world.rounds.finish(9, true, late).unwrap();
+    assert!(matches!(finish, Progress::Wait { .. }));
+    world.rounds.abandoned(Ok(()));
+    let over = world.rounds.next(late);
+    assert!(matches!(over, Next::Over { round: 9, outcome: Outcome::Expired }), "{over:?}");
+    let finish = world.rounds.finish(9, true, late);
+    assert!(matches!(finish, Err(Refused::Over { outcome: Outcome::Expired, .. })), "{finish:?}");
+    assert_eq!(world.rounds.abandon(9).unwrap(), Progress::Done(()));
+}
+
+/// After a restart the operator's call is answered as it would have been before.
+#[test]
+fn what_the_journal_knows_is_answered() {
+    let report = RoundReport { round: 5, rounds: 3, uploaded: 2, ..RoundReport::default() };
+    let settled = [
+        Settled::new(4, crate::round::Ended::Abandoned),
+        Settled::new(5, crate::round::Ended::Committed(report.clone())),
+        Settled::new(6, crate::round::Ended::Failed),
+    ];
+    let world = World::new(2);
+    let (terms, key) = (world.rounds.terms().clone(), ControllerKey::from_seed(&[3; 32]));
+    let mut rounds = Rounds::new(terms, key, 3, None, &settled);
+    assert_eq!(rounds.finish(5, false, world.now).unwrap(), Progress::Done(report));
+    assert!(matches!(rounds.abandon(5), Err(Refused::Over { outcome: Outcome::Committed, .. })));
+    assert_eq!(rounds.abandon(4).unwrap(), Progress::Done(()));
+    let failed = rounds.finish(6, true, world.now);
+    assert!(matches!(failed, Err(Refused::Over { outcome: Outcome::Failed, .. })), "{failed:?}");
+    assert!(matches!(rounds.next(world.now), Next::Wait { until: None }), "nothing is told anew");
 }

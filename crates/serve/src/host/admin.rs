@@ -28,6 +28,8 @@ use crate::host::peers::peer_of;
 pub(crate) enum Phase {
     Loading,
     Serving,
+    /// It serves, but what it is for cannot be done at present.
+    Unready,
     Draining,
     /// What is answered from is no longer what was loaded.
     Failed,
@@ -147,6 +149,9 @@ fn reply(request: &Request<Incoming>, metrics: &Metrics, phase: Phase) -> Respon
         }
         ("/livez", _) => text(StatusCode::OK, "alive\n"),
         ("/readyz", Phase::Serving) => text(StatusCode::OK, "ready\n"),
+        ("/readyz", Phase::Unready) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "rounds cannot be written: see the log\n")
+        }
         ("/readyz", Phase::Loading) => text(StatusCode::SERVICE_UNAVAILABLE, "loading the table\n"),
         ("/readyz", Phase::Draining) => text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
         ("/readyz", Phase::Failed) => {

@@ -22,6 +22,7 @@ use crate::host::frames::{Frames, Misuse};
 use crate::host::gather::{Gather, Outlet};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::{Peers, Place};
+use crate::host::tls::PeerCertificate;
 
 /// What holds for every connection.
 #[derive(Clone)]
@@ -124,7 +125,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(mut self, stream: TcpStream) {
         // Answers are small and awaited: they must not wait for more to fill a packet.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
@@ -139,6 +140,7 @@ impl Connection {
             }
             Some(tls) => match timeout(handshake_max, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
+                    self.door = self.door.of_client(PeerCertificate::of(stream.get_ref().1));
                     let stream = Prompt::new(stream, limits, pings_max, metrics);
                     self.serve_http2(stream, outlet).await;
                 }
@@ -196,7 +198,7 @@ impl Connection {
                     draining = true;
                     serving.connection.as_mut().graceful_shutdown();
                     checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
-                    (held, before) = (self.budget.open() > 0, self.budget.progress());
+                    (held, before) = (self.budget.due() > 0, self.budget.progress());
                 }
                 _ = rests.tick(), if !draining => {
                     let is_idle = self.budget.open() == 0 && self.budget.begun() == begun;
@@ -211,7 +213,9 @@ impl Connection {
                     }
                 }
                 _ = checks.tick() => {
-                    let idle = self.budget.open() == 0 && !held;
+                    // Who watches has been told; one that does not read it is not waited for.
+                    let due = if draining { self.budget.due() } else { self.budget.open() };
+                    let idle = due == 0 && !held;
                     let unchanged = self.budget.progress() == before;
                     // A client that does not even acknowledge the end must not delay it.
                     if draining && idle && unchanged {
@@ -222,7 +226,7 @@ impl Connection {
                         tracing::debug!("closed a connection that does not read its answers");
                         return;
                     }
-                    (held, before) = (self.budget.open() > 0, self.budget.progress());
+                    (held, before) = (due > 0, self.budget.progress());
                 }
             }
         }

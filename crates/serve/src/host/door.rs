@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::watch;
 use tokio::time::{Sleep, sleep};
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
@@ -20,6 +21,7 @@ use crate::host::budget::{Budget, Held, Reservation};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::Rate;
 use crate::host::scheme::{Destination, GrpcService};
+use crate::host::tls::PeerCertificate;
 use crate::{Error, Limit, Refusal};
 
 /// What a scheme's service tells the rest of the server.
@@ -33,6 +35,11 @@ pub trait Service: Send + Sync + 'static {
     /// What changed; then nothing is answered any more.
     fn check(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Whether it can do its work, for those that wait for a change; None where it always can.
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        None
     }
 
     /// Called once, after the last answer: what is unfinished must end here.
@@ -50,6 +57,8 @@ pub trait Routes: Send + Sync {
     /// # Errors
     /// As [`Service::check`].
     fn check(&self) -> Result<(), Error>;
+    /// As [`Service::readiness`].
+    fn readiness(&self) -> Option<watch::Receiver<bool>>;
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
     /// Answers a request to one of the services that the descriptor offers.
@@ -81,6 +90,10 @@ where
         self.service.check()
     }
 
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        self.service.readiness()
+    }
+
     fn stop(&self) -> Stopping {
         Arc::clone(&self.service).stop()
     }
@@ -103,6 +116,8 @@ pub(crate) struct Door {
     budget: Arc<Budget>,
     /// None before there is a connection.
     rate: Option<Arc<Rate>>,
+    /// The client's, where it has one.
+    certificate: Option<PeerCertificate>,
 }
 
 impl Door {
@@ -114,8 +129,17 @@ impl Door {
         [request_max, body_idle_max]: [Duration; 2],
         budget: Arc<Budget>,
     ) -> Self {
-        let rate = None;
-        Self { services, routes, health, metrics, request_max, body_idle_max, budget, rate }
+        Self {
+            services,
+            routes,
+            health,
+            metrics,
+            request_max,
+            body_idle_max,
+            budget,
+            rate: None,
+            certificate: None,
+        }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
@@ -131,6 +155,9 @@ impl Door {
             metrics: Arc::clone(&self.metrics),
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
+        if let Some(certificate) = self.certificate {
+            request.extensions_mut().insert(certificate);
+        }
         let reply = self.routes.call(request);
         Box::pin(async move {
             let reply = reply.await?;
@@ -138,9 +165,12 @@ impl Door {
         })
     }
 
-    /// Answers a request for the server's health. A watch lasts: its connection is not idle.
+    /// Answers a request for the server's health. A watch lasts: its connection is not idle, and no drain waits for it.
     fn probe(&self, request: Request<Incoming>) -> Visiting {
-        let reservation = Arc::new(self.budget.reserve());
+        let is_watch = request.uri().path().ends_with("/Watch");
+        let budget = &self.budget;
+        let reservation = if is_watch { budget.watch() } else { budget.reserve() };
+        let reservation = Arc::new(reservation);
         let reply = self.health.clone().call(request);
         Box::pin(async move {
             let reply = reply.await?;
@@ -161,6 +191,12 @@ impl Door {
             self.metrics.limit(Limited::Requests);
             Refusal::Busy { limit: Limit::PeerRequests, retry_after }
         })
+    }
+
+    /// The door of a connection whose client proved to have this certificate, which every request
+    /// then carries among its extensions.
+    pub fn of_client(&self, certificate: Option<PeerCertificate>) -> Self {
+        Self { certificate, ..self.clone() }
     }
 }
 

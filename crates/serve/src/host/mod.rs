@@ -46,6 +46,7 @@ pub use metrics::{TableLabel, TableSizes};
 pub use network::Network;
 pub use scheme::{GrpcService, Load, Loading, Method, Scheme};
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -226,6 +227,7 @@ impl BoundServer {
         let failure = tokio::select! {
             () = shutdown => None,
             failure = first_failure(Arc::clone(&routes)) => Some(failure),
+            never = follow_readiness(routes.readiness(), &phase, &health, services) => match never {},
         };
 
         let drain_ms_max = network.spec.drain_ms_max;
@@ -318,6 +320,24 @@ async fn first_failure(routes: Arc<dyn Routes>) -> Error {
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
+}
+
+/// Tells probes and watchers as it changes whether the service can do its work.
+async fn follow_readiness(
+    readiness: Option<watch::Receiver<bool>>,
+    phase: &watch::Sender<Phase>,
+    health: &HealthReporter,
+    services: &[GrpcService],
+) -> Infallible {
+    if let Some(mut readiness) = readiness {
+        while readiness.changed().await.is_ok() {
+            let is_ready = *readiness.borrow_and_update();
+            phase.send_replace(if is_ready { Phase::Serving } else { Phase::Unready });
+            let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+            set_health(health, services, status).await;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Raises the number of files that this process may have open to what it is allowed at most.

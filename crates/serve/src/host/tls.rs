@@ -8,9 +8,22 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::{EndpointSpec, Error, TlsSpec};
+
+/// The certificate that a client proved to have when it connected: BLAKE3 of the leaf. No name in it
+/// is read; two that differ in anything are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerCertificate([u8; 32]);
+
+impl PeerCertificate {
+    /// That of a connection; None where the server asked for none.
+    pub(crate) fn of(connection: &ServerConnection) -> Option<Self> {
+        let leaf = connection.peer_certificates()?.first()?;
+        Some(Self(blake3::hash(leaf).into()))
+    }
+}
 
 /// Reads the files of `spec`.
 pub(crate) fn server_config(spec: &TlsSpec) -> Result<Arc<ServerConfig>, Error> {

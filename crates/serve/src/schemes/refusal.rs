@@ -88,6 +88,8 @@ words! {
         QueueKeys = "queue_keys",
         /// Encrypted queries that wait.
         QueueQueries = "queue_queries",
+        /// A user's rows made anew, where they are not kept.
+        RowsAgain = "rows_again",
         /// Uploads of keys at once.
         Uploads = "uploads",
     }

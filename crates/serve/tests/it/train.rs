@@ -17,7 +17,8 @@ use hushtable_oram::wire::{
 };
 use hushtable_serve::{
     Awaited, EndpointSpec, Error, MasterKey, MemoryError, Outcome, Refusal, RoundMemory, RoundSpec,
-    RoundStage, TrainClient, TrainClientSpec, TrainRefusal, TrainServer, TrainServerSpec,
+    RoundStage, TrainClient, TrainClientSpec, TrainError, TrainRefusal, TrainServer,
+    TrainServerSpec,
 };
 use tempfile::TempDir;
 
@@ -154,7 +155,19 @@ async fn bad_users_leave_the_others_unharmed() {
     assert_eq!((report.requested, report.uploaded), (2, 2));
     assert_eq!(seen.lock().unwrap().added, [(0, 1.0), (1, 1.0)]);
     assert_eq!(seen.lock().unwrap().table[3..9], [2.0, 3.0, 4.0, 4.0, 5.0, 6.0]);
-    assert!(server.metric("hushtable_messages_refused_total").await >= 8.0);
+    for (what, reason, count) in [
+        ("request", "not_opened", 3.0),
+        ("request", "place", 1.0),
+        ("request", "repeated", 1.0),
+        ("request", "order", 1.0),
+        ("rows", "order", 1.0),
+        ("upload", "not_opened", 1.0),
+        ("upload", "repeated", 1.0),
+    ] {
+        let labels = format!("what=\"{what}\",reason=\"{reason}\"");
+        let name = format!("hushtable_messages_refused_total{{{labels}}}");
+        assert_eq!(server.metric(&name).await, count, "{name}");
+    }
     server.stop().unwrap();
 }
 
@@ -307,6 +320,7 @@ async fn the_operators_calls_need_its_token() {
     let endpoint = EndpointSpec::new(url, Some(certificates.ca_pem()));
     let with = |token: Option<&str>| TrainClientSpec {
         operator_token: token.map(Into::into),
+        trust_announced: true,
         ..TrainClientSpec::new(endpoint.clone())
     };
     let operator = TrainClient::connect(&with(Some("0123456789abcdef"))).await.unwrap();
@@ -432,8 +446,21 @@ async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not
     open_to_all.network.addr = ([0, 0, 0, 0], 0).into();
     open_to_all.network.insecure = true;
     let refused = make(open_to_all.clone(), terms()).map(|_| ()).unwrap_err();
-    assert!(matches!(refused, Error::Unenrolled { .. }), "{refused}");
-    make(open_to_all.clone(), closed_terms()).unwrap();
+    assert!(matches!(refused, Error::Train(TrainError::Unenrolled { .. })), "{refused}");
+    let refused = make(open_to_all.clone(), closed_terms()).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Train(TrainError::OpenOperator { .. })), "{refused}");
+    let certificates = Certificates::new();
+    std::fs::write(certificates.path("token"), "0123456789abcdef").unwrap();
+    let mut known = open_to_all.clone();
+    known.operator_token_file = Some(certificates.path("token"));
+    make(known, closed_terms()).unwrap();
+    let mut certified = open_to_all.clone();
+    certified.network.tls = Some(certificates.tls());
+    let refused = make(certified.clone(), closed_terms()).map(|_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Train(TrainError::OpenOperator { .. })), "{refused}");
+    certified.network.tls.as_mut().unwrap().client_ca = Some(certificates.path("ca.pem"));
+    make(certified, closed_terms()).unwrap();
+    open_to_all.allow_open_operator = true;
     open_to_all.allow_unenrolled = true;
     let Some(ip) = outer_address() else { return };
     open_to_all.network.addr = (ip, 0).into();
@@ -443,7 +470,7 @@ async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not
     let stranger = TrainClient::connect(&plain).await.unwrap();
     let round = stranger.open_round(RoundSpec::new(1)).await.unwrap();
     for refused in [stranger.pin().map(|_| ()), stranger.session(round, 0, None).map(|_| ())] {
-        assert!(matches!(refused, Err(Error::NoPin { .. })));
+        assert!(matches!(refused, Err(Error::Train(TrainError::NoPin { .. }))));
     }
     let trusting = TrainClientSpec { trust_announced: true, ..plain.clone() };
     let client = TrainClient::connect(&trusting).await.unwrap();

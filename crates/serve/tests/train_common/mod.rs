@@ -7,9 +7,9 @@ use std::time::Duration;
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError};
 use hushtable_oram::wire::{AuthorityKey, ControllerKey, DUMMY, Terms, UserSession};
 use hushtable_serve::{
-    ControllerPlace, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec, Refusal,
-    RoundMemory, RoundReport, TrainClient, TrainClientSpec, TrainRefusal, TrainServer,
-    TrainServerSpec,
+    CommitError, ControllerPlace, Ended, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec,
+    Refusal, RoundMemory, RoundName, RoundReport, Settled, TrainClient, TrainClientSpec,
+    TrainRefusal, TrainServer, TrainServerSpec,
 };
 
 use tempfile::TempDir;
@@ -22,13 +22,28 @@ pub const SLOTS: usize = 4;
 pub const USERS_MAX: usize = 5;
 pub const SOON: Duration = Duration::from_secs(20);
 
+/// What is wrong with the memory's disk or counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trouble {
+    #[default]
+    None,
+    /// A commit fails before it stands, and nobody can tell.
+    Before,
+    /// A commit fails behind that.
+    Behind,
+}
+
 /// What the memory was asked, for tests to look at.
 #[derive(Default)]
 pub struct Seen {
     pub begun: Vec<Vec<u32>>,
     pub added: Vec<(usize, f32)>,
     pub abandoned: usize,
+    /// Users whose rows were given, each time.
+    pub given: Vec<usize>,
     pub rounds: u64,
+    pub trouble: Trouble,
+    pub settled: Vec<Settled>,
     /// Rows of the table.
     pub table: Vec<f32>,
 }
@@ -36,6 +51,7 @@ pub struct Seen {
 /// A memory in the clear: rows minus the sum of weight × gradient.
 pub struct PlainMemory {
     seen: Arc<Mutex<Seen>>,
+    name: RoundName,
     ids: Vec<u32>,
     update: Vec<f32>,
     /// `begin` waits for a word here, where there is one to wait for.
@@ -51,6 +67,7 @@ impl PlainMemory {
         let seen = Arc::new(Mutex::new(Seen { table, ..Seen::default() }));
         let memory = Self {
             seen: Arc::clone(&seen),
+            name: RoundName::NONE,
             ids: Vec::new(),
             update: vec![0.0; ROWS * DIM],
             gate: None,
@@ -62,7 +79,8 @@ impl PlainMemory {
 }
 
 impl RoundMemory for PlainMemory {
-    fn begin(&mut self, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
+    fn begin(&mut self, name: RoundName, users: usize, ids: &[u32]) -> Result<(), MemoryError> {
+        self.name = name;
         if let Some(gate) = &self.gate {
             gate.recv()?;
         }
@@ -82,7 +100,8 @@ impl RoundMemory for PlainMemory {
         rows: &mut [f32],
         found: &mut [bool],
     ) -> Result<(), MemoryError> {
-        let seen = self.seen.lock().unwrap();
+        let mut seen = self.seen.lock().unwrap();
+        seen.given.push(user);
         let ids = &self.ids[user * SLOTS..][..SLOTS];
         for ((id, row), found) in ids.iter().zip(rows.chunks_exact_mut(DIM)).zip(found) {
             *found = *id != DUMMY;
@@ -108,11 +127,18 @@ impl RoundMemory for PlainMemory {
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<RoundReport, MemoryError> {
+    fn commit(&mut self) -> Result<RoundReport, CommitError> {
         let mut seen = self.seen.lock().unwrap();
+        if seen.trouble == Trouble::Before {
+            seen.settled.push(Settled::new(self.name.number, Ended::Failed));
+            return Err(CommitError::Unsettled("the counter does not answer".into()));
+        }
         seen.table.iter_mut().zip(&self.update).for_each(|(row, update)| *row -= update);
         seen.rounds += 1;
-        Ok(RoundReport {
+        let report = RoundReport {
+            round: self.name.number,
+            users: self.ids.len() / SLOTS,
+            requested: self.name.requested,
             rounds: seen.rounds,
             requests: self.ids.len() as u64,
             accesses: 7,
@@ -120,12 +146,28 @@ impl RoundMemory for PlainMemory {
             written_bytes: 8192,
             steps_us: vec![("union".into(), 12)],
             ..RoundReport::default()
-        })
+        };
+        seen.settled.push(Settled::new(self.name.number, Ended::Committed(report.clone())));
+        match seen.trouble {
+            Trouble::Behind => Err(CommitError::Unsettled("the counter does not answer".into())),
+            _ => Ok(report),
+        }
     }
 
     fn abandon(&mut self) -> Result<(), MemoryError> {
         self.seen.lock().unwrap().abandoned += 1;
         Ok(())
+    }
+
+    fn settled(&self) -> Vec<Settled> {
+        self.seen.lock().unwrap().settled.clone()
+    }
+
+    fn check(&mut self, _users: usize) -> Result<(), MemoryError> {
+        match self.seen.lock().unwrap().trouble {
+            Trouble::None => Ok(()),
+            _ => Err("the counter does not answer".into()),
+        }
     }
 
     fn rounds(&self) -> u64 {
@@ -160,7 +202,9 @@ pub fn start() -> (Running, Arc<Mutex<Seen>>) {
 }
 
 pub async fn connect(server: &Running) -> TrainClient {
-    let spec = TrainClientSpec::new(EndpointSpec::new(server.url(), None));
+    // Of whatever controller it announces: most tests are not about the pin.
+    let endpoint = EndpointSpec::new(server.url(), None);
+    let spec = TrainClientSpec { trust_announced: true, ..TrainClientSpec::new(endpoint) };
     TrainClient::connect(&spec).await.unwrap()
 }
 
@@ -213,7 +257,7 @@ pub fn create(
     spec: &ControllerSpec,
     rows: &mut FirstRows<'_>,
 ) -> (ControllerPlace, MasterKey) {
-    let place = ControllerPlace::new(&folder.path().join("films"));
+    let place = ControllerPlace::all_beside(&folder.path().join("films"));
     let key = MasterKey::create(&place.key).unwrap();
     let (counter, sealing) = (&place.counter, key.folder_key());
     Controller::create(&place.folder, &sealing, counter, spec, rows, &mut |_, _| {})

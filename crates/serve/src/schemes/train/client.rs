@@ -9,7 +9,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
-use super::{RoundReport, RoundSpec, TrainInfo, TrainRefusal};
+use super::{RoundReport, RoundSpec, TrainError, TrainInfo, TrainRefusal};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
 use crate::peer::session::Patience;
 use crate::wire::federated_training_client::FederatedTrainingClient;
@@ -35,9 +35,10 @@ pub struct TrainClientSpec {
     /// What the operator's calls carry.
     pub operator_token: Option<String>,
     /// The controller that this must be, from somebody other than whoever runs the server. Users
-    /// need it where the server is on another machine.
+    /// need it, wherever the server is: whoever takes a port of this machine first may answer there.
     pub pin: Option<Pin>,
-    /// Without a pin, believe whatever is announced at the connection, on another machine too.
+    /// Without a pin, believe whatever is announced at the connection: whoever runs the server can
+    /// then read the ids.
     pub trust_announced: bool,
 }
 
@@ -81,18 +82,18 @@ impl TrainClient {
         if spec.pin.is_some_and(|pin| pin != info.pin()) {
             return Err(hushtable_oram::wire::Error::Pinned.into());
         }
-        let is_trusted = spec.pin.is_some() || spec.trust_announced || peer.is_local();
+        let is_trusted = spec.pin.is_some() || spec.trust_announced;
         let pin = is_trusted.then(|| info.pin());
         Ok(Self { peer, call_max: spec.call_max, token, info, pin })
     }
 
     /// The controller that users' messages are sealed to: the pinned one, or the announced one where
-    /// the server is on this machine or the spec trusts it.
+    /// the spec trusts it.
     ///
     /// # Errors
-    /// [`Error::NoPin`].
+    /// [`TrainError::NoPin`].
     pub fn pin(&self) -> Result<Pin, Error> {
-        self.pin.ok_or_else(|| Error::NoPin { url: self.peer.url().to_owned() })
+        self.pin.ok_or_else(|| TrainError::NoPin { url: self.peer.url().to_owned() }.into())
     }
 
     /// What is trained, as it was announced at the connection. A server's key and shape do not
@@ -122,6 +123,7 @@ impl TrainClient {
             users_min: spec.users_min.try_into().unwrap_or(u32::MAX),
             request_ms: limit_ms(spec.request),
             upload_ms: limit_ms(spec.upload),
+            finish_ms: limit_ms(spec.finish),
         };
         // Not made again by itself: where the reply is lost, the round is open.
         let mut client = self.client(REPLY_OVERHEAD_BYTES);
@@ -187,7 +189,7 @@ impl TrainClient {
     /// A session for a user of the round, which seals and opens what the calls below carry.
     ///
     /// # Errors
-    /// [`Error::NoPin`] where nobody has vouched for what the server announces; [`Error::Sealed`],
+    /// [`TrainError::NoPin`] where nobody has vouched for what the server announces; [`Error::Sealed`],
     /// among others where users are enrolled and no credential is given.
     pub fn session(
         &self,
@@ -271,8 +273,11 @@ impl TrainClient {
         &self,
         call: impl Fn(Duration) -> F,
     ) -> Result<T, Error> {
-        let patience =
-            Patience { call_max: self.call_max, deadline: Instant::now() + self.call_max };
+        let patience = Patience {
+            call_max: self.call_max,
+            deadline: Instant::now() + self.call_max,
+            has_others: false,
+        };
         let (peer, call) = (&self.peer, &call);
         let call = |limit| async move { peer.reconnecting(|| call(limit)).await };
         Ok(patience.until_answered(call).await?.0)

@@ -1,13 +1,14 @@
 //! Secret keys in files of their own: a controller's, an authority's, a user's.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use hushtable_oram::wire::{AuthorityKey, Credential, Ticket, UserKey};
 use zeroize::Zeroizing;
 
+use super::TrainError;
 use crate::Error;
 
 /// 32 secret bytes in a file that only its owner may read. Whose they are is for the file's name to
@@ -37,11 +38,20 @@ impl SecretFile {
     /// Reads what [`create`](Self::create) wrote.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::KeyFile`] for a file of other than 32 bytes.
+    /// [`Error::Io`]; [`Error::KeyFile`] for a file of other than 32 bytes; [`TrainError::KeyMode`] for
+    /// one that others than its owner may read or write.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed =
             |source| Error::Io { what: format!("read the key from {}", path.display()), source };
-        let bytes = Zeroizing::new(fs::read(path).map_err(failed)?);
+        let file = File::open(path).map_err(failed)?;
+        let about = file.metadata().map_err(failed)?;
+        let mode = about.permissions().mode() & 0o777;
+        if about.is_file() && mode & 0o077 != 0 {
+            return Err(TrainError::KeyMode { path: path.to_owned(), mode }.into());
+        }
+        let mut bytes = Zeroizing::new(Vec::new());
+        // More than a key has is enough to refuse it.
+        file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
         let key = <[u8; 32]>::try_from(bytes.as_slice())
             .map_err(|_| Error::KeyFile { path: path.to_owned(), bytes: bytes.len() })?;
         Ok(Self(Zeroizing::new(key)))
@@ -66,3 +76,5 @@ impl SecretFile {
         Credential::new(self.user(), ticket)
     }
 }
+
+const KEY_FILE_BYTES_MAX: u64 = 4096;

@@ -8,31 +8,45 @@
 //! loses nothing but its reply.
 
 use std::error::Error as StdError;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hushtable_oram::round::Error as RoundError;
 use hushtable_oram::rounds::{
-    self, MemoryFailed, Next, OpenRound, Progress, Refused, RoundLimits, Rounds,
+    self, MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage,
+    Rounds,
 };
-use hushtable_oram::wire::{ControllerKey, RefusedReason, Terms, random_round};
+use hushtable_oram::wire::{ControllerKey, Pin, RefusedReason, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
+use super::audit::{Audit, Committed, Event, REFUSED_MAX};
 use super::info::TrainInfo;
 use super::metrics::TrainMetrics;
-use super::{Awaited, BudgetSpent, Outcome, RoundMemory, RoundReport, TrainRefusal};
-use crate::Refusal;
+use super::seats::{Given, Place, Seats};
+use super::{
+    Awaited, BudgetSpent, CommitError, MemoryError, Outcome, RoundMemory, RoundReport, TrainRefusal,
+};
 use crate::host::SOFTWARE;
+use crate::{Limit, Refusal};
 
 /// The rounds of one controller.
 pub(super) struct Host {
     rounds: Mutex<Rounds>,
+    /// Locked after `rounds` where both are.
+    seats: Mutex<Seats>,
     memory: Arc<AsyncMutex<Box<dyn RoundMemory>>>,
     /// Counts changes of the rounds, for those that wait for one.
     changes: watch::Sender<u64>,
     metrics: TrainMetrics,
+    /// Whether rounds can be written, as it was last seen.
+    writable: watch::Sender<bool>,
+    audit: Option<Audit>,
+    /// Messages of the open round that were refused.
+    refused: AtomicU64,
 }
 
 impl Host {
@@ -41,13 +55,24 @@ impl Host {
         key: ControllerKey,
         memory: Box<dyn RoundMemory>,
         metrics: TrainMetrics,
+        seats: Seats,
+        audit: Option<Audit>,
     ) -> Arc<Self> {
-        let rounds = Rounds::new(terms, key, memory.rounds(), memory.spent());
+        let (committed, settled) = (memory.rounds(), memory.settled());
+        if let Some(audit) = &audit {
+            let pin = Pin::new(key.public(), &terms).to_string();
+            audit.note(Event::Started { software: SOFTWARE, pin, rounds: committed });
+        }
+        let rounds = Rounds::new(terms, key, committed, memory.spent(), &settled);
         Arc::new(Self {
             rounds: Mutex::new(rounds),
+            seats: Mutex::new(seats),
             memory: Arc::new(AsyncMutex::new(memory)),
             changes: watch::channel(0).0,
             metrics,
+            writable: watch::channel(true).0,
+            audit,
+            refused: AtomicU64::new(0),
         })
     }
 
@@ -65,40 +90,121 @@ impl Host {
         }
     }
 
-    /// Opens a round; the deadline for its requests is watched from now on.
-    pub fn open(self: &Arc<Self>, terms: &RoundLimits) -> Result<u64, Refusal> {
+    /// Opens a round, once it is sure that it can be written, to the audit log too; its deadlines are
+    /// watched from now on.
+    pub async fn open(self: &Arc<Self>, terms: RoundLimits) -> Result<u64, Refusal> {
         // Zero says that there is none.
         let round = random_round().map_err(|error| failed("draw a number", &error))?.max(1);
-        let now = Instant::now();
-        let opened = self.rounds().open(terms, round, now.into_std());
+        self.check(terms.users).await?;
+        let opened = self.rounds().open(&terms, round, Instant::now().into_std());
         opened.map_err(|refused| self.refuse(refused))?;
         self.metrics.rounds_opened.inc();
+        self.refused.store(0, Ordering::Relaxed);
         self.changed();
-        let &RoundLimits { users, users_min, request_max, .. } = terms;
-        if let Some(until) = request_max.and_then(|time| now.checked_add(time)) {
-            let host = Arc::downgrade(self);
-            tokio::spawn(async move {
-                tokio::time::sleep_until(until).await;
-                if let Some(host) = host.upgrade() {
-                    host.drive_if_due();
-                }
-            });
+        let RoundLimits { users, users_min, request_max, upload_max, .. } = terms;
+        if let Some(until) = request_max.and_then(|time| Instant::now().checked_add(time)) {
+            self.wake_at(until);
         }
         tracing::info!(round, users, users_min, "opened a round");
+        if self.audit.is_some() {
+            let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+            let (request_ms, upload_ms) = (ms(request_max), ms(upload_max));
+            let event = Event::Opened { round, users, users_min, request_ms, upload_ms };
+            let host = Arc::clone(self);
+            let note = move || Ok(host.audit.as_ref().is_none_or(|log| log.note_durably(event)));
+            if !blocking(note).await? {
+                self.abandon(round).await?;
+                let retry_after = CHECK_EVERY;
+                return Err(TrainRefusal::Unwritable { retry_after }.into());
+            }
+        }
         Ok(round)
     }
 
-    /// Takes a user's request; the last user's begins the round.
-    pub async fn request(
-        self: &Arc<Self>,
-        round: u64,
-        user: u32,
-        sealed: bytes::Bytes,
-    ) -> Result<(), Refusal> {
+    /// Goes on with the round at a deadline.
+    fn wake_at(self: &Arc<Self>, until: Instant) {
+        let host = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            if let Some(host) = host.upgrade() {
+                // What goes wrong is logged, and users are told as they ask.
+                let _ = host.drive().await;
+            }
+        });
+    }
+
+    /// Whether rounds can be written, for those that wait for a change.
+    pub fn writable(&self) -> watch::Receiver<bool> {
+        self.writable.subscribe()
+    }
+
+    /// Makes sure, between rounds, that one of `users` users could be written, and learns how those
+    /// ended of which nobody knew.
+    async fn check(self: &Arc<Self>, users: usize) -> Result<(), Refusal> {
+        let mut memory = Arc::clone(&self.memory).lock_owned().await;
+        let host = Arc::clone(self);
+        blocking(move || host.check_memory(memory.as_mut(), users)).await
+    }
+
+    fn check_memory(&self, memory: &mut dyn RoundMemory, users: usize) -> Result<(), Refusal> {
+        // An open round has the memory; it moves on under the memory's lock only.
+        if self.rounds().open_round().is_some_and(|open| open.stage != RoundStage::Requests) {
+            return Ok(());
+        }
+        let logged = self.audit_fault().map_or(Ok(()), |fault| Err(MemoryError::from(fault)));
+        let checked = logged.and_then(|()| memory.check(users));
+        if let Err(error) = &checked {
+            tracing::error!(%error, "rounds cannot be written");
+        } else {
+            let known = self.rounds().settle(memory.rounds(), &memory.settled());
+            for (round, outcome) in known {
+                self.over(round, outcome, memory.rounds());
+            }
+        }
+        let is_writable = checked.is_ok();
+        let was_other =
+            |writable: &mut bool| std::mem::replace(writable, is_writable) != is_writable;
+        if self.writable.send_if_modified(was_other) && is_writable {
+            tracing::info!("rounds can be written again");
+        }
+        let retry_after = CHECK_EVERY;
+        checked.map_err(|_| TrainRefusal::Unwritable { retry_after }.into())
+    }
+
+    /// Looks now and then, as long as there is a host, whether rounds can be written.
+    pub fn watch(self: &Arc<Self>) {
+        let host = Arc::downgrade(self);
+        tokio::spawn(async move {
+            let mut pause = CHECK_EVERY;
+            loop {
+                let Some(host) = host.upgrade() else { return };
+                // Opening a memory again may take long: not too often.
+                pause = match host.check(1).await {
+                    Ok(()) => CHECK_EVERY,
+                    Err(_) => (pause * 2).min(CHECK_PAUSE_MAX),
+                };
+                drop(host);
+                tokio::time::sleep(pause).await;
+            }
+        });
+    }
+
+    /// Takes a user's request; the last user's begins the round. Whoever makes it has the place: its
+    /// certificate, where it has one, is the only one that may repeat it.
+    pub async fn request(self: &Arc<Self>, place: Place, sealed: Bytes) -> Result<(), Refusal> {
+        let Place { round, user, certificate } = place;
         let host = Arc::clone(self);
         blocking(move || {
-            let taken = host.rounds().request(round, user, &sealed);
-            taken.map_err(|refused| host.refuse(refused))
+            let mut rounds = host.rounds();
+            if host.seats().is_anothers(round, user, certificate) {
+                host.note_refused(place, "request", OTHER_CERTIFICATE);
+                let what = "request".to_owned();
+                return Err(TrainRefusal::AlreadyDone { what, user }.into());
+            }
+            let taken = rounds.request(round, user, &sealed);
+            taken.map_err(|refused| host.refuse_of(place, refused))?;
+            host.seats().take(round, user, certificate);
+            Ok(())
         })
         .await?;
         self.changed();
@@ -112,14 +218,20 @@ impl Host {
         self.settle(round, None, |rounds, _| rounds.close(round)).await
     }
 
-    /// A user's sealed rows, as soon as the round has begun.
+    /// A user's sealed rows, as soon as the round has begun: made once, and given again as they are.
     pub async fn rows(
         self: &Arc<Self>,
-        round: u64,
-        user: u32,
+        place: Place,
         wait_max: Duration,
-    ) -> Result<Vec<u8>, Refusal> {
-        self.settle(round, Some(wait_max), |rounds, _| rounds.rows(round, user)).await?;
+    ) -> Result<Bytes, Refusal> {
+        let Place { round, user, .. } = place;
+        let note = |refused: &Refused| self.note_message(place, refused);
+        let call = |rounds: &mut Rounds, _| rounds.rows(round, user).inspect_err(note);
+        self.settle(round, Some(wait_max), call).await?;
+        self.check_holder("rows", place)?;
+        if let Some(sealed) = self.given(round, user)? {
+            return Ok(sealed);
+        }
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
@@ -128,8 +240,12 @@ impl Host {
                 let mut rounds = host.rounds();
                 (rounds.rows(round, user), rounds.terms().shape())
             };
-            if promised.map_err(|refused| host.refuse(refused))? != Progress::Done(()) {
+            if promised.map_err(|refused| host.refuse_of(place, refused))? != Progress::Done(()) {
                 return Err(TrainRefusal::NotBegun { round }.into());
+            }
+            // Another call of the same user's may have had the memory meanwhile.
+            if let Some(sealed) = host.given(round, user)? {
+                return Ok(sealed);
             }
             let mut rows = Zeroizing::new(vec![0.0; shape.numbers()]);
             let mut found = vec![false; shape.slots()];
@@ -137,27 +253,52 @@ impl Host {
                 .rows(user as usize, &mut rows, &mut found)
                 .map_err(|error| failed("give a user its rows", &*error))?;
             let sealed = host.rounds().seal(round, user, &rows, &found);
-            sealed.map_err(|refused| host.refuse(refused))
+            let sealed = Bytes::from(sealed.map_err(|refused| host.refuse_of(place, refused))?);
+            host.seats().keep(round, user, &sealed, Instant::now());
+            Ok(sealed)
         })
         .await
     }
 
+    /// The sealed rows that a user was given before, where they are kept.
+    fn given(&self, round: u64, user: u32) -> Result<Option<Bytes>, Refusal> {
+        match self.seats().given(round, user, Instant::now()) {
+            Given::Kept(sealed) => Ok(Some(sealed)),
+            Given::Nothing => Ok(None),
+            Given::Lately { retry_after } => {
+                Err(Refusal::Busy { limit: Limit::RowsAgain, retry_after })
+            }
+        }
+    }
+
+    /// Refuses whoever's certificate is another than the one that took the place, as it refuses a
+    /// place that nobody took.
+    fn check_holder(&self, what: &'static str, place: Place) -> Result<(), Refusal> {
+        let Place { round, user, certificate } = place;
+        match self.seats().is_anothers(round, user, certificate) {
+            true => {
+                self.note_refused(place, what, OTHER_CERTIFICATE);
+                Err(TrainRefusal::NotRequested { user }.into())
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Takes a user's upload.
-    pub async fn upload(
-        self: &Arc<Self>,
-        round: u64,
-        user: u32,
-        sealed: bytes::Bytes,
-    ) -> Result<(), Refusal> {
+    pub async fn upload(self: &Arc<Self>, place: Place, sealed: Bytes) -> Result<(), Refusal> {
+        let Place { round, user, .. } = place;
+        self.check_holder("upload", place)?;
         let mut memory = Arc::clone(&self.memory).lock_owned().await;
         let host = Arc::clone(self);
         blocking(move || {
+            // Taken meanwhile, by another.
+            host.check_holder("upload", place)?;
             let taken = host.rounds().upload(round, user, &sealed);
-            match taken.map_err(|refused| host.refuse(refused))? {
+            match taken.map_err(|refused| host.refuse_of(place, refused))? {
                 Progress::Done(Some(upload)) => {
                     let gradients = Zeroizing::new(upload.gradients);
                     if let Err(error) = memory.add(user as usize, &gradients, upload.weight) {
-                        return Err(host.not_added(user, &*error));
+                        return Err(host.not_added(place, &*error));
                     }
                 }
                 Progress::Done(None) => {}
@@ -196,6 +337,18 @@ impl Host {
         }
     }
 
+    /// The server has stopped: notes so, durably.
+    pub async fn note_stopped(self: &Arc<Self>) {
+        let host = Arc::clone(self);
+        let note = move || {
+            let rounds = host.rounds().committed_count();
+            let event = Event::Stopped { rounds };
+            Ok(host.audit.as_ref().is_none_or(|audit| audit.note_durably(event)))
+        };
+        // The log's own writer says what was lost.
+        drop(blocking(note).await);
+    }
+
     /// Makes a call until it is answered, doing what the round asks for meanwhile; for at most
     /// `wait_max`, where that is given.
     async fn settle<T>(
@@ -207,7 +360,12 @@ impl Host {
         let give_up = wait_max.map(|wait_max| Instant::now() + wait_max);
         let mut changes = self.changes.subscribe();
         loop {
-            let progress = call(&mut self.rounds(), Instant::now().into_std());
+            let mut progress = call(&mut self.rounds(), Instant::now().into_std());
+            if let Err(Refused::Over { outcome: rounds::Outcome::Unknown, .. }) = progress
+                && self.check(1).await.is_ok()
+            {
+                progress = call(&mut self.rounds(), Instant::now().into_std());
+            }
             match progress.map_err(|refused| self.refuse(refused))? {
                 Progress::Done(answer) => return Ok(answer),
                 Progress::Due => self.drive().await?,
@@ -249,7 +407,7 @@ impl Host {
         driven.await.unwrap_or(Err(Refusal::Backend))
     }
 
-    fn work(&self, memory: &mut dyn RoundMemory) -> Result<(), Refusal> {
+    fn work(self: &Arc<Self>, memory: &mut dyn RoundMemory) -> Result<(), Refusal> {
         let mut worked = Ok(());
         let mut tell = |what, error: Box<dyn StdError + Send + Sync>| {
             worked = Err(failed(what, &*error));
@@ -260,12 +418,16 @@ impl Host {
             self.changed();
             let started = std::time::Instant::now();
             match next {
-                Next::Begin { users, ids } => {
-                    let begun = memory.begin(users, &ids);
+                Next::Begin { name, users, ids } => {
+                    let begun = memory.begin(name, users, &ids);
                     self.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
                     let begun = begun.map_err(|error| tell("begin a round", error));
                     let (spent, now) = (memory.spent(), std::time::Instant::now());
+                    let is_begun = begun.is_ok();
                     self.rounds().begun(begun, spent, now);
+                    if is_begun {
+                        self.note_begun(memory.accesses());
+                    }
                 }
                 Next::Commit => {
                     let committed = memory.commit();
@@ -274,7 +436,14 @@ impl Host {
                         self.metrics.read_bytes.inc_by(report.read_bytes);
                         self.metrics.written_bytes.inc_by(report.written_bytes);
                     }
-                    let committed = committed.map_err(|error| tell("commit a round", error));
+                    let committed = committed.map_err(|error| {
+                        let (error, not_committed) = match error {
+                            CommitError::Failed(error) => (error, NotCommitted::Failed),
+                            CommitError::Unsettled(error) => (error, NotCommitted::Unsettled),
+                        };
+                        let MemoryFailed = tell("commit a round", error);
+                        not_committed
+                    });
                     self.rounds().committed(committed);
                 }
                 Next::Abandon => {
@@ -283,11 +452,18 @@ impl Host {
                     self.rounds().abandoned(abandoned);
                 }
                 Next::Over { round, outcome } => {
-                    match outcome {
-                        rounds::Outcome::Committed => self.metrics.rounds_committed.inc(),
-                        _ => self.metrics.rounds_abandoned.inc(),
-                    };
-                    tracing::info!(round, %outcome, rounds = memory.rounds(), "a round is over");
+                    self.seats().clear();
+                    self.over(round, outcome, memory.rounds());
+                }
+                Next::Wait { until } => {
+                    if let Some(until) = until {
+                        self.wake_at(Instant::from_std(until));
+                    }
+                    if worked.is_err() {
+                        // Whether that was all, and what became of the round.
+                        let _ = self.check_memory(memory, 1);
+                    }
+                    return worked;
                 }
                 _ => return worked,
             }
@@ -295,8 +471,23 @@ impl Host {
         }
     }
 
+    /// Tells the operator how a round ended, once it is known.
+    fn over(&self, round: u64, outcome: rounds::Outcome, rounds: u64) {
+        self.note_over(round, outcome);
+        match outcome {
+            rounds::Outcome::Committed => drop(self.metrics.rounds_committed.inc()),
+            rounds::Outcome::Unknown => {}
+            _ => drop(self.metrics.rounds_abandoned.inc()),
+        }
+        tracing::info!(round, %outcome, rounds, "a round is over");
+    }
+
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changed(&self) {
@@ -305,25 +496,82 @@ impl Host {
 
     /// What a user is told whose upload was taken and could not be added. It may send another: without
     /// this, the same one sent again would be answered as if it counted.
-    fn not_added(&self, user: u32, error: &(dyn StdError + 'static)) -> Refusal {
+    fn not_added(&self, place: Place, error: &(dyn StdError + 'static)) -> Refusal {
         let gradients = match error.downcast_ref::<RoundError>() {
             Some(RoundError::Gradients(error)) => Some(error.reason()),
             _ => None,
         };
         let reason = gradients.unwrap_or(RefusedReason::Failed);
-        let refused = self.rounds().not_added(user, reason);
+        let refused = self.rounds().not_added(place.user, reason);
         match gradients {
-            Some(_) => self.refuse(refused),
+            Some(_) => self.refuse_of(place, refused),
             None => failed("add a user's gradients", error),
         }
     }
 
+    /// As [`refuse`](Self::refuse), for what the user of a place has sent or asked for.
+    fn refuse_of(&self, place: Place, refused: Refused) -> Refusal {
+        self.note_message(place, &refused);
+        self.refuse(refused)
+    }
+
+    fn note_message(&self, place: Place, refused: &Refused) {
+        if let Refused::Message { what, source } = refused {
+            self.note_refused(place, what, source.reason().name());
+        }
+    }
+
+    /// Tells the operator why a message is refused, and whose place it was for. The user is told no more
+    /// than that it is.
+    fn note_refused(&self, place: Place, what: &'static str, reason: &'static str) {
+        let Place { round, user, .. } = place;
+        self.metrics.refuse(what, reason);
+        // Who sends rubbish must fill neither the log nor the disk.
+        if self.refused.fetch_add(1, Ordering::Relaxed) < REFUSED_MAX {
+            tracing::warn!(round, user, what, reason, "refused a user's message");
+            self.note(Event::Refused { round, user, what, reason });
+        }
+    }
+
+    /// Why the audit log cannot be written; None while it can, and where there is none.
+    pub fn audit_fault(&self) -> Option<String> {
+        self.audit.as_ref().and_then(Audit::fault)
+    }
+
+    fn note(&self, event: Event) {
+        if let Some(audit) = &self.audit {
+            audit.note(event);
+        }
+    }
+
+    /// Notes that the memory has begun the open round.
+    fn note_begun(&self, accesses: Option<u64>) {
+        let open = self.rounds().open_round();
+        if let Some(OpenRound { round, requested, .. }) = open {
+            self.note(Event::Begun { round, requested, accesses });
+        }
+    }
+
+    /// Notes how a round has ended.
+    fn note_over(&self, round: u64, outcome: rounds::Outcome) {
+        let finished = self.rounds().finish(round, false, std::time::Instant::now());
+        let report = match finished {
+            Ok(Progress::Done(report)) => Some(Committed {
+                rounds: report.rounds,
+                users: report.users,
+                requested: report.requested,
+                uploaded: report.uploaded,
+                accesses: report.accesses,
+            }),
+            _ => None,
+        };
+        let refused = self.refused.load(Ordering::Relaxed);
+        self.note(Event::Over { round, outcome: outcome.to_string(), refused, report });
+    }
+
     fn refuse(&self, refused: Refused) -> Refusal {
         match refused {
-            Refused::Message { what, source } => {
-                self.metrics.messages_refused.inc();
-                TrainRefusal::of_message(what, &source)
-            }
+            Refused::Message { what, source } => TrainRefusal::of_message(what, &source),
             Refused::NoRound { round } => TrainRefusal::NoRound { round },
             Refused::RoundOpen { round } => TrainRefusal::RoundOpen { round },
             Refused::Over { round, outcome } => {
@@ -339,6 +587,7 @@ impl Host {
             Refused::Setting { name, value, min, max } => {
                 TrainRefusal::BadSetting { name: name.to_owned(), value, min, max }
             }
+            Refused::Unsettled { .. } => TrainRefusal::Unwritable { retry_after: CHECK_EVERY },
             Refused::BudgetSpent(BudgetSpent { rounds, message }) => {
                 TrainRefusal::BudgetSpent { rounds, message }
             }
@@ -353,6 +602,8 @@ fn of_outcome(outcome: rounds::Outcome) -> Outcome {
         rounds::Outcome::Committed => Outcome::Committed,
         rounds::Outcome::Abandoned => Outcome::Abandoned,
         rounds::Outcome::Deserted => Outcome::Deserted,
+        rounds::Outcome::Expired => Outcome::Expired,
+        rounds::Outcome::Unknown => Outcome::Unknown,
         _ => Outcome::Failed,
     }
 }
@@ -379,3 +630,9 @@ async fn blocking<T: Send + 'static>(
 }
 
 const RETRY_AFTER: Duration = Duration::from_millis(1);
+/// How often it is looked whether rounds can be written, and how seldom at most.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
+const CHECK_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Why a place is refused to another certificate than its own, beside the reasons of the messages.
+const OTHER_CERTIFICATE: &str = "certificate";

@@ -1,29 +1,36 @@
 //! Federated training: rounds of sealed requests and uploads around an oblivious memory, by
 //! `train.proto`.
 
+mod audit;
 mod client;
 mod controller;
 mod counter;
 mod enrolment;
+mod error;
 mod etcd;
 mod host;
 mod info;
 mod memory;
 mod metrics;
+mod recovery;
 mod refusal;
+mod seats;
 mod server;
 mod service;
 mod spec;
 
+pub use audit::{AuditSummary, ChainEnd};
 pub use client::{TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory};
 pub use counter::CounterSpec;
 pub use enrolment::SecretFile;
+pub use error::TrainError;
 pub use etcd::EtcdPlace;
-pub use hushtable_oram::round::RoundReport;
+pub use hushtable_oram::round::{Ended, RoundName, RoundReport, Settled};
 pub use hushtable_oram::rounds::{BudgetSpent, RoundStage};
 pub use info::TrainInfo;
-pub use memory::{MemoryError, RoundMemory};
+pub use memory::{CommitError, MemoryError, RoundMemory};
+pub use recovery::{Approve, Diagnosis, Remedy};
 pub use refusal::{Awaited, Outcome, TrainRefusal};
 pub use server::TrainServer;
 pub use spec::{RoundSpec, TrainServerSpec};

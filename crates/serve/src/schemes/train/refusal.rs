@@ -56,6 +56,15 @@ refusals! {
             /// The open round.
             round: u64,
         },
+        /// Rounds cannot be written at present; none was opened.
+        #[error(
+            "rounds cannot be written at present, and none was opened: the server's log says why; ask \
+             again in {} s", retry_after.as_secs()
+        )]
+        Unwritable = Unavailable "UNWRITABLE" {
+            /// When to ask again.
+            retry_after: std::time::Duration,
+        },
         /// A round that has ended.
         #[error("round {round} is over: {outcome}")]
         RoundOver = FailedPrecondition "ROUND_OVER" {
@@ -131,8 +140,12 @@ words! {
         Abandoned = "abandoned",
         /// Fewer users than it begins with came in time.
         Deserted = "deserted",
-        /// The memory failed; the server's log says how.
+        /// The memory failed, and the table is as it was before the round; the server's log says how.
         Failed = "failed",
+        /// The operator did not finish it in time, and the table is as it was before it.
+        Expired = "expired",
+        /// Whether the table is updated is not known until the memory could be opened again: ask again.
+        Unknown = "unknown",
     }
 }
 

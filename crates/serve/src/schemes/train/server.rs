@@ -5,11 +5,13 @@ use std::sync::Arc;
 use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 use prometheus_client::registry::Registry;
 
+use super::audit::Audit;
 use super::host::Host;
 use super::metrics::TrainMetrics;
+use super::seats::Seats;
 use super::service::TrainService;
 use super::spec::Settings;
-use super::{ControllerPlace, MasterKey, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
+use super::{ControllerPlace, OramMemory, RoundMemory, SERVICE, TrainServerSpec};
 use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
@@ -25,6 +27,7 @@ pub struct TrainServer {
     settings: Settings,
     terms: Terms,
     key: ControllerKey,
+    audit: Option<Audit>,
     open: Open,
 }
 
@@ -34,8 +37,9 @@ impl TrainServer {
     ///
     /// # Errors
     /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`],
-    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Unenrolled`] for an address that other
-    /// machines reach, where `spec` does not allow that everyone takes part.
+    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Train`] for
+    /// an address that other machines reach, where `spec` does not allow that everyone takes part,
+    /// or opens and ends rounds.
     pub fn new(
         spec: TrainServerSpec,
         terms: Terms,
@@ -43,7 +47,8 @@ impl TrainServer {
         open: impl FnOnce() -> Result<Box<dyn RoundMemory>, Error> + Send + 'static,
     ) -> Result<Self, Error> {
         let (settings, network) = Settings::check(spec, &terms)?;
-        Ok(Self { network, settings, terms, key, open: Box::new(open) })
+        let audit = settings.audit_log.as_ref().map(|path| Audit::open(path, &key)).transpose()?;
+        Ok(Self { network, settings, terms, key, audit, open: Box::new(open) })
     }
 
     /// A server of the controller at `place`, which is opened after the ports are taken; `progress`
@@ -58,7 +63,7 @@ impl TrainServer {
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Self, Error> {
         let terms = place.terms()?;
-        let key = MasterKey::read(&place.key)?.controller_key();
+        let key = place.master_key()?.controller_key();
         Self::new(spec, terms.clone(), key, move || {
             Ok(Box::new(OramMemory::open(place, terms, &mut progress)?) as Box<dyn RoundMemory>)
         })
@@ -82,7 +87,7 @@ impl TrainServer {
     }
 
     fn unbound(self) -> Unbound {
-        let Self { network, settings, terms, key, open } = self;
+        let Self { network, settings, terms, key, audit, open } = self;
         let metrics = TrainMetrics::default();
         let register = {
             let metrics = metrics.clone();
@@ -103,10 +108,13 @@ impl TrainServer {
                 enrolled = terms.authority().is_some(),
                 operator_token = settings.operator_token.is_some(),
                 rounds = memory.rounds(),
+                audited = audit.is_some(),
                 "opened the memory"
             );
             let message_bytes_max = settings.message_bytes_max;
-            let host = Host::new(terms, key, memory, metrics);
+            let seats = Seats::new(settings.rows_cache_bytes_max);
+            let host = Host::new(terms, key, memory, metrics, seats, audit);
+            host.watch();
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))
                 .max_decoding_message_size(message_bytes_max);

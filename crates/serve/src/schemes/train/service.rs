@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hushtable_oram::rounds::RoundLimits;
+use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::TrainRefusal;
 use super::host::Host;
+use super::seats::Place;
 use super::spec::Settings;
 use crate::Refusal;
 use crate::host::admission::Admission;
@@ -68,9 +69,16 @@ impl Service for TrainService {
         &self.admission
     }
 
+    fn readiness(&self) -> Option<watch::Receiver<bool>> {
+        Some(self.host.writable())
+    }
+
     fn stop(self: Arc<Self>) -> Stopping {
         // A round that is still open cannot go on.
-        Box::pin(async move { self.host.stop().await })
+        Box::pin(async move {
+            self.host.stop().await;
+            self.host.note_stopped().await;
+        })
     }
 }
 
@@ -89,16 +97,19 @@ impl FederatedTraining for TrainService {
     ) -> Result<Response<OpenRoundReply>, Status> {
         self.check_operator(request.metadata())?;
         self.admission.check_open()?;
-        let OpenRoundRequest { users, users_min, request_ms, upload_ms } = request.into_inner();
+        let OpenRoundRequest { users, users_min, request_ms, upload_ms, finish_ms } =
+            request.into_inner();
         let deadline = |name, milliseconds, default| {
             Settings::deadline(name, milliseconds, default).map_err(Refusal::from)
         };
-        let round = self.host.open(&RoundLimits {
+        let limits = RoundLimits {
             users: users as usize,
             users_min: users_min.max(1) as usize,
             request_max: Some(deadline("request_ms", request_ms, self.settings.request)?),
             upload_max: Some(deadline("upload_ms", upload_ms, self.settings.upload)?),
-        })?;
+            finish_max: Some(deadline("finish_ms", finish_ms, self.settings.finish)?),
+        };
+        let round = self.host.open(limits).await?;
         Ok(Response::new(OpenRoundReply { round }))
     }
 
@@ -107,8 +118,9 @@ impl FederatedTraining for TrainService {
         mut request: Request<UserRequest>,
     ) -> Result<Response<UserRequestReply>, Status> {
         let _reservation = self.hold(&mut request)?;
+        let certificate = request.extensions().get().copied();
         let UserRequest { round, user, sealed } = request.into_inner();
-        self.host.request(round, user, sealed).await?;
+        self.host.request(Place { round, user, certificate }, sealed).await?;
         Ok(Response::new(UserRequestReply {}))
     }
 
@@ -123,9 +135,11 @@ impl FederatedTraining for TrainService {
 
     async fn rows(&self, mut request: Request<RowsRequest>) -> Result<Response<RowsReply>, Status> {
         let _reservation = self.hold(&mut request)?;
+        let certificate = request.extensions().get().copied();
         let RowsRequest { round, user, wait_ms } = request.into_inner();
-        let sealed = self.host.rows(round, user, self.wait(wait_ms)).await?;
-        Ok(Response::new(RowsReply { sealed: Bytes::from(sealed) }))
+        let place = Place { round, user, certificate };
+        let sealed = self.host.rows(place, self.wait(wait_ms)).await?;
+        Ok(Response::new(RowsReply { sealed }))
     }
 
     async fn upload(
@@ -133,8 +147,9 @@ impl FederatedTraining for TrainService {
         mut request: Request<UploadRequest>,
     ) -> Result<Response<UploadReply>, Status> {
         let _reservation = self.hold(&mut request)?;
+        let certificate = request.extensions().get().copied();
         let UploadRequest { round, user, sealed } = request.into_inner();
-        self.host.upload(round, user, sealed).await?;
+        self.host.upload(Place { round, user, certificate }, sealed).await?;
         Ok(Response::new(UploadReply {}))
     }
 
