@@ -9,7 +9,7 @@ use hushtable_oram::round::{Controller, ControllerSpec, Ended, Error as RoundErr
 use hushtable_oram::rounds::{
     MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage, Rounds,
 };
-use hushtable_oram::wire::{Pin, Terms, random_round};
+use hushtable_oram::wire::{Pin, RefusedReason, Terms, random_round};
 use hushtable_serve::{ControllerPlace, CounterSpec, MasterKey};
 use hushtable_table::{CheckedRows, DType, Table, decode_rows};
 use numpy::{
@@ -400,7 +400,15 @@ impl NativeController {
             let OpenRound { round, .. } = open_of(rounds)?;
             if let Progress::Done(Some(upload)) = rounds.upload(round, user, bytes)? {
                 let gradients = Zeroizing::new(upload.gradients);
-                controller.add(user as usize, &gradients, upload.weight)?;
+                if let Err(error) = controller.add(user as usize, &gradients, upload.weight) {
+                    let (is_bad, reason) = match &error {
+                        RoundError::Gradients(error) => (true, error.reason()),
+                        _ => (false, RefusedReason::Failed),
+                    };
+                    // The user may send another.
+                    let refused = rounds.not_added(user, reason);
+                    return Err(if is_bad { refused.into() } else { error.into() });
+                }
             }
             Ok(())
         })
@@ -621,5 +629,10 @@ pub(crate) fn report_dict<'py>(
         steps_us.set_item(step, us)?;
     }
     dict.set_item("steps_us", steps_us)?;
+    let refused = PyDict::new(py);
+    for (user, reason) in &report.refused {
+        refused.set_item(user, reason.name())?;
+    }
+    dict.set_item("refused", refused)?;
     Ok(dict)
 }

@@ -18,6 +18,7 @@ USERS, SLOTS, DIM, ROWS = 4, 3, 2, 20
 
 def make_table(**options: Any) -> PlainTable:
     rows = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
+    options.setdefault("clip", None)  # what is sent here is large, to be seen
     return PlainTable(rows, users=USERS, slots=SLOTS, **options)
 
 

@@ -10,6 +10,7 @@
 //! and square roots take the time the processor takes, which subnormal numbers may change.
 
 mod average;
+mod clip;
 mod gauss;
 mod lanes;
 mod private;
@@ -24,8 +25,15 @@ use hushtable_prg::valgrind::declassify;
 use rand::CryptoRng;
 use thiserror::Error;
 
+use crate::wire::RefusedReason;
+pub(crate) use clip::saturate;
+pub use clip::{ClipSpec, VALUE_MAX};
+
 use lanes::Lane;
 pub use spec::{AggregateSpec, ClipPer};
+
+/// The largest term of a sum: a gradient of [`VALUE_MAX`] times a weight of [`WEIGHT_MAX`].
+pub(crate) const TERM_MAX: f32 = VALUE_MAX * WEIGHT_MAX;
 
 /// Pre- and post-aggregation, on batches.
 pub trait Aggregate: fmt::Debug + Send + Sync {
@@ -226,6 +234,16 @@ pub enum GradientError {
         /// The weight, as the bits of an `f32`.
         bits: u32,
     },
+}
+
+impl GradientError {
+    /// What the operator is told of it.
+    pub fn reason(&self) -> RefusedReason {
+        match self {
+            Self::Weights { .. } | Self::Weight { .. } => RefusedReason::Weight,
+            Self::Length { .. } | Self::NotFinite { .. } => RefusedReason::NotFinite,
+        }
+    }
 }
 
 /// The largest weight of one user's row: sums of a million users stay exact enough in `f32`.

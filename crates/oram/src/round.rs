@@ -45,7 +45,9 @@ use rand::Rng;
 use rand_chacha::ChaCha20Rng;
 use zeroize::Zeroizing;
 
-use crate::aggregate::{Aggregate, check_gradients};
+use crate::aggregate::{
+    Aggregate, TERM_MAX, VALUE_MAX, WEIGHT_MAX, check_gradients, check_weights, saturate,
+};
 use crate::bucket::DUMMY;
 use crate::buffer::BufferOram;
 use crate::disk::Counters;
@@ -58,6 +60,7 @@ use crate::position::PositionMap;
 use crate::raw::{Fetch, RawOram};
 use crate::seal::Key;
 use crate::union::{LOST, Union};
+use crate::wire::RefusedReason;
 
 use budget::Budget;
 pub use budget::{BudgetSpec, Spent};
@@ -66,6 +69,7 @@ pub use open::{backup, salvage};
 use payload::{numbers, settle_rows, update_rows};
 use records::{Entry, Intent};
 use report::Steps;
+pub(crate) use report::one_each;
 pub use report::{RoundReport, RoundStart};
 pub use settled::{Ended, RoundName, Settled};
 pub use spec::{ControllerSpec, DefaultRow};
@@ -118,6 +122,8 @@ struct Open {
     buffer: Option<BufferOram>,
     drained: Option<Drained>,
     added: Vec<bool>,
+    /// Users of whom something was refused, and what is wrong with it.
+    refused: Vec<(u32, RefusedReason)>,
     steps: Steps,
     disk: Counters,
     journal_bytes: u64,
@@ -127,6 +133,7 @@ struct Open {
 struct Serving<'a> {
     positions: &'a [u32],
     added: &'a mut [bool],
+    refused: &'a mut Vec<(u32, RefusedReason)>,
     steps: &'a mut Steps,
 }
 
@@ -289,6 +296,7 @@ impl Controller {
             buffer: Some(buffer),
             drained: None,
             added: vec![false; users],
+            refused: refused.iter().map(|&user| (user as u32, RefusedReason::Ids)).collect(),
             steps,
             disk,
             journal_bytes,
@@ -435,7 +443,9 @@ impl Controller {
     }
 
     /// Takes a user's gradients, \[slots, dim\] (each the row that was served less the row after
-    /// training), with the user's weight n_c. What is given for padding and lost rows is dropped.
+    /// training), with the user's weight n_c. What is given for padding and lost rows is dropped; of
+    /// the rest, what the spec's [`clip`](ControllerSpec::clip) and
+    /// [`VALUE_MAX`](crate::aggregate::VALUE_MAX) leave of it is added.
     ///
     /// # Errors
     ///
@@ -447,9 +457,14 @@ impl Controller {
         if open.added[user] {
             return Err(Error::Twice { user });
         }
-        check_gradients(gradients, dim, slots)?;
         // (Not of a `vec![weight; slots]`, which asks whether it is zero.)
-        crate::aggregate::check_weights(&[weight], 1)?;
+        let checked = check_gradients(gradients, dim, slots).and(check_weights(&[weight], 1));
+        if let Err(error) = checked {
+            open.refused.push((user as u32, error.reason()));
+            return Err(error.into());
+        }
+        let clip = self.spec.clip.as_ref();
+        let weight = clip.map_or(weight, |clip| clip.weight(weight));
         let clock = Instant::now();
         let positions = &open.positions[user * slots..][..slots];
         let mut gradients = Zeroizing::new(gradients.to_vec());
@@ -459,13 +474,21 @@ impl Controller {
             let lost = Mask::equal(u64::from(rank), u64::from(LOST));
             weights.push(f32::from_bits(lost.select_u32(0, weight)));
         }
+        // So that no sum can be infinite, whatever the clip and whoever wrote the aggregate.
+        saturate(&mut gradients, VALUE_MAX);
+        if let Some(clip) = clip {
+            clip.apply(&mut gradients, &weights)?;
+        }
         self.aggregate.pre(&mut gradients, &mut weights)?;
+        saturate(&mut gradients, TERM_MAX);
+        saturate(&mut weights, WEIGHT_MAX);
+        // From here on a part of it may be in the sums: it must not come in again.
+        open.added[user] = true;
         for ((&rank, gradient), &weight) in
             positions.iter().zip(gradients.chunks_exact(dim)).zip(&weights)
         {
             buffer.add(rank, gradient, weight)?;
         }
-        open.added[user] = true;
         open.steps.add_us += micros(clock);
         Ok(())
     }
@@ -533,13 +556,14 @@ impl Controller {
         call: &'static str,
         user: usize,
     ) -> Result<(Serving<'a>, &'a mut BufferOram), Error> {
-        let Some(Open { users, buffer: Some(buffer), positions, added, steps, .. }) = open else {
+        let Some(Open { users, buffer: Some(buffer), positions, added, refused, steps, .. }) = open
+        else {
             return Err(idle(call));
         };
         if user >= *users {
             return Err(Error::User { user, users: *users });
         }
-        Ok((Serving { positions, added, steps }, buffer))
+        Ok((Serving { positions, added, refused, steps }, buffer))
     }
 }
 

@@ -30,13 +30,13 @@ mod refused;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use zeroize::Zeroizing;
 
-use crate::round::{self, RoundName, RoundReport, Settled};
-use crate::wire::{ControllerKey, SealedRound, Terms, Upload};
+use crate::round::{self, RoundName, RoundReport, Settled, one_each};
+use crate::wire::{self, ControllerKey, RefusedReason, SealedRound, Terms, Upload};
 
 pub use refused::{Awaited, BudgetSpent, Outcome, Refused};
 
@@ -176,6 +176,8 @@ struct Open {
     finish_until: Option<Instant>,
     stage: RoundStage,
     wish: Wish,
+    /// Users whose messages were refused, and why: of each the reason that proves most.
+    refused: BTreeMap<u32, RefusedReason>,
 }
 
 /// What the operator wants of the round, and has not got yet.
@@ -338,6 +340,7 @@ impl Rounds {
             finish_until: None,
             stage: RoundStage::Requests,
             wish: Wish::None,
+            refused: BTreeMap::new(),
         });
         Ok(())
     }
@@ -351,7 +354,8 @@ impl Rounds {
         // Not by `open_mut`: it borrows all of `self`, and the key is needed beside the round.
         self.check_open(round)?;
         let Some(open) = &mut self.open else { return Err(Refused::NoRound { round }) };
-        open.sealed.request(&self.key, user, sealed).map_err(Refused::of("request"))
+        let taken = open.sealed.request(&self.key, user, sealed);
+        taken.map_err(|source| open.refuse("request", user, source))
     }
 
     /// Begins the round with the users that have come: their number, once it has begun.
@@ -423,9 +427,23 @@ impl Rounds {
         match open.stage {
             RoundStage::Requests | RoundStage::Beginning => Err(Refused::NotBegun { round }),
             RoundStage::Serving => {
-                open.sealed.upload(user, sealed).map(Progress::Done).map_err(Refused::of("upload"))
+                let taken = open.sealed.upload(user, sealed);
+                taken.map(Progress::Done).map_err(|source| open.refuse("upload", user, source))
             }
             RoundStage::Finishing => Ok(Progress::Wait { awaited: Awaited::Uploads, until: None }),
+        }
+    }
+
+    /// The memory has not added the upload that was taken of `user`, for `reason`: the user may send
+    /// another, and the round's other users are unharmed. What the user is told.
+    pub fn not_added(&mut self, user: u32, reason: RefusedReason) -> Refused {
+        let source = wire::Error::Refused { what: "upload", reason };
+        match &mut self.open {
+            Some(open) => {
+                open.sealed.forget_upload(user);
+                open.refuse("upload", user, source)
+            }
+            None => Refused::of("upload")(source),
         }
     }
 
@@ -588,8 +606,10 @@ impl Rounds {
         let (requested, uploaded) = (sealed.requested(), sealed.uploaded());
         match outcome {
             Ok(done) => {
+                let noted = open.refused.iter().map(|(&user, &reason)| (user, reason));
+                let refused = one_each(noted.chain(done.refused).collect());
                 self.committed = done.rounds;
-                let report = RoundReport { round, users, requested, uploaded, ..done };
+                let report = RoundReport { round, users, requested, uploaded, refused, ..done };
                 self.end(Ended::Committed(report));
             }
             Err(NotCommitted::Failed) => self.end(Ended::Otherwise(Outcome::Failed)),
@@ -647,6 +667,19 @@ impl Rounds {
     fn open_mut(&mut self, round: u64) -> Result<&mut Open, Refused> {
         self.check_open(round)?;
         self.open.as_mut().ok_or(Refused::NoRound { round })
+    }
+}
+
+impl Open {
+    /// Notes why a message of `user` is refused; the number of a place that there is not is noted
+    /// nowhere.
+    fn refuse(&mut self, what: &'static str, user: u32, source: wire::Error) -> Refused {
+        if (user as usize) < self.sealed.users() {
+            let reason = source.reason();
+            let noted = self.refused.entry(user).or_insert(reason);
+            *noted = reason.max(*noted);
+        }
+        Refused::of(what)(source)
     }
 }
 

@@ -195,6 +195,12 @@ const NETWORK: &[Setting] = &[
         "Most bytes of one peer's requests and answers in memory.",
     ),
     Setting::new(
+        "requests_per_s_per_peer_max",
+        Kind::Count,
+        "",
+        "Most requests a second of one peer; beyond, BUSY.",
+    ),
+    Setting::new(
         "streams_per_connection_max",
         Kind::Count,
         "",
@@ -280,6 +286,13 @@ const KEYS_FOLDER_BYTES_MAX: Setting = Setting::new(
     "Most bytes of clients' keys in --keys-folder.",
 );
 
+const KEYS_BYTES_PER_PEER_MAX: Setting = Setting::new(
+    "keys_bytes_per_peer_max",
+    Kind::Bytes,
+    "half of each",
+    "Most bytes of the keys of one peer's clients, in memory and in --keys-folder.",
+);
+
 const PAIR: &[Setting] = &[
     TABLE,
     TABLES,
@@ -349,6 +362,7 @@ const ONION: &[Setting] = &[
     KEYS_FOLDER,
     KEYS_MEMORY_BYTES_MAX,
     KEYS_FOLDER_BYTES_MAX,
+    KEYS_BYTES_PER_PEER_MAX,
 ];
 
 const TRAIN: &[Setting] = &[
@@ -460,6 +474,7 @@ const INFER: &[Setting] = &[
     KEYS_FOLDER,
     KEYS_MEMORY_BYTES_MAX,
     KEYS_FOLDER_BYTES_MAX,
+    KEYS_BYTES_PER_PEER_MAX,
 ];
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ mod tests {
             steps_us: vec![StepTime { step: "read".into(), us: Some(number) }],
             users: Some(number as u32),
             journal_bytes: Some(number),
+            refused: vec![(number % 11) as i32; 3],
         });
         for (what, sizes) in [
             ("pair", pair),

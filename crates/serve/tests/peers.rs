@@ -238,6 +238,34 @@ async fn a_flood_of_pings_ends_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_requests_is_refused_and_others_are_answered() {
+    let target = Target::start(|spec| ServerSpec { requests_per_s_per_peer_max: 20, ..spec });
+    // Each on a connection of its own: what a peer may ask does not come anew with one.
+    let mut answered = 0;
+    let mut refused = 0;
+    let started = Instant::now();
+    while refused < 40 && started.elapsed() < Duration::from_secs(20) {
+        match target.lookup(HOG).await.unwrap().as_str() {
+            "0" => answered += 1,
+            status => {
+                assert_eq!(status, (tonic::Code::ResourceExhausted as i32).to_string());
+                refused += 1;
+            }
+        }
+        if refused % 10 == 1 {
+            target.assert_answers(OTHER).await;
+        }
+    }
+    let most = 20.0 + 20.0 * started.elapsed().as_secs_f64();
+    assert!(refused >= 40, "{answered} were answered, {refused} refused");
+    assert!(f64::from(answered) <= most, "{answered} were answered, where {most} may be");
+    assert!(target.limited("requests").await >= 40.0);
+    // A client that is told to wait does so, and is answered.
+    sleep(Duration::from_secs(1)).await;
+    target.assert_answers(HOG).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_that_one_peer_holds_back_leave_room_for_others() {
     let target = Target::start(|spec| ServerSpec {
         keys_per_request_max: Some(16),

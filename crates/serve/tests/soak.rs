@@ -105,6 +105,8 @@ async fn soak_onion(clients: usize, lookups: usize, kept: usize) {
             ..NetworkSpec::default()
         },
         keys_memory_bytes_max: kept * keys,
+        // All clients are this machine's, so one peer's.
+        keys_bytes_per_peer_max: Some(kept * keys),
         threads: 2,
         ..OnionServerSpec::new(&bundle)
     };

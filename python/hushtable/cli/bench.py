@@ -252,6 +252,7 @@ def serve(
             threads=1,
             # All clients are this machine's, so one peer's.
             connections_per_peer_max=4096,
+            requests_per_s_per_peer_max=10_000_000,
         ) as left:
             with ServerProcess(
                 bundle,

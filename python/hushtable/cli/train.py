@@ -58,7 +58,8 @@ _Counter = Annotated[
     epilog=examples(
         "hushtable train create --table bundles/films --users 100 --slots 100 --epsilon 1 "
         "--aggregate fed_adagrad:lr=0.1 --key /elsewhere/films.key films",
-        "hushtable train create --rows 10000000 --dim 16 --init 0.01 --key-beside items",
+        "hushtable train create --rows 10000000 --dim 16 --clip norm=2,value=0.5,weight=50 "
+        "--key-beside items",
     )
 )
 def create(
@@ -101,6 +102,18 @@ def create(
             "dp_fed_avg:clip=1,noise=1.1,users=100."
         ),
     ] = "fed_avg",
+    clip: Annotated[
+        str,
+        typer.Option(
+            help="How much of one user's upload counts, so that none can undo what the others "
+            "learnt: the L2 norm of all its gradients, one number of them, its weight. Settings as "
+            "norm=2,value=0.5,weight=100, which is the default but where the aggregate clips by "
+            "itself. For good: it is part of the pin."
+        ),
+    ] = "default",
+    no_clip: Annotated[
+        bool, typer.Option("--no-clip", help="No clip: for users that are all trusted.")
+    ] = False,
     authority: Annotated[
         str | None,
         typer.Option(
@@ -129,6 +142,8 @@ def create(
     """
     if table is not None and (rows is not None or dim is not None):
         raise ConfigError("--table has its own rows and dim: leave --rows and --dim out")
+    if no_clip and clip != "default":
+        raise ConfigError("--no-clip is no --clip: give one of them")
     settings = {} if cached_levels is None else {"cached_levels": cached_levels}
     with progress_bar("writing rows", shown=not json) as bar:
         controller = Controller.create(
@@ -143,6 +158,7 @@ def create(
             epsilon_budget=epsilon_budget,
             budget_delta=budget_delta,
             aggregate=aggregate,
+            clip=None if no_clip else clip,
             authority=authority,
             name=name,
             key=key,
@@ -468,6 +484,14 @@ def _spent(spent: Spent) -> str:
     return f"{text}, {left}{rounds}"
 
 
+def _clip(spec: dict[str, Any]) -> str:
+    clip = spec.get("clip")
+    if clip is None:
+        by_itself = "clip" in spec["aggregate"]
+        return "by the aggregate" if by_itself else "none: one user can undo a row"
+    return ", ".join(f"{name} {bound:g}" for name, bound in clip.items())
+
+
 def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) -> None:
     folder, key_path, counter_path = at
     facts = controller.facts
@@ -495,6 +519,7 @@ def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) ->
             "epsilon": str(spec["fdp"]["epsilon"]),
             "spent": _spent(controller.spent),
             "aggregate": str(spec["aggregate"]["name"]),
+            "clip": _clip(spec),
             "tree": f"{facts['levels']} levels, {facts['buckets'] * 2 * 4096:,} B on disk",
             "users": "enrolled" if "authority" in spec else "everyone who can reach it",
             "pin": controller.pin,

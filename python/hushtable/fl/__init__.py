@@ -8,6 +8,7 @@ process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds p
 from ._arrays import DUMMY, Flags, Floats, Ids
 from .budget import Budget
 from .client import TrainInfo, TrainingClient, connect
+from .clip import Clip
 from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
 from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
@@ -19,6 +20,7 @@ __all__ = [
     "DUMMY",
     "Aggregate",
     "Budget",
+    "Clip",
     "Controller",
     "Credential",
     "Flags",

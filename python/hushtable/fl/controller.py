@@ -20,7 +20,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,6 +32,7 @@ from .. import _native
 from ..errors import ConfigError, RoundError
 from ..table import Table as Bundle
 from ._arrays import DUMMY, Flags, Floats, Ids, as_floats, as_ids
+from .clip import Clip, clip_spec
 from .sealed import RoundTerms
 
 __all__ = [
@@ -92,6 +93,11 @@ class RoundReport:
         written_bytes: written to it.
         journal_bytes: written to the journal.
         steps_us: microseconds of each step, by name.
+        refused: users of whom something was refused, by number, and why: one of ``failed``,
+            ``order``, ``repeated``, ``not_opened``, ``enrolment``, ``ids``, ``seated``,
+            ``not_finite``, ``weight``. Of several reasons, that which proves most: the last two
+            were found in what the holder of the place had sealed, the others may have been sent
+            under its number by anybody.
     """
 
     round: int
@@ -105,6 +111,7 @@ class RoundReport:
     written_bytes: int
     journal_bytes: int
     steps_us: dict[str, int]
+    refused: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +223,7 @@ class Controller:
         epsilon_budget: float | None = None,
         budget_delta: float = 0.0,
         aggregate: str | Mapping[str, Any] = "fed_avg",
+        clip: str | Clip | Mapping[str, Any] | None = "default",
         authority: str | None = None,
         name: str | None = None,
         key: _PathLike | None = None,
@@ -245,6 +253,11 @@ class Controller:
             aggregate: what becomes of gradients: ``fed_avg``, ``fed_adam``, ``fed_adagrad``, or,
                 clipped and noised, ``dp_fed_avg`` or ``lazy_dp``, or ``eana``, which shows which
                 rows were trained; with settings as ``fed_adagrad:lr=0.1``.
+            clip: how much of one user's upload counts, so that none can undo what the others
+                learnt: a :class:`Clip`, or settings as ``norm=2,value=0.5,weight=100``. By default
+                ``Clip()``, but none where the aggregate clips by itself (``dp_fed_avg``, ``eana``,
+                ``lazy_dp``). None for no clip, where all users are trusted. It cannot be changed
+                later.
             authority: the public key, in hex, of whoever enrols the users that may take part; None
                 lets everyone take part who can reach the controller.
             name: the table's; the bundle's own, or the folder's, by default.
@@ -290,6 +303,9 @@ class Controller:
         }
         if epsilon_budget is not None:
             spec["budget"] = {"epsilon": float(epsilon_budget), "delta": float(budget_delta)}
+        clip = clip_spec(clip, spec["aggregate"])
+        if clip is not None:
+            spec["clip"] = clip
         if authority is not None:
             spec["authority"] = authority
         native = _native.Controller.create(
@@ -436,6 +452,8 @@ class Controller:
 
     def add(self, user: int, gradients: Floats, weight: float = 1.0) -> None:
         """Takes a user's gradients, once: float32 [slots, dim], rows before less rows after.
+
+        What the controller's :class:`Clip` leaves of them counts.
 
         Raises:
             RoundError: no round, no such user, a second upload, another shape, a number that is not

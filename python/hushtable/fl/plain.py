@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import RoundError
 from ._arrays import DUMMY, Flags, Floats, Ids
 from .aggregate import aggregate_of
+from .clip import VALUE_MAX, WEIGHT_MAX, Clip, clip_spec
 
 __all__ = ["PlainReport", "PlainTable"]
 
@@ -61,9 +62,11 @@ class PlainTable:
         slots: values of a user, at most.
         epsilon: of one value in one round; ``math.inf`` for no noise.
         aggregate: how gradients become updates, see :func:`~hushtable.fl.aggregate.aggregate_of`.
+        clip: how much of one user's upload counts, as for :meth:`hushtable.fl.Controller.create`.
         seed: of the noise.
 
     Raises:
+        ConfigError: a clip that cannot be.
         ValueError: a size below 1, an epsilon of 0 or less, rows that are not finite float32.
     """
 
@@ -75,6 +78,7 @@ class PlainTable:
         slots: int,
         epsilon: float = math.inf,
         aggregate: Mapping[str, Any] | None = None,
+        clip: str | Clip | Mapping[str, Any] | None = "default",
         seed: int | None = None,
     ) -> None:
         if rows.ndim != 2 or 0 in rows.shape or rows.dtype != np.float32:
@@ -88,6 +92,8 @@ class PlainTable:
         self._rows = rows.copy()
         self._users, self._slots, self._epsilon = users, slots, epsilon
         self._aggregate = aggregate_of(aggregate or {"name": "fed_avg"})
+        bounds = clip_spec(clip, aggregate or {"name": "fed_avg"})
+        self._clip = None if bounds is None else Clip(**bounds)
         self._state = self._aggregate.start(self._rows.shape)
         self._random = np.random.default_rng(seed)
         self._round: _Round | None = None
@@ -168,14 +174,18 @@ class PlainTable:
             )
         if not np.isfinite(gradients).all():
             raise RoundError(f"user {user}'s gradients have values that are not finite")
-        if not (math.isfinite(weight) and weight >= 0):
+        if not 0 <= weight <= WEIGHT_MAX:
             raise RoundError(
-                f"the weight of user {user} is {weight}, expected 0 or more and finite"
+                f"the weight of user {user} is {weight}, expected 0 to {WEIGHT_MAX:.0f}"
             )
         if user in current.uploaded:
             raise RoundError(f"user {user} has added gradients in this round already")
         current.uploaded.add(user)
         found = current.found[user]
+        # So that no sum is ever infinite, as in the controller.
+        gradients = np.clip(gradients, -np.float32(VALUE_MAX), np.float32(VALUE_MAX))
+        if self._clip is not None:
+            gradients, weight = self._clip.apply(gradients, weight, found)
         places = np.searchsorted(current.union, current.requests[user][found])
         np.add.at(current.sums, places, np.float32(weight) * gradients[found])
         np.add.at(current.weights, places, np.float32(weight))

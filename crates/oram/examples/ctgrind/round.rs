@@ -1,7 +1,7 @@
 //! Whole rounds: ids, gradients and weights are secret, and all that was ever sealed.
 
 use crate::secret::secret;
-use hushtable_oram::aggregate::{AggregateSpec, ClipPer};
+use hushtable_oram::aggregate::{AggregateSpec, ClipPer, ClipSpec};
 use hushtable_oram::bucket::DUMMY;
 use hushtable_oram::fdp::FdpSpec;
 use hushtable_oram::round::{Controller, ControllerSpec, DefaultRow};
@@ -86,6 +86,7 @@ pub fn rounds() {
     let mut spec = ControllerSpec::new("toys", (ROWS as u64, DIM), (USERS, SLOTS));
     spec.fdp = FdpSpec { epsilon: 1.0, ..FdpSpec::default() };
     spec.default_row = DefaultRow::Zero;
+    spec.clip = Some(ClipSpec::default());
     spec.cached_levels = 2;
     let mut fill = |first: u64, rows: &mut [f32]| {
         for (at, row) in rows.chunks_exact_mut(DIM).enumerate() {

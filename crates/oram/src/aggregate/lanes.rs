@@ -18,6 +18,11 @@ impl Lane {
         Self(black_box(0_u32.wrapping_sub((bits | bits.wrapping_neg()) >> 31)))
     }
 
+    /// Whether `left` is less than `right`, both below 2^31.
+    pub(super) fn is_less(left: u32, right: u32) -> Self {
+        Self(black_box(0_u32.wrapping_sub(left.wrapping_sub(right) >> 31)))
+    }
+
     /// Whether no value is infinite or no number.
     pub(super) fn is_finite(values: &[f32]) -> Self {
         let mut bad = 0;

@@ -3,6 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::average::keep;
+use super::clip::shorten;
 use super::gauss::fill_normal;
 use super::lanes::Lane;
 use super::spec::ClipPer;
@@ -55,11 +56,11 @@ impl Aggregate for NoisySum {
             squares_of_all += squares;
             // Public: the spec.
             if self.clip_per == ClipPer::Row {
-                self.clip(gradient, squares);
+                shorten(gradient, squares, self.clip);
             }
         }
         if self.clip_per == ClipPer::User {
-            self.clip(gradients, squares_of_all);
+            shorten(gradients, squares_of_all, self.clip);
         }
         Ok(())
     }
@@ -113,13 +114,6 @@ impl Aggregate for NoisySum {
 }
 
 impl NoisySum {
-    fn clip(&self, gradient: &mut [f32], squares: f64) {
-        let scale = 1.0 / (squares.sqrt() / f64::from(self.clip)).max(1.0);
-        // Rounding to f32 must not leave the clipped norm above C.
-        let scale = scale * (1.0 - f64::from(f32::EPSILON));
-        gradient.iter_mut().for_each(|value| *value = (f64::from(*value) * scale) as f32);
-    }
-
     /// √r σ C.
     fn scale(&self, state: &[u8], round: u32) -> f64 {
         let rounds = match state.first_chunk() {

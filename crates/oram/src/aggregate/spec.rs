@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::average::{Adaptive, FedAvg, Moments};
+use super::clip::bounded;
 use super::private::NoisySum;
 use super::{Aggregate, AggregateError};
 
@@ -215,7 +216,7 @@ impl AggregateSpec {
 
 fn noisy(sum: NoisySum) -> Result<Box<dyn Aggregate>, AggregateError> {
     positive("learning_rate", sum.learning_rate)?;
-    positive("clip", sum.clip)?;
+    bounded("clip", sum.clip)?;
     positive("users", sum.users)?;
     let value = sum.noise_multiplier;
     if !value.is_finite() || value < 0.0 {

@@ -4,9 +4,10 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
 
 use super::{
-    Aggregate, AggregateError, AggregateSpec, Batch, ClipPer, GradientError, check_gradients,
-    check_weights,
+    Aggregate, AggregateError, AggregateSpec, Batch, ClipPer, ClipSpec, GradientError, TERM_MAX,
+    VALUE_MAX, WEIGHT_MAX, check_gradients, check_weights, saturate,
 };
+use crate::union::SLOTS_COUNT_MAX;
 
 const DIM: usize = 5;
 
@@ -378,6 +379,8 @@ fn refuses_settings_that_cannot_be() {
         (r#"{ "name": "fed_adam", "beta2": 1.0 }"#, "beta2"),
         (r#"{ "name": "fed_adagrad", "tau": -1 }"#, "tau"),
         (r#"{ "name": "eana", "clip": 0, "noise_multiplier": 1 }"#, "clip"),
+        (r#"{ "name": "eana", "clip": 4.3e9, "noise_multiplier": 1 }"#, "clip"),
+        (r#"{ "name": "lazy_dp", "clip": 3e38, "noise_multiplier": 1 }"#, "clip"),
         (r#"{ "name": "lazy_dp", "clip": 1, "noise_multiplier": -1 }"#, "noise_multiplier"),
         (r#"{ "name": "dp_fed_avg", "clip": 1, "noise_multiplier": 1, "users": 0 }"#, "users"),
     ] {
@@ -405,6 +408,63 @@ fn an_update_that_overflows_leaves_the_row_as_it_was() {
         assert_eq!(table.state[..state_bytes], before.1[..state_bytes], "{spec:?}");
         assert_ne!(table.rows[DIM..], before.0[DIM..], "{spec:?}: the other row is unharmed");
     }
+}
+
+/// The bound that `clip.rs` works out, in numbers: as many terms as a round can have, each as large as
+/// any can be.
+#[test]
+fn extremes_stay_finite() {
+    for sign in [1.0, -1.0] {
+        let (mut sum, mut weight) = (0.0_f32, 0.0_f32);
+        for _ in 0..SLOTS_COUNT_MAX {
+            sum += sign * TERM_MAX;
+            weight += WEIGHT_MAX;
+        }
+        assert!(sum.abs() <= 2.0_f32.powi(78) && weight <= 2.0_f32.powi(46), "{sum}, {weight}");
+        // Of as little weight as can be, the mean is as large as can be.
+        for (sum, weight) in [(sum, weight), (sum / weight * 1e-45, 1e-45), (sign * TERM_MAX, 1.0)]
+        {
+            for spec in all() {
+                let aggregate = build(spec);
+                let mut table = Table::new(1, &*aggregate);
+                for round in 0..100 {
+                    table.round += 1;
+                    let before = (table.rows.clone(), table.state.clone());
+                    table.post(&*aggregate, &[sum; DIM], &[weight]).expect("post");
+                    assert!(table.rows.iter().all(|value| value.is_finite()), "{spec:?}");
+                    // Not frozen: a row whose update is not finite is left as it was.
+                    let is_updated = table.rows != before.0 || table.state != before.1;
+                    assert!(is_updated, "{spec:?}, round {round}: {sum} of {weight}");
+                }
+            }
+        }
+    }
+    // What squares come to in all the rounds that can be counted.
+    let mean = 2.0 * VALUE_MAX;
+    assert!((mean * mean * 2.0_f32.powi(32)).is_finite());
+}
+
+#[test]
+fn clips_hold_and_leave_what_is_within() {
+    let clip = ClipSpec { norm: 5.0, value: 3.0, weight: 7.0 };
+    clip.check().expect("a clip");
+    for (weight, expected) in [(0.0, 0.0), (6.5, 6.5), (7.0, 7.0), (7.1, 7.0), (WEIGHT_MAX, 7.0)] {
+        assert_eq!(clip.weight(weight), expected);
+    }
+    let apply = |mut gradients: Vec<f32>, weights: &[f32]| {
+        clip.apply(&mut gradients, weights).expect("a clip");
+        gradients
+    };
+    assert_eq!(apply(vec![3.0, -2.5, 0.0, 2.0], &[1.0, 4.0]), [3.0, -2.5, 0.0, 2.0]);
+    assert_eq!(apply(vec![3.5, -1e30, 9.0, f32::MAX], &[1.0, 0.0]), [3.0, -3.0, 0.0, 0.0]);
+    let long = apply(vec![f32::MAX; 8], &[1.0; 4]);
+    assert!(norm(&long) <= 5.0 && norm(&long) > 4.9999, "{long:?}");
+    assert_eq!(apply(vec![0.0; 4], &[1.0, 1.0]), [0.0; 4]);
+    assert_eq!(apply(vec![1e-45, -0.0], &[1.0]), [1e-45, 0.0]);
+    apply(vec![], &[]);
+    let mut values = [1.0, -8.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -0.0];
+    saturate(&mut values, 8.0);
+    assert_eq!(values, [1.0, -8.0, 8.0, -8.0, 8.0, 0.0]);
 }
 
 #[test]

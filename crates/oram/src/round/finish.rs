@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use super::records::{self, Entry};
 use super::settled::{self, Ended, RoundName, Settled};
-use super::{Controller, Drained, Error, RoundReport, Steps, idle, micros, update_rows};
+use super::{Controller, Drained, Error, RoundReport, Steps, idle, micros, one_each, update_rows};
 use crate::aggregate::Batch;
 use crate::bucket::{HEAD_BYTES, block_bytes, set_head};
 use crate::disk::{Counters, DiskError};
@@ -88,6 +88,7 @@ impl Controller {
             uploaded: open.added.iter().filter(|&&added| added).count(),
             requests: open.positions.len() as u64,
             accesses: open.k as u64,
+            refused: one_each(open.refused),
             ..RoundReport::default()
         };
         let before = (open.disk, open.journal_bytes);

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::wire::RefusedReason;
+
 /// A round that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoundStart {
@@ -98,4 +100,14 @@ pub struct RoundReport {
     pub journal_bytes: u64,
     /// Where the time went: steps by name, in order, in microseconds.
     pub steps_us: Vec<(String, u64)>,
+    /// Users of whom something was refused in this round, by their numbers in order: of each the reason
+    /// that proves most ([`RefusedReason::is_proven`]).
+    pub refused: Vec<(u32, RefusedReason)>,
+}
+
+/// Of each user the reason that proves most, by user.
+pub(crate) fn one_each(mut refused: Vec<(u32, RefusedReason)>) -> Vec<(u32, RefusedReason)> {
+    refused.sort_unstable_by_key(|&(user, reason)| (user, std::cmp::Reverse(reason)));
+    refused.dedup_by_key(|&mut (user, _)| user);
+    refused
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::aggregate::{Aggregate, AggregateSpec};
+use crate::aggregate::{Aggregate, AggregateSpec, ClipSpec};
 use crate::disk::FileSpec;
 use crate::fdp::{FdpSpec, Mechanism};
 use crate::geometry::{Geometry, GeometrySpec};
@@ -54,6 +54,11 @@ pub struct ControllerSpec {
     pub default_row: DefaultRow,
     /// What becomes of gradients.
     pub aggregate: AggregateSpec,
+    /// How much of one user's upload counts. None, as before there was a clip, bounds nothing but
+    /// what sums can hold ([`VALUE_MAX`](crate::aggregate::VALUE_MAX) a number): one user can then
+    /// undo a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<ClipSpec>,
     /// Who enrols the users that may take part, by its public key. None lets everyone take part who
     /// can reach the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +88,8 @@ fn overflow_bits() -> u32 {
 }
 
 impl ControllerSpec {
-    /// Rounds of up to `users_max` users with `slots` values each, at ε = 1 by FedAvg.
+    /// Rounds of up to `users_max` users with `slots` values each, at ε = 1 by FedAvg, of users who
+    /// are believed to be honest: set [`clip`](Self::clip) where they may not be.
     pub fn new(name: &str, (rows, dim): (u64, usize), (users_max, slots): (usize, usize)) -> Self {
         Self {
             name: name.to_owned(),
@@ -96,6 +102,7 @@ impl ControllerSpec {
             loss: Loss::default(),
             default_row: DefaultRow::default(),
             aggregate: AggregateSpec::FedAvg { learning_rate: 1.0 },
+            clip: None,
             authority: None,
             cached_levels: cached_levels(),
             window_bytes_max: window_bytes_max(),
@@ -142,6 +149,7 @@ impl ControllerSpec {
             return spec("cached_levels", "0 to 20 (4 GiB)");
         }
         let aggregate = self.aggregate.build()?;
+        self.clip.as_ref().map_or(Ok(()), ClipSpec::check)?;
         // Made again for each round's K; this one is for the error.
         let _ = Mechanism::new(&self.fdp, requests as u64)?;
         let budget = Budget::new(self.budget, &self.fdp)?;

@@ -18,6 +18,7 @@ use crate::journal::JournalError;
 use crate::layout::{COPIES, Layout, number};
 use crate::seal::Key;
 
+mod clip;
 mod freshness;
 mod outcomes;
 

@@ -520,6 +520,63 @@ fn terms_that_cannot_be_and_spent_budgets_open_nothing() {
     }
 }
 
+#[test]
+fn the_operator_is_told_whose_messages_were_refused() {
+    let mut world = World::new(0);
+    let limits = RoundLimits {
+        users: 3,
+        users_min: 0,
+        request_max: None,
+        upload_max: None,
+        finish_max: None,
+    };
+    let (round, pin) = (9, world.pin);
+    world.rounds.open(&limits, round, world.now).unwrap();
+    let terms = world.rounds.terms().clone();
+    let mut users: Vec<UserSession> = (0..2)
+        .map(|user| {
+            let context = Context::new(&terms, round, user);
+            let mut session = UserSession::new(&pin, context, None).unwrap();
+            let sealed = session.request(&[user, 7]).unwrap();
+            world.rounds.request(round, user, &sealed).unwrap();
+            session
+        })
+        .collect();
+    let rounds = &mut world.rounds;
+    rounds.request(round, 2, &[0; 60]).unwrap_err();
+    rounds.request(round, 99, &[0; 60]).unwrap_err();
+    rounds.close(round).unwrap();
+    assert!(matches!(rounds.next(world.now), Next::Begin { users: 3, .. }));
+    rounds.begun(Ok(()), None, world.now);
+    // What proves most stays, whatever comes after it.
+    let rubbish = users[0].seal_upload(&[f32::NAN; SLOTS * DIM], 1.0).unwrap();
+    let told = [rounds.upload(round, 0, &rubbish), rounds.upload(round, 0, &[1; 60])]
+        .map(|refused| refused.unwrap_err().to_string());
+    assert_eq!(told[0], told[1], "the user learns nothing");
+    // What the memory could not add may come again, and then counts.
+    let good = users[1].upload(&[0.5; SLOTS * DIM], 1.0).unwrap();
+    for _ in 0..2 {
+        let taken = rounds.upload(round, 1, &good).unwrap();
+        assert!(matches!(taken, Progress::Done(Some(_))), "{taken:?}");
+        assert_eq!(rounds.open_round().unwrap().uploaded, 1);
+        let refused = rounds.not_added(1, RefusedReason::Failed);
+        assert!(matches!(refused, Refused::Message { what: "upload", .. }), "{refused}");
+        assert_eq!(rounds.open_round().unwrap().uploaded, 0);
+    }
+    rounds.upload(round, 1, &good).unwrap();
+    assert_eq!(rounds.upload(round, 1, &good).unwrap(), Progress::Done(None));
+    assert_eq!(rounds.finish(round, true, world.now).unwrap(), Progress::Due);
+    assert!(matches!(rounds.next(world.now), Next::Commit));
+    let of_memory = vec![(1, RefusedReason::Weight), (2, RefusedReason::Order)];
+    rounds.committed(Ok(RoundReport { refused: of_memory, ..RoundReport::default() }));
+    let Progress::Done(report) = rounds.finish(round, true, world.now).unwrap() else {
+        panic!("it was committed");
+    };
+    let refused =
+        [(0, RefusedReason::NotFinite), (1, RefusedReason::Weight), (2, RefusedReason::NotOpened)];
+    assert_eq!((report.uploaded, &report.refused[..]), (1, &refused[..]));
+}
+
 /// Where the operator has vanished, a round ends by itself: without an update, at a time that is known.
 #[test]
 fn a_round_that_nobody_finishes_ends_at_its_deadline() {

@@ -180,7 +180,8 @@ pub enum OrderError {
 /// In order of how much is proven: [`NotFinite`](Self::NotFinite) and what follows was found in what
 /// the holder of that place had sealed. What comes before it may have been sent under the place's number
 /// by anybody who reaches the controller, so it is no evidence against its holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RefusedReason {
     /// The controller's own fault, or the memory's below it.

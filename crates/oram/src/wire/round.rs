@@ -155,6 +155,13 @@ impl SealedRound {
         Ok(Some(opened))
     }
 
+    /// Forgets the upload of `user`, which was taken and could not be added: it may come again.
+    pub fn forget_upload(&mut self, user: u32) {
+        if let Some(Seat::Taken { upload, .. }) = self.seats.get_mut(user as usize) {
+            *upload = None;
+        }
+    }
+
     fn session(&self, user: u32) -> Result<&ControllerSession, Error> {
         let seat = self.seats.get(user as usize).ok_or_else(|| self.range(user))?;
         match seat {

@@ -87,7 +87,7 @@ pub(crate) async fn serve(
         );
         let connection = Connection {
             rules: rules.clone(),
-            door: door.with_budget(Arc::clone(&budget)),
+            door: door.of_connection(Arc::clone(&budget), Arc::clone(&of_peer.rate)),
             budget,
             metrics: Arc::clone(&metrics),
             drain: draining.clone(),

@@ -19,9 +19,10 @@ use tower::Service as _;
 use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
 use crate::host::metrics::{Limited, Metrics};
+use crate::host::peers::Rate;
 use crate::host::scheme::{Destination, GrpcService};
 use crate::host::tls::PeerCertificate;
-use crate::{Error, Refusal};
+use crate::{Error, Limit, Refusal};
 
 /// What a scheme's service tells the rest of the server.
 pub trait Service: Send + Sync + 'static {
@@ -113,6 +114,8 @@ pub(crate) struct Door {
     request_max: Duration,
     body_idle_max: Duration,
     budget: Arc<Budget>,
+    /// None before there is a connection.
+    rate: Option<Arc<Rate>>,
     /// The client's, where it has one.
     certificate: Option<PeerCertificate>,
 }
@@ -134,6 +137,7 @@ impl Door {
             request_max,
             body_idle_max,
             budget,
+            rate: None,
             certificate: None,
         }
     }
@@ -174,9 +178,19 @@ impl Door {
         })
     }
 
-    /// The door of one more connection, whose bytes count against `budget`.
-    pub fn with_budget(&self, budget: Arc<Budget>) -> Self {
-        Self { budget, ..self.clone() }
+    /// The door of one more connection, whose bytes count against `budget` and its requests against
+    /// `rate`.
+    pub fn of_connection(&self, budget: Arc<Budget>, rate: Arc<Rate>) -> Self {
+        Self { budget, rate: Some(rate), ..self.clone() }
+    }
+
+    /// Counts a request against what its peer may ask in a second.
+    fn check_rate(&self) -> Result<(), Refusal> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        rate.take(Instant::now()).map_err(|retry_after| {
+            self.metrics.limit(Limited::Requests);
+            Refusal::Busy { limit: Limit::PeerRequests, retry_after }
+        })
     }
 
     /// The door of a connection whose client proved to have this certificate, which every request
@@ -201,6 +215,11 @@ impl hyper::service::Service<Request<Incoming>> for Door {
         let destination = Destination::of(request.uri().path(), self.services);
         let visit = Visit::new(Arc::clone(&self.metrics), destination.metric());
         let request_max = self.request_max;
+        if let Err(refusal) = self.check_rate() {
+            let status = refusal.to_status();
+            visit.finish(status.code());
+            return Box::pin(async move { Ok(status.into_http()) });
+        }
         let reply: Self::Future = match destination {
             Destination::Health => self.probe(request),
             Destination::Offered(_) => self.look_up(request),

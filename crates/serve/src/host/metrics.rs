@@ -77,18 +77,21 @@ pub(crate) enum Limited {
     Pings,
     /// Connections to the second port.
     Probes,
+    /// Requests.
+    Requests,
     /// Answers that it does not read.
     Unread,
 }
 
 impl Limited {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Body,
         Self::Connections,
         Self::Headers,
         Self::Idle,
         Self::Pings,
         Self::Probes,
+        Self::Requests,
         Self::Unread,
     ];
 
@@ -100,6 +103,7 @@ impl Limited {
             Self::Idle => "idle",
             Self::Pings => "pings",
             Self::Probes => "probes",
+            Self::Requests => "requests",
             Self::Unread => "unread",
         }
     }

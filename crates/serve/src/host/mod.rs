@@ -200,7 +200,12 @@ impl BoundServer {
             streams_max: network.spec.streams_per_connection_max,
             handshake_max: network.handshake_max,
             keep_alive: network.keep_alive,
-            peers: Peers::new(network.connections_per_peer_max, network.peer_bytes_max, budget),
+            peers: Peers::new(
+                network.connections_per_peer_max,
+                network.spec.requests_per_s_per_peer_max,
+                network.peer_bytes_max,
+                budget,
+            ),
             idle_max: network.idle_max,
             headers_max: network.headers_max,
             pings_max: network.spec.pings_per_s_max,

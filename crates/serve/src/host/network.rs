@@ -40,6 +40,8 @@ pub struct NetworkSpec {
     /// Most bytes of one peer's requests and answers in memory; none for half of
     /// `inflight_bytes_max`.
     pub inflight_bytes_per_peer_max: Option<usize>,
+    /// Most requests a second of one peer, and most at once after a pause.
+    pub requests_per_s_per_peer_max: u32,
     /// Most requests at once on one connection.
     pub streams_per_connection_max: u32,
     /// How long a handshake may take, in milliseconds.
@@ -73,6 +75,7 @@ impl Default for NetworkSpec {
             connections_max: default_connections_max(),
             connections_per_peer_max: None,
             inflight_bytes_per_peer_max: None,
+            requests_per_s_per_peer_max: default_requests_per_s_per_peer_max(),
             streams_per_connection_max: default_streams_per_connection_max(),
             handshake_ms_max: default_handshake_ms_max(),
             keep_alive_ms: default_keep_alive_ms(),
@@ -137,6 +140,8 @@ impl Network {
             .unwrap_or((spec.connections_max / 4).max(16))
             .min(spec.connections_max);
         within("connections_per_peer_max", connections_per_peer_max, 1..=1 << 20)?;
+        let requests = spec.requests_per_s_per_peer_max as usize;
+        within("requests_per_s_per_peer_max", requests, 1..=10_000_000)?;
         within_u64("idle_ms_max", spec.idle_ms_max, 1..=86_400_000)?;
         within_u64("headers_ms_max", spec.headers_ms_max, 1..=600_000)?;
         within_u64("body_idle_ms_max", spec.body_idle_ms_max, 1..=600_000)?;
@@ -210,6 +215,12 @@ pub(crate) fn default_inflight_bytes_max() -> usize {
 
 pub(crate) fn default_connections_max() -> usize {
     4096
+}
+
+/// What one io thread answers in half a second: many honest clients behind one address do not come
+/// near, and one that floods leaves half of it to the others.
+pub(crate) fn default_requests_per_s_per_peer_max() -> u32 {
+    10_000
 }
 
 pub(crate) fn default_streams_per_connection_max() -> u32 {

@@ -2,7 +2,8 @@
 //!
 //! Parsed keys are kept in memory, and with a folder the uploaded bytes on disk too, where they
 //! outlast the process; they are read and parsed again at their next use. Where a budget is full,
-//! those keys go that were used longest ago. What goes from memory only is not lost; what goes from
+//! those keys go that were used longest ago: of the peer that brings new ones first, so that no peer
+//! pushes out the keys of others. What goes from memory only is not lost; what goes from
 //! disk is gone. A query that holds an `Arc` of its keys is answered even so.
 //!
 //! A key id is a client's pseudonym: none is logged or counted by.
@@ -23,8 +24,9 @@ use hushtable_pir::onion::KeyId;
 
 pub use self::metrics::KeyMetrics;
 use crate::Error;
+use crate::batch::Origin;
 use folder::Folder;
-use lru::Lru;
+use lru::{Lru, NOBODY};
 
 /// Makes sense of a client's keys: the seam to the scheme.
 pub trait KeyParser: Send + Sync + 'static {
@@ -55,6 +57,30 @@ pub struct KeyStoreSpec {
     pub folder_bytes_max: usize,
     /// Most bytes of one client's keys.
     pub key_bytes_max: usize,
+    /// Most bytes of parsed keys in memory that came from one peer, and of keys in the folder.
+    pub peer_bytes_max: PeerShare,
+}
+
+/// How much of clients' keys may be one peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
+pub struct PeerShare {
+    /// Bytes in memory.
+    pub memory: usize,
+    /// Bytes in the folder.
+    pub folder: usize,
+}
+
+impl PeerShare {
+    /// `given` bytes of each budget, or half of it, but one client's keys at least.
+    pub fn of(
+        given: Option<usize>,
+        [memory, folder]: [usize; 2],
+        [parsed, uploaded]: [usize; 2],
+    ) -> Self {
+        let part = |budget: usize, least: usize| given.unwrap_or((budget / 2).max(least));
+        Self { memory: part(memory, parsed), folder: part(folder, uploaded) }
+    }
 }
 
 /// Keeps clients' keys. Its methods may read and write files: call them where that is allowed.
@@ -118,7 +144,7 @@ impl<P: KeyParser> KeyStore<P> {
     /// [`Error::Io`] for a folder that cannot be made, read or written.
     pub fn open(parser: P, spec: &KeyStoreSpec, metrics: KeyMetrics) -> Result<Self, Error> {
         let KeyStoreSpec { memory_bytes_max, folder_bytes_max, key_bytes_max, .. } = *spec;
-        let mut disk = Lru::new(folder_bytes_max);
+        let mut disk = Lru::new(folder_bytes_max, spec.peer_bytes_max.folder);
         let mut folder = None;
         if let Some(path) = &spec.folder {
             let failed = |source| io_error(path, source);
@@ -126,7 +152,7 @@ impl<P: KeyParser> KeyStore<P> {
             let mut evicted = 0;
             for keys in found {
                 let file = OnDisk { bytes: keys.bytes, touched: keys.modified, serial: 0 };
-                for gone in disk.insert(keys.id, keys.bytes, file) {
+                for gone in disk.insert(keys.id, NOBODY, keys.bytes, file) {
                     opened.remove(&gone).map_err(failed)?;
                     evicted += 1;
                 }
@@ -135,22 +161,23 @@ impl<P: KeyParser> KeyStore<P> {
             metrics.evicted.inc_by(evicted);
             folder = Some(opened);
         }
-        let state = State { memory: Lru::new(memory_bytes_max), disk, named: 0 };
+        let memory = Lru::new(memory_bytes_max, spec.peer_bytes_max.memory);
+        let state = State { memory, disk, named: 0 };
         state.count(&metrics);
         Ok(Self { parser, folder, key_bytes_max, state: Mutex::new(state), metrics })
     }
 
-    /// Keeps a client's keys. Where the folder cannot be written, they are kept in memory, and the
+    /// Keeps a client's keys, that came from `origin`. Where the folder cannot be written, they are kept in memory, and the
     /// log says so.
     ///
     /// # Errors
     /// [`KeysError::Parse`], [`KeysError::Budget`]: nothing is kept and nothing has gone.
-    pub fn put(&self, bytes: &[u8]) -> Result<Stored, KeysError<P::Error>> {
+    pub fn put(&self, bytes: &[u8], origin: Origin) -> Result<Stored, KeysError<P::Error>> {
         let id = KeyId::of(bytes);
         let (parsed, on_disk) = {
             let mut state = self.lock();
-            let on_disk = state.disk.touch(&id).is_some();
-            (state.memory.touch(&id).map(|keys| Arc::clone(keys)), on_disk)
+            let on_disk = state.disk.touch(&id, origin.peer).is_some();
+            (state.memory.touch(&id, origin.peer).map(|keys| Arc::clone(keys)), on_disk)
         };
         let held = on_disk || parsed.is_some();
         let keys = match parsed {
@@ -163,14 +190,14 @@ impl<P: KeyParser> KeyStore<P> {
         let memory_bytes = self.parser.memory_bytes(&keys);
         let (memory_bytes_max, disk_bytes_max) = {
             let state = self.lock();
-            (state.memory.bytes_max(), state.disk.bytes_max())
+            (state.memory.entry_bytes_max(), state.disk.entry_bytes_max())
         };
         let budgets = [(memory_bytes, memory_bytes_max), (bytes.len(), disk_bytes_max)];
         let budgets = &budgets[..1 + usize::from(self.folder.is_some())];
         if let Some(&(bytes, bytes_max)) = budgets.iter().find(|(bytes, max)| bytes > max) {
             return Err(KeysError::Budget { bytes, bytes_max });
         }
-        let evicted = self.store(id, bytes, keys, memory_bytes);
+        let evicted = self.store(id, origin, bytes, keys, memory_bytes);
         self.metrics.uploaded.inc();
         self.metrics.evicted.inc_by(evicted as u64);
         if evicted > 0 {
@@ -179,15 +206,19 @@ impl<P: KeyParser> KeyStore<P> {
         Ok(Stored { id, evicted, held })
     }
 
-    /// A client's keys; `None` where it must upload them (again). This is a use of them.
+    /// A client's keys; `None` where it must upload them (again). This is a use of them, by `origin`.
     ///
     /// # Errors
     /// [`KeysError::Parse`] for keys that were kept by a server of other parameters.
-    pub fn fetch(&self, id: &KeyId) -> Result<Option<Arc<P::Keys>>, KeysError<P::Error>> {
+    pub fn fetch(
+        &self,
+        id: &KeyId,
+        origin: Origin,
+    ) -> Result<Option<Arc<P::Keys>>, KeysError<P::Error>> {
         let now = SystemTime::now();
         let (keys, on_disk) = {
             let mut state = self.lock();
-            let on_disk = state.disk.touch(id).map(|file| {
+            let on_disk = state.disk.touch(id, origin.peer).map(|file| {
                 // A clock that was set back makes a time stale as well.
                 let age = now.duration_since(file.touched).unwrap_or(Duration::MAX);
                 let stale = age >= TOUCH_EVERY;
@@ -196,7 +227,7 @@ impl<P: KeyParser> KeyStore<P> {
                 }
                 (file.bytes, file.serial, stale)
             });
-            let keys = state.memory.touch(id).map(|keys| Arc::clone(keys));
+            let keys = state.memory.touch(id, origin.peer).map(|keys| Arc::clone(keys));
             (keys, on_disk)
         };
         if let (Some(folder), Some((_, _, true))) = (&self.folder, on_disk) {
@@ -231,7 +262,14 @@ impl<P: KeyParser> KeyStore<P> {
 
     /// Writes keys to the folder, if there is one, and keeps them in memory. Returns how many others
     /// are gone now.
-    fn store(&self, id: KeyId, bytes: &[u8], keys: Arc<P::Keys>, memory_bytes: usize) -> usize {
+    fn store(
+        &self,
+        id: KeyId,
+        origin: Origin,
+        bytes: &[u8],
+        keys: Arc<P::Keys>,
+        memory_bytes: usize,
+    ) -> usize {
         // The bytes are written before the lock is taken, names are given and taken under it, so
         // that a file is there exactly if the list says so.
         let aside = self.folder.as_ref().and_then(|folder| match folder.write(&id, bytes) {
@@ -248,7 +286,7 @@ impl<P: KeyParser> KeyStore<P> {
             state.named += 1;
             let (touched, serial) = (SystemTime::now(), state.named);
             let file = OnDisk { bytes: bytes.len(), touched, serial };
-            evicted = state.disk.insert(id, bytes.len(), file);
+            evicted = state.disk.insert(id, origin.peer, bytes.len(), file);
             for gone in &evicted {
                 state.memory.remove(gone);
                 remove(folder, gone);
@@ -258,7 +296,7 @@ impl<P: KeyParser> KeyStore<P> {
                 state.disk.remove(&id);
             }
         }
-        let unloaded = state.memory.insert(id, memory_bytes, keys);
+        let unloaded = state.memory.insert(id, origin.peer, memory_bytes, keys);
         evicted.extend(unloaded.into_iter().filter(|gone| !state.disk.contains(gone)));
         state.count(&self.metrics);
         drop(state);
@@ -299,8 +337,8 @@ impl<P: KeyParser> KeyStore<P> {
         self.metrics.loaded.inc();
         let mut state = self.lock();
         // Keys that were evicted while they were read are answered with, but not kept.
-        if state.disk.contains(id) {
-            let unloaded = state.memory.insert(*id, memory_bytes, Arc::clone(&keys));
+        if let Some(owner) = state.disk.owner(id) {
+            let unloaded = state.memory.insert(*id, owner, memory_bytes, Arc::clone(&keys));
             let lost = unloaded.iter().filter(|gone| !state.disk.contains(gone)).count();
             self.metrics.evicted.inc_by(lost as u64);
             state.count(&self.metrics);

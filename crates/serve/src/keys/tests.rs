@@ -32,6 +32,9 @@ impl KeyParser for Text {
     }
 }
 
+/// Where most keys come from here.
+const ORIGIN: Origin = Origin { peer: 7, connection: 1 };
+
 struct Bench {
     parser: Text,
     spec: KeyStoreSpec,
@@ -49,6 +52,7 @@ impl Bench {
                 folder: folder.as_ref().map(|folder| folder.path().join("keys")),
                 folder_bytes_max: 20,
                 key_bytes_max: 10,
+                peer_bytes_max: PeerShare { memory: 30, folder: 20 },
             },
             metrics: KeyMetrics::default(),
             _folder: folder,
@@ -83,7 +87,7 @@ impl Bench {
 }
 
 fn has(store: &KeyStore<Text>, text: &str) -> bool {
-    let found = store.fetch(&KeyId::of(text.as_bytes())).unwrap();
+    let found = store.fetch(&KeyId::of(text.as_bytes()), ORIGIN).unwrap();
     assert!(found.as_ref().is_none_or(|found| ***found == *text), "{found:?}");
     found.is_some()
 }
@@ -93,9 +97,9 @@ fn keys_are_known_by_their_content_and_parsed_once() {
     let bench = Bench::new(false);
     let store = bench.open();
     assert!(!has(&store, "alice"));
-    let stored = store.put(b"alice").unwrap();
+    let stored = store.put(b"alice", ORIGIN).unwrap();
     assert_eq!(stored, Stored { id: KeyId::of(b"alice"), evicted: 0, held: false });
-    assert!(store.put(b"alice").unwrap().held);
+    assert!(store.put(b"alice", ORIGIN).unwrap().held);
     assert!(has(&store, "alice") && has(&store, "alice"));
     assert_eq!((bench.parsed(), bench.metrics.uploaded.get()), (1, 1));
     assert_eq!(store.counts(), (1, 0));
@@ -105,13 +109,13 @@ fn keys_are_known_by_their_content_and_parsed_once() {
 fn without_a_folder_memory_evicts_and_says_so() {
     let bench = Bench::new(false);
     let store = bench.open();
-    store.put(b"alice").unwrap();
-    let in_a_pass = store.fetch(&KeyId::of(b"alice")).unwrap().unwrap();
-    assert_eq!(store.put(b"bobby").unwrap().evicted, 0);
+    store.put(b"alice", ORIGIN).unwrap();
+    let in_a_pass = store.fetch(&KeyId::of(b"alice"), ORIGIN).unwrap().unwrap();
+    assert_eq!(store.put(b"bobby", ORIGIN).unwrap().evicted, 0);
     assert!(has(&store, "alice"));
-    assert_eq!(store.put(b"carol").unwrap().evicted, 1);
+    assert_eq!(store.put(b"carol", ORIGIN).unwrap().evicted, 1);
     assert!(has(&store, "alice") && !has(&store, "bobby") && has(&store, "carol"));
-    assert_eq!(store.put(b"0123456789").unwrap().evicted, 2);
+    assert_eq!(store.put(b"0123456789", ORIGIN).unwrap().evicted, 2);
     assert_eq!(*in_a_pass, "alice", "a pass keeps what was evicted");
     assert_eq!(bench.metrics.evicted.get(), 3);
     assert_eq!((bench.metrics.in_memory.get(), bench.metrics.memory_bytes.get()), (1, 30));
@@ -122,14 +126,14 @@ fn with_a_folder_memory_is_only_a_cache() {
     let bench = Bench::new(true);
     let store = bench.open();
     for text in ["alice", "bobby", "carol", "dave!"] {
-        let stored = store.put(text.as_bytes()).unwrap();
+        let stored = store.put(text.as_bytes(), ORIGIN).unwrap();
         assert_eq!((stored.evicted, stored.held), (0, false));
     }
     assert_eq!(store.counts(), (2, 4));
     assert!(has(&store, "alice"), "read back from its file");
     assert_eq!((bench.parsed(), bench.metrics.loaded.get()), (5, 1));
     // Disk holds four: the fifth drops bobby, used longest ago, and its file.
-    assert_eq!(store.put(b"erin!").unwrap().evicted, 1);
+    assert_eq!(store.put(b"erin!", ORIGIN).unwrap().evicted, 1);
     assert!(!bench.file("bobby").exists() && bench.files() == 4);
     assert!(!has(&store, "bobby") && has(&store, "carol") && has(&store, "alice"));
     assert_eq!(bench.metrics.evicted.get(), 1);
@@ -141,7 +145,7 @@ fn a_restart_keeps_keys_and_the_order_of_their_use() {
     let texts = ["alice", "bobby", "carol", "dave!"];
     let store = bench.open();
     for text in texts {
-        assert!(!store.put(text.as_bytes()).unwrap().held);
+        assert!(!store.put(text.as_bytes(), ORIGIN).unwrap().held);
     }
     drop(store);
     for (text, seconds) in texts.into_iter().zip([400, 100, 300, 200]) {
@@ -169,7 +173,7 @@ fn damaged_files_are_dropped_and_others_left_alone() {
     let bench = Bench::new(true);
     let store = bench.open();
     for text in ["alice", "bobby", "carol"] {
-        assert_eq!(store.put(text.as_bytes()).unwrap().evicted, 0);
+        assert_eq!(store.put(text.as_bytes(), ORIGIN).unwrap().evicted, 0);
     }
     drop(store);
     fs::write(bench.file("alice"), "alicf").unwrap();
@@ -191,17 +195,17 @@ fn damaged_files_are_dropped_and_others_left_alone() {
     assert_eq!((store.counts(), bench.metrics.damaged.get()), ((0, 0), 2));
     assert!(bench.path().join("notes.txt").exists() && bench.path().join(upper).exists());
     assert!(!bench.path().join(half_written).exists());
-    assert!(store.put(b"alice").unwrap().id == KeyId::of(b"alice") && has(&store, "alice"));
+    assert!(store.put(b"alice", ORIGIN).unwrap().id == KeyId::of(b"alice") && has(&store, "alice"));
 }
 
 #[test]
 fn a_file_that_vanishes_costs_an_upload() {
     let bench = Bench::new(true);
-    bench.open().put(b"alice").unwrap();
+    bench.open().put(b"alice", ORIGIN).unwrap();
     let store = bench.open();
     fs::remove_file(bench.file("alice")).unwrap();
     assert!(!has(&store, "alice") && !has(&store, "alice"));
-    assert!(!store.put(b"alice").unwrap().held);
+    assert!(!store.put(b"alice", ORIGIN).unwrap().held);
     drop(store);
     assert!(has(&bench.open(), "alice"));
 }
@@ -210,15 +214,15 @@ fn a_file_that_vanishes_costs_an_upload() {
 fn keys_that_are_none_or_too_large_change_nothing() {
     let bench = Bench::new(true);
     let store = bench.open();
-    store.put(b"alice").unwrap();
-    assert_eq!(store.put(b"\xff"), Err(KeysError::Parse(NotText)));
+    store.put(b"alice", ORIGIN).unwrap();
+    assert_eq!(store.put(b"\xff", ORIGIN), Err(KeysError::Parse(NotText)));
     let large = KeysError::Budget { bytes: 33, bytes_max: 30 };
-    assert_eq!(store.put(b"0123456789a"), Err(large));
+    assert_eq!(store.put(b"0123456789a", ORIGIN), Err(large));
     assert_eq!((store.counts(), bench.files(), bench.metrics.evicted.get()), ((1, 1), 1, 0));
 
     let spec = KeyStoreSpec { folder_bytes_max: 4, ..bench.spec.clone() };
     let store = KeyStore::open(bench.parser.clone(), &spec, KeyMetrics::default()).unwrap();
-    assert_eq!(store.put(b"bobby"), Err(KeysError::Budget { bytes: 5, bytes_max: 4 }));
+    assert_eq!(store.put(b"bobby", ORIGIN), Err(KeysError::Budget { bytes: 5, bytes_max: 4 }));
 }
 
 #[test]
@@ -228,7 +232,7 @@ fn keys_of_other_parameters_are_said_to_be_that_and_kept() {
     let id = KeyId::of(b"\xff");
     fs::write(bench.path().join(format!("{id}.keys")), b"\xff").unwrap();
     let store = bench.open();
-    assert_eq!(store.fetch(&id), Err(KeysError::Parse(NotText)));
+    assert_eq!(store.fetch(&id, ORIGIN), Err(KeysError::Parse(NotText)));
     assert_eq!((store.counts(), bench.files()), ((0, 1), 1));
 }
 
@@ -237,12 +241,12 @@ fn a_folder_that_cannot_be_written_leaves_keys_in_memory() {
     let bench = Bench::new(true);
     let store = bench.open();
     fs::remove_dir(bench.path()).unwrap();
-    assert_eq!(store.put(b"alice").unwrap().evicted, 0);
+    assert_eq!(store.put(b"alice", ORIGIN).unwrap().evicted, 0);
     assert_eq!(store.counts(), (1, 0));
     assert!(has(&store, "alice"));
     // Once it can be written, the next upload of the same keys is.
     fs::create_dir(bench.path()).unwrap();
-    assert!(store.put(b"alice").unwrap().held);
+    assert!(store.put(b"alice", ORIGIN).unwrap().held);
     assert_eq!((store.counts(), bench.parsed()), ((1, 1), 1));
 
     let file = bench.path().join("file");
@@ -263,7 +267,7 @@ fn many_threads_upload_and_fetch_the_same_keys() {
             scope.spawn(move || {
                 for i in 0..100 {
                     let text = format!("key {}", (thread + i) % 9);
-                    let stored = store.put(text.as_bytes()).unwrap();
+                    let stored = store.put(text.as_bytes(), ORIGIN).unwrap();
                     assert_eq!(stored.id, KeyId::of(text.as_bytes()));
                     has(store, &text);
                 }
@@ -287,7 +291,7 @@ proptest! {
         for (i, (put, text)) in steps.iter().enumerate() {
             if *put {
                 let before = has(&store, text);
-                prop_assert_eq!(store.put(text.as_bytes()).unwrap().held, before);
+                prop_assert_eq!(store.put(text.as_bytes(), ORIGIN).unwrap().held, before);
                 prop_assert!(has(&store, text));
             } else {
                 has(&store, text);
@@ -301,6 +305,54 @@ proptest! {
                 store = bench.open();
                 prop_assert_eq!(store.counts(), (0, disk));
             }
+        }
+    }
+}
+
+#[test]
+fn one_peer_cannot_push_out_the_keys_of_others() {
+    for folder in [false, true] {
+        let mut bench = Bench::new(folder);
+        bench.spec.memory_bytes_max = 120;
+        bench.spec.folder_bytes_max = 40;
+        bench.spec.peer_bytes_max = PeerShare::of(None, [120, 40], [15, 5]);
+        let store = bench.open();
+        let peer = |peer: u64| Origin { peer, connection: 0 };
+        let id = |text: &str| KeyId::of(text.as_bytes());
+        for (number, text) in (1..).zip(["alice", "bobby", "carol"]) {
+            store.put(text.as_bytes(), peer(number)).unwrap();
+        }
+        // From one address, as many as it likes, over many connections.
+        for attack in 10_000..10_100 {
+            let attack = format!("{attack}");
+            let attacker = Origin { peer: 666, connection: 9 };
+            store.put(attack.as_bytes(), attacker).unwrap();
+        }
+        for (number, text) in (1..).zip(["alice", "bobby", "carol"]) {
+            let kept = store.fetch(&id(text), peer(number)).unwrap();
+            assert!(kept.is_some(), "{text} went, with a folder: {folder}");
+        }
+        // Who comes late finds room, at the cost of the one that has the most.
+        for (number, text) in (4..).zip(["david", "erica"]) {
+            store.put(text.as_bytes(), peer(number)).unwrap();
+        }
+        for text in ["alice", "bobby", "carol", "david", "erica"] {
+            assert!(store.holds(&id(text)), "{text} went, with a folder: {folder}");
+        }
+        // One that asks from another address than it uploaded from is answered like before.
+        assert!(store.fetch(&id("alice"), peer(77)).unwrap().is_some());
+        if folder {
+            // What is found at the start is nobody's, and then whose who uses it.
+            drop(store);
+            let store = bench.open();
+            assert_eq!(store.counts(), (0, 8));
+            for text in ["alice", "bobby", "carol"] {
+                assert!(store.fetch(&id(text), peer(1)).unwrap().is_some());
+            }
+            for attack in 20_000..20_100 {
+                store.put(format!("{attack}").as_bytes(), peer(666)).unwrap();
+            }
+            assert!(["alice", "bobby", "carol"].iter().all(|text| store.holds(&id(text))));
         }
     }
 }

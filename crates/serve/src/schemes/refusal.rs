@@ -76,6 +76,8 @@ words! {
         InflightBytes = "inflight_bytes",
         /// One peer's part of the bytes in flight.
         PeerBytes = "peer_bytes",
+        /// One peer's requests in a second.
+        PeerRequests = "peer_requests",
         /// Precomputes that are being made, or that are kept.
         Precomputes = "precomputes",
         /// Predictions at once.

@@ -179,7 +179,10 @@ async fn keys_over_the_budget_evict_those_used_longest_ago() {
     let memory_bytes = probe.metric("hushtable_client_keys_memory_bytes").await as usize;
     assert!((2..=4).contains(&(memory_bytes / sizes(&client).0 as usize)), "{memory_bytes}");
 
-    let tight = OnionServerSpec { keys_memory_bytes_max: 2 * memory_bytes, ..spec() };
+    // All clients here are one peer: all of it is theirs.
+    let keys_memory_bytes_max = 2 * memory_bytes;
+    let keys_bytes_per_peer_max = Some(keys_memory_bytes_max);
+    let tight = OnionServerSpec { keys_memory_bytes_max, keys_bytes_per_peer_max, ..spec() };
     let server = start(tight, table());
     let clients = [connect(&server).await, connect(&server).await, connect(&server).await];
     let (key_bytes, query_bytes) = sizes(&client);

@@ -8,13 +8,17 @@ use crate::train_common::{
     DIM, PlainMemory, SLOTS, SOON, USERS_MAX, ask, authority, closed_terms, connect, create, learn,
     outer_address, refusal, spec, start, start_with, terms,
 };
-use hushtable_oram::round::{BudgetSpec, Controller, ControllerSpec};
+use bytes::Bytes;
+use hushtable_oram::aggregate::GradientError;
+use hushtable_oram::round::{BudgetSpec, Controller, ControllerSpec, Error as RoundError};
 use hushtable_oram::wire::{
-    self, AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, Terms, UserKey, UserSession,
+    self, AuthorityKey, Context, ControllerKey, Credential, DUMMY, Pin, RefusedReason, Terms,
+    UserKey, UserSession,
 };
 use hushtable_serve::{
-    Awaited, EndpointSpec, Error, MasterKey, Outcome, Refusal, RoundMemory, RoundSpec, RoundStage,
-    TrainClient, TrainClientSpec, TrainError, TrainRefusal, TrainServer, TrainServerSpec,
+    Awaited, EndpointSpec, Error, MasterKey, MemoryError, Outcome, Refusal, RoundMemory, RoundSpec,
+    RoundStage, TrainClient, TrainClientSpec, TrainError, TrainRefusal, TrainServer,
+    TrainServerSpec,
 };
 use tempfile::TempDir;
 
@@ -230,6 +234,45 @@ async fn a_busy_memory_blocks_nobody_else_and_waiting_calls_come_back() {
     open_gate.send(()).unwrap();
     client.rows(round, 0, SOON).await.unwrap();
     server.stop().unwrap();
+}
+
+/// An upload that was taken and could not be added counted as one, and was answered as one when it
+/// came again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_the_memory_refuses_may_come_again_and_is_reported() {
+    let weight = GradientError::Weight { row: 0, bits: 0 };
+    let bad: MemoryError = Box::new(RoundError::Gradients(weight));
+    let failed: MemoryError = "a Python function raised".into();
+    for (error, is_bad) in [(bad, true), (failed, false)] {
+        let (mut memory, seen) = PlainMemory::new();
+        memory.refuses = Some(error);
+        let server = start_with(spec(), memory);
+        let client = connect(&server).await;
+        let round = client.open_round(RoundSpec::new(3)).await.unwrap();
+        let mut sessions = Vec::new();
+        for user in 0..2 {
+            sessions.push(ask(&client, round, user, &[4]).await);
+        }
+        refusal(client.request(round, 2, Bytes::from_static(&[7; 99])).await);
+        client.close_requests(round).await.unwrap();
+        let sealed = Bytes::from(sessions[0].upload(&[1.0; SLOTS * DIM], 1.0).unwrap());
+        let refused = client.upload(round, 0, sealed.clone()).await.unwrap_err();
+        let is_message = matches!(
+            &refused,
+            Error::Refused { refusal: Refusal::Train(TrainRefusal::BadMessage { .. }), .. }
+        );
+        assert_eq!(is_message, is_bad, "{refused}");
+        assert!(!refused.to_string().contains("Python"), "the cause is the operator's to read");
+        // The other user is unharmed, and the first may try again: it is added this time.
+        learn(&client, &mut sessions[1], 1.0, 2.0).await;
+        client.upload(round, 0, sealed).await.unwrap();
+        assert_eq!(seen.lock().unwrap().added, [(1, 2.0), (0, 1.0)]);
+        let report = client.finish(round, true, SOON).await.unwrap();
+        let why = if is_bad { RefusedReason::Weight } else { RefusedReason::Failed };
+        assert_eq!(report.uploaded, 2);
+        assert_eq!(report.refused, [(0, why), (2, RefusedReason::NotOpened)]);
+        server.stop().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

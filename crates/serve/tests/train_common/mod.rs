@@ -57,6 +57,8 @@ pub struct PlainMemory {
     /// `begin` waits for a word here, where there is one to wait for.
     pub gate: Option<mpsc::Receiver<()>>,
     pub fails: bool,
+    /// What the next `add` fails with.
+    pub refuses: Option<MemoryError>,
 }
 
 impl PlainMemory {
@@ -70,6 +72,7 @@ impl PlainMemory {
             update: vec![0.0; ROWS * DIM],
             gate: None,
             fails: false,
+            refuses: None,
         };
         (memory, seen)
     }
@@ -110,6 +113,9 @@ impl RoundMemory for PlainMemory {
     }
 
     fn add(&mut self, user: usize, gradients: &[f32], weight: f32) -> Result<(), MemoryError> {
+        if let Some(error) = self.refuses.take() {
+            return Err(error);
+        }
         self.seen.lock().unwrap().added.push((user, weight));
         let ids = &self.ids[user * SLOTS..][..SLOTS];
         for (&id, gradient) in ids.iter().zip(gradients.chunks_exact(DIM)) {

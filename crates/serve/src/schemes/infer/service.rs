@@ -140,13 +140,13 @@ impl InferService {
             let found = bytes.len();
             return Err(wrong(format!("{found} bytes, where keys of this plan have {key_bytes}")));
         }
-        let keys = Arc::clone(&self.keys);
+        let (keys, origin) = (Arc::clone(&self.keys), origin_of(reservation));
         let put = move || {
             if KeyId::of(&bytes) != id {
                 let message = "the bytes do not hash to the id that was announced".to_owned();
                 return Err(Refusal::BadKeys { defect: KeyDefect::Other, message });
             }
-            keys.put(&bytes).map_err(refuse)
+            keys.put(&bytes, origin).map_err(refuse)
         };
         Ok(off_thread(put).await?)
     }
@@ -166,12 +166,11 @@ impl InferService {
             return Err(InferRefusal::BadFeatures { defect: KeyDefect::Length, message }.into());
         }
         self.admission.hold(reservation, held_bytes(info))?;
-        let keys = Arc::clone(&self.keys);
-        let keys = off_thread(move || keys.fetch(&key_id).map_err(refuse)).await?;
+        let (keys, origin) = (Arc::clone(&self.keys), origin_of(reservation));
+        let keys = off_thread(move || keys.fetch(&key_id, origin).map_err(refuse)).await?;
         let keys = keys.ok_or(Refusal::UnknownKeys { key_id })?;
         let refused = Arc::new(OnceLock::new());
         let asked = Asked { keys, query: request.query, refused: Arc::clone(&refused) };
-        let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = self
             .scheduler
             .answer_from(origin, vec![asked])

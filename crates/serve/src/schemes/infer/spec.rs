@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::CHUNK_BYTES_MAX;
 use super::info::InferInfo;
 use crate::host::network::{Network, within};
-use crate::keys::KeyStoreSpec;
+use crate::keys::{KeyStoreSpec, PeerShare};
 use crate::{Error, NetworkSpec};
 
 /// How a server of encrypted inference runs. Every field but `model` has a default.
@@ -41,6 +41,10 @@ pub struct InferServerSpec {
     /// Most bytes of clients' keys in the folder. 64 GiB by default.
     #[serde(default = "default_keys_folder_bytes_max")]
     pub keys_folder_bytes_max: usize,
+    /// Most bytes of the keys of one peer's clients (an IPv4 address, or an IPv6 network of 64 bits), in
+    /// memory and in the folder; half of each by default. A peer that has more to keep loses its own.
+    #[serde(default)]
+    pub keys_bytes_per_peer_max: Option<usize>,
 }
 
 impl InferServerSpec {
@@ -55,6 +59,7 @@ impl InferServerSpec {
             keys_folder: None,
             keys_memory_bytes_max: default_keys_memory_bytes_max(),
             keys_folder_bytes_max: default_keys_folder_bytes_max(),
+            keys_bytes_per_peer_max: None,
         }
     }
 }
@@ -73,6 +78,8 @@ impl Settings {
         within("queue_queries_max", spec.queue_queries_max, 1..=1 << 16)?;
         let key_bytes = info.key_bytes();
         within("keys_memory_bytes_max", spec.keys_memory_bytes_max, key_bytes..=1 << 50)?;
+        let of_peer = spec.keys_bytes_per_peer_max.unwrap_or(key_bytes);
+        within("keys_bytes_per_peer_max", of_peer, key_bytes..=1 << 50)?;
         within("keys_folder_bytes_max", spec.keys_folder_bytes_max, key_bytes..=1 << 50)?;
         let message_bytes_max = info.query_bytes().max(CHUNK_BYTES_MAX) + OVERHEAD_BYTES;
         let whole = (message_bytes_max + held_bytes(info)).max(key_bytes + upload_bytes(info));
@@ -90,10 +97,18 @@ impl Settings {
             folder: spec.keys_folder.clone(),
             folder_bytes_max: spec.keys_folder_bytes_max,
             key_bytes_max: key_bytes,
+            peer_bytes_max: PeerShare::of(
+                spec.keys_bytes_per_peer_max,
+                [spec.keys_memory_bytes_max, spec.keys_folder_bytes_max],
+                [PARSED_PER_KEY_BYTE * key_bytes, key_bytes],
+            ),
         };
         Ok((Self { spec, keys, message_bytes_max }, network))
     }
 }
+
+/// Bytes of parsed keys for one of uploaded ones, at most.
+const PARSED_PER_KEY_BYTE: usize = 4;
 
 /// Bytes that a query holds beside its request's: its answer.
 pub(super) fn held_bytes(info: &InferInfo) -> usize {

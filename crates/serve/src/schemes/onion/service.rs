@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::OnionInfo;
 use super::spec::{held_bytes, upload_bytes};
-use crate::batch::{Answered, Scheduler, Unanswered};
+use crate::batch::{Answered, Origin, Scheduler, Unanswered};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
@@ -179,8 +179,8 @@ impl OnionService {
             }
             bytes.extend_from_slice(&chunk.bytes);
         }
-        let keys = Arc::clone(&self.keys);
-        Ok(self.parse(move || keys.put(&bytes).map_err(refuse)).await?)
+        let (keys, origin) = (Arc::clone(&self.keys), origin_of(reservation));
+        Ok(self.parse(move || keys.put(&bytes, origin).map_err(refuse)).await?)
     }
 
     /// Checks all of a request that can be checked without its keys.
@@ -200,11 +200,12 @@ impl OnionService {
         &self,
         key_id: KeyId,
         parts: Vec<(onion::Server, Vec<Bytes>)>,
+        origin: Origin,
         refuse_query: impl Fn(usize, usize, &onion::Error) -> Refusal + Send + 'static,
     ) -> Result<Vec<Vec<Asked>>, Refusal> {
         let keys = Arc::clone(&self.keys);
         let accept = move || {
-            let keys = keys.fetch(&key_id).map_err(refuse)?;
+            let keys = keys.fetch(&key_id, origin).map_err(refuse)?;
             let keys = keys.ok_or(Refusal::UnknownKeys { key_id })?;
             let parts = parts.iter().enumerate().map(|(part, (server, queries))| {
                 let accept = |(i, query): (usize, &Bytes)| {
@@ -227,9 +228,9 @@ impl OnionService {
         self.admission.hold(reservation, held)?;
         let parts = vec![(table.server.clone(), request.queries)];
         let refuse_query = |_, query, error: &onion::Error| Refusal::of_query(query, error);
-        let asked = self.accept(key_id, parts, refuse_query).await?;
-        let asked = asked.into_iter().next().unwrap_or_default();
         let origin = origin_of(reservation);
+        let asked = self.accept(key_id, parts, origin, refuse_query).await?;
+        let asked = asked.into_iter().next().unwrap_or_default();
         let Answered { answers, queued, answering } = table
             .scheduler
             .answer_from(origin, asked)
@@ -309,8 +310,9 @@ impl OnionService {
             Refusal::of_inference(before + query, &features[feature].name, error)
         };
         let servers = tables.clone().map(|table| table.server.clone());
-        let asked = self.accept(key_id, servers.zip(parts).collect(), refuse_query).await?;
         let origin = origin_of(reservation);
+        let parts = servers.zip(parts).collect();
+        let asked = self.accept(key_id, parts, origin, refuse_query).await?;
         let mut answers: Vec<_> = tables
             .zip(asked)
             .map(|(table, asked)| {

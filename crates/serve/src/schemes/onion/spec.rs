@@ -9,7 +9,7 @@ use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
 use crate::host::network::{Network, check_window, within};
-use crate::keys::KeyStoreSpec;
+use crate::keys::{KeyStoreSpec, PeerShare};
 use crate::schemes::bundles::Bundles;
 use crate::{Error, NetworkSpec};
 
@@ -73,6 +73,10 @@ pub struct OnionServerSpec {
     /// Most bytes of clients' keys in the folder. 16 GiB by default.
     #[serde(default = "default_keys_folder_bytes_max")]
     pub keys_folder_bytes_max: usize,
+    /// Most bytes of the keys of one peer's clients (an IPv4 address, or an IPv6 network of 64 bits), in
+    /// memory and in the folder; half of each by default. A peer that has more to keep loses its own.
+    #[serde(default)]
+    pub keys_bytes_per_peer_max: Option<usize>,
 }
 
 impl OnionServerSpec {
@@ -94,6 +98,7 @@ impl OnionServerSpec {
             keys_folder: None,
             keys_memory_bytes_max: default_keys_memory_bytes_max(),
             keys_folder_bytes_max: default_keys_folder_bytes_max(),
+            keys_bytes_per_peer_max: None,
         }
     }
 }
@@ -146,6 +151,8 @@ impl Settings {
         let key_bytes_max = geometries().map(|it| key_bytes_max(it.shape())).max().unwrap_or(0);
         let parsed = MEMORY_PER_KEY_BYTE * deepest.key_bytes();
         within("keys_memory_bytes_max", spec.keys_memory_bytes_max, parsed..=1 << 50)?;
+        let of_peer = spec.keys_bytes_per_peer_max.unwrap_or(parsed);
+        within("keys_bytes_per_peer_max", of_peer, parsed..=1 << 50)?;
         within("keys_folder_bytes_max", spec.keys_folder_bytes_max, deepest.key_bytes()..=1 << 50)?;
         // Bytes of the largest request, with what it holds until it is answered.
         let mut whole = key_bytes_max + upload_bytes(&deepest);
@@ -173,6 +180,11 @@ impl Settings {
             folder: spec.keys_folder.clone(),
             folder_bytes_max: spec.keys_folder_bytes_max,
             key_bytes_max,
+            peer_bytes_max: PeerShare::of(
+                spec.keys_bytes_per_peer_max,
+                [spec.keys_memory_bytes_max, spec.keys_folder_bytes_max],
+                [parsed, deepest.key_bytes()],
+            ),
         };
         let settings =
             Self { tables, deepest, model_request_bytes_max, request_bytes_max, keys, spec };

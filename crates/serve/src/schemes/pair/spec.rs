@@ -14,7 +14,8 @@ use crate::host::network::{
     Network, check_window, default_addr, default_body_idle_ms_max, default_connections_max,
     default_drain_ms_max, default_handshake_ms_max, default_headers_ms_max, default_idle_ms_max,
     default_inflight_bytes_max, default_io_threads, default_keep_alive_ms, default_metrics_addr,
-    default_pings_per_s_max, default_request_ms_max, default_streams_per_connection_max, within,
+    default_pings_per_s_max, default_request_ms_max, default_requests_per_s_per_peer_max,
+    default_streams_per_connection_max, within,
 };
 use crate::schemes::bundles::{Bundles, HeldModel};
 use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
@@ -98,6 +99,10 @@ pub struct ServerSpec {
     /// `inflight_bytes_max`.
     #[serde(default)]
     pub inflight_bytes_per_peer_max: Option<usize>,
+    /// Most requests a second of one peer, and most at once after a pause; beyond, they are refused with
+    /// a hint when to retry.
+    #[serde(default = "default_requests_per_s_per_peer_max")]
+    pub requests_per_s_per_peer_max: u32,
     /// Most requests that one connection may have open.
     #[serde(default = "default_streams_per_connection_max")]
     pub streams_per_connection_max: u32,
@@ -157,6 +162,7 @@ impl ServerSpec {
             connections_max: default_connections_max(),
             connections_per_peer_max: None,
             inflight_bytes_per_peer_max: None,
+            requests_per_s_per_peer_max: default_requests_per_s_per_peer_max(),
             streams_per_connection_max: default_streams_per_connection_max(),
             handshake_ms_max: default_handshake_ms_max(),
             keep_alive_ms: default_keep_alive_ms(),
@@ -181,6 +187,7 @@ impl ServerSpec {
             connections_max: self.connections_max,
             connections_per_peer_max: self.connections_per_peer_max,
             inflight_bytes_per_peer_max: self.inflight_bytes_per_peer_max,
+            requests_per_s_per_peer_max: self.requests_per_s_per_peer_max,
             streams_per_connection_max: self.streams_per_connection_max,
             handshake_ms_max: self.handshake_ms_max,
             keep_alive_ms: self.keep_alive_ms,

@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_oram::round::Error as RoundError;
 use hushtable_oram::rounds::{
     self, MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage,
     Rounds,
 };
-use hushtable_oram::wire::{ControllerKey, Pin, Terms, random_round};
+use hushtable_oram::wire::{ControllerKey, Pin, RefusedReason, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
@@ -296,9 +297,9 @@ impl Host {
             match taken.map_err(|refused| host.refuse_of(place, refused))? {
                 Progress::Done(Some(upload)) => {
                     let gradients = Zeroizing::new(upload.gradients);
-                    memory
-                        .add(user as usize, &gradients, upload.weight)
-                        .map_err(|error| failed("add a user's gradients", &*error))?;
+                    if let Err(error) = memory.add(user as usize, &gradients, upload.weight) {
+                        return Err(host.not_added(place, &*error));
+                    }
                 }
                 Progress::Done(None) => {}
                 // Not while this call has the memory.
@@ -491,6 +492,21 @@ impl Host {
 
     fn changed(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// What a user is told whose upload was taken and could not be added. It may send another: without
+    /// this, the same one sent again would be answered as if it counted.
+    fn not_added(&self, place: Place, error: &(dyn StdError + 'static)) -> Refusal {
+        let gradients = match error.downcast_ref::<RoundError>() {
+            Some(RoundError::Gradients(error)) => Some(error.reason()),
+            _ => None,
+        };
+        let reason = gradients.unwrap_or(RefusedReason::Failed);
+        let refused = self.rounds().not_added(place.user, reason);
+        match gradients {
+            Some(_) => self.refuse_of(place, refused),
+            None => failed("add a user's gradients", error),
+        }
     }
 
     /// As [`refuse`](Self::refuse), for what the user of a place has sent or asked for.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hushtable_oram::round::RoundReport;
 use hushtable_oram::rounds::RoundStage;
-use hushtable_oram::wire::{Pin, PublicKey, Terms};
+use hushtable_oram::wire::{Pin, PublicKey, RefusedReason, Terms};
 
 use crate::wire::{FinishReply, StepTime, TrainInfoReply};
 use crate::{ReplyDefect, wire};
@@ -101,6 +101,42 @@ impl TryFrom<TrainInfoReply> for TrainInfo {
     }
 }
 
+const REASONS: [(RefusedReason, wire::RefusedReason); RefusedReason::ALL.len()] = [
+    (RefusedReason::Failed, wire::RefusedReason::Failed),
+    (RefusedReason::Place, wire::RefusedReason::Place),
+    (RefusedReason::Order, wire::RefusedReason::Order),
+    (RefusedReason::Repeated, wire::RefusedReason::Repeated),
+    (RefusedReason::NotOpened, wire::RefusedReason::NotOpened),
+    (RefusedReason::Enrolment, wire::RefusedReason::Enrolment),
+    (RefusedReason::Ids, wire::RefusedReason::Ids),
+    (RefusedReason::Seated, wire::RefusedReason::Seated),
+    (RefusedReason::NotFinite, wire::RefusedReason::NotFinite),
+    (RefusedReason::Weight, wire::RefusedReason::Weight),
+];
+
+/// A byte for each place, so that the size of a reply says nothing of who was refused.
+fn refused_to_wire(report: &RoundReport) -> Vec<i32> {
+    let mut all = vec![wire::RefusedReason::None as i32; report.users];
+    for &(user, reason) in &report.refused {
+        let sent = REASONS.iter().find(|(known, _)| *known == reason);
+        if let (Some(place), Some((_, sent))) = (all.get_mut(user as usize), sent) {
+            *place = *sent as i32;
+        }
+    }
+    all
+}
+
+fn refused_of_wire(all: &[i32]) -> Vec<(u32, RefusedReason)> {
+    let is_refused = |&(_, number): &(u32, &i32)| *number != wire::RefusedReason::None as i32;
+    let reason = |number: i32| {
+        let found = REASONS.iter().find(|(_, sent)| *sent as i32 == number);
+        // What a later server may say: that it is one is all that is known here.
+        found.map_or(RefusedReason::Failed, |(reason, _)| *reason)
+    };
+    let places = (0..).zip(all).filter(is_refused);
+    places.map(|(user, &number)| (user, reason(number))).collect()
+}
+
 /// What no sealed message can be bound to.
 fn sealed(error: hushtable_oram::wire::Error) -> ReplyDefect {
     ReplyDefect::Other { reason: error.to_string() }
@@ -121,12 +157,14 @@ impl From<&RoundReport> for FinishReply {
             written_bytes: Some(report.written_bytes),
             journal_bytes: Some(report.journal_bytes),
             steps_us: report.steps_us.iter().map(step).collect(),
+            refused: refused_to_wire(report),
         }
     }
 }
 
 impl From<FinishReply> for RoundReport {
     fn from(reply: FinishReply) -> Self {
+        let refused = refused_of_wire(&reply.refused);
         let step = |step: StepTime| (step.step, step.us.unwrap_or(0));
         Self {
             round: reply.round.unwrap_or(0),
@@ -140,6 +178,7 @@ impl From<FinishReply> for RoundReport {
             written_bytes: reply.written_bytes.unwrap_or(0),
             journal_bytes: reply.journal_bytes.unwrap_or(0),
             steps_us: reply.steps_us.into_iter().map(step).collect(),
+            refused,
         }
     }
 }
