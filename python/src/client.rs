@@ -74,8 +74,8 @@ impl NativePairClient {
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
-        left: String,
-        right: String,
+        left: Vec<String>,
+        right: Vec<String>,
         ca: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
         names: (Option<String>, Option<String>),
@@ -96,7 +96,7 @@ impl NativePairClient {
             lookup_max,
             layout_bytes_max,
             version: pinned_version(version)?,
-            ..ClientSpec::new(trust.endpoint(left, names.0), trust.endpoint(right, names.1))
+            ..ClientSpec::new(trust.side(left, names.0)?, trust.side(right, names.1)?)
         };
         Ok(Self(Connected::open(py, spec)?))
     }
@@ -181,7 +181,7 @@ impl NativeOnionClient {
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
-        server: String,
+        server: Vec<String>,
         ca: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
@@ -201,7 +201,7 @@ impl NativeOnionClient {
             call_max: lookup_max,
             lookup_max,
             version: pinned_version(version)?,
-            ..OnionClientSpec::new(trust.endpoint(server, name))
+            ..OnionClientSpec::new(trust.side(server, name)?)
         };
         Ok(Self(Connected::open(py, spec)?))
     }

@@ -89,7 +89,7 @@ impl Connect for HybridClient {
 #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
 pub(crate) fn server_is_hybrid(
     py: Python<'_>,
-    server: String,
+    server: Vec<String>,
     ca: Option<PathBuf>,
     certificate: Option<(PathBuf, PathBuf)>,
     name: Option<String>,
@@ -100,7 +100,7 @@ pub(crate) fn server_is_hybrid(
     let trust = Trust::read(ca, certificate)?;
     let connect_max = duration("connect_timeout", connect_seconds)?;
     let call_max = duration("timeout", seconds)?;
-    let endpoint = trust.endpoint(server, name);
+    let endpoint = trust.side(server, name)?;
     let has_certificate = endpoint.identity.is_some();
     let asked = py.detach(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -124,7 +124,7 @@ impl NativeHybridClient {
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
-        server: String,
+        server: Vec<String>,
         ca: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
@@ -165,7 +165,7 @@ impl NativeHybridClient {
             link,
             store: store.map(|folder| PrecomputeStoreSpec { folder, key: store_key }),
             store_bytes_max,
-            ..HybridClientSpec::new(trust.endpoint(server, name))
+            ..HybridClientSpec::new(trust.side(server, name)?)
         };
         Ok(Self(Connected::open(py, spec)?))
     }

@@ -79,7 +79,7 @@ impl NativeInferClient {
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
-        server: String,
+        server: Vec<String>,
         ca: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
@@ -99,7 +99,7 @@ impl NativeInferClient {
             call_max: duration("timeout", seconds)?,
             upload_max: duration("upload_timeout", upload_seconds)?,
             key_bytes_max,
-            ..InferClientSpec::new(trust.endpoint(server, name))
+            ..InferClientSpec::new(trust.side(server, name)?)
         };
         let progress = progress.map(told);
         Ok(Self(Connected::open(py, InferEndpoint { spec, progress })?))

@@ -75,8 +75,8 @@ impl NativeModelClient {
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
-        left: String,
-        right: String,
+        left: Vec<String>,
+        right: Vec<String>,
         ca: Option<PathBuf>,
         certificate: Option<(PathBuf, PathBuf)>,
         names: (Option<String>, Option<String>),
@@ -97,7 +97,7 @@ impl NativeModelClient {
             call_max: lookup_max,
             lookup_max,
             layout_bytes_max,
-            ..ClientSpec::new(trust.endpoint(left, names.0), trust.endpoint(right, names.1))
+            ..ClientSpec::new(trust.side(left, names.0)?, trust.side(right, names.1)?)
         };
         let pin = ModelPin { model, version: pinned_version(version)? };
         Ok(Self(Connected::open(py, ModelEndpoints { spec, pin })?))

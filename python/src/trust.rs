@@ -29,6 +29,17 @@ impl Trust {
         Ok(Self { ca_pem, identity })
     }
 
+    /// One of the servers of one operator at `urls`, as [`endpoint`](Self::endpoint).
+    pub(crate) fn side(
+        &self,
+        urls: Vec<String>,
+        domain: Option<String>,
+    ) -> Result<EndpointSpec, Failure> {
+        let mut urls = urls.into_iter();
+        let first = urls.next().ok_or_else(|| Failure::config("a list of no URLs"))?;
+        Ok(EndpointSpec { others: urls.collect(), ..self.endpoint(first, domain) })
+    }
+
     /// The server at `url`, whose certificate is for `domain` where that is not the URL's host.
     pub(crate) fn endpoint(&self, url: String, domain: Option<String>) -> EndpointSpec {
         EndpointSpec {

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -72,6 +73,27 @@ def urls(laid_out: Path) -> Iterator[tuple[str, str]]:
 def bag_client(urls: tuple[str, str]) -> Iterator[hushtable.Client]:
     with hushtable.connect(*urls) as client:
         yield client
+
+
+def test_a_bag_at_swapped_servers_is_refused(laid_out: Path) -> None:
+    with ExitStack() as first:
+        left, right = (
+            first.enter_context(hushtable.ServerProcess(laid_out, side, threads=1))
+            for side in ("left", "right")
+        )
+        addrs = [server.url.removeprefix("http://") for server in (left, right)]
+        client = hushtable.connect(left.url, right.url, max_ids=2)
+        client.lookup_bag([1])
+    # The same addresses, with the sides the other way round.
+    with (
+        hushtable.ServerProcess(laid_out, "right", threads=1, addr=addrs[0]),
+        hushtable.ServerProcess(laid_out, "left", threads=1, addr=addrs[1]),
+        client,
+    ):
+        with pytest.raises(hushtable.SwappedServers):
+            client.lookup_bag([1])
+        with pytest.raises(hushtable.SwappedServers):
+            client.lookup([1])
 
 
 def some_ids(count: int, seed: int = 0) -> np.ndarray:

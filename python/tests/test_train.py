@@ -123,6 +123,33 @@ def test_sealed_rounds_do_the_same(controller: Controller, start: np.ndarray) ->
     controller.abandon()
 
 
+def test_how_a_round_ended_is_known_after_opening_again(tmp_path: Path) -> None:
+    place = tmp_path / "films"
+    made = Controller.create(place, rows=30, dim=2, users=2, slots=2, key_beside=True)
+    with made as controller:
+        numbers = []
+        for commits in (True, False):
+            numbers.append(controller.open_round(1))
+            assert controller.outcome(numbers[-1]) is None
+            session = Session(controller.pin, controller.terms(0))
+            controller.request(0, session.request(np.array([3], np.uint32)))
+            controller.begin()
+            session.rows(controller.reply(0))
+            controller.upload(0, session.upload(np.ones((1, 2), np.float32)))
+            if commits:
+                report = controller.commit()
+            else:
+                controller.abandon()
+    with Controller.open(place, key_beside=True) as controller:
+        outcome, kept = controller.outcome(numbers[0]) or ("", None)
+        assert outcome == "committed"
+        assert kept is not None
+        assert (kept.round, kept.rounds, kept.uploaded) == (numbers[0], 1, 1)
+        assert (kept.accesses, kept.steps_us) == (report.accesses, {})
+        assert controller.outcome(numbers[1]) == ("abandoned", None)
+        assert controller.outcome(1) is None
+
+
 def test_what_does_not_fit_a_round_is_refused_and_harms_nobody(
     controller: Controller, start: np.ndarray
 ) -> None:

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use common::{Process, is_long_soak, lay_out, layout_spec, row, spec, table};
+use common::{Process, Resident, is_long_soak, lay_out, layout_spec, row, spec, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::{Client, EvaluationKeys, Geometry, ParameterSet};
@@ -47,6 +47,26 @@ where
         [a, b, c, d]
     };
     most.into_inner()
+}
+
+/// As [`run`], of `clients` in two halves after some that warm `servers` up: the first one's memory.
+async fn run_halves<F>(
+    [warm, clients]: [usize; 2],
+    servers: &[&Process],
+    client: impl Fn(usize) -> F,
+) -> ([u64; 2], Resident)
+where
+    F: Future<Output = ()>,
+{
+    let resident = || servers[0].resident_bytes();
+    let start = resident();
+    let base = run(warm, servers, &client).await;
+    let warmed = resident();
+    let first = run(clients / 2, servers, |number| client(warm + number)).await;
+    let half = resident();
+    let begun = warm + clients / 2;
+    let second = run(clients - clients / 2, servers, |number| client(begun + number)).await;
+    ([base, first.max(second)], Resident { start, warm: warmed, half, end: resident() })
 }
 
 /// Holds the memory that was resident against what it may be, 10 % more.
@@ -106,10 +126,12 @@ async fn soak_onion(clients: usize, lookups: usize, kept: usize) {
     // What passes need beside tables and keys is there after a few.
     let first = connect().await;
     let base = run(WORKERS, &[&server], |number| ask(Arc::clone(&first), number, 20)).await;
-    let most = run(clients, &[&server], async |number| {
+    // As many as there is room for.
+    let ([_, most], resident) = run_halves([kept, clients], &[&server], async |number| {
         ask(connect().await, number, lookups).await;
     })
     .await;
+    resident.check("onion", clients, clients * lookups, started.elapsed().as_secs_f64());
     let what = format!("onion, {clients} clients, {} lookups", clients * lookups);
     check(&what, started, base, (kept * keys) as u64, most);
 }
@@ -139,8 +161,9 @@ async fn soak_pair(clients: usize, lookups: usize) {
             }
         }
     };
-    let base = run((clients / 10).max(20), &servers, ask).await;
-    let most = run(clients, &servers, ask).await;
+    let warm = (clients / 10).max(20);
+    let ([base, most], resident) = run_halves([warm, clients], &servers, ask).await;
+    resident.check("pair", clients, clients * lookups, started.elapsed().as_secs_f64());
     let what = format!("pair, {clients} clients, {} lookups and bags", clients * lookups);
     check(&what, started, base, 0, most);
 }

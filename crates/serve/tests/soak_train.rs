@@ -7,7 +7,7 @@ mod train_common;
 
 use std::time::{Duration, Instant};
 
-use common::{Process, is_long_soak};
+use common::{Process, Resident, is_long_soak};
 use hushtable_oram::round::ControllerSpec;
 use hushtable_serve::{EndpointSpec, RoundSpec, TrainClient, TrainClientSpec};
 use tempfile::TempDir;
@@ -62,16 +62,25 @@ async fn soak(rounds: usize) {
     let train = ["train", place.folder.to_str().unwrap()];
     let server = Process::start(folder.path(), "train", &train_common::spec(), &train);
     server.ready().await;
+    let start = server.resident_bytes();
     let warm = (rounds / 10).max(10);
     for number in 0..warm {
         round(&server, number).await;
     }
     let base = server.resident_bytes() as f64 / MIB;
-    let mut most: f64 = 0.0;
+    let warmed = server.resident_bytes();
+    let (mut most, mut half): (f64, u64) = (0.0, warmed);
     for number in 0..rounds {
         round(&server, warm + number).await;
         most = most.max(server.resident_bytes() as f64 / MIB);
+        if number == rounds / 2 {
+            half = server.resident_bytes();
+        }
     }
+    let resident = Resident { start, warm: warmed, half, end: server.resident_bytes() };
+    // An operator and the users of a round each have a connection; each user fetches rows once.
+    let (clients, seconds) = (rounds * (USERS + 1), started.elapsed().as_secs_f64());
+    resident.check("train", clients, rounds * USERS, seconds);
     println!(
         "training, {rounds} rounds of {USERS} users: {base:.1} MiB warm, {most:.1} MiB at most, {} s",
         started.elapsed().as_secs()

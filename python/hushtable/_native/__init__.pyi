@@ -355,7 +355,7 @@ def hybrid_compile(
 ) -> str: ...
 def hybrid_describe(path: Path, name: str) -> str: ...
 def server_is_hybrid(
-    server: str,
+    server: list[str],
     *,
     ca: Path | None,
     certificate: tuple[Path, Path] | None,
@@ -405,8 +405,8 @@ class Layout:
 class PairClient:
     def __new__(
         cls,
-        left: str,
-        right: str,
+        left: list[str],
+        right: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -433,7 +433,7 @@ class PairClient:
 class OnionClient:
     def __new__(
         cls,
-        server: str,
+        server: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -454,8 +454,8 @@ class OnionClient:
 class ModelClient:
     def __new__(
         cls,
-        left: str,
-        right: str,
+        left: list[str],
+        right: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -563,7 +563,7 @@ class PredictionFacts:
 class InferClient:
     def __new__(
         cls,
-        server: str,
+        server: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,
@@ -662,7 +662,7 @@ class HybridPredictionFacts:
 class HybridClient:
     def __new__(
         cls,
-        server: str,
+        server: list[str],
         *,
         ca: Path | None,
         certificate: tuple[Path, Path] | None,

@@ -33,6 +33,7 @@ from ..infer._client import KEY_BYTES_MAX
 from ..infer._hybrid_client import STORE_BYTES_MAX
 from ._settings import Config, Log, LogJson, gathered, parse_bytes, server_tls, with_settings
 from .infer_hybrid import (
+    ADDRESS,
     DownOption,
     GarblerOption,
     Making,
@@ -293,8 +294,14 @@ def _costs(info: ModelInfo) -> str:
 )
 def query(
     address: Annotated[
-        str, typer.Option(help="URL of the server.", envvar="HUSHTABLE_ADDRESS")
-    ] = "http://127.0.0.1:4000",
+        list[str] | None,
+        typer.Option(
+            help="URL of the server; may be repeated, for other servers of the same operator, "
+            f"asked where those before drain or are out of reach. Default: {ADDRESS}.",
+            envvar="HUSHTABLE_ADDRESS",
+            show_default=False,
+        ),
+    ] = None,
     dense: Annotated[
         str | None,
         typer.Option(help="One user's numbers, with commas between.", show_default=False),
@@ -359,6 +366,7 @@ def query(
     each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
     many queries, stay connected (hushtable.infer.connect in Python).
     """
+    address = address or [ADDRESS]
     reach = Reach(address, ca, certificate, key, timeout, insecure)
     if reach.is_hybrid():
         if input_ is None or dense is not None or sparse is not None:
@@ -387,7 +395,7 @@ def query(
         else:
             numbers, rows = _many(input_, info)
         if not json:
-            print(f"keys of {info.key_bytes:,} B go to {address}", file=sys.stderr)
+            print(f"keys of {info.key_bytes:,} B go to {address[0]}", file=sys.stderr)
         found = client.predict(numbers, rows)
     _print_found(found, json)
 

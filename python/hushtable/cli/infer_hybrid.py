@@ -65,11 +65,15 @@ StoreBytesOption = Annotated[
 _Word = TypeVar("_Word", bound=str)
 
 
+#: The server that is asked by default.
+ADDRESS = "http://127.0.0.1:4000"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reach:
     """How a server is reached, as options say it."""
 
-    address: str
+    address: list[str]
     ca: Path | None
     certificate: Path | None
     key: Path | None
@@ -267,7 +271,7 @@ def register(app: typer.Typer) -> None:
 def precompute(
     address: Annotated[
         str, typer.Option(help="URL of the server.", envvar="HUSHTABLE_ADDRESS")
-    ] = "http://127.0.0.1:4000",
+    ] = ADDRESS,
     count: Annotated[int, typer.Option(help="How many.", min=1)] = 1,
     store: StoreOption = None,
     store_key: StoreKeyOption = None,
@@ -308,7 +312,7 @@ def precompute(
         raise ConfigError(
             "where to? a precompute outlives this command in a folder: --store FOLDER"
         )
-    reach = Reach(address, ca, certificate, key, timeout, insecure)
+    reach = Reach([address], ca, certificate, key, timeout, insecure)
     making = Making(garbler, parallel, steps, up_mbps, down_mbps)
     with (
         open_client(reach, making, Store(store, store_key, store_bytes_max)) as client,

@@ -22,6 +22,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "hushtable lookup 3 14 159 --left https://a:4000 --right https://b:4000 --ca ca.pem",
+            "hushtable lookup 3 --left https://a:4000 --left https://a2:4000 "
+            "--right https://b:4000 --right https://b2:4000 --ca ca.pem",
             "hushtable lookup - --max-ids 64 --out rows.npy < ids.txt",
             "hushtable lookup 3 14 159 --bag",
             "hushtable lookup 3 14 159 --server https://a:4000 --ca ca.pem --max-ids 4",
@@ -34,24 +36,29 @@ def lookup(
         list[str], typer.Argument(help="Row ids, or - to read them from standard input.")
     ],
     left: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help=f"URL of the left server. Default: {LEFT}.",
+            help="URL of the left server; may be repeated, for other servers of the same operator, "
+            f"asked where those before drain or are out of reach. Default: {LEFT}.",
             envvar="HUSHTABLE_LEFT",
             show_default=False,
         ),
     ] = None,
     right: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help=f"URL of the right server. Default: {RIGHT}.",
+            help=f"URL of the right server; may be repeated. Default: {RIGHT}.",
             envvar="HUSHTABLE_RIGHT",
             show_default=False,
         ),
     ] = None,
     server: Annotated[
-        str | None,
-        typer.Option(help="URL of a single server, instead of the two.", envvar="HUSHTABLE_SERVER"),
+        list[str] | None,
+        typer.Option(
+            help="URL of a single server, instead of the two; may be repeated.",
+            envvar="HUSHTABLE_SERVER",
+            show_default=False,
+        ),
     ] = None,
     ca: Annotated[
         Path | None,
@@ -115,15 +122,15 @@ def lookup(
         raise ConfigError("a client certificate is for https: give --ca too")
     if bag and max_ids is not None:
         raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
-    if server is not None and bag:
+    if server and bag:
         raise ConfigError("--bag is for two servers: leave it out with --server")
-    if server is None:
-        left, right = left or LEFT, right or RIGHT
+    if not server:
+        left, right = left or [LEFT], right or [RIGHT]
     tls = TlsConfig(ca, certificate, key) if ca else None
     with connect(
-        left,
-        right,
-        server=server,
+        left or None,
+        right or None,
+        server=server or None,
         tls=tls,
         max_ids=max_ids,
         timeout=timeout,
@@ -168,7 +175,7 @@ def lookup(
     if not kept.all():
         dropped = np.unique(wanted[~kept])
         print(f"# dropped for want of room: {_clipped(dropped.tolist())}", file=sys.stderr)
-    sent = f"{stats.keys} keys a server" if server is None else f"{stats.keys} queries"
+    sent = f"{stats.keys} keys a server" if not server else f"{stats.keys} queries"
     print(
         f"# {sent}, {stats.bytes_up:,} B up, {stats.bytes_down:,} B down, "
         f"{stats.seconds * 1e3:.1f} ms",

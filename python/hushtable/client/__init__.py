@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .connecting import MAX_LAYOUT_BYTES, PARAMETER_SETS, TlsConfig, connect, connect_async
 from .model import AsyncFeatureClient, AsyncModelClient, FeatureClient, ModelClient
-from .table import AsyncClient, Client
+from .table import AsyncClient, Client, Servers
 
 __all__ = [
     "MAX_LAYOUT_BYTES",
@@ -15,6 +15,7 @@ __all__ = [
     "Client",
     "FeatureClient",
     "ModelClient",
+    "Servers",
     "TlsConfig",
     "connect",
     "connect_async",

@@ -12,7 +12,7 @@ from typing import Literal, overload
 from .. import _native
 from ..errors import ConfigError
 from .model import AsyncModelClient, ModelClient
-from .table import AsyncClient, Client, Native, Urls
+from .table import AsyncClient, Client, Native, Servers, Urls
 
 #: What a layout may take by default: one with the ids of 2^28 rows.
 MAX_LAYOUT_BYTES = 1 << 30
@@ -50,10 +50,10 @@ class TlsConfig:
 
 @overload
 def connect(
-    left: str | None = ...,
-    right: str | None = ...,
+    left: Servers | None = ...,
+    right: Servers | None = ...,
     *,
-    server: str | None = ...,
+    server: Servers | None = ...,
     model: None = ...,
     version: str | None = ...,
     tls: TlsConfig | str | os.PathLike[str] | None = ...,
@@ -69,8 +69,8 @@ def connect(
 
 @overload
 def connect(
-    left: str,
-    right: str,
+    left: Servers,
+    right: Servers,
     *,
     model: Named,
     version: str | None = ...,
@@ -86,10 +86,10 @@ def connect(
 
 
 def connect(
-    left: str | None = None,
-    right: str | None = None,
+    left: Servers | None = None,
+    right: Servers | None = None,
     *,
-    server: str | None = None,
+    server: Servers | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
     max_ids: int | None = None,
     timeout: float = 30.0,
@@ -111,12 +111,17 @@ def connect(
     many bytes); the server can tell which lookups were made under one set of keys.
 
     Args:
-        left: URL of the left server, ``https://host:port``; ``http://`` only on this machine.
-        right: URL of the right server.
-        server: URL of a single server (``hushtable serve --scheme onion``), instead of the two.
+        left: URL of the left server, ``https://host:port``; ``http://`` only on this machine. Or a
+            list of URLs: servers of one operator that hold the same. The first that can be asked
+            is, and the next where it drains or is out of reach; each is checked to be a left one
+            before it gets a key, and a lookup that goes on to another is made with new keys.
+        right: URL of the right server, or a list as of left: of another operator.
+        server: URL of a single server (``hushtable serve --scheme onion``), instead of the two; or
+            a list. The keys are uploaded to each that is asked.
         tls: the authority's PEM file, or a :class:`TlsConfig`; needed for ``https://``.
         max_ids: default for :meth:`Client.lookup`.
-        timeout: seconds that one lookup may take, retries at a busy server included.
+        timeout: seconds that one lookup may take, with all that is asked again: a busy server, one
+            that drains, and the next of a list.
         connect_timeout: seconds that one connection may take.
         prg: the generator that two servers' keys use; they accept aes128, chacha20 and chacha12 by
             default.
@@ -137,7 +142,8 @@ def connect(
 
     Raises:
         ConfigError: a URL, file or option that cannot work.
-        SwappedServers: left says it is right, or both say they are the same side.
+        SwappedServers: left says it is right, or both say they are the same side. A lookup
+            raises it too, where it goes on to such a server.
         VersionMismatch: the servers hold different tables or models, or another version than
             ``version``.
         UnknownModel: the servers hold no such model; or several tables, and no model was named.
@@ -157,10 +163,10 @@ def connect(
 
 @overload
 async def connect_async(
-    left: str | None = ...,
-    right: str | None = ...,
+    left: Servers | None = ...,
+    right: Servers | None = ...,
     *,
-    server: str | None = ...,
+    server: Servers | None = ...,
     model: None = ...,
     version: str | None = ...,
     tls: TlsConfig | str | os.PathLike[str] | None = ...,
@@ -176,8 +182,8 @@ async def connect_async(
 
 @overload
 async def connect_async(
-    left: str,
-    right: str,
+    left: Servers,
+    right: Servers,
     *,
     model: Named,
     version: str | None = ...,
@@ -193,10 +199,10 @@ async def connect_async(
 
 
 async def connect_async(
-    left: str | None = None,
-    right: str | None = None,
+    left: Servers | None = None,
+    right: Servers | None = None,
     *,
-    server: str | None = None,
+    server: Servers | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
     max_ids: int | None = None,
     timeout: float = 30.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
@@ -21,25 +21,42 @@ _Result = TypeVar("_Result")
 Done = Callable[[_Result | None, BaseException | None], None]
 
 
+#: The URL of a server, or those of several servers of one operator that hold the same.
+Servers = str | Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Of two servers, or of one: then there is no second."""
+    """Of two sides, or of one: then there is no second."""
 
-    first: str
-    second: str | None
+    first: list[str]
+    second: list[str] | None
 
     @classmethod
-    def check(cls, left: str | None, right: str | None, server: str | None) -> Self:
+    def check(cls, left: Servers | None, right: Servers | None, server: Servers | None) -> Self:
         if server is not None and left is None and right is None:
-            return cls(server, None)
+            return cls(urls_of("server", server), None)
         if server is None and left is not None and right is not None:
-            return cls(left, right)
+            return cls(urls_of("left", left), urls_of("right", right))
         raise ConfigError(
             "which servers? give left= and right=, or server= alone for a single server"
         )
 
     def __str__(self) -> str:
-        return self.first if self.second is None else f"{self.first}, {self.second}"
+        sides = [self.first] if self.second is None else [self.first, self.second]
+        return ", ".join(" or ".join(side) for side in sides)
+
+
+def urls_of(name: str, servers: Servers) -> list[str]:
+    """The URLs of the argument ``name``.
+
+    Raises:
+        ConfigError: it is neither a URL nor a list of one or more.
+    """
+    urls = [servers] if isinstance(servers, str) else list(servers)
+    if not urls or not all(isinstance(url, str) for url in urls):
+        raise ConfigError(f"{name} must be a URL, or a list of one or more: {servers!r}")
+    return urls
 
 
 class _Base:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .. import _native
 from ..client import TlsConfig
-from ..client.table import Done, awaited
+from ..client.table import Done, Servers, awaited, urls_of
 from ..errors import ConfigError
 from ._hybrid import Garbler, Parallel
 from ._hybrid_client import (
@@ -131,7 +131,7 @@ class AsyncClient(_Client):
 
 @overload
 def connect(
-    address: str,
+    address: Servers,
     *,
     scheme: Literal["hybrid"],
     tls: TlsConfig | str | os.PathLike[str] | None = None,
@@ -153,7 +153,7 @@ def connect(
 
 @overload
 def connect(
-    address: str,
+    address: Servers,
     *,
     scheme: Literal["ckks"] | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
@@ -177,7 +177,7 @@ def connect(
 
 
 def connect(
-    address: str,
+    address: Servers,
     *,
     scheme: Literal["ckks", "hybrid"] | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
@@ -205,7 +205,9 @@ def connect(
     inference a :class:`HybridClient` comes back (type checkers want ``scheme="hybrid"``).
 
     Args:
-        address: URL of the server, ``https://host:port``; ``http://`` only on this machine.
+        address: URL of the server, ``https://host:port``; ``http://`` only on this machine. Or a
+            list: servers of one operator with the same model. The first that can be asked is, and
+            the next where it drains or is out of reach: it gets the keys then.
         scheme: ``ckks`` or ``hybrid``; what the server offers by default.
         tls: the authority's PEM file, or a :class:`hushtable.TlsConfig`; needed for ``https://``.
         version: the only version of the model to ask, in hex.
@@ -235,14 +237,14 @@ def connect(
         PrecomputeError: a folder that cannot be used.
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
     """
-    given = locals()
-    if _is_hybrid(address, given):
-        return HybridClient(_native.HybridClient(address, **hybrid_options(given)), address)
-    return Client(_native.InferClient(address, **_options(given)), address)
+    given, urls = locals(), urls_of("address", address)
+    if _is_hybrid(urls, given):
+        return HybridClient(_native.HybridClient(urls, **hybrid_options(given)), " or ".join(urls))
+    return Client(_native.InferClient(urls, **_options(given)), " or ".join(urls))
 
 
 async def connect_async(
-    address: str,
+    address: Servers,
     *,
     scheme: Literal["ckks", "hybrid"] | None = None,
     tls: TlsConfig | str | os.PathLike[str] | None = None,
@@ -267,21 +269,21 @@ async def connect_async(
 
     An :class:`AsyncClient` comes back, or an :class:`AsyncHybridClient`.
     """
-    given = locals()
-    if await asyncio.to_thread(_is_hybrid, address, given):
+    given, urls = locals(), urls_of("address", address)
+    if await asyncio.to_thread(_is_hybrid, urls, given):
         options = hybrid_options(given)
-        native = await asyncio.to_thread(_native.HybridClient, address, **options)
-        return AsyncHybridClient(native, address)
-    options = _options(given)
-    return AsyncClient(await asyncio.to_thread(_native.InferClient, address, **options), address)
+        of_hybrid = await asyncio.to_thread(_native.HybridClient, urls, **options)
+        return AsyncHybridClient(of_hybrid, " or ".join(urls))
+    native = await asyncio.to_thread(_native.InferClient, urls, **_options(given))
+    return AsyncClient(native, " or ".join(urls))
 
 
-def _is_hybrid(address: str, given: dict[str, Any]) -> bool:
+def _is_hybrid(urls: list[str], given: dict[str, Any]) -> bool:
     scheme = given["scheme"]
     if scheme not in (None, "ckks", "hybrid"):
         raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}")
     if scheme is None:
-        return _native.server_is_hybrid(address, **trust_options(given))
+        return _native.server_is_hybrid(urls, **trust_options(given))
     return bool(scheme == "hybrid")
 
 

@@ -251,12 +251,18 @@ pub async fn offers_hybrid(
     connect_max: Duration,
     call_max: Duration,
 ) -> Result<bool, Error> {
-    let peer = Peer::new(spec, insecure, connect_max)?;
-    match fetch_info(&peer, call_max).await {
-        Ok(_) | Err(Error::Reply { .. }) => Ok(true),
-        Err(Error::Unserved { .. }) => Ok(false),
-        Err(error) => Err(error),
+    let mut gone = None;
+    for peer in Peer::each(spec, insecure, connect_max)? {
+        match fetch_info(&peer, call_max).await {
+            Ok(_) | Err(Error::Reply { .. }) => return Ok(true),
+            Err(Error::Unserved { .. }) => return Ok(false),
+            // Another of the same operator says the same.
+            Err(error @ Error::Unavailable { .. }) => gone = Some(error),
+            Err(error @ Error::Refused { refusal: Refusal::Draining, .. }) => gone = Some(error),
+            Err(error) => return Err(error),
+        }
     }
+    Err(gone.unwrap_or_else(|| Error::Client { reason: "there is no server to ask".into() }))
 }
 
 async fn fetch_info(peer: &Peer, limit: Duration) -> Result<HybridInfo, Error> {
