@@ -192,7 +192,7 @@ def test_a_request_that_the_budget_refuses_is_not_sent(tmp_path: Path) -> None:
         ):
             with pytest.raises(hushtable.ConfigError, match="this budget books"):
                 connect(server.ready["url"], budget=wrong)
-        with connect(server.ready["url"], budget=budget) as ann:
+        with connect(server.ready["url"], pin=server.ready["pin"], budget=budget) as ann:
             for requested in (1, 0):
                 number = operator.open_round(1)
                 sealed = ann.session(0, number).request([7])
@@ -207,7 +207,10 @@ def test_a_request_that_the_budget_refuses_is_not_sent(tmp_path: Path) -> None:
 
 def test_a_served_controllers_budget_is_told_as_such(tmp_path: Path) -> None:
     create(tmp_path / "films", epsilon_budget=0.5).close()
-    with Serving(tmp_path / "films") as server, connect(server.ready["url"]) as operator:
+    with (
+        Serving(tmp_path / "films") as server,
+        connect(server.ready["url"], pin=server.ready["pin"]) as operator,
+    ):
         operator.open_round(1)
         sealed = operator.session(0).request([7])
         operator.request(0, sealed)

@@ -342,9 +342,8 @@ def test_a_key_beside_its_folder_takes_a_word(
     folder, beside = disk / "films", disk / "films.key"
     with pytest.raises(hushtable.ConfigError, match=r"/elsewhere/films.key .*--key-beside"):
         create(folder, start, key_beside=False)
-    (elsewhere / "way.key").symlink_to(beside)
     monkeypatch.chdir(disk)
-    for key in (beside, "films.key", folder / "key", elsewhere / "way.key", "../disk/films.key"):
+    for key in (beside, "films.key", folder / "key", "../disk/films.key"):
         with pytest.raises(hushtable.ConfigError, match="lies beside its folder") as caught:
             create(folder, start, key=key)
         assert "--key-beside" in str(caught.value)
@@ -356,8 +355,10 @@ def test_a_key_beside_its_folder_takes_a_word(
     Controller.open(folder, key=beside).close()
     beside.unlink()
     (elsewhere / "films.key").rename(beside)
-    with pytest.raises(hushtable.ConfigError, match="lies beside its folder"):
-        Controller.open(folder, key=beside)
+    (elsewhere / "way.key").symlink_to(beside)
+    for key in (beside, elsewhere / "way.key"):
+        with pytest.raises(hushtable.ConfigError, match="lies beside its folder"):
+            Controller.open(folder, key=key)
     done = run("train", "info", folder, "--key", beside)
     assert done.returncode in (1, 2)
     assert "--key-beside" in done.stderr
@@ -637,7 +638,7 @@ def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> No
         (["create", tmp_path / "a", "--rows", 10, "--dim", 4], r"--key /elsewhere/a\.key \(key=\)"),
         (["create", tmp_path / "a", "--rows", 10, "--dim", 4, "--epsilon", "lots"], "epsilon"),
         (["create", tmp_path / "a", "--table", tmp_path, "--rows", 10], "its own rows"),
-        (["info", tmp_path / "none", "--key-beside"], "none is no controller"),
+        (["info", tmp_path / "none", "--key-beside"], "none holds no controller"),
         (["serve", tmp_path / "none"], "train create"),
         (["serve", tmp_path, "--port", 1, "--addr", "127.0.0.1:2"], "short for"),
     ):
