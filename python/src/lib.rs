@@ -13,6 +13,7 @@ mod facts;
 mod fl;
 mod fl_aggregate;
 mod fl_client;
+mod fl_recover;
 mod fl_session;
 mod gpu;
 mod hybrid;
@@ -55,6 +56,11 @@ mod _native {
     use super::fl::NativeController;
     #[pymodule_export]
     use super::fl_client::NativeTrainClient;
+    #[pymodule_export]
+    use super::fl_recover::{
+        backup_verify, controller_backup, controller_diagnose, controller_recover,
+        controller_restore,
+    };
     #[pymodule_export]
     use super::fl_session::{NativeSession, create_key, enroll, public_key};
     #[pymodule_export]

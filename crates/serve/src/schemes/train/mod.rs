@@ -1,6 +1,7 @@
 //! Federated training: rounds of sealed requests and uploads around an oblivious memory, by
 //! `train.proto`.
 
+mod backup;
 mod client;
 mod controller;
 mod counter;
@@ -18,7 +19,7 @@ mod server;
 mod service;
 mod spec;
 
-pub use client::{TrainClient, TrainClientSpec};
+pub use client::{BackupMade, TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory};
 pub use counter::CounterSpec;
 pub use enrolment::SecretFile;
@@ -40,6 +41,7 @@ const SERVICE: GrpcService = GrpcService {
     name: "hushtable.v1.FederatedTraining",
     methods: &[
         Method::named("Abandon"),
+        Method::named("Backup"),
         Method::named("CloseRequests"),
         Method::named("Finish"),
         Method { name: "Info", metric: "TrainInfo" },

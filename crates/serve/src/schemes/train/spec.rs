@@ -31,6 +31,8 @@ pub struct TrainServerSpec {
     /// Bytes of users' sealed rows that are kept until the round ends, to be given again where a reply
     /// was lost. Rows past that are made anew, for each user once a second. 256 MiB by default.
     pub rows_cache_bytes_max: usize,
+    /// The folder that backups go to, on another disk than the controller's best. None writes none.
+    pub backup_dir: Option<PathBuf>,
     /// How long requests are taken where OpenRound does not say, in milliseconds. 60,000 by default.
     pub request_ms: u64,
     /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
@@ -49,6 +51,7 @@ impl Default for TrainServerSpec {
             allow_unenrolled: false,
             allow_open_operator: false,
             rows_cache_bytes_max: 256 << 20,
+            backup_dir: None,
             request_ms: 60_000,
             upload_ms: 600_000,
             finish_ms: 600_000,
@@ -82,6 +85,7 @@ impl RoundSpec {
 
 /// A checked [`TrainServerSpec`].
 pub(super) struct Settings {
+    pub backup_dir: Option<PathBuf>,
     pub operator_token: Option<Token>,
     pub request: Duration,
     pub upload: Duration,
@@ -113,6 +117,7 @@ impl Settings {
         let network = Network::check(spec.network, 2 * message_bytes_max + shape.reply_bytes())?;
         let operator_token = spec.operator_token_file.as_ref().map(Token::read).transpose()?;
         let settings = Self {
+            backup_dir: spec.backup_dir,
             operator_token,
             request: Duration::from_millis(spec.request_ms),
             upload: Duration::from_millis(spec.upload_ms),
