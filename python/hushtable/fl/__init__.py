@@ -7,9 +7,10 @@ process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds p
 
 from ._arrays import DUMMY, Flags, Floats, Ids
 from .budget import Budget
-from .client import TrainInfo, TrainingClient, connect
+from .client import BackupMade, TrainInfo, TrainingClient, connect
 from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
+from .recovery import Diagnosis, SalvageReport, backup, diagnose, recover, restore, verify_backup
 from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
 from .table import Report, TrainedTable
@@ -18,9 +19,11 @@ from .training import TrainServing, serve_training
 __all__ = [
     "DUMMY",
     "Aggregate",
+    "BackupMade",
     "Budget",
     "Controller",
     "Credential",
+    "Diagnosis",
     "Flags",
     "Floats",
     "Ids",
@@ -29,6 +32,7 @@ __all__ = [
     "Report",
     "RoundReport",
     "RoundTerms",
+    "SalvageReport",
     "SealedController",
     "SealedSession",
     "Session",
@@ -38,6 +42,11 @@ __all__ = [
     "TrainServing",
     "TrainedTable",
     "TrainingClient",
+    "backup",
     "connect",
+    "diagnose",
+    "recover",
+    "restore",
     "serve_training",
+    "verify_backup",
 ]
