@@ -92,9 +92,9 @@ test-python: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(TIMED:%=--ignore=%) python/tests examples/tests
 
 # Optimised, as it is shipped; one test after the other, as each counts memory.
-test-nightly: setup ## What takes too long for `make test`: servers under 30,000 lookups of 3,000 clients
+test-nightly: setup ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills
 	cargo build --release --quiet -p hushtable-serve --example serve_bundle
-	HUSHTABLE_SOAK_LONG=1 cargo test --release -p hushtable-serve --test soak --test soak_train -- --nocapture --test-threads 1
+	HUSHTABLE_SOAK_LONG=1 cargo test --release -p hushtable-serve --test soak --test soak_train --test kills_train --test drains -- --nocapture --test-threads 1
 
 lint: setup ## rustfmt, clippy, ruff, mypy
 	cargo fmt --all --check

@@ -12,6 +12,7 @@ mod errors;
 mod facts;
 mod fl;
 mod fl_aggregate;
+mod fl_audit;
 mod fl_client;
 mod fl_recover;
 mod fl_session;
@@ -54,6 +55,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::fl::NativeController;
+    #[pymodule_export]
+    use super::fl_audit::audit_log;
     #[pymodule_export]
     use super::fl_client::NativeTrainClient;
     #[pymodule_export]

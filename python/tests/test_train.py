@@ -627,6 +627,46 @@ def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> No
     assert 0.3 < np.abs(rows).max() <= 0.5
 
 
+def test_the_audit_log_is_checked_by_the_controllers_key(start: np.ndarray, tmp_path: Path) -> None:
+    folder, log = tmp_path / "films", tmp_path / "audit.jsonl"
+    create(folder, start).close()
+    for _ in range(2):
+        with Serving(folder, "--audit-log", str(log)) as server:
+            with fl.connect(server.ready["url"], pin=server.ready["pin"]) as client:
+                round_ = client.open_round(2)
+                with pytest.raises(hushtable.RoundError, match="refused"):
+                    client.request(1, bytes(50))
+                client.abandon()
+            server.stop()
+    key = ["--key", tmp_path / "films.key"]
+    found = run_json("train", "audit", log, *key)
+    text = log.read_text()
+    assert (found["lines"], found["torn_bytes"], found["bytes"]) == (10, 0, len(text))
+    assert found["events"] == {"opened": 2, "over": 2, "refused": 2, "started": 2, "stopped": 2}
+    assert (found["outcomes"], found["refused"]) == ({"abandoned": 2}, {"not_opened": 2})
+    last = json.loads(text.splitlines()[-1])
+    assert found["end"] == f"10:{last['hash']}"
+    assert str(round_) in text
+    printed = run("train", "audit", log, *key).stdout
+    assert found["end"] in printed.replace("\n", "")
+    run_json("train", "audit", log, *key, "--expect", found["end"])
+
+    # Cut off at the end, changed in the middle, and another's.
+    (tmp_path / "cut").write_text("".join(text.splitlines(keepends=True)[:-1]))
+    run_json("train", "audit", tmp_path / "cut", *key)
+    (tmp_path / "changed").write_text(text.replace("not_opened", "not_finite", 1))
+    run_json("train", "key", tmp_path / "other.key")
+    for arguments, words in (
+        ([tmp_path / "cut", *key, "--expect", found["end"]], "cut off"),
+        ([tmp_path / "changed", *key], "line 3 of the audit log"),
+        ([log, "--key", tmp_path / "other.key"], "line 1 of the audit log"),
+    ):
+        done = run("train", "audit", *arguments)
+        assert done.returncode in (1, 2)
+        assert words in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
+
+
 def test_the_benchmarks_report_a_whole_round(tmp_path: Path) -> None:
     arguments = ["bench", "oram", "--rows", 3000, "--requests", 200, "--slots", 20, "--rounds", 2]
     arguments += ["--cached-levels", 1]

@@ -244,16 +244,19 @@ impl Rounds {
     }
 
     /// The memory was opened again, with `committed` rounds, and these are how rounds of it have ended:
-    /// what was unknown is known now.
-    pub fn settle(&mut self, committed: u64, settled: &[Settled]) {
+    /// what was unknown is known now. Returns what it was.
+    pub fn settle(&mut self, committed: u64, settled: &[Settled]) -> Vec<(u64, Outcome)> {
         self.committed = committed;
+        let mut known = Vec::new();
         for (round, ended) in &mut self.ended {
             if ended.outcome() == Outcome::Unknown {
                 let found = settled.iter().find(|settled| settled.round == *round);
                 // What the memory does not know has not begun.
                 *ended = found.map_or(Ended::Otherwise(Outcome::Failed), Ended::of);
+                known.push((*round, ended.outcome()));
             }
         }
+        known
     }
 
     /// The round whose outcome is [`Outcome::Unknown`].

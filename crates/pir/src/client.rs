@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! match machine.poll(now) {
-//!     Send { id, place, call } => start the call; when it ends: machine.received(id, now, outcome)
+//!     Send { id, place, server, call } => start the call; when it ends: machine.received(id, now, outcome)
 //!     Wait { until }           => wait for a call's end, the bell, or that time; whichever is first
 //!     Done(outcome)            => drop the calls that are still on their way
 //! }
@@ -30,8 +30,10 @@ mod model;
 mod model_opening;
 mod onion;
 mod onion_info;
+mod opener;
 mod operation;
 mod pair;
+mod route;
 mod run;
 mod shared;
 mod stats;
@@ -53,6 +55,7 @@ pub use model::{FeatureRows, ModelClient, ModelFacts, ModelRows, ModelSpec};
 pub use onion::{OnionClient, OnionSpec};
 pub use onion_info::{AnnouncedOnion, ONION_REQUEST_BYTES, OnionInfo, QUERY_OVERHEAD_BYTES};
 pub use pair::{PairClient, PairSpec};
+pub use route::Moves;
 pub use shared::Bell;
 pub use stats::{BagRows, LookupStats, RowFormat, Rows};
 pub use table_info::{AnnouncedTable, LayoutInfo, TableInfo};
@@ -72,6 +75,8 @@ pub enum Step<T> {
         id: CallId,
         /// To whom.
         place: Place,
+        /// Which of the servers there, counted from zero; below what the client's spec says.
+        server: usize,
         /// The call.
         call: Call,
     },
@@ -105,7 +110,7 @@ impl<T> Step<T> {
     /// A step that is not done, of a machine of any output.
     fn undone<U>(self) -> Step<U> {
         match self {
-            Self::Send { id, place, call } => Step::Send { id, place, call },
+            Self::Send { id, place, server, call } => Step::Send { id, place, server, call },
             Self::Wait { until } => Step::Wait { until },
             Self::Done(_) => unreachable!("only called on steps that are not done"),
         }

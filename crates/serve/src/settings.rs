@@ -383,6 +383,12 @@ const TRAIN: &[Setting] = &[
         "Sealed rows kept until the round ends, to be given again where a reply was lost.",
     ),
     Setting::new(
+        "audit_log",
+        Kind::Path,
+        "none",
+        "File to which rounds and refusals are written, in lines that are chained by a key.",
+    ),
+    Setting::new(
         "request_ms",
         Kind::Milliseconds,
         "",

@@ -426,3 +426,43 @@ async fn a_server_that_drains_answers_what_it_has_and_takes_no_more() {
     );
     assert!(gone, "{error:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_server_gets_the_keys_and_the_query() {
+    let folder = TempDir::new().unwrap();
+    let model = bundle(folder.path(), 1);
+    let [one, two] = [start(spec(&model)), start(spec(&model))];
+    let endpoint = EndpointSpec { others: vec![two.url()], ..EndpointSpec::new(one.url(), None) };
+    let client = InferClient::connect(&InferClientSpec::new(endpoint.clone()), None).await.unwrap();
+    let (dense, indices) = features(1, 2);
+    let expected = logits(&model, &dense, &indices);
+    check(&client.predict(1, &dense, &indices).await.unwrap().logits, &expected);
+    one.stop().unwrap();
+    let found = client.predict(1, &dense, &indices).await.unwrap();
+    check(&found.logits, &expected);
+    let info = client.info();
+    let (keys, query) = (info.key_bytes() as u64, info.query_bytes() as u64);
+    assert_eq!((found.stats.sent_bytes, found.stats.retries), (keys + query, 1));
+    // A client that comes now finds the second at once.
+    let late = InferClient::connect(&InferClientSpec::new(endpoint), None).await.unwrap();
+    check(&late.predict(1, &dense, &indices).await.unwrap().logits, &expected);
+    two.stop().unwrap();
+    let asked = client.predict(1, &dense, &indices);
+    let error = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_another_plan_gets_nothing() {
+    let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let models = [bundle(folders[0].path(), 1), bundle(folders[1].path(), 2)];
+    let [one, two] = models.each_ref().map(|model| start(spec(model)));
+    let endpoint = EndpointSpec { others: vec![two.url()], ..EndpointSpec::new(one.url(), None) };
+    let client = InferClient::connect(&InferClientSpec::new(endpoint), None).await.unwrap();
+    one.stop().unwrap();
+    let (dense, indices) = features(1, 2);
+    let error = client.predict(1, &dense, &indices).await.unwrap_err();
+    let is_told = matches!(error, Error::VersionMismatch { .. } | Error::Unavailable { .. });
+    assert!(is_told, "{error:?}");
+    assert_eq!(two.metric("hushtable_client_keys_uploaded_total").await, 0.0);
+}

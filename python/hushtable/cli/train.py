@@ -227,6 +227,61 @@ def enroll(
 
 @app.command(
     epilog=examples(
+        "hushtable train audit audit.jsonl --key /elsewhere/films.key",
+        "hushtable train audit audit.jsonl --key /elsewhere/films.key --expect 4170:9c1f...",
+    )
+)
+def audit(
+    file: Annotated[Path, typer.Argument(help="The audit log.", metavar="FILE")],
+    key: Annotated[
+        Path,
+        typer.Option(
+            help="File of the controller's key.",
+            envvar="HUSHTABLE_KEY",
+            show_envvar=False,
+            metavar="",
+        ),
+    ],
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            help="SEQ:HASH of a line that must be in it, as an earlier check printed it.",
+            metavar="",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check the audit log that `hushtable train serve --audit-log` writes, and print what it holds.
+
+    Every line is checked by the controller's key; the first bad one ends it. That lines were cut off
+    the end shows only against a hash that was printed before: keep the one of `end`, and give it as
+    --expect the next time.
+    """
+    found = _native.audit_log(file, key, expect=expect)
+    if json:
+        print_json({"file": str(file), **found})
+        return
+
+    def counts(of: dict[str, int]) -> str:
+        return ", ".join(f"{count:,} {name}" for name, count in of.items()) or "none"
+
+    facts = {
+        "file": str(file),
+        "lines": f"{found['lines']:,}, each as it was written",
+        "from": found["first"] or "",
+        "to": found["last"] or "",
+        "events": counts(found["events"]),
+        "rounds over": counts(found["outcomes"]),
+        "refused": counts(found["refused"]),
+        "end": found["end"],
+    }
+    if found["torn_bytes"]:
+        facts["torn"] = f"{found['torn_bytes']:,} bytes of a last line, which is no part of it"
+    print_facts(facts)
+
+
+@app.command(
+    epilog=examples(
         "hushtable train export films --key /elsewhere/films.key -o bundles/films",
         "hushtable serve bundles/films --side left",
         "hushtable train export films --key-beside --model models/clicks --table films",

@@ -66,7 +66,7 @@ def serve_training(
         on_opening: called with (work done, work) while the controller is opened.
         options: the other settings of ``hushtable train serve --help``, with underscores:
             ``operator_token_file``, ``allow_unenrolled``, ``allow_open_operator``,
-            ``rows_cache_bytes_max``, ``request_ms``, ``upload_ms``, ``io_threads``, ...
+            ``rows_cache_bytes_max``, ``audit_log``, ``request_ms``, ``upload_ms``, ``io_threads``, ...
 
     Raises:
         ConfigError: an option that cannot work, an address without TLS, no key, or one beside the

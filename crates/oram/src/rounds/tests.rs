@@ -342,12 +342,14 @@ impl World {
         self.check(self.outcomes[&round] == Outcome::Unknown, "known before it was");
         // A round that the memory does not know did not happen.
         let is_told = settled.ended != crate::round::Ended::Failed || self.below(2) == 0;
-        self.rounds
-            .settle(self.committed, if is_told { std::slice::from_ref(&settled) } else { &[] });
+        let told = if is_told { std::slice::from_ref(&settled) } else { &[] };
+        let known = self.rounds.settle(self.committed, told);
         let outcome = match settled.ended {
             crate::round::Ended::Committed(_) => Outcome::Committed,
             _ => Outcome::Failed,
         };
+        assert_eq!(known, [(round, outcome)]);
+        assert!(self.rounds.settle(self.committed, told).is_empty(), "settled twice");
         self.outcomes.insert(round, outcome);
         let told = self.rounds.finish(round, true, self.now);
         self.check(told.is_ok() == (outcome == Outcome::Committed), "settled otherwise");

@@ -7,6 +7,7 @@ use hpke::kem::X25519HkdfSha256;
 use hpke::{Deserializable, Kem, Serializable};
 use hushtable_prg::{Secret, fill_random};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::Error;
 
@@ -46,6 +47,13 @@ impl ControllerKey {
         let mut seed = Secret::new([0; 32]);
         fill_random(seed.expose_mut())?;
         Ok(Self::from_seed(seed.expose()))
+    }
+
+    /// A key for one purpose, which `context` names in a way that no other use does. It tells nothing of
+    /// this key, nor of those of other contexts.
+    pub fn derive(&self, context: &str) -> Zeroizing<[u8; 32]> {
+        let secret = Zeroizing::new(<[u8; 32]>::from(self.secret.to_bytes()));
+        Zeroizing::new(blake3::derive_key(context, &*secret))
     }
 
     /// What users seal to.

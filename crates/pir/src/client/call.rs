@@ -24,6 +24,8 @@ pub enum Place {
 impl Place {
     /// Left, then right.
     pub const PAIR: [Self; 2] = [Self::Left, Self::Right];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Left, Self::Right, Self::Single];
 
     /// `left`, `right` or `single`.
     pub fn name(self) -> &'static str {
@@ -189,6 +191,8 @@ pub enum CallFault {
     },
     /// The server does not hold the client's evaluation keys.
     UnknownKeys,
+    /// The server is about to end: another of its side may be asked, or itself when it has come back.
+    Draining,
     /// There is no connection, or it was lost before the reply.
     Unreachable,
     /// Anything else: the client gives up.

@@ -19,6 +19,8 @@ use super::{BagRows, Failure, LookupStats, Machine, Place, RowFormat, Rows, Tabl
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct ModelSpec {
+    /// Servers of the left side and of the right one, of which one of each is asked.
+    pub servers: [usize; 2],
     /// The model's name; `None` for the only one that the servers hold.
     pub model: Option<String>,
     /// The only version of the model to ask for; `None` for whatever both servers hold.
@@ -99,8 +101,9 @@ impl FeatureRows {
 }
 
 impl Timed for ModelRows {
-    fn took(&mut self, elapsed: Duration) {
+    fn took(&mut self, elapsed: Duration, moves: u32) {
         self.stats.elapsed = elapsed;
+        self.stats.retries += moves;
     }
 }
 
@@ -199,12 +202,17 @@ impl Scheme for ModelSpec {
     type Session = Session;
     type Opening = ModelOpening;
 
-    fn opening(&self) -> ModelOpening {
-        ModelOpening::new(self.clone())
+    fn opening(&self, known: Option<&Arc<Session>>) -> ModelOpening {
+        ModelOpening::new(self.clone(), known.cloned())
     }
 
     fn first(&self) -> Place {
         Place::Left
+    }
+
+    fn servers(&self) -> [usize; 3] {
+        let [left, right] = self.servers;
+        [left, right, 0]
     }
 
     fn limits(&self) -> (Duration, Duration) {

@@ -20,6 +20,7 @@ use crate::dpf::{Domain, KeyParams, Side};
 /// Fetches both catalogs, holds them against each other, and fetches the layouts.
 pub(super) struct ModelOpening {
     spec: ModelSpec,
+    known: Option<Arc<Session>>,
     has_asked: bool,
     model: Option<Matching>,
 }
@@ -35,8 +36,8 @@ struct Matching {
 }
 
 impl ModelOpening {
-    pub fn new(spec: ModelSpec) -> Self {
-        Self { spec, has_asked: false, model: None }
+    pub fn new(spec: ModelSpec, known: Option<Arc<Session>>) -> Self {
+        Self { spec, known, has_asked: false, model: None }
     }
 }
 
@@ -52,7 +53,7 @@ impl Script for ModelOpening {
                 model.take_layouts(replies, &self.spec)?;
                 model
             }
-            None => Matching::new(&catalogs_of(replies)?, &self.spec)?,
+            None => Matching::new(&catalogs_of(replies)?, &self.spec, self.known.as_deref())?,
         };
         let calls = model.ask_layouts();
         if calls.is_empty() {
@@ -76,7 +77,11 @@ impl Script for ModelOpening {
 }
 
 impl Matching {
-    fn new(catalogs: &[AnnouncedCatalog; 2], spec: &ModelSpec) -> Result<Self, Failure> {
+    fn new(
+        catalogs: &[AnnouncedCatalog; 2],
+        spec: &ModelSpec,
+        known: Option<&Session>,
+    ) -> Result<Self, Failure> {
         let mut infos = Vec::with_capacity(2);
         for (place, catalog) in Place::PAIR.into_iter().zip(catalogs) {
             let reply = |defect| Failure::Reply { place, defect };
@@ -94,6 +99,7 @@ impl Matching {
             let model = infos[0].manifest.name().to_owned();
             return Err(Failure::ModelsDiffer { model, versions });
         }
+        let known = known.map_or(&[][..], |session| &session.tables);
         let (mut tables, mut wanted) = (Vec::new(), Vec::new());
         let mut layouts_bytes = 0u64;
         for (index, table) in infos[0].manifest.tables().iter().enumerate() {
@@ -106,6 +112,10 @@ impl Matching {
                     return Err(Failure::LayoutBytes { place: Place::Left, bytes, bytes_max });
                 }
                 Ok(bags) => Some(bags),
+                Err(layout) if let Some(bags) = matched.known_among(known, layout) => {
+                    layouts_bytes = layouts_bytes.saturating_add(layout.bytes);
+                    Some(bags)
+                }
                 Err(layout) => {
                     layouts_bytes = layouts_bytes.saturating_add(layout.bytes);
                     wanted.push((index, layout));

@@ -20,6 +20,8 @@ use crate::onion::{self, Client, ParameterSet, Pending};
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct OnionSpec {
+    /// Servers, of which one is asked.
+    pub servers: usize,
     /// The parameter sets that the server may serve by.
     pub parameter_sets: Vec<ParameterSet>,
     /// The only version to ask for; `None` for whatever the server holds.
@@ -71,7 +73,7 @@ pub(super) struct Onion {
 /// One version of the table, with keys for it.
 pub(super) struct Session {
     info: OnionInfo,
-    client: Client,
+    client: Arc<Client>,
     keys: Bytes,
     uploads: Mutex<Uploads>,
     bell: Bell,
@@ -104,12 +106,17 @@ impl Scheme for Onion {
     type Session = Session;
     type Opening = OnionOpening;
 
-    fn opening(&self) -> OnionOpening {
-        OnionOpening { spec: self.spec.clone(), bell: self.bell.clone(), has_asked: false }
+    fn opening(&self, known: Option<&Arc<Session>>) -> OnionOpening {
+        let (spec, bell, known) = (self.spec.clone(), self.bell.clone(), known.cloned());
+        OnionOpening { spec, bell, known, has_asked: false }
     }
 
     fn first(&self) -> Place {
         Place::Single
+    }
+
+    fn servers(&self) -> [usize; 3] {
+        [0, 0, self.spec.servers]
     }
 
     fn limits(&self) -> (Duration, Duration) {
@@ -121,6 +128,7 @@ impl Scheme for Onion {
 pub(super) struct OnionOpening {
     spec: OnionSpec,
     bell: Bell,
+    known: Option<Arc<Session>>,
     has_asked: bool,
 }
 
@@ -138,8 +146,18 @@ impl Script for OnionOpening {
         let info = OnionInfo::check(*announced, &self.spec.parameter_sets)
             .map_err(|defect| Failure::Reply { place: Place::Single, defect })?;
         check_pin(self.spec.version, Some(info.version))?;
-        let client = Client::new(info.geometry.clone(), info.version)?;
-        let keys = Bytes::copy_from_slice(client.keys());
+        // The keys are one operator's: another of its servers, or this one after a restart, gets the same.
+        let same = |known: &&Arc<Session>| {
+            known.info.version == info.version && known.info.geometry == info.geometry
+        };
+        let (client, keys) = match self.known.as_ref().filter(same) {
+            Some(known) => (Arc::clone(&known.client), known.keys.clone()),
+            None => {
+                let client = Client::new(info.geometry.clone(), info.version)?;
+                let keys = Bytes::copy_from_slice(client.keys());
+                (Arc::new(client), keys)
+            }
+        };
         let (uploads, bell) = (Mutex::default(), self.bell.clone());
         Ok(Round::Done(Session { info, client, keys, uploads, bell }))
     }

@@ -1,10 +1,12 @@
-//! An operation of a client: asks within its session, and once more within a new one where what the
-//! servers hold has changed.
+//! An operation of a client: asks within its session, once more within a new one where what the servers hold has
+//! changed, and within one with other servers where these drain or are out of reach.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::exchange::Patience;
+use super::opener::{Opened, Opener, Random};
+use super::route::{Route, Travel};
 use super::run::{Ids, Run};
 use super::shared::{Ask, Bell, Renewal, Scheme, Shared, Timed, Turn};
 use super::{CallError, CallFault, CallId, Error, Failure, Machine, Reply, Step};
@@ -17,30 +19,34 @@ pub(super) struct Operation<S: Scheme, A: Ask<S>, E> {
     started: Option<Duration>,
     /// The deadline is put off by what a layout took.
     put_off: Duration,
+    /// Whether the session has been made anew for what has changed.
     is_second: bool,
+    travel: Travel,
     random: Random,
     ids: Ids,
 }
 
 enum State<S: Scheme, A: Ask<S>, E> {
     /// To ask within this session.
-    Begin(Arc<S::Session>),
-    Asking(Arc<S::Session>, Run<A::Script, E>),
-    /// To come to another session than this one.
-    Renew(Arc<S::Session>),
-    Opening(Turn<S>, Run<S::Opening, E>),
+    Begin(Arc<S::Session>, Route),
+    Asking(Arc<S::Session>, Route, Run<A::Script, E>),
+    /// To come to another session than this one, with the servers of a route, which may be asked from a time on.
+    Renew(Arc<S::Session>, Route, Duration),
+    Opening(Turn<S>, Opener<S, E>),
     Over,
 }
 
 impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
     pub fn new(shared: &Arc<Shared<S>>, ask: A, random: u64) -> Self {
+        let (session, route) = shared.routed();
         Self {
             ask,
-            state: State::Begin(shared.session()),
+            state: State::Begin(session, route),
             shared: Arc::clone(shared),
             started: None,
             put_off: Duration::ZERO,
             is_second: false,
+            travel: Travel::new(shared.scheme.servers()),
             random: Random(random),
             ids: Ids::default(),
         }
@@ -51,12 +57,38 @@ impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
         Patience { call_max, started, deadline: started + operation_max + self.put_off }
     }
 
-    /// Whether what ended the first try may not end a second.
-    fn is_stale(&self, error: &Error<E>) -> bool {
-        match error {
-            _ if self.is_second => false,
-            Error::Call { fault, .. } => matches!(fault, CallFault::Changed { .. }),
+    /// With which servers to go on after an error, and after which pause; `None` where that is the end.
+    fn next_route(&mut self, route: Route, error: &Error<E>) -> Option<(Route, Duration)> {
+        let is_stale = match error {
+            Error::Call { fault: CallFault::Changed { .. }, .. } => true,
+            Error::Call { place, fault, .. } => {
+                return self.travel.leave(route, *place, fault, self.random.next());
+            }
             Error::Failure(failure) => self.ask.is_stale(failure),
+        };
+        if !is_stale {
+            return None;
+        }
+        match std::mem::replace(&mut self.is_second, true) {
+            false => Some((route, Duration::ZERO)),
+            true => self.travel.step(route, self.random.next()),
+        }
+    }
+
+    /// What follows an error within a session.
+    fn after(
+        &mut self,
+        now: Duration,
+        (session, route): (Arc<S::Session>, Route),
+        error: Error<E>,
+        started: Duration,
+    ) -> Result<State<S, A, E>, Error<E>> {
+        let deadline = self.patience(started).deadline;
+        match self.next_route(route, &error) {
+            Some((route, pause)) if now + pause < deadline => {
+                Ok(State::Renew(session, route, now + pause))
+            }
+            _ => Err(error),
         }
     }
 }
@@ -69,42 +101,43 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         let patience = self.patience(started);
         loop {
             match std::mem::replace(&mut self.state, State::Over) {
-                State::Begin(session) => match self.ask.script(&session, self.random.next()) {
-                    Ok(script) => {
-                        let run = Run::new(script, self.patience(started));
-                        self.state = State::Asking(session, run);
-                    }
-                    Err(failure) => {
-                        let error = failure.into();
-                        if !self.is_stale(&error) {
-                            return Step::Done(Err(error));
+                State::Begin(session, route) => {
+                    match self.ask.script(&session, self.random.next()) {
+                        Ok(script) => {
+                            let run = Run::new(script, route, self.patience(started));
+                            self.state = State::Asking(session, route, run);
                         }
-                        self.state = State::Renew(session);
+                        Err(failure) => {
+                            let from = (session, route);
+                            match self.after(now, from, failure.into(), started) {
+                                Ok(state) => self.state = state,
+                                Err(error) => return Step::Done(Err(error)),
+                            }
+                        }
                     }
-                },
-                State::Asking(session, mut run) => match run.poll(now, &mut self.ids) {
-                    Step::Done(Err(error)) if self.is_stale(&error) => {
-                        self.state = State::Renew(session);
+                }
+                State::Asking(session, route, mut run) => match run.poll(now, &mut self.ids) {
+                    Step::Done(Ok(mut output)) => {
+                        output.took(now.saturating_sub(started), self.travel.made);
+                        return Step::Done(Ok(output));
                     }
-                    Step::Done(outcome) => {
-                        return Step::Done(outcome.map(|mut output| {
-                            output.took(now.saturating_sub(started));
-                            output
-                        }));
+                    Step::Done(Err(error)) => {
+                        match self.after(now, (session, route), error, started) {
+                            Ok(state) => self.state = state,
+                            Err(error) => return Step::Done(Err(error)),
+                        }
                     }
                     step => {
-                        self.state = State::Asking(session, run);
+                        self.state = State::Asking(session, route, run);
                         return step.undone();
                     }
                 },
-                State::Renew(stale) => match self.shared.renew(&stale) {
-                    Renewal::Made(session) => {
-                        self.is_second = true;
-                        self.state = State::Begin(session);
-                    }
+                State::Renew(stale, route, from) => match self.shared.renew(&stale) {
+                    Renewal::Made(session, route) => self.state = State::Begin(session, route),
                     Renewal::Turn(turn) => {
-                        let run = Run::new(self.shared.scheme.opening(), patience);
-                        self.state = State::Opening(turn, run);
+                        // What has changed is asked for anew, keys and all.
+                        let known = (!self.is_second).then_some(stale);
+                        self.state = State::Opening(turn, Opener::new(known, route, from));
                     }
                     Renewal::Wait if now >= patience.deadline => {
                         let after = now - started;
@@ -112,22 +145,25 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
                         return Step::Done(Err(Failure::Timeout { place, after }.into()));
                     }
                     Renewal::Wait => {
-                        self.state = State::Renew(stale);
+                        self.state = State::Renew(stale, route, from);
                         return Step::Wait { until: patience.deadline };
                     }
                 },
-                State::Opening(turn, mut run) => match run.poll(now, &mut self.ids) {
-                    Step::Done(Ok(session)) => {
-                        self.put_off += run.patience.deadline - patience.deadline;
-                        self.is_second = true;
-                        self.state = State::Begin(turn.end(session));
+                State::Opening(turn, mut opener) => {
+                    let (scheme, travel) = (&self.shared.scheme, &mut self.travel);
+                    let (ids, random) = (&mut self.ids, &mut self.random);
+                    match opener.poll(now, scheme, patience, ids, travel, random) {
+                        Step::Done(Ok(Opened { session, route, put_off })) => {
+                            self.put_off += put_off;
+                            self.state = State::Begin(turn.end(session, route), route);
+                        }
+                        Step::Done(Err(error)) => return Step::Done(Err(error)),
+                        step => {
+                            self.state = State::Opening(turn, opener);
+                            return step.undone();
+                        }
                     }
-                    Step::Done(Err(error)) => return Step::Done(Err(error)),
-                    step => {
-                        self.state = State::Opening(turn, run);
-                        return step.undone();
-                    }
-                },
+                }
                 State::Over => return Step::Wait { until: Duration::MAX },
             }
         }
@@ -136,18 +172,18 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
     fn received(&mut self, id: CallId, now: Duration, outcome: Result<Reply, CallError<E>>) {
         let random = || self.random.next();
         match &mut self.state {
-            State::Asking(_, run) => run.received(now, id, outcome, random),
-            State::Opening(_, run) => run.received(now, id, outcome, random),
-            State::Begin(_) | State::Renew(_) | State::Over => {}
+            State::Asking(_, _, run) => run.received(now, id, outcome, random),
+            State::Opening(_, opener) => opener.received(now, id, outcome, random),
+            State::Begin(..) | State::Renew(..) | State::Over => {}
         }
     }
 
     fn computes(&self) -> bool {
         match &self.state {
-            State::Begin(session) => self.ask.computes(session),
-            State::Asking(_, run) => run.computes(),
-            State::Opening(_, run) => run.computes(),
-            State::Renew(_) | State::Over => false,
+            State::Begin(session, _) => self.ask.computes(session),
+            State::Asking(_, _, run) => run.computes(),
+            State::Opening(_, opener) => opener.computes(),
+            State::Renew(..) | State::Over => false,
         }
     }
 }
@@ -156,8 +192,10 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
 pub(super) struct Opening<S: Scheme, T, E> {
     scheme: Option<S>,
     bell: Bell,
-    run: Option<Run<S::Opening, E>>,
+    opener: Opener<S, E>,
+    started: Option<Duration>,
     make: fn(Arc<Shared<S>>) -> T,
+    travel: Travel,
     random: Random,
     ids: Ids,
 }
@@ -165,7 +203,9 @@ pub(super) struct Opening<S: Scheme, T, E> {
 impl<S: Scheme, T, E> Opening<S, T, E> {
     pub fn new(scheme: S, bell: Bell, random: u64, make: fn(Arc<Shared<S>>) -> T) -> Self {
         let (random, ids) = (Random(random), Ids::default());
-        Self { scheme: Some(scheme), bell, run: None, make, random, ids }
+        let travel = Travel::new(scheme.servers());
+        let opener = Opener::new(None, Route::default(), Duration::ZERO);
+        Self { scheme: Some(scheme), bell, opener, started: None, make, travel, random, ids }
     }
 }
 
@@ -174,15 +214,15 @@ impl<S: Scheme, T, E: Send> Machine<E> for Opening<S, T, E> {
 
     fn poll(&mut self, now: Duration) -> Step<Result<T, Error<E>>> {
         let Some(scheme) = &self.scheme else { return Step::Wait { until: Duration::MAX } };
-        let run = self.run.get_or_insert_with(|| {
-            let (call_max, operation_max) = scheme.limits();
-            let deadline = now + operation_max.max(call_max);
-            Run::new(scheme.opening(), Patience { call_max, started: now, deadline })
-        });
-        match run.poll(now, &mut self.ids) {
-            Step::Done(Ok(session)) => {
+        let started = *self.started.get_or_insert(now);
+        let (call_max, operation_max) = scheme.limits();
+        let deadline = started + operation_max.max(call_max);
+        let patience = Patience { call_max, started, deadline };
+        let (ids, travel, random) = (&mut self.ids, &mut self.travel, &mut self.random);
+        match self.opener.poll(now, scheme, patience, ids, travel, random) {
+            Step::Done(Ok(Opened { session, route, .. })) => {
                 let Some(scheme) = self.scheme.take() else { unreachable!("it was there") };
-                let shared = Shared::new(scheme, session, self.bell.clone());
+                let shared = Shared::new(scheme, session, route, self.bell.clone());
                 Step::Done(Ok((self.make)(shared)))
             }
             Step::Done(Err(error)) => Step::Done(Err(error)),
@@ -191,25 +231,10 @@ impl<S: Scheme, T, E: Send> Machine<E> for Opening<S, T, E> {
     }
 
     fn received(&mut self, id: CallId, now: Duration, outcome: Result<Reply, CallError<E>>) {
-        if let Some(run) = &mut self.run {
-            run.received(now, id, outcome, || self.random.next());
-        }
+        self.opener.received(now, id, outcome, || self.random.next());
     }
 
     fn computes(&self) -> bool {
-        self.run.as_ref().is_some_and(Run::computes)
-    }
-}
-
-/// SplitMix64: numbers that nothing secret hangs on.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.opener.computes()
     }
 }

@@ -19,6 +19,8 @@ use super::{BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply,
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct PairSpec {
+    /// Servers of the left side and of the right one, of which one of each is asked.
+    pub servers: [usize; 2],
     /// The generator that keys use.
     pub prg: PrgKind,
     /// The only version to ask for; `None` for whatever both servers hold.
@@ -84,12 +86,17 @@ impl Scheme for PairSpec {
     type Session = PairTable;
     type Opening = PairOpening;
 
-    fn opening(&self) -> PairOpening {
-        PairOpening { spec: self.clone(), matched: None, has_asked: false }
+    fn opening(&self, known: Option<&Arc<PairTable>>) -> PairOpening {
+        PairOpening { spec: self.clone(), known: known.cloned(), matched: None, has_asked: false }
     }
 
     fn first(&self) -> Place {
         Place::Left
+    }
+
+    fn servers(&self) -> [usize; 3] {
+        let [left, right] = self.servers;
+        [left, right, 0]
     }
 
     fn limits(&self) -> (Duration, Duration) {
@@ -100,6 +107,7 @@ impl Scheme for PairSpec {
 /// Fetches both infos, holds them against each other, and fetches the layout.
 pub(super) struct PairOpening {
     spec: PairSpec,
+    known: Option<Arc<PairTable>>,
     has_asked: bool,
     /// What waits for its layout.
     matched: Option<Matched>,
@@ -130,8 +138,10 @@ impl Script for PairOpening {
                 let [left, right] = &infos;
                 let terms = PairTerms::check([left, right], prg)?;
                 let matched = Matched { infos, terms };
+                let known = |wanted| matched.known_layout(self.known.as_ref()?, wanted);
                 match matched.layout(layout_bytes_max) {
                     Ok(bags) => (matched, bags),
+                    Err(layout) if let Some(bags) = known(layout) => (matched, bags),
                     Err(layout) => {
                         let call = Call::Layout { version: layout.version, bytes: layout.bytes };
                         self.matched = Some(matched);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::exchange::{Exchange, Patience, Want};
+use super::route::Route;
 use super::{Call, CallError, CallFault, CallId, Error, Failure, Place, Reply, Step};
 
 /// What a client does in rounds: asks, and makes of the replies what it asks next.
@@ -55,13 +56,15 @@ pub(super) struct Run<S, E> {
     script: S,
     exchanges: Vec<Exchange<E>>,
     tally: Tally,
+    /// The servers that are asked.
+    route: Route,
     pub patience: Patience,
 }
 
 impl<S: Script, E> Run<S, E> {
-    pub fn new(script: S, patience: Patience) -> Self {
+    pub fn new(script: S, route: Route, patience: Patience) -> Self {
         let (exchanges, tally) = (Vec::new(), Tally::default());
-        Self { script, exchanges, tally, patience }
+        Self { script, exchanges, tally, route, patience }
     }
 
     pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Step<Result<S::Output, Error<E>>> {
@@ -70,7 +73,11 @@ impl<S: Script, E> Run<S, E> {
             for exchange in &mut self.exchanges {
                 let id = ids.next();
                 match exchange.poll(now, id, &self.patience) {
-                    Want::Send(call) => return Step::Send { id, place: exchange.place, call },
+                    Want::Send(call) => {
+                        let place = exchange.place;
+                        let server = self.route.at(place);
+                        return Step::Send { id, place, server, call };
+                    }
                     Want::Wait(at) => {
                         until = Some(until.map_or(at, |until: Duration| until.min(at)))
                     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::route::Route;
 use super::run::Script;
 use super::{Failure, Place};
 
@@ -11,11 +12,15 @@ pub(super) trait Scheme: Send + Sync + 'static {
     type Session: Send + Sync;
     type Opening: Script<Output = Self::Session>;
 
-    /// Asks the servers what they hold.
-    fn opening(&self) -> Self::Opening;
+    /// Asks the servers what they hold. What `known` has may be taken from it, where the servers announce the
+    /// same.
+    fn opening(&self, known: Option<&Arc<Self::Session>>) -> Self::Opening;
 
-    /// The server that is asked first.
+    /// The place that is asked first.
     fn first(&self) -> Place;
+
+    /// How many servers there are at each place, in the order of [`Place::ALL`]; 0 where none is asked.
+    fn servers(&self) -> [usize; Place::ALL.len()];
 
     /// How long one call may take, and a whole operation.
     fn limits(&self) -> (Duration, Duration);
@@ -40,8 +45,8 @@ pub(super) trait Ask<S: Scheme>: Send {
 
 /// What says how long it took.
 pub(super) trait Timed {
-    /// From the operation's first step to its last.
-    fn took(&mut self, elapsed: Duration);
+    /// From the operation's first step to its last, and how often it was made again at a server.
+    fn took(&mut self, elapsed: Duration, moves: u32);
 }
 
 /// Rung whenever something changes that another operation may wait for.
@@ -68,13 +73,15 @@ pub(super) struct Shared<S: Scheme> {
 
 struct State<S: Scheme> {
     session: Arc<S::Session>,
+    /// The servers that it is with.
+    route: Route,
     is_opening: bool,
 }
 
 /// How an operation comes to a session that is not stale.
 pub(super) enum Renewal<S: Scheme> {
     /// Another operation has made one.
-    Made(Arc<S::Session>),
+    Made(Arc<S::Session>, Route),
     /// Another one is making it.
     Wait,
     /// It is to make it itself.
@@ -85,20 +92,26 @@ pub(super) enum Renewal<S: Scheme> {
 pub(super) struct Turn<S: Scheme>(Arc<Shared<S>>);
 
 impl<S: Scheme> Shared<S> {
-    pub fn new(scheme: S, session: S::Session, bell: Bell) -> Arc<Self> {
-        let state = State { session: Arc::new(session), is_opening: false };
+    pub fn new(scheme: S, session: S::Session, route: Route, bell: Bell) -> Arc<Self> {
+        let state = State { session: Arc::new(session), route, is_opening: false };
         Arc::new(Self { scheme, bell, state: Mutex::new(state) })
     }
 
     pub fn session(&self) -> Arc<S::Session> {
-        Arc::clone(&self.locked().session)
+        self.routed().0
+    }
+
+    /// The session, and the servers that it is with.
+    pub fn routed(&self) -> (Arc<S::Session>, Route) {
+        let state = self.locked();
+        (Arc::clone(&state.session), state.route)
     }
 
     /// Where many find their session stale at once, one asks what there is now.
     pub fn renew(self: &Arc<Self>, stale: &Arc<S::Session>) -> Renewal<S> {
         let mut state = self.locked();
         if !Arc::ptr_eq(&state.session, stale) {
-            return Renewal::Made(Arc::clone(&state.session));
+            return Renewal::Made(Arc::clone(&state.session), state.route);
         }
         match std::mem::replace(&mut state.is_opening, true) {
             true => Renewal::Wait,
@@ -113,9 +126,11 @@ impl<S: Scheme> Shared<S> {
 
 impl<S: Scheme> Turn<S> {
     /// Gives all operations the new session.
-    pub fn end(self, session: S::Session) -> Arc<S::Session> {
+    pub fn end(self, session: S::Session, route: Route) -> Arc<S::Session> {
         let session = Arc::new(session);
-        self.0.locked().session = Arc::clone(&session);
+        let mut state = self.0.locked();
+        (state.session, state.route) = (Arc::clone(&session), route);
+        drop(state);
         session
     }
 }

@@ -51,14 +51,16 @@ pub struct RowFormat {
 }
 
 impl Timed for Rows {
-    fn took(&mut self, elapsed: Duration) {
+    fn took(&mut self, elapsed: Duration, moves: u32) {
         self.stats.elapsed = elapsed;
+        self.stats.retries += moves;
     }
 }
 
 impl Timed for BagRows {
-    fn took(&mut self, elapsed: Duration) {
+    fn took(&mut self, elapsed: Duration, moves: u32) {
         self.stats.elapsed = elapsed;
+        self.stats.retries += moves;
     }
 }
 
@@ -89,7 +91,8 @@ pub struct LookupStats {
     pub queue: Duration,
     /// What its passes took at the server where they took longer.
     pub answer: Duration,
-    /// Times that a request was sent again to a busy server.
+    /// Times that a request was sent again: to a busy server, or to another one in the place of one that drained or
+    /// was out of reach.
     pub retries: u32,
     /// The version of the table (of the model, where a whole inference was asked for) that the rows
     /// come from.

@@ -33,7 +33,7 @@ pub(super) enum Bags {
     /// It is larger than the client fetches.
     TooLarge { bytes: u64, bytes_max: u64 },
     /// Both have this one.
-    Ready(Box<Inference>),
+    Ready(Arc<Inference>),
 }
 
 /// What it takes to ask by a layout.
@@ -68,11 +68,30 @@ impl Matched {
         let [left, _] = &self.infos;
         let made = Inference::read(bytes, left, prg)
             .map_err(|defect| Failure::Reply { place: Place::Left, defect })?;
+        self.with(Arc::new(made))
+    }
+
+    /// What a client has of `table`, where it is of the layout and the table that these servers announce, so that
+    /// a large layout is not fetched of every server of a side.
+    pub fn known_layout(&self, table: &PairTable, wanted: LayoutInfo) -> Option<Bags> {
+        let Bags::Ready(known) = &table.bags else { return None };
+        let [left, _] = &self.infos;
+        let is_same = (table.info.version, table.info.layout) == (left.version, Some(wanted));
+        // Where it does not do, it is fetched, and the reason told.
+        is_same.then(|| self.with(Arc::clone(known)).ok()).flatten()
+    }
+
+    /// As [`known_layout`](Self::known_layout), of any of a client's tables.
+    pub fn known_among(&self, tables: &[PairTable], wanted: LayoutInfo) -> Option<Bags> {
+        tables.iter().find_map(|table| self.known_layout(table, wanted))
+    }
+
+    fn with(&self, made: Arc<Inference>) -> Result<Bags, Failure> {
         for (place, info) in Place::PAIR.into_iter().zip(&self.infos) {
             check_bags(made.client.geometry(), info)
                 .map_err(|defect| Failure::Reply { place, defect })?;
         }
-        Ok(Bags::Ready(Box::new(made)))
+        Ok(Bags::Ready(made))
     }
 
     pub fn into_table(self, bags: Bags, prg: PrgKind) -> Result<PairTable, Failure> {

@@ -2,6 +2,7 @@
 //! servers restart with other versions, layouts and models, swap places and forget keys: never a wrong
 //! row, never a hang, and a client that asks for one version alone never gets another.
 
+mod fleet;
 mod network;
 mod servers;
 
@@ -216,12 +217,13 @@ fn pair_of_table(seed: u64) -> Counts {
     let faults = random_faults(&mut rng);
     let versions = tables().each_ref().map(|state| state.tables[0].version());
     let pin = rng.random_bool(0.5).then_some(versions[0]);
-    let mut serve = |now, place, call| {
+    let mut serve = |now, place, _, call| {
         let (side, state) = history.of_pair(now, place)?;
         Some(tables()[state].reply(side, call))
     };
     let (bell, rung) = bell();
     let spec = PairSpec {
+        servers: [1, 1],
         prg: PrgKind::Aes128,
         version: pin,
         layout_bytes_max: 1 << 20,
@@ -230,7 +232,7 @@ fn pair_of_table(seed: u64) -> Counts {
     };
     // The first session in peace, which is moment zero of the history.
     let client = RefCell::new(None);
-    let mut calm = |_, place, call| {
+    let mut calm = |_, place, _, call| {
         let side = if place == Place::Left { Side::Left } else { Side::Right };
         Some(tables()[0].reply(side, call))
     };
@@ -321,12 +323,13 @@ fn pair_of_model(seed: u64) -> Counts {
     let versions =
         models().each_ref().map(|state| state.model.as_ref().map(|(it, _)| it.version()));
     let pin = if rng.random_bool(0.5) { versions[0] } else { None };
-    let mut serve = |now, place, call| {
+    let mut serve = |now, place, _, call| {
         let (side, state) = history.of_pair(now, place)?;
         Some(models()[state].reply(side, call))
     };
     let (bell, rung) = bell();
     let spec = ModelSpec {
+        servers: [1, 1],
         model: rng.random_bool(0.5).then(|| "clicks".to_owned()),
         version: pin,
         prg: PrgKind::Aes128,
@@ -335,7 +338,7 @@ fn pair_of_model(seed: u64) -> Counts {
         lookup_max: LOOKUP_MAX,
     };
     let client = RefCell::new(None);
-    let mut calm = |_, place, call| {
+    let mut calm = |_, place, _, call| {
         let side = if place == Place::Left { Side::Left } else { Side::Right };
         Some(models()[0].reply(side, call))
     };
@@ -405,7 +408,7 @@ fn single_server(seed: u64) -> Counts {
     let forgets = [0.0, 0.2][usize::from(rng.random_bool(0.5))];
     // Keys are lost with a restart, and now and then to make room.
     let (kept, was) = (RefCell::new(BTreeMap::new()), RefCell::new(Some(0)));
-    let mut serve = |now, _, call| {
+    let mut serve = |now, _, _, call| {
         let state = history.at(now, 0);
         if was.replace(state) != state || (now < CALM && forgetful.random_bool(forgets)) {
             kept.borrow_mut().clear();
@@ -414,6 +417,7 @@ fn single_server(seed: u64) -> Counts {
     };
     let (bell, rung) = bell();
     let spec = OnionSpec {
+        servers: 1,
         parameter_sets: vec![ParameterSet::N256Test],
         version: pin,
         call_max: CALL_MAX,
@@ -433,7 +437,7 @@ fn single_server(seed: u64) -> Counts {
     network.start(Duration::ZERO, ENDS_AFTER, opening, |_, opened| {
         *client.borrow_mut() = Some(opened.unwrap_or_else(|error| panic!("{error}")));
     });
-    network.run(&mut |_, _, call| Some(vec![onions()[0].reply(&mut BTreeMap::new(), call)]));
+    network.run(&mut |_, _, _, call| Some(vec![onions()[0].reply(&mut BTreeMap::new(), call)]));
     drop(network);
     let client = client.into_inner().expect("it was opened");
 

@@ -36,8 +36,8 @@ impl Faults {
 }
 
 enum Event {
-    /// A call reaches a server.
-    Arrives(Place, Call),
+    /// A call reaches one of the servers at a place.
+    Arrives(Place, usize, Call),
     /// A reply reaches the client.
     Comes(Outcome),
 }
@@ -60,7 +60,7 @@ where
 {
     fn poll(&mut self, now: Duration) -> Step<()> {
         match self.machine.poll(now) {
-            Step::Send { id, place, call } => Step::Send { id, place, call },
+            Step::Send { id, place, server, call } => Step::Send { id, place, server, call },
             Step::Wait { until } => Step::Wait { until },
             Step::Done(outcome) => {
                 (self.done)(now, outcome);
@@ -81,8 +81,8 @@ struct Running<'a> {
     next: Option<Duration>,
 }
 
-/// The servers' half: what one at `place` replies at a time. `None` where it is down.
-pub type Serve<'a> = dyn FnMut(Duration, Place, Call) -> Option<Vec<Outcome>> + 'a;
+/// The servers' half: what one of those at `place` replies at a time. `None` where it is down.
+pub type Serve<'a> = dyn FnMut(Duration, Place, usize, Call) -> Option<Vec<Outcome>> + 'a;
 
 /// The clock, and all that is on its way.
 pub struct Network<'a> {
@@ -151,7 +151,9 @@ impl<'a> Network<'a> {
             let Some(it) = &mut self.running[who] else { return };
             assert!(now <= it.ends_max, "began at {:?}, not over at {now:?}", it.begins);
             match it.actor.poll(now) {
-                Step::Send { id, place, call } => self.send(who, id, place, call),
+                Step::Send { id, place, server, call } => {
+                    self.send(who, id, Event::Arrives(place, server, call));
+                }
                 Step::Wait { until } => {
                     assert!(until > now, "it waits for what is past");
                     it.next = Some(until);
@@ -188,7 +190,7 @@ impl<'a> Network<'a> {
         self.events.insert((self.now + delay, self.sent), (who, id, event));
     }
 
-    fn send(&mut self, who: usize, id: CallId, place: Place, call: Call) {
+    fn send(&mut self, who: usize, id: CallId, call: Event) {
         let delay = self.delay();
         if self.happens(self.faults.broken) {
             self.after(delay, who, id, Event::Comes(Err(unreachable_server())));
@@ -198,7 +200,7 @@ impl<'a> Network<'a> {
             }
         }
         if !self.happens(self.faults.lost) {
-            self.after(delay, who, id, Event::Arrives(place, call));
+            self.after(delay, who, id, call);
         }
     }
 
@@ -211,13 +213,14 @@ impl<'a> Network<'a> {
                     it.next = Some(now);
                 }
             }
-            Event::Arrives(place, call) => {
+            Event::Arrives(place, server, call) => {
                 let replies = if self.happens(self.faults.busy) {
                     let hint = Duration::from_millis(self.rng.random_range(0..400));
                     let fault = CallFault::Busy { retry_after: hint };
                     vec![Err(CallError { fault, error: "busy" })]
                 } else {
-                    serve(self.now, place, call).unwrap_or_else(|| vec![Err(unreachable_server())])
+                    serve(self.now, place, server, call)
+                        .unwrap_or_else(|| vec![Err(unreachable_server())])
                 };
                 let mut delay = Duration::ZERO;
                 for reply in replies {

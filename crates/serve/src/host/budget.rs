@@ -18,6 +18,8 @@ pub(crate) struct Budget {
     ended: AtomicU64,
     /// How often one that goes on gave something back.
     shrunk: AtomicU64,
+    /// Those open now that no answer is due to: somebody watches the server's health.
+    watches: AtomicU64,
     within: Option<Arc<Budget>>,
     origin: Origin,
 }
@@ -26,6 +28,7 @@ pub(crate) struct Budget {
 pub struct Reservation {
     budget: Arc<Budget>,
     bytes: AtomicUsize,
+    is_watch: bool,
 }
 
 impl Budget {
@@ -40,7 +43,7 @@ impl Budget {
         within: Option<Arc<Self>>,
         origin: Origin,
     ) -> Arc<Self> {
-        let (begun, ended, shrunk) = Default::default();
+        let (begun, ended, shrunk, watches) = Default::default();
         Arc::new(Self {
             limit,
             bytes_max,
@@ -48,6 +51,7 @@ impl Budget {
             begun,
             ended,
             shrunk,
+            watches,
             within,
             origin,
         })
@@ -62,6 +66,11 @@ impl Budget {
     pub fn open(&self) -> u64 {
         let ended = self.ended.load(Ordering::Relaxed);
         self.begun.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
+    /// Reservations that are open now to which an answer is due, as a watch's is not.
+    pub fn due(&self) -> u64 {
+        self.open().saturating_sub(self.watches.load(Ordering::Relaxed))
     }
 
     /// Reservations that have begun.
@@ -81,7 +90,15 @@ impl Budget {
 
     pub fn reserve(self: &Arc<Self>) -> Reservation {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        Reservation { budget: Arc::clone(self), bytes: AtomicUsize::new(0) }
+        Reservation { budget: Arc::clone(self), bytes: AtomicUsize::new(0), is_watch: false }
+    }
+
+    /// As [`reserve`](Self::reserve), of a request that lasts and that no drain waits for.
+    pub fn watch(self: &Arc<Self>) -> Reservation {
+        self.watches.fetch_add(1, Ordering::Relaxed);
+        let mut reservation = self.reserve();
+        reservation.is_watch = true;
+        reservation
     }
 
     fn take(&self, bytes: usize) -> Result<(), Limit> {
@@ -134,6 +151,9 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.give_back(*self.bytes.get_mut());
+        if self.is_watch {
+            self.budget.watches.fetch_sub(1, Ordering::Relaxed);
+        }
         self.budget.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -182,5 +202,9 @@ mod tests {
         assert_eq!((one.bytes(), server.bytes(), one.ended(), two.ended()), (0, 40, 1, 0));
         drop(b);
         assert_eq!(server.bytes(), 0);
+        let watch = one.watch();
+        assert_eq!((one.open(), one.due()), (1, 0));
+        drop(watch);
+        assert_eq!((one.open(), one.due()), (0, 0));
     }
 }

@@ -198,7 +198,7 @@ impl Connection {
                     draining = true;
                     serving.connection.as_mut().graceful_shutdown();
                     checks = interval_at(Instant::now() + DRAIN_IDLE_MAX, DRAIN_IDLE_MAX);
-                    (held, before) = (self.budget.open() > 0, self.budget.progress());
+                    (held, before) = (self.budget.due() > 0, self.budget.progress());
                 }
                 _ = rests.tick(), if !draining => {
                     let is_idle = self.budget.open() == 0 && self.budget.begun() == begun;
@@ -213,7 +213,9 @@ impl Connection {
                     }
                 }
                 _ = checks.tick() => {
-                    let idle = self.budget.open() == 0 && !held;
+                    // Who watches has been told; one that does not read it is not waited for.
+                    let due = if draining { self.budget.due() } else { self.budget.open() };
+                    let idle = due == 0 && !held;
                     let unchanged = self.budget.progress() == before;
                     // A client that does not even acknowledge the end must not delay it.
                     if draining && idle && unchanged {
@@ -224,7 +226,7 @@ impl Connection {
                         tracing::debug!("closed a connection that does not read its answers");
                         return;
                     }
-                    (held, before) = (self.budget.open() > 0, self.budget.progress());
+                    (held, before) = (due > 0, self.budget.progress());
                 }
             }
         }

@@ -161,9 +161,12 @@ impl Door {
         })
     }
 
-    /// Answers a request for the server's health. A watch lasts: its connection is not idle.
+    /// Answers a request for the server's health. A watch lasts: its connection is not idle, and no drain waits for it.
     fn probe(&self, request: Request<Incoming>) -> Visiting {
-        let reservation = Arc::new(self.budget.reserve());
+        let is_watch = request.uri().path().ends_with("/Watch");
+        let budget = &self.budget;
+        let reservation = if is_watch { budget.watch() } else { budget.reserve() };
+        let reservation = Arc::new(reservation);
         let reply = self.health.clone().call(request);
         Box::pin(async move {
             let reply = reply.await?;

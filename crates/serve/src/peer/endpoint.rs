@@ -23,12 +23,15 @@ use super::shaper::{Link, LinkSpec, Shaped};
 use crate::host::tls;
 use crate::{Error, Refusal, ReplyDefect};
 
-/// How to reach one server.
+/// How to reach one server, or one of several of the same operator.
 #[derive(Clone)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct EndpointSpec {
     /// `https://host:port`, or `http://host:port` on this machine.
     pub url: String,
+    /// Other servers of the same operator that hold the same, in the order in which they are asked where
+    /// those before drain or are out of reach. A client checks each before it sends it anything secret.
+    pub others: Vec<String>,
     /// The PEM certificate of the CA that the server's certificate comes from.
     pub ca_pem: Option<Vec<u8>>,
     /// The name to check the certificate for, where it is not the URL's host.
@@ -50,7 +53,17 @@ pub struct Identity {
 impl EndpointSpec {
     /// A server at `url`, to be checked by the CA of `ca_pem`.
     pub fn new(url: impl Into<String>, ca_pem: Option<Vec<u8>>) -> Self {
-        Self { url: url.into(), ca_pem, domain: None, identity: None }
+        Self { url: url.into(), others: Vec::new(), ca_pem, domain: None, identity: None }
+    }
+
+    /// All its URLs.
+    pub fn urls(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.url).chain(&self.others).map(String::as_str)
+    }
+
+    /// Each of its servers alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        self.urls().map(|url| Self { url: url.into(), others: Vec::new(), ..self.clone() })
     }
 }
 
@@ -65,6 +78,15 @@ impl Peer {
     /// Checks `spec`; connects when first used. Must be called within a tokio runtime.
     pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
         Self::over(spec, insecure, connect_max, LinkSpec::default())
+    }
+
+    /// Each of the servers of `spec`. Must be called within a tokio runtime.
+    pub fn each(
+        spec: &EndpointSpec,
+        insecure: bool,
+        connect_max: Duration,
+    ) -> Result<Vec<Self>, Error> {
+        spec.each().map(|spec| Self::new(&spec, insecure, connect_max)).collect()
     }
 
     /// As [`new`](Self::new), over a link of a given speed.
@@ -82,6 +104,9 @@ impl Peer {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return Err(bad("it has a path"));
+        }
+        if !spec.others.is_empty() {
+            return Err(bad("others come with it, but there is one server alone of this kind"));
         }
         let tls = match uri.scheme_str() {
             Some("https") => {

@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,7 +22,10 @@ use crate::{Error, Refusal, ReplyDefect};
 /// What drives all machines of one client. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Driver {
-    peers: Arc<[(Place, Peer)]>,
+    /// Of each place, the servers that one of is asked.
+    peers: Arc<[(Place, Vec<Peer>)]>,
+    /// Which of them was asked last.
+    asked: Arc<[AtomicUsize; Place::ALL.len()]>,
     send: fn(&Peer, Call) -> Outgoing,
     /// What bounds a lookup, and where it is set.
     setting: &'static str,
@@ -76,12 +80,12 @@ impl Peer {
 impl Driver {
     /// A driver of a scheme that makes calls by `send`; `setting` says what bounds its lookups.
     pub fn new(
-        peers: impl Into<Arc<[(Place, Peer)]>>,
+        peers: impl Into<Arc<[(Place, Vec<Peer>)]>>,
         send: fn(&Peer, Call) -> Outgoing,
         setting: &'static str,
     ) -> Self {
-        let changes = Arc::new(Notify::new());
-        Self { peers: peers.into(), send, setting, changes, epoch: Instant::now() }
+        let (changes, asked) = (Arc::new(Notify::new()), Arc::default());
+        Self { peers: peers.into(), asked, send, setting, changes, epoch: Instant::now() }
     }
 
     /// What has all machines polled that wait for each other.
@@ -114,8 +118,9 @@ impl Driver {
             }
             match step {
                 Step::Done(outcome) => return outcome.map_err(|error| self.error(error)),
-                Step::Send { id, place, call } => {
-                    calls.push((id, (self.send)(self.peer(place), call)));
+                Step::Send { id, place, server, call } => {
+                    self.asked[place as usize].store(server, Ordering::Relaxed);
+                    calls.push((id, (self.send)(self.at(place, server), call)));
                 }
                 Step::Wait { until } => {
                     let until = self.epoch.checked_add(until);
@@ -134,9 +139,15 @@ impl Driver {
         }
     }
 
+    /// The server of a place that was asked last.
     fn peer(&self, place: Place) -> &Peer {
+        self.at(place, self.asked[place as usize].load(Ordering::Relaxed))
+    }
+
+    fn at(&self, place: Place, server: usize) -> &Peer {
         let found = self.peers.iter().find(|(at, _)| *at == place);
-        &found.unwrap_or(&self.peers[0]).1
+        let peers = &found.unwrap_or(&self.peers[0]).1;
+        &peers[server % peers.len()]
     }
 
     fn url(&self, place: Place) -> String {
@@ -177,7 +188,7 @@ impl Driver {
                 Error::MaxIds { max_ids, keys_max, setting: self.setting }
             }
             Failure::VersionMismatch { expected, found } => {
-                let urls = self.peers.iter().map(|(_, peer)| peer.url().to_owned()).collect();
+                let urls = self.peers.iter().map(|&(place, _)| self.url(place)).collect();
                 Error::VersionMismatch { urls, expected, found }
             }
             Failure::ModelUnserved { place, model, models } => {
@@ -226,6 +237,7 @@ fn call_error(error: Error) -> CallError<Error> {
     let fault = match &error {
         Error::Refused { refusal, .. } => match refusal {
             &Refusal::Busy { retry_after, .. } => CallFault::Busy { retry_after },
+            Refusal::Draining => CallFault::Draining,
             &Refusal::VersionSkew { expected, .. } => CallFault::Changed { found: Some(expected) },
             Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => {
                 CallFault::Changed { found: None }

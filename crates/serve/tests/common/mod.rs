@@ -290,6 +290,24 @@ pub fn is_long_soak() -> bool {
     std::env::var_os("HUSHTABLE_SOAK_LONG").is_some()
 }
 
+/// Puts figures into `FILE.json` of the folder `HUSHTABLE_SOAK_OUT`, where that is set, beside those of before,
+/// with the machine that they are of.
+pub fn record(file: &str, name: &str, figures: serde_json::Value) {
+    let Some(folder) = std::env::var_os("HUSHTABLE_SOAK_OUT") else { return };
+    let path = Path::new(&folder).join(format!("{file}.json"));
+    let mut all: serde_json::Value = std::fs::read(&path)
+        .map_or_else(|_| serde_json::json!({}), |bytes| serde_json::from_slice(&bytes).unwrap());
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    all["machine"] = serde_json::json!({
+        "processors": processors, "isa": hushtable_pir::Platform::detect().name(),
+        "build": if cfg!(debug_assertions) { "test" } else { "release" },
+    });
+    all[name] = figures;
+    let mut bytes = serde_json::to_vec_pretty(&all).unwrap();
+    bytes.push(b'\n');
+    std::fs::write(path, bytes).unwrap();
+}
+
 /// `examples/serve_bundle.rs`, which cargo builds beside the tests.
 pub fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();

@@ -417,3 +417,22 @@ fn a_backend_that_answers_wrong_never_serves() {
         runtime.block_on(async { server.bind().await.unwrap().run(std::future::pending()).await });
     assert!(matches!(result, Err(Error::SelfCheck { .. })), "{result:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_reads_nothing_does_not_hold_a_drain() {
+    let server = Pair::start(1000, 4).left;
+    let mut client = http2(&server, 0).await;
+    let watch = http::Request::post(format!("{}/grpc.health.v1.Health/Watch", server.url()))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .unwrap();
+    let (reply, mut body) = client.send_request(watch, false).unwrap();
+    body.send_data(prefix(0), true).unwrap();
+    let reply = reply.await.unwrap();
+    assert_eq!(reply.status(), 200);
+    let started = std::time::Instant::now();
+    tokio::task::spawn_blocking(|| server.stop()).await.unwrap().unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(reply);
+}

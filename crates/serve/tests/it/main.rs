@@ -8,6 +8,7 @@ mod common;
 mod train_common;
 
 mod bags;
+mod fleet;
 mod groups;
 mod hostile;
 mod lookup;
@@ -18,5 +19,6 @@ mod onion_model;
 mod onion_refusals;
 mod refusals;
 mod train;
+mod train_audit;
 mod train_outcomes;
 mod train_places;

@@ -151,7 +151,19 @@ async fn bad_users_leave_the_others_unharmed() {
     assert_eq!((report.requested, report.uploaded), (2, 2));
     assert_eq!(seen.lock().unwrap().added, [(0, 1.0), (1, 1.0)]);
     assert_eq!(seen.lock().unwrap().table[3..9], [2.0, 3.0, 4.0, 4.0, 5.0, 6.0]);
-    assert!(server.metric("hushtable_messages_refused_total").await >= 8.0);
+    for (what, reason, count) in [
+        ("request", "not_opened", 3.0),
+        ("request", "place", 1.0),
+        ("request", "repeated", 1.0),
+        ("request", "order", 1.0),
+        ("rows", "order", 1.0),
+        ("upload", "not_opened", 1.0),
+        ("upload", "repeated", 1.0),
+    ] {
+        let labels = format!("what=\"{what}\",reason=\"{reason}\"");
+        let name = format!("hushtable_messages_refused_total{{{labels}}}");
+        assert_eq!(server.metric(&name).await, count, "{name}");
+    }
     server.stop().unwrap();
 }
 

@@ -18,7 +18,7 @@ use crate::{EndpointSpec, Error, Lookup};
 #[derive(Clone)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct OnionClientSpec {
-    /// The server.
+    /// The server, or several of one operator.
     pub server: EndpointSpec,
     /// The parameter sets that the server may serve by; [`ParameterSet::IvePaper`] has less than 128
     /// bits by the 2024 guidelines. A server of another set gets neither keys nor queries.
@@ -66,11 +66,12 @@ impl OnionClient {
     /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::ParametersRefused`] and
     /// [`Error::Reply`] for one that announces what this client does not accept.
     pub async fn connect(spec: &OnionClientSpec) -> Result<Self, Error> {
-        let peer = Peer::new(&spec.server, spec.insecure, spec.connect_max)?;
-        let driver = Driver::new([(Place::Single, peer)], send, QUERIES_SETTING);
+        let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max)?;
+        let servers = peers.len();
+        let driver = Driver::new([(Place::Single, peers)], send, QUERIES_SETTING);
         let &OnionClientSpec { ref parameter_sets, version, call_max, lookup_max, .. } = spec;
         let parameter_sets = parameter_sets.clone();
-        let spec = OnionSpec { parameter_sets, version, call_max, lookup_max };
+        let spec = OnionSpec { servers, parameter_sets, version, call_max, lookup_max };
         let opening = client::OnionClient::open(spec, random_u64()?, driver.bell());
         let client = driver.run(opening).await?;
         Ok(Self { driver, client })
@@ -86,7 +87,8 @@ impl OnionClient {
     ///
     /// A busy server is asked again after the delay that it names, with the same queries. If the
     /// table changed since the last lookup, new keys are made and the lookup made once more; the
-    /// stats say which version answered.
+    /// stats say which version answered. Where the server drains or is out of reach, the next one gets the keys
+    /// and new queries; one that drains is waited for, within `lookup_max`, where it is the only one.
     ///
     /// # Errors
     /// [`Error::Onion`] for an id that is no row or more than `max_ids` ids, [`Error::MaxIds`] where

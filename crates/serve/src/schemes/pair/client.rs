@@ -19,9 +19,9 @@ use crate::{EndpointSpec, Error, Lookup, LookupStats, TableInfo};
 #[derive(Clone)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct ClientSpec {
-    /// The left server.
+    /// The left server, or several of one operator.
     pub left: EndpointSpec,
-    /// The right server: of another operator, or there is no privacy.
+    /// The right server, or several: of another operator, or there is no privacy.
     pub right: EndpointSpec,
     /// The generator that keys use.
     pub prg: PrgKind,
@@ -58,9 +58,21 @@ impl ClientSpec {
 
     /// What drives a client's machines.
     pub(super) fn driver(&self) -> Result<Driver, Error> {
-        let peer = |endpoint| Peer::new(endpoint, self.insecure, self.connect_max);
-        let peers = [(Place::Left, peer(&self.left)?), (Place::Right, peer(&self.right)?)];
+        // A single URL for both is found out by what it announces; of a list, another server may answer first.
+        let [left, right] = self.servers();
+        let both = self.left.urls().find(|url| self.right.urls().any(|other| other == *url));
+        if let Some(url) = both.filter(|_| left + right > 2) {
+            let reason = "it is given as left and as right: a server is of one side".into();
+            return Err(Error::Url { url: url.into(), reason });
+        }
+        let peers = |endpoint| Peer::each(endpoint, self.insecure, self.connect_max);
+        let peers = [(Place::Left, peers(&self.left)?), (Place::Right, peers(&self.right)?)];
         Ok(Driver::new(peers, send, KEYS_SETTING))
+    }
+
+    /// How many servers each side has.
+    pub(super) fn servers(&self) -> [usize; 2] {
+        [&self.left, &self.right].map(|side| side.urls().count())
     }
 }
 
@@ -116,6 +128,9 @@ impl LookupClient {
     /// Connects to both servers and checks that they are a left and a right one with one table. If
     /// the table has a layout, it is fetched.
     ///
+    /// Of a side with several servers, the first that can be asked is; and the same is checked of each that a
+    /// lookup goes on to, before it gets a key.
+    ///
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
@@ -127,7 +142,8 @@ impl LookupClient {
     pub async fn connect(spec: &ClientSpec) -> Result<Self, Error> {
         let driver = spec.driver()?;
         let &ClientSpec { prg, version, layout_bytes_max, call_max, lookup_max, .. } = spec;
-        let spec = PairSpec { prg, version, layout_bytes_max, call_max, lookup_max };
+        let servers = spec.servers();
+        let spec = PairSpec { servers, prg, version, layout_bytes_max, call_max, lookup_max };
         let opening = PairClient::open(spec, random_u64()?, driver.bell());
         let source = Source::Table(driver.run(opening).await?);
         Ok(Self { driver, source })
@@ -153,7 +169,9 @@ impl LookupClient {
     ///
     /// A busy server is asked again after the delay that it names, with the same keys. If the table
     /// changed since the last lookup, its info is fetched and the lookup made once more; the stats
-    /// say which version answered.
+    /// say which version answered. Where a server drains or is out of reach, the lookup is made afresh, with new
+    /// keys for both sides, and with the next server of that side; a server that drains is waited for, within
+    /// `lookup_max`, where it is the only one.
     ///
     /// # Errors
     /// [`Error::Pir`] for an id that is no row or more than `max_ids` ids, [`Error::MaxIds`] where

@@ -61,7 +61,9 @@ impl ModelClient {
         let driver = spec.driver()?;
         let &ClientSpec { prg, layout_bytes_max, call_max, lookup_max, .. } = spec;
         let ModelPin { model, version } = pin.clone();
-        let spec = ModelSpec { model, version, prg, layout_bytes_max, call_max, lookup_max };
+        let servers = spec.servers();
+        let spec =
+            ModelSpec { servers, model, version, prg, layout_bytes_max, call_max, lookup_max };
         let opening = client::ModelClient::open(spec, random_u64()?, driver.bell());
         let client = driver.run(opening).await?;
         Ok(Self { driver, client })

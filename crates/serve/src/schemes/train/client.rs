@@ -309,8 +309,11 @@ impl TrainClient {
         &self,
         call: impl Fn(Duration) -> F,
     ) -> Result<T, Error> {
-        let patience =
-            Patience { call_max: self.call_max, deadline: Instant::now() + self.call_max };
+        let patience = Patience {
+            call_max: self.call_max,
+            deadline: Instant::now() + self.call_max,
+            has_others: false,
+        };
         let (peer, call) = (&self.peer, &call);
         let call = |limit| async move { peer.reconnecting(|| call(limit)).await };
         Ok(patience.until_answered(call).await?.0)

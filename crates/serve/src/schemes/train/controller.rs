@@ -292,6 +292,10 @@ impl RoundMemory for OramMemory {
         }
     }
 
+    fn accesses(&self) -> Option<u64> {
+        self.controller.as_ref()?.accesses()
+    }
+
     fn rounds(&self) -> u64 {
         self.rounds
     }

@@ -63,4 +63,34 @@ pub enum TrainError {
         /// Its permissions.
         mode: u32,
     },
+    /// An audit log that was changed, or that is another controller's.
+    #[error(
+        "line {line} of the audit log {} {reason}: it was changed, or it is another controller's. Keep it, \
+         for it may be evidence; to begin a new one, move it away",
+        path.display()
+    )]
+    Audit {
+        /// The log.
+        path: PathBuf,
+        /// Its first bad line, counted from 1.
+        line: u64,
+        /// What is wrong with that.
+        reason: &'static str,
+    },
+    /// An audit log without the line that was expected in it.
+    #[error("the line {expected} of the audit log {} {reason}", path.display())]
+    AuditExpected {
+        /// The log.
+        path: PathBuf,
+        /// `SEQ:HASH`, as it was given.
+        expected: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An audit log that another server writes.
+    #[error("another server writes the audit log {}: give each its own", path.display())]
+    AuditInUse {
+        /// The log.
+        path: PathBuf,
+    },
 }

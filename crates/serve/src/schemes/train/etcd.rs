@@ -117,10 +117,9 @@ impl EtcdPlace {
             _ => None,
         };
         let spec = |url: &String| EndpointSpec {
-            url: url.clone(),
-            ca_pem: ca_pem.clone(),
             domain: self.tls.domain.clone(),
             identity: identity.clone(),
+            ..EndpointSpec::new(url, ca_pem.clone())
         };
         Ok(self.urls.iter().map(spec).collect())
     }

@@ -8,6 +8,7 @@
 //! loses nothing but its reply.
 
 use std::error::Error as StdError;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,15 +17,18 @@ use hushtable_oram::rounds::{
     self, MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage,
     Rounds,
 };
-use hushtable_oram::wire::{ControllerKey, Terms, random_round};
+use hushtable_oram::wire::{ControllerKey, Pin, Terms, random_round};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::{Instant, timeout_at};
 use zeroize::Zeroizing;
 
+use super::audit::{Audit, Committed, Event, REFUSED_MAX};
 use super::info::TrainInfo;
 use super::metrics::TrainMetrics;
 use super::seats::{Given, Place, Seats};
-use super::{Awaited, BudgetSpent, CommitError, Outcome, RoundMemory, RoundReport, TrainRefusal};
+use super::{
+    Awaited, BudgetSpent, CommitError, MemoryError, Outcome, RoundMemory, RoundReport, TrainRefusal,
+};
 use crate::host::SOFTWARE;
 use crate::{Limit, Refusal};
 
@@ -39,6 +43,9 @@ pub(super) struct Host {
     metrics: TrainMetrics,
     /// Whether rounds can be written, as it was last seen.
     writable: watch::Sender<bool>,
+    audit: Option<Audit>,
+    /// Messages of the open round that were refused.
+    refused: AtomicU64,
 }
 
 impl Host {
@@ -48,8 +55,13 @@ impl Host {
         memory: Box<dyn RoundMemory>,
         metrics: TrainMetrics,
         seats: Seats,
+        audit: Option<Audit>,
     ) -> Arc<Self> {
         let (committed, settled) = (memory.rounds(), memory.settled());
+        if let Some(audit) = &audit {
+            let pin = Pin::new(key.public(), &terms).to_string();
+            audit.note(Event::Started { software: SOFTWARE, pin, rounds: committed });
+        }
         let rounds = Rounds::new(terms, key, committed, memory.spent(), &settled);
         Arc::new(Self {
             rounds: Mutex::new(rounds),
@@ -58,6 +70,8 @@ impl Host {
             changes: watch::channel(0).0,
             metrics,
             writable: watch::channel(true).0,
+            audit,
+            refused: AtomicU64::new(0),
         })
     }
 
@@ -80,20 +94,34 @@ impl Host {
         }
     }
 
-    /// Opens a round, once it is sure that it can be written; its deadlines are watched from now on.
-    pub async fn open(self: &Arc<Self>, terms: &RoundLimits) -> Result<u64, Refusal> {
+    /// Opens a round, once it is sure that it can be written, to the audit log too; its deadlines are
+    /// watched from now on.
+    pub async fn open(self: &Arc<Self>, terms: RoundLimits) -> Result<u64, Refusal> {
         // Zero says that there is none.
         let round = random_round().map_err(|error| failed("draw a number", &error))?.max(1);
         self.check(terms.users).await?;
-        let opened = self.rounds().open(terms, round, Instant::now().into_std());
+        let opened = self.rounds().open(&terms, round, Instant::now().into_std());
         opened.map_err(|refused| self.refuse(refused))?;
         self.metrics.rounds_opened.inc();
+        self.refused.store(0, Ordering::Relaxed);
         self.changed();
-        let &RoundLimits { users, users_min, request_max, .. } = terms;
+        let RoundLimits { users, users_min, request_max, upload_max, .. } = terms;
         if let Some(until) = request_max.and_then(|time| Instant::now().checked_add(time)) {
             self.wake_at(until);
         }
         tracing::info!(round, users, users_min, "opened a round");
+        if self.audit.is_some() {
+            let ms = |time: Option<Duration>| time.map(|time| time.as_millis() as u64);
+            let (request_ms, upload_ms) = (ms(request_max), ms(upload_max));
+            let event = Event::Opened { round, users, users_min, request_ms, upload_ms };
+            let host = Arc::clone(self);
+            let note = move || Ok(host.audit.as_ref().is_none_or(|log| log.note_durably(event)));
+            if !blocking(note).await? {
+                self.abandon(round).await?;
+                let retry_after = CHECK_EVERY;
+                return Err(TrainRefusal::Unwritable { retry_after }.into());
+            }
+        }
         Ok(round)
     }
 
@@ -127,11 +155,15 @@ impl Host {
         if self.rounds().open_round().is_some_and(|open| open.stage != RoundStage::Requests) {
             return Ok(());
         }
-        let checked = memory.check(users);
+        let logged = self.audit_fault().map_or(Ok(()), |fault| Err(MemoryError::from(fault)));
+        let checked = logged.and_then(|()| memory.check(users));
         if let Err(error) = &checked {
             tracing::error!(%error, "rounds cannot be written");
         } else {
-            self.rounds().settle(memory.rounds(), &memory.settled());
+            let known = self.rounds().settle(memory.rounds(), &memory.settled());
+            for (round, outcome) in known {
+                self.over(round, outcome, memory.rounds());
+            }
         }
         let is_writable = checked.is_ok();
         let was_other =
@@ -163,20 +195,18 @@ impl Host {
 
     /// Takes a user's request; the last user's begins the round. Whoever makes it has the place: its
     /// certificate, where it has one, is the only one that may repeat it.
-    pub async fn request(
-        self: &Arc<Self>,
-        Place { round, user, certificate }: Place,
-        sealed: Bytes,
-    ) -> Result<(), Refusal> {
+    pub async fn request(self: &Arc<Self>, place: Place, sealed: Bytes) -> Result<(), Refusal> {
+        let Place { round, user, certificate } = place;
         let host = Arc::clone(self);
         blocking(move || {
             let mut rounds = host.rounds();
             if host.seats().is_anothers(round, user, certificate) {
-                host.metrics.messages_refused.inc();
+                host.note_refused(place, "request", OTHER_CERTIFICATE);
                 let what = "request".to_owned();
                 return Err(TrainRefusal::AlreadyDone { what, user }.into());
             }
-            rounds.request(round, user, &sealed).map_err(|refused| host.refuse(refused))?;
+            let taken = rounds.request(round, user, &sealed);
+            taken.map_err(|refused| host.refuse_of(place, refused))?;
             host.seats().take(round, user, certificate);
             Ok(())
         })
@@ -199,7 +229,9 @@ impl Host {
         wait_max: Duration,
     ) -> Result<Bytes, Refusal> {
         let Place { round, user, .. } = place;
-        self.settle(round, Some(wait_max), |rounds, _| rounds.rows(round, user)).await?;
+        let note = |refused: &Refused| self.note_message(place, refused);
+        let call = |rounds: &mut Rounds, _| rounds.rows(round, user).inspect_err(note);
+        self.settle(round, Some(wait_max), call).await?;
         self.check_holder("rows", place)?;
         if let Some(sealed) = self.given(round, user)? {
             return Ok(sealed);
@@ -212,7 +244,7 @@ impl Host {
                 let mut rounds = host.rounds();
                 (rounds.rows(round, user), rounds.terms().shape())
             };
-            if promised.map_err(|refused| host.refuse(refused))? != Progress::Done(()) {
+            if promised.map_err(|refused| host.refuse_of(place, refused))? != Progress::Done(()) {
                 return Err(TrainRefusal::NotBegun { round }.into());
             }
             // Another call of the same user's may have had the memory meanwhile.
@@ -225,7 +257,7 @@ impl Host {
                 .rows(user as usize, &mut rows, &mut found)
                 .map_err(|error| failed("give a user its rows", &*error))?;
             let sealed = host.rounds().seal(round, user, &rows, &found);
-            let sealed = Bytes::from(sealed.map_err(|refused| host.refuse(refused))?);
+            let sealed = Bytes::from(sealed.map_err(|refused| host.refuse_of(place, refused))?);
             host.seats().keep(round, user, &sealed, Instant::now());
             Ok(sealed)
         })
@@ -245,11 +277,11 @@ impl Host {
 
     /// Refuses whoever's certificate is another than the one that took the place, as it refuses a
     /// place that nobody took.
-    fn check_holder(&self, _what: &str, place: Place) -> Result<(), Refusal> {
+    fn check_holder(&self, what: &'static str, place: Place) -> Result<(), Refusal> {
         let Place { round, user, certificate } = place;
         match self.seats().is_anothers(round, user, certificate) {
             true => {
-                self.metrics.messages_refused.inc();
+                self.note_refused(place, what, OTHER_CERTIFICATE);
                 Err(TrainRefusal::NotRequested { user }.into())
             }
             false => Ok(()),
@@ -266,7 +298,7 @@ impl Host {
             // Taken meanwhile, by another.
             host.check_holder("upload", place)?;
             let taken = host.rounds().upload(round, user, &sealed);
-            match taken.map_err(|refused| host.refuse(refused))? {
+            match taken.map_err(|refused| host.refuse_of(place, refused))? {
                 Progress::Done(Some(upload)) => {
                     let gradients = Zeroizing::new(upload.gradients);
                     memory
@@ -307,6 +339,18 @@ impl Host {
             Ok(()) | Err(Refusal::Train(TrainRefusal::RoundOver { .. })) => {}
             Err(refusal) => tracing::error!(%refusal, "the open round could not be abandoned"),
         }
+    }
+
+    /// The server has stopped: notes so, durably.
+    pub async fn note_stopped(self: &Arc<Self>) {
+        let host = Arc::clone(self);
+        let note = move || {
+            let rounds = host.rounds().committed_count();
+            let event = Event::Stopped { rounds };
+            Ok(host.audit.as_ref().is_none_or(|audit| audit.note_durably(event)))
+        };
+        // The log's own writer says what was lost.
+        drop(blocking(note).await);
     }
 
     /// Makes a call until it is answered, doing what the round asks for meanwhile; for at most
@@ -383,7 +427,11 @@ impl Host {
                     self.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
                     let begun = begun.map_err(|error| tell("begin a round", error));
                     let (spent, now) = (memory.spent(), std::time::Instant::now());
+                    let is_begun = begun.is_ok();
                     self.rounds().begun(begun, spent, now);
+                    if is_begun {
+                        self.note_begun(memory.accesses());
+                    }
                 }
                 Next::Commit => {
                     let committed = memory.commit();
@@ -409,11 +457,7 @@ impl Host {
                 }
                 Next::Over { round, outcome } => {
                     self.seats().clear();
-                    match outcome {
-                        rounds::Outcome::Committed => self.metrics.rounds_committed.inc(),
-                        _ => self.metrics.rounds_abandoned.inc(),
-                    };
-                    tracing::info!(round, %outcome, rounds = memory.rounds(), "a round is over");
+                    self.over(round, outcome, memory.rounds());
                 }
                 Next::Wait { until } => {
                     if let Some(until) = until {
@@ -431,6 +475,17 @@ impl Host {
         }
     }
 
+    /// Tells the operator how a round ended, once it is known.
+    fn over(&self, round: u64, outcome: rounds::Outcome, rounds: u64) {
+        self.note_over(round, outcome);
+        match outcome {
+            rounds::Outcome::Committed => drop(self.metrics.rounds_committed.inc()),
+            rounds::Outcome::Unknown => {}
+            _ => drop(self.metrics.rounds_abandoned.inc()),
+        }
+        tracing::info!(round, %outcome, rounds, "a round is over");
+    }
+
     fn rounds(&self) -> MutexGuard<'_, Rounds> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -443,12 +498,69 @@ impl Host {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
+    /// As [`refuse`](Self::refuse), for what the user of a place has sent or asked for.
+    fn refuse_of(&self, place: Place, refused: Refused) -> Refusal {
+        self.note_message(place, &refused);
+        self.refuse(refused)
+    }
+
+    fn note_message(&self, place: Place, refused: &Refused) {
+        if let Refused::Message { what, source } = refused {
+            self.note_refused(place, what, source.reason().name());
+        }
+    }
+
+    /// Tells the operator why a message is refused, and whose place it was for. The user is told no more
+    /// than that it is.
+    fn note_refused(&self, place: Place, what: &'static str, reason: &'static str) {
+        let Place { round, user, .. } = place;
+        self.metrics.refuse(what, reason);
+        // Who sends rubbish must fill neither the log nor the disk.
+        if self.refused.fetch_add(1, Ordering::Relaxed) < REFUSED_MAX {
+            tracing::warn!(round, user, what, reason, "refused a user's message");
+            self.note(Event::Refused { round, user, what, reason });
+        }
+    }
+
+    /// Why the audit log cannot be written; None while it can, and where there is none.
+    pub fn audit_fault(&self) -> Option<String> {
+        self.audit.as_ref().and_then(Audit::fault)
+    }
+
+    fn note(&self, event: Event) {
+        if let Some(audit) = &self.audit {
+            audit.note(event);
+        }
+    }
+
+    /// Notes that the memory has begun the open round.
+    fn note_begun(&self, accesses: Option<u64>) {
+        let open = self.rounds().open_round();
+        if let Some(OpenRound { round, requested, .. }) = open {
+            self.note(Event::Begun { round, requested, accesses });
+        }
+    }
+
+    /// Notes how a round has ended.
+    fn note_over(&self, round: u64, outcome: rounds::Outcome) {
+        let finished = self.rounds().finish(round, false, std::time::Instant::now());
+        let report = match finished {
+            Ok(Progress::Done(report)) => Some(Committed {
+                rounds: report.rounds,
+                users: report.users,
+                requested: report.requested,
+                uploaded: report.uploaded,
+                accesses: report.accesses,
+            }),
+            _ => None,
+        };
+        let refused = self.refused.load(Ordering::Relaxed);
+        self.note(Event::Over { round, outcome: outcome.to_string(), refused, report });
+    }
+
     fn refuse(&self, refused: Refused) -> Refusal {
         match refused {
-            Refused::Message { what, source } => {
-                self.metrics.messages_refused.inc();
-                TrainRefusal::of_message(what, &source)
-            }
+            Refused::Message { what, source } => TrainRefusal::of_message(what, &source),
             Refused::NoRound { round } => TrainRefusal::NoRound { round },
             Refused::RoundOpen { round } => TrainRefusal::RoundOpen { round },
             Refused::Over { round, outcome } => {
@@ -510,3 +622,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How often it is looked whether rounds can be written, and how seldom at most.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 const CHECK_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Why a place is refused to another certificate than its own, beside the reasons of the messages.
+const OTHER_CERTIFICATE: &str = "certificate";

@@ -61,6 +61,11 @@ pub trait RoundMemory: Send {
     /// The memory's own.
     fn abandon(&mut self) -> Result<(), MemoryError>;
 
+    /// k of the round that has begun, where the memory knows one: how many rows it read.
+    fn accesses(&self) -> Option<u64> {
+        None
+    }
+
     /// Rounds committed.
     fn rounds(&self) -> u64;
 

@@ -1,6 +1,8 @@
 //! What a training server counts: rounds, and what they cost.
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
@@ -13,11 +15,18 @@ pub(crate) struct TrainMetrics {
     pub rounds_opened: Counter,
     pub rounds_committed: Counter,
     pub rounds_abandoned: Counter,
-    pub messages_refused: Counter,
+    messages_refused: Family<RefusedLabels, Counter>,
     pub begin_seconds: Histogram,
     pub commit_seconds: Histogram,
     pub read_bytes: Counter,
     pub written_bytes: Counter,
+}
+
+/// Both are from closed lists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedLabels {
+    what: &'static str,
+    reason: &'static str,
 }
 
 impl Default for TrainMetrics {
@@ -29,7 +38,7 @@ impl Default for TrainMetrics {
             rounds_opened: Counter::default(),
             rounds_committed: Counter::default(),
             rounds_abandoned: Counter::default(),
-            messages_refused: Counter::default(),
+            messages_refused: Family::default(),
             begin_seconds: seconds(),
             commit_seconds: seconds(),
             read_bytes: Counter::default(),
@@ -71,6 +80,11 @@ impl TrainMetrics {
             Unit::Bytes,
             self.written_bytes.clone(),
         );
+    }
+
+    /// A message, `what`, is refused.
+    pub fn refuse(&self, what: &'static str, reason: &'static str) {
+        self.messages_refused.get_or_create(&RefusedLabels { what, reason }).inc();
     }
 
     /// Says how large the trained table is.

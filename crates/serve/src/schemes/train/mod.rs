@@ -1,6 +1,7 @@
 //! Federated training: rounds of sealed requests and uploads around an oblivious memory, by
 //! `train.proto`.
 
+mod audit;
 mod backup;
 mod client;
 mod controller;
@@ -19,6 +20,7 @@ mod server;
 mod service;
 mod spec;
 
+pub use audit::{AuditSummary, ChainEnd};
 pub use client::{BackupMade, TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory};
 pub use counter::CounterSpec;

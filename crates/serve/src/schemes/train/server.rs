@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hushtable_oram::wire::{ControllerKey, Pin, Terms};
 use prometheus_client::registry::Registry;
 
+use super::audit::Audit;
 use super::host::Host;
 use super::metrics::TrainMetrics;
 use super::seats::Seats;
@@ -26,6 +27,7 @@ pub struct TrainServer {
     settings: Settings,
     terms: Terms,
     key: ControllerKey,
+    audit: Option<Audit>,
     open: Open,
 }
 
@@ -45,7 +47,8 @@ impl TrainServer {
         open: impl FnOnce() -> Result<Box<dyn RoundMemory>, Error> + Send + 'static,
     ) -> Result<Self, Error> {
         let (settings, network) = Settings::check(spec, &terms)?;
-        Ok(Self { network, settings, terms, key, open: Box::new(open) })
+        let audit = settings.audit_log.as_ref().map(|path| Audit::open(path, &key)).transpose()?;
+        Ok(Self { network, settings, terms, key, audit, open: Box::new(open) })
     }
 
     /// A server of the controller at `place`, which is opened after the ports are taken; `progress`
@@ -84,7 +87,7 @@ impl TrainServer {
     }
 
     fn unbound(self) -> Unbound {
-        let Self { network, settings, terms, key, open } = self;
+        let Self { network, settings, terms, key, audit, open } = self;
         let metrics = TrainMetrics::default();
         let register = {
             let metrics = metrics.clone();
@@ -105,11 +108,12 @@ impl TrainServer {
                 enrolled = terms.authority().is_some(),
                 operator_token = settings.operator_token.is_some(),
                 rounds = memory.rounds(),
+                audited = audit.is_some(),
                 "opened the memory"
             );
             let message_bytes_max = settings.message_bytes_max;
             let seats = Seats::new(settings.rows_cache_bytes_max);
-            let host = Host::new(terms, key, memory, metrics, seats);
+            let host = Host::new(terms, key, memory, metrics, seats, audit);
             host.watch();
             let service = TrainService::new(host, settings);
             let grpc = FederatedTrainingServer::from_arc(Arc::clone(&service))

@@ -79,7 +79,10 @@ impl Service for TrainService {
 
     fn stop(self: Arc<Self>) -> Stopping {
         // A round that is still open cannot go on.
-        Box::pin(async move { self.host.stop().await })
+        Box::pin(async move {
+            self.host.stop().await;
+            self.host.note_stopped().await;
+        })
     }
 }
 
@@ -110,7 +113,7 @@ impl FederatedTraining for TrainService {
             upload_max: Some(deadline("upload_ms", upload_ms, self.settings.upload)?),
             finish_max: Some(deadline("finish_ms", finish_ms, self.settings.finish)?),
         };
-        let round = self.host.open(&limits).await?;
+        let round = self.host.open(limits).await?;
         Ok(Response::new(OpenRoundReply { round }))
     }
 

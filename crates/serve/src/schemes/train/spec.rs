@@ -33,6 +33,9 @@ pub struct TrainServerSpec {
     pub rows_cache_bytes_max: usize,
     /// The folder that backups go to, on another disk than the controller's best. None writes none.
     pub backup_dir: Option<PathBuf>,
+    /// A file to which rounds are written down as they are opened, begun and ended, and messages as they
+    /// are refused: lines of JSON, chained by a key of the controller's. None writes nothing down.
+    pub audit_log: Option<PathBuf>,
     /// How long requests are taken where OpenRound does not say, in milliseconds. 60,000 by default.
     pub request_ms: u64,
     /// How long uploads are waited for where OpenRound does not say, in milliseconds. 600,000 by
@@ -52,6 +55,7 @@ impl Default for TrainServerSpec {
             allow_open_operator: false,
             rows_cache_bytes_max: 256 << 20,
             backup_dir: None,
+            audit_log: None,
             request_ms: 60_000,
             upload_ms: 600_000,
             finish_ms: 600_000,
@@ -94,6 +98,7 @@ pub(super) struct Settings {
     pub wait_max: Duration,
     pub message_bytes_max: usize,
     pub rows_cache_bytes_max: usize,
+    pub audit_log: Option<PathBuf>,
 }
 
 impl Settings {
@@ -125,6 +130,7 @@ impl Settings {
             wait_max: network.request_max / 2,
             message_bytes_max,
             rows_cache_bytes_max: spec.rows_cache_bytes_max,
+            audit_log: spec.audit_log,
         };
         Ok((settings, network))
     }

@@ -161,7 +161,8 @@ impl Inner {
     ) -> Result<(T, u32), Error> {
         use crate::peer::session::Patience;
         let call_max = self.spec.call_max;
-        let patience = Patience { call_max, deadline: Instant::now() + call_max };
+        let patience =
+            Patience { call_max, deadline: Instant::now() + call_max, has_others: false };
         patience.until_answered(|_| call()).await
     }
 

@@ -1,0 +1,124 @@
+//! How a client comes to a session: asks the servers of one route what they hold, and those of the next where
+//! they cannot be asked, or do not fit each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exchange::Patience;
+use super::route::{Route, Travel};
+use super::run::{Ids, Run};
+use super::shared::Scheme;
+use super::{CallError, CallFault, CallId, Error, Failure, Reply, Step};
+
+/// See the module.
+pub(super) struct Opener<S: Scheme, E> {
+    /// What the client had before.
+    known: Option<Arc<S::Session>>,
+    route: Route,
+    /// Nothing is asked before.
+    rests_until: Duration,
+    run: Option<Run<S::Opening, E>>,
+}
+
+/// What an opening came to.
+pub(super) struct Opened<T> {
+    pub session: T,
+    pub route: Route,
+    /// What its layouts took, which is not the operation's time.
+    pub put_off: Duration,
+}
+
+impl<S: Scheme, E> Opener<S, E> {
+    /// Asks the servers of `route`, at `rests_until` or later.
+    pub fn new(known: Option<Arc<S::Session>>, route: Route, rests_until: Duration) -> Self {
+        Self { known, route, rests_until, run: None }
+    }
+
+    pub fn poll(
+        &mut self,
+        now: Duration,
+        scheme: &S,
+        patience: Patience,
+        ids: &mut Ids,
+        travel: &mut Travel,
+        random: &mut Random,
+    ) -> Step<Result<Opened<S::Session>, Error<E>>> {
+        loop {
+            let Some(run) = &mut self.run else {
+                if now < self.rests_until {
+                    return Step::Wait { until: self.rests_until };
+                }
+                let opening = scheme.opening(self.known.as_ref());
+                self.run = Some(Run::new(opening, self.route, patience));
+                continue;
+            };
+            match run.poll(now, ids) {
+                Step::Done(Ok(session)) => {
+                    let put_off = run.patience.deadline.saturating_sub(patience.deadline);
+                    return Step::Done(Ok(Opened { session, route: self.route, put_off }));
+                }
+                Step::Done(Err(error)) => {
+                    let Some((route, pause)) = self.next_route(travel, &error, random) else {
+                        return Step::Done(Err(error));
+                    };
+                    if now + pause >= patience.deadline {
+                        return Step::Done(Err(error));
+                    }
+                    (self.route, self.rests_until, self.run) = (route, now + pause, None);
+                }
+                step => return step.undone(),
+            }
+        }
+    }
+
+    /// Where to go on after an error, and after which pause.
+    fn next_route(
+        &self,
+        travel: &mut Travel,
+        error: &Error<E>,
+        random: &mut Random,
+    ) -> Option<(Route, Duration)> {
+        match error {
+            Error::Call { fault: CallFault::Changed { .. }, .. }
+            | Error::Failure(
+                Failure::TablesDiffer { .. }
+                | Failure::ModelsDiffer { .. }
+                | Failure::ModelUnserved { .. }
+                | Failure::VersionMismatch { .. },
+            ) => travel.step(self.route, random.next()),
+            Error::Call { place, fault, .. } => {
+                travel.leave(self.route, *place, fault, random.next())
+            }
+            Error::Failure(_) => None,
+        }
+    }
+
+    pub fn received(
+        &mut self,
+        now: Duration,
+        id: CallId,
+        outcome: Result<Reply, CallError<E>>,
+        random: impl FnOnce() -> u64,
+    ) {
+        if let Some(run) = &mut self.run {
+            run.received(now, id, outcome, random);
+        }
+    }
+
+    pub fn computes(&self) -> bool {
+        self.run.as_ref().is_some_and(Run::computes)
+    }
+}
+
+/// SplitMix64: numbers that nothing secret hangs on.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
