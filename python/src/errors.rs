@@ -260,7 +260,10 @@ impl From<RoundError> for Failure {
             RoundError::Spec { .. }
             | RoundError::Fdp(_)
             | RoundError::Geometry(_)
-            | RoundError::Exists { .. } => "ConfigError",
+            | RoundError::Exists { .. }
+            | RoundError::Kept { .. }
+            | RoundError::RoundsUnknown
+            | RoundError::CounterPlace { .. } => "ConfigError",
             RoundError::Aggregate(hushtable_oram::aggregate::AggregateError::Setting {
                 ..
             }) => "ConfigError",

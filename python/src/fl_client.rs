@@ -126,6 +126,14 @@ impl NativeTrainClient {
         session.run(py, session.client().abandon(round))
     }
 
+    /// Has the server write a backup: rounds committed, rounds begun, bytes.
+    fn backup(&self, py: Python<'_>, name: &str, seconds: f64) -> PyResult<(u64, u64, u64)> {
+        let session = self.0.session(py)?;
+        let within = wait(seconds)?;
+        let made = session.run(py, session.client().backup(name, within))?;
+        Ok((made.rounds, made.rounds_begun, made.bytes))
+    }
+
     /// Sends a user's sealed request.
     fn request(&self, py: Python<'_>, round: u64, user: u32, bytes: &[u8]) -> PyResult<()> {
         let session = self.0.session(py)?;

@@ -31,7 +31,7 @@ pub enum RecoverError {
     /// Rows are missing.
     #[error(
         "{found} of the table's {rows} rows are in the tree and the journal: a file is missing or from another \
-         state; restore the folder as it was"
+         state. `hushtable train recover FOLDER` says which rows can be kept"
     )]
     Missing {
         /// Rows found.
@@ -41,7 +41,8 @@ pub enum RecoverError {
     },
     /// More rows than fit in memory won: impossible in a state that this program wrote.
     #[error(
-        "the journal holds more rows than the cached levels and the stash can: it is from another state"
+        "the journal holds more rows than the cached levels and the stash can: it is from another state. \
+         `hushtable train recover FOLDER` says which rows can be kept"
     )]
     Overfull,
 }

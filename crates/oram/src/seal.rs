@@ -21,7 +21,7 @@ pub const TAG_BYTES: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "sealed bytes do not fit their tag: they were changed, moved, or replaced by an older version; \
-     nothing of them was used. Stop this memory, and restore it from a copy that is known good"
+     nothing of them was used. Stop this memory; `hushtable train recover FOLDER` says how to go on"
 )]
 pub struct Forged;
 

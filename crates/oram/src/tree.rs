@@ -30,7 +30,8 @@ pub enum TreeError {
     /// A bucket is not what this tree wrote last.
     #[error(
         "bucket {index} of level {level} is not what was written last: the file was changed, put back to an \
-         older state, or belongs to another table or key; restore the folder as it was, or create the table anew"
+         older state, or belongs to another table or key. `hushtable train recover FOLDER` says which rows can be \
+         kept; a backup, if you have one, `hushtable train restore`"
     )]
     Forged {
         /// Its level, the root's 0.

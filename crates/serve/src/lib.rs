@@ -92,8 +92,9 @@ pub use schemes::pair::{
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]
 pub use schemes::train::{
-    Approve, AuditSummary, Awaited, BudgetSpent, ChainEnd, CommitError, ControllerPlace,
-    CounterSpec, Diagnosis, Ended, EtcdPlace, MasterKey, MemoryError, OramMemory, Outcome, Remedy,
-    RoundMemory, RoundName, RoundReport, RoundSpec, RoundStage, SecretFile, Settled, TrainClient,
-    TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer, TrainServerSpec,
+    Approve, AuditSummary, Awaited, BackupMade, BudgetSpent, ChainEnd, CommitError,
+    ControllerPlace, CounterSpec, Diagnosis, Ended, EtcdPlace, MasterKey, MemoryError, OramMemory,
+    Outcome, Remedy, RoundMemory, RoundName, RoundReport, RoundSpec, RoundStage, SecretFile,
+    Settled, TrainClient, TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer,
+    TrainServerSpec,
 };

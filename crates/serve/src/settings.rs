@@ -385,6 +385,12 @@ const TRAIN: &[Setting] = &[
         "Serve other machines though everyone who connects may open and end rounds.",
     ),
     Setting::new(
+        "backup_dir",
+        Kind::Path,
+        "writes none",
+        "Folder that backups go to, when `hushtable train backup --url` asks for one.",
+    ),
+    Setting::new(
         "rows_cache_bytes_max",
         Kind::Bytes,
         "",

@@ -34,6 +34,7 @@ from . import (
     sim,
     table,
     train,
+    train_recover,
     tune,
 )
 from ._variables import warn_of_unknown
@@ -52,6 +53,7 @@ app.add_typer(table.app, name="table")
 app.add_typer(model.app, name="model")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
+train_recover.register(train.app)
 app.add_typer(train.app, name="train")
 infer_import.register(infer.app)
 infer_project.register(infer.app)

@@ -7,10 +7,11 @@ process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds p
 
 from ._arrays import DUMMY, Flags, Floats, Ids
 from .budget import Budget
-from .client import TrainInfo, TrainingClient, connect
+from .client import BackupMade, TrainInfo, TrainingClient, connect
 from .clip import Clip
 from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
+from .recovery import Diagnosis, SalvageReport, backup, diagnose, recover, restore, verify_backup
 from .sealed import Credential, RoundTerms, SealedController, SealedSession, Sessions
 from .session import Session
 from .table import Report, TrainedTable
@@ -19,10 +20,12 @@ from .training import TrainServing, serve_training
 __all__ = [
     "DUMMY",
     "Aggregate",
+    "BackupMade",
     "Budget",
     "Clip",
     "Controller",
     "Credential",
+    "Diagnosis",
     "Flags",
     "Floats",
     "Ids",
@@ -31,6 +34,7 @@ __all__ = [
     "Report",
     "RoundReport",
     "RoundTerms",
+    "SalvageReport",
     "SealedController",
     "SealedSession",
     "Session",
@@ -40,6 +44,11 @@ __all__ = [
     "TrainServing",
     "TrainedTable",
     "TrainingClient",
+    "backup",
     "connect",
+    "diagnose",
+    "recover",
+    "restore",
     "serve_training",
+    "verify_backup",
 ]

@@ -16,7 +16,7 @@ from .controller import RoundReport
 from .sealed import Credential, RoundTerms
 from .session import Session
 
-__all__ = ["TrainInfo", "TrainingClient", "connect"]
+__all__ = ["BackupMade", "TrainInfo", "TrainingClient", "connect"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,21 @@ def connect(
         trust_announced=trust_announced,
     )
     return TrainingClient(native, address, timeout, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupMade:
+    """A backup that a server wrote.
+
+    Attributes:
+        rounds: rounds committed.
+        rounds_begun: rounds that ever began.
+        bytes: of its files together.
+    """
+
+    rounds: int
+    rounds_begun: int
+    bytes: int
 
 
 class TrainingClient:
@@ -276,6 +291,21 @@ class TrainingClient:
     def abandon(self, round: int | None = None) -> None:
         """Ends the round and leaves the table as it was."""
         self._native.abandon(self._of(round))
+
+    def backup(self, name: str, timeout: float | None = None) -> BackupMade:
+        """Has the server write a backup, of the state between two rounds; rounds go on meanwhile.
+
+        Args:
+            name: of a new folder in the server's ``backup_dir``. Where there is a backup of that
+                name, this says what it is of.
+            timeout: seconds to wait for it; the connection's by default.
+
+        Raises:
+            OperatorOnly: without the operator's token.
+            RoundPending: it is not written after ``timeout`` seconds: ask again.
+            RoundError: a server that has no folder for backups, or no room in it.
+        """
+        return BackupMade(*self._native.backup(name, self._seconds(timeout)))
 
     def close(self) -> None:
         """Closes the connections."""

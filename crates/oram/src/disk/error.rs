@@ -57,7 +57,10 @@ pub enum DiskError {
         given_pages: usize,
     },
     /// The file is not there.
-    #[error("{} is not there; restore it, or create it anew", path.display())]
+    #[error(
+        "{} is not there: it was removed, or this is another place. If the controller was there, \
+         `hushtable train recover FOLDER` says what is left", path.display()
+    )]
     Missing {
         /// The file.
         path: PathBuf,
@@ -115,7 +118,10 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// The file ends before what was read: it was cut while it was open.
-    #[error("{} ends before page {page}, which it had when it was opened; restore it", path.display())]
+    #[error(
+        "{} ends before page {page}, which it had when it was opened. Stop, see to the disk, \
+         and run `hushtable train recover FOLDER`", path.display()
+    )]
     Short {
         /// The file.
         path: PathBuf,

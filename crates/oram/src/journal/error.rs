@@ -32,7 +32,8 @@ pub enum JournalError {
     /// The counter stands too far back in the journal for a crash to explain it.
     #[error(
         "{} has {records} records behind the one at which the root counter stands; a crash leaves \
-         at most {records_max}. The counter was put back: restore it", path.display()
+         at most {records_max}. The counter was put back to an older value. If you have the newest, put that \
+         in its place; if not, `hushtable train recover FOLDER` says how to go on, and what it costs", path.display()
     )]
     CounterBehind {
         /// The journal.
@@ -44,8 +45,9 @@ pub enum JournalError {
     },
     /// A counter that was to be made is there.
     #[error(
-        "{place} holds a root counter already: give another place, or open the controller that it is of; of \
-         a controller that is no more, remove the counter first"
+        "{place} holds a root counter already: give another place, or open the controller that it is of. Of a \
+         controller that is no more, move the counter away and keep it: it knows how many rounds were \
+         committed, which restoring a backup charges to the budget (`--old-counter`)"
     )]
     CounterExists {
         /// Where it is kept.
@@ -54,7 +56,8 @@ pub enum JournalError {
     /// Another controller has the counter's file open.
     #[error(
         "{} is held by a controller that is running: a counter has one. Stop that one first; if it is of a \
-         copy of this folder, go on with one of the two and remove the other", path.display()
+         copy of this folder, leave that one be: two that go on from one state show which rounds want the \
+         same rows", path.display()
     )]
     CounterHeld {
         /// The counter's file.
@@ -63,7 +66,8 @@ pub enum JournalError {
     /// There is no counter.
     #[error(
         "{place} holds no root counter: it was removed, or this is another place; without its counter a \
-         controller cannot be told from an old copy, so restore it or create the controller anew"
+         controller cannot be told from an old copy. Give the right place; if the counter is lost, \
+         `hushtable train recover FOLDER` says how to go on, and what it costs"
     )]
     CounterMissing {
         /// Where it should be kept.
@@ -74,7 +78,8 @@ pub enum JournalError {
         "{place}: the root counter is not where this controller left it, at round {expected_round} after \
          {expected_evictions} evictions, but at round {found_round} after {found_evictions}: another \
          controller went on from a copy of this one's folder, or someone changed the counter. This one has \
-         stopped; go on with the copy that the counter fits, and remove the other"
+         stopped. Find out which of the two it was, and see what fits this folder: `hushtable train recover \
+         FOLDER`"
     )]
     CounterMoved {
         /// Where the counter is kept.
@@ -111,7 +116,8 @@ pub enum JournalError {
     /// A record is not as it was written, and others follow that were written after it was synced.
     #[error(
         "{} is damaged: record {sequence}, at byte {offset}, is not as it was written, and there \
-         are later ones; restore the file", path.display()
+         are later ones. `hushtable train recover FOLDER` says which rows can be kept; a backup, if you have \
+         one, `hushtable train restore`", path.display()
     )]
     Damaged {
         /// The journal.
@@ -129,8 +135,8 @@ pub enum JournalError {
     Entropy(#[from] EntropyError),
     /// A file that its authentication code does not fit.
     #[error(
-        "{} does not authenticate: it is damaged, or of another key; restore it, or give the key it \
-         was made with", path.display()
+        "{} does not authenticate: it is of another key, or damaged. Give the key that it was made with; if \
+         that is this one, `hushtable train recover FOLDER` says how to go on", path.display()
     )]
     Forged {
         /// The journal's file.
@@ -138,15 +144,18 @@ pub enum JournalError {
     },
     /// A counter that its authentication code does not fit.
     #[error(
-        "{place} holds a root counter that does not authenticate: it is damaged, or of another key; restore \
-         it, or give the key it was made with"
+        "{place} holds a root counter that does not authenticate: it is of another key, or damaged. Give the key \
+         that it was made with; if that is this one, `hushtable train recover FOLDER` says how to go on"
     )]
     ForgedCounter {
         /// Where it is kept.
         place: String,
     },
     /// What is there was never a counter.
-    #[error("{place} is not a root counter: it has {bytes} bytes, or begins as no counter does")]
+    #[error(
+        "{place} is not a root counter: it has {bytes} bytes, or begins as no counter does. Give the right \
+         place; if the counter was there, `hushtable train recover FOLDER` says how to go on"
+    )]
     NotACounter {
         /// Where it is kept.
         place: String,
@@ -176,7 +185,8 @@ pub enum JournalError {
     #[error(
         "{} ends at round {journal_round} and does not hold the record of round {counter_round} at \
          which the root counter stands: it is an older copy (rolled back), or its last {torn_bytes} \
-         bytes were damaged. Restore the newest copies of the journal and the store", path.display()
+         bytes were damaged. If you have the newest copy of the folder, put that in its place; if not, \
+         `hushtable train recover FOLDER` goes on from this one, and says what that costs", path.display()
     )]
     RolledBack {
         /// The journal.
@@ -197,7 +207,8 @@ pub enum JournalError {
     /// The file ends within its header.
     #[error(
         "{} has {bytes} bytes, less than a header: its creation did not end. If nothing was ever \
-         committed, remove it and create it again; else restore it", path.display()
+         committed, remove the folder and create the controller again; else `hushtable train restore` takes \
+         a backup", path.display()
     )]
     Unfinished {
         /// The journal.

@@ -27,8 +27,8 @@ pub enum Error {
     },
     /// The spec in the folder is not that which the controller was created with.
     #[error(
-        "{} is not what this controller was created with: put it back, or create the controller anew \
-         (its geometry and its privacy are fixed)",
+        "{} is not what this controller was created with: its geometry and its privacy are fixed. Put it \
+         back as it was (a backup has it), or restore a backup: `hushtable train restore`",
         path.display()
     )]
     SpecChanged {
@@ -43,7 +43,8 @@ pub enum Error {
     },
     /// Creating it was cut short.
     #[error(
-        "{} holds no controller, or one whose creation was cut short: remove it and create the controller",
+        "{} holds no controller, or one whose creation was cut short. If a round was ever committed in it, \
+         `hushtable train recover` says what is left; else remove it and create the controller",
         path.display()
     )]
     Incomplete {

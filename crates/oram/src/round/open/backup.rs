@@ -106,7 +106,7 @@ impl BackupManifest {
     }
 }
 
-/// A backup that is being made. Dropping it waits for its end.
+/// A backup that is being made. It goes on where this is dropped, as long as the process does.
 pub struct Backup {
     folder: PathBuf,
     done: Arc<AtomicU64>,
@@ -140,15 +140,6 @@ impl Backup {
         let cut = || Error::BackupCut { path: self.folder.clone() };
         let thread = self.thread.take().ok_or_else(cut)?;
         thread.join().unwrap_or_else(|_| Err(cut()))
-    }
-}
-
-impl Drop for Backup {
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // What came of it, nobody asked.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -14,8 +14,8 @@ use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
 use crate::peer::session::Patience;
 use crate::wire::federated_training_client::FederatedTrainingClient;
 use crate::wire::{
-    AbandonRequest, CloseRequestsRequest, FinishRequest, OpenRoundRequest, RowsRequest,
-    TrainInfoRequest, UploadRequest, UserRequest,
+    AbandonRequest, BackupReply, BackupRequest, CloseRequestsRequest, FinishRequest,
+    OpenRoundRequest, RowsRequest, TrainInfoRequest, UploadRequest, UserRequest,
 };
 use crate::{EndpointSpec, Error, Refusal};
 
@@ -55,6 +55,18 @@ impl TrainClientSpec {
             trust_announced: false,
         }
     }
+}
+
+/// A backup that a server wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupMade {
+    /// Rounds committed.
+    pub rounds: u64,
+    /// Rounds that were ever begun.
+    pub rounds_begun: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
 }
 
 /// A client of a training server, for the operator and for users alike.
@@ -184,6 +196,30 @@ impl TrainClient {
                 self.peer.within(self.call_max, call).await.map(|_| ())
             })
             .await
+    }
+
+    /// Has the server write the backup `name` of the state between two rounds, and waits for it at most
+    /// `within`; the round that is open, if any, has ended by then. Where there is a backup of that name
+    /// already, says what it is of. The operator's.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`TrainRefusal::Pending`] once `within` is over: it may be called again;
+    /// with [`TrainRefusal::BackupRefused`] by a server without `backup_dir`, or whose disk has no room;
+    /// as [`open_round`](Self::open_round).
+    pub async fn backup(&self, name: &str, within: Duration) -> Result<BackupMade, Error> {
+        let backup = |deadline| async move {
+            self.peer
+                .reconnecting(|| async {
+                    let mut client = self.client(REPLY_OVERHEAD_BYTES);
+                    let wait_ms = Some(milliseconds_until(deadline));
+                    let message = BackupRequest { name: name.to_owned(), wait_ms };
+                    let call = client.backup(self.as_operator(message));
+                    Ok(self.peer.within(self.call_max, call).await?.into_inner())
+                })
+                .await
+        };
+        let BackupReply { rounds, rounds_begun, bytes } = self.waiting(within, backup).await?;
+        Ok(BackupMade { rounds, rounds_begun, bytes })
     }
 
     /// A session for a user of the round, which seals and opens what the calls below carry.

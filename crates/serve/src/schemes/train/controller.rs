@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hushtable_oram::round::backup::Backup;
 use hushtable_oram::round::{
     Controller, Ended, Error as RoundError, RoundName, RoundReport, Settled,
 };
@@ -297,6 +298,21 @@ impl RoundMemory for OramMemory {
 
     fn rounds(&self) -> u64 {
         self.rounds
+    }
+
+    fn start_backup(&mut self, to: &Path) -> Result<Option<Backup>, MemoryError> {
+        let controller = self.live()?;
+        match controller.is_serving() {
+            true => Ok(None),
+            false => match controller.start_backup(to) {
+                // An earlier error has ended it: it is opened again by whoever asks next.
+                Err(RoundError::Ended) => {
+                    self.controller = None;
+                    Ok(None)
+                }
+                started => Ok(Some(started?)),
+            },
+        }
     }
 
     fn spent(&self) -> Option<BudgetSpent> {

@@ -76,6 +76,11 @@ impl Host {
         })
     }
 
+    /// The memory below, for what is no round's.
+    pub fn memory(&self) -> &Arc<AsyncMutex<Box<dyn RoundMemory>>> {
+        &self.memory
+    }
+
     pub fn info(&self) -> TrainInfo {
         let rounds = self.rounds();
         let open = rounds.open_round();

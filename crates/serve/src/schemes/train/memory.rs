@@ -1,5 +1,8 @@
 //! What a round needs of the memory below it: the seam to `hushtable_oram`.
 
+use std::path::Path;
+
+use hushtable_oram::round::backup::Backup;
 use hushtable_oram::round::{RoundName, RoundReport, Settled};
 use hushtable_oram::rounds::BudgetSpent;
 
@@ -79,6 +82,14 @@ pub trait RoundMemory: Send {
     fn check(&mut self, users: usize) -> Result<(), MemoryError> {
         let _ = users;
         Ok(())
+    }
+
+    /// Begins a backup in the folder `to`, of this moment; none while a round is under way.
+    ///
+    /// # Errors
+    /// The memory's own; it goes on all the same.
+    fn start_backup(&mut self, to: &Path) -> Result<Option<Backup>, MemoryError> {
+        Err(format!("{} cannot be made: this memory has no backups", to.display()).into())
     }
 
     /// What says so, once no further round may begin: the privacy that rounds cost is spent.

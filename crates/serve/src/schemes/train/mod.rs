@@ -2,6 +2,7 @@
 //! `train.proto`.
 
 mod audit;
+mod backup;
 mod client;
 mod controller;
 mod counter;
@@ -20,7 +21,7 @@ mod service;
 mod spec;
 
 pub use audit::{AuditSummary, ChainEnd};
-pub use client::{TrainClient, TrainClientSpec};
+pub use client::{BackupMade, TrainClient, TrainClientSpec};
 pub use controller::{ControllerPlace, MasterKey, OramMemory};
 pub use counter::CounterSpec;
 pub use enrolment::SecretFile;
@@ -42,6 +43,7 @@ const SERVICE: GrpcService = GrpcService {
     name: "hushtable.v1.FederatedTraining",
     methods: &[
         Method::named("Abandon"),
+        Method::named("Backup"),
         Method::named("CloseRequests"),
         Method::named("Finish"),
         Method { name: "Info", metric: "TrainInfo" },

@@ -118,10 +118,16 @@ refusals! {
             /// The server's explanation.
             message: String,
         },
+        /// A backup that is not made.
+        #[error("{message}")]
+        BackupRefused = FailedPrecondition "BACKUP_REFUSED" {
+            /// The server's explanation.
+            message: String,
+        },
         /// What was waited for has not come yet.
         #[error("round {round} still waits for {awaited}: ask again")]
         Pending = FailedPrecondition "PENDING" {
-            /// The round.
+            /// The round; 0 where what is awaited is of none.
             round: u64,
             /// What it waits for.
             awaited: Awaited,
@@ -156,6 +162,8 @@ words! {
         Requests = "requests",
         /// Users' uploads.
         Uploads = "uploads",
+        /// A backup.
+        Backup = "backup",
     }
 }
 

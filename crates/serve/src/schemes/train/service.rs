@@ -9,6 +9,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::TrainRefusal;
+use super::backup::Backups;
 use super::host::Host;
 use super::seats::Place;
 use super::spec::Settings;
@@ -18,14 +19,16 @@ use crate::host::budget::Reservation;
 use crate::host::door::{Service, Stopping};
 use crate::wire::federated_training_server::FederatedTraining;
 use crate::wire::{
-    AbandonReply, AbandonRequest, CloseRequestsReply, CloseRequestsRequest, FinishReply,
-    FinishRequest, OpenRoundReply, OpenRoundRequest, RowsReply, RowsRequest, TrainInfoReply,
-    TrainInfoRequest, UploadReply, UploadRequest, UserRequest, UserRequestReply,
+    AbandonReply, AbandonRequest, BackupReply, BackupRequest, CloseRequestsReply,
+    CloseRequestsRequest, FinishReply, FinishRequest, OpenRoundReply, OpenRoundRequest, RowsReply,
+    RowsRequest, TrainInfoReply, TrainInfoRequest, UploadReply, UploadRequest, UserRequest,
+    UserRequestReply,
 };
 
 pub(super) struct TrainService {
     host: Arc<Host>,
     settings: Settings,
+    backups: Arc<Backups>,
     admission: Admission,
     /// What a call may hold beside its request's bytes.
     held_bytes: usize,
@@ -36,7 +39,8 @@ impl TrainService {
         let shape = host.info().terms.shape();
         let held_bytes = shape.upload_bytes() + shape.reply_bytes();
         let admission = Admission::new(Duration::from_millis(10));
-        Arc::new(Self { host, settings, admission, held_bytes })
+        let backups = Arc::new(Backups::new(settings.backup_dir.clone()));
+        Arc::new(Self { host, settings, backups, admission, held_bytes })
     }
 
     /// Lets only the operator on, where one is known.
@@ -170,6 +174,20 @@ impl FederatedTraining for TrainService {
         self.check_operator(request.metadata())?;
         self.host.abandon(request.into_inner().round).await?;
         Ok(Response::new(AbandonReply {}))
+    }
+
+    async fn backup(
+        &self,
+        request: Request<BackupRequest>,
+    ) -> Result<Response<BackupReply>, Status> {
+        self.check_operator(request.metadata())?;
+        let BackupRequest { name, wait_ms } = request.into_inner();
+        let made = self.backups.make(&name, self.host.memory(), self.wait(wait_ms)).await?;
+        Ok(Response::new(BackupReply {
+            rounds: made.rounds,
+            rounds_begun: made.rounds_begun,
+            bytes: made.files.values().map(|file| file.bytes).sum(),
+        }))
     }
 }
 

@@ -31,6 +31,8 @@ pub struct TrainServerSpec {
     /// Bytes of users' sealed rows that are kept until the round ends, to be given again where a reply
     /// was lost. Rows past that are made anew, for each user once a second. 256 MiB by default.
     pub rows_cache_bytes_max: usize,
+    /// The folder that backups go to, on another disk than the controller's best. None writes none.
+    pub backup_dir: Option<PathBuf>,
     /// A file to which rounds are written down as they are opened, begun and ended, and messages as they
     /// are refused: lines of JSON, chained by a key of the controller's. None writes nothing down.
     pub audit_log: Option<PathBuf>,
@@ -52,6 +54,7 @@ impl Default for TrainServerSpec {
             allow_unenrolled: false,
             allow_open_operator: false,
             rows_cache_bytes_max: 256 << 20,
+            backup_dir: None,
             audit_log: None,
             request_ms: 60_000,
             upload_ms: 600_000,
@@ -86,6 +89,7 @@ impl RoundSpec {
 
 /// A checked [`TrainServerSpec`].
 pub(super) struct Settings {
+    pub backup_dir: Option<PathBuf>,
     pub operator_token: Option<Token>,
     pub request: Duration,
     pub upload: Duration,
@@ -118,6 +122,7 @@ impl Settings {
         let network = Network::check(spec.network, 2 * message_bytes_max + shape.reply_bytes())?;
         let operator_token = spec.operator_token_file.as_ref().map(Token::read).transpose()?;
         let settings = Self {
+            backup_dir: spec.backup_dir,
             operator_token,
             request: Duration::from_millis(spec.request_ms),
             upload: Duration::from_millis(spec.upload_ms),
