@@ -260,6 +260,7 @@ fn a_folder_that_cannot_be_written_leaves_keys_in_memory() {
 fn many_threads_upload_and_fetch_the_same_keys() {
     let mut bench = Bench::new(true);
     bench.spec.folder_bytes_max = 35;
+    bench.spec.peer_bytes_max.folder = 35;
     let store = bench.open();
     std::thread::scope(|scope| {
         for thread in 0..8 {
