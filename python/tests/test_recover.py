@@ -61,8 +61,9 @@ def table(folder: Path) -> np.ndarray:
 def cli(name: str, folder: Path, *more: Any, expected: int = 0) -> dict[str, Any]:
     """The last line of a command's JSON."""
     found = run("train", name, "--key", str(key_of(folder.parent)), "--json", *map(str, more))
-    assert found.returncode == expected, found.stderr
-    return json.loads(found.stdout) if found.stdout else {"stderr": found.stderr}
+    assert bool(found.returncode) == bool(expected), found.stderr + found.stdout
+    told = json.loads(found.stdout)
+    return {"stderr": told["error"]["message"]} if "error" in told else told
 
 
 def flip(path: Path, at: int, length: int = 1) -> None:
