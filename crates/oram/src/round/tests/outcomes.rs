@@ -26,7 +26,7 @@ fn ended(controller: &Controller, number: u64) -> Option<Ended> {
 #[test]
 fn a_disk_that_fills_cuts_no_round_short_and_keeps_no_folder_shut() {
     let base = TempDir::new().unwrap();
-    let mut controller = create(base.path(), &spec(1.0));
+    let mut controller = create(base.path(), &spec(0.0));
     named(&mut controller, 7).unwrap();
     controller.close().unwrap();
     let operations = {
@@ -89,7 +89,7 @@ fn a_disk_that_fills_cuts_no_round_short_and_keeps_no_folder_shut() {
 #[test]
 fn the_journal_knows_how_a_round_ended() {
     let base = TempDir::new().unwrap();
-    let mut controller = create(base.path(), &spec(1.0));
+    let mut controller = create(base.path(), &spec(0.0));
     controller.begin_named(RoundName { number: 5, requested: 2 }, 2, &[DUMMY; 10]).unwrap();
     controller.abandon().unwrap();
     controller.close().unwrap();
@@ -184,7 +184,7 @@ fn a_counter_that_fails_at_the_commit_leaves_the_round_unsettled() {
         let place = Failing { inner: at.path().join("counter"), fails: switch.clone() };
         let folder = at.path().join("t");
         let mut controller =
-            Controller::create(&folder, &key(), &place, &spec(1.0), &mut fill, &mut |_, _| {})
+            Controller::create(&folder, &key(), &place, &spec(0.0), &mut fill, &mut |_, _| {})
                 .unwrap();
         controller.begin_named(RoundName { number: 9, requested: 1 }, 1, &[3; 5]).unwrap();
         controller.add(0, &[1.0; 5 * DIM], 1.0).unwrap();
