@@ -41,10 +41,10 @@ struct Held {
 /// How often a peer may ask: so many requests at once, and as many each second.
 pub(crate) struct Rate {
     per_s_max: u32,
-    left: Mutex<Left>,
+    left: Mutex<Remaining>,
 }
 
-struct Left {
+struct Remaining {
     requests: f64,
     at: Instant,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Place {
 
 impl Rate {
     fn new(per_s_max: u32, now: Instant) -> Arc<Self> {
-        let left = Mutex::new(Left { requests: per_s_max.into(), at: now });
+        let left = Mutex::new(Remaining { requests: per_s_max.into(), at: now });
         Arc::new(Self { per_s_max, left })
     }
 
@@ -85,11 +85,11 @@ impl Rate {
         self.refilled(now).requests >= f64::from(self.per_s_max)
     }
 
-    fn refilled(&self, now: Instant) -> MutexGuard<'_, Left> {
+    fn refilled(&self, now: Instant) -> MutexGuard<'_, Remaining> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let since = now.saturating_duration_since(left.at).as_secs_f64();
         let per_s_max = f64::from(self.per_s_max);
-        *left = Left {
+        *left = Remaining {
             requests: (left.requests + since * per_s_max).min(per_s_max),
             at: now.max(left.at),
         };
