@@ -28,6 +28,9 @@ use crate::table::{NativeTable, Reporter};
 /// A user's rows [slots, dim], and which of them are the table's [slots].
 type Served<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray1<bool>>);
 
+/// How a round ended, in a word, and its report.
+type EndFacts<'py> = (&'static str, Option<Bound<'py, PyDict>>);
+
 /// `(round, users, requested, uploaded, is_closed)`.
 type SealedFacts = (u64, usize, usize, usize, bool);
 
@@ -328,11 +331,7 @@ impl NativeController {
 
     /// How a sealed round has ended, as the journal has it: its outcome, and its report where it was
     /// committed.
-    fn outcome<'py>(
-        &self,
-        py: Python<'py>,
-        round: u64,
-    ) -> PyResult<Option<(&'static str, Option<Bound<'py, PyDict>>)>> {
+    fn outcome<'py>(&self, py: Python<'py>, round: u64) -> PyResult<Option<EndFacts<'py>>> {
         let ended = self.with(py, |controller, _| {
             let own = controller.settled().iter().find(|settled| settled.round == round);
             Ok(own.map(|settled| settled.ended.clone()))
