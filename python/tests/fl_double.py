@@ -111,6 +111,8 @@ class DoubleController:
     @classmethod
     def create(cls, folder: Path, *, table: Floats, **options: Any) -> DoubleController:
         folder.mkdir(parents=True)
+        # In the clear: there is no key to keep anywhere.
+        options.pop("key_beside", None)
         return cls(PlainTable(table, **options))
 
     @property
