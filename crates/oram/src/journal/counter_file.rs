@@ -21,9 +21,9 @@ use super::chain::{array, random};
 use super::counter::{
     COUNTER_BYTES, CounterPlace, CounterSeal, CounterValue, RootCounter, check_advance,
 };
-use super::log::tear_bytes;
+use super::log::to_write;
 use super::{JournalError, beside, check_same, io_error, sync_folder_of};
-use crate::disk::faults::{Verdict, coin};
+use crate::disk::faults::coin;
 use crate::disk::file::{Locked, create_new, lock, missing_or, open, write_error};
 use crate::disk::{DiskError, Faults, Unsynced};
 use crate::seal::{Key, NONCE_BYTES, TAG_BYTES};
@@ -163,15 +163,7 @@ impl FileCounter {
     /// Writes a slot in place.
     fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), DiskError> {
         let verdict = self.faults.step();
-        let torn;
-        let bytes = match verdict {
-            Verdict::Go => bytes,
-            Verdict::Last(_, tear) => {
-                torn = tear_bytes(tear, bytes);
-                &torn
-            }
-            Verdict::Dead(_) => return verdict.allow(),
-        };
+        let bytes = &*to_write(verdict, bytes)?;
         let offset = (at * SLOT_BYTES) as u64;
         let mut old = vec![0; SLOT_BYTES];
         self.file.read_exact_at(&mut old, offset).map_err(io_error("read", &self.path))?;

@@ -1,5 +1,6 @@
 //! A file that is appended to, with faults as planned.
 
+use std::borrow::Cow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,15 +67,7 @@ impl Log {
 
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
         let verdict = self.faults.step();
-        let torn;
-        let bytes = match verdict {
-            Verdict::Go => bytes,
-            Verdict::Last(_, tear) => {
-                torn = tear_bytes(tear, bytes);
-                &torn
-            }
-            Verdict::Dead(_) => return verdict.allow(),
-        };
+        let bytes = &*to_write(verdict, bytes)?;
         let end = self.bytes + bytes.len() as u64;
         if end > self.reserved_bytes {
             self.faults.allocate(&self.path, end - self.reserved_bytes)?;
@@ -118,8 +111,17 @@ impl Drop for Log {
     }
 }
 
-/// What is left of an append at which everything ends.
-pub(super) fn tear_bytes(tear: Tear, bytes: &[u8]) -> Vec<u8> {
+/// What is written of `bytes` where the plan says so.
+pub(super) fn to_write(verdict: Verdict, bytes: &[u8]) -> Result<Cow<'_, [u8]>, DiskError> {
+    match verdict {
+        Verdict::Go => Ok(bytes.into()),
+        Verdict::Last(_, tear) => Ok(tear_bytes(tear, bytes).into()),
+        Verdict::Dead(_) => verdict.allow().map(|()| bytes.into()),
+    }
+}
+
+/// What is left of a write at which everything ends.
+fn tear_bytes(tear: Tear, bytes: &[u8]) -> Vec<u8> {
     match tear {
         Tear::Nothing => Vec::new(),
         Tear::Half => bytes[..bytes.len() / 2].to_vec(),

@@ -248,15 +248,8 @@ impl Controller {
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let spec_path = folder.join(SPEC_FILE);
-        let text = match fs::read(&spec_path) {
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Error::Incomplete { path: folder.to_owned() });
-            }
-            text => text.map_err(file(&spec_path))?,
-        };
-        let changed = || Error::SpecChanged { path: spec_path.clone() };
-        let spec: ControllerSpec = serde_json::from_slice(&text).map_err(|_| changed())?;
+        let (text, spec) = read_spec(folder)?;
+        let changed = || Error::SpecChanged { path: folder.join(SPEC_FILE) };
         let Checked { geometry, aggregate, budget } = spec.check()?;
         let spec_hash = *blake3::hash(&text).as_bytes();
 
@@ -554,6 +547,19 @@ impl Replay {
         }
         Ok(())
     }
+}
+
+/// What a folder's controller was created as: the text, and what it says.
+fn read_spec(folder: &Path) -> Result<(Vec<u8>, ControllerSpec), Error> {
+    let path = folder.join(SPEC_FILE);
+    let text = match fs::read(&path) {
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::Incomplete { path: folder.to_owned() });
+        }
+        text => text.map_err(file(&path))?,
+    };
+    let spec = serde_json::from_slice(&text).map_err(|_| Error::SpecChanged { path })?;
+    Ok((text, spec))
 }
 
 fn seeded() -> Result<ChaCha20Rng, Error> {

@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 
 use super::{
     Checked, Controller, ControllerSpec, Error, JOURNAL_FILE, NewPlace, Progress, Replay,
-    SPEC_FILE, TREE_FILE, file, seeded,
+    SPEC_FILE, TREE_FILE, file, read_spec, seeded,
 };
 use crate::attempt::Attempts;
 use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, id, set_head};
@@ -116,15 +116,8 @@ impl Salvage {
     /// `controller.json`, or the journal's first record, no bucket can be opened
     /// ([`Error::Unsalvageable`]).
     pub fn read(folder: &Path, key: &Key, counted: Option<&CounterValue>) -> Result<Self, Error> {
-        let spec_path = folder.join(SPEC_FILE);
-        let text = match fs::read(&spec_path) {
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Error::Incomplete { path: folder.to_owned() });
-            }
-            text => text.map_err(file(&spec_path))?,
-        };
-        let changed = || Error::SpecChanged { path: spec_path.clone() };
-        let spec: ControllerSpec = serde_json::from_slice(&text).map_err(|_| changed())?;
+        let (text, spec) = read_spec(folder)?;
+        let changed = || Error::SpecChanged { path: folder.join(SPEC_FILE) };
         let Checked { geometry, aggregate, budget } = spec.check()?;
 
         let mut replay = Replay::default();
