@@ -4,7 +4,7 @@ use crate::secret::secret;
 use hushtable_oram::aggregate::{AggregateSpec, ClipPer, ClipSpec};
 use hushtable_oram::bucket::DUMMY;
 use hushtable_oram::fdp::FdpSpec;
-use hushtable_oram::round::{Controller, ControllerSpec, DefaultRow};
+use hushtable_oram::round::{Controller, ControllerSpec, DefaultRow, RoundName};
 use hushtable_oram::seal::Key;
 use hushtable_prg::valgrind::{mark_public, mark_secret};
 use tempfile::TempDir;
@@ -36,7 +36,8 @@ fn ids(round: usize) -> Vec<u32> {
 /// One round, whose users take one from each row that they are served; `plain` is what the table holds then.
 fn round(controller: &mut Controller, number: usize, plain: &mut [f32], end: End) {
     let wanted = ids(number);
-    let start = controller.begin(USERS, &secret(wanted.clone())).expect("a round");
+    let name = RoundName { number: number as u64, requested: USERS };
+    let start = controller.begin_named(name, USERS, &secret(wanted.clone())).expect("a round");
     assert_eq!(start.refused, [REFUSED]);
     let mut is_trained = vec![false; ROWS];
     for user in 0..USERS {
@@ -86,7 +87,8 @@ pub fn rounds() {
     let mut spec = ControllerSpec::new("toys", (ROWS as u64, DIM), (USERS, SLOTS));
     spec.fdp = FdpSpec { epsilon: 1.0, ..FdpSpec::default() };
     spec.default_row = DefaultRow::Zero;
-    spec.clip = Some(ClipSpec::default());
+    // It goes over all that is sent, and changes nothing of it.
+    spec.clip = Some(ClipSpec { norm: 100.0, value: 1.0, weight: 2.0 });
     spec.cached_levels = 2;
     let mut fill = |first: u64, rows: &mut [f32]| {
         for (at, row) in rows.chunks_exact_mut(DIM).enumerate() {
