@@ -143,7 +143,8 @@ def test_create_clips_unless_told_not_to(tmp_path: Path) -> None:
     assert made["spec"]["clip"] == {"norm": 2.0, "value": 0.5, "weight": 100.0}
     made = run_json("train", "create", *table, "--clip", "norm=9,weight=5", tmp_path / "b")
     assert made["spec"]["clip"] == {"norm": 9.0, "value": 0.5, "weight": 5.0}
-    assert "norm 9, value 0.5, weight 5" in run("train", "info", "--key-beside", tmp_path / "b").stdout
+    told = run("train", "info", "--key-beside", tmp_path / "b").stdout
+    assert "norm 9, value 0.5, weight 5" in told
     assert "clip" not in run_json("train", "create", *table, "--no-clip", tmp_path / "c")["spec"]
     assert "one user can undo a row" in run("train", "info", "--key-beside", tmp_path / "c").stdout
     both = run("train", "create", *table, "--no-clip", "--clip", "norm=1", tmp_path / "d")
