@@ -49,9 +49,7 @@ where
     most.into_inner()
 }
 
-/// As [`run`], of `clients` in two halves after some that warm `servers` up. Memory goes up and down by
-/// the keys and ciphertexts of the moment and what the allocator holds back, so it is the most in each
-/// half that is told.
+/// As [`run`], of `clients` in two halves after some that warm `servers` up: the first one's memory.
 async fn run_halves<F>(
     [warm, clients]: [usize; 2],
     servers: &[&Process],
@@ -65,9 +63,10 @@ where
     let base = run(warm, servers, &client).await;
     let warmed = resident();
     let first = run(clients / 2, servers, |number| client(warm + number)).await;
+    let half = resident();
     let begun = warm + clients / 2;
     let second = run(clients - clients / 2, servers, |number| client(begun + number)).await;
-    ([base, first.max(second)], Resident { start, warm: warmed, half: first, end: second })
+    ([base, first.max(second)], Resident { start, warm: warmed, half, end: resident() })
 }
 
 /// Holds the memory that was resident against what it may be, 10 % more.
