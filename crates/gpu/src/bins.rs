@@ -100,11 +100,13 @@ impl GpuBatchEngine {
             .into_iter()
             .max()
             .unwrap_or(0);
-        let least = stored + (LANES * request) as u64;
+        // As much again stays free: the engine of the table's rows takes what its batches need when
+        // they come.
+        let least = stored + (2 * LANES * request) as u64;
         if least > budget {
             return Err(Error::DeviceMemory { asked: least, free: budget });
         }
-        let fitting = (budget - stored) / (LANES * request.max(1)) as u64;
+        let fitting = (budget - stored) / (2 * LANES * request.max(1)) as u64;
         let wanted = match spec.batch_requests_max {
             0 => BATCH_REQUESTS_MAX,
             requests => requests,
@@ -442,5 +444,57 @@ impl std::fmt::Debug for GpuBatchEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Not the rows.
         f.debug_struct("GpuBatchEngine").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hushtable_pir::DType;
+    use hushtable_pir::batch::Client;
+    use hushtable_pir::layout::{DropRule, LayoutMap, LayoutSpec, PartSpec, Planner};
+
+    use crate::shim::Shim;
+
+    #[test]
+    fn nothing_secret_stays_after_a_pass() {
+        let table = Table::from_weight("t", 900, 2, DType::F32, &[1.0; 1800]).expect("a table");
+        let full = PartSpec { rows: 900, bins: 1, queries: 1, hashes: 1, companions: 0 };
+        let hot = PartSpec { rows: 20, bins: 2, ..full };
+        let spec = LayoutSpec {
+            hot: Some(hot),
+            full: Some(full),
+            ids_max: 9,
+            drop: DropRule::MostFrequent,
+            seed: [1; 32],
+        };
+        let map = LayoutMap {
+            hot_ids: (0..20).collect(),
+            hot_companions: Vec::new(),
+            full_companions: Vec::new(),
+        };
+        let layout = Layout::new(spec, map, table.shape(), table.version()).expect("a layout");
+        let engine =
+            GpuBatchEngine::from_table(Shim::new(0), &table, &layout, &BinsSpec::default());
+        let engine = engine.expect("it fits");
+        let geometry = engine.geometry().clone();
+        let client = Client::new(geometry.clone(), PrgKind::ChaCha20);
+        let planner = Planner::new(Arc::new(layout));
+        let (request, _) =
+            client.query(&planner.plan_vartime(&[3, 700], 0).expect("a plan")).expect("a request");
+        for (side, bytes) in [(Side::Left, request.left), (Side::Right, request.right)] {
+            let request = BatchKeys::parse(&geometry, side, bytes).expect("a request");
+            engine.answer(&[request], &mut vec![0; geometry.answer_bytes()]).expect("answers");
+            // Lanes are taken from the end: the one that was used is the next.
+            let mut taken = engine.lanes.wait();
+            let lane = taken.lane();
+            for room in [&lane.keys, &lane.shares] {
+                let buffer = room.buffer().expect("it was used");
+                let mut bytes = vec![1; buffer.bytes()];
+                engine.device.copy_out(lane.stream, &mut bytes, buffer, 0).expect("in bounds");
+                assert!(bytes.iter().all(|byte| *byte == 0), "{side}");
+            }
+            assert_eq!(lane.keys_out.of(&engine.device, 1).expect("memory"), [0]);
+        }
     }
 }
