@@ -85,14 +85,16 @@ unsafe fn short_tile<const CLIENTS: usize>(
                     *number = _mm512_cvtepu32_epi64(_mm256_loadu_si256(packed));
                 }
                 for (query, sums) in queries.iter_mut().zip(&mut sums) {
-                    for side in 0..2 {
-                        let factor = _mm512_loadu_si512(query.add(side * LANES).cast());
+                    // Products take the lower halves of their factors.
+                    let masks = _mm512_loadu_si512(query.cast());
+                    let bodies = _mm512_srli_epi64::<32>(masks);
+                    for (side, factor) in [masks, bodies].into_iter().enumerate() {
                         for (sums, &number) in sums.iter_mut().zip(&numbers) {
                             let product = _mm512_mul_epu32(number, factor);
                             sums[side] = _mm512_add_epi64(sums[side], product);
                         }
                     }
-                    *query = query.add(2 * LANES);
+                    *query = query.add(LANES);
                 }
                 table = table.add(GROUP_COLUMNS * vector_bytes);
             }
@@ -104,13 +106,9 @@ unsafe fn short_tile<const CLIENTS: usize>(
         let reduction = Reduction::new(task);
         for (index, sums) in sums.iter().enumerate() {
             for (column, sums) in sums.iter().enumerate() {
-                for (side, &sum) in sums.iter().enumerate() {
-                    let column = group * GROUP_COLUMNS + column;
-                    let at = out_index(task, client + index, column, side, vector);
-                    let to = out[at..at + LANES].as_mut_ptr();
-                    let reduced = reduction.reduce(sum, _mm512_setzero_si512());
-                    _mm512_storeu_si512(to.cast(), reduced);
-                }
+                let reduced = sums.map(|sum| reduction.reduce(sum, _mm512_setzero_si512()));
+                let column = group * GROUP_COLUMNS + column;
+                store(task, reduced, out_index(task, client + index, column, vector), out);
             }
         }
     }
@@ -183,7 +181,7 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
             }
             for index in 0..CLIENTS {
                 for side in 0..2 {
-                    let factor = _mm512_loadu_si512(queries[index].add(side * LANES).cast());
+                    let factor = load_factor::<NARROW>(queries[index], side);
                     for (column, &number) in numbers.iter().enumerate() {
                         let (low, high) =
                             (&mut low[column][index][side], &mut high[column][index][side]);
@@ -191,24 +189,57 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
                         *high = _mm512_madd52hi_epu64(*high, number, factor);
                     }
                 }
-                queries[index] = queries[index].add(2 * LANES);
+                queries[index] = queries[index].add(task.packing.query_words());
             }
             table = table.add(GROUP_COLUMNS * vector_bytes);
         }
         let reduction = Reduction::new(task);
         for column in 0..COLUMNS {
             for index in 0..CLIENTS {
-                for side in 0..2 {
-                    let (low, high) = (low[column][index][side], high[column][index][side]);
-                    let column = group * GROUP_COLUMNS + first + column;
-                    let at = out_index(task, client + index, column, side, vector);
-                    let to = out[at..at + LANES].as_mut_ptr();
-                    _mm512_storeu_si512(to.cast(), reduction.reduce(low, high));
-                }
+                let reduced = [0, 1].map(|side| {
+                    reduction.reduce(low[column][index][side], high[column][index][side])
+                });
+                let column = group * GROUP_COLUMNS + first + column;
+                store(task, reduced, out_index(task, client + index, column, vector), out);
             }
         }
     }
     CLIENTS
+}
+
+/// Writes a column's masks and bodies of one vector.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store(task: &Task<'_>, [mask, body]: [__m512i; 2], to: [usize; 2], out: &mut [u64]) {
+    let vectors = match task.packing {
+        Packing::Narrow => [_mm512_or_si512(mask, _mm512_slli_epi64::<32>(body)); 2],
+        Packing::Wide => [mask, body],
+    };
+    for (vector, at) in vectors.into_iter().zip(to) {
+        let to = &mut out[at..at + LANES];
+        // SAFETY: eight words are written to eight.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) };
+    }
+}
+
+/// One side's eight numbers of a row of a query.
+///
+/// # Safety
+/// The row's words can be read at `query`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+unsafe fn load_factor<const NARROW: bool>(query: *const u64, side: usize) -> __m512i {
+    // SAFETY: the caller's.
+    unsafe {
+        match (NARROW, side) {
+            (false, _) => _mm512_loadu_si512(query.add(side * LANES).cast()),
+            (true, 0) => {
+                let whole = _mm512_set1_epi64(u32::MAX.into());
+                _mm512_and_si512(_mm512_loadu_si512(query.cast()), whole)
+            }
+            (true, _) => _mm512_srli_epi64::<32>(_mm512_loadu_si512(query.cast())),
+        }
+    }
 }
 
 /// From packed bytes to eight numbers; bits from 52 on are left as they come: products ignore them.
