@@ -84,6 +84,28 @@ DEVICE void start_block(const Key &key, u32 *nodes, u32 level, u32 index, u32 le
     go_breadth_first(key, nodes, level, levels);
 }
 
+// Depth first from `node`, a node `height` levels above the leaves: leaves from number `first` on, to
+// where a key's `shares` have them, but for those from `leaves` on.
+DEVICE void go_depth_first(const Key &key, Node node, u32 height, u32 first, u32 leaves, u32 group,
+                           u32 *shares) {
+    // stack[h]: the root of the subtree of height h that comes after the current leaf.
+    Node stack[32];
+    u32 above = height;
+    for (u32 leaf = 0; leaf >> height == 0 && first + leaf < leaves; leaf++) {
+        if (leaf > 0) {
+            above = 0;
+            while (!(leaf >> above & 1)) above++;
+            node = stack[above];
+        }
+        NO_UNROLL for (u32 h = above; h > 0; h--) {
+            Node left;
+            expand_node(node, correction_of(key, key.depth - h), left, stack[h - 1]);
+            node = left;
+        }
+        write_leaf(key, node, group, shares + LEAF_WORDS * (u64)(first + leaf));
+    }
+}
+
 // a) §III-C1, the base: every thread goes from the root to each of its leaves. Grid: x over leaves
 // (1: a block a key, as in the paper; more spread a key over the device), y over keys.
 KERNEL_BOUNDS(128, 4) expand_from_root(const u32 *keys, u32 key_words, u32 depth, u32 level,
@@ -163,24 +185,8 @@ KERNEL_BOUNDS(128, 4) expand_hybrid(const u32 *keys, u32 key_words, u32 depth, u
     u32 height = depth - level - split - breadth;
     for (u32 i = thread_index(); i < 1u << breadth; i += block_threads()) {
         u32 first = (block_index() << breadth | i) << height;
-        // stack[h]: the root of the subtree of height h that comes after the current leaf.
-        Node stack[32];
-        Node node = load_node(nodes + NODE_WORDS * i);
-        u32 above = height;
-        for (u32 leaf = 0; leaf >> height == 0 && first + leaf < leaves; leaf++) {
-            if (leaf > 0) {
-                above = 0;
-                while (!(leaf >> above & 1)) above++;
-                node = stack[above];
-            }
-            NO_UNROLL for (u32 h = above; h > 0; h--) {
-                Node left;
-                expand_node(node, correction_of(key, depth - h), left, stack[h - 1]);
-                node = left;
-            }
-            write_leaf(key, node, group,
-                       leaf_at(shares, block_index_y(), share_leaves, first + leaf));
-        }
+        go_depth_first(key, load_node(nodes + NODE_WORDS * i), height, first, leaves, group,
+                       leaf_at(shares, block_index_y(), share_leaves, 0));
     }
 }
 
@@ -197,4 +203,20 @@ KERNEL_BOUNDS(128, 4) expand_frontier(const u32 *keys, u32 key_words, u32 split,
     for (u32 i = thread_index(); i < 1u << breadth; i += block_threads()) {
         store_node(frontier + NODE_WORDS * (at + i), load_node(nodes + NODE_WORDS * i));
     }
+}
+
+// e) Many small trees, of a layout's bins: a thread goes from the root to one of the `pieces` nodes
+// of level `split` that have leaves with rows below them, and depth first from there. Grid: x over
+// keys and pieces. Shares of bits, [key][leaves][16 words].
+KERNEL_BOUNDS(128, 4) expand_trees(const u32 *keys, u32 key_words, u32 count, u32 depth, u32 split,
+        u32 pieces, u32 leaves, u32 *shares) {
+    SHARED(shared);
+    prg_prepare(shared);
+    block_sync();
+    u32 i = block_index() * block_threads() + thread_index();
+    u32 batch_index = i / pieces, piece = i % pieces;
+    if (batch_index >= count) return;
+    const Key key = {keys + (u64)batch_index * key_words, depth};
+    go_depth_first(key, walk(key, split, piece), depth - split, piece << (depth - split), leaves,
+                   0, leaf_at(shares, batch_index, leaves, 0));
 }

@@ -250,7 +250,7 @@ impl Expander {
 }
 
 /// The module of a generator's strategies.
-fn module(prg: PrgKind, tuning: PrgTuning) -> ModuleSpec {
+pub(crate) fn module(prg: PrgKind, tuning: PrgTuning) -> ModuleSpec {
     ModuleSpec { source: "expand.cu", defines: tuning.defines(prg) }
 }
 
@@ -265,6 +265,7 @@ pub(crate) fn modules() -> impl Iterator<Item = Listed> {
             "convert_level",
             "expand_hybrid",
             "expand_frontier",
+            "expand_trees",
         ],
     });
     let checks = PrgTuning::all().map(|(prg, tuning)| Listed {

@@ -9,6 +9,7 @@
 //! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
 
 mod available;
+mod bins;
 mod clock;
 pub mod cuda;
 mod device;
@@ -31,6 +32,7 @@ mod store;
 mod strategy;
 
 pub use available::{Availability, available};
+pub use bins::{BinsSpec, GpuBatchEngine};
 pub use cuda::{Cuda, CudaSpec};
 pub use device::{
     Arg, Buffer, Device, DeviceFacts, Event, Kernel, Launch, ModuleSpec, PinnedBuffer, Stream,

@@ -4,7 +4,7 @@
 //! on, as in `#include "prg/chacha.cuh"`.
 
 pub use crate::listed::Listed;
-use crate::{Error, ModuleSpec, expand, plan};
+use crate::{Error, ModuleSpec, bins, expand, plan};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -15,6 +15,7 @@ macro_rules! sources {
 }
 
 sources![
+    "bins.cu",
     "cooperative.cu",
     "expand.cu",
     "finish.cu",
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Listed> {
     }];
     all.extend(expand::modules());
     all.extend(plan::modules());
+    all.extend(bins::modules());
     all
 }
 

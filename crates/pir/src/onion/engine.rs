@@ -103,7 +103,7 @@ pub struct Engine {
 
 /// A query, expanded.
 pub(crate) struct Expanded {
-    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    /// D0 leaves: limb, vector, row, and what [`Packing::pack_query`] makes of it.
     rows: Lent<Buffer>,
     /// One for each game.
     selectors: Vec<Selector>,
@@ -119,7 +119,7 @@ impl Drop for Expanded {
 }
 
 impl Expanded {
-    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    /// D0 leaves: limb, vector, row, and what [`Packing::pack_query`] makes of it.
     pub(crate) fn rows(&self) -> &[u64] {
         &self.rows
     }
@@ -207,11 +207,8 @@ impl Engine {
     /// How long one pass over the table takes: what a request may wait for company (Kim et al.,
     /// "IVE", section V). Measured with a query that selects nothing, the table once in memory.
     pub fn scan(&self) -> Duration {
-        let ring = self.params().answer_ring();
         let zero = Expanded {
-            rows: self
-                .expanded_rows
-                .take(|| Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())),
+            rows: self.expanded_rows.take(|| Buffer::zeroed(self.expanded_words())),
             selectors: Vec::new(),
             spare: Arc::clone(&self.spare),
         };
@@ -349,22 +346,34 @@ impl Engine {
         Expanded { rows: interleaved, selectors, spare: Arc::clone(&self.spare) }
     }
 
+    fn packing(&self) -> Packing {
+        Packing::of(self.params().answer_ring().modulus(0))
+    }
+
+    /// Words of an expanded query's rows.
+    fn expanded_words(&self) -> usize {
+        let ring = self.params().answer_ring();
+        ring.limbs() * ring.degree() / LANES * self.geometry.rows() * self.packing().query_words()
+    }
+
     /// Leaves in the order in which RowSel reads them.
     fn interleave(&self, leaves: &[Option<Leaf>]) -> Lent<Buffer> {
         let ring = self.params().answer_ring();
-        let (degree, rows) = (ring.degree(), leaves.len());
-        let mut out = self.expanded_rows.take(|| Buffer::zeroed(ring.limbs() * degree * 2 * rows));
-        let chunk = CHUNK * 2 * rows;
+        let (degree, rows, packing) = (ring.degree(), leaves.len(), self.packing());
+        let mut out = self.expanded_rows.take(|| Buffer::zeroed(self.expanded_words()));
+        let words = packing.query_words();
+        let chunk = CHUNK_VECTORS * rows * words;
         out.par_chunks_exact_mut(chunk).enumerate().for_each(|(index, out)| {
             let (limb, first) = (index * CHUNK / degree, index * CHUNK % degree);
             for (row, leaf) in leaves.iter().enumerate() {
                 let Some(leaf) = leaf else { continue };
-                for (side, poly) in leaf.ciphertext.polys().into_iter().enumerate() {
-                    let from = &poly.limb(limb)[first..first + CHUNK];
-                    for (vector, from) in from.chunks_exact(LANES).enumerate() {
-                        let at = ((vector * rows + row) * 2 + side) * LANES;
-                        out[at..at + LANES].copy_from_slice(from);
-                    }
+                let [masks, bodies] = leaf
+                    .ciphertext
+                    .polys()
+                    .map(|poly| poly.limb(limb)[first..first + CHUNK].chunks_exact(LANES));
+                for (vector, (mask, body)) in masks.zip(bodies).enumerate() {
+                    let at = (vector * rows + row) * words;
+                    packing.pack_query(mask, body, &mut out[at..at + words]);
                 }
             }
         });
@@ -407,11 +416,11 @@ impl Engine {
         Encrypted { evaluator, levels: &self.levels, keys: &[] }
     }
 
-    /// The sums of a block: limb, chunk of coefficients, client, column, (mask, body), coefficient.
+    /// The sums of a block: limb, chunk of coefficients, then as a task yields them.
     fn select_rows(&self, block: &Block, clients: &[&Expanded], out: &mut Buffer) {
         let ring = self.params().answer_ring();
-        let (degree, rows) = (ring.degree(), self.geometry.rows());
-        let sums = clients.len() * block.groups * GROUP_COLUMNS * 2 * CHUNK;
+        let (degree, rows, packing) = (ring.degree(), self.geometry.rows(), self.packing());
+        let sums = clients.len() * block.groups * GROUP_COLUMNS * packing.sum_words();
         let needed = ring.limbs() * degree / CHUNK * sums;
         if out.len() < needed {
             *out = Buffer::zeroed(needed);
@@ -420,15 +429,15 @@ impl Engine {
         out[..needed].par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
             let first = block.group_offset(index * CHUNK_VECTORS, 0);
             let end = block.group_offset((index + 1) * CHUNK_VECTORS, 0) + SLACK_BYTES;
-            let numbers = CHUNK * 2 * rows;
+            let words = CHUNK_VECTORS * rows * packing.query_words();
             let queries: Vec<&[u64]> = clients
                 .iter()
-                .map(|client| &client.rows[index * numbers..(index + 1) * numbers])
+                .map(|client| &client.rows[index * words..(index + 1) * words])
                 .collect();
             let modulus = ring.modulus(index * CHUNK / degree);
             let task = Task {
                 modulus,
-                packing: Packing::of(ring.modulus(0)),
+                packing,
                 rows,
                 groups: block.groups,
                 table: &table[first..end],
@@ -518,11 +527,12 @@ impl Engine {
         let ring = self.params().answer_ring();
         let columns = block.groups * GROUP_COLUMNS;
         let mut out = self.spare.take(ring);
-        for (side, poly) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
-            for (index, to) in poly.values_mut().chunks_exact_mut(CHUNK).enumerate() {
-                let at = ((index * clients + client) * columns + column) * 2 + side;
-                to.copy_from_slice(&sums[at * CHUNK..(at + 1) * CHUNK]);
-            }
+        let words = self.packing().sum_words();
+        let masks = out.mask.values_mut().chunks_exact_mut(CHUNK);
+        let bodies = out.body.values_mut().chunks_exact_mut(CHUNK);
+        for (index, (masks, bodies)) in masks.zip(bodies).enumerate() {
+            let at = ((index * clients + client) * columns + column) * words;
+            self.packing().unpack_sums(&sums[at..at + words], masks, bodies);
         }
         out
     }
