@@ -142,6 +142,6 @@ mod _native {
             NativeBench, expand_seconds, instruction_ns, load_bags, load_server, read_gb_per_s,
         };
         #[pymodule_export]
-        use crate::gpu::{NativeGpuBench, gpu_probe};
+        use crate::gpu::{NativeGpuBench, NativeGpuBinsBench, gpu_probe};
     }
 }
