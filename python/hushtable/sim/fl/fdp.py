@@ -158,4 +158,5 @@ def worst_loss_share(mechanism: str, requests: int, epsilon: float) -> float:
         for step in range(401)
     }
     chosen = Mechanism.parse(mechanism)
-    return max(chosen.mean(requests, union, epsilon)[1] / union for union in unions)
+    shares = [chosen.mean(requests, union, epsilon)[1] / union for union in unions]
+    return float(max(shares))
