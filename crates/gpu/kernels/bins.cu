@@ -79,7 +79,7 @@ multiply_bins(const u8 *table, const u32 *shares, u32 *to, u32 leaves, u32 leaf_
             u32 leaf = group / bins.leaf_groups, within = group - leaf * bins.leaf_groups;
             u32 bits[QUERIES];
             UNROLL for (u32 q = 0; q < QUERIES; q++)
-                bits[q] = shares[(key[q] * bins.leaves + leaf) * 16 + within / 2] >>
+                bits[q] = load_1(shares + (key[q] * bins.leaves + leaf) * 16 + within / 2) >>
                           within % 2 * 16;
             multiply_group(sums, rows + (u64)group * GROUP_ROWS * row_bytes, bits, row_bytes);
         }

@@ -8,30 +8,6 @@
 // group's id: not a macro, as it decides some twenty of a thousand instructions a leaf.
 #include "tree.cuh"
 
-struct Key {
-    const u32 *words;
-    u32 depth;
-};
-
-DEVICE const u32 *correction_of(const Key &key, u32 level) {
-    return key.words + NODE_WORDS + LEVEL_WORDS * level;
-}
-
-// Node `index` of level `to`, from the root.
-DEVICE Node walk(const Key &key, u32 to, u32 index) {
-    Node node = load_node(key.words);
-    NO_UNROLL for (u32 level = 0; level < to; level++) {
-        Node left, right;
-        expand_node(node, correction_of(key, level), left, right);
-        // The way is a leaf's number, the same for every key: no secret.
-        u32 goes_right = 0 - (index >> (to - 1 - level) & 1);
-        UNROLL for (int k = 0; k < 4; k++) {
-            node.w[k] = (left.w[k] & ~goes_right) | (right.w[k] & goes_right);
-        }
-    }
-    return node;
-}
-
 // A leaf's shares, from its node, to `to`.
 DEVICE void write_leaf(const Key &key, const Node &node, u32 group, u32 *to) {
     const u32 *correction = correction_of(key, key.depth);
@@ -41,7 +17,7 @@ DEVICE void write_leaf(const Key &key, const Node &node, u32 group, u32 *to) {
     if (group == 1) correct_leaf<1>(node, correction, leaf);
     if (group == 2) correct_leaf<2>(node, correction, leaf);
     UNROLL for (int k = 0; k < 16; k += 4) {
-        *(Vec4 *)(to + k) = Vec4{leaf[k], leaf[k + 1], leaf[k + 2], leaf[k + 3]};
+        store_4(to + k, leaf[k], leaf[k + 1], leaf[k + 2], leaf[k + 3]);
     }
 }
 

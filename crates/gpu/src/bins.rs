@@ -482,8 +482,8 @@ mod tests {
         let planner = Planner::new(Arc::new(layout));
         let (request, _) =
             client.query(&planner.plan_vartime(&[3, 700], 0).expect("a plan")).expect("a request");
-        for (side, bytes) in [(Side::Left, request.left), (Side::Right, request.right)] {
-            let request = BatchKeys::parse(&geometry, side, bytes).expect("a request");
+        for (side, bytes) in [(Side::Left, &request.left), (Side::Right, &request.right)] {
+            let request = BatchKeys::parse(&geometry, side, bytes.clone()).expect("a request");
             engine.answer(&[request], &mut vec![0; geometry.answer_bytes()]).expect("answers");
             // Lanes are taken from the end: the one that was used is the next.
             let mut taken = engine.lanes.wait();

@@ -15,7 +15,9 @@ macro_rules! sources {
 }
 
 sources![
+    "ablation.cu",
     "bins.cu",
+    "chunks.cuh",
     "cooperative.cu",
     "expand.cu",
     "finish.cu",
