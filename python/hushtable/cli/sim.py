@@ -248,7 +248,9 @@ def _life(months: float) -> str:
 
 def _loss_cells(row: Table1Row, mean: Accesses, ours: Accesses) -> list[str]:
     def percents(each: Accesses) -> str:
-        return f"{each.reduced_percent:.2f}/{each.dummy_percent:.4g}/{each.lost_percent:.4g}"
+        shares = (each.dummy_percent, each.lost_percent)
+        dummy, lost = (f"{share:.{0 if share >= 100 else 2}f}" for share in shares)
+        return f"{each.reduced_percent:.2f}/{dummy}/{lost}"
 
     return [
         row.dataset,

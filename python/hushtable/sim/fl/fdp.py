@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..._fdp import Mechanism
 from .datasets import CHUNK, DATASETS, round_of
 from .plots import require_matplotlib
@@ -109,11 +111,14 @@ def _panels(figure: Any) -> None:
     for panel, sample in zip(panels, (*FIGURE_3, *OWN), strict=True):
         chances = probabilities(sample.mechanism, SAMPLE_REQUESTS, SAMPLE_UNION, sample.epsilon)
         mean = accesses(sample.mechanism, SAMPLE_REQUESTS, SAMPLE_UNION, sample.epsilon)
-        colours = [
-            "#0072B2" if k == SAMPLE_UNION else "#E69F00" if k < SAMPLE_UNION else "#009E73"
-            for k in range(1, SAMPLE_REQUESTS + 1)
-        ]
-        panel.bar(range(1, SAMPLE_REQUESTS + 1), chances, 1.0, color=colours)
+        outcomes = np.arange(1, SAMPLE_REQUESTS + 1)
+        edges = np.arange(SAMPLE_REQUESTS + 1) + 0.5
+        for colour, shown in (
+            ("#E69F00", outcomes < SAMPLE_UNION),
+            ("#0072B2", outcomes == SAMPLE_UNION),
+            ("#009E73", outcomes > SAMPLE_UNION),
+        ):
+            panel.stairs(np.where(shown, chances, 0), edges, fill=True, color=colour)
         name = f"({sample.panel}) {sample.mechanism}" if len(sample.panel) == 1 else sample.panel
         panel.set_title(
             f"{name}, ε = {sample.epsilon:g}\n{mean.dummy_percent:.3g} % dummies,"
@@ -139,6 +144,7 @@ def _curves(
         for panel, title in zip(row, ("lost", "dummies"), strict=True):
             panel.set_xscale("log")
             panel.set_yscale("symlog", linthresh=1)
+            panel.set_ylim(bottom=0)
             panel.set_title(
                 f"{title}, % of {union:,} rows ({requests:,} requests, {values} values hidden)",
                 fontsize=9,
@@ -158,4 +164,5 @@ def worst_loss_share(mechanism: str, requests: int, epsilon: float) -> float:
         for step in range(401)
     }
     chosen = Mechanism.parse(mechanism)
-    return max(chosen.mean(requests, union, epsilon)[1] / union for union in unions)
+    shares = [chosen.mean(requests, union, epsilon)[1] / union for union in unions]
+    return float(max(shares))
