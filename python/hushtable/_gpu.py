@@ -106,8 +106,8 @@ def expansion_operations(rows: int, group: str, prg: str, leaf: str | None = Non
     For a generator of 512-bit blocks that is 2 x rows / rows a leaf blocks.
     """
     leaves = leaf_count(rows, group, leaf)
-    inner, leaf = OPERATIONS[prg]
-    return (leaves - 1) * inner + leaves * leaf
+    an_inner, a_leaf = OPERATIONS[prg]
+    return (leaves - 1) * an_inner + leaves * a_leaf
 
 
 def gpu_floor(
