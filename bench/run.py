@@ -1,6 +1,6 @@
 """Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
 
-    .venv/bin/python bench/run.py [--suite ckks|cpu|gpu-pir-cpu|hybrid|onion] [--quick] [--out FILE]
+    .venv/bin/python bench/run.py [--suite NAME] [--quick] [--out FILE]
 
 Each benchmark is the ``hushtable bench`` command that a reader would type. The file holds what
 they printed, in order, and the machine they ran on.
@@ -127,12 +127,29 @@ def gpu_pir(quick: bool) -> list[list[str]]:
     ]
 
 
+def onion_sweep(quick: bool) -> list[list[str]]:
+    """IVE's figures on this processor; `bench onion --sweep whole` measures larger tables too."""
+    return [["onion", "--sweep", "quick" if quick else "evidence", "--threads", "1"]]
+
+
+def load(quick: bool) -> list[list[str]]:
+    """Latency of real servers at random arrivals."""
+    sizes = {"pair": ROWS["2^16" if quick else "2^20"], "onion": ROWS["2^14" if quick else "2^16"]}
+    time = ["--seconds", "1" if quick else "8", "--warmup", "0.5" if quick else "1"]
+    return [
+        ["serve", "--scheme", scheme, "--rows", str(rows), "--rates", "auto", *time]
+        for scheme, rows in sizes.items()
+    ]
+
+
 SUITES = {
     "ckks": ckks,
     "cpu": two_servers,
     "gpu-pir-cpu": gpu_pir,
     "hybrid": hybrid,
+    "load": load,
     "onion": onion,
+    "onion-sweep": onion_sweep,
 }
 
 
@@ -142,7 +159,7 @@ def bench(arguments: list[str]) -> list[Any]:
     print("$ hushtable bench", *arguments, file=sys.stderr)
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     print(printed.strip(), file=sys.stderr)
-    return [json.loads(line) for line in printed.splitlines()]
+    return [json.loads(line) for line in printed.splitlines() if line.strip()]
 
 
 def machine() -> Any:
@@ -164,8 +181,7 @@ def main() -> None:
     facts = {"date": today, "platform": platform.platform(), "doctor": machine()}
     for suite in [arguments.suite] if arguments.suite else sorted(SUITES):
         out = arguments.out or Path(__file__).parent / "results" / f"{suite}-{today}.json"
-        commands = SUITES[suite](arguments.quick)
-        results = [record for command in commands for record in bench(command)]
+        results = [one for command in SUITES[suite](arguments.quick) for one in bench(command)]
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({"machine": facts, "results": results}, indent=2) + "\n")
         print(f"wrote {out}", file=sys.stderr)

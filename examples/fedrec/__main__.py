@@ -17,7 +17,7 @@ from hushtable import data
 from .fedrec import synthetic
 from .fedrec.ratings import Ratings
 from .fedrec.report import draw, lines
-from .fedrec.study import EVERY, ROUNDS, SEEDS, SETTINGS, study
+from .fedrec.study import EVERY, ROUNDS, SEEDS, SETTINGS, Kept, study
 
 
 def main() -> int:
@@ -27,6 +27,9 @@ def main() -> int:
     parser.add_argument("--synthetic", action="store_true", help="made-up ratings: no download")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many")
+    parser.add_argument(
+        "--kept", type=Path, metavar="FILE", help="of runs that are over: goes on from them"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="writes JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draws, as SVG")
     chosen = parser.parse_args()
@@ -49,6 +52,7 @@ def main() -> int:
         seeds=range(1, 2 if chosen.quick else chosen.seeds + 1),
         rounds=min(chosen.rounds, 40) if chosen.quick else chosen.rounds,
         every=20 if chosen.quick else EVERY,
+        kept=None if chosen.kept is None else Kept(chosen.kept),
     )
     document["data"] = "made up" if chosen.synthetic else "ml-1m"
     document["seconds"] = time.perf_counter() - started
