@@ -35,6 +35,7 @@ class Saving:
     """The least of one cost within one limit, by kind of layout.
 
     Attributes:
+        name: of cost and limit, for those who look it up.
         figure: of the paper.
         what: the cost.
         limit: what was fixed besides quality.
@@ -45,6 +46,7 @@ class Saving:
             best of the paper's co-designs) and ``lossless``.
     """
 
+    name: str
     figure: str
     what: str
     limit: str
@@ -63,6 +65,7 @@ class Saving:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
+            "name": self.name,
             "figure": self.figure,
             "what": self.what,
             "limit": self.limit,
@@ -75,16 +78,32 @@ class Saving:
             "ratio_collocated": self.ratio(PLAIN, "collocated"),
             "ratio_both": self.ratio(PLAIN, "both"),
             "chosen": {
-                name: None if choice is None else entry(choice, self.cost)
+                name: None if choice is None else _brief(choice, self.cost)
                 for name, choice in self.chosen.items()
             },
         }
 
 
-def entry(choice: Choice, cost: Callable[[Point], float] | None = None) -> dict[str, Any]:
-    """A choice for JSON, with its cost where one is asked for."""
-    found = {} if cost is None else {"cost": cost(choice.point)}
-    return found | {
+def _brief(choice: Choice, cost: Callable[[Point], float]) -> dict[str, Any]:
+    """What a ratio is made of."""
+    point = choice.point
+    return {
+        "cost": cost(point),
+        "layout": point.spec.describe(),
+        "comm_kb": point.comm_kb,
+        "prf_calls": point.prf_calls,
+        "prf_blocks": point.costs["prf_blocks"],
+        "engine_us": engine_ms(point) * 1e3,
+        "latency_ms": point.latency_ms,
+        "quality": point.quality,
+        "test_quality": choice.test_quality,
+        "test_drop": choice.test_drop,
+    }
+
+
+def entry(choice: Choice) -> dict[str, Any]:
+    """A choice for JSON."""
+    return {
         "layout": choice.point.to_dict(),
         "test_quality": choice.test_quality,
         "test_drop": choice.test_drop,
@@ -105,6 +124,7 @@ def savings(comparison: Comparison) -> list[Saving]:
     }
 
     def ask(
+        name: str,
         figure: str,
         what: str,
         cost: Callable[[Point], float],
@@ -114,10 +134,10 @@ def savings(comparison: Comparison) -> list[Saving]:
         tolerance: float,
     ) -> Saving:
         chosen: dict[str, Choice | None] = {}
-        for name, kinds in groups.items():
+        for group, kinds in groups.items():
             best = comparison.best(cost, kinds, within, tolerance=tolerance)
-            chosen[name] = comparison.choice(best[0]) if best else None
-        return Saving(figure, what, limit, tolerance, paper, cost, chosen)
+            chosen[group] = comparison.choice(best[0]) if best else None
+        return Saving(name, figure, what, limit, tolerance, paper, cost, chosen)
 
     def within_comm(point: Point) -> bool:
         return point.comm_kb <= COMM_KB_MAX
@@ -127,8 +147,19 @@ def savings(comparison: Comparison) -> list[Saving]:
     found = []
     for tolerance in (TOLERANCE, PAPER_TOLERANCE):
         found += [
-            ask("Figure 12", "PRF calls", prf_calls, kb, within_comm, (2.0, 3.0), tolerance),
-            ask("Figure 12", "engine time", engine_ms, kb, within_comm, (2.0, 3.0), tolerance),
+            ask(
+                "calls", "Figure 12", "PRF calls", prf_calls, kb, within_comm, (2.0, 3.0), tolerance
+            ),
+            ask(
+                "engine",
+                "Figure 12",
+                "engine time",
+                engine_ms,
+                kb,
+                within_comm,
+                (2.0, 3.0),
+                tolerance,
+            ),
         ]
         for limit in calls_limits(comparison.app.name, rows):
 
@@ -138,6 +169,7 @@ def savings(comparison: Comparison) -> list[Saving]:
             paper = (2.0, 4.0) if limit.name != "blocks" else None
             found.append(
                 ask(
+                    f"communication-{limit.name}",
                     "Figure 13",
                     "communication",
                     comm_kb,
@@ -149,6 +181,7 @@ def savings(comparison: Comparison) -> list[Saving]:
             )
         found.append(
             ask(
+                "server",
                 "Figure 15",
                 "a server's time",
                 server_ms,
