@@ -105,10 +105,9 @@ fn rows_read_longest_ago_are_read_first() {
         );
         read.push(found[0]);
         // Rows of a round that is abandoned were read too.
-        if round % 2 == 0 {
-            drop(controller.commit().unwrap())
-        } else {
-            controller.abandon().unwrap()
+        match round % 2 {
+            0 => controller.commit().map(drop).unwrap(),
+            _ => controller.abandon().map(drop).unwrap(),
         }
     }
     assert!(read.windows(2).all(|pair| pair[0] != pair[1]), "{read:?}");
