@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..sim.accelerator.figures_draw import lines, stacked
-from ..sim.accelerator.published import Comparison, bound, compare
+from ..sim.accelerator.published import bound, compare
 from ..sim.figure import Figure
+from ..sim.published import Comparison
 
 _STEPS = ("ExpandQuery", "RowSel", "ColTor")
 _PAPER_SET = "ive_paper"
