@@ -56,7 +56,7 @@ def test_the_paper_set_multiplies_nearly_as_often_as_the_model(
         assert found["value"] == pytest.approx(model.share("RowSel"), abs=0.05)
 
 
-def test_row_select_grows_with_the_table_and_nothing_else_does_as_fast(
+def test_a_larger_first_dimension_costs_leaves_and_saves_games(
     counted: list[dict[str, Any]],
 ) -> None:
     for parameters in sweep.SETS:
@@ -69,7 +69,7 @@ def test_row_select_grows_with_the_table_and_nothing_else_does_as_fast(
             for one in own
         }
         rows = sorted(totals)
-        assert len(rows) == 5
+        assert len(rows) == (3 if parameters == "n4096_128" else 5)
         # A larger D0 has more leaves and fewer columns.
         assert all(totals[a][0] < totals[b][0] for a, b in itertools.pairwise(rows))
         assert all(totals[a][1] > totals[b][1] for a, b in itertools.pairwise(rows))

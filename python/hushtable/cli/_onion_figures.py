@@ -23,7 +23,7 @@ def figures(records: Iterable[_Record]) -> list[Figure]:
         own = [one for one in records if one["params"]["parameters"] == parameters]
         made = [
             _operations(own, parameters, "4a", "table_mib", "MiB of table"),
-            _operations(own, parameters, "4b", "matrix_rows", "D0, 2 GiB of table"),
+            _operations(own, parameters, "4b", "matrix_rows", "D0, 1 GiB of table"),
             _intensity(own, parameters),
             _traffic(own, parameters),
             _times(own, parameters, "13a", "table_mib", "MiB of table"),
