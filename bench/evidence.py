@@ -448,14 +448,14 @@ def drawings() -> list[str]:
 
 
 def measure(chosen: Sequence[Run], say: Callable[[str], None]) -> None:
-    """Runs commands one after the other; keeps what ``hushtable`` prints, with the machine."""
+    """Runs commands one after the other; keeps what they print, with the machine."""
     for run in chosen:
         say(f"$ {run.command}    (about {run.minutes:g} min)")
         words = shlex.split(run.command)
         if words[0] == "python":
             subprocess.run([sys.executable, *words[1:]], check=True, cwd=ROOT)
             continue
-        printed = _printed(*words[1:])
+        printed = _printed(*words[1:]) if words[0] == "hushtable" else _output(words)
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         facts = {"date": today, "platform": platform.platform()}
         facts |= {"doctor": json.loads(_printed("doctor", "--json"))}
@@ -470,7 +470,10 @@ def _say(line: str) -> None:
 
 
 def _printed(*words: str) -> str:
-    command = [sys.executable, "-m", "hushtable", *words]
+    return _output([sys.executable, "-m", "hushtable", *words])
+
+
+def _output(command: list[str]) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
