@@ -178,13 +178,17 @@ def test_private_features_gain_and_epsilon_one_keeps_it(ratings: Ratings, tmp_pa
     document = study.study(
         ratings,
         say=lines.append,
-        settings=(*study.SETTINGS[:3], study.Setting(study.NUMBER, 0.05)),
+        settings=(
+            *study.SETTINGS[:3],
+            study.Setting(study.NUMBER, 0.05, "geometric"),
+            study.Setting(study.NUMBER, 0.05),
+        ),
         seeds=(1,),
         rounds=40,
         every=40,
     )
-    assert len(lines) == 4
-    public, exact, one, harsh = document["settings"]
+    assert len(lines) == 5
+    public, exact, one, harsh, shifted = document["settings"]
     # Taste is in the past alone: without it there is nothing to know.
     assert public["auc_mean"] < 0.6 < 0.8 < exact["auc_mean"]
     assert one["gain_kept_mean"] > 0.95
@@ -193,9 +197,13 @@ def test_private_features_gain_and_epsilon_one_keeps_it(ratings: Ratings, tmp_pa
     # All 160 rows are asked for in each round, and the noise is far larger.
     assert harsh["epsilon_of_value"] == pytest.approx(0.0005)
     assert harsh["accesses"]["lost"] > 0.2
+    # A round of the shifted mechanism reads 2,000 rows or more, and so all of them.
+    assert shifted["accesses"]["lost"] == 0
+    assert shifted["accesses"]["k_per_round"] >= 2000
+    assert shifted["gain_kept_mean"] > harsh["gain_kept_mean"]
     # JSON as it is defined has no NaN and no infinity.
     json.dumps(document, allow_nan=False)
-    assert len(report.lines(document)) == 5
+    assert len(report.lines(document)) == 6
     report.draw(document, tmp_path / "plot.svg")
     assert "<svg" in (tmp_path / "plot.svg").read_text()
 
@@ -203,7 +211,8 @@ def test_private_features_gain_and_epsilon_one_keeps_it(ratings: Ratings, tmp_pa
 def test_runs_with_one_seed_see_the_same_clients(ratings: Ratings) -> None:
     asked: dict[float, list[int]] = {}
     for epsilon in (math.inf, 0.05):
-        table = study.plain(model.start_rows(ratings.rows, 1), 100, epsilon, 1)
+        setting = study.Setting(study.VALUES, epsilon)
+        table = study.plain(model.start_rows(ratings.rows, 1), 100, setting, 1)
         own = asked.setdefault(epsilon, [])
         training.run(
             ratings,
@@ -230,9 +239,39 @@ def test_the_command_writes_what_it_measured(
     assert "of the gain" in capsys.readouterr().out
 
 
+def test_a_study_that_was_cut_short_goes_on(ratings: Ratings, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    made: list[study.Setting] = []
+
+    def make(rows: Any, users: int, setting: study.Setting, seed: int) -> Any:
+        made.append(setting)
+        return study.plain(rows, users, setting, seed)
+
+    def run(settings: Any, rounds: int = 2) -> dict[str, Any]:
+        return study.study(
+            ratings,
+            say=lambda line: None,
+            settings=settings,
+            seeds=(1,),
+            rounds=rounds,
+            every=2,
+            make=make,
+            kept=study.Kept(path),
+        )
+
+    run(study.SETTINGS[:2])
+    assert len(made) == 1  # nothing private has no table
+    document = run(study.SETTINGS[:3])
+    assert made[1:] == [study.SETTINGS[2]]
+    assert [len(entry["runs"]) for entry in document["settings"]] == [1, 1, 1]
+    # Another number of rounds is another run.
+    run(study.SETTINGS[:3], rounds=3)
+    assert len(made) == 4
+
+
 def test_trained_rows_are_served_and_looked_up(ratings: Ratings, tmp_path: Path) -> None:
     start = model.start_rows(ratings.rows, 1)
-    table = study.plain(start, 100, 1.0, 1)
+    table = study.plain(start, 100, study.Setting(study.VALUES, 1.0), 1)
     training.run(ratings, table, seed=1, rounds=2, every=2, see=lambda progress: None)
     trained = table.export()
     ids = [3, 17, 90]
@@ -257,7 +296,7 @@ native = pytest.mark.skipif(
 @native
 def test_the_controller_trains_what_the_plain_table_does(ratings: Ratings, tmp_path: Path) -> None:
     start = model.start_rows(ratings.rows, 1)
-    plain = study.plain(start, 100, math.inf, 1)
+    plain = study.plain(start, 100, study.Setting(study.VALUES, math.inf), 1)
     controller = fl.Controller.create(  # type: ignore[attr-defined, unused-ignore]
         tmp_path / "controller",
         key_beside=True,

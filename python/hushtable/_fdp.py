@@ -164,7 +164,8 @@ class Mechanism:
         least = min(math.ceil(1 / epsilon), requests)
         worst = _scale(epsilon) * _worst_share(epsilon, least, requests)
         by = math.ceil(math.log(max(worst / numbers.get("loss", LOSS), 1)) / epsilon)
-        return min(by, requests), least
+        # Noise as wide as that needs all rows to be read, nearly always: read them all.
+        return (by, least) if by < requests else (0, requests)
 
     def worst_loss(self, epsilon: float) -> float:
         """An upper bound of what one value may lose in one round at ``epsilon``, whatever K:
@@ -200,7 +201,7 @@ class Mechanism:
             return _powers(epsilon, requests - k_union) / half, _powers(epsilon, k_union - 1) / half
         centre = k_union + by
 
-        def above(start: float) -> float:
+        def past(start: float) -> float:
             """E max(0, centre + noise - start)."""
             far = centre - start
             return max(far, 0.0) + _scale(epsilon) * math.exp(-epsilon * abs(far))
@@ -209,7 +210,7 @@ class Mechanism:
         if k_union > least:
             over = -math.expm1(-epsilon * (k_union - least))
             lost = _scale(epsilon) * math.exp(-epsilon * by) * over
-        reads = least + above(least) - above(requests)
+        reads = least + past(least) - past(requests)
         return max(reads - k_union + lost, 0.0), lost
 
     def probabilities(self, requests: int, k_union: int, epsilon: float) -> NDArray[np.float64]:

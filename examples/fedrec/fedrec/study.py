@@ -66,7 +66,7 @@ SETTINGS = (
     *(
         Setting(hidden, epsilon, mechanism)
         for mechanism in MECHANISMS
-        for hidden in (NUMBER, VALUES)
+        for hidden in (VALUES, NUMBER)
         for epsilon in (1.0, 0.1)
     ),
 )

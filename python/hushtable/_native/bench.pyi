@@ -25,10 +25,13 @@ __all__ = [
     "infer_seconds",
     "instruction_ns",
     "load_bags",
+    "load_open",
     "load_server",
     "multiply_ns",
     "ntt_seconds",
     "onion_geometry",
+    "onion_operations",
+    "onion_traffic",
     "page_seconds",
     "read_gb_per_s",
     "ring_kernel",
@@ -118,6 +121,7 @@ class OnionBench:
         threads: int,
         levels: int | None,
         schedule: str | None,
+        overlap: bool = False,
     ) -> OnionBench: ...
     @property
     def threads(self) -> int: ...
@@ -128,6 +132,7 @@ class OnionBench:
     def answer_seconds(
         self, batch: int, seconds: float
     ) -> tuple[list[tuple[float, float, float, float]], list[tuple[float, float, float]]]: ...
+    def unprepared_seconds(self, batch: int) -> tuple[float, float, float, float]: ...
 
 class PathBench:
     def __new__(cls, path: Path, rows: int, row_bytes: int) -> PathBench: ...
@@ -150,6 +155,17 @@ def load_bags(
     warmup: float,
     seconds: float,
 ) -> dict[str, Any]: ...
+def load_open(
+    url: str,
+    *,
+    partner: str | None,
+    ca: Path | None,
+    parameters: str | None,
+    connections: int,
+    arrivals: list[float],
+    measured_from: float,
+    give_up: float,
+) -> dict[str, Any]: ...
 def load_server(
     url: str,
     *,
@@ -167,6 +183,20 @@ def ntt_seconds(
 ) -> tuple[list[float], str]: ...
 def onion_geometry(
     rows: int, row_bytes: int, *, parameters: str, levels: int | None
+) -> dict[str, Any]: ...
+def onion_operations(
+    rows: int, row_bytes: int, *, parameters: str, levels: int | None
+) -> dict[str, Any]: ...
+def onion_traffic(
+    rows: int,
+    row_bytes: int,
+    *,
+    parameters: str,
+    levels: int | None,
+    schedule: str,
+    overlap: bool,
+    residue_bits: int,
+    scratchpad_bytes: int,
 ) -> dict[str, Any]: ...
 def page_seconds(path: Path, count: int) -> tuple[float, float]: ...
 def read_gb_per_s(bytes: int, threads: int) -> float: ...

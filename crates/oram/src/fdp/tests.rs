@@ -176,7 +176,10 @@ fn a_shift_spends_exactly_epsilon() {
         for epsilon in [0.01, 0.1, 1.0, 3.0] {
             let mechanism = mechanism(epsilon, MechanismSpec::Shifted { by, least }, 120);
             let spent = mechanism.exact_epsilon();
-            assert!((spent - epsilon).abs() < 1e-6 * epsilon, "{spent} of {epsilon}, {by}, {least}");
+            assert!(
+                (spent - epsilon).abs() < 1e-6 * epsilon,
+                "{spent} of {epsilon}, {by}, {least}"
+            );
             let rows = rows(&mechanism, 1..=120);
             assert!(check(1, &rows, epsilon * (1.0 - 1e-6)).is_err());
         }

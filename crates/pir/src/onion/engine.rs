@@ -1,5 +1,6 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,9 @@ use rayon::prelude::*;
 
 use super::check::check_blocks;
 use super::geometry::{BLOCK_COLUMNS, Block};
-use super::payload::Payload;
+use super::payload::{Payload, zeros};
 use super::pool::{Lent, Pool};
+use super::prepare::{CopyRows, Encoder};
 use super::tree::{self, Alone, Node, Schedule, Subtree, Tournament};
 use super::{Asked, Error, Geometry, OnionBackend};
 use crate::Threads;
@@ -264,7 +266,44 @@ impl Engine {
         Err(Error::Unsteady { attempts: CONFIRMATIONS_MAX })
     }
 
+    /// Answers as [`answer_timed`](Self::answer_timed) does, but brings the table into the form in
+    /// which it is multiplied anew, block by block, from the rows that `copy(first, bytes)` writes:
+    /// what every pass would cost if nothing were prepared (Kim et al., "IVE", section II-B). The
+    /// encoding counts to RowSel.
+    ///
+    /// # Errors
+    /// As [`answer_timed`](Self::answer_timed), and what `copy` fails with.
+    pub fn answer_unprepared(
+        &self,
+        queries: &[Asked],
+        copy: CopyRows<'_>,
+        out: &mut [u8],
+    ) -> Result<Stages, Error> {
+        let encoder = Encoder::new(&self.geometry, self.version);
+        let bytes = self.blocks.iter().map(|block| block.bytes).max().unwrap_or(0);
+        let mut scratch = zeros(bytes + SLACK_BYTES)?;
+        self.answer_from(queries, out, |block, clients, sums| {
+            let alone = Block { offset: 0, ..*block };
+            encoder.encode(&[alone], copy, &mut scratch)?;
+            self.multiply(&alone, &scratch, clients, sums);
+            Ok(())
+        })
+    }
+
     fn answer_unconfirmed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
+        self.answer_from(queries, out, |block, clients, sums| {
+            self.select_rows(block, clients, sums);
+            Ok(())
+        })
+    }
+
+    /// Answers with `select` for the sums of each block.
+    fn answer_from(
+        &self,
+        queries: &[Asked],
+        out: &mut [u8],
+        select: impl FnMut(&Block, &[&Expanded], &mut Buffer) -> Result<(), Error> + Send,
+    ) -> Result<Stages, Error> {
         let expected = queries.len() * self.geometry.response_bytes();
         if out.len() != expected {
             return Err(Error::ResponseBytes { expected, found: out.len() });
@@ -274,7 +313,7 @@ impl Engine {
             let started = Instant::now();
             let expanded = self.expand(queries);
             stages.expand = started.elapsed();
-            let winners = self.play(&expanded, &mut stages);
+            let winners = self.play_from(&expanded, &mut stages, select)?;
             let started = Instant::now();
             let bytes = self.geometry.response_bytes();
             out.par_chunks_exact_mut(bytes)
@@ -282,8 +321,8 @@ impl Engine {
                 .zip(winners)
                 .for_each(|((out, expanded), winners)| self.respond(expanded, winners, out));
             stages.tournament += started.elapsed();
-        });
-        Ok(stages)
+            Ok(stages)
+        })
     }
 
     /// Expands queries, one a thread, or one on all threads.
@@ -382,6 +421,22 @@ impl Engine {
 
     /// RowSel and the tournaments of all blocks: for each query, each chunk's subtrees.
     pub(crate) fn play(&self, expanded: &[Expanded], stages: &mut Stages) -> Vec<Vec<Vec<Won>>> {
+        let select = |block: &Block, clients: &[&Expanded], sums: &mut Buffer| {
+            self.select_rows(block, clients, sums);
+            Ok::<_, Infallible>(())
+        };
+        match self.play_from(expanded, stages, select) {
+            Ok(won) => won,
+            Err(never) => match never {},
+        }
+    }
+
+    fn play_from<E>(
+        &self,
+        expanded: &[Expanded],
+        stages: &mut Stages,
+        mut select: impl FnMut(&Block, &[&Expanded], &mut Buffer) -> Result<(), E>,
+    ) -> Result<Vec<Vec<Vec<Won>>>, E> {
         let fresh = || Tournament::new(self.spec.tournament, self.geometry.games());
         let chunks = self.geometry.chunks();
         let mut tournaments: Vec<Vec<Tournament<Ciphertext>>> =
@@ -390,7 +445,7 @@ impl Engine {
         let mut sums = self.sums.take(|| Buffer::zeroed(0));
         for block in &self.blocks {
             let started = Instant::now();
-            self.select_rows(block, &clients, &mut sums);
+            select(block, &clients, &mut sums)?;
             stages.row_select += started.elapsed();
             let started = Instant::now();
             self.play_block(block, &sums, expanded, &mut tournaments);
@@ -408,7 +463,7 @@ impl Engine {
         };
         let won = tournaments.into_par_iter().zip(expanded).map(finish).collect();
         stages.tournament += started.elapsed();
-        won
+        Ok(won)
     }
 
     /// A scheme for selections alone: no keys are needed any more.
@@ -418,6 +473,11 @@ impl Engine {
 
     /// The sums of a block: limb, chunk of coefficients, then as a task yields them.
     fn select_rows(&self, block: &Block, clients: &[&Expanded], out: &mut Buffer) {
+        self.multiply(block, &self.payload.bytes()[block.offset..], clients, out);
+    }
+
+    /// As [`select_rows`](Self::select_rows), for a block whose bytes `table` starts with.
+    fn multiply(&self, block: &Block, table: &[u8], clients: &[&Expanded], out: &mut Buffer) {
         let ring = self.params().answer_ring();
         let (degree, rows, packing) = (ring.degree(), self.geometry.rows(), self.packing());
         let sums = clients.len() * block.groups * GROUP_COLUMNS * packing.sum_words();
@@ -425,7 +485,6 @@ impl Engine {
         if out.len() < needed {
             *out = Buffer::zeroed(needed);
         }
-        let table = &self.payload.bytes()[block.offset..];
         out[..needed].par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
             let first = block.group_offset(index * CHUNK_VECTORS, 0);
             let end = block.group_offset((index + 1) * CHUNK_VECTORS, 0) + SLACK_BYTES;
