@@ -100,6 +100,8 @@ class Mechanism:
             missing = [n for n in _SHAPES[shape] if n not in numbers and n != "at"]
             if missing:
                 raise ConfigError(f"mechanism {text!r}: y={shape} needs {missing[0]}=")
+        if numbers.get("least", 1) < 1:
+            raise ConfigError(f"mechanism {text!r}: least is 1 row or more")
         if "loss" in numbers:
             if len(numbers) > 1:
                 raise ConfigError(f"mechanism {text!r}: loss= chooses by and least: leave them out")
@@ -158,7 +160,7 @@ class Mechanism:
             return 0, 1
         if "by" in numbers or "least" in numbers:
             by, least = int(numbers.get("by", 0)), int(numbers.get("least", 1))
-            return min(by, requests), min(max(least, 1), requests)
+            return min(by, requests), min(least, requests)
         if epsilon == 0 or math.isinf(epsilon):
             return 0, 1
         least = min(math.ceil(1 / epsilon), requests)

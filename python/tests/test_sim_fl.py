@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushtable import errors
+from hushtable import _native, errors
 from hushtable._fdp import Mechanism
 from hushtable.errors import ConfigError
+from hushtable.fl.controller import fdp_spec
 from hushtable.sim.fl import (
     DATASETS,
     FEDORA,
@@ -743,3 +744,31 @@ def test_no_data_set_at_a_k_of_ones_own_can_be_drawn(tmp_path: Path) -> None:
     done = run(*own, "--plots", tmp_path / "figures")
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "figures").iterdir())) == 6
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "geometric",
+        "shifted",
+        "shifted:by=20,least=3",
+        "eq3",
+        "eq3:y=power,exponent=5",
+        "eq3:y=square,low=25,high=90",
+        "eq3:y=delta",
+    ],
+)
+def test_planned_with_what_controllers_draw_by(name: str) -> None:
+    """The closed forms here against the sampler's own integers."""
+    for epsilon in (0.05, 1.0):
+        for union in (1, 30, 95, 100):
+            fdp = fdp_spec(epsilon, name, 1, 100)
+            exact = _native.fdp_expect(json.dumps(fdp), 100, union)
+            mean = accesses(name, 100, union, epsilon)
+            assert exact["reads"] == pytest.approx(mean.k, rel=1e-6)
+            assert exact["lost"] * union == pytest.approx(mean.lost, rel=1e-5, abs=1e-6)
+            assert exact["spent"] == pytest.approx(
+                Mechanism.parse(name).worst_loss(epsilon), rel=1e-6
+            )
+            again = Mechanism.of_spec(fdp["mechanism"])
+            assert again.spec(epsilon, 100) == fdp["mechanism"]

@@ -94,8 +94,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                         a cache would serve, without the words of keys and without copies from and \
                         to the host. No time was measured.",
             "command": format!(
-                "cargo run -p hushtable-gpu --features shim --example count -- {}",
-                env::args().skip(1).collect::<Vec<_>>().join(" ")
+                "cargo run -p hushtable-gpu --features shim --example count -- --rows {} \
+                 --row-bytes {} --keys {}",
+                asked.rows.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+                asked.row_bytes,
+                asked.keys,
             ),
         },
         "results": results,

@@ -7,6 +7,7 @@ use hushtable_oram::buffer::BufferOram;
 use hushtable_oram::memory::{MemoryOram, Shape};
 use hushtable_oram::position::PositionMap;
 use hushtable_oram::seal::Key;
+use hushtable_oram::shape::Shape as Nodes;
 use hushtable_oram::vtree::Vtree;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -68,7 +69,7 @@ fn main() -> Outcome {
         report("open", &format!("{bytes} bytes"), us, "us");
     }
 
-    let mut vtree = Vtree::build(18, 1, &key, |_, _, _| ())?;
+    let mut vtree = Vtree::build(Nodes::binary(18), 1, &key, |_, _, _| ())?;
     let us = time(100_000, |i| {
         vtree.update_path((spread(i) >> 15).into(), |path| path[3] ^= 1)?;
         Ok(())

@@ -2,13 +2,15 @@
 //!
 //!     cargo run --release -p hushtable-oram --example stash_bound -- 10000000 64 10000000
 //!
-//! (rows, bytes of a row, accesses; then, for other trees than ours, A and L: `92 18` is FEDORA's.) A plain simulation of the same rule as the oblivious eviction's:
+//! (rows, bytes of a row, accesses; then, for other trees than ours, A, L and the root's children:
+//! `92 18 2` is FEDORA's.) A plain simulation of the same rule as the oblivious eviction's:
 //! the path's blocks and the stash's fill the path bottom up, each level with as many as may lie there.
 //! First the tree as it is built (rows written in order), then in rounds of 10,000 that read first and
 //! write after: of rows drawn uniformly, twice, by a Zipf law, and of all rows in turn. One line of JSON
 //! for each; it fails if the stash was over its bound.
 
-use hushtable_oram::geometry::{Geometry, GeometrySpec, eviction_leaf, stash_bound};
+use hushtable_oram::geometry::{Geometry, GeometrySpec, stash_bound};
+use hushtable_oram::shape;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -20,7 +22,7 @@ struct Shape {
     rows: u64,
     slots: usize,
     period: usize,
-    levels: u32,
+    nodes: shape::Shape,
     bound: Option<usize>,
 }
 
@@ -43,9 +45,9 @@ impl Simulation {
     fn new(shape: Shape) -> Self {
         let mut random = ChaCha12Rng::seed_from_u64(1);
         let rows = shape.rows as usize;
-        let leaves_count = 1u32 << (shape.levels - 1);
+        let leaves_count = shape.nodes.leaves() as u32;
         Self {
-            buckets: vec![Vec::new(); (1 << shape.levels) - 1],
+            buckets: vec![Vec::new(); shape.nodes.buckets() as usize],
             stash: Vec::new(),
             leaves: (0..rows).map(|_| random.random_range(0..leaves_count)).collect(),
             held: vec![STASH; rows],
@@ -59,7 +61,8 @@ impl Simulation {
     }
 
     fn bucket(&self, level: u32, leaf: u32) -> usize {
-        ((1u64 << level) - 1) as usize + (leaf >> (self.shape.levels - 1 - level)) as usize
+        let nodes = self.shape.nodes;
+        nodes.number(level, nodes.ancestor(leaf.into(), level)) as usize
     }
 
     fn enter(&mut self, row: u32) {
@@ -80,8 +83,8 @@ impl Simulation {
     }
 
     fn evict(&mut self) {
-        let levels = self.shape.levels;
-        let target = eviction_leaf(self.evictions, levels);
+        let (nodes, levels) = (self.shape.nodes, self.shape.nodes.levels());
+        let target = nodes.eviction_leaf(self.evictions);
         self.evictions += 1;
         let mut by_depth: Vec<Vec<u32>> = vec![Vec::new(); levels as usize];
         let mut all = std::mem::take(&mut self.stash);
@@ -90,8 +93,12 @@ impl Simulation {
             all.append(&mut self.buckets[bucket]);
         }
         for row in all {
-            let apart = (self.leaves[row as usize] ^ target) << 1 | 1;
-            by_depth[(levels - 1 - (31 - apart.leading_zeros())) as usize].push(row);
+            let leaf = self.leaves[row as usize];
+            let shared = |&level: &u32| {
+                nodes.ancestor(leaf.into(), level) == nodes.ancestor(target.into(), level)
+            };
+            let depth = (0..levels).rev().find(shared).expect("the root");
+            by_depth[depth as usize].push(row);
         }
         let mut carried = Vec::new();
         for level in (0..levels).rev() {
@@ -121,7 +128,7 @@ impl Simulation {
             let mut rows: Vec<u32> = (0..ROUND).map(|_| draw(&mut self.random)).collect();
             rows.sort_unstable();
             rows.dedup();
-            let leaves_count = 1u32 << (self.shape.levels - 1);
+            let leaves_count = self.shape.nodes.leaves() as u32;
             for &row in &rows {
                 self.take(row);
                 self.leaves[row as usize] = self.random.random_range(0..leaves_count);
@@ -134,7 +141,7 @@ impl Simulation {
     }
 
     fn report(&mut self, phase: &str, accesses: usize) {
-        let Shape { rows, slots, period, levels, bound } = self.shape;
+        let Shape { rows, slots, period, nodes, bound } = self.shape;
         let all: u64 = self.counts.iter().sum();
         let mut above = all;
         let p999 = self.counts.iter().position(|&count| {
@@ -142,8 +149,10 @@ impl Simulation {
             above * 1000 <= all
         });
         println!(
-            "{{\"phase\": \"{phase}\", \"rows\": {rows}, \"Z\": {slots}, \"A\": {period}, \"L\": {levels}, \
+            "{{\"phase\": \"{phase}\", \"rows\": {rows}, \"Z\": {slots}, \"A\": {period}, \"L\": {}, \"fan\": {}, \
              \"accesses\": {accesses}, \"evictions\": {all}, \"stash_max\": {}, \"stash_p999\": {}, \"bound\": {}}}",
+            nodes.levels(),
+            nodes.fan(),
             self.most,
             p999.unwrap_or(0),
             bound.map_or("null".to_owned(), |bound| bound.to_string()),
@@ -164,8 +173,10 @@ fn main() {
     let slots = geometry.slots();
     let period = arguments.next().map_or(geometry.period(), |period| period as usize);
     let levels = arguments.next().map_or(geometry.levels(), |levels| levels as u32);
-    let bound = stash_bound(levels, (slots, period), rows, 80);
-    let mut simulation = Simulation::new(Shape { rows, slots, period, levels, bound });
+    let fan = arguments.next().map_or(geometry.shape().fan(), |fan| fan as u32);
+    let nodes = shape::Shape::new(levels, fan);
+    let bound = stash_bound(nodes, (slots, period), rows, 80);
+    let mut simulation = Simulation::new(Shape { rows, slots, period, nodes, bound });
     (0..rows as u32).for_each(|row| simulation.enter(row));
     simulation.report("build", rows as usize);
     let rows = rows as u32;

@@ -12,8 +12,8 @@
 
 use hushtable_prg::{EntropyError, fill_random};
 
-use crate::geometry::{Geometry, last_pass};
-use crate::layout::place;
+use crate::geometry::Geometry;
+use crate::shape::Shape;
 
 /// Bytes of an attempt's name.
 pub const ATTEMPT_BYTES: usize = 16;
@@ -104,27 +104,27 @@ impl Attempts {
         self.ranges.last().map_or(self.flushed, |&(_, attempt)| attempt)
     }
 
-    /// The bucket `number` as evictions left it, the last of them before `evictions`; none if none has
+    /// The bucket `number` of a tree of this shape as evictions left it, the last of them before `evictions`; none if none has
     /// passed it.
-    pub fn version(&self, number: u64, evictions: u64) -> Option<Version> {
-        let (level, index) = place(number);
-        let (counter, last) = last_pass(evictions, level, index)?;
+    pub fn version(&self, number: u64, evictions: u64, shape: Shape) -> Option<Version> {
+        let (level, index) = shape.place(number);
+        let (counter, last) = shape.last_pass(evictions, level, index)?;
         let at = self.ranges.partition_point(|&(first, _)| first <= last).saturating_sub(1);
         Some(Version { number, counter, attempt: self.ranges[at].1 })
     }
 
     /// A bucket of the cached levels as the last checkpoint left it, `evictions` before; none if none
     /// had passed it.
-    pub fn flushed_version(&self, number: u64, evictions: u64) -> Option<Version> {
-        self.version(number, evictions).map(|version| Version { attempt: self.flushed, ..version })
+    pub fn flushed_version(&self, number: u64, evictions: u64, shape: Shape) -> Option<Version> {
+        self.version(number, evictions, shape)
+            .map(|version| Version { attempt: self.flushed, ..version })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::{GeometrySpec, eviction_leaf};
-    use crate::layout::number;
+    use crate::geometry::GeometrySpec;
 
     fn name(byte: u8) -> Attempt {
         Attempt::from_bytes([byte; ATTEMPT_BYTES])
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn every_bucket_is_of_the_attempt_that_wrote_it_last() {
         let geometry = Geometry::new(&GeometrySpec::on_disk(3000, 200)).unwrap();
-        let levels = geometry.levels();
+        let shape = geometry.shape();
         let mut wrote = vec![None; geometry.buckets() as usize];
         let mut attempts = Attempts::first(name(0));
         let mut evictions = 0_u64;
@@ -146,9 +146,7 @@ mod tests {
             // Every third is cut before it commits, and its evictions happen again.
             if life % 3 != 2 {
                 for _ in 0..u64::from(life) * 7 % 61 {
-                    let leaf = u64::from(eviction_leaf(evictions, levels));
-                    for level in 0..levels {
-                        let bucket = number(level, leaf >> (levels - 1 - level));
+                    for bucket in shape.path(shape.eviction_leaf(evictions)) {
                         let counter = wrote[bucket as usize].map_or(0, |(count, _)| count) + 1;
                         wrote[bucket as usize] = Some((counter, life));
                     }
@@ -158,7 +156,7 @@ mod tests {
             let back = Attempts::from_ranges(attempts.ranges().to_vec(), evictions).unwrap();
             for (bucket, wrote) in (0..).zip(&wrote) {
                 let expected = wrote.map(|(counter, life)| (counter, name(life)));
-                let found = back.version(bucket, evictions).map(|v| (v.counter, v.attempt));
+                let found = back.version(bucket, evictions, shape).map(|v| (v.counter, v.attempt));
                 assert_eq!(found, expected, "bucket {bucket} in life {life}");
             }
             assert!(attempts.ranges().len() as u64 <= geometry.leaves() + 1);

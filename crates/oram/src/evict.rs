@@ -17,6 +17,7 @@ use std::num::NonZeroU32;
 use crate::bucket::{DUMMY, block_bytes, id, leaf};
 use crate::geometry::Geometry;
 use crate::oblivious::{Mask, NOWHERE, distribute, sort};
+use crate::shape::Shape;
 
 /// Key of what is no block: behind all blocks.
 const NO_BLOCK: u64 = u64::MAX;
@@ -49,19 +50,19 @@ impl Eviction {
     pub fn new(geometry: &Geometry, boundary: u32) -> Self {
         let stash = (geometry.stash_bound(), geometry.stash_capacity());
         let payload_bytes = geometry.payload_bytes();
-        Self::of(geometry.levels(), geometry.slots(), boundary, stash, payload_bytes)
+        Self::of(geometry.shape(), geometry.slots(), boundary, stash, payload_bytes)
     }
 
-    /// For trees of `levels` levels of buckets of `slots` blocks; of the stash, how many blocks may
+    /// For trees of this shape with buckets of `slots` blocks; of the stash, how many blocks may
     /// stay and how many it has room for.
     pub fn of(
-        levels: u32,
+        shape: Shape,
         slots: usize,
         boundary: u32,
         (stash_bound, stash_capacity): (usize, usize),
         payload_bytes: usize,
     ) -> Self {
-        let levels = levels as usize;
+        let levels = shape.levels() as usize;
         let stride = block_bytes(payload_bytes);
         let count = levels * slots + stash_capacity;
         Self {
@@ -120,12 +121,19 @@ impl Eviction {
     /// Depths: the deepest level that a block's path and the target's have in common, plus one; 0 of
     /// what is no block.
     fn measure(&mut self, target: u32) {
-        let bits = self.levels as u32 - 1;
+        let levels = self.levels as u32;
+        // Leaves of one child of the root differ in these bits only.
+        let bits = (self.levels as u32).saturating_sub(2);
         for (depth, block) in self.depths.iter_mut().zip(self.items.chunks_exact(self.stride)) {
+            let differ = leaf(block) ^ target;
+            // Whichever two children of the root they are of, their paths part there: one bit says so.
+            let child = differ >> bits;
+            let parted = (child | child.wrapping_neg()) >> 31;
             // One more bit, that is always set: no block's paths part above the root, and the count
             // of leading zeros needs no branch for zero.
-            let apart = NonZeroU32::MIN | ((leaf(block) ^ target) << 1);
-            let common = u64::from(bits + 1 - (31 - apart.leading_zeros()));
+            let differ = differ & ((1 << bits) - 1) | parted << bits;
+            let apart = NonZeroU32::MIN | (differ << 1);
+            let common = u64::from(levels - (31 - apart.leading_zeros()));
             let is_block = Mask::equal(u64::from(id(block)), u64::from(DUMMY)).not();
             *depth = is_block.select_u64(common, 0);
         }
@@ -246,14 +254,15 @@ mod tests {
             // Blocks that may lie at this level: their leaves share its node.
             let blocks = (0..geometry.slots()).filter(|_| random.random_range(0..10) < crowd);
             let blocks: Vec<_> = blocks.collect();
-            let shift = levels - 1 - level;
+            let shape = geometry.shape();
             levels_blocks.push(
                 blocks
                     .iter()
                     .map(|_| {
                         next += 1;
-                        let low = random.random_range(0..1u32 << shift);
-                        (next, (target >> shift << shift) | low)
+                        let node = shape.ancestor(target.into(), level);
+                        let below = (shape.leaves() / shape.nodes(level)) as u32;
+                        (next, node as u32 * below + random.random_range(0..below))
                     })
                     .collect(),
             );
@@ -290,13 +299,13 @@ mod tests {
 
     /// How many blocks the greedy rule puts at each level: bottom up, as many as may lie there.
     fn greedy(case: &Case) -> Vec<usize> {
-        let levels = case.geometry.levels() as usize;
+        let shape = case.geometry.shape();
+        let levels = shape.levels() as usize;
+        let node = |leaf: u32, level: usize| shape.ancestor(leaf.into(), level as u32);
         let all = case.levels.iter().flatten().chain(&case.stash);
         let mut depths: Vec<usize> = all
             .map(|&(_, leaf)| {
-                (0..levels)
-                    .rev()
-                    .find(|l| leaf >> (levels - 1 - l) == case.target >> (levels - 1 - l))
+                (0..levels).rev().find(|&level| node(leaf, level) == node(case.target, level))
             })
             .map(Option::unwrap)
             .collect();
@@ -330,8 +339,10 @@ mod tests {
                 let blocks = read(eviction.bucket_mut(level), stride);
                 assert_eq!(blocks.len(), count, "level {level} of {levels}, seed {seed}");
                 for (id, leaf) in blocks {
-                    let shift = levels - 1 - level;
-                    assert_eq!(leaf >> shift, case.target >> shift);
+                    let (shape, at) = (case.geometry.shape(), level as u32);
+                    let [own, target] =
+                        [leaf, case.target].map(|leaf| shape.ancestor(leaf.into(), at));
+                    assert_eq!(own, target);
                     let was_below =
                         case.levels[case.boundary as usize..].iter().flatten().any(|b| b.0 == id);
                     assert!(!was_below || level >= case.boundary as usize, "seed {seed}");
@@ -351,7 +362,7 @@ mod tests {
         let stride = block_bytes(geometry.payload_bytes());
         let (slots, stash) = (geometry.slots(), (20, 40));
         let mut eviction =
-            Eviction::of(geometry.levels(), slots, 0, stash, geometry.payload_bytes());
+            Eviction::of(geometry.shape(), slots, 0, stash, geometry.payload_bytes());
         let mut next = 0;
         for level in 0..geometry.levels() as usize {
             clear(eviction.bucket_mut(level), stride);

@@ -1,7 +1,7 @@
 //! The shape of a RAW-ORAM tree, solved from the rows' size and a stated overflow probability.
 //!
 //! A tree has `levels` levels; a bucket holds Z blocks; after every A blocks that enter the stash one
-//! path is evicted, in reverse-lexicographic order (Ring ORAM, USENIX Security 2015; FEDORA 4.4).
+//! path is evicted, in the order that [`Shape`] has (Ring ORAM, USENIX Security 2015; FEDORA 4.4).
 //!
 //! # The bound on the stash
 //!
@@ -9,11 +9,13 @@
 //! X(T) > nZ + R, where X(T) counts what T's buckets got at *their own last eviction* if buckets were
 //! infinite (Ring ORAM 4.3, with one difference: a block that was taken out since still counts, as
 //! its slot stays empty until the bucket is evicted again). An inner bucket gets A/2 blocks on
-//! average, a leaf the b = N / leaves blocks that belong to it, whatever was asked for. X(T) is a sum
-//! of independent indicators, so a bucket of mean w gives a factor m = exp(w(e^t - 1) - tZ), and over all
-//! rooted subtrees
+//! average, a leaf the b = N / leaves blocks that belong to it, whatever was asked for. The root, of f
+//! children, gets A(f - 1)/2: when one child is evicted, the i-th before it has waited for i·A blocks, of
+//! which each is its with probability 1/f, for i = 1 to f - 1. X(T) is a sum of independent indicators,
+//! so a bucket of mean w gives a factor m = exp(w(e^t - 1) - tZ), and over all rooted subtrees
 //!
-//! > Pr\[stash > R\] ≤ e^(-tR) · F_0,  F_j = m_j (1 + F_(j+1))²,  F below the leaves = 0, for every t > 0.
+//! > Pr\[stash > R\] ≤ e^(-tR) · F_0,  F_0 = m_0 (1 + F_1)^f,  F_j = m_j (1 + F_(j+1))²,  F below the
+//! > leaves = 0, for every t > 0.
 //!
 //! [`stash_bound`] takes the best t. The published condition (A/2 blocks a leaf at most, and 4^n subtrees
 //! of n nodes) is a special case. **FEDORA's three tables do not meet it**: they hold 76, 24 and 15 rows a
@@ -23,14 +25,31 @@
 //! bound holds for every sequence of requests, and so for a tree as it is built, by writes alone, and
 //! for one of any age.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Bytes of a bucket: a page of the disk.
+use crate::shape::Shape;
+
+/// Bytes of a bucket, unless asked otherwise: a page of the disk.
 pub const BUCKET_BYTES: usize = 4096;
 /// Bytes of a bucket that hold no block: 16 of a random nonce, 16 of the tag.
 pub const SEAL_BYTES: usize = 32;
 /// The most levels of a tree: a leaf's number is a u32, and a file of 2^28 buckets holds a terabyte.
 pub const LEVELS_MAX: u32 = 28;
+
+/// How the buckets of a tree are kept on its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Storage {
+    /// Two copies of each bucket, and as many leaves as a power of two: how folders were made before
+    /// there were rings, and how they stay.
+    #[default]
+    Pairs,
+    /// One copy of each bucket of the large levels, which are written round and round with space to
+    /// spare for what a round has not committed; 2, 3, 5 or 7 times a power of two of leaves.
+    Rings,
+}
 
 /// What a tree is asked to hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,14 +60,22 @@ pub struct GeometrySpec {
     pub payload_bytes: usize,
     /// -log2 of the probability that the stash is over its bound after an eviction.
     pub overflow_bits: u32,
-    /// Bytes of a bucket, [`BUCKET_BYTES`] on disk.
+    /// Bytes of a bucket: a multiple of [`BUCKET_BYTES`] on disk.
     pub bucket_bytes: usize,
+    /// How it is kept, which says what trees there are to choose from.
+    pub storage: Storage,
 }
 
 impl GeometrySpec {
     /// A tree on disk, its stash over its bound after an eviction with probability 2^-80.
     pub fn on_disk(rows: u64, payload_bytes: usize) -> Self {
-        Self { rows, payload_bytes, overflow_bits: 80, bucket_bytes: BUCKET_BYTES }
+        Self {
+            rows,
+            payload_bytes,
+            overflow_bits: 80,
+            bucket_bytes: BUCKET_BYTES,
+            storage: Storage::Rings,
+        }
     }
 }
 
@@ -89,7 +116,8 @@ pub struct Geometry {
     leaf_bytes: usize,
     slots: usize,
     period: usize,
-    levels: u32,
+    shape: Shape,
+    storage: Storage,
     stash_bound: usize,
 }
 
@@ -97,17 +125,19 @@ pub struct Geometry {
 const STEPS: u32 = 60;
 
 /// How many blocks stay in the stash after an eviction at most, but for a probability of
-/// 2^-`overflow_bits`: of a tree of `levels` levels with `blocks` blocks, `slots` a bucket, evicted every
-/// `period` blocks. None if there is no such bound. See [the module](self).
+/// 2^-`overflow_bits`: of a tree with `blocks` blocks, `slots` a bucket, evicted every `period` blocks.
+/// None if there is no such bound. See [the module](self).
 pub fn stash_bound(
-    levels: u32,
+    shape: Shape,
     (slots, period): (usize, usize),
     blocks: u64,
     overflow_bits: u32,
 ) -> Option<usize> {
     let z = slots as f64;
     let inner = period as f64 / 2.0;
-    let leaf = blocks as f64 / (1u64 << (levels - 1)) as f64;
+    let fan = f64::from(shape.fan());
+    let root = inner * (fan - 1.0);
+    let leaf = blocks as f64 / shape.leaves() as f64;
     let wanted = f64::from(overflow_bits) * 2f64.ln();
     let steps = 1..=STEPS;
     // Beyond the t at which an inner bucket's factor is least, both terms only grow.
@@ -115,8 +145,11 @@ pub fn stash_bound(
     let bound = |t: f64| {
         let factor = |mean: f64| (mean * t.exp_m1() - t * z).exp();
         let inner_factor = factor(inner);
-        let sum = (1..levels).fold(factor(leaf), |below, _| inner_factor * (1.0 + below).powi(2));
-        (wanted + sum.ln()) / t
+        let child =
+            (2..shape.levels()).fold(factor(leaf), |below, _| inner_factor * (1.0 + below).powi(2));
+        // By its logarithm: of many children the root's own factor is beyond any number.
+        let sum_ln = root * t.exp_m1() - t * z + fan * child.ln_1p();
+        (wanted + sum_ln) / t
     };
     let best = steps
         .map(|step| bound(most * f64::from(step) / f64::from(STEPS)))
@@ -135,7 +168,7 @@ impl Geometry {
 
     /// The largest period A, and with it the smallest tree and the fewest writes, that the bound allows.
     pub fn new(spec: &GeometrySpec) -> Result<Self, GeometryError> {
-        let GeometrySpec { rows, payload_bytes, overflow_bits, bucket_bytes } = *spec;
+        let GeometrySpec { rows, payload_bytes, overflow_bits, bucket_bytes, storage } = *spec;
         if rows == 0 || rows > Self::ROWS_MAX {
             return Err(GeometryError::Rows { rows, rows_max: Self::ROWS_MAX });
         }
@@ -148,11 +181,15 @@ impl Geometry {
             if slots < 4 || payload_bytes == 0 {
                 return Err(GeometryError::Payload { payload_bytes, slots, bucket_bytes });
             }
-            let Some((levels, period, stash_bound)) = solve(rows, slots, overflow_bits) else {
+            let solved = match storage {
+                Storage::Pairs => solve_binary(rows, slots, overflow_bits),
+                Storage::Rings => solve(rows, slots, overflow_bits),
+            };
+            let Some(Solved { shape, period, stash_bound }) = solved else {
                 return Err(GeometryError::Payload { payload_bytes, slots, bucket_bytes });
             };
-            if bytes_for(1 << (levels - 1)) > leaf_bytes {
-                leaf_bytes = bytes_for(1 << (levels - 1));
+            if bytes_for(shape.leaves()) > leaf_bytes {
+                leaf_bytes = bytes_for(shape.leaves());
                 continue;
             }
             return Ok(Self {
@@ -163,7 +200,8 @@ impl Geometry {
                 leaf_bytes,
                 slots,
                 period,
-                levels,
+                shape,
+                storage,
                 stash_bound,
             });
         }
@@ -199,15 +237,30 @@ impl Geometry {
     }
     /// L: levels of the tree, the root's and the leaves' included.
     pub fn levels(&self) -> u32 {
-        self.levels
+        self.shape.levels()
     }
-    /// Leaves of the tree, a power of two.
+    /// Its nodes, and the order of its evictions.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+    /// How it is kept on its disk.
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+    /// Leaves of the tree.
     pub fn leaves(&self) -> u64 {
-        1 << (self.levels - 1)
+        self.shape.leaves()
     }
     /// Buckets of the tree.
     pub fn buckets(&self) -> u64 {
-        2 * self.leaves() - 1
+        self.shape.buckets()
+    }
+    /// The first level on disk, if memory may hold as many buckets as `cached_levels` levels of a binary
+    /// tree have.
+    pub fn boundary(&self, cached_levels: u32) -> u32 {
+        let most = (1u64 << cached_levels) - 1;
+        let fits = |&level: &u32| self.shape.above(level) <= most;
+        (0..=self.levels()).rev().find(fits).unwrap_or(0)
     }
     /// R: the most blocks that stay in the stash after an eviction, but for the stated probability.
     pub fn stash_bound(&self) -> usize {
@@ -223,26 +276,65 @@ impl Geometry {
     }
     /// Bytes written a row without coalescing or cached levels: L · 4096 / A (FEDORA 4.4).
     pub fn written_bytes_per_row(&self) -> f64 {
-        f64::from(self.levels) * self.bucket_bytes as f64 / self.period as f64
+        f64::from(self.levels()) * self.bucket_bytes as f64 / self.period as f64
     }
 }
 
-/// Levels, A, and the stash's bound: what writes the fewest bytes a row, L/A, with a stash that is
-/// scanned no longer than a path of some six buckets. Of two within a twentieth, the smaller tree.
-fn solve(rows: u64, slots: usize, overflow_bits: u32) -> Option<(u32, usize, usize)> {
-    // No tree with fewer slots than rows.
+/// A tree that the bound covers.
+#[derive(Clone, Copy)]
+struct Solved {
+    shape: Shape,
+    period: usize,
+    stash_bound: usize,
+}
+
+impl Solved {
+    /// The tree of this shape that writes the fewest bytes a row.
+    fn of(shape: Shape, rows: u64, slots: usize, overflow_bits: u32) -> Option<Self> {
+        (1..2 * slots).rev().find_map(|period| {
+            let stash_bound = stash_bound(shape, (slots, period), rows, overflow_bits)?;
+            let is_short = stash_bound <= stash_most(slots, overflow_bits);
+            is_short.then_some(Self { shape, period, stash_bound })
+        })
+    }
+
+    /// Buckets written a row.
+    fn cost(&self) -> f64 {
+        f64::from(self.shape.levels()) / self.period as f64
+    }
+}
+
+/// How many children the root may have. More of them leave more blocks waiting in the root, which is to
+/// say in the stash.
+const FANS: [u32; 4] = [2, 3, 5, 7];
+/// By how much a tree may write more a row than the one that writes least, if it is smaller.
+const COST_OVER_LEAST_MAX: f64 = 1.1;
+
+/// The smallest tree of those that write about the fewest bytes a row, L/A, with a stash that is scanned
+/// no longer than a path of some six buckets.
+fn solve(rows: u64, slots: usize, overflow_bits: u32) -> Option<Solved> {
+    let mut all: Vec<Solved> = Vec::new();
+    for fan in FANS {
+        let shapes = (2..=LEVELS_MAX).map(|levels| Shape::new(levels, fan));
+        // None with fewer slots than rows, and none with many times as many.
+        let fit = shapes.filter(|shape| shape.buckets() * slots as u64 > rows);
+        all.extend(fit.take(4).filter_map(|shape| Solved::of(shape, rows, slots, overflow_bits)));
+    }
+    let least = all.iter().map(Solved::cost).fold(f64::INFINITY, f64::min);
+    let near = all.into_iter().filter(|solved| solved.cost() <= COST_OVER_LEAST_MAX * least);
+    near.min_by_key(|solved| solved.shape.buckets())
+}
+
+/// As [`solve`] was when all trees were binary, for those that were made then: the fewest bytes a row,
+/// and of two within a twentieth the smaller tree.
+fn solve_binary(rows: u64, slots: usize, overflow_bits: u32) -> Option<Solved> {
     let fewest = (2..=LEVELS_MAX).find(|&levels| ((1u64 << levels) - 1) * slots as u64 > rows)?;
-    let best_of = |levels: u32| {
-        let found = (1..2 * slots).rev().find_map(|period| {
-            let bound = stash_bound(levels, (slots, period), rows, overflow_bits)?;
-            (bound <= stash_most(slots, overflow_bits)).then_some((period, bound))
-        });
-        found.map(|(period, bound)| (levels, period, bound))
-    };
-    let cost = |&(levels, period, _): &(u32, usize, usize)| f64::from(levels) / period as f64;
-    let mut best: Option<(u32, usize, usize)> = None;
-    for found in (fewest..=(fewest + 3).min(LEVELS_MAX)).filter_map(best_of) {
-        if best.as_ref().is_none_or(|best| cost(&found) < 0.95 * cost(best)) {
+    let mut best: Option<Solved> = None;
+    for levels in fewest..=(fewest + 3).min(LEVELS_MAX) {
+        let found = Solved::of(Shape::binary(levels), rows, slots, overflow_bits);
+        if let Some(found) = found
+            && best.as_ref().is_none_or(|best| found.cost() < 0.95 * best.cost())
+        {
             best = Some(found);
         }
     }
@@ -252,33 +344,6 @@ fn solve(rows: u64, slots: usize, overflow_bits: u32) -> Option<(u32, usize, usi
 /// The longest stash that is worth its scans, for the bound that is asked for.
 fn stash_most(slots: usize, overflow_bits: u32) -> usize {
     (6 * slots).max(64) * overflow_bits.max(80) as usize / 80
-}
-
-/// The leaf that eviction number `eviction` clears: the reverse-lexicographic order, in which any 2^j
-/// consecutive evictions pass each node of level j once.
-pub fn eviction_leaf(eviction: u64, levels: u32) -> u32 {
-    let bits = levels - 1;
-    if bits == 0 { 0 } else { (eviction as u32 & ((1 << bits) - 1)).reverse_bits() >> (32 - bits) }
-}
-
-/// How many of the first `evictions` evictions passed the node `index` of `level`: the counter that
-/// its bucket is sealed under, which the one root counter gives for every bucket (FEDORA 5.2).
-pub fn passes(evictions: u64, level: u32, index: u64) -> u64 {
-    // The eviction numbers that pass the node are those that end in its index's bits, reversed.
-    let phase = first_pass(level, index);
-    if evictions > phase { (evictions - phase - 1) / (1 << level) + 1 } else { 0 }
-}
-
-/// How many of the first `evictions` evictions passed the node `index` of `level`, and the number of the
-/// last that did; none if none has.
-pub fn last_pass(evictions: u64, level: u32, index: u64) -> Option<(u64, u64)> {
-    let count = passes(evictions, level, index);
-    (count > 0).then(|| (count, first_pass(level, index) + ((count - 1) << level)))
-}
-
-/// The number of the first eviction that passes a node.
-fn first_pass(level: u32, index: u64) -> u64 {
-    if level == 0 { 0 } else { u64::from((index as u32).reverse_bits() >> (32 - level)) }
 }
 
 #[cfg(test)]
@@ -291,24 +356,56 @@ mod tests {
 
     #[test]
     fn the_papers_tables_have_trees_that_the_bound_covers() {
-        for (rows, bytes, slots, period, levels, written) in [
-            (10_000_000, 64, 58, 93, 19, 836.8),
-            (50_000_000, 128, 30, 43, 22, 2095.6),
-            (250_000_000, 256, 15, 18, 26, 5916.4),
-            (1_000_000, 64, 58, 86, 15, 714.4),
+        for (rows, bytes, slots, period, (levels, fan), written) in [
+            (10_000_000, 64, 58, 81, (17, 5), 859.7),
+            (50_000_000, 128, 30, 43, (22, 2), 2095.6),
+            (250_000_000, 256, 15, 17, (25, 3), 6023.5),
+            (1_000_000, 64, 58, 91, (14, 5), 630.2),
         ] {
             let tree = on_disk(rows, bytes);
-            assert_eq!((tree.slots(), tree.period(), tree.levels()), (slots, period, levels));
+            assert_eq!((tree.slots(), tree.period()), (slots, period));
+            assert_eq!(tree.shape(), Shape::new(levels, fan));
             assert!((tree.written_bytes_per_row() - written).abs() < 0.1);
             let shape = (slots, period);
-            assert_eq!(stash_bound(levels, shape, rows, 80), Some(tree.stash_bound()));
-            assert!(stash_bound(levels, shape, rows, 128) > Some(tree.stash_bound()));
+            assert_eq!(stash_bound(tree.shape(), shape, rows, 80), Some(tree.stash_bound()));
+            assert!(stash_bound(tree.shape(), shape, rows, 128) > Some(tree.stash_bound()));
         }
         // The paper's own: none for the small and the large table, as it stands.
         let most = 100_000;
-        assert!(stash_bound(18, (58, 92), 10_000_000, 80).is_none_or(|bound| bound > most));
-        assert!(stash_bound(25, (15, 18), 250_000_000, 80).is_none_or(|bound| bound > most));
-        assert!(stash_bound(22, (30, 43), 50_000_000, 80).is_some());
+        let paper = |levels, shape, rows| stash_bound(Shape::binary(levels), shape, rows, 80);
+        assert!(paper(18, (58, 92), 10_000_000).is_none_or(|bound| bound > most));
+        assert!(paper(25, (15, 18), 250_000_000).is_none_or(|bound| bound > most));
+        assert!(paper(22, (30, 43), 50_000_000).is_some());
+    }
+
+    #[test]
+    fn folders_that_were_made_before_have_the_trees_that_they_had() {
+        for (rows, bytes, slots, period, levels) in [
+            (10_000_000, 64, 58, 93, 19),
+            (50_000_000, 128, 30, 43, 22),
+            (250_000_000, 256, 15, 18, 26),
+            (1_000_000, 64, 58, 86, 15),
+        ] {
+            let storage = Storage::Pairs;
+            let spec = GeometrySpec { storage, ..GeometrySpec::on_disk(rows, bytes) };
+            let tree = Geometry::new(&spec).unwrap();
+            assert_eq!((tree.slots(), tree.period()), (slots, period));
+            assert_eq!(tree.shape(), Shape::binary(levels));
+        }
+    }
+
+    #[test]
+    fn a_root_of_more_children_has_more_blocks_waiting_in_it() {
+        // As many leaves, and so as many blocks in each: 4 children are two levels of 2 with the two
+        // buckets between left out.
+        let bound = |shape| stash_bound(shape, (30, 40), 1_000_000, 80).unwrap();
+        assert!(bound(Shape::new(16, 4)) > bound(Shape::binary(17)));
+        // What waits in a root of f children has a mean of A(f - 1)/2, which nothing takes away.
+        for fan in [3, 5, 7] {
+            let (slots, period) = (30, 20);
+            let bound = stash_bound(Shape::new(14, fan), (slots, period), 100_000, 80).unwrap();
+            assert!(bound as f64 > (period as f64 * f64::from(fan - 1) / 2.0 - slots as f64));
+        }
     }
 
     #[test]
@@ -321,7 +418,7 @@ mod tests {
             let q = z * (z / a).ln() + a - z - 4f64.ln();
             let published = (80.0 - ((-q).exp_m1().abs() / (-q).exp()).log2()) / (z / a).log2();
             let blocks = (a * f64::from(1 << (levels - 1))) as u64;
-            let bound = stash_bound(levels, (slots, period), blocks, 80).unwrap();
+            let bound = stash_bound(Shape::binary(levels), (slots, period), blocks, 80).unwrap();
             assert!(bound as f64 <= published.ceil(), "{bound} {published}");
         }
     }
@@ -338,29 +435,5 @@ mod tests {
         ));
         assert!(Geometry::new(&GeometrySpec::on_disk(10, 0)).is_err());
         assert!(Geometry::new(&GeometrySpec::on_disk(u64::MAX, 64)).is_err());
-    }
-
-    #[test]
-    fn a_nodes_counter_counts_its_evictions() {
-        let levels = 5;
-        let mut counts = vec![vec![0; 16]; 5];
-        let mut last = vec![vec![None; 16]; 5];
-        for eviction in 0..100 {
-            for level in 0..levels {
-                for index in 0..1u64 << level {
-                    assert_eq!(
-                        passes(eviction, level, index),
-                        counts[level as usize][index as usize]
-                    );
-                    assert_eq!(
-                        last_pass(eviction, level, index).map(|(_, last)| last),
-                        last[level as usize][index as usize]
-                    );
-                }
-                let index = eviction_leaf(eviction, levels) >> (levels - 1 - level);
-                counts[level as usize][index as usize] += 1;
-                last[level as usize][index as usize] = Some(eviction);
-            }
-        }
     }
 }

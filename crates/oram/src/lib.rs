@@ -106,6 +106,7 @@ pub mod instance;
 mod layout;
 pub mod raw;
 pub mod recover;
+pub mod shape;
 pub mod tree;
 pub mod vtree;
 

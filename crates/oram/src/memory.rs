@@ -27,7 +27,6 @@ use hushtable_prg::{EntropyError, valgrind};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::geometry::{eviction_leaf, passes};
 use crate::oblivious::{Mask, NOWHERE, compact, distribute, or_into_if, sort};
 use crate::seal::{Forged, Key, TAG_BYTES, group_nonce};
 use crate::vtree::{Vtree, VtreeError};
@@ -199,7 +198,7 @@ impl MemoryOram {
             let (text, tag) = sealed.split_at_mut(shape.bucket_bytes());
             tag.copy_from_slice(&key.seal_in_place(&group_nonce(bucket as u64, 0), b"", text));
         }
-        let vtree = Vtree::build(shape.levels, 1, &key, |_, _, _| ())?;
+        let vtree = Vtree::build(shape.tree(), 1, &key, |_, _, _| ())?;
         let work = shape.work_slots();
         let mut keys = zeros(work)?;
         keys.fill(EMPTY);
@@ -321,7 +320,8 @@ impl MemoryOram {
                 if leaf & ((1 << below) - 1) == 0 {
                     let bucket = (1 << level) - 1 + (leaf >> below) as usize;
                     let open = &mut self.open[..self.shape.bucket_bytes()];
-                    let counter = passes(self.evictions, level, (leaf >> below).into());
+                    let counter =
+                        self.shape.tree().passes(self.evictions, level, (leaf >> below).into());
                     let sealed = &self.sealed[bucket * (open.len() + TAG_BYTES)..];
                     let (text, tag) = sealed[..open.len() + TAG_BYTES].split_at(open.len());
                     open.copy_from_slice(text);
@@ -388,7 +388,7 @@ impl MemoryOram {
         }
         for (level, open) in (0..levels).zip(self.open.chunks_exact_mut(bucket_bytes)) {
             let (bucket, index) = (place(level), leaf >> (levels - 1 - level));
-            let counter = passes(self.evictions, level, index.into());
+            let counter = self.shape.tree().passes(self.evictions, level, index.into());
             let tag = &self.sealed[bucket * stride + bucket_bytes..][..TAG_BYTES];
             open_bucket(&self.key, bucket, counter, open, tag)?;
         }
@@ -400,7 +400,7 @@ impl MemoryOram {
         // Whatever fails below, blocks would be left in the way of the next access.
         self.stopped = true;
         let Shape { slots, payload_bytes, levels, stash, capacity, .. } = self.shape;
-        let leaf = eviction_leaf(self.evictions, levels);
+        let leaf = self.shape.tree().eviction_leaf(self.evictions);
         self.open_path(leaf)?;
         let (path_slots, bucket_bytes) = (self.shape.path_slots(), self.shape.bucket_bytes());
         let (keys, payload, destinations) =
@@ -445,7 +445,7 @@ impl MemoryOram {
         for (level, open) in (0..levels).zip(self.open.chunks_exact(bucket_bytes)) {
             let index = leaf >> (levels - 1 - level);
             let bucket = (1 << level) - 1 + index as usize;
-            let counter = passes(self.evictions, level, index.into()) + 1;
+            let counter = self.shape.tree().passes(self.evictions, level, index.into()) + 1;
             let sealed = &mut self.sealed[bucket * stride..][..stride];
             let (text, tag) = sealed.split_at_mut(bucket_bytes);
             text.copy_from_slice(open);

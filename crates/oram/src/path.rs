@@ -2,11 +2,13 @@
 //!
 //! Sub-trees of a few levels share a page of 4 KiB, so that a path is ceil(levels / height) pages.
 //! Each access reads them, moves the block to the stash, evicts to the same path and writes all of them
-//! again. A request of a round costs two accesses, one to take the row and one to put it back, and
-//! every request is one: there is no union and nothing to lose.
+//! again. A row of a round costs two accesses, one to take it and one to put it back;
+//! [`rounds`] has whole rounds, with the same union, number of rows and buffer as ours.
 //!
 //! It is here to be measured: it has no journal, it does not find out a page that was put back to an
 //! older state, and [`PathOram::create`] places rows where it likes, without hiding where.
+
+pub mod rounds;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -16,6 +18,7 @@ use crate::disk::{Counters, DiskError, PAGE_BYTES, Pages, Run, Store};
 use crate::evict::{Eviction, StashOverflow};
 use crate::oblivious::{Mask, or_into_if};
 use crate::seal::Key;
+use crate::shape::Shape;
 
 const NONCE_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
@@ -49,9 +52,18 @@ pub enum PathError {
     /// The row is in neither path nor stash.
     #[error("a row that the position map has is not in the tree")]
     Missing,
+    /// What a round has beside the tree.
+    #[error(transparent)]
+    Round(Box<crate::round::Error>),
     /// No entropy.
     #[error(transparent)]
     Entropy(#[from] hushtable_prg::EntropyError),
+}
+
+impl From<crate::round::Error> for PathError {
+    fn from(error: crate::round::Error) -> Self {
+        Self::Round(Box::new(error))
+    }
 }
 
 /// The shape of a Path ORAM tree.
@@ -219,7 +231,7 @@ impl PathOram {
         store.sync()?;
         Ok(Self {
             eviction: Eviction::of(
-                shape.levels,
+                Shape::binary(shape.levels),
                 shape.slots,
                 0,
                 (bound, bound + 1),
@@ -254,7 +266,8 @@ impl PathOram {
         Ok(self.store.sync()?)
     }
 
-    /// Gives the payload of row `id`, at `leaf`, to `change`, and moves the row to `fresh`.
+    /// Gives the payload of row `id`, at `leaf`, to `change`, and moves the row to `fresh`. A dummy
+    /// ([`DUMMY`]) reads and writes a path as well, and `change` is given zeros.
     ///
     /// # Errors
     ///
@@ -287,7 +300,8 @@ impl PathOram {
             self.eviction.bucket_mut(level as usize).copy_from_slice(&self.pages.page(at)[range]);
         }
         self.block.fill(0);
-        let mut found = Mask::NO;
+        let is_row = rounds::is_dummy(id_wanted).not();
+        let mut found = is_row.not();
         let buckets = (0..shape.levels as usize).map(Some).chain([None]);
         for bucket in buckets {
             let blocks = match bucket {
@@ -295,7 +309,7 @@ impl PathOram {
                 None => &mut self.stash[..],
             };
             for block in blocks.chunks_exact_mut(stride) {
-                let here = Mask::equal(u64::from(id(block)), u64::from(id_wanted));
+                let here = Mask::equal(u64::from(id(block)), u64::from(id_wanted)).and(is_row);
                 or_into_if(here, &mut self.block, block);
                 found = found.or(here);
                 let id = id(block) | here.bits() as u32;

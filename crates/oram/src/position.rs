@@ -34,11 +34,11 @@ pub struct PositionMap {
 }
 
 impl PositionMap {
-    /// The map that gives entry i the leaf `positions[i]`, of a tree of `leaves` leaves (a power of two).
+    /// The map that gives entry i the leaf `positions[i]`, of a tree of `leaves` leaves.
     /// It is filled in the order of the ids, so that nothing of the positions shows.
     ///
     /// # Errors
-    /// No positions or more than 2^31, `leaves` no power of two, too little memory, or no entropy.
+    /// No positions or more than 2^31, no `leaves`, too little memory, or no entropy.
     pub fn build(positions: &[u32], leaves: u32, key: &Key) -> Result<Self, MemoryError> {
         Self::build_packed(positions, leaves, key, PACK_BITS, SCANNED_MAX)
     }
@@ -59,7 +59,7 @@ impl PositionMap {
         if positions.is_empty() || positions.len() > ENTRIES_MAX {
             return Err(MemoryError::Capacity { capacity: positions.len() });
         }
-        if !leaves.is_power_of_two() {
+        if leaves == 0 {
             return Err(MemoryError::Leaf { leaf: leaves, leaves: leaves as usize });
         }
         let key = key.derive("hushtable oram positions");

@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, clear, id};
 use crate::evict::{Eviction, StashOverflow};
-use crate::geometry::{Geometry, eviction_leaf};
+use crate::geometry::Geometry;
 use crate::oblivious::{Mask, or_into_if};
 use crate::seal::Forged;
-use crate::tree::{Tree, TreeError, Window, path, union_of_paths};
+use crate::tree::{Tree, TreeError, Window};
 use crate::vtree::Vtree;
 
 /// Why the memory could not go on. What was committed is on disk as it was.
@@ -135,14 +135,21 @@ impl RawOram {
         &self.tree
     }
 
+    /// Puts in force what was written since the last commit.
+    pub fn commit(&mut self) {
+        self.tree.commit(self.evictions);
+    }
+
     /// How many paths fit in a window.
     fn window_paths(&self, most: usize) -> usize {
-        let levels = self.geometry().levels();
+        let shape = self.geometry().shape();
+        let levels = shape.levels();
         let buckets_max =
             (self.window_bytes_max / self.tree.open_bytes() as u64).max(u64::from(levels));
         let mut paths = most.max(1);
-        let buckets =
-            |paths: usize| (0..levels).map(|level| (1u64 << level).min(paths as u64)).sum::<u64>();
+        let buckets = |paths: usize| {
+            (0..levels).map(|level| shape.nodes(level).min(paths as u64)).sum::<u64>()
+        };
         while paths > 1 && buckets(paths) > buckets_max {
             paths = paths.div_ceil(2);
         }
@@ -162,7 +169,7 @@ impl RawOram {
         requests: &[Fetch],
         each: &mut dyn FnMut(usize, &[u8], Mask),
     ) -> Result<(), RawError> {
-        let levels = self.geometry().levels();
+        let shape = self.geometry().shape();
         let words = self.geometry().valid_words();
         let mut payload = vec![0; self.stride - HEAD_BYTES];
         let paths = self.window_paths(requests.len());
@@ -176,7 +183,7 @@ impl RawOram {
                 let (window, stride) = (&self.window, self.stride);
                 self.valid.update_path(u64::from(request.leaf), |valid| {
                     for (number, valid) in
-                        path(request.leaf, levels).zip(valid.chunks_exact_mut(words))
+                        shape.path(request.leaf).zip(valid.chunks_exact_mut(words))
                     {
                         let bucket = window.bucket(number);
                         for (word, blocks) in valid.iter_mut().zip(bucket.chunks(64 * stride)) {
@@ -213,13 +220,13 @@ impl RawOram {
         fill: &mut dyn FnMut(usize, &mut [u8]),
     ) -> Result<(), RawError> {
         let geometry = *self.geometry();
-        let (levels, period) = (geometry.levels(), geometry.period());
+        let (shape, period) = (geometry.shape(), geometry.period());
         let mut due = (self.waiting + count) / period;
         let mut written = 0;
         while due > 0 {
             let paths = self.window_paths(due);
             let leaves: Vec<u32> =
-                (0..paths as u64).map(|i| eviction_leaf(self.evictions + i, levels)).collect();
+                (0..paths as u64).map(|i| shape.eviction_leaf(self.evictions + i)).collect();
             self.load(&leaves)?;
             let clock = Instant::now();
             for &leaf in &leaves {
@@ -244,7 +251,7 @@ impl RawOram {
     /// Opens the paths of `leaves`.
     fn load(&mut self, leaves: &[u32]) -> Result<(), RawError> {
         let clock = Instant::now();
-        let numbers = union_of_paths(leaves, self.geometry().levels());
+        let numbers = self.geometry().shape().union_of_paths(leaves);
         self.tree.load(numbers, self.evictions, &mut self.window)?;
         self.times.load_us += micros(clock);
         Ok(())
@@ -259,12 +266,12 @@ impl RawOram {
     /// One eviction, on the window.
     fn evict(&mut self, leaf: u32) -> Result<(), RawError> {
         let geometry = *self.geometry();
-        let (levels, slots, words) = (geometry.levels(), geometry.slots(), geometry.valid_words());
+        let (shape, slots, words) = (geometry.shape(), geometry.slots(), geometry.valid_words());
         let (window, eviction, stash, stride) =
             (&mut self.window, &mut self.eviction, &mut self.stash, self.stride);
         let mut outcome = Ok(());
         self.valid.update_path(u64::from(leaf), |valid| {
-            for (level, number) in path(leaf, levels).enumerate() {
+            for (level, number) in shape.path(leaf).enumerate() {
                 let blocks = eviction.bucket_mut(level);
                 blocks.copy_from_slice(window.bucket(number));
                 let valid = &valid[level * words..][..words];
@@ -276,7 +283,7 @@ impl RawOram {
             }
             eviction.stash_mut().copy_from_slice(stash);
             outcome = eviction.run(leaf);
-            for (level, number) in path(leaf, levels).enumerate() {
+            for (level, number) in shape.path(leaf).enumerate() {
                 let blocks = eviction.bucket_mut(level);
                 window.bucket_mut(number).copy_from_slice(blocks);
                 let valid = &mut valid[level * words..][..words];
@@ -320,24 +327,24 @@ mod tests {
     use rand_chacha::ChaCha20Rng;
 
     use super::*;
-    use crate::attempt::{Attempt, Attempts};
+    use crate::attempt::Attempt;
     use crate::bucket::set_head;
     use crate::disk::MemoryStore;
     use crate::geometry::GeometrySpec;
     use crate::seal::Key;
-    use crate::tree::BitSet;
+    use crate::tree::{TreePlace, TreeState};
 
     fn memory(rows: u64, payload_bytes: usize, cached: u32, window_bytes_max: u64) -> RawOram {
         let geometry = Geometry::new(&GeometrySpec::on_disk(rows, payload_bytes)).unwrap();
         let key = Key::from_bytes([1; 32]);
-        let store = Box::new(MemoryStore::new(Tree::pages_of(&geometry) as usize));
+        let place = TreePlace::new(&geometry, cached, rows as usize);
+        let store = Box::new(MemoryStore::new(place.pages() as usize));
         let random = ChaCha20Rng::seed_from_u64(rows);
-        let copies = BitSet::new(geometry.buckets());
         let valid =
-            Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, w| w.fill(0))
+            Vtree::build(geometry.shape(), geometry.valid_words(), &key, |_, _, w| w.fill(0))
                 .unwrap();
-        let attempts = Attempts::first(Attempt::random().unwrap());
-        let tree = Tree::new(geometry, cached, key, store, copies, attempts, random);
+        let state = TreeState::first(&place, Attempt::random().unwrap());
+        let tree = Tree::new(&place, key, store, state, random);
         RawOram::new(tree, valid, 0, window_bytes_max)
     }
 
@@ -362,7 +369,7 @@ mod tests {
                 (0..rows).map(|_| random.random_range(0..leaves_count)).collect();
             let mut versions = vec![0_u8; rows as usize];
             memory.write(rows as usize, &mut |i, to| block(to, i as u32, leaves[i], 0)).unwrap();
-            memory.tree_mut().commit();
+            memory.commit();
             for round in 0..30 {
                 let count = random.random_range(1..=300.min(rows as usize));
                 let mut ids: Vec<u32> = (0..rows).collect();
@@ -408,7 +415,7 @@ mod tests {
                         id => block(to, id, leaves[id as usize], versions[id as usize]),
                     })
                     .unwrap();
-                memory.tree_mut().commit();
+                memory.commit();
                 assert!(memory.stash_count() <= memory.geometry().stash_capacity());
             }
         }

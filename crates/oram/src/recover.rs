@@ -16,10 +16,8 @@ use std::collections::HashMap;
 use rand::Rng;
 
 use crate::bucket::{DUMMY, block_bytes, id, leaf, set_head};
-use crate::geometry::{Geometry, last_pass};
-use crate::layout::place;
 use crate::oblivious::{Mask, compact, compact_pairs, sort, sort_pairs};
-use crate::tree::{Tree, TreeError};
+use crate::tree::{Tree, TreeError, upper_capacity};
 
 /// Why the state cannot be made again.
 #[derive(Debug, thiserror::Error)]
@@ -59,21 +57,11 @@ pub struct Entered {
 pub struct Recovered {
     /// The leaf of each row.
     pub leaves: Vec<u32>,
-    /// Valid bits of all buckets, [`Geometry::valid_words`] a bucket, in level order. Cached buckets
+    /// Valid bits of all buckets, [`valid_words`](crate::geometry::Geometry::valid_words) a bucket, in level order. Cached buckets
     /// have zeros.
     pub valid: Vec<u64>,
     /// Blocks that were in cached levels or the stash, padded with dummies to a public number.
     pub upper: Vec<u8>,
-}
-
-/// The most blocks that cached levels and stash hold.
-pub fn upper_capacity(geometry: &Geometry, cached_levels: u32) -> usize {
-    ((1usize << cached_levels) - 1) * geometry.slots() + geometry.stash_capacity()
-}
-
-/// How new what a bucket holds is: one more than the number of the last eviction that passed it.
-fn written_at(evictions: u64, level: u32, index: u64) -> u64 {
-    last_pass(evictions, level, index).map_or(0, |(_, last)| last + 1)
 }
 
 /// Makes it again. `evictions` is the committed root counter, `flushed` what it was when the cached
@@ -92,13 +80,14 @@ pub fn recover(
     let geometry = *tree.geometry();
     let stride = block_bytes(geometry.payload_bytes());
     let boundary = tree.boundary();
-    let cached = (1u64 << boundary) - 1;
+    let (shape, cached) = (geometry.shape(), tree.cached_buckets());
 
     // Ages, as ranks: they are public, and a rank leaves room for the id in one word to sort by.
     let seen = |number: u64| if number < cached { flushed } else { evictions };
     let bucket_age = |number: u64| {
-        let (level, index) = place(number);
-        (written_at(seen(number), level, index), 0)
+        // How new what it holds is: one more than the number of the last eviction that passed it.
+        let (level, index) = shape.place(number);
+        (shape.last_pass(seen(number), level, index).map_or(0, |(_, last)| last + 1), 0)
     };
     let mut ages: Vec<(u64, usize)> = (0..geometry.buckets()).map(bucket_age).collect();
     ages.extend(entered.iter().enumerate().map(|(at, record)| (record.evictions, at + 1)));
@@ -138,10 +127,9 @@ pub fn recover(
     // What goes through the stash again gets a fresh leaf, like all that does: of what was in an upper
     // bucket the old leaves tell that they are in its part of the tree, and entering together such
     // blocks would overfill the stash.
-    let leaves_mask = geometry.leaves() as u32 - 1;
     for block in upper.chunks_exact_mut(stride) {
         let id = id(block);
-        set_head(block, id, random.next_u32() & leaves_mask);
+        set_head(block, id, shape.draw(random));
     }
     for (block, key) in upper.chunks_exact(stride).zip(upper_keys) {
         values.push(u64::from(leaf(block)) << 32 | keys.len() as u64);

@@ -41,7 +41,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hushtable_prg::valgrind::declassify;
-use rand::Rng;
 use rand_chacha::ChaCha20Rng;
 use zeroize::Zeroizing;
 
@@ -72,7 +71,7 @@ use report::Steps;
 pub(crate) use report::one_each;
 pub use report::{RoundReport, RoundStart};
 pub use settled::{Ended, RoundName, Settled};
-pub use spec::{ControllerSpec, DefaultRow};
+pub use spec::{ControllerSpec, DefaultRow, rows_at_once};
 
 /// Bytes of journal after which the cached levels are written and a new one is started, at least.
 const JOURNAL_BYTES: u64 = 64 << 20;
@@ -367,10 +366,10 @@ impl Controller {
     /// Moves `ids` to new leaves in the position map, and puts that on record.
     fn take_positions(&mut self, ids: &[u32], steps: &mut Steps) -> Result<Intent, Error> {
         let clock = Instant::now();
-        let leaves = self.geometry().leaves() as u32;
+        let shape = self.geometry().shape();
         let mut entries = Zeroizing::new(Vec::with_capacity(ids.len()));
         for &id in ids {
-            let fresh = self.random.next_u32() & (leaves - 1);
+            let fresh = shape.draw(&mut self.random);
             let leaf = self.position.exchange(id, fresh)?;
             entries.push(Entry { id, leaf, fresh });
         }
@@ -530,8 +529,9 @@ impl Controller {
         let (dim, payload_bytes) = (self.spec.dim, self.payload_bytes());
         let rows = self.spec.rows as u32;
         let mut steps = Steps::default();
-        for first in (0..rows).step_by(1 << 16) {
-            let ids: Vec<u32> = (first..rows.min(first.saturating_add(1 << 16))).collect();
+        let at_once = self.spec.rows_at_once() as u32;
+        for first in (0..rows).step_by(at_once as usize) {
+            let ids: Vec<u32> = (first..rows.min(first.saturating_add(at_once))).collect();
             let mut payloads = Zeroizing::new(vec![0; ids.len() * payload_bytes]);
             self.ended = true;
             let intent = self.take_positions(&ids, &mut steps)?;

@@ -1,19 +1,21 @@
-//! The tree's buckets: sealed on disk in two copies each, the top levels in memory.
+//! The tree's buckets: sealed on disk, the top levels in memory.
 //!
 //! Whatever is read and written here follows from public numbers: which buckets, and how many
-//! evictions there have been. A bucket is written to the copy that was not committed last, so that up
-//! to the moment at which a round is committed all of the state before it is on disk, whole.
+//! evictions there have been. A bucket is written where nothing lies that was committed (see the
+//! layout), so that up to the moment at which a round is committed all of the state before it is on
+//! disk, whole.
 
 use std::collections::HashMap;
 
 use rand_chacha::ChaCha20Rng;
 
-use crate::attempt::{Attempts, Version};
+use crate::attempt::{Attempt, Attempts, Version};
 use crate::bucket::{BucketCodec, clear};
 use crate::disk::{Counters, DiskError, PAGE_BYTES, Pages, Run, Store};
-use crate::geometry::{Geometry, passes};
-use crate::layout::{COPIES, Layout, number, place};
+use crate::geometry::Geometry;
+use crate::layout::Layout;
 use crate::seal::Key;
+use crate::shape::Shape;
 
 /// Pages that are read through to make one read of two: a disk's read costs about the same up to 16 KiB.
 const GAP_PAGES: u64 = 2;
@@ -38,6 +40,18 @@ pub enum TreeError {
         level: u32,
         /// Its index in the level.
         index: u64,
+    },
+    /// More was to be written at once than there are places to spare. Nothing that was committed is
+    /// overwritten.
+    #[error(
+        "{evictions} evictions were to be written before the next commit, and the file has places to spare for \
+         {evictions_max}: commit fewer rows at a time"
+    )]
+    Spare {
+        /// Evictions since the last commit.
+        evictions: u64,
+        /// The most.
+        evictions_max: u64,
     },
 }
 
@@ -70,30 +84,6 @@ impl Window {
     }
 }
 
-/// The numbers of the buckets on the paths of `leaves`, each once, ascending.
-pub fn union_of_paths(leaves: &[u32], levels: u32) -> Vec<u64> {
-    let mut leaves = leaves.to_vec();
-    leaves.sort_unstable();
-    let mut numbers = Vec::new();
-    for level in 0..levels {
-        let shift = levels - 1 - level;
-        let mut last = None;
-        for &leaf in &leaves {
-            let index = u64::from(leaf) >> shift;
-            if last != Some(index) {
-                numbers.push(number(level, index));
-                last = Some(index);
-            }
-        }
-    }
-    numbers
-}
-
-/// The numbers of the buckets on the path of `leaf`, the root's first.
-pub fn path(leaf: u32, levels: u32) -> impl Iterator<Item = u64> {
-    (0..levels).map(move |level| number(level, u64::from(leaf) >> (levels - 1 - level)))
-}
-
 /// The sealed buckets of one tree.
 pub struct Tree {
     geometry: Geometry,
@@ -101,17 +91,83 @@ pub struct Tree {
     codec: BucketCodec,
     key: Key,
     store: Box<dyn Store>,
-    /// Buckets below this number are in memory.
+    /// The first level that is on disk, and how many buckets are above it, in memory.
+    boundary: u32,
     cached_buckets: u64,
     cached: Pages,
     /// Which of the cached buckets hold something; after a restart none does.
     present: Vec<bool>,
-    /// The committed copy of each bucket, and whether this round wrote the other one.
+    /// Of the buckets that have two copies which one was committed, and whether the other one was written
+    /// since.
     copies: BitSet,
     fresh: BitSet,
+    /// Evictions at the last commit; none of a tree that has had none yet, and so nothing to lose.
+    committed: Option<u64>,
     attempts: Attempts,
     random: ChaCha20Rng,
     pages: Pages,
+}
+
+/// What a tree is, and where its buckets lie.
+#[derive(Clone, Copy, Debug)]
+pub struct TreePlace {
+    geometry: Geometry,
+    boundary: u32,
+    layout: Layout,
+}
+
+impl TreePlace {
+    /// A tree of this shape with the levels above `cached_levels` in memory (see
+    /// [`Geometry::boundary`]), and up to `rows_max` rows written between two commits.
+    pub fn new(geometry: &Geometry, cached_levels: u32, rows_max: usize) -> Self {
+        let boundary = geometry.boundary(cached_levels);
+        // When it is opened, what was in memory goes in again, and then a round that was cut short.
+        let upper = upper_capacity(geometry, boundary).div_ceil(geometry.period());
+        let spare = (upper + rows_max.div_ceil(geometry.period())) as u64;
+        Self { geometry: *geometry, boundary, layout: Layout::new(geometry, boundary, spare) }
+    }
+
+    /// Pages of the file.
+    pub fn pages(&self) -> u64 {
+        self.layout.pages()
+    }
+
+    /// Its shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Buckets in memory.
+    pub fn cached_buckets(&self) -> u64 {
+        self.geometry.shape().above(self.boundary)
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// The most blocks that the levels above `boundary` and the stash hold.
+pub fn upper_capacity(geometry: &Geometry, boundary: u32) -> usize {
+    geometry.shape().above(boundary) as usize * geometry.slots() + geometry.stash_capacity()
+}
+
+/// What is known of a tree's file.
+pub struct TreeState {
+    /// Which copy is in force of the buckets that have two.
+    pub copies: BitSet,
+    /// Who wrote the buckets; the last attempt writes from now on.
+    pub attempts: Attempts,
+    /// Evictions at the last commit; none of a new tree.
+    pub committed: Option<u64>,
+}
+
+impl TreeState {
+    /// A new tree's: nothing was written to it, and `attempt` writes from now on.
+    pub fn first(place: &TreePlace, attempt: Attempt) -> Self {
+        let copies = BitSet::new(place.layout.paired_buckets());
+        Self { copies, attempts: Attempts::first(attempt), committed: None }
+    }
 }
 
 /// A bit a bucket.
@@ -143,31 +199,31 @@ impl BitSet {
 }
 
 impl Tree {
-    /// A new tree (`copies` all zeros), or a tree whose levels below the cached ones are in `store`.
-    /// `attempts` says who wrote them; its last attempt writes from now on. The cached levels start
-    /// empty.
+    /// A new tree (`state` is [`TreeState::first`]), or a tree whose levels below the cached ones are in
+    /// `store`. The cached levels start empty.
     pub fn new(
-        geometry: Geometry,
-        cached_levels: u32,
+        place: &TreePlace,
         key: Key,
         store: Box<dyn Store>,
-        copies: BitSet,
-        attempts: Attempts,
+        state: TreeState,
         random: ChaCha20Rng,
     ) -> Self {
-        let cached_buckets = (1u64 << cached_levels.min(geometry.levels())) - 1;
-        let buckets = geometry.buckets();
+        let TreePlace { geometry, boundary, layout } = *place;
+        let TreeState { copies, attempts, committed } = state;
+        let cached_buckets = geometry.shape().above(boundary);
         Self {
-            layout: Layout::new(&geometry),
+            layout,
             codec: BucketCodec::new(&geometry),
             geometry,
             key,
             store,
+            boundary,
             cached_buckets,
-            cached: Pages::with_count(cached_buckets as usize),
+            cached: Pages::with_count((cached_buckets * layout.pages_per_bucket()) as usize),
             present: vec![false; cached_buckets as usize],
             copies,
-            fresh: BitSet::new(buckets),
+            fresh: BitSet::new(layout.paired_buckets()),
+            committed,
             attempts,
             random,
             pages: Pages::new(),
@@ -181,7 +237,24 @@ impl Tree {
 
     /// The first level that is on disk.
     pub fn boundary(&self) -> u32 {
-        (self.cached_buckets + 1).ilog2()
+        self.boundary
+    }
+
+    /// Buckets above it.
+    pub fn cached_buckets(&self) -> u64 {
+        self.cached_buckets
+    }
+
+    /// Pages of its store.
+    pub fn pages(&self) -> u64 {
+        self.layout.pages()
+    }
+
+    /// How many more evictions may be written before a commit, after `evictions` of them; none for any
+    /// number.
+    pub fn room(&self, evictions: u64) -> Option<u64> {
+        let (committed, spare) = (self.committed?, self.layout.spare()?);
+        Some((committed + spare).saturating_sub(evictions))
     }
 
     /// Bytes of an opened bucket.
@@ -204,14 +277,24 @@ impl Tree {
         &self.attempts
     }
 
-    fn current_page(&self, number: u64) -> u64 {
-        self.layout.page(number, self.copies.bit(number) ^ self.fresh.bit(number))
+    /// Where the bucket is after `evictions` evictions.
+    fn place(&self, number: u64, evictions: u64) -> u64 {
+        if !self.layout.is_in_ring(number) {
+            return self
+                .layout
+                .pair_place(number, self.copies.bit(number) ^ self.fresh.bit(number));
+        }
+        let (level, index) = self.geometry.shape().place(number);
+        // One that no eviction has passed is nowhere, and nobody asks where.
+        let last =
+            self.geometry.shape().last_pass(evictions, level, index).map_or(0, |pass| pass.1);
+        self.layout.ring_place(level, last)
     }
 
     /// A bucket as this attempt seals it after `evictions` evictions.
     fn own_version(&self, number: u64, evictions: u64) -> Version {
-        let (level, index) = place(number);
-        let counter = passes(evictions, level, index);
+        let (level, index) = self.geometry.shape().place(number);
+        let counter = self.geometry.shape().passes(evictions, level, index);
         Version { number, counter, attempt: self.attempts.current() }
     }
 
@@ -236,53 +319,57 @@ impl Tree {
         for (at, &number) in window.numbers.iter().enumerate() {
             let blocks = &mut window.blocks[at * open_bytes..][..open_bytes];
             let is_cached = number < self.cached_buckets;
-            let version = self.attempts.version(number, evictions);
+            let version = self.attempts.version(number, evictions, self.geometry.shape());
             let Some(version) = version.filter(|_| !is_cached || self.present[number as usize])
             else {
                 clear(blocks, block_bytes);
                 continue;
             };
             if is_cached {
-                self.pages.resize(1);
-                let page = self.pages.page_mut(0);
-                page.copy_from_slice(self.cached.page(number as usize));
+                let own = self.layout.pages_per_bucket() as usize;
+                self.pages.resize(own);
+                let page = self.pages.run_mut(0, own);
+                page.copy_from_slice(self.cached.run(number as usize * own, own));
                 let version = Version { attempt: self.attempts.current(), ..version };
-                self.codec.open(&self.key, &version, page, blocks).map_err(|_| forged(number))?;
+                let opened = self.codec.open(&self.key, &version, page, blocks);
+                opened.map_err(|_| forged(self.geometry.shape(), number))?;
             } else {
-                on_disk.push((self.current_page(number), at, version));
+                on_disk.push((self.place(number, evictions), at, version));
             }
         }
-        on_disk.sort_unstable_by_key(|&(page, ..)| page);
+        on_disk.sort_unstable_by_key(|&(place, ..)| place);
         self.open_from_disk(&on_disk, window)
     }
 
-    /// Opens what is on disk as it comes: (page, place in the window, version), ascending.
+    /// Opens what is on disk as it comes: (place, index in the window, version), ascending.
     fn open_from_disk(
         &mut self,
         wanted: &[(u64, usize, Version)],
         window: &mut Window,
     ) -> Result<(), TreeError> {
-        let pages: Vec<u64> = wanted.iter().map(|&(page, ..)| page).collect();
-        let runs = Layout::runs(&pages, GAP_PAGES, RUN_PAGES_MAX);
-        // Where each run's first wanted page is.
+        let places: Vec<u64> = wanted.iter().map(|&(place, ..)| place).collect();
+        let runs = self.layout.runs(&places, GAP_PAGES, RUN_PAGES_MAX);
+        let own = self.layout.pages_per_bucket();
+        // Where each run's first wanted place is.
         let mut starts = Vec::with_capacity(runs.len());
         let mut next = 0;
         for run in &runs {
             starts.push(next);
             let end = run.first_page + u64::from(run.pages);
-            next += pages[next..].partition_point(|&page| page < end);
+            next += places[next..].partition_point(|&place| place * own < end);
         }
         let (codec, key, open_bytes) = (&self.codec, &self.key, window.open_bytes);
+        let shape = self.geometry.shape();
         let mut wrong = None;
         self.store.read_each(&runs, &mut |index, bytes| {
             let run: Run = runs[index];
             let end = starts.get(index + 1).copied().unwrap_or(wanted.len());
-            for (page, at, version) in &wanted[starts[index]..end] {
-                let from = (page - run.first_page) as usize * PAGE_BYTES;
-                let page = &mut bytes[from..from + PAGE_BYTES];
+            for (place, at, version) in &wanted[starts[index]..end] {
+                let from = (place * own - run.first_page) as usize * PAGE_BYTES;
+                let page = &mut bytes[from..][..own as usize * PAGE_BYTES];
                 let blocks = &mut window.blocks[at * open_bytes..][..open_bytes];
                 if codec.open(key, version, page, blocks).is_err() {
-                    wrong = Some(forged(version.number));
+                    wrong = Some(forged(shape, version.number));
                 }
             }
         })?;
@@ -290,36 +377,45 @@ impl Tree {
     }
 
     /// Seals the window's buckets as they are after `evictions` evictions and writes those that are on
-    /// disk to their other copy. Durable after [`sync`](Self::sync), in force after
+    /// disk where nothing lies that was committed. Durable after [`sync`](Self::sync), in force after
     /// [`commit`](Self::commit).
     ///
     /// # Errors
     ///
-    /// The disk.
+    /// The disk; [`TreeError::Spare`].
     pub fn save(&mut self, window: &Window, evictions: u64) -> Result<(), TreeError> {
+        if let (Some(committed), Some(evictions_max)) = (self.committed, self.layout.spare()) {
+            let evictions = evictions - committed;
+            if evictions > evictions_max {
+                return Err(TreeError::Spare { evictions, evictions_max });
+            }
+        }
+        let own = self.layout.pages_per_bucket() as usize;
         let mut on_disk = Vec::new();
         for (at, &number) in window.numbers.iter().enumerate() {
             let version = self.own_version(number, evictions);
             if number < self.cached_buckets {
                 let blocks = &window.blocks[at * window.open_bytes..][..window.open_bytes];
-                let page = self.cached.page_mut(number as usize);
+                let page = self.cached.run_mut(number as usize * own, own);
                 self.codec.seal(&self.key, &version, blocks, page, &mut self.random);
                 self.present[number as usize] = true;
             } else {
-                self.fresh.set(number);
-                on_disk.push((self.current_page(number), at, version));
+                if !self.layout.is_in_ring(number) {
+                    self.fresh.set(number);
+                }
+                on_disk.push((self.place(number, evictions), at, version));
             }
         }
-        on_disk.sort_unstable_by_key(|&(page, ..)| page);
-        for batch in on_disk.chunks(8 * RUN_PAGES_MAX as usize) {
-            self.pages.resize(batch.len());
+        on_disk.sort_unstable_by_key(|&(place, ..)| place);
+        for batch in on_disk.chunks(8 * RUN_PAGES_MAX as usize / own) {
+            self.pages.resize(batch.len() * own);
             for (to, (_, at, version)) in batch.iter().enumerate() {
                 let blocks = &window.blocks[at * window.open_bytes..][..window.open_bytes];
-                let page = self.pages.page_mut(to);
+                let page = self.pages.run_mut(to * own, own);
                 self.codec.seal(&self.key, version, blocks, page, &mut self.random);
             }
-            let pages: Vec<u64> = batch.iter().map(|&(page, ..)| page).collect();
-            self.store.write(&Layout::runs(&pages, 0, RUN_PAGES_MAX), &self.pages)?;
+            let places: Vec<u64> = batch.iter().map(|&(place, ..)| place).collect();
+            self.store.write(&self.layout.runs(&places, 0, RUN_PAGES_MAX), &self.pages)?;
         }
         Ok(())
     }
@@ -331,6 +427,7 @@ impl Tree {
     ///
     /// The disk.
     pub fn flush(&mut self, evictions: u64) -> Result<(), TreeError> {
+        let own = self.layout.pages_per_bucket() as usize;
         let mut empty = vec![0; self.codec.open_bytes()];
         clear(&mut empty, self.codec.open_bytes() / self.geometry.slots());
         let mut wanted = Vec::new();
@@ -340,21 +437,22 @@ impl Tree {
                 continue;
             }
             if !self.present[number as usize] {
-                let page = self.cached.page_mut(number as usize);
+                let page = self.cached.run_mut(number as usize * own, own);
                 self.codec.seal(&self.key, &version, &empty, page, &mut self.random);
                 self.present[number as usize] = true;
             }
             self.fresh.set(number);
-            wanted.push((self.current_page(number), number));
+            wanted.push((self.place(number, evictions), number));
         }
         wanted.sort_unstable();
-        for batch in wanted.chunks(8 * RUN_PAGES_MAX as usize) {
-            self.pages.resize(batch.len());
+        for batch in wanted.chunks(8 * RUN_PAGES_MAX as usize / own) {
+            self.pages.resize(batch.len() * own);
             for (to, &(_, number)) in batch.iter().enumerate() {
-                self.pages.page_mut(to).copy_from_slice(self.cached.page(number as usize));
+                let page = self.pages.run_mut(to * own, own);
+                page.copy_from_slice(self.cached.run(number as usize * own, own));
             }
-            let pages: Vec<u64> = batch.iter().map(|&(page, _)| page).collect();
-            self.store.write(&Layout::runs(&pages, 0, RUN_PAGES_MAX), &self.pages)?;
+            let places: Vec<u64> = batch.iter().map(|&(place, _)| place).collect();
+            self.store.write(&self.layout.runs(&places, 0, RUN_PAGES_MAX), &self.pages)?;
         }
         Ok(())
     }
@@ -368,8 +466,9 @@ impl Tree {
         Ok(self.store.sync()?)
     }
 
-    /// Puts the copies that were written since the last commit in force.
-    pub fn commit(&mut self) {
+    /// Puts what was written since the last commit in force, after `evictions` evictions.
+    pub fn commit(&mut self, evictions: u64) {
+        self.committed = Some(evictions);
         for (copy, fresh) in self.copies.0.iter_mut().zip(&mut self.fresh.0) {
             *copy ^= *fresh;
             *fresh = 0;
@@ -379,7 +478,7 @@ impl Tree {
     /// Puts in force what a committed round wrote, by its numbers: for a journal that is read again.
     pub fn replay(&mut self, numbers: &[u64]) {
         for &number in numbers {
-            if number >= self.cached_buckets {
+            if number >= self.cached_buckets && !self.layout.is_in_ring(number) {
                 self.copies.flip(number);
             }
         }
@@ -400,12 +499,13 @@ impl Tree {
         let mut wanted: Vec<(u64, Version)> = Vec::new();
         for number in 0..self.geometry.buckets() {
             let version = match number < self.cached_buckets {
-                true => self.attempts.flushed_version(number, flushed),
-                false => self.attempts.version(number, evictions),
+                true => self.attempts.flushed_version(number, flushed, self.geometry.shape()),
+                false => self.attempts.version(number, evictions, self.geometry.shape()),
             };
-            wanted.extend(version.map(|version| (self.current_page(number), version)));
+            wanted.extend(version.map(|version| (self.place(number, evictions), version)));
         }
-        wanted.sort_unstable_by_key(|&(page, _)| page);
+        wanted.sort_unstable_by_key(|&(place, _)| place);
+        let own = self.layout.pages_per_bucket();
         let mut blocks = vec![0; self.codec.open_bytes()];
         let all = self.layout.pages();
         let (mut first, mut next) = (0, 0);
@@ -414,25 +514,23 @@ impl Tree {
                 Run { first_page: first, pages: u64::from(RUN_PAGES_MAX).min(all - first) as u32 };
             self.store.read(&[run], &mut self.pages)?;
             first += u64::from(run.pages);
-            while let Some((page, version)) = wanted.get(next).filter(|wanted| wanted.0 < first) {
-                let bytes = self.pages.page_mut((page - run.first_page) as usize);
+            while let Some((place, version)) =
+                wanted.get(next).filter(|wanted| wanted.0 * own < first)
+            {
+                let at = (place * own - run.first_page) as usize;
+                let bytes = self.pages.run_mut(at, own as usize);
                 let opened = self.codec.open(&self.key, version, bytes, &mut blocks);
-                opened.map_err(|_| forged(version.number))?;
+                opened.map_err(|_| forged(self.geometry.shape(), version.number))?;
                 each(version.number, &blocks);
                 next += 1;
             }
         }
         Ok(())
     }
-
-    /// Pages of a store for this shape.
-    pub fn pages_of(geometry: &Geometry) -> u64 {
-        geometry.buckets() * COPIES
-    }
 }
 
 /// The error of a bucket that does not open.
-fn forged(number: u64) -> TreeError {
-    let (level, index) = place(number);
+fn forged(shape: Shape, number: u64) -> TreeError {
+    let (level, index) = shape.place(number);
     TreeError::Forged { level, index }
 }

@@ -1,7 +1,8 @@
 //! The VTree: the valid bits of a tree's buckets in memory, sealed in groups (FEDORA 4.4, optimization 2,
 //! and 5.2), so that taking a block out of a bucket writes nothing to the disk.
 //!
-//! Bucket b of level l has `words_per_bucket` words. A *group* holds the words of a small subtree, and
+//! Bucket b of level l has `words_per_bucket` words. A *group* holds the words of a small subtree (a root
+//! of more than two children is one by itself), and
 //! for each group below it that group's counter of writes; it is sealed by AEGIS-256 under a nonce made
 //! of its number and its own counter. So a group and its tag fit each other in one version only, the
 //! version is written in the group above, and the root group's is beside the key: whoever changes,
@@ -15,6 +16,7 @@ use hushtable_prg::{EntropyError, valgrind};
 use thiserror::Error;
 
 use crate::seal::{Forged, Key, TAG_BYTES, group_nonce};
+use crate::shape::Shape;
 
 /// The most levels of a tree.
 pub const LEVELS_MAX: u32 = 32;
@@ -79,8 +81,22 @@ fn group_bytes(height: u32, words_per_bucket: usize, inner: bool) -> (usize, usi
     (nodes * words_per_bucket * 8, if inner { 8 << height } else { 0 })
 }
 
-/// The heights of the groups of a path, root first, that cost the fewest rounds of AEGIS-256.
-fn heights(levels: u32, words_per_bucket: usize) -> Vec<u32> {
+/// The heights of the groups of a path, root first. A root of more than two children is a group of its
+/// own.
+fn heights(shape: Shape, words_per_bucket: usize) -> Vec<u32> {
+    match shape.fan() {
+        2 => binary_heights(shape.levels(), words_per_bucket),
+        _ => {
+            let mut heights = vec![1];
+            heights.extend(binary_heights(shape.levels() - 1, words_per_bucket));
+            heights
+        }
+    }
+}
+
+/// The heights of the groups of a binary tree's path, root first, that cost the fewest rounds of
+/// AEGIS-256.
+fn binary_heights(levels: u32, words_per_bucket: usize) -> Vec<u32> {
     // best[n]: cost and first height of the cheapest groups for the lowest n levels.
     let mut best = vec![(0usize, 0u32); levels as usize + 1];
     for n in 1..=levels {
@@ -106,7 +122,7 @@ fn heights(levels: u32, words_per_bucket: usize) -> Vec<u32> {
 
 /// Valid bits of a tree, sealed in memory. See the [module](self).
 pub struct Vtree {
-    levels: u32,
+    shape: Shape,
     words_per_bucket: usize,
     layers: Vec<Layer>,
     key: Key,
@@ -120,26 +136,31 @@ pub struct Vtree {
 }
 
 impl Vtree {
-    /// A tree of `levels` levels, `2^(levels - 1)` leaves, whose words `fill(level, index, words)` gives:
+    /// A tree of this shape, whose words `fill(level, index, words)` gives:
     /// it is called once for each bucket, in an order that depends on the shape alone. `key` is not
     /// used itself but for deriving a fresh one, so building twice from one key is safe.
     ///
     /// # Errors
     /// A shape out of bounds, too little memory, or no entropy.
     pub fn build(
-        levels: u32,
+        shape: Shape,
         words_per_bucket: usize,
         key: &Key,
         mut fill: impl FnMut(u32, u64, &mut [u64]),
     ) -> Result<Self, VtreeError> {
-        if !(1..=LEVELS_MAX).contains(&levels) || !(1..=WORDS_MAX).contains(&words_per_bucket) {
+        let levels = shape.levels();
+        if levels > LEVELS_MAX || !(1..=WORDS_MAX).contains(&words_per_bucket) {
             return Err(VtreeError::Shape { levels, words_per_bucket });
         }
         let mut layers = Vec::new();
         let (mut first_level, mut first_group, mut bytes) = (0, 0, 0u128);
-        for height in heights(levels, words_per_bucket) {
+        for height in heights(shape, words_per_bucket) {
             let inner = first_level + height < levels;
             let (counters_at, counter_bytes) = group_bytes(height, words_per_bucket, inner);
+            let counter_bytes = match first_level {
+                0 if inner => 8 * shape.nodes(height) as usize,
+                _ => counter_bytes,
+            };
             let text_bytes = counters_at + counter_bytes;
             let layer = Layer {
                 first_level,
@@ -150,8 +171,8 @@ impl Vtree {
                 counters_at,
             };
             layers.push(layer);
-            bytes += (layer.stride() as u128) << first_level;
-            first_group += 1 << first_level;
+            bytes += layer.stride() as u128 * u128::from(shape.nodes(first_level));
+            first_group += shape.nodes(first_level);
             first_level += height;
         }
         let mut sealed = Vec::new();
@@ -162,7 +183,7 @@ impl Vtree {
         let key = key.fresh("hushtable oram vtree")?;
         let mut words = vec![0; words_per_bucket];
         for layer in &layers {
-            for group in 0..1u64 << layer.first_level {
+            for group in 0..shape.nodes(layer.first_level) {
                 let at = sealed.len();
                 sealed.resize(at + layer.stride(), 0);
                 let (text, tag) = sealed[at..].split_at_mut(layer.text_bytes);
@@ -182,7 +203,7 @@ impl Vtree {
         }
         let room = layers.iter().map(|layer| layer.text_bytes).max().unwrap_or(0);
         Ok(Self {
-            levels,
+            shape,
             words_per_bucket,
             open: vec![0; room * layers.len()],
             counters: vec![0; layers.len()],
@@ -197,7 +218,7 @@ impl Vtree {
 
     /// Levels of the tree.
     pub fn levels(&self) -> u32 {
-        self.levels
+        self.shape.levels()
     }
 
     /// Words of a bucket.
@@ -207,7 +228,7 @@ impl Vtree {
 
     /// Words of a path: those of its buckets.
     pub fn path_words(&self) -> usize {
-        self.levels as usize * self.words_per_bucket
+        self.levels() as usize * self.words_per_bucket
     }
 
     /// Bytes of memory that the sealed groups take.
@@ -217,14 +238,14 @@ impl Vtree {
 
     /// Where the group of layer `layer` on the path to `leaf` is: its number, and its bytes.
     fn group(&self, layer: &Layer, leaf: u64) -> (u64, std::ops::Range<usize>) {
-        let index = leaf >> (self.levels - 1 - layer.first_level);
+        let index = self.shape.ancestor(leaf, layer.first_level);
         let at = layer.first_byte + index as usize * layer.stride();
         (layer.first_group + index, at..at + layer.stride())
     }
 
     /// Opens the groups of the path to `leaf` into `self.open`, and their counters into `self.counters`.
     fn open_path(&mut self, leaf: u64) -> Result<(), Forged> {
-        assert!(leaf >> (self.levels - 1) == 0, "leaf {leaf} of 2^{}", self.levels - 1);
+        assert!(leaf < self.shape.leaves(), "leaf {leaf} of {}", self.shape.leaves());
         let mut counter = self.root_counter;
         for (which, layer) in self.layers.iter().enumerate() {
             let (number, range) = self.group(layer, leaf);
@@ -234,7 +255,7 @@ impl Vtree {
             let tag = tag.try_into().map_err(|_| Forged)?;
             self.key.open_in_place(&group_nonce(number, counter), b"", text, tag)?;
             self.counters[which] = counter;
-            if let Some(at) = child(self.levels, layer, leaf) {
+            if let Some(at) = child(self.shape, layer, leaf) {
                 counter = u64::from_le_bytes(word(text, at));
                 // How often a group was written is as public as the paths are.
                 valgrind::declassify(&mut counter);
@@ -247,7 +268,7 @@ impl Vtree {
     fn places(&self, leaf: u64) -> impl Iterator<Item = usize> + '_ {
         self.layers.iter().enumerate().flat_map(move |(which, layer)| {
             (0..layer.height).flat_map(move |depth| {
-                let index = leaf >> (self.levels - 1 - layer.first_level - depth);
+                let index = self.shape.ancestor(leaf, layer.first_level + depth);
                 let node = (1 << depth) - 1 + (index & ((1 << depth) - 1)) as usize;
                 let at = which * self.room + node * self.words_per_bucket * 8;
                 (0..self.words_per_bucket).map(move |w| at + 8 * w)
@@ -310,7 +331,7 @@ impl Vtree {
         }
         for which in 0..self.layers.len() {
             let layer = self.layers[which];
-            if let Some(at) = child(self.levels, &layer, leaf) {
+            if let Some(at) = child(self.shape, &layer, leaf) {
                 let at = which * self.room + at;
                 open[at..at + 8].copy_from_slice(&(self.counters[which + 1] + 1).to_le_bytes());
             }
@@ -328,10 +349,15 @@ impl Vtree {
 }
 
 /// Where in a group of `layer` the counter of the next group on the path to `leaf` is.
-fn child(levels: u32, layer: &Layer, leaf: u64) -> Option<usize> {
+fn child(shape: Shape, layer: &Layer, leaf: u64) -> Option<usize> {
     let next_level = layer.first_level + layer.height;
-    (next_level < levels).then(|| {
-        let child = (leaf >> (levels - 1 - next_level)) & ((1 << layer.height) - 1);
+    (next_level < shape.levels()).then(|| {
+        // The uppermost group has the first of all that are below it.
+        let first = match layer.first_level {
+            0 => 0,
+            level => shape.ancestor(leaf, level) << layer.height,
+        };
+        let child = shape.ancestor(leaf, next_level) - first;
         layer.counters_at + 8 * child as usize
     })
 }

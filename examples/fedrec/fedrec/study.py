@@ -14,7 +14,7 @@ from typing import Any
 from hushtable.fl import PlainTable, TrainedTable
 
 from . import model
-from .ratings import HISTORY, SAMPLES, SLOTS, Floats, Ratings
+from .ratings import HISTORY, SAMPLES, SLOTS, Behaviour, Floats
 from .training import AGGREGATE, CLIENTS, DENSE, Progress, Totals, run
 
 Say = Callable[[str], None]
@@ -144,7 +144,7 @@ def plain(rows: Floats, users: int, setting: Setting, seed: int) -> TrainedTable
 
 
 def measure(
-    ratings: Ratings, setting: Setting, seed: int, *, rounds: int, every: int, make: MakeTable
+    ratings: Behaviour, setting: Setting, seed: int, *, rounds: int, every: int, make: MakeTable
 ) -> Outcome:
     """One run."""
     started = time.perf_counter()
@@ -179,7 +179,7 @@ def measure(
 
 
 def study(
-    ratings: Ratings,
+    ratings: Behaviour,
     *,
     say: Say,
     settings: Sequence[Setting] = SETTINGS,

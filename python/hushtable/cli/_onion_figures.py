@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..sim.accelerator.figures_draw import lines, stacked
-from ..sim.accelerator.published import Comparison, bound, compare
+from ..sim.accelerator.published import bound, compare
 from ..sim.figure import Figure
+from ..sim.published import Comparison
 
 _STEPS = ("ExpandQuery", "RowSel", "ColTor")
 _PAPER_SET = "ive_paper"
@@ -22,7 +23,7 @@ def figures(records: Iterable[_Record]) -> list[Figure]:
         own = [one for one in records if one["params"]["parameters"] == parameters]
         made = [
             _operations(own, parameters, "4a", "table_mib", "MiB of table"),
-            _operations(own, parameters, "4b", "matrix_rows", "D0, 2 GiB of table"),
+            _operations(own, parameters, "4b", "matrix_rows", "D0, 1 GiB of table"),
             _intensity(own, parameters),
             _traffic(own, parameters),
             _times(own, parameters, "13a", "table_mib", "MiB of table"),

@@ -99,7 +99,13 @@ def onion(
     passes, clients = engine.answer_seconds(batch, seconds=seconds)
     note("measuring the floor")
     facts, table_bytes = engine.facts, rows * row_bytes
-    floor = row_select_floor(facts["resident_bytes"], facts["vectors"], batch, engine.threads)
+    floor = row_select_floor(
+        facts["resident_bytes"],
+        facts["vectors"],
+        batch,
+        engine.threads,
+        facts["modulus_bits"],
+    )
     total, expand, row_select, tournament = min(passes)
     value, best = (batch * table_bytes / time / 1e9 for time in (total, floor.seconds))
     keys_s, query_s, decode_s = (statistics.median(times) for times in zip(*clients, strict=True))

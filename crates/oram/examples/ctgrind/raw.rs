@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::secret::{numbers, secret};
-use hushtable_oram::attempt::{Attempt, Attempts};
+use hushtable_oram::attempt::Attempt;
 use hushtable_oram::bucket::{DUMMY, HEAD_BYTES, block_bytes, clear, id, leaf, set_head};
 use hushtable_oram::disk::MemoryStore;
 use hushtable_oram::evict::Eviction;
@@ -12,7 +12,7 @@ use hushtable_oram::geometry::{Geometry, GeometrySpec};
 use hushtable_oram::raw::{Fetch, RawOram};
 use hushtable_oram::recover::{Entered, recover};
 use hushtable_oram::seal::Key;
-use hushtable_oram::tree::{BitSet, Tree};
+use hushtable_oram::tree::{Tree, TreePlace, TreeState};
 use hushtable_oram::vtree::Vtree;
 use hushtable_prg::valgrind::{declassify, mark_public, mark_secret};
 use rand::SeedableRng;
@@ -89,20 +89,20 @@ pub fn evicts() {
 pub(crate) fn filled(rows: u32) -> (RawOram, Vec<u32>) {
     let geometry = geometry(rows);
     let key = Key::from_bytes([7; 32]);
-    let store = Box::new(MemoryStore::new(Tree::pages_of(&geometry) as usize));
-    let copies = BitSet::new(geometry.buckets());
+    let place = TreePlace::new(&geometry, CACHED_LEVELS, rows as usize);
+    let store = Box::new(MemoryStore::new(place.pages() as usize));
     let random = ChaCha20Rng::seed_from_u64(1);
-    let valid = Vtree::build(geometry.levels(), geometry.valid_words(), &key, |_, _, _| ());
-    let attempts = Attempts::first(Attempt::from_bytes([1; 16]));
-    let tree = Tree::new(geometry, CACHED_LEVELS, key, store, copies, attempts, random);
+    let valid = Vtree::build(geometry.shape(), geometry.valid_words(), &key, |_, _, _| ());
+    let state = TreeState::first(&place, Attempt::from_bytes([1; 16]));
+    let tree = Tree::new(&place, key, store, state, random);
     // Windows of a few paths: several of them.
     let mut memory = RawOram::new(tree, valid.expect("valid bits"), 0, 1 << 17);
-    let mask = geometry.leaves() as u32 - 1;
-    let leaves: Vec<u32> = numbers(rows as usize).map(|n| (n >> 40) as u32 & mask).collect();
+    let count = geometry.leaves();
+    let leaves: Vec<u32> = numbers(rows as usize).map(|n| ((n >> 40) % count) as u32).collect();
     memory
         .write(rows as usize, &mut |at, block| fill(block, at as u32, leaves[at]))
         .expect("room for all rows");
-    memory.tree_mut().commit();
+    memory.commit();
     (memory, leaves)
 }
 
@@ -148,7 +148,7 @@ pub fn writes() {
         fill(block, ids[at], leaf);
     };
     memory.write(ids.len(), &mut fill_at).expect("room");
-    memory.tree_mut().commit();
+    memory.commit();
     assert!(memory.evictions() > evictions + 1);
     let all: Vec<u32> = (0..ROWS).collect();
     assert!(!fetch(&mut memory, &leaves, &all).contains(&false));
@@ -158,7 +158,7 @@ pub fn recovers() {
     let (mut memory, mut leaves) = filled(ROWS);
     let flushed = memory.evictions();
     memory.tree_mut().flush(flushed).expect("memory");
-    memory.tree_mut().commit();
+    memory.commit();
     let mut entered = vec![Entered { evictions: flushed, blocks: memory.stash().to_vec() }];
     // A round behind the checkpoint: older copies of its rows are in buckets all the same.
     let ids: Vec<u32> = (0..ROWS).step_by(4).chain([DUMMY; 5]).collect();
@@ -173,7 +173,7 @@ pub fn recovers() {
             blocks.extend_from_slice(block);
         })
         .expect("room");
-    memory.tree_mut().commit();
+    memory.commit();
     entered.push(Entered { evictions: flushed, blocks });
 
     let evictions = memory.evictions();

@@ -2,7 +2,7 @@
 
 use hushtable_prg::{EntropyError, Secret, fill_random};
 use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
 /// Leaves from ChaCha20, its seed from the operating system.
 pub(crate) struct Leaves(ChaCha20Rng);
@@ -14,9 +14,9 @@ impl Leaves {
         Ok(Self(ChaCha20Rng::from_seed(*seed.expose())))
     }
 
-    /// A uniform leaf of a tree of `leaves` leaves, a power of two.
+    /// A uniform leaf of a tree of `leaves` leaves.
     #[inline]
     pub(crate) fn draw(&mut self, leaves: u32) -> u32 {
-        self.0.next_u32() & (leaves - 1)
+        crate::shape::uniform(leaves, &mut self.0)
     }
 }

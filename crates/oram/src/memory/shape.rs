@@ -2,6 +2,7 @@
 
 use crate::geometry::stash_bound;
 use crate::memory::MemoryError;
+use crate::shape::Shape as Nodes;
 
 /// The most blocks of a memory.
 pub const CAPACITY_MAX: usize = 1 << 27;
@@ -72,7 +73,12 @@ impl Shape {
         // The smallest tree with a stash that is worth its scans, or else one twice as large.
         let fewest = (2..).find(|&levels| ((1 << levels) - 1) * slots > capacity).unwrap_or(2);
         let bound = |levels: u32| {
-            let bound = stash_bound(levels, (slots, period), capacity as u64, OVERFLOW_BITS)?;
+            let bound = stash_bound(
+                Nodes::binary(levels),
+                (slots, period),
+                capacity as u64,
+                OVERFLOW_BITS,
+            )?;
             (bound <= 64 + 10 * slots).then_some((levels, bound))
         };
         let Some((levels, stash)) = (fewest..fewest + 4).find_map(bound) else {
@@ -81,6 +87,11 @@ impl Shape {
         // No more blocks than there are can be in the stash.
         let stash = stash.min(capacity);
         Ok(Self { capacity, payload_bytes, slots, period, levels, stash })
+    }
+
+    /// Its nodes, and the order of its evictions.
+    pub(super) fn tree(&self) -> Nodes {
+        Nodes::binary(self.levels)
     }
 
     /// The most blocks.

@@ -181,7 +181,7 @@ fn the_stash_stays_below_its_bound_for_100_000_accesses() {
         *loads.entry(tracked.stash_load()).or_insert(0u32) += 1;
     }
     // What an eviction exceeds once in 2^25 times.
-    let rare = stash_bound(shape.levels, (8, 8), shape.capacity as u64, 25).unwrap();
+    let rare = stash_bound(shape.tree(), (8, 8), shape.capacity as u64, 25).unwrap();
     let peak = loads.keys().max().unwrap();
     assert!(*peak <= rare && rare < shape.stash, "{peak} blocks in the stash, {rare} expected");
     assert!(loads.len() > 1, "the stash is in use, or nothing was tested");
@@ -295,7 +295,7 @@ fn a_full_stash_is_an_error_and_not_a_loss() {
     assert!(entered as usize > shape.stash);
     assert!(matches!(memory.insert(0, 1, &[0; 12]), Err(MemoryError::Stopped)));
     // Every block is in the stash, on the path that was to be evicted, or in a bucket off it.
-    let path = eviction_leaf(memory.evictions, shape.levels);
+    let path = shape.tree().eviction_leaf(memory.evictions);
     let mut words = vec![0; shape.levels as usize];
     let mut held = memory.keys.iter().filter(|&&key| key != EMPTY).count();
     for leaf in 0..memory.leaves() {
@@ -340,7 +340,7 @@ fn the_fastest_shape_keeps_to_the_bound() {
         for payload in [8, 64, 136, 1000] {
             let shape = Shape::fastest(capacity, payload).unwrap();
             assert_eq!(Shape::of(capacity, payload, shape.slots, shape.period).unwrap(), shape);
-            let bound = stash_bound(shape.levels, (shape.slots, shape.period), capacity as u64, 80);
+            let bound = stash_bound(shape.tree(), (shape.slots, shape.period), capacity as u64, 80);
             assert_eq!(shape.stash, bound.unwrap().min(capacity));
         }
     }

@@ -71,11 +71,20 @@ fn what_cannot_be_is_refused() {
         PositionMap::build(&[], 8, &key()),
         Err(MemoryError::Capacity { capacity: 0 })
     ));
-    assert!(matches!(PositionMap::build(&[1], 6, &key()), Err(MemoryError::Leaf { .. })));
     assert!(matches!(PositionMap::build(&[1], 0, &key()), Err(MemoryError::Leaf { .. })));
     let mut map = PositionMap::build(&[1, 2, 3], 8, &key()).unwrap();
     assert_eq!((map.entries(), map.depth(), map.memory_bytes()), (3, 0, 12));
     assert_eq!(map.exchange(2, 7).unwrap(), 3);
+}
+
+#[test]
+fn a_dummys_leaf_is_one_of_a_tree_of_any_number_of_leaves() {
+    let mut map = PositionMap::build(&[0; 40], 10, &key()).unwrap();
+    let mut seen = [0; 10];
+    for _ in 0..2000 {
+        seen[map.exchange(DUMMY, 3).unwrap() as usize] += 1;
+    }
+    assert!(seen.iter().all(|&count| count > 100), "{seen:?}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Controller {
             true => Error::Unsettled { rounds: self.round, source: Box::new(error) },
             false => error,
         })?;
-        self.raw.tree_mut().commit();
+        self.raw.commit();
         steps.journal_us += micros(clock);
         Ok(())
     }

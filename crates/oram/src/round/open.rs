@@ -7,7 +7,7 @@ pub mod salvage;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 
 use super::records::{
@@ -22,7 +22,6 @@ use crate::attempt::{Attempt, Attempts};
 use crate::bucket::{DUMMY, HEAD_BYTES, set_head};
 use crate::disk::backup::{Tap, TapStore};
 use crate::disk::{DiskError, FaultStore, Faults, FileStore, Store};
-use crate::geometry::{Geometry, eviction_leaf};
 use crate::instance::Instance;
 use crate::journal::{
     CounterPlace, CounterValue, Entry as JournalEntry, Journal, JournalError, Record,
@@ -32,7 +31,7 @@ use crate::position::PositionMap;
 use crate::raw::RawOram;
 use crate::recover::{Entered, recover};
 use crate::seal::Key;
-use crate::tree::{BitSet, Tree, union_of_paths};
+use crate::tree::{BitSet, Tree, TreePlace, TreeState};
 use crate::vtree::Vtree;
 
 const SPEC_FILE: &str = "controller.json";
@@ -82,7 +81,7 @@ impl Controller {
         progress: &mut Progress<'_>,
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let geometry = spec.check()?.geometry;
+        let shape = spec.geometry()?.shape();
         counter.check_free().map_err(|error| match error {
             JournalError::Disk(DiskError::Exists { path }) => Error::Exists { path },
             error => error.into(),
@@ -95,8 +94,7 @@ impl Controller {
         }
         let text = spec.to_text()?;
         let mut random = seeded()?;
-        let leaves_mask = geometry.leaves() as u32 - 1;
-        let leaves: Vec<u32> = (0..spec.rows).map(|_| random.next_u32() & leaves_mask).collect();
+        let leaves: Vec<u32> = (0..spec.rows).map(|_| shape.draw(&mut random)).collect();
         let place = NewPlace { folder, key, counter };
         let mut controller = Self::without_rows(&place, spec, &text, &leaves, faults)?;
         controller.fill(&leaves, rows, progress)?;
@@ -109,22 +107,21 @@ impl Controller {
     /// A controller in a folder that was made for it, of a new instance, no row written yet. `text` is its
     /// `controller.json`, `leaves` where its rows are going to be.
     fn without_rows(
-        place: &NewPlace<'_>,
+        new: &NewPlace<'_>,
         spec: &ControllerSpec,
         text: &[u8],
         leaves: &[u32],
         faults: &Faults,
     ) -> Result<Self, Error> {
-        let NewPlace { folder, key, counter } = *place;
-        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let NewPlace { folder, key, counter } = *new;
+        let Checked { place, aggregate, budget } = spec.check()?;
         let spec_path = folder.join(SPEC_FILE);
         fs::write(&spec_path, text).map_err(file(&spec_path))?;
         let journal = Journal::create(&folder.join(JOURNAL_FILE), &key.derive("journal"), faults)?;
         let instance = *journal.instance();
-        let store =
-            FileStore::create(&folder.join(TREE_FILE), Tree::pages_of(&geometry), spec.file)?;
+        let store = FileStore::create(&folder.join(TREE_FILE), place.pages(), spec.file)?;
         let tap = Tap::default();
-        let raw = Self::empty(geometry, spec, (key, &instance), store, &tap, faults)?;
+        let raw = Self::empty(&place, spec, (key, &instance), store, &tap, faults)?;
         let counted = CounterValue { instance, round: 0, evictions: 0, head: journal.head() };
         let counter = counter.create(&key.derive("counter"), &counted, faults)?;
         Ok(Self {
@@ -134,8 +131,8 @@ impl Controller {
             spec: spec.clone(),
             aggregate,
             key: key.derive("memories"),
+            position: PositionMap::build(leaves, raw.geometry().leaves() as u32, key)?,
             raw,
-            position: PositionMap::build(leaves, geometry.leaves() as u32, key)?,
             last_reads: None,
             journal,
             counter,
@@ -192,36 +189,32 @@ impl Controller {
     }
 
     fn empty(
-        geometry: Geometry,
+        place: &TreePlace,
         spec: &ControllerSpec,
         (key, instance): (&Key, &Instance),
         store: FileStore,
         tap: &Tap,
         faults: &Faults,
     ) -> Result<RawOram, Error> {
-        let attempts = Attempts::first(Attempt::random()?);
-        let copies = BitSet::new(geometry.buckets());
-        let tree =
-            Self::tree(geometry, spec, (key, instance), store, (copies, attempts), tap, faults)?;
-        let words = geometry.valid_words();
-        let valid =
-            Vtree::build(geometry.levels(), words, &key.derive("valid"), |_, _, w| w.fill(0))?;
+        let state = TreeState::first(place, Attempt::random()?);
+        let tree = Self::tree(place, (key, instance), store, state, tap, faults)?;
+        let (shape, words) = (place.geometry().shape(), place.geometry().valid_words());
+        let valid = Vtree::build(shape, words, &key.derive("valid"), |_, _, w| w.fill(0))?;
         Ok(RawOram::new(tree, valid, 0, spec.window_bytes_max))
     }
 
     fn tree(
-        geometry: Geometry,
-        spec: &ControllerSpec,
+        place: &TreePlace,
         (key, instance): (&Key, &Instance),
         store: FileStore,
-        (copies, attempts): (BitSet, Attempts),
+        state: TreeState,
         tap: &Tap,
         faults: &Faults,
     ) -> Result<Tree, Error> {
         let store = TapStore::new(FaultStore::new(store, faults.clone()), tap.clone());
         let store: Box<dyn Store> = Box::new(store);
-        let (levels, key) = (spec.cached_levels, key.derive_for("buckets", instance));
-        Ok(Tree::new(geometry, levels, key, store, copies, attempts, seeded()?))
+        let key = key.derive_for("buckets", instance);
+        Ok(Tree::new(place, key, store, state, seeded()?))
     }
 
     /// Opens the controller in `folder`, as of its last committed round. A round that a crash cut
@@ -251,7 +244,9 @@ impl Controller {
     ) -> Result<Self, Error> {
         let (text, spec) = read_spec(folder)?;
         let changed = || Error::SpecChanged { path: folder.join(SPEC_FILE) };
-        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let Checked { place, aggregate, budget } = spec.check()?;
+        let geometry = *place.geometry();
+        let shape = geometry.shape();
         let spec_hash = *blake3::hash(&text).as_bytes();
 
         let mut replay = Replay::default();
@@ -281,8 +276,8 @@ impl Controller {
 
         let store = FileStore::open(&folder.join(TREE_FILE), spec.file)?;
         let flushed = checkpoint.evictions;
-        let copies =
-            BitSet::from_words(checkpoint.copies, geometry.buckets()).ok_or(Error::Record)?;
+        let copies = BitSet::from_words(checkpoint.copies, place.layout().paired_buckets())
+            .ok_or(Error::Record)?;
         // From here on under a name of its own: what an earlier attempt wrote and did not commit is not
         // what this one writes in its place.
         let committed = replay.commits.last().map_or(flushed, |&(_, after)| after);
@@ -291,16 +286,15 @@ impl Controller {
         attempts.begin(committed, Attempt::random()?, &geometry);
         let instance = (key, journal.instance());
         let tap = Tap::default();
-        let mut tree =
-            Self::tree(geometry, &spec, instance, store, (copies, attempts), &tap, faults)?;
+        let state = TreeState { copies, attempts, committed: Some(committed) };
+        let mut tree = Self::tree(&place, instance, store, state, &tap, faults)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
                 return Err(Error::Record);
             }
-            let leaves: Vec<u32> =
-                (before..after).map(|g| eviction_leaf(g, geometry.levels())).collect();
-            tree.replay(&union_of_paths(&leaves, geometry.levels()));
+            let leaves: Vec<u32> = (before..after).map(|g| shape.eviction_leaf(g)).collect();
+            tree.replay(&shape.union_of_paths(&leaves));
             evictions = after;
         }
         let mut entered = vec![Entered { evictions: flushed, blocks: checkpoint.stash }];
@@ -312,11 +306,10 @@ impl Controller {
         let recovered =
             recover(&mut tree, (evictions, flushed), entered, &mut seeded()?, progress)?;
         let words = geometry.valid_words();
-        let valid =
-            Vtree::build(geometry.levels(), words, &key.derive("valid"), |level, index, own| {
-                let at = crate::layout::number(level, index) as usize * words;
-                own.copy_from_slice(&recovered.valid[at..at + words]);
-            })?;
+        let valid = Vtree::build(shape, words, &key.derive("valid"), |level, index, own| {
+            let at = shape.number(level, index) as usize * words;
+            own.copy_from_slice(&recovered.valid[at..at + words]);
+        })?;
         let mut raw = RawOram::new(tree, valid, evictions, spec.window_bytes_max);
         // What was in memory goes in again, the way that everything does.
         raw.write(recovered.upper.len() / stride, &mut |at, block| {
@@ -416,7 +409,8 @@ impl Controller {
     /// Writes the cached levels and starts a new journal, if the journal is long. When that is due
     /// follows from sizes.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<(), Error> {
-        let cached_bytes = ((1u64 << self.raw.tree().boundary()) - 1) * 4096;
+        let bucket_bytes = self.raw.geometry().bucket_bytes() as u64;
+        let cached_bytes = self.raw.tree().cached_buckets() * bucket_bytes;
         if self.journal.bytes() > JOURNAL_BYTES.max(16 * cached_bytes) {
             self.checkpoint()
         } else {
@@ -431,7 +425,7 @@ impl Controller {
         let tree = self.raw.tree_mut();
         tree.flush(evictions)?;
         tree.sync()?;
-        tree.commit();
+        tree.commit(evictions);
         let checkpoint = Checkpoint {
             spec: self.spec_hash,
             default_row: self.default_row.clone(),

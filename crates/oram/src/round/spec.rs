@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::aggregate::{Aggregate, AggregateSpec, ClipSpec};
 use crate::disk::FileSpec;
 use crate::fdp::{FdpSpec, Mechanism};
-use crate::geometry::{Geometry, GeometrySpec};
+use crate::geometry::{BUCKET_BYTES, Geometry, GeometrySpec, Storage};
+use crate::tree::TreePlace;
 use crate::union::{Loss, SLOTS_COUNT_MAX};
 use crate::wire::PublicKey;
 
@@ -72,9 +73,34 @@ pub struct ControllerSpec {
     /// -log2 of the probability that an eviction overfills the stash.
     #[serde(default = "overflow_bits")]
     pub overflow_bits: u32,
+    /// KiB of a bucket, the unit of the tree that is read and written: 4, 8 or 16.
+    #[serde(default = "bucket_kib", skip_serializing_if = "is_bucket_kib")]
+    pub bucket_kib: usize,
+    /// How buckets are kept on disk. Folders of before there was a choice say nothing of it.
+    #[serde(default, skip_serializing_if = "is_pairs")]
+    pub storage: Storage,
     /// How the file is read and written.
     #[serde(default, skip)]
     pub file: FileSpec,
+}
+
+/// The most rows that are taken out at once beside a round's: an export's.
+const EXPORT_ROWS: usize = 1 << 16;
+
+/// The most rows of a table of `rows` that are taken out and put back before they are committed, in
+/// rounds of up to `requests`.
+pub fn rows_at_once(rows: u64, requests: usize) -> usize {
+    ((rows / 64).clamp(1, EXPORT_ROWS as u64) as usize).max(requests)
+}
+
+fn bucket_kib() -> usize {
+    BUCKET_BYTES >> 10
+}
+fn is_bucket_kib(kib: &usize) -> bool {
+    *kib == bucket_kib()
+}
+fn is_pairs(storage: &Storage) -> bool {
+    *storage == Storage::Pairs
 }
 
 fn cached_levels() -> u32 {
@@ -107,6 +133,8 @@ impl ControllerSpec {
             cached_levels: cached_levels(),
             window_bytes_max: window_bytes_max(),
             overflow_bits: overflow_bits(),
+            bucket_kib: bucket_kib(),
+            storage: Storage::Rings,
             file: FileSpec::default(),
         }
     }
@@ -117,7 +145,26 @@ impl ControllerSpec {
     ///
     /// What [`Controller::create`](super::Controller::create) would refuse.
     pub fn geometry(&self) -> Result<Geometry, Error> {
-        Ok(self.check()?.geometry)
+        Ok(*self.check()?.place.geometry())
+    }
+
+    /// Bytes of the tree's file.
+    ///
+    /// # Errors
+    ///
+    /// As [`geometry`](Self::geometry).
+    pub fn tree_bytes(&self) -> Result<u64, Error> {
+        Ok(self.check()?.place.pages() * crate::disk::PAGE_BYTES as u64)
+    }
+
+    /// The most rows that are taken out and put back before they are committed: a round's, or an
+    /// export's, which are fewer of a small table, whose file they would lengthen.
+    pub(super) fn rows_at_once(&self) -> usize {
+        let requests = self.users_max * self.slots;
+        match self.storage {
+            Storage::Pairs => EXPORT_ROWS.max(requests),
+            Storage::Rings => rows_at_once(self.rows, requests),
+        }
     }
 
     /// The text of `controller.json`: what users' messages are bound to.
@@ -148,6 +195,9 @@ impl ControllerSpec {
         if self.cached_levels > 20 {
             return spec("cached_levels", "0 to 20 (4 GiB)");
         }
+        if ![4, 8, 16].contains(&self.bucket_kib) {
+            return spec("bucket_kib", "4, 8 or 16");
+        }
         let aggregate = self.aggregate.build()?;
         self.clip.as_ref().map_or(Ok(()), ClipSpec::check)?;
         // Made again for each round's K; this one is for the error.
@@ -156,15 +206,18 @@ impl ControllerSpec {
         let payload_bytes = 4 * self.dim + aggregate.state_bytes(self.dim);
         let geometry = Geometry::new(&GeometrySpec {
             overflow_bits: self.overflow_bits,
+            bucket_bytes: self.bucket_kib << 10,
+            storage: self.storage,
             ..GeometrySpec::on_disk(self.rows, payload_bytes)
         })?;
-        Ok(Checked { geometry, aggregate: aggregate.into(), budget })
+        let place = TreePlace::new(&geometry, self.cached_levels, self.rows_at_once());
+        Ok(Checked { place, aggregate: aggregate.into(), budget })
     }
 }
 
 /// What a spec means.
 pub(super) struct Checked {
-    pub(super) geometry: Geometry,
+    pub(super) place: TreePlace,
     pub(super) aggregate: Arc<dyn Aggregate>,
     pub(super) budget: Budget,
 }

@@ -13,9 +13,8 @@ use crate::aggregate::AggregateSpec;
 use crate::bucket::DUMMY;
 use crate::disk::{Access, FaultSpec, Faults, Tear, Unsynced};
 use crate::fdp::{FdpSpec, MechanismSpec, Shape};
-use crate::geometry::passes;
+use crate::geometry::Storage;
 use crate::journal::JournalError;
-use crate::layout::{COPIES, Layout, number};
 use crate::seal::Key;
 use crate::union::Loss;
 
@@ -105,10 +104,9 @@ fn rows_read_longest_ago_are_read_first() {
         );
         read.push(found[0]);
         // Rows of a round that is abandoned were read too.
-        if round % 2 == 0 {
-            drop(controller.commit().unwrap())
-        } else {
-            controller.abandon().unwrap()
+        match round % 2 {
+            0 => controller.commit().map(drop).unwrap(),
+            _ => controller.abandon().map(drop).unwrap(),
         }
     }
     assert!(read.windows(2).all(|pair| pair[0] != pair[1]), "{read:?}");
@@ -238,10 +236,37 @@ fn copy(from: &Path, to: &Path) {
     fs::copy(from.join("counter"), to.join("counter")).unwrap();
 }
 
+/// Pages that leaves may lie in.
+fn leaf_pages(spec: &ControllerSpec) -> BTreeSet<u64> {
+    let place = spec.check().unwrap().place;
+    let layout = place.layout();
+    let pages = layout.pages_per_bucket();
+    let places = layout.level_places(place.geometry().levels() - 1);
+    places.into_iter().flat_map(|place| place * pages..(place + 1) * pages).collect()
+}
+
 #[test]
 fn a_crash_at_any_io_leaves_the_round_before_or_the_round() {
+    crash_at_any_io(&spec(0.0));
+}
+
+#[test]
+fn so_it_does_in_a_folder_of_two_copies() {
+    let mut spec = spec(0.0);
+    spec.storage = Storage::Pairs;
+    crash_at_any_io(&spec);
+}
+
+#[test]
+fn so_it_does_with_larger_buckets_and_nothing_cached() {
+    let mut spec = spec(0.0);
+    (spec.bucket_kib, spec.cached_levels) = (8, 0);
+    crash_at_any_io(&spec);
+}
+
+fn crash_at_any_io(spec: &ControllerSpec) {
     let base = TempDir::new().unwrap();
-    let mut controller = create(base.path(), &spec(0.0));
+    let mut controller = create(base.path(), spec);
     small_round(&mut controller).unwrap();
     let before = table(&mut controller);
     drop(controller);
@@ -250,15 +275,10 @@ fn a_crash_at_any_io_leaves_the_round_before_or_the_round() {
         after[row * DIM..][..DIM].iter_mut().for_each(|number| *number -= 1.0);
     }
 
-    let layout = Layout::new(&spec(0.0).geometry().unwrap());
-    let leaf_level = spec(0.0).geometry().unwrap().levels() - 1;
-    let leaves: BTreeMap<u64, u64> = (0..1u64 << leaf_level)
-        .flat_map(|leaf| (0..COPIES).map(move |copy| (leaf, copy)))
-        .map(|(leaf, copy)| (layout.page(number(leaf_level, leaf), copy), leaf))
-        .collect();
+    let leaves = leaf_pages(spec);
     let read_leaves = |faults: &Faults| -> BTreeSet<u64> {
         let reads = faults.take_trace().into_iter().filter(|access| access.0 == Access::Read);
-        reads.filter_map(|(_, page)| leaves.get(&page).copied()).collect()
+        reads.map(|(_, page)| page).filter(|page| leaves.contains(page)).collect()
     };
 
     let (mut kept, mut happened) = (0, 0);
@@ -343,8 +363,9 @@ fn what_was_changed_or_put_back_is_found_out() {
         small_round(&mut controller).unwrap();
     }
     let (geometry, evictions) = (*controller.geometry(), controller.raw.evictions());
-    let passed = (0..geometry.buckets()).map(crate::layout::place);
-    let passed = passed.filter(|&(level, index)| passes(evictions, level, index) > 0).count();
+    let shape = geometry.shape();
+    let passed = (0..geometry.buckets()).map(|number| shape.place(number));
+    let passed = passed.filter(|&(level, index)| shape.passes(evictions, level, index) > 0).count();
     controller.close().unwrap();
     let fails = |change: &dyn Fn(&Path)| {
         let at = TempDir::new().unwrap();
@@ -527,12 +548,7 @@ fn the_disk_sees_the_same_whatever_is_asked_for_and_a_skipped_dummy_shows() {
             &faults,
         )
         .unwrap();
-        let geometry = *controller.geometry();
-        let (layout, level) = (Layout::new(&geometry), geometry.levels() - 1);
-        let leaf_pages = (0..geometry.leaves())
-            .flat_map(|leaf| (0..COPIES).map(move |copy| (leaf, copy)))
-            .map(|(leaf, copy)| layout.page(number(level, leaf), copy))
-            .collect();
+        let leaf_pages = leaf_pages(&spec);
         // All users want one row, or all want different ones: what is easiest to tell apart.
         let mut views = [Vec::new(), Vec::new()];
         for round in 0..240 {

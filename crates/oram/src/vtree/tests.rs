@@ -3,7 +3,11 @@ use proptest::prelude::*;
 use super::*;
 
 fn tree(levels: u32, words: usize) -> Vtree {
-    Vtree::build(levels, words, &Key::random().unwrap(), |level, index, to| {
+    of_shape(Shape::binary(levels), words)
+}
+
+fn of_shape(shape: Shape, words: usize) -> Vtree {
+    Vtree::build(shape, words, &Key::random().unwrap(), |level, index, to| {
         for (w, to) in to.iter_mut().enumerate() {
             *to = word_at(level, index, w);
         }
@@ -20,18 +24,20 @@ proptest! {
 
     #[test]
     fn paths_are_those_of_an_array_of_words(
-        levels in 1u32..13,
+        levels in 2u32..12,
+        fan in prop::sample::select(vec![2u32, 2, 3, 5, 7]),
         words in 1usize..4,
         steps in prop::collection::vec((any::<u64>(), any::<u64>(), 0..3u8), 1..60),
     ) {
-        let mut vtree = tree(levels, words);
+        let shape = Shape::new(levels, fan);
+        let mut vtree = of_shape(shape, words);
         let mut model: Vec<Vec<Vec<u64>>> = (0..levels)
-            .map(|l| (0..1u64 << l).map(|b| (0..words).map(|w| word_at(l, b, w)).collect()).collect())
+            .map(|l| (0..shape.nodes(l)).map(|b| (0..words).map(|w| word_at(l, b, w)).collect()).collect())
             .collect();
         let mut path = vec![0; vtree.path_words()];
         for (leaf, value, kind) in steps {
-            let leaf = leaf & ((1 << (levels - 1)) - 1);
-            let bucket = |l: u32| (leaf >> (levels - 1 - l)) as usize;
+            let leaf = leaf % shape.leaves();
+            let bucket = |l: u32| shape.ancestor(leaf, l) as usize;
             let expected: Vec<u64> =
                 (0..levels).flat_map(|l| model[l as usize][bucket(l)].clone()).collect();
             let new: Vec<u64> = (0..path.len() as u64).map(|i| value.wrapping_mul(2 * i + 1)).collect();
@@ -100,7 +106,8 @@ fn a_replayed_group_is_found_in_every_layer() {
 
 #[test]
 fn groups_of_a_layer_are_no_substitutes_for_each_other() {
-    let mut vtree = Vtree::build(12, 1, &Key::random().unwrap(), |_, _, _| ()).unwrap();
+    let mut vtree =
+        Vtree::build(Shape::binary(12), 1, &Key::random().unwrap(), |_, _, _| ()).unwrap();
     let layer = *vtree.layers.last().unwrap();
     let (left, right) = (vtree.group(&layer, 0).1, vtree.group(&layer, 2047).1);
     let moved = vtree.sealed[right].to_vec();
@@ -127,7 +134,7 @@ fn an_update_seals_every_group_of_its_path_anew() {
 fn groups_are_small_and_cover_every_level() {
     for levels in 1..=LEVELS_MAX {
         for words in 1..=WORDS_MAX {
-            let heights = heights(levels, words);
+            let heights = binary_heights(levels, words);
             assert_eq!(heights.iter().sum::<u32>(), levels);
             for (which, &height) in heights.iter().enumerate() {
                 let (words, counters) = group_bytes(height, words, which + 1 < heights.len());
@@ -136,16 +143,17 @@ fn groups_are_small_and_cover_every_level() {
         }
     }
     // FEDORA 6.1's Small table: 18 levels, 58 slots a bucket.
-    assert_eq!(heights(18, 1), [4, 4, 4, 6]);
-    let small = Vtree::build(18, 1, &Key::random().unwrap(), |_, _, _| ()).unwrap();
+    assert_eq!(heights(Shape::binary(18), 1), [4, 4, 4, 6]);
+    assert_eq!(heights(Shape::new(19, 5), 1), [1, 4, 4, 4, 6]);
+    let small = Vtree::build(Shape::binary(18), 1, &Key::random().unwrap(), |_, _, _| ()).unwrap();
     assert!(small.memory_bytes() < 3 << 20);
 }
 
 #[test]
 fn shapes_out_of_bounds_are_refused() {
     let key = Key::random().unwrap();
-    for (levels, words) in [(0, 1), (LEVELS_MAX + 1, 1), (3, 0), (3, WORDS_MAX + 1)] {
-        let error = Vtree::build(levels, words, &key, |_, _, _| ()).err().unwrap();
+    for (levels, words) in [(LEVELS_MAX + 1, 1), (3, 0), (3, WORDS_MAX + 1)] {
+        let error = Vtree::build(Shape::binary(levels), words, &key, |_, _, _| ()).err().unwrap();
         assert!(matches!(error, VtreeError::Shape { .. }));
     }
 }

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::{Controller, Error, JOURNAL_FILE, SPEC_FILE, TREE_FILE, file};
 use crate::disk::DiskError;
 use crate::disk::file::{create_new, sync_folder_of};
-use crate::layout::COPIES;
 
 /// What a backup's folder has last of all.
 const MANIFEST_FILE: &str = "backup.json";
@@ -168,7 +167,7 @@ impl Controller {
         let mut journal = fs::read(&journal_path).map_err(file(&journal_path))?;
         journal.truncate(self.journal.bytes() as usize);
         write_new(&to.join(JOURNAL_FILE), &journal)?;
-        let pages = self.geometry().buckets() * COPIES;
+        let pages = self.raw.tree().pages();
         self.tap.begin(&to.join(TREE_FILE), pages)?;
 
         let (tap, store) = (self.tap.clone(), self.folder.join(TREE_FILE));

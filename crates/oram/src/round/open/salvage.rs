@@ -23,7 +23,6 @@ mod tests;
 use std::fs;
 use std::path::Path;
 
-use rand::Rng;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -34,16 +33,14 @@ use super::{
 use crate::attempt::Attempts;
 use crate::bucket::{DUMMY, HEAD_BYTES, block_bytes, id, set_head};
 use crate::disk::{DiskError, Faults};
-use crate::geometry::eviction_leaf;
 use crate::journal::{CounterPlace, CounterValue, Journal, SalvagedJournal};
-use crate::layout::COPIES;
 use crate::oblivious::Mask;
 use crate::recover::Entered;
 use crate::round::Spent;
 use crate::round::budget::Budget;
 use crate::round::settled::Settled;
 use crate::seal::Key;
-use crate::tree::{BitSet, TreeError, union_of_paths};
+use crate::tree::{BitSet, TreeError};
 use old::OldTree;
 use survey::{Survey, survey};
 pub use swap::{Recovered, recovered_place, swap};
@@ -118,7 +115,9 @@ impl Salvage {
     pub fn read(folder: &Path, key: &Key, counted: Option<&CounterValue>) -> Result<Self, Error> {
         let (text, spec) = read_spec(folder)?;
         let changed = || Error::SpecChanged { path: folder.join(SPEC_FILE) };
-        let Checked { geometry, aggregate, budget } = spec.check()?;
+        let Checked { place, aggregate, budget } = spec.check()?;
+        let (geometry, layout) = (*place.geometry(), *place.layout());
+        let shape = geometry.shape();
 
         let mut replay = Replay::default();
         let mut wrong = None;
@@ -141,18 +140,17 @@ impl Salvage {
             return Err(changed());
         }
         let flushed = checkpoint.evictions;
-        let buckets = geometry.buckets();
-        let cached = (1u64 << spec.cached_levels.min(geometry.levels())) - 1;
-        let mut copies = BitSet::from_words(checkpoint.copies, buckets).ok_or(Error::Record)?;
+        let cached = place.cached_buckets();
+        let mut copies =
+            BitSet::from_words(checkpoint.copies, layout.paired_buckets()).ok_or(Error::Record)?;
         let mut evictions = flushed;
         for &(before, after) in &replay.commits {
             if before != evictions {
                 return Err(Error::Record);
             }
-            let leaves: Vec<u32> =
-                (before..after).map(|g| eviction_leaf(g, geometry.levels())).collect();
-            for number in union_of_paths(&leaves, geometry.levels()) {
-                if number >= cached {
+            let leaves: Vec<u32> = (before..after).map(|g| shape.eviction_leaf(g)).collect();
+            for number in shape.union_of_paths(&leaves) {
+                if number >= cached && !layout.is_in_ring(number) {
                     copies.flip(number);
                 }
             }
@@ -181,6 +179,7 @@ impl Salvage {
         let tree = OldTree {
             file: old::open(&tree_path)?,
             geometry,
+            layout,
             key: key.derive_for("buckets", &journal.instance),
             copies,
             attempts: Attempts::from_ranges(checkpoint.attempts, flushed).ok_or(Error::Record)?,
@@ -325,14 +324,14 @@ impl Salvage {
     ) -> Result<(), Error> {
         let stride = block_bytes(self.tree.geometry.payload_bytes());
         let slots = self.tree.geometry.slots();
-        let leaves_mask = self.tree.geometry.leaves() as u32 - 1;
+        let shape = self.tree.geometry.shape();
         let mut random = seeded()?;
         let raw = &mut new.raw;
         let mut put = |blocks: &[u8], newest: &[Mask]| {
             raw.write(newest.len(), &mut |at, to| {
                 to.copy_from_slice(&blocks[at * stride..][..stride]);
                 let id = newest[at].select_u32(id(to), DUMMY);
-                set_head(to, id, random.next_u32() & leaves_mask);
+                set_head(to, id, shape.draw(&mut random));
             })
             .map_err(Error::from)
         };
@@ -348,7 +347,7 @@ impl Salvage {
                 let source = sources.next();
                 let Some(blocks) = blocks else {
                     let number = source.map_or(0, |source| source.number);
-                    let (level, index) = crate::layout::place(number);
+                    let (level, index) = shape.place(number);
                     return Err(Error::Tree(TreeError::Forged { level, index }));
                 };
                 batch.extend_from_slice(blocks);
@@ -367,12 +366,12 @@ impl Salvage {
         let lost: &[u64] = &survey.lost;
         let default_row = &self.default_row;
         new.raw.write(lost.len(), &mut |at, to| {
-            set_head(to, lost[at] as u32, random.next_u32() & leaves_mask);
+            set_head(to, lost[at] as u32, shape.draw(&mut random));
             to[HEAD_BYTES..].fill(0);
             let numbers = to[HEAD_BYTES..].chunks_exact_mut(4).zip(default_row);
             numbers.for_each(|(bytes, number)| bytes.copy_from_slice(&number.to_le_bytes()));
         })?;
-        let all = self.tree.geometry.buckets() * COPIES;
+        let all = self.tree.layout.pages();
         progress(all, all);
         Ok(())
     }

@@ -50,19 +50,23 @@ fn round(controller: &mut Controller, random: &mut ChaCha20Rng) {
     controller.commit().unwrap();
 }
 
-/// Every row with its state, by a round that reads them all.
+/// Every row with its state, by rounds that read them all.
 fn payloads(controller: &mut Controller) -> Vec<u8> {
     let ids: Vec<u32> = (0..controller.spec().rows as u32).collect();
     let (mut steps, mut all) = (Steps::default(), Vec::new());
-    let intent = controller.take_positions(&ids, &mut steps).unwrap();
-    controller
-        .take_rows(&intent.entries, &mut steps, &mut |_, payload| {
-            all.extend_from_slice(payload);
-            Ok(())
-        })
-        .unwrap();
-    let round = controller.round;
-    controller.put(&intent.entries, &all, round, None, &mut steps).unwrap();
+    for ids in ids.chunks(controller.spec().rows_at_once()) {
+        let mut own = Vec::new();
+        let intent = controller.take_positions(ids, &mut steps).unwrap();
+        controller
+            .take_rows(&intent.entries, &mut steps, &mut |_, payload| {
+                own.extend_from_slice(payload);
+                Ok(())
+            })
+            .unwrap();
+        let round = controller.round;
+        controller.put(&intent.entries, &own, round, None, &mut steps).unwrap();
+        all.append(&mut own);
+    }
     all
 }
 

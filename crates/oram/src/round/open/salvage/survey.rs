@@ -67,9 +67,9 @@ pub(super) fn survey(
         progress,
     );
     for source in sources.iter().filter(|source| !source.is_expected) {
-        let (level, index) = crate::layout::place(source.number);
+        let (level, index) = geometry.shape().place(source.number);
         let seen = if source.number < tree.cached { tree.flushed } else { tree.evictions };
-        let expected = crate::geometry::last_pass(seen, level, index).map_or(0, |(_, at)| at + 1);
+        let expected = geometry.shape().last_pass(seen, level, index).map_or(0, |(_, at)| at + 1);
         missing_age = missing_age.max(expected);
     }
 

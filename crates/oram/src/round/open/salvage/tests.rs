@@ -73,15 +73,19 @@ fn payloads(controller: &mut Controller) -> Vec<Vec<u8>> {
     let ids: Vec<u32> = (0..ROWS as u32).collect();
     let mut steps = super::super::Steps::default();
     let mut all = Vec::new();
-    let intent = controller.take_positions(&ids, &mut steps).unwrap();
-    controller
-        .take_rows(&intent.entries, &mut steps, &mut |_, payload| {
-            all.push(payload.to_vec());
-            Ok(())
-        })
-        .unwrap();
-    let round = controller.round;
-    controller.put(&intent.entries, &all.concat(), round, None, &mut steps).unwrap();
+    for ids in ids.chunks(controller.spec.rows_at_once()) {
+        let mut own = Vec::new();
+        let intent = controller.take_positions(ids, &mut steps).unwrap();
+        controller
+            .take_rows(&intent.entries, &mut steps, &mut |_, payload| {
+                own.push(payload.to_vec());
+                Ok(())
+            })
+            .unwrap();
+        let round = controller.round;
+        controller.put(&intent.entries, &own.concat(), round, None, &mut steps).unwrap();
+        all.append(&mut own);
+    }
     all
 }
 
