@@ -50,7 +50,9 @@ def figures_of(document: Mapping[str, Any]) -> list[Figure]:
     sign = 1 if higher else -1
 
     def is_kept(point: Point, tolerance: float) -> bool:
-        return bool(sign * ((point.quality or 0.0) - clear * (1 - sign * tolerance)) >= 0)
+        if point.quality is None:
+            return False
+        return bool(sign * (point.quality - clear * (1 - sign * tolerance)) >= 0)
 
     def usable(within: Callable[[Point], bool]) -> Callable[[Point], bool]:
         return lambda point: within(point) and is_kept(point, _WORSE_DRAWN_MAX)
