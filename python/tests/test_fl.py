@@ -12,6 +12,7 @@ import pytest
 from hushtable import RoundError
 from hushtable.fl import DUMMY, PlainTable
 from hushtable.fl.aggregate import aggregate_of
+from hushtable.sim.fl import probabilities
 
 USERS, SLOTS, DIM, ROWS = 4, 3, 2, 20
 
@@ -79,7 +80,8 @@ def test_adaptive_updates_follow_their_papers(name: str) -> None:
 
 def test_the_noise_is_two_sided_geometric_and_clamped() -> None:
     epsilon, rounds = 1.0, 6000
-    table = PlainTable(np.zeros((40, 1), np.float32), users=40, slots=1, epsilon=epsilon, seed=1)
+    start, noisy = np.zeros((40, 1), np.float32), {"mechanism": "geometric", "seed": 1}
+    table = PlainTable(start, users=40, slots=1, epsilon=epsilon, **noisy)  # type: ignore[arg-type]
     asked = np.arange(40, dtype=np.uint32)[:, None].copy()
     asked[20:] = DUMMY
     noise = []
@@ -92,7 +94,7 @@ def test_the_noise_is_two_sided_geometric_and_clamped() -> None:
     counts = {x: noise.count(x) for x in (-2, -1, 0, 1, 2)}
     for near, far in ((0, 1), (0, -1), (1, 2), (-1, -2)):
         assert 0.8 < counts[far] / counts[near] / share < 1.25
-    low = PlainTable(np.zeros((40, 1), np.float32), users=2, slots=1, epsilon=0.01, seed=1)
+    low = PlainTable(start, users=2, slots=1, epsilon=0.01, **noisy)  # type: ignore[arg-type]
     found = set()
     for _ in range(50):
         found.add(low.begin(np.array([[3], [4]], np.uint32)))
@@ -100,8 +102,28 @@ def test_the_noise_is_two_sided_geometric_and_clamped() -> None:
     assert found == {1, 2}
 
 
+@pytest.mark.parametrize("mechanism", ["shifted:by=4,least=15", "eq3", "eq3:y=power,exponent=5"])
+def test_the_plain_table_reads_as_many_rows_as_the_mechanism_says(mechanism: str) -> None:
+    rounds, union = 3000, 20
+    table = PlainTable(
+        np.zeros((40, 1), np.float32), users=40, slots=1, epsilon=0.3, mechanism=mechanism, seed=1
+    )
+    asked = np.arange(40, dtype=np.uint32)[:, None].copy()
+    asked[union:] = DUMMY
+    found = np.zeros(40)
+    for _ in range(rounds):
+        found[table.begin(asked) - 1] += 1
+        table.abandon()
+    expected = rounds * probabilities(mechanism, 40, union, 0.3)
+    assert (found[expected == 0] == 0).all()
+    likely = expected > 5
+    statistic = ((found - expected)[likely] ** 2 / expected[likely]).sum()
+    # Far out in the tail of a chi-square of so many degrees of freedom.
+    assert statistic < likely.sum() + 6 * math.sqrt(2 * likely.sum())
+
+
 def test_a_lost_row_is_lost_for_all_and_gets_no_update() -> None:
-    table = make_table(epsilon=0.05, seed=3)
+    table = make_table(epsilon=0.05, mechanism="geometric", seed=3)
     before, lost_once = table.export(), set()
     for _ in range(60):
         before = table.export()
