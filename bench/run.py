@@ -1,6 +1,6 @@
 """Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
 
-    .venv/bin/python bench/run.py [--suite ckks|cpu|hybrid|onion] [--quick] [--out FILE]
+    .venv/bin/python bench/run.py [--suite ckks|cpu|hybrid|onion|oram] [--quick] [--out FILE]
 
 Each benchmark is the ``hushtable bench`` command that a reader would type. The file holds what
 they printed, in order, and the machine they ran on.
@@ -97,7 +97,26 @@ def hybrid(quick: bool) -> list[list[str]]:
     ]
 
 
-SUITES = {"ckks": ckks, "cpu": two_servers, "hybrid": hybrid, "onion": onion}
+def oram(quick: bool) -> list[list[str]]:
+    """Those of federated rounds over a table on a disk."""
+    small, table = ("20000", "10000") if quick else ("10000000", "1000000")
+    requests = "1000" if quick else "10000"
+
+    def rounds(rows: str, *more: str) -> list[str]:
+        return ["oram", "--rows", rows, "--row-bytes", "64", "--requests", requests, *more]
+
+    return [
+        *(rounds(small, "--epsilon", epsilon) for epsilon in ("0", "1")),
+        *(
+            rounds(table, "--epsilon", epsilon, "--oram", tree)
+            for tree in ("raw", "path")
+            for epsilon in ("0", "1")
+        ),
+        rounds(table, "--epsilon", "1", "--bucket-kib", "16"),
+    ]
+
+
+SUITES = {"ckks": ckks, "cpu": two_servers, "hybrid": hybrid, "onion": onion, "oram": oram}
 
 
 def bench(arguments: list[str]) -> Any:
