@@ -148,7 +148,7 @@ def main() -> int:
     page = ROOT / "README.md"
     text = page.read_text(encoding="utf-8")
     for suite, (begin, end) in MARKS.items():
-        results = sorted((ROOT / "bench" / "results").glob(f"{suite}-*.json"))
+        results = sorted((ROOT / "bench" / "results").glob(f"{suite}-[0-9]*.json"))
         if not results:
             print(f"no {suite}-*.json in bench/results: run bench/run.py first", file=sys.stderr)
             return 1

@@ -1,6 +1,6 @@
 """Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
 
-    .venv/bin/python bench/run.py [--suite ckks|cpu|hybrid|onion|oram] [--quick] [--out FILE]
+    .venv/bin/python bench/run.py [--suite NAME] [--quick] [--out FILE]
 
 Each benchmark is the ``hushtable bench`` command that a reader would type. The file holds what
 they printed, in order, and the machine they ran on.
@@ -116,16 +116,70 @@ def oram(quick: bool) -> list[list[str]]:
     ]
 
 
-SUITES = {"ckks": ckks, "cpu": two_servers, "hybrid": hybrid, "onion": onion, "oram": oram}
+def gpu_pir(quick: bool) -> list[list[str]]:
+    """Tables III and V and Figures 10 and 11 of the GPU paper, on a processor."""
+    sizes = [ROWS["2^14"], ROWS["2^16"]] if quick else list(ROWS.values())
+    large = sizes[-1] if quick else ROWS["2^20"]
+    widths = [64, 256] if quick else [64, 128, 256, 512, 1024, 2048, 4096]
+    seconds = ["--seconds", "0.2" if quick else "2"]
+
+    def dpf(rows: int, row_bytes: int, batch: int, threads: int, prg: str = "aes128") -> list[str]:
+        shape = ["--rows", str(rows), "--row-bytes", str(row_bytes), "--batch", str(batch)]
+        return ["dpf", *shape, "--threads", str(threads), "--prg", prg, *seconds]
+
+    return [
+        *(["key", "--rows", str(rows)] for rows in sizes),
+        *(
+            dpf(rows, 256, batch, threads)
+            for rows in sizes
+            for batch in (1, 256)
+            for threads in (1, 2)
+        ),
+        *(dpf(rows, 256, 256, 2, "salsa12") for rows in sizes),
+        *(
+            dpf(large, row_bytes, batch, 1)
+            for row_bytes in widths
+            for batch in (1, 256)
+            if row_bytes != 256
+        ),
+        ["prg", "--rows", str(large), *seconds],
+    ]
 
 
-def bench(arguments: list[str]) -> Any:
-    """What ``hushtable bench ARGUMENTS --json`` prints."""
+def onion_sweep(quick: bool) -> list[list[str]]:
+    """IVE's figures on this processor; `bench onion --sweep whole` measures larger tables too."""
+    return [["onion", "--sweep", "quick" if quick else "evidence", "--threads", "1"]]
+
+
+def load(quick: bool) -> list[list[str]]:
+    """Latency of real servers at random arrivals."""
+    sizes = {"pair": ROWS["2^16" if quick else "2^20"], "onion": ROWS["2^14" if quick else "2^16"]}
+    time = ["--seconds", "1" if quick else "8", "--warmup", "0.5" if quick else "1"]
+    return [
+        ["serve", "--scheme", scheme, "--rows", str(rows), "--rates", "auto", *time]
+        for scheme, rows in sizes.items()
+    ]
+
+
+SUITES = {
+    "ckks": ckks,
+    "cpu": two_servers,
+    "gpu-pir-cpu": gpu_pir,
+    "hybrid": hybrid,
+    "load": load,
+    "onion": onion,
+    "onion-sweep": onion_sweep,
+    "oram": oram,
+}
+
+
+def bench(arguments: list[str]) -> list[Any]:
+    """What ``hushtable bench ARGUMENTS --json`` prints: a record a line."""
     command = [sys.executable, "-m", "hushtable", "bench", *arguments, "--json"]
     print("$ hushtable bench", *arguments, file=sys.stderr)
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     print(printed.strip(), file=sys.stderr)
-    return json.loads(printed)
+    return [json.loads(line) for line in printed.splitlines() if line.strip()]
 
 
 def machine() -> Any:
@@ -147,7 +201,7 @@ def main() -> None:
     facts = {"date": today, "platform": platform.platform(), "doctor": machine()}
     for suite in [arguments.suite] if arguments.suite else sorted(SUITES):
         out = arguments.out or Path(__file__).parent / "results" / f"{suite}-{today}.json"
-        results = [bench(command) for command in SUITES[suite](arguments.quick)]
+        results = [one for command in SUITES[suite](arguments.quick) for one in bench(command)]
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({"machine": facts, "results": results}, indent=2) + "\n")
         print(f"wrote {out}", file=sys.stderr)

@@ -92,17 +92,21 @@ def expand_floor(rows: int, group: str) -> Floor | None:
     return Floor(blocks * 10 / 4 * aes_round_ns * 1e-9, "vaes", None, aes_round_ns)
 
 
-def row_select_floor(prepared_bytes: int, vectors: int, batch: int, threads: int) -> Floor:
+def row_select_floor(
+    prepared_bytes: int, vectors: int, batch: int, threads: int, modulus_bits: int
+) -> Floor:
     """The least time of RowSel for ``batch`` queries.
 
     The prepared table is read once for all. Each of its ``vectors`` (eight coefficients) is
-    multiplied with two polynomials of each query, by a low and a high half each: four instructions.
+    multiplied with two polynomials of each query: by a low and a high half each, four instructions,
+    or for primes of at most 28 bits by one whole product each, two.
     """
     gb_per_s = read_gb_per_s(prepared_bytes, threads)
     memory = prepared_bytes / (gb_per_s * 1e9)
     one_ns = multiply_ns()
     if one_ns is not None:
-        product = 4 * vectors * batch * one_ns * 1e-9 / min(threads, cores())
+        each = 2 if modulus_bits <= 28 else 4
+        product = each * vectors * batch * one_ns * 1e-9 / min(threads, cores())
         if product > memory:
             return Floor(product, "ifma", gb_per_s, one_ns)
     return Floor(memory, "memory", gb_per_s, one_ns)

@@ -14,6 +14,7 @@ mod fl;
 mod fl_aggregate;
 mod fl_audit;
 mod fl_client;
+mod fl_fdp;
 mod fl_recover;
 mod fl_session;
 mod gpu;
@@ -59,6 +60,8 @@ mod _native {
     use super::fl_audit::audit_log;
     #[pymodule_export]
     use super::fl_client::NativeTrainClient;
+    #[pymodule_export]
+    use super::fl_fdp::fdp_expect;
     #[pymodule_export]
     use super::fl_recover::{
         backup_verify, controller_backup, controller_diagnose, controller_recover,
@@ -128,7 +131,8 @@ mod _native {
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]
         use crate::bench::onion::{
-            NativeOnionBench, multiply_ns, ntt_seconds, onion_geometry, ring_kernel,
+            NativeOnionBench, multiply_ns, ntt_seconds, onion_geometry, onion_operations,
+            onion_traffic, ring_kernel,
         };
         #[pymodule_export]
         use crate::bench::oram::{NativePathBench, page_seconds, union_seconds};
@@ -136,9 +140,10 @@ mod _native {
         use crate::bench::ring::unit_seconds;
         #[pymodule_export]
         use crate::bench::{
-            NativeBench, expand_seconds, instruction_ns, load_bags, load_server, read_gb_per_s,
+            NativeBench, expand_seconds, instruction_ns, load_bags, load_open, load_server,
+            read_gb_per_s,
         };
         #[pymodule_export]
-        use crate::gpu::{NativeGpuBench, gpu_probe};
+        use crate::gpu::{NativeGpuBench, NativeGpuBinsBench, gpu_probe};
     }
 }

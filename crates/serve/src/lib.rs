@@ -50,6 +50,7 @@ pub mod wire;
 /// Loads servers and measures what they answer.
 pub mod load {
     pub use crate::peer::load::LoadReport;
+    pub use crate::peer::open::{Arrivals, OpenReport};
     #[cfg(feature = "onion")]
     pub use crate::schemes::onion::load::OnionLoadSpec;
     #[cfg(feature = "pair")]

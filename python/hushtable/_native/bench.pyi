@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import Layout
+
 __all__ = [
     "Bench",
     "CkksBench",
     "GpuBench",
+    "GpuBinsBench",
     "HybridBench",
     "ModelBench",
     "OnionBench",
@@ -22,10 +25,13 @@ __all__ = [
     "infer_seconds",
     "instruction_ns",
     "load_bags",
+    "load_open",
     "load_server",
     "multiply_ns",
     "ntt_seconds",
     "onion_geometry",
+    "onion_operations",
+    "onion_traffic",
     "page_seconds",
     "read_gb_per_s",
     "ring_kernel",
@@ -59,10 +65,41 @@ class GpuBench:
     def facts(self) -> dict[str, Any]: ...
     @property
     def description(self) -> str: ...
-    def check(self, batch: int, *, strategy: str, prg: str, group: str) -> None: ...
+    def check(
+        self,
+        batch: int,
+        *,
+        strategy: str,
+        prg: str,
+        group: str,
+        leaf: str | None = None,
+        streams: bool = False,
+    ) -> None: ...
+    def step_bytes(
+        self, batch: int, *, strategy: str, prg: str, group: str, leaf: str
+    ) -> tuple[int, int]: ...
     def answer_ms(
-        self, batch: int, *, strategy: str, prg: str, group: str, seconds: float
+        self,
+        batch: int,
+        *,
+        strategy: str,
+        prg: str,
+        group: str,
+        seconds: float,
+        leaf: str | None = None,
+        streams: bool = False,
     ) -> dict[str, list[float]]: ...
+
+class GpuBinsBench:
+    def __new__(cls, layout: Layout, *, device: int, folders: list[str]) -> GpuBinsBench: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def work(self) -> dict[str, int]: ...
+    def check(self, batch: int, *, prg: str) -> None: ...
+    def answer_ms(self, batch: int, *, prg: str, seconds: float) -> dict[str, list[float]]: ...
 
 class ModelBench:
     def __new__(cls, rows: list[int], row_bytes: int, *, threads: int) -> ModelBench: ...
@@ -84,6 +121,7 @@ class OnionBench:
         threads: int,
         levels: int | None,
         schedule: str | None,
+        overlap: bool = False,
     ) -> OnionBench: ...
     @property
     def threads(self) -> int: ...
@@ -94,6 +132,7 @@ class OnionBench:
     def answer_seconds(
         self, batch: int, seconds: float
     ) -> tuple[list[tuple[float, float, float, float]], list[tuple[float, float, float]]]: ...
+    def unprepared_seconds(self, batch: int) -> tuple[float, float, float, float]: ...
 
 class PathBench:
     def __new__(cls, path: Path, rows: int, row_bytes: int) -> PathBench: ...
@@ -118,6 +157,17 @@ def load_bags(
     warmup: float,
     seconds: float,
 ) -> dict[str, Any]: ...
+def load_open(
+    url: str,
+    *,
+    partner: str | None,
+    ca: Path | None,
+    parameters: str | None,
+    connections: int,
+    arrivals: list[float],
+    measured_from: float,
+    give_up: float,
+) -> dict[str, Any]: ...
 def load_server(
     url: str,
     *,
@@ -135,6 +185,20 @@ def ntt_seconds(
 ) -> tuple[list[float], str]: ...
 def onion_geometry(
     rows: int, row_bytes: int, *, parameters: str, levels: int | None
+) -> dict[str, Any]: ...
+def onion_operations(
+    rows: int, row_bytes: int, *, parameters: str, levels: int | None
+) -> dict[str, Any]: ...
+def onion_traffic(
+    rows: int,
+    row_bytes: int,
+    *,
+    parameters: str,
+    levels: int | None,
+    schedule: str,
+    overlap: bool,
+    residue_bits: int,
+    scratchpad_bytes: int,
 ) -> dict[str, Any]: ...
 def page_seconds(path: Path, count: int) -> tuple[float, float]: ...
 def read_gb_per_s(bytes: int, threads: int) -> float: ...

@@ -12,12 +12,16 @@ import numpy as np
 import typer
 
 from .. import _native
+from .._bench_layout import DEFAULT_LAYOUT
 from .._floors import Floor, answer_floor, expand_floor
 from .._records import bench_record
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
-from ._bench_bags import DEFAULT_LAYOUT, bench_bags
+from ._bench_bags import bench_bags
+from ._bench_load import SCHEMES, Load, read_modes, read_rates
+from ._bench_load import figure as load_figure
+from ._bench_load import measure as measure_load
 from .output import Json, examples, note, print_bench, print_json, print_table
 
 app = typer.Typer(
@@ -191,6 +195,8 @@ def prg(
         "hushtable bench serve --rows 65536 --seconds 3 --json",
         "hushtable bench serve --bags --bundle bundles/items",
         "hushtable bench serve --bags --rows 50000 --row-bytes 128",
+        "hushtable bench serve --scheme onion --rows 65536 --rates 5,10,20 --plots figures",
+        "hushtable bench serve --scheme pair --rates auto --modes window,one --json",
     )
 )
 def serve(
@@ -209,6 +215,35 @@ def serve(
         str, typer.Option(help="With --bags: the parts of the random table's layout, as JSON.")
     ] = DEFAULT_LAYOUT,
     tls: Annotated[bool, typer.Option(help="Encrypt what goes over the wire.")] = True,
+    scheme: Annotated[
+        str, typer.Option(help="With --rate: pair, or onion for a server that is asked alone.")
+    ] = "pair",
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Queries a second that arrive by themselves (Poisson): an open loop."),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(help="As --rate, several with commas between; auto for the engine's own."),
+    ] = None,
+    modes: Annotated[
+        str,
+        typer.Option(
+            help="With --rate: window (the server's own), no-window (batches of what waits while "
+            "a pass runs), one (no batches); several with commas between."
+        ),
+    ] = "window,no-window,one",
+    parameters: Annotated[
+        str, typer.Option(help="With --scheme onion: the parameter set.")
+    ] = "n4096_128",
+    connections: Annotated[
+        int | None,
+        typer.Option(help="With --rate: 128 by default, 32 of onion, whose clients have keys."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="With --rate: of the arrivals.")] = 1,
+    plots: Annotated[
+        Path | None, typer.Option(help="With --rate: a folder for the curve and its points.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="How long to load the server.")] = 10.0,
     warmup: Annotated[float, typer.Option(help="Seconds before the clock starts.")] = 2.0,
     json: Json = False,
@@ -222,7 +257,29 @@ def serve(
     With --bags, both servers are loaded with whole inferences by a layout: left and right have a
     core each, which they share with the clients. The floor is the engine's rate without clients
     and network.
+
+    With --rate or --rates, queries arrive by themselves and wait for no answer. Latency counts from
+    when a query was to arrive; what was refused, failed or given up is later than all others. A
+    line for each rate and each way of batching, then one that sums the curve up (with --json, a
+    record a line); the load's own lag is among the figures.
     """
+    if rate is not None or rates is not None:
+        arriving = Load(
+            scheme,
+            read_rates(rate, rates),
+            read_modes(modes),
+            rows,
+            row_bytes,
+            parameters,
+            connections or (32 if scheme == "onion" else 128),
+            seconds,
+            warmup,
+            seed,
+        )
+        _open_loop(arriving, plots, json)
+        return
+    if scheme != "pair" or plots is not None:
+        raise ConfigError("--scheme and --plots are for queries that arrive: give --rate too")
     if bags:
         record = bench_bags(bundle, rows, row_bytes, layout, clients, tls, warmup, seconds)
         print_bench(record, json)
@@ -241,7 +298,7 @@ def serve(
         del weight
         certificates = make_certificates(Path(folder, "certificates"))
         note("measuring the engine alone")
-        rates = _engine_rates(rows, row_bytes, clients * keys_per_request, server_cpu)
+        engine_rates = _engine_rates(rows, row_bytes, clients * keys_per_request, server_cpu)
         note("starting the servers")
         with ServerProcess(
             bundle,
@@ -270,7 +327,7 @@ def serve(
                 )
     if load["errors"]:
         raise Error(f"{load['errors']} of {load['requests']} requests failed: see the server's log")
-    engine_rate, same_batch_rate = rates
+    engine_rate, same_batch_rate = engine_rates
     record = bench_record(
         "serve",
         {
@@ -297,6 +354,37 @@ def serve(
         rejected=load["rejected"],
     )
     print_bench(record, json)
+
+
+def _open_loop(load: Load, plots: Path | None, json: bool) -> None:
+    if load.scheme not in SCHEMES:
+        raise ConfigError(f"--scheme is {load.scheme!r}, but must be pair or onion")
+    if load.row_bytes % 4 or load.row_bytes < 4:
+        raise ConfigError(f"row_bytes is {load.row_bytes}, but must be a multiple of 4")
+    if load.connections < 1 or load.seconds <= 0 or load.warmup < 0:
+        raise ConfigError("--connections and --seconds must be above 0, --warmup at least 0")
+    records, lines = [], []
+    for record in measure_load(load):
+        records.append(record)
+        if json:
+            print_json(record)
+        elif record["bench"] == "load":
+            detail = record["detail"]
+            cells = [detail[name] for name in ("mean_ms", *_PERCENTILES, "lag_p99_ms")]
+            lost = detail["arrived"] - detail["answered"]
+            shown = ["-" if cell is None else f"{cell:,.2f}" for cell in cells]
+            rate = f"{record['params']['rate']:,.4g}"
+            lines.append([record["params"]["mode"], rate, *shown, f"{lost:,}"])
+    if not json:
+        heads = ["mode", "queries/s", "mean ms", "p50", "p90", "p99", "p99.9", "lag p99", "lost"]
+        print_table(heads, lines)
+        print_bench(records[-1], json)
+    if plots is not None:
+        for path in load_figure(records).write(plots, "load"):
+            note(f"wrote {path}")
+
+
+_PERCENTILES = ("p50_ms", "p90_ms", "p99_ms", "p999_ms")
 
 
 def _engine_rates(rows: int, row_bytes: int, open_keys: int, cpus: set[int]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,9 @@ from .. import _native
 from .._floors import multiply_ns, row_select_floor, transform_floor
 from .._records import bench_record
 from ..errors import ConfigError
-from .output import Json, examples, note, print_bench
+from ._onion_figures import figures
+from ._onion_sweep import SELECTIONS, sweep
+from .output import Json, examples, note, print_bench, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +23,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "hushtable bench onion --table-mib 1024 --row-bytes 256 --batch 16 --threads 1",
             "hushtable bench onion --table-mib 64 --batch 1 --parameters ive_paper --json",
+            "hushtable bench onion --sweep counts --plots figures",
         )
     )(onion)
     app.command(
@@ -45,6 +49,19 @@ def onion(
     levels: Annotated[
         int | None, typer.Option(help="Levels of ExpandQuery; the fastest by default.")
     ] = None,
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="Use up each digit of a key switch at once.")
+    ] = False,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead of one shape, IVE's figures on this processor: counts (no clock), quick "
+            "(small tables), evidence (9 minutes) or whole (45 minutes and more)."
+        ),
+    ] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="With --sweep: a folder for pictures and their points.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 5.0,
     json: Json = False,
 ) -> None:
@@ -53,7 +70,16 @@ def onion(
     Each query is of another client, with keys of its own. Before the clock starts, every client's
     row is decoded and compared. The figure is of the best pass, the table being warm. The floor is
     RowSel's: reading the prepared table once, or multiplying it with every query.
+
+    With --sweep, a line for each count and measurement: batches, sizes, schedules, D0, overlapping
+    and a table that is not prepared, for both parameter sets (with --json, one record a line). What
+    does not fit the free memory is left out, and a line says why.
     """
+    if sweep is not None:
+        _sweep(sweep, plots, threads, seconds, json)
+        return
+    if plots is not None:
+        raise ConfigError("--plots draws what --sweep finds: give both")
     if not 1 <= table_mib <= 1 << 20:
         raise ConfigError(f"table_mib is {table_mib}, but must be 1 to {1 << 20}")
     if not 1 <= row_bytes <= table_mib << 20:
@@ -61,13 +87,25 @@ def onion(
     rows = (table_mib << 20) // row_bytes
     note(f"preparing {rows:,} x {row_bytes} B")
     engine = _native.bench.OnionBench(
-        rows, row_bytes, parameters=parameters, threads=threads, levels=levels, schedule=schedule
+        rows,
+        row_bytes,
+        parameters=parameters,
+        threads=threads,
+        levels=levels,
+        schedule=schedule,
+        overlap=overlap,
     )
     note("checking, then measuring")
     passes, clients = engine.answer_seconds(batch, seconds=seconds)
     note("measuring the floor")
     facts, table_bytes = engine.facts, rows * row_bytes
-    floor = row_select_floor(facts["resident_bytes"], facts["vectors"], batch, engine.threads)
+    floor = row_select_floor(
+        facts["resident_bytes"],
+        facts["vectors"],
+        batch,
+        engine.threads,
+        facts["modulus_bits"],
+    )
     total, expand, row_select, tournament = min(passes)
     value, best = (batch * table_bytes / time / 1e9 for time in (total, floor.seconds))
     keys_s, query_s, decode_s = (statistics.median(times) for times in zip(*clients, strict=True))
@@ -79,6 +117,7 @@ def onion(
             "batch": batch,
             "parameters": parameters,
             "schedule": schedule or "default",
+            "overlap": overlap,
             "levels": facts["levels"],
         },
         value,
@@ -116,6 +155,29 @@ def onion(
         engine=engine.description,
     )
     print_bench(record, json)
+
+
+def _sweep(name: str, plots: Path | None, threads: int, seconds: float, json: bool) -> None:
+    if name not in SELECTIONS:
+        expected = ", ".join(SELECTIONS)
+        raise ConfigError(f"--sweep is {name!r}, but must be one of {expected}")
+    selection = SELECTIONS[name]
+    if selection is not None:
+        note(f"about {selection.minutes:g} minutes")
+    records = []
+    # As long as three passes take, if that is more than a second.
+    for record in sweep(name, threads, min(seconds, 1.0)):
+        records.append(record)
+        if json:
+            print_json(record)
+        else:
+            detail = record["detail"].get("why", "")
+            params = ", ".join(f"{name} {value}" for name, value in record["params"].items())
+            print(f"{record['bench']}: {params}: {record['value']:.4g} {record['unit']} {detail}")
+    if plots is not None:
+        for figure in figures(records):
+            for path in figure.write(plots, "onion"):
+                note(f"wrote {path}")
 
 
 def ntt(

@@ -48,7 +48,7 @@ def _examine() -> dict[str, Any]:
     affine_ns, aes_round_ns = instruction_ns()
     engine = _native.bench.Bench(1 << 12, 64, threads=0, isa=None)
     model, flags = _processor()
-    total, free = _memory_bytes()
+    total, free = memory_bytes()
     return {
         "cpu": {"model": model, "flags": [flag for flag in _FLAGS if flag in flags]},
         "isa": {
@@ -147,7 +147,8 @@ def _processor() -> tuple[str, set[str]]:
     return model, flags
 
 
-def _memory_bytes() -> tuple[int, int]:
+def memory_bytes() -> tuple[int, int]:
+    """Of this machine: in all, and what new processes can have."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = os.sysconf("SC_PHYS_PAGES") * page
     free = os.sysconf("SC_AVPHYS_PAGES") * page

@@ -18,11 +18,14 @@ use hushtable_pir::dpf::{Domain, Group, KeyPair, expand_leaves};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape, floor};
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_serve::EndpointSpec;
-use hushtable_serve::load::{BagLoadSpec, LoadReport, LoadSpec};
+use hushtable_serve::load::{
+    Arrivals, BagLoadSpec, LoadReport, LoadSpec, OnionLoadSpec, OpenReport,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::Failure;
+use crate::prepare::parameter_set;
 
 /// An engine over random rows, to be timed.
 #[pyclass(frozen, module = "hushtable._native.bench", name = "Bench")]
@@ -212,6 +215,85 @@ pub(crate) fn load_bags<'py>(
     };
     let report = py.detach(|| spec.run_blocking()).map_err(Failure::from)?;
     report_fields(py, &report)
+}
+
+/// Loads a server from this thread with one query at each of `arrivals` (seconds from the start, rising):
+/// one of two for rows that are checked with its partner, or one that is asked alone where
+/// `parameters` names its parameter set. See `hushtable_serve::load::OpenReport` for the fields.
+#[pyfunction]
+#[pyo3(signature = (
+    url, *, partner, ca, parameters, connections, arrivals, measured_from, give_up
+))]
+#[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
+pub(crate) fn load_open<'py>(
+    py: Python<'py>,
+    url: String,
+    partner: Option<String>,
+    ca: Option<PathBuf>,
+    parameters: Option<&str>,
+    connections: usize,
+    arrivals: Vec<f64>,
+    measured_from: f64,
+    give_up: f64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let seconds = |value| Duration::try_from_secs_f64(value).map_err(Failure::config);
+    if !arrivals.is_sorted() {
+        return Err(Failure::config("arrivals must rise").into());
+    }
+    let at = arrivals.into_iter().map(seconds).collect::<Result<_, Failure>>()?;
+    let (measured_from, give_up) = (seconds(measured_from)?, seconds(give_up)?);
+    let arrivals = Arrivals { at, measured_from, give_up };
+    let ca_pem = ca.map(std::fs::read).transpose()?;
+    let endpoint = |url| EndpointSpec::new(url, ca_pem.clone());
+    let report = match parameters {
+        None => {
+            let spec = LoadSpec {
+                partner: partner.map(endpoint),
+                clients: connections,
+                ..LoadSpec::new(endpoint(url))
+            };
+            py.detach(|| spec.run_open_blocking(&arrivals))
+        }
+        Some(name) => {
+            let parameter_sets = vec![parameter_set(name)?];
+            let clients = connections;
+            let spec =
+                OnionLoadSpec { parameter_sets, clients, ..OnionLoadSpec::new(endpoint(url)) };
+            py.detach(|| spec.run_open_blocking(&arrivals))
+        }
+    };
+    open_fields(py, &report.map_err(Failure::from)?)
+}
+
+fn open_fields<'py>(py: Python<'py>, report: &OpenReport) -> PyResult<Bound<'py, PyDict>> {
+    let fields = PyDict::new(py);
+    for (name, count) in [
+        ("arrived", report.arrived),
+        ("answered", report.answered),
+        ("rejected", report.rejected),
+        ("errors", report.errors),
+        ("unanswered", report.unanswered),
+        ("waited", report.waited),
+    ] {
+        fields.set_item(name, count)?;
+    }
+    for (name, value) in [
+        ("p50_ms", report.p50_ms),
+        ("p90_ms", report.p90_ms),
+        ("p99_ms", report.p99_ms),
+        ("p999_ms", report.p999_ms),
+        ("max_ms", report.max_ms),
+        ("mean_ms", report.mean_ms),
+        ("answer_ms_mean", report.answer_ms_mean),
+        ("lag_p50_ms", report.lag_p50_ms),
+        ("lag_p99_ms", report.lag_p99_ms),
+        ("lag_max_ms", report.lag_max_ms),
+        ("window_ms", report.window_ms),
+        ("elapsed_s", report.elapsed_s),
+    ] {
+        fields.set_item(name, value)?;
+    }
+    Ok(fields)
 }
 
 fn report_fields<'py>(py: Python<'py>, report: &LoadReport) -> PyResult<Bound<'py, PyDict>> {

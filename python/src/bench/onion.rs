@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hushtable_pir::onion::{
-    Asked, Client, Engine, Geometry, OnionBackend, OnionSpec, Schedule, Server,
+    Asked, Client, Engine, Geometry, OnionBackend, OnionSpec, Schedule, Server, Stages, operations,
+    traffic,
 };
 use hushtable_pir::{Platform, TableShape, floor};
 use hushtable_ring::{Buffer, Kernel, Modulus, NttTable, ntt_primes};
@@ -31,9 +32,10 @@ pub(crate) struct NativeOnionBench {
 impl NativeOnionBench {
     /// Prepares `rows × row_bytes`; 0 threads for one a core, no `levels` and no `schedule` for the
     /// engine's own choice. `schedule` is of both trees: breadth, depth, hierarchical:DEPTH or
-    /// hierarchical-breadth:DEPTH.
+    /// hierarchical-breadth:DEPTH. With `overlap`, digits are used up one by one.
     #[new]
-    #[pyo3(signature = (rows, row_bytes, *, parameters, threads, levels, schedule))]
+    #[pyo3(signature = (rows, row_bytes, *, parameters, threads, levels, schedule, overlap=false))]
+    #[allow(clippy::too_many_arguments, reason = "called from Python, by keyword")]
     fn new(
         py: Python<'_>,
         rows: u64,
@@ -42,9 +44,10 @@ impl NativeOnionBench {
         threads: usize,
         levels: Option<u32>,
         schedule: Option<&str>,
+        overlap: bool,
     ) -> PyResult<Self> {
         let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
-        let mut spec = OnionSpec { threads, ..OnionSpec::new() };
+        let mut spec = OnionSpec { threads, overlap, ..OnionSpec::new() };
         if let Some(schedule) = schedule {
             (spec.expand, spec.tournament) = (parse_schedule(schedule)?, parse_schedule(schedule)?);
         }
@@ -55,13 +58,7 @@ impl NativeOnionBench {
                 Some(levels) => Geometry::with_levels(set, shape, levels)?,
             };
             let started = Instant::now();
-            let copy = |first: u64, bytes: &mut [u8]| {
-                for (id, row) in (first..).zip(bytes.chunks_exact_mut(row_bytes)) {
-                    fill_row(id, row);
-                }
-                Ok(())
-            };
-            let engine = Engine::from_rows(geometry, version(), &spec, &copy)?;
+            let engine = Engine::from_rows(geometry, version(), &spec, &copy_rows(row_bytes))?;
             let prepare_seconds = started.elapsed().as_secs_f64();
             Ok::<_, Failure>(Self { engine: Arc::new(engine), prepare_seconds })
         })?)
@@ -109,12 +106,42 @@ impl NativeOnionBench {
         repeat(py, seconds, || {
             let started = Instant::now();
             let stages = self.engine.answer_timed(&asked, &mut responses)?;
-            let all = [started.elapsed(), stages.expand, stages.row_select, stages.tournament];
-            let [all, expand, row_select, tournament] = all.map(|time| time.as_secs_f64());
-            passes.push((all, expand, row_select, tournament));
+            passes.push(pass(started, stages));
             Ok(())
         })?;
         Ok((passes, clients))
+    }
+
+    /// One pass for `batch` clients that brings the table into its prepared form anew, from rows that
+    /// lie in memory; its responses are compared with a prepared pass's.
+    fn unprepared_seconds(&self, py: Python<'_>, batch: usize) -> PyResult<Pass> {
+        if !(1..=BATCH_MAX).contains(&batch) {
+            let text = format!("batch is {batch}, but must be 1 to {BATCH_MAX}");
+            return Err(Failure::config(text).into());
+        }
+        Ok(py.detach(|| {
+            let (asked, _) = self.check(batch)?;
+            let geometry = self.engine.geometry();
+            let row_bytes = geometry.shape().row_bytes();
+            let mut table = vec![0; geometry.shape().table_bytes() as usize];
+            copy_rows(row_bytes)(0, &mut table)?;
+            let copy = |first: u64, bytes: &mut [u8]| {
+                let first = first as usize * row_bytes;
+                bytes.copy_from_slice(&table[first..first + bytes.len()]);
+                Ok(())
+            };
+            let mut responses = vec![0; batch * geometry.response_bytes()];
+            let started = Instant::now();
+            let stages = self.engine.answer_unprepared(&asked, &copy, &mut responses)?;
+            let taken = pass(started, stages);
+            let mut prepared = vec![0; responses.len()];
+            self.engine.answer_timed(&asked, &mut prepared)?;
+            if prepared != responses {
+                let text = "a pass without preparation answers otherwise: do not trust either";
+                return Err(Failure::new("Error", text));
+            }
+            Ok(taken)
+        })?)
     }
 }
 
@@ -156,6 +183,115 @@ impl NativeOnionBench {
     }
 }
 
+/// Operations of one query, by step: polynomials modulo one prime (`forward`, `inverse`, `products`,
+/// `sums`, `single_products`), polynomials modulo Q (`decompositions`), numbers (RowSel's).
+#[pyfunction]
+#[pyo3(signature = (rows, row_bytes, *, parameters, levels))]
+pub(crate) fn onion_operations<'py>(
+    py: Python<'py>,
+    rows: u64,
+    row_bytes: usize,
+    parameters: &str,
+    levels: Option<u32>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let geometry = geometry(rows, row_bytes, parameters, levels)?;
+    let found = operations::of_query(&geometry);
+    let by_step = PyDict::new(py);
+    for (name, step) in [("expand", found.expand), ("tournament", found.tournament)] {
+        let one = PyDict::new(py);
+        one.set_item("forward", step.forward)?;
+        one.set_item("inverse", step.inverse)?;
+        one.set_item("products", step.products)?;
+        one.set_item("sums", step.sums)?;
+        one.set_item("single_products", step.single_products)?;
+        one.set_item("decompositions", step.decompositions)?;
+        by_step.set_item(name, one)?;
+    }
+    by_step.set_item("row_select", found.row_select)?;
+    by_step.set_item("splits", found.splits)?;
+    by_step.set_item("games", found.games)?;
+    Ok(by_step)
+}
+
+/// Bytes that one query moves between memory and a scratchpad of `scratchpad_bytes`, by step:
+/// ciphertexts read and written, keys or selectors read. Residues take `residue_bits` each.
+#[pyfunction]
+#[pyo3(signature = (
+    rows, row_bytes, *, parameters, levels, schedule, overlap, residue_bits, scratchpad_bytes
+))]
+#[allow(clippy::too_many_arguments, reason = "called from Python, by keyword")]
+pub(crate) fn onion_traffic<'py>(
+    py: Python<'py>,
+    rows: u64,
+    row_bytes: usize,
+    parameters: &str,
+    levels: Option<u32>,
+    schedule: &str,
+    overlap: bool,
+    residue_bits: u64,
+    scratchpad_bytes: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let geometry = geometry(rows, row_bytes, parameters, levels)?;
+    let (schedule, params) = (parse_schedule(schedule)?, geometry.params());
+    let overlapped = |sizes: traffic::Sizes| if overlap { sizes.overlapped() } else { sizes };
+    let expansion =
+        overlapped(traffic::Sizes::of_expansion(params, residue_bits, scratchpad_bytes));
+    let tournament =
+        overlapped(traffic::Sizes::of_tournament(params, residue_bits, scratchpad_bytes));
+    let leaves = geometry.rows() + geometry.games() as usize * params.selector().digits();
+    let by_step = PyDict::new(py);
+    for (name, moved, times) in [
+        ("expand", traffic::of_expansion(schedule, leaves, expansion), 1),
+        (
+            "tournament",
+            traffic::of_tournament(schedule, geometry.columns(), tournament),
+            geometry.chunks() as u64,
+        ),
+    ] {
+        let one = PyDict::new(py);
+        one.set_item("ciphertext_reads", times * moved.ciphertext_reads)?;
+        one.set_item("ciphertext_writes", times * moved.ciphertext_writes)?;
+        one.set_item("key_reads", times * moved.key_reads)?;
+        by_step.set_item(name, one)?;
+    }
+    by_step.set_item("expand_ciphertext", expansion.ciphertext)?;
+    by_step.set_item("tournament_ciphertext", tournament.ciphertext)?;
+    Ok(by_step)
+}
+
+fn geometry(
+    rows: u64,
+    row_bytes: usize,
+    parameters: &str,
+    levels: Option<u32>,
+) -> Result<Geometry, Failure> {
+    let set = parameter_set(parameters)?;
+    let shape = TableShape::new(rows, row_bytes)?;
+    Ok(match levels {
+        None => Geometry::new(set, shape)?,
+        Some(levels) => Geometry::with_levels(set, shape, levels)?,
+    })
+}
+
+/// Seconds of a pass that has just ended.
+fn pass(started: Instant, stages: Stages) -> Pass {
+    let all = [started.elapsed(), stages.expand, stages.row_select, stages.tournament];
+    let [all, expand, row_select, tournament] = all.map(|time| time.as_secs_f64());
+    (all, expand, row_select, tournament)
+}
+
+/// What writes the benchmark's rows from the given one on.
+fn copy_rows(
+    row_bytes: usize,
+) -> impl Fn(u64, &mut [u8]) -> Result<(), hushtable_pir::onion::Error> + Sync {
+    move |first, bytes| {
+        for (id, row) in (first..).zip(bytes.chunks_exact_mut(row_bytes)) {
+            fill_row(id, row);
+        }
+        Ok(())
+    }
+}
+
 /// What a table would become, in numbers, without preparing it: those of `OnionBench.facts` that no
 /// measurement is in, and the sizes of its steps.
 #[pyfunction]
@@ -167,13 +303,7 @@ pub(crate) fn onion_geometry<'py>(
     parameters: &str,
     levels: Option<u32>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let set = parameter_set(parameters)?;
-    let shape = TableShape::new(rows, row_bytes).map_err(Failure::from)?;
-    let geometry = match levels {
-        None => Geometry::new(set, shape),
-        Some(levels) => Geometry::with_levels(set, shape, levels),
-    };
-    geometry_facts(py, &geometry.map_err(Failure::from)?)
+    geometry_facts(py, &geometry(rows, row_bytes, parameters, levels)?)
 }
 
 fn geometry_facts<'py>(py: Python<'py>, geometry: &Geometry) -> PyResult<Bound<'py, PyDict>> {

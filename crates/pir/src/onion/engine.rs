@@ -1,5 +1,6 @@
 //! The engine for processors: ExpandQuery, RowSel, ColTor.
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,9 @@ use rayon::prelude::*;
 
 use super::check::check_blocks;
 use super::geometry::{BLOCK_COLUMNS, Block};
-use super::payload::Payload;
+use super::payload::{Payload, zeros};
 use super::pool::{Lent, Pool};
+use super::prepare::{CopyRows, Encoder};
 use super::tree::{self, Alone, Node, Schedule, Subtree, Tournament};
 use super::{Asked, Error, Geometry, OnionBackend};
 use crate::Threads;
@@ -103,7 +105,7 @@ pub struct Engine {
 
 /// A query, expanded.
 pub(crate) struct Expanded {
-    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    /// D0 leaves: limb, vector, row, and what [`Packing::pack_query`] makes of it.
     rows: Lent<Buffer>,
     /// One for each game.
     selectors: Vec<Selector>,
@@ -119,7 +121,7 @@ impl Drop for Expanded {
 }
 
 impl Expanded {
-    /// D0 leaves: limb, vector, row, (mask, body), lane.
+    /// D0 leaves: limb, vector, row, and what [`Packing::pack_query`] makes of it.
     pub(crate) fn rows(&self) -> &[u64] {
         &self.rows
     }
@@ -207,11 +209,8 @@ impl Engine {
     /// How long one pass over the table takes: what a request may wait for company (Kim et al.,
     /// "IVE", section V). Measured with a query that selects nothing, the table once in memory.
     pub fn scan(&self) -> Duration {
-        let ring = self.params().answer_ring();
         let zero = Expanded {
-            rows: self
-                .expanded_rows
-                .take(|| Buffer::zeroed(ring.limbs() * ring.degree() * 2 * self.geometry.rows())),
+            rows: self.expanded_rows.take(|| Buffer::zeroed(self.expanded_words())),
             selectors: Vec::new(),
             spare: Arc::clone(&self.spare),
         };
@@ -267,7 +266,44 @@ impl Engine {
         Err(Error::Unsteady { attempts: CONFIRMATIONS_MAX })
     }
 
+    /// Answers as [`answer_timed`](Self::answer_timed) does, but brings the table into the form in
+    /// which it is multiplied anew, block by block, from the rows that `copy(first, bytes)` writes:
+    /// what every pass would cost if nothing were prepared (Kim et al., "IVE", section II-B). The
+    /// encoding counts to RowSel.
+    ///
+    /// # Errors
+    /// As [`answer_timed`](Self::answer_timed), and what `copy` fails with.
+    pub fn answer_unprepared(
+        &self,
+        queries: &[Asked],
+        copy: CopyRows<'_>,
+        out: &mut [u8],
+    ) -> Result<Stages, Error> {
+        let encoder = Encoder::new(&self.geometry, self.version);
+        let bytes = self.blocks.iter().map(|block| block.bytes).max().unwrap_or(0);
+        let mut scratch = zeros(bytes + SLACK_BYTES)?;
+        self.answer_from(queries, out, |block, clients, sums| {
+            let alone = Block { offset: 0, ..*block };
+            encoder.encode(&[alone], copy, &mut scratch)?;
+            self.multiply(&alone, &scratch, clients, sums);
+            Ok(())
+        })
+    }
+
     fn answer_unconfirmed(&self, queries: &[Asked], out: &mut [u8]) -> Result<Stages, Error> {
+        self.answer_from(queries, out, |block, clients, sums| {
+            self.select_rows(block, clients, sums);
+            Ok(())
+        })
+    }
+
+    /// Answers with `select` for the sums of each block.
+    fn answer_from(
+        &self,
+        queries: &[Asked],
+        out: &mut [u8],
+        select: impl FnMut(&Block, &[&Expanded], &mut Buffer) -> Result<(), Error> + Send,
+    ) -> Result<Stages, Error> {
         let expected = queries.len() * self.geometry.response_bytes();
         if out.len() != expected {
             return Err(Error::ResponseBytes { expected, found: out.len() });
@@ -277,7 +313,7 @@ impl Engine {
             let started = Instant::now();
             let expanded = self.expand(queries);
             stages.expand = started.elapsed();
-            let winners = self.play(&expanded, &mut stages);
+            let winners = self.play_from(&expanded, &mut stages, select)?;
             let started = Instant::now();
             let bytes = self.geometry.response_bytes();
             out.par_chunks_exact_mut(bytes)
@@ -285,8 +321,8 @@ impl Engine {
                 .zip(winners)
                 .for_each(|((out, expanded), winners)| self.respond(expanded, winners, out));
             stages.tournament += started.elapsed();
-        });
-        Ok(stages)
+            Ok(stages)
+        })
     }
 
     /// Expands queries, one a thread, or one on all threads.
@@ -349,22 +385,34 @@ impl Engine {
         Expanded { rows: interleaved, selectors, spare: Arc::clone(&self.spare) }
     }
 
+    fn packing(&self) -> Packing {
+        Packing::of(self.params().answer_ring().modulus(0))
+    }
+
+    /// Words of an expanded query's rows.
+    fn expanded_words(&self) -> usize {
+        let ring = self.params().answer_ring();
+        ring.limbs() * ring.degree() / LANES * self.geometry.rows() * self.packing().query_words()
+    }
+
     /// Leaves in the order in which RowSel reads them.
     fn interleave(&self, leaves: &[Option<Leaf>]) -> Lent<Buffer> {
         let ring = self.params().answer_ring();
-        let (degree, rows) = (ring.degree(), leaves.len());
-        let mut out = self.expanded_rows.take(|| Buffer::zeroed(ring.limbs() * degree * 2 * rows));
-        let chunk = CHUNK * 2 * rows;
+        let (degree, rows, packing) = (ring.degree(), leaves.len(), self.packing());
+        let mut out = self.expanded_rows.take(|| Buffer::zeroed(self.expanded_words()));
+        let words = packing.query_words();
+        let chunk = CHUNK_VECTORS * rows * words;
         out.par_chunks_exact_mut(chunk).enumerate().for_each(|(index, out)| {
             let (limb, first) = (index * CHUNK / degree, index * CHUNK % degree);
             for (row, leaf) in leaves.iter().enumerate() {
                 let Some(leaf) = leaf else { continue };
-                for (side, poly) in leaf.ciphertext.polys().into_iter().enumerate() {
-                    let from = &poly.limb(limb)[first..first + CHUNK];
-                    for (vector, from) in from.chunks_exact(LANES).enumerate() {
-                        let at = ((vector * rows + row) * 2 + side) * LANES;
-                        out[at..at + LANES].copy_from_slice(from);
-                    }
+                let [masks, bodies] = leaf
+                    .ciphertext
+                    .polys()
+                    .map(|poly| poly.limb(limb)[first..first + CHUNK].chunks_exact(LANES));
+                for (vector, (mask, body)) in masks.zip(bodies).enumerate() {
+                    let at = (vector * rows + row) * words;
+                    packing.pack_query(mask, body, &mut out[at..at + words]);
                 }
             }
         });
@@ -373,6 +421,22 @@ impl Engine {
 
     /// RowSel and the tournaments of all blocks: for each query, each chunk's subtrees.
     pub(crate) fn play(&self, expanded: &[Expanded], stages: &mut Stages) -> Vec<Vec<Vec<Won>>> {
+        let select = |block: &Block, clients: &[&Expanded], sums: &mut Buffer| {
+            self.select_rows(block, clients, sums);
+            Ok::<_, Infallible>(())
+        };
+        match self.play_from(expanded, stages, select) {
+            Ok(won) => won,
+            Err(never) => match never {},
+        }
+    }
+
+    fn play_from<E>(
+        &self,
+        expanded: &[Expanded],
+        stages: &mut Stages,
+        mut select: impl FnMut(&Block, &[&Expanded], &mut Buffer) -> Result<(), E>,
+    ) -> Result<Vec<Vec<Vec<Won>>>, E> {
         let fresh = || Tournament::new(self.spec.tournament, self.geometry.games());
         let chunks = self.geometry.chunks();
         let mut tournaments: Vec<Vec<Tournament<Ciphertext>>> =
@@ -381,7 +445,7 @@ impl Engine {
         let mut sums = self.sums.take(|| Buffer::zeroed(0));
         for block in &self.blocks {
             let started = Instant::now();
-            self.select_rows(block, &clients, &mut sums);
+            select(block, &clients, &mut sums)?;
             stages.row_select += started.elapsed();
             let started = Instant::now();
             self.play_block(block, &sums, expanded, &mut tournaments);
@@ -399,7 +463,7 @@ impl Engine {
         };
         let won = tournaments.into_par_iter().zip(expanded).map(finish).collect();
         stages.tournament += started.elapsed();
-        won
+        Ok(won)
     }
 
     /// A scheme for selections alone: no keys are needed any more.
@@ -407,28 +471,32 @@ impl Engine {
         Encrypted { evaluator, levels: &self.levels, keys: &[] }
     }
 
-    /// The sums of a block: limb, chunk of coefficients, client, column, (mask, body), coefficient.
+    /// The sums of a block: limb, chunk of coefficients, then as a task yields them.
     fn select_rows(&self, block: &Block, clients: &[&Expanded], out: &mut Buffer) {
+        self.multiply(block, &self.payload.bytes()[block.offset..], clients, out);
+    }
+
+    /// As [`select_rows`](Self::select_rows), for a block whose bytes `table` starts with.
+    fn multiply(&self, block: &Block, table: &[u8], clients: &[&Expanded], out: &mut Buffer) {
         let ring = self.params().answer_ring();
-        let (degree, rows) = (ring.degree(), self.geometry.rows());
-        let sums = clients.len() * block.groups * GROUP_COLUMNS * 2 * CHUNK;
+        let (degree, rows, packing) = (ring.degree(), self.geometry.rows(), self.packing());
+        let sums = clients.len() * block.groups * GROUP_COLUMNS * packing.sum_words();
         let needed = ring.limbs() * degree / CHUNK * sums;
         if out.len() < needed {
             *out = Buffer::zeroed(needed);
         }
-        let table = &self.payload.bytes()[block.offset..];
         out[..needed].par_chunks_exact_mut(sums).enumerate().for_each(|(index, out)| {
             let first = block.group_offset(index * CHUNK_VECTORS, 0);
             let end = block.group_offset((index + 1) * CHUNK_VECTORS, 0) + SLACK_BYTES;
-            let numbers = CHUNK * 2 * rows;
+            let words = CHUNK_VECTORS * rows * packing.query_words();
             let queries: Vec<&[u64]> = clients
                 .iter()
-                .map(|client| &client.rows[index * numbers..(index + 1) * numbers])
+                .map(|client| &client.rows[index * words..(index + 1) * words])
                 .collect();
             let modulus = ring.modulus(index * CHUNK / degree);
             let task = Task {
                 modulus,
-                packing: Packing::of(ring.modulus(0)),
+                packing,
                 rows,
                 groups: block.groups,
                 table: &table[first..end],
@@ -518,11 +586,12 @@ impl Engine {
         let ring = self.params().answer_ring();
         let columns = block.groups * GROUP_COLUMNS;
         let mut out = self.spare.take(ring);
-        for (side, poly) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
-            for (index, to) in poly.values_mut().chunks_exact_mut(CHUNK).enumerate() {
-                let at = ((index * clients + client) * columns + column) * 2 + side;
-                to.copy_from_slice(&sums[at * CHUNK..(at + 1) * CHUNK]);
-            }
+        let words = self.packing().sum_words();
+        let masks = out.mask.values_mut().chunks_exact_mut(CHUNK);
+        let bodies = out.body.values_mut().chunks_exact_mut(CHUNK);
+        for (index, (masks, bodies)) in masks.zip(bodies).enumerate() {
+            let at = ((index * clients + client) * columns + column) * words;
+            self.packing().unpack_sums(&sums[at..at + words], masks, bodies);
         }
         out
     }

@@ -21,6 +21,7 @@ mod error;
 mod geometry;
 mod keys;
 mod mask;
+pub mod operations;
 mod params;
 mod payload;
 mod pool;

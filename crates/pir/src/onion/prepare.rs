@@ -177,13 +177,37 @@ impl Engine {
             end += block.bytes;
         }
         let mut payload = zeros(end + SLACK_BYTES)?;
+        Encoder::new(&geometry, version).encode(&blocks, copy, &mut payload)?;
+        Self::new(geometry, version, Payload::Made(payload), blocks, spec)
+    }
+}
+
+/// What brings blocks into the form in which they are multiplied.
+pub(super) struct Encoder<'a> {
+    geometry: &'a Geometry,
+    mask: Mask,
+    workspaces: Pool<Workspace>,
+}
+
+impl<'a> Encoder<'a> {
+    pub fn new(geometry: &'a Geometry, version: Version) -> Self {
         let mask = Mask::new(version, geometry.set());
+        Self { geometry, mask, workspaces: Pool::default() }
+    }
+
+    /// Writes `blocks` of the table whose rows `copy(first, bytes)` writes to their offsets of
+    /// `payload`, on the current pool's threads.
+    pub fn encode(
+        &self,
+        blocks: &[Block],
+        copy: CopyRows<'_>,
+        payload: &mut [u8],
+    ) -> Result<(), Error> {
         let units: Vec<Unit> = blocks.iter().flat_map(Unit::of).collect();
-        let workspaces = Pool::default();
         for units in units.chunks(2 * rayon::current_num_threads()) {
             let encode = |unit: &Unit| {
-                let mut workspace = workspaces.take(|| Workspace::new(&geometry));
-                unit.encode(&geometry, &mask, &mut workspace, copy)?;
+                let mut workspace = self.workspaces.take(|| Workspace::new(self.geometry));
+                unit.encode(self.geometry, &self.mask, &mut workspace, copy)?;
                 Ok(workspace)
             };
             let done = units.par_iter().map(encode).collect::<Result<Vec<_>, Error>>()?;
@@ -194,7 +218,7 @@ impl Engine {
                 }
             }
         }
-        Self::new(geometry, version, Payload::Made(payload), blocks, spec)
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use hushtable_table::Version;
 use super::engine::{Engine, Expanded, OnionSpec, Stages};
 use super::tree::{self, Alone};
 use super::{Asked, Client, Error, EvaluationKeys, Geometry, Mask, OnionBackend, Query};
-use crate::kernel::rowsel::LANES;
+use crate::kernel::rowsel::{LANES, Packing};
 
 /// Variances (mean squares over a ciphertext's coefficients, modulo q), one a sample.
 #[derive(Clone, Debug, Default)]
@@ -150,11 +150,15 @@ fn of_response(client: &Client, response: &[u8], plaintext: &[i64]) -> f64 {
 fn leaf(geometry: &Geometry, expanded: &Expanded, row: usize) -> Ciphertext {
     let ring = geometry.params().answer_ring();
     let mut out = Ciphertext::zero(ring);
-    for (side, poly) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
-        for (vector, to) in poly.values_mut().chunks_exact_mut(LANES).enumerate() {
-            let at = ((vector * geometry.rows() + row) * 2 + side) * LANES;
-            to.copy_from_slice(&expanded.rows()[at..at + LANES]);
-        }
+    let packing = Packing::of(ring.modulus(0));
+    let words = packing.query_words();
+    let masks = out.mask.values_mut().chunks_exact_mut(LANES);
+    let bodies = out.body.values_mut().chunks_exact_mut(LANES);
+    for (vector, (mask, body)) in masks.zip(bodies).enumerate() {
+        let at = (vector * geometry.rows() + row) * words;
+        let [from_mask, from_body] = packing.unpack_query(&expanded.rows()[at..at + words]);
+        mask.copy_from_slice(&from_mask);
+        body.copy_from_slice(&from_body);
     }
     out
 }

@@ -142,6 +142,8 @@ impl Kernel {
 
     /// Coefficients to evaluations, in place; all values below the modulus before and after.
     pub fn forward(self, table: &NttTable, values: &mut [u64]) {
+        #[cfg(feature = "counts")]
+        counts::add(&counts::FORWARD, 1);
         assert_eq!(values.len(), table.degree(), "one limb at a time");
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -160,6 +162,8 @@ impl Kernel {
 
     /// Evaluations to coefficients, in place.
     pub fn inverse(self, table: &NttTable, values: &mut [u64]) {
+        #[cfg(feature = "counts")]
+        counts::add(&counts::INVERSE, 1);
         assert_eq!(values.len(), table.degree(), "one limb at a time");
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -259,6 +263,8 @@ impl Kernel {
 
     /// `out` = Σ xs[j] · ys[j], element by element, for 1 to [`TERMS_MAX`] terms.
     pub fn inner_product(self, modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [u64]) {
+        #[cfg(feature = "counts")]
+        counts::add(&counts::PRODUCTS, xs.len());
         assert!(xs.len() == ys.len() && (1..=TERMS_MAX).contains(&xs.len()));
         assert!(xs.iter().chain(ys).all(|values| values.len() == out.len()));
         match self.0 {
@@ -449,6 +455,8 @@ impl Kernel {
     /// # Panics
     /// If Q has more than 110 bits.
     pub fn decompose(self, gadget: Gadget, crt: &Crt, values: &[u64], out: &mut [u64]) {
+        #[cfg(feature = "counts")]
+        counts::add(&counts::DECOMPOSITIONS, 1);
         let limbs = crt.limbs();
         assert!(values.len().is_multiple_of(limbs));
         assert_eq!(out.len(), values.len() * gadget.digits());
@@ -477,3 +485,25 @@ fn whole(values: &[u64]) -> bool {
 /// Least bits of a modulus for AVX-512's sums: below, the estimate of their quotient errs by more.
 #[cfg(target_arch = "x86_64")]
 const SUM_BITS_MIN: u32 = 5;
+
+/// What this process's kernels have done, for tests.
+#[cfg(feature = "counts")]
+pub mod counts {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    pub(super) static FORWARD: AtomicU64 = AtomicU64::new(0);
+    pub(super) static INVERSE: AtomicU64 = AtomicU64::new(0);
+    pub(super) static PRODUCTS: AtomicU64 = AtomicU64::new(0);
+    pub(super) static DECOMPOSITIONS: AtomicU64 = AtomicU64::new(0);
+
+    pub(super) fn add(counter: &AtomicU64, count: usize) {
+        counter.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Since the last call: transforms to evaluations and back, products that were added up, and
+    /// decompositions.
+    pub fn take() -> [u64; 4] {
+        [&FORWARD, &INVERSE, &PRODUCTS, &DECOMPOSITIONS]
+            .map(|counter| counter.swap(0, Ordering::Relaxed))
+    }
+}

@@ -1,7 +1,7 @@
 //! Loads servers and measures what they answer: what the schemes' loads share.
 //!
 //! Each client has a connection of its own and sends its next request when it has the answer to the
-//! last (a closed loop).
+//! last (a closed loop); [`open`](super::open) has requests that arrive by themselves.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn one_thread() -> Result<tokio::runtime::Runtime, Error> {
 
 #[derive(Default)]
 pub(crate) struct Tally {
-    latencies_us: Vec<u32>,
+    latencies_us: Vec<u64>,
     answer_us: u64,
     errors: u64,
     rejected: u64,
@@ -81,7 +81,7 @@ pub(crate) async fn drive(
         match result {
             Ok(Some(answer_us)) => {
                 if counts {
-                    tally.latencies_us.push((now - started).as_micros() as u32);
+                    tally.latencies_us.push((now - started).as_micros() as u64);
                     tally.answer_us += answer_us;
                 }
             }
@@ -120,10 +120,9 @@ impl Tally {
     pub fn report(mut self, queries: usize, window: Duration, took: Duration) -> LoadReport {
         self.latencies_us.sort_unstable();
         let count = self.latencies_us.len();
-        let at = |fraction: f64| {
-            let rank = (count as f64 * fraction).ceil() as usize;
-            let latency = self.latencies_us.get(rank.saturating_sub(1)).copied();
-            f64::from(latency.unwrap_or(0)) / 1e3
+        let at = |fraction| match count {
+            0 => 0.0,
+            _ => at_fraction(&self.latencies_us, count, fraction),
         };
         LoadReport {
             queries_per_s: (count * queries) as f64 / took.as_secs_f64(),
@@ -138,6 +137,13 @@ impl Tally {
             elapsed_s: took.as_secs_f64(),
         }
     }
+}
+
+/// Milliseconds that `fraction` of `count` requests took at most, of which `sorted_us` were answered:
+/// infinite where that takes in one that was not.
+pub(crate) fn at_fraction(sorted_us: &[u64], count: usize, fraction: f64) -> f64 {
+    let rank = (count as f64 * fraction).ceil() as usize;
+    sorted_us.get(rank.saturating_sub(1)).map_or(f64::INFINITY, |&us| us as f64 / 1e3)
 }
 
 pub(crate) fn random_rows(shape: TableShape, count: usize) -> Result<Vec<u64>, Error> {

@@ -124,9 +124,16 @@ class Table:
         return 2 * self.answer_limbs * self.poly_bytes
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of a ciphertext as RowSel reads and writes it: numbers of at most 32 bits share
+        words.
+        """
+        return self.answer_bytes // (2 if self.modulus_bits <= 32 else 1)
+
+    @property
     def expanded_bytes(self) -> int:
         """Bytes of a query's D0 leaves, as RowSel reads them."""
-        return self.rows * self.answer_bytes
+        return self.rows * self.row_bytes
 
     @property
     def key_bytes(self) -> int:
@@ -223,7 +230,7 @@ class _Model:
         keys = (table.levels + 1) * table.key_bytes
         selectors = table.games * table.selector_bytes
         self.pass_bytes = table.resident_bytes + batch * (
-            table.expanded_bytes + keys + selectors + table.block_columns * table.answer_bytes
+            table.expanded_bytes + keys + selectors + table.block_columns * table.row_bytes
         )
 
     def _operate(self, operations: Mapping[str, float]) -> float:
@@ -317,16 +324,16 @@ class _Model:
         return seconds
 
     def row_select(self) -> float:
-        """Tiles as the kernel cuts them: for one query four columns at once, else two columns for
-        up to three queries.
+        """Tiles as the kernel cuts them: for one query, and for primes of at most 28 bits, four
+        columns at once, else two columns for up to three queries.
         """
         table, machine = self.table, self.processor
         taken = _taken(self.batch)
-        wide = 4 if self.batch == 1 else 2
-        is_packed = table.modulus_bits > 32
+        is_short, is_packed = table.modulus_bits <= 28, table.modulus_bits > 32
+        wide = 4 if self.batch == 1 or is_short else 2
         group_rows = table.vectors / _GROUP_COLUMNS
         vector_bytes = _LANES * (_PREPARED_BITS if is_packed else 32) / 8
-        query_bytes = 2 * _LANES * table.residue_bytes
+        query_bytes = (2 if is_packed else 1) * _LANES * table.residue_bytes
         near = machine.read_bytes_per_s(0, 1)
         # Half of the first cache is what the table's own stream leaves to the queries.
         kept = table.rows * (self.batch * query_bytes + _GROUP_COLUMNS * vector_bytes)
@@ -336,6 +343,8 @@ class _Model:
             sums = 2 * wide * queries
             count = (2 + _REDUCE_INSTRUCTIONS / table.rows) * sums
             count += (2 if is_packed else 1) * wide
+            # Bodies come out of the upper halves of their words.
+            count += 0 if is_packed else queries
             seconds = group_rows * count * machine.instruction_ns * 1e-9
             if streams:
                 seconds += group_rows * queries * query_bytes / near
@@ -347,13 +356,13 @@ class _Model:
         # Only the first tile of a group asks for the table ahead of its use; the others find it in
         # the cache, and it does not come while they run.
         memory = self._fetch(table.resident_bytes, self.pass_bytes, self.threads)
-        written = self.batch * table.columns * table.chunks * table.answer_bytes
+        written = self.batch * table.columns * table.chunks * table.row_bytes
         rest = self._fetch(written + expanded * table.blocks, block, self.threads)
         return max(memory, tiles[0]) + sum(tiles[1:]) + arrives + rest
 
     @property
     def _sums_bytes(self) -> float:
-        return self.batch * self.table.block_columns * self.table.answer_bytes
+        return self.batch * self.table.block_columns * self.table.row_bytes
 
     def tournament(self) -> float:
         table = self.table

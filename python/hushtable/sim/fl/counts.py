@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..._fdp import DEFAULT
 from ...errors import ConfigError
+from .datasets import CHUNK
 from .geometry import BUCKET_BYTES, Tree, own_tree, path_tree, raw_tree
 
 __all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes"]
@@ -48,6 +50,8 @@ class Design:
         cached_levels: levels from the root that are in memory, and neither read nor written; of
             hushtable's tree, whose root has more children, as many buckets as these have.
         is_paired: of hushtable's trees one of a folder that was made before, with two copies.
+        mechanism: how k is drawn.
+        chunk: requests that k is drawn for at once; None for all of a round's.
     """
 
     name: str
@@ -57,6 +61,8 @@ class Design:
     coalesce: bool = False
     cached_levels: int = 0
     is_paired: bool = False
+    mechanism: str = "eq3"
+    chunk: int | None = None
 
     def tree(self, rows: int, row_bytes: int, requests: int = 10_000) -> Tree:
         """The tree of a table, for rounds of up to ``requests``."""
@@ -117,7 +123,7 @@ def distinct_nodes(nodes: float, paths: float) -> float:
 
 
 PATH_PLUS = Design("Path ORAM+", "path")
-FEDORA = Design("FEDORA", "raw")
+FEDORA = Design("FEDORA", "raw", chunk=CHUNK)
 HUSHTABLE = Design(
     "hushtable",
     "raw",
@@ -125,6 +131,7 @@ HUSHTABLE = Design(
     union_reads=True,
     coalesce=True,
     cached_levels=CACHED_LEVELS,
+    mechanism=DEFAULT,
 )
 #: The published baseline, the published system, and ours.
 DESIGNS = (PATH_PLUS, FEDORA, HUSHTABLE)

@@ -88,8 +88,14 @@ class Run:
         return dataclasses.replace(HUSHTABLE, is_paired=self.is_paired)
 
     def is_of(self, design: Design) -> bool:
-        """Whether that is the design, or an earlier form of it."""
-        return dataclasses.replace(self.design, is_paired=design.is_paired) == design
+        """Whether that is the design, or an earlier form of it, however k is drawn."""
+        own = dataclasses.replace(
+            self.design,
+            is_paired=design.is_paired,
+            mechanism=design.mechanism,
+            chunk=design.chunk,
+        )
+        return own == design
 
     def counted(self) -> Pages:
         """Pages a round moved: those counted, else those of the model."""

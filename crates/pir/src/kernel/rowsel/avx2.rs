@@ -50,8 +50,17 @@ unsafe fn sums(
                 Packing::Wide => load_wide(table.add(half * 26)),
             };
             let (low, high) = (_mm256_and_si256(number, mask), _mm256_srli_epi64::<26>(number));
-            for total in &mut total {
-                let factor = _mm256_loadu_si256(query.cast());
+            for (side, total) in total.iter_mut().enumerate() {
+                let factor = match (task.packing, side) {
+                    (Packing::Wide, _) => _mm256_loadu_si256(query.add(side * LANES).cast()),
+                    (Packing::Narrow, 0) => {
+                        let whole = _mm256_set1_epi64x(u32::MAX.into());
+                        _mm256_and_si256(_mm256_loadu_si256(query.cast()), whole)
+                    }
+                    (Packing::Narrow, _) => {
+                        _mm256_srli_epi64::<32>(_mm256_loadu_si256(query.cast()))
+                    }
+                };
                 let factor_low = _mm256_and_si256(factor, mask);
                 let factor_high = _mm256_srli_epi64::<26>(factor);
                 let cross = _mm256_add_epi64(
@@ -61,19 +70,23 @@ unsafe fn sums(
                 total[0] = _mm256_add_epi64(total[0], _mm256_mul_epu32(low, factor_low));
                 total[1] = _mm256_add_epi64(total[1], cross);
                 total[2] = _mm256_add_epi64(total[2], _mm256_mul_epu32(high, factor_high));
-                query = query.add(LANES);
             }
+            query = query.add(task.packing.query_words());
             table = table.add(GROUP_COLUMNS * vector_bytes);
         }
-        for (side, total) in total.iter().enumerate() {
-            let at = out_index(task, client, column, side, vector) + half * 4;
+        let at = out_index(task, client, column, vector).map(|at| at + half * 4);
+        for (side, (total, at)) in total.iter().zip(at).enumerate() {
             let mut words = [[0u64; 4]; 3];
             for (words, &total) in words.iter_mut().zip(total) {
                 _mm256_storeu_si256(words.as_mut_ptr().cast(), total);
             }
             for (lane, out) in out[at..at + 4].iter_mut().enumerate() {
                 let [low, cross, high] = words.map(|words| u128::from(words[lane]));
-                *out = task.modulus.reduce_u128(low + (cross << 26) + (high << 52));
+                let sum = task.modulus.reduce_u128(low + (cross << 26) + (high << 52));
+                *out = match (task.packing, side) {
+                    (Packing::Narrow, 1) => *out | sum << 32,
+                    _ => sum,
+                };
             }
         }
     }

@@ -30,11 +30,18 @@ fn check(backend: RowSelect) {
                 let numbers = if rows == 2047 { largest } else { [(); LANES].map(|()| number()) };
                 packing.pack(&numbers, bytes);
             }
-            let numbers = CHUNK_VECTORS * rows * 2 * LANES;
+            let words = packing.query_words();
             let queries: Vec<Vec<u64>> = (0..clients)
-                .map(|client| match client {
-                    1 => vec![modulus.value() - 1; numbers],
-                    _ => (0..numbers).map(|_| number()).collect(),
+                .map(|client| {
+                    let mut side = || match client {
+                        1 => [modulus.value() - 1; LANES],
+                        _ => [(); LANES].map(|()| number()),
+                    };
+                    let mut query = vec![0; CHUNK_VECTORS * rows * words];
+                    for out in query.chunks_exact_mut(words) {
+                        packing.pack_query(&side(), &side(), out);
+                    }
+                    query
                 })
                 .collect();
             let queries: Vec<&[u64]> = queries.iter().map(Vec::as_slice).collect();
@@ -63,14 +70,15 @@ fn the_specification_multiplies() {
     // Vector 3, row 1, column 2, lane 5.
     let at = ((3 * 2 + 1) * GROUP_COLUMNS + 2) * packing.vector_bytes() + 5 * 4;
     table[at] = 50;
-    let mut query = vec![0; CHUNK_VECTORS * 2 * 2 * LANES];
-    query[((3 * 2 + 1) * 2) * LANES + 5] = 3;
-    query[((3 * 2 + 1) * 2 + 1) * LANES + 5] = 4;
+    let mut query = vec![0; CHUNK_VECTORS * 2 * LANES];
+    query[(3 * 2 + 1) * LANES + 5] = 3 | 4 << 32;
     let queries = [query.as_slice()];
     let task = Task { modulus, packing, rows: 2, groups: 1, table: &table, queries: &queries };
     let mut out = vec![0; task.out_len()];
     RowSelect::Portable.multiply(&task, &mut out);
     let set: Vec<_> = out.iter().enumerate().filter(|&(_, &value)| value != 0).collect();
-    let column = |side: usize| (2 * 2 + side) * 64 + 3 * 8 + 5;
-    assert_eq!(set, [(column(0), &(150 % 97)), (column(1), &(200 % 97))]);
+    assert_eq!(
+        set,
+        [(2 * CHUNK_VECTORS * LANES + 3 * LANES + 5, &((150 % 97) | (200 % 97) << 32))]
+    );
 }

@@ -57,6 +57,66 @@ impl Packing {
         }
     }
 
+    /// Words of a row of an expanded query for one vector: its eight masks and its eight bodies.
+    pub(crate) const fn query_words(self) -> usize {
+        match self {
+            Self::Narrow => LANES,
+            Self::Wide => 2 * LANES,
+        }
+    }
+
+    /// Words of a column's sums for one chunk: its masks and its bodies.
+    pub(crate) const fn sum_words(self) -> usize {
+        CHUNK_VECTORS * self.query_words()
+    }
+
+    /// Writes one row of an expanded query. Narrow numbers share words, the mask in the lower half:
+    /// what many clients' queries take is read again for each block of columns.
+    pub(crate) fn pack_query(self, mask: &[u64], body: &[u64], out: &mut [u64]) {
+        match self {
+            Self::Narrow => {
+                for ((out, mask), body) in out.iter_mut().zip(mask).zip(body) {
+                    *out = mask | body << 32;
+                }
+            }
+            Self::Wide => {
+                let (masks, bodies) = out.split_at_mut(LANES);
+                masks.copy_from_slice(mask);
+                bodies.copy_from_slice(body);
+            }
+        }
+    }
+
+    /// Reads what [`pack_query`](Self::pack_query) wrote: masks, then bodies.
+    pub(crate) fn unpack_query(self, words: &[u64]) -> [[u64; LANES]; 2] {
+        match self {
+            Self::Narrow => [
+                std::array::from_fn(|lane| words[lane] & u64::from(u32::MAX)),
+                std::array::from_fn(|lane| words[lane] >> 32),
+            ],
+            Self::Wide => [
+                std::array::from_fn(|lane| words[lane]),
+                std::array::from_fn(|lane| words[LANES + lane]),
+            ],
+        }
+    }
+
+    /// A column's masks and bodies of one chunk, out of its [`sum_words`](Self::sum_words).
+    pub(crate) fn unpack_sums(self, words: &[u64], masks: &mut [u64], bodies: &mut [u64]) {
+        match self {
+            Self::Narrow => {
+                for ((word, mask), body) in words.iter().zip(masks).zip(bodies) {
+                    (*mask, *body) = (word & u64::from(u32::MAX), word >> 32);
+                }
+            }
+            Self::Wide => {
+                let (from_masks, from_bodies) = words.split_at(CHUNK);
+                masks.copy_from_slice(from_masks);
+                bodies.copy_from_slice(from_bodies);
+            }
+        }
+    }
+
     /// Packs eight numbers.
     pub(crate) fn pack(self, values: &[u64; LANES], out: &mut [u8]) {
         match self {
@@ -97,7 +157,7 @@ pub(crate) struct Task<'a> {
     pub groups: usize,
     /// The table: vector, group, row, column; and at least [`SLACK_BYTES`] after it.
     pub table: &'a [u8],
-    /// One for each client: vector, row, (mask, body), lane.
+    /// One for each client: vector, row, and what [`Packing::pack_query`] makes of it.
     pub queries: &'a [&'a [u64]],
 }
 
@@ -107,14 +167,15 @@ impl Task<'_> {
         self.rows * GROUP_COLUMNS * self.packing.vector_bytes()
     }
 
-    /// Numbers of a client's query for one vector of coefficients.
+    /// Words of a client's query for one vector of coefficients.
     pub(crate) fn query_vector(&self) -> usize {
-        self.rows * 2 * LANES
+        self.rows * self.packing.query_words()
     }
 
-    /// Numbers that the task yields: client, column, (mask, body), coefficient.
+    /// Words that the task yields: client, column, and of wide numbers (mask, body), then
+    /// coefficient; narrow ones share words, the mask in the lower half.
     pub(crate) fn out_len(&self) -> usize {
-        self.queries.len() * self.groups * GROUP_COLUMNS * 2 * CHUNK
+        self.queries.len() * self.groups * GROUP_COLUMNS * self.packing.sum_words()
     }
 
     fn check(&self, out: &[u64]) {
@@ -127,9 +188,11 @@ impl Task<'_> {
     }
 }
 
-/// Where a result goes: client, column, (mask, body), vector.
-fn out_index(task: &Task<'_>, client: usize, column: usize, side: usize, vector: usize) -> usize {
-    ((client * task.groups * GROUP_COLUMNS + column) * 2 + side) * CHUNK + vector * LANES
+/// Where a vector of a column's masks goes, and its bodies: the same words for narrow numbers.
+fn out_index(task: &Task<'_>, client: usize, column: usize, vector: usize) -> [usize; 2] {
+    let words = task.packing.sum_words();
+    let mask = (client * task.groups * GROUP_COLUMNS + column) * words + vector * LANES;
+    [mask, mask + words - CHUNK]
 }
 
 /// One backend of the product.

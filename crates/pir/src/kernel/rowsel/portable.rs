@@ -11,20 +11,27 @@ pub(super) fn multiply(task: &Task<'_>, out: &mut [u64]) {
             for (client, query) in task.queries.iter().enumerate() {
                 let query = &query[vector * task.query_vector()..][..task.query_vector()];
                 let mut sums = [[0u128; LANES]; 2];
-                for (row, sides) in query.chunks_exact(2 * LANES).enumerate() {
+                for (row, sides) in query.chunks_exact(task.packing.query_words()).enumerate() {
                     let at = row * GROUP_COLUMNS + column % GROUP_COLUMNS;
                     let bytes = &task.table[group + at * vector_bytes..][..vector_bytes];
                     let numbers = unpack(task.packing, bytes);
-                    for (sums, side) in sums.iter_mut().zip(sides.chunks_exact(LANES)) {
-                        for ((sum, number), &factor) in sums.iter_mut().zip(numbers).zip(side) {
+                    for (sums, side) in sums.iter_mut().zip(task.packing.unpack_query(sides)) {
+                        for ((sum, number), factor) in sums.iter_mut().zip(numbers).zip(side) {
                             *sum += u128::from(number) * u128::from(factor);
                         }
                     }
                 }
-                for (side, sums) in sums.iter().enumerate() {
-                    let at = out_index(task, client, column, side, vector);
-                    for (out, &sum) in out[at..at + LANES].iter_mut().zip(sums) {
-                        *out = task.modulus.reduce_u128(sum);
+                let [masks, bodies] =
+                    sums.map(|sums| sums.map(|sum| task.modulus.reduce_u128(sum)));
+                let [mask, body] = out_index(task, client, column, vector);
+                match task.packing {
+                    Packing::Narrow => {
+                        let both = masks.iter().zip(bodies).map(|(mask, body)| mask | body << 32);
+                        out[mask..mask + LANES].iter_mut().zip(both).for_each(|(o, b)| *o = b);
+                    }
+                    Packing::Wide => {
+                        out[mask..mask + LANES].copy_from_slice(&masks);
+                        out[body..body + LANES].copy_from_slice(&bodies);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Loads a server that is asked alone: `hushtable bench serve --scheme onion`.
+//! Loads a server that is asked alone: `hushtable bench serve --scheme onion --rate 4`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,14 @@ use crate::peer::endpoint::Peer;
 use crate::peer::load::{
     CALL_MAX, CONNECT_MAX, LoadClient, LoadReport, Tally, drive, one_thread, random_rows,
 };
+use crate::peer::open::{self, Arrivals, OpenReport};
 use crate::wire::OnionAnswerRequest;
 use crate::{EndpointSpec, Error, OnionClient, OnionClientSpec, OnionInfo, ReplyDefect};
 
 /// How a server that is asked alone is loaded.
 ///
 /// Each client has a connection and keys of its own, and sends its next request when it has the
-/// responses to the last (a closed loop). Keys are made and uploaded, and queries made, before the
+/// responses to the last (a closed loop), or takes the next of given [`Arrivals`]. Keys are made and uploaded, and queries made, before the
 /// clock starts. That the same queries get the same responses is checked every time; a sample of
 /// rows is fetched twice under different queries and compared.
 #[derive(Clone)]
@@ -60,6 +61,23 @@ impl OnionLoadSpec {
         one_thread()?.block_on(self.run())
     }
 
+    /// Runs a load of given arrivals on a runtime of one thread. `warmup` and `duration` are theirs to
+    /// say.
+    ///
+    /// # Errors
+    /// As [`run_blocking`](Self::run_blocking).
+    pub fn run_open_blocking(&self, arrivals: &Arrivals) -> Result<OpenReport, Error> {
+        one_thread()?.block_on(async {
+            let (clients, info) = self.prepare().await?;
+            let mut ready = Vec::with_capacity(clients.len());
+            for (client, keys) in clients {
+                client.peer.put_keys(keys, CALL_MAX).await?;
+                ready.push(client);
+            }
+            Ok(open::run(ready, arrivals, info.window).await)
+        })
+    }
+
     /// Runs the load.
     ///
     /// # Errors
@@ -68,6 +86,24 @@ impl OnionLoadSpec {
     /// for the clients' keys, [`Error::Reply`] where the sample comes back wrong. Errors under load
     /// are counted instead.
     pub async fn run(&self) -> Result<LoadReport, Error> {
+        let (prepared, info) = self.prepare().await?;
+        let start = Arc::new(Barrier::new(prepared.len()));
+        let mut clients = JoinSet::new();
+        for (client, client_keys) in prepared {
+            let (start, warmup, duration) = (Arc::clone(&start), self.warmup, self.duration);
+            clients.spawn(async move {
+                let uploaded = client.peer.put_keys(client_keys, CALL_MAX).await;
+                start.wait().await;
+                uploaded?;
+                Ok::<_, Error>(drive(client, warmup, duration).await)
+            });
+        }
+        let tally = Tally::of_all(clients).await?;
+        Ok(tally.report(self.queries_per_request, info.window, self.duration))
+    }
+
+    /// The clients, each with the keys to upload, once a sample was seen to be right.
+    async fn prepare(&self) -> Result<(Vec<(QueryClient, Bytes)>, OnionInfo), Error> {
         let parameter_sets = self.parameter_sets.clone();
         let spec = OnionClientSpec { parameter_sets, ..OnionClientSpec::new(self.server.clone()) };
         let sample = OnionClient::connect(&spec).await?;
@@ -79,25 +115,16 @@ impl OnionLoadSpec {
             return Err(Error::MaxIds { max_ids: queries, keys_max, setting });
         }
         self.check_sample(&sample, &info).await?;
-        let start = Arc::new(Barrier::new(self.clients.max(1)));
-        let mut clients = JoinSet::new();
+        let mut clients = Vec::new();
         for _ in 0..self.clients.max(1) {
             let peer = Peer::new(&self.server, false, CONNECT_MAX)?;
             let client = Client::new(info.geometry.clone(), info.version)?;
             let requests = make_requests(&client, &info, queries)?;
             let response_bytes = queries * info.geometry.response_bytes();
             let client_keys = Bytes::copy_from_slice(client.keys());
-            let client = QueryClient { peer, requests, response_bytes };
-            let (start, warmup, duration) = (Arc::clone(&start), self.warmup, self.duration);
-            clients.spawn(async move {
-                let uploaded = client.peer.put_keys(client_keys, CALL_MAX).await;
-                start.wait().await;
-                uploaded?;
-                Ok::<_, Error>(drive(client, warmup, duration).await)
-            });
+            clients.push((QueryClient { peer, requests, response_bytes }, client_keys));
         }
-        let tally = Tally::of_all(clients).await?;
-        Ok(tally.report(queries, info.window, self.duration))
+        Ok((clients, info))
     }
 
     async fn check_sample(&self, client: &OnionClient, info: &OnionInfo) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! Loads one server and measures what it answers: `hushtable bench serve`.
 //!
 //! Each client has a connection of its own and sends its next request when it has the answer to the
-//! last (a closed loop). Keys are made before the clock starts. Every answer's version and length
+//! last (a closed loop), or takes the next of given arrivals. Keys are made before the clock starts. Every answer's version and length
 //! are checked, and that the same keys get the same bytes; with the other server's URL, a sample is
 //! also combined and compared with a lookup of the same rows by an ordinary client.
 //!
@@ -28,6 +28,7 @@ use crate::peer::endpoint::Peer;
 use crate::peer::load::{
     CALL_MAX, CONNECT_MAX, LoadClient, LoadReport, Tally, drive, one_thread, random_rows,
 };
+use crate::peer::open::{self, Arrivals, OpenReport};
 use crate::peer::values::version_from_wire;
 use crate::wire::AnswerReply;
 use crate::{EndpointSpec, Error, ReplyDefect, TableInfo};
@@ -71,6 +72,21 @@ impl LoadSpec {
         one_thread()?.block_on(self.run())
     }
 
+    /// Runs a load of given arrivals on a runtime of one thread. `warmup` and `duration` are theirs to
+    /// say.
+    ///
+    /// # Errors
+    /// As [`run_blocking`](Self::run_blocking).
+    pub fn run_open_blocking(&self, arrivals: &Arrivals) -> Result<OpenReport, Error> {
+        one_thread()?.block_on(async {
+            let (clients, info) = self.prepare().await?;
+            for client in &clients {
+                client.peer.table_info(CALL_MAX).await?;
+            }
+            Ok(open::run(clients, arrivals, info.window).await)
+        })
+    }
+
     /// Runs the load.
     ///
     /// # Errors
@@ -78,25 +94,10 @@ impl LoadSpec {
     /// [`LookupClient::connect`](crate::LookupClient::connect) for servers out of reach,
     /// [`Error::Reply`] where the sample comes back wrong. Errors under load are counted instead.
     pub async fn run(&self) -> Result<LoadReport, Error> {
-        let peer = Peer::new(&self.server, false, CONNECT_MAX)?;
-        let info = peer.table_info(CALL_MAX).await?;
-        let keys_max = info.keys_per_request_max;
-        if !(1..=keys_max).contains(&self.keys_per_request) {
-            let max_ids = self.keys_per_request;
-            return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
-        }
-        if let Some(partner) = &self.partner {
-            check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX)?, &info).await?;
-        }
-        let start = Arc::new(Barrier::new(self.clients.max(1)));
+        let (prepared, info) = self.prepare().await?;
+        let start = Arc::new(Barrier::new(prepared.len()));
         let mut clients = JoinSet::new();
-        for _ in 0..self.clients.max(1) {
-            let client = KeyClient {
-                peer: Peer::new(&self.server, false, CONNECT_MAX)?,
-                requests: make_requests(&info, self.keys_per_request)?,
-                version: Bytes::copy_from_slice(info.version.as_bytes()),
-                answer_bytes: self.keys_per_request * info.shape.row_bytes(),
-            };
+        for client in prepared {
             // Connect before the clock starts: thousands of handshakes would be measured otherwise.
             let (start, warmup, duration) = (Arc::clone(&start), self.warmup, self.duration);
             clients.spawn(async move {
@@ -108,6 +109,30 @@ impl LoadSpec {
         }
         let tally = Tally::of_all(clients).await?;
         Ok(tally.report(self.keys_per_request, info.window, self.duration))
+    }
+
+    /// The clients, once a sample was seen to be right.
+    async fn prepare(&self) -> Result<(Vec<KeyClient>, TableInfo), Error> {
+        let peer = Peer::new(&self.server, false, CONNECT_MAX)?;
+        let info = peer.table_info(CALL_MAX).await?;
+        let keys_max = info.keys_per_request_max;
+        if !(1..=keys_max).contains(&self.keys_per_request) {
+            let max_ids = self.keys_per_request;
+            return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
+        }
+        if let Some(partner) = &self.partner {
+            check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX)?, &info).await?;
+        }
+        let mut clients = Vec::new();
+        for _ in 0..self.clients.max(1) {
+            clients.push(KeyClient {
+                peer: Peer::new(&self.server, false, CONNECT_MAX)?,
+                requests: make_requests(&info, self.keys_per_request)?,
+                version: Bytes::copy_from_slice(info.version.as_bytes()),
+                answer_bytes: self.keys_per_request * info.shape.row_bytes(),
+            });
+        }
+        Ok((clients, info))
     }
 }
 
