@@ -97,6 +97,25 @@ def hybrid(quick: bool) -> list[list[str]]:
     ]
 
 
+def oram(quick: bool) -> list[list[str]]:
+    """Those of federated rounds over a table on a disk."""
+    small, table = ("20000", "10000") if quick else ("10000000", "1000000")
+    requests = "1000" if quick else "10000"
+
+    def rounds(rows: str, *more: str) -> list[str]:
+        return ["oram", "--rows", rows, "--row-bytes", "64", "--requests", requests, *more]
+
+    return [
+        *(rounds(small, "--epsilon", epsilon) for epsilon in ("0", "1")),
+        *(
+            rounds(table, "--epsilon", epsilon, "--oram", tree)
+            for tree in ("raw", "path")
+            for epsilon in ("0", "1")
+        ),
+        rounds(table, "--epsilon", "1", "--bucket-kib", "16"),
+    ]
+
+
 def gpu_pir(quick: bool) -> list[list[str]]:
     """Tables III and V and Figures 10 and 11 of the GPU paper, on a processor."""
     sizes = [ROWS["2^14"], ROWS["2^16"]] if quick else list(ROWS.values())
@@ -150,6 +169,7 @@ SUITES = {
     "load": load,
     "onion": onion,
     "onion-sweep": onion_sweep,
+    "oram": oram,
 }
 
 

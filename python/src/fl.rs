@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use hushtable_oram::geometry::Storage;
 use hushtable_oram::round::{Controller, ControllerSpec, Ended, Error as RoundError, RoundReport};
 use hushtable_oram::rounds::{
     MemoryFailed, Next, NotCommitted, OpenRound, Progress, Refused, RoundLimits, RoundStage, Rounds,
@@ -70,7 +71,9 @@ impl NativeController {
         init: f32,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let spec: ControllerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let mut spec: ControllerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        // What a folder says that is silent about it is how they were made before.
+        spec.storage = Storage::Rings;
         let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
         let place = ControllerPlace { folder, key, key_beside, counter };
         let rows = match (table, &values) {
@@ -129,6 +132,8 @@ impl NativeController {
         let facts = PyDict::new(py);
         facts.set_item("levels", geometry.levels())?;
         facts.set_item("buckets", geometry.buckets())?;
+        facts.set_item("bucket_bytes", geometry.bucket_bytes())?;
+        facts.set_item("file_bytes", self.spec.tree_bytes().map_err(Failure::from)?)?;
         facts.set_item("payload_bytes", geometry.payload_bytes())?;
         facts.set_item("state_bytes", self.state_bytes()?)?;
         Ok(facts)

@@ -43,7 +43,7 @@ from hushtable.sim.fl import (
     simulate,
     table_1,
 )
-from hushtable.sim.fl.counts import distinct_nodes, evicted_nodes
+from hushtable.sim.fl.counts import distinct_nodes
 from hushtable.sim.fl.geometry import margin
 
 KEY = tuple[str, int, str, str]
@@ -175,15 +175,23 @@ def test_distinct_nodes_are_those_of_random_paths() -> None:
     random = np.random.default_rng(5)
     for level, paths in ((0, 7), (3, 7), (9, 300), (12, 300)):
         trials = [len(np.unique(random.integers(0, 1 << level, paths))) for _ in range(400)]
-        assert distinct_nodes(level, paths) == pytest.approx(np.mean(trials), rel=0.02)
+        assert distinct_nodes(1 << level, paths) == pytest.approx(np.mean(trials), rel=0.02)
 
 
-def test_evicted_nodes_are_those_of_the_reverse_lexicographic_order() -> None:
-    levels = 8
-    leaves = [int(f"{n % 128:07b}"[::-1], 2) for n in range(77, 77 + 40)]
-    for level in range(levels):
-        passed = len({leaf >> (levels - 1 - level) for leaf in leaves})
-        assert evicted_nodes(level, len(leaves)) == passed
+@pytest.mark.parametrize(
+    ("name", "paper_gb", "most"),
+    [("small", 1.074, 1.5), ("medium", 17.18, 1.1), ("large", 137.4, 1.6)],
+)
+def test_our_files_are_near_the_papers(name: str, paper_gb: float, most: float) -> None:
+    table = TABLES[name]
+    published = raw_tree(table.rows, table.row_bytes)
+    assert published.tree_bytes / 1e9 == pytest.approx(paper_gb, rel=0.001)
+    before = own_tree(table.rows, table.row_bytes, is_paired=True)
+    assert before.file_bytes == 2 * before.tree_bytes >= 2 * published.tree_bytes
+    for requests in (10_000, 100_000):
+        tree = HUSHTABLE.tree(table.rows, table.row_bytes, requests)
+        assert tree.tree_bytes < HUSHTABLE.file_bytes(tree) < most * published.tree_bytes
+        assert tree.buckets * tree.bucket_pages == tree.pages
 
 
 def test_levers_move_fewer_bytes_as_predicted() -> None:
@@ -201,7 +209,7 @@ def test_levers_move_fewer_bytes_as_predicted() -> None:
     # The target: 400 B written a row with coalescing and cached levels.
     ours = HUSHTABLE.tree(table.rows, table.row_bytes)
     assert HUSHTABLE.pages(ours, 10_000, 4_490).written_bytes / 4_490 < 400
-    assert HUSHTABLE.file_bytes(tree) == 2 * tree.pages * 4096
+    assert HUSHTABLE.file_bytes(ours) == ours.file_bytes > ours.tree_bytes
 
 
 # Losses.
@@ -504,6 +512,7 @@ def bench(**changes: Any) -> dict[str, Any]:
             "requests": 10_000,
             "oram": "raw",
             "epsilon": 1,
+            "bucket_kib": 4,
         },
         "value": 100.0,
         "unit": "us/request",

@@ -786,8 +786,13 @@ def test_the_benchmarks_report_a_whole_round(tmp_path: Path) -> None:
     assert again["detail"]["file_bytes"] == record["detail"]["file_bytes"]
     path = run_json(*arguments, "--oram", "path")
     assert path["read_bytes_per_request"] == path["written_bytes_per_request"] > 0
+    assert path["steps"].keys() >= {"union", "position", "take", "buffer", "put"}
+    assert 1 <= path["k_union"] <= 200
+    # Two paths for each of the k rows that the same mechanism drew, and nothing else.
+    pages = path["written_bytes_per_request"] * 200 / 4096
+    assert pages == pytest.approx(2 * path["k"] * path["detail"]["path_pages"])
     union = run_json("bench", "union", "--requests", 3000, "--rows", 1000)
     assert (union["bench"], union["unit"]) == ("union", "s")
     assert union["detail"]["scan_s"] > 0
-    for wrong in (["--requests", 201], ["--row-bytes", 6], ["--oram", "ring"]):
+    for wrong in (["--requests", 201], ["--row-bytes", 6], ["--oram", "ring"], ["--bucket-kib", 5]):
         assert run(*arguments, *wrong).returncode == 2

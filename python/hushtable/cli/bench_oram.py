@@ -40,7 +40,7 @@ def oram(
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row, a multiple of 4.")] = 64,
     requests: Annotated[int, typer.Option(help="K: requests of a round.")] = 100_000,
     oram: Annotated[
-        str, typer.Option(help="raw, or path: Path ORAM of the same table, row by row.")
+        str, typer.Option(help="raw, or path: the same rounds over Path ORAM, the baseline.")
     ] = "raw",
     epsilon: Annotated[str, typer.Option(help="Of a round: a number, 0 or more, or inf.")] = "1",
     rounds: Annotated[int, typer.Option(help="Rounds to measure; the median counts.")] = 3,
@@ -52,6 +52,7 @@ def oram(
     cached_levels: Annotated[
         int, typer.Option(help="Levels of the raw tree that are kept in memory; 14 are 64 MiB.")
     ] = 14,
+    bucket_kib: Annotated[int, typer.Option(help="KiB of a raw bucket: 4, 8 or 16.")] = 4,
     threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 0,
     folder: Annotated[
         Path | None,
@@ -66,8 +67,8 @@ def oram(
 
     A round is begin, every user's rows and gradients, and commit, synced. The floor is the disk's:
     the same pages read at random, many in flight, and written, in the same run. With --oram path,
-    each request is two accesses of Path ORAM, without union, noise or buffer: the baseline's reads
-    and writes.
+    the union, the number of rows read, position map, buffer, update and sealing are the same code;
+    each row is two accesses of Path ORAM, and there is no journal.
     """
     if row_bytes < 4 or row_bytes % 4:
         raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4, 4 or more")
@@ -84,6 +85,8 @@ def oram(
         raise ConfigError(f"requests must be a multiple of slots, {slots}")
     if oram not in ("raw", "path"):
         raise ConfigError(f"oram is {oram!r}, but must be raw or path")
+    if bucket_kib not in (4, 8, 16):
+        raise ConfigError(f"bucket_kib is {bucket_kib}, but must be 4, 8 or 16")
     # Read when the threads are first used: they have not been.
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     threads = threads or cores()
@@ -98,6 +101,7 @@ def oram(
         "slots": slots,
         "aggregate": aggregate,
         "cached_levels": cached_levels,
+        "bucket_kib": bucket_kib,
     }
     popular = Popularity(rows, zipf)
     with _kept(folder) as at:
@@ -161,6 +165,7 @@ def _raw(
         "epsilon": params["epsilon"],
         "aggregate": params["aggregate"],
         "cached_levels": params["cached_levels"],
+        "bucket_kib": params["bucket_kib"],
     }
     name = "raw-" + "-".join(str(value) for value in created.values()).replace(":", "_")
     started = time.perf_counter()
@@ -171,12 +176,7 @@ def _raw(
             controller = Controller.open(at / name, key_beside=True, progress=bar)
         else:
             note(f"building {params['rows']:,} x {params['row_bytes']} B")
-            try:
-                epsilon = float(params["epsilon"])
-            except ValueError:
-                raise ConfigError(
-                    f"epsilon is {params['epsilon']!r}, but must be a number or inf"
-                ) from None
+            epsilon = _epsilon(params["epsilon"])
             controller = Controller.create(
                 at / name,
                 **{**created, "epsilon": epsilon},
@@ -233,10 +233,17 @@ def _raw(
         round_s_all=walls,
         build_s=build_s,
         levels=facts["levels"],
-        file_bytes=facts["buckets"] * 2 * 4096,
+        file_bytes=facts["file_bytes"],
         random_reads_per_s=_PAGES / read_s,
         page_writes_per_s=_PAGES / write_s,
     )
+
+
+def _epsilon(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"epsilon is {text!r}, but must be a number or inf") from None
 
 
 def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, Any]:
@@ -251,15 +258,18 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, An
     results = []
     for number in range(params["rounds"]):
         note(f"round {number + 1} of {params['rounds']}")
-        results.append(memory.round(popular.draw(requests)))
+        results.append(memory.round(popular.draw(requests), _epsilon(params["epsilon"])))
     levels, pages, file_bytes = memory.facts()
     del memory
     note("measuring the disk")
     read_s, write_s = _native.bench.page_seconds(file, min(_PAGES, file_bytes // 4096))
-    first, second, read, written = sorted(results, key=lambda r: r[0] + r[1])[len(results) // 2]
+    seconds, facts, read, written = sorted(results, key=lambda r: r[0])[len(results) // 2]
+    k, k_union = facts.pop("k"), facts.pop("k_union")
+    steps = {step: us / requests for step, us in facts.items()}
     count = min(_PAGES, file_bytes // 4096)
     floor = (read // 4096 * read_s + written // 4096 * write_s) / count / requests * 1e6
-    value = (first + second) / requests * 1e6
+    value = seconds / requests * 1e6
+    steps["other"] = value - sum(steps.values())
     file.unlink(missing_ok=True)
     return bench_record(
         "oram",
@@ -271,12 +281,13 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, An
         1,
         _native.platforms().chosen,
         bound="disk",
-        steps={"take": first / requests * 1e6, "put": second / requests * 1e6},
+        steps=steps,
         read_bytes_per_request=read / requests,
         written_bytes_per_request=written / requests,
-        k=requests,
-        k_union=None,
-        round_s=first + second,
+        written_bytes_per_access=written / k,
+        k=k,
+        k_union=k_union,
+        round_s=seconds,
         build_s=build_s,
         levels=levels,
         path_pages=pages,

@@ -155,6 +155,13 @@ def create(
     cached_levels: Annotated[
         int | None, typer.Option(help="Levels of the tree kept in memory. Default: 14, 64 MiB.")
     ] = None,
+    bucket_kib: Annotated[
+        int | None,
+        typer.Option(
+            help="KiB of the tree's buckets: 4, 8 or 16. Larger ones write less a row and read "
+            "more. Default: 4, a page."
+        ),
+    ] = None,
     key: _Key = None,
     key_beside: _KeyBeside = False,
     counter: _Counter = None,
@@ -172,7 +179,8 @@ def create(
         raise ConfigError("--table has its own rows and dim: leave --rows and --dim out")
     if no_clip and clip != "default":
         raise ConfigError("--no-clip is no --clip: give one of them")
-    settings = {} if cached_levels is None else {"cached_levels": cached_levels}
+    given = {"cached_levels": cached_levels, "bucket_kib": bucket_kib}
+    settings = {name: value for name, value in given.items() if value is not None}
     with progress_bar("writing rows", shown=not json) as bar:
         controller = Controller.create(
             folder,
@@ -615,7 +623,7 @@ def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) ->
             "spent": _spent(controller.spent),
             "aggregate": str(spec["aggregate"]["name"]),
             "clip": _clip(spec),
-            "tree": f"{facts['levels']} levels, {facts['buckets'] * 2 * 4096:,} B on disk",
+            "tree": f"{facts['levels']} levels, {facts['file_bytes']:,} B on disk",
             "users": "enrolled" if "authority" in spec else "everyone who can reach it",
             "pin": controller.pin,
             "key file": str(key_path),

@@ -5,23 +5,42 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use hushtable_oram::disk::{FileSpec, FileStore, Pages, Run, Store};
-use hushtable_oram::geometry::{Geometry, GeometrySpec};
-use hushtable_oram::path::{PathOram, PathShape};
+use hushtable_oram::fdp::FdpSpec;
+use hushtable_oram::geometry::{Geometry, GeometrySpec, Storage};
+use hushtable_oram::path::PathShape;
+use hushtable_oram::path::rounds::PathRounds;
+use hushtable_oram::round::rows_at_once;
 use hushtable_oram::seal::Key;
+use hushtable_oram::tree::TreePlace;
 use hushtable_oram::union::{Union, scan};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::errors::Failure;
 
-/// Z, A and levels of the tree of `rows` rows of `row_bytes` bytes.
+/// Of the tree of `rows` rows of `row_bytes` bytes in buckets of `bucket_bytes`: Z, A, levels and the
+/// root's children; with `cached_levels` in memory and rounds of up to `requests` rows the first level
+/// on disk and the bytes of the file. `is_paired` for a tree of before there were rings.
 #[pyfunction]
-pub(crate) fn oram_shape(rows: u64, row_bytes: usize) -> PyResult<(usize, usize, u32)> {
-    let geometry = Geometry::new(&GeometrySpec::on_disk(rows, row_bytes))
-        .map_err(|error| Failure::new("ConfigError", error))?;
-    Ok((geometry.slots(), geometry.period(), geometry.levels()))
+#[pyo3(signature = (rows, row_bytes, *, bucket_bytes, cached_levels, requests, is_paired))]
+pub(crate) fn oram_shape(
+    rows: u64,
+    row_bytes: usize,
+    bucket_bytes: usize,
+    cached_levels: u32,
+    requests: usize,
+    is_paired: bool,
+) -> PyResult<(usize, usize, u32, u32, u32, u64)> {
+    let storage = if is_paired { Storage::Pairs } else { Storage::Rings };
+    let spec = GeometrySpec { bucket_bytes, storage, ..GeometrySpec::on_disk(rows, row_bytes) };
+    let tree = Geometry::new(&spec).map_err(|error| Failure::new("ConfigError", error))?;
+    let place = TreePlace::new(&tree, cached_levels, rows_at_once(rows, requests));
+    let shape = (tree.slots(), tree.period(), tree.levels(), tree.shape().fan());
+    let (boundary, file_bytes) = (tree.boundary(cached_levels), place.pages() * 4096);
+    Ok((shape.0, shape.1, shape.2, shape.3, boundary, file_bytes))
 }
 
 /// Seconds that the union of `ids` took, in one piece by sorting or in chunks by scanning, and how
@@ -83,10 +102,10 @@ pub(crate) fn page_seconds(py: Python<'_>, path: PathBuf, count: u32) -> PyResul
     Ok(measured?)
 }
 
-/// A Path ORAM in a file, to compare with.
+/// A Path ORAM in a file, to compare with: whole rounds, with all but the tree as ours has it.
 #[pyclass(frozen, module = "hushtable._native.bench", name = "PathBench")]
 pub(crate) struct NativePathBench {
-    memory: Mutex<(PathOram, Vec<u32>)>,
+    memory: Mutex<PathRounds>,
     path: PathBuf,
 }
 
@@ -97,15 +116,13 @@ impl NativePathBench {
     fn new(py: Python<'_>, path: PathBuf, rows: u32, row_bytes: usize) -> PyResult<Self> {
         let made = py.detach(|| {
             let shape = PathShape::new(u64::from(rows), row_bytes).map_err(memory)?;
-            let mut random = ChaCha8Rng::seed_from_u64(2);
-            let leaves: Vec<u32> =
-                (0..rows).map(|_| random.random_range(0..shape.leaves())).collect();
             let store =
                 FileStore::create(&path, shape.pages(), FileSpec::default()).map_err(disk)?;
             let key = Key::random().map_err(|error| Failure::new("Error", error))?;
-            let oram = PathOram::create(shape, &key, Box::new(store), &leaves, &mut fill)
-                .map_err(memory)?;
-            Ok::<_, Failure>(Self { memory: Mutex::new((oram, leaves)), path: path.clone() })
+            let size = (rows, row_bytes / 4);
+            let rounds =
+                PathRounds::create(size, &key, Box::new(store), &mut fill).map_err(memory)?;
+            Ok::<_, Failure>(Self { memory: Mutex::new(rounds), path: path.clone() })
         });
         Ok(made?)
     }
@@ -113,53 +130,52 @@ impl NativePathBench {
     /// `(levels, pages of a path, bytes of the file)`.
     fn facts(&self) -> (u32, u32, u64) {
         let guard = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let shape = guard.0.shape();
+        let shape = guard.shape();
         (shape.levels, shape.path_pages(), shape.pages() * 4096)
     }
 
-    /// One round's accesses, two for each id (its row out, its row back), then a sync: seconds of
-    /// both halves, bytes read and written. Each row is compared with what was written first.
-    fn round(
+    /// One round at this epsilon: seconds, by name k, k_union and each step's microseconds, bytes read
+    /// and written.
+    fn round<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         ids: PyReadonlyArray1<'_, u32>,
-    ) -> PyResult<(f64, f64, u64, u64)> {
+        epsilon: f64,
+    ) -> PyResult<(f64, Bound<'py, PyDict>, u64, u64)> {
         let ids = ids.as_slice()?;
         let measured = py.detach(|| {
             let mut guard = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let (oram, leaves) = &mut *guard;
-            if ids.iter().any(|&id| id as usize >= leaves.len()) {
-                return Err(Failure::config("an id is no row of this memory"));
-            }
-            let before = oram.counters();
-            let leaf_max = oram.shape().leaves();
-            let mut random = ChaCha8Rng::seed_from_u64(ids.len() as u64);
-            let mut halves = [0.0; 2];
-            let mut expected = Vec::new();
-            for half in &mut halves {
-                let started = Instant::now();
-                for &id in ids {
-                    let fresh = random.random_range(0..leaf_max);
-                    let leaf = std::mem::replace(&mut leaves[id as usize], fresh);
-                    let mut is_right = false;
-                    oram.access(id, leaf, fresh, &mut |row| {
-                        expected.resize(row.len(), 0);
-                        fill(id, &mut expected);
-                        is_right = row == expected;
-                    })
-                    .map_err(memory)?;
-                    if !is_right {
-                        return Err(Failure::new("ControllerError", format!("row {id} is wrong")));
-                    }
-                }
-                oram.sync().map_err(memory)?;
-                *half = started.elapsed().as_secs_f64();
-            }
-            let after = oram.counters();
+            let before = guard.counters();
+            let fdp = FdpSpec { epsilon, ..FdpSpec::default() };
+            let gradient = vec![1e-3; guard.shape().payload_bytes / 4];
+            let started = Instant::now();
+            let mut served = 0_u64;
+            let round = guard
+                .round(ids, &fdp, &gradient, &mut |_, row| {
+                    served += u64::from(std::hint::black_box(row)[0]);
+                })
+                .map_err(memory)?;
+            std::hint::black_box(served);
+            let seconds = started.elapsed().as_secs_f64();
+            let after = guard.counters();
             let read = after.read_bytes - before.read_bytes;
-            Ok((halves[0], halves[1], read, after.written_bytes - before.written_bytes))
+            Ok::<_, Failure>((seconds, round, read, after.written_bytes - before.written_bytes))
         });
-        Ok(measured?)
+        let (seconds, round, read, written) = measured?;
+        let facts = PyDict::new(py);
+        for (name, value) in [
+            ("k", round.k),
+            ("k_union", round.k_union),
+            ("union", round.union_us),
+            ("position", round.position_us),
+            ("take", round.take_us),
+            ("buffer", round.buffer_us),
+            ("update", round.update_us),
+            ("put", round.put_us),
+        ] {
+            facts.set_item(name, value)?;
+        }
+        Ok((seconds, facts, read, written))
     }
 
     /// The file.

@@ -13,7 +13,7 @@ from ...errors import ConfigError
 from .datasets import CHUNK
 from .geometry import BUCKET_BYTES, Tree, own_tree, path_tree, raw_tree
 
-__all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes", "evicted_nodes"]
+__all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes"]
 
 #: Levels that hushtable keeps in memory by default: 64 MiB.
 CACHED_LEVELS = 14
@@ -47,11 +47,11 @@ class Design:
         is_ours: hushtable's tree and mechanism, else the published ones.
         union_reads: a page on several of a round's paths is read once.
         coalesce: a page on several of a round's eviction paths is read and written once.
-        cached_levels: levels from the root that are in memory, and neither read nor written.
+        cached_levels: levels from the root that are in memory, and neither read nor written; of
+            hushtable's tree, whose root has more children, as many buckets as these have.
+        is_paired: of hushtable's trees one of a folder that was made before, with two copies.
         mechanism: how k is drawn.
         chunk: requests that k is drawn for at once; None for all of a round's.
-        copies: of each page in the file. hushtable writes two in turns, so that what the last
-            committed round wrote is never overwritten; only one of them is written a round.
     """
 
     name: str
@@ -60,20 +60,29 @@ class Design:
     union_reads: bool = False
     coalesce: bool = False
     cached_levels: int = 0
-    copies: int = 1
+    is_paired: bool = False
     mechanism: str = "eq3"
     chunk: int | None = None
 
-    def tree(self, rows: int, row_bytes: int) -> Tree:
-        """The tree of a table."""
+    def tree(self, rows: int, row_bytes: int, requests: int = 10_000) -> Tree:
+        """The tree of a table, for rounds of up to ``requests``."""
         if self.oram == "path":
             return path_tree(rows, row_bytes)
-        return (own_tree if self.is_ours else raw_tree)(rows, row_bytes)
+        if not self.is_ours:
+            return raw_tree(rows, row_bytes)
+        return own_tree(
+            rows,
+            row_bytes,
+            cached_levels=self.cached_levels,
+            requests=int(requests),
+            is_paired=self.is_paired,
+        )
 
     def file_bytes(self, tree: Tree) -> int:
-        """Bytes on the SSD."""
+        """Bytes on the SSD: of hushtable's own tree with the places to spare for a round, so that
+        what the last committed round wrote is never overwritten."""
         # What is in memory has its place in the file too, for when the service ends.
-        return self.copies * tree.pages * BUCKET_BYTES
+        return tree.file_bytes or tree.pages * BUCKET_BYTES
 
     def pages(self, tree: Tree, requests: float, k: float) -> Pages:
         """Pages that a round of ``requests`` that fetches ``k`` rows moves.
@@ -88,35 +97,29 @@ class Design:
             moved = 2.0 * requests * tree.path_pages
             return Pages(moved, moved)
         # Leaves stay on the SSD.
-        cached = min(self.cached_levels, tree.levels - 1)
+        cached = min(tree.boundary if self.is_ours else self.cached_levels, tree.levels - 1)
         below = range(cached, tree.levels)
         evictions = k / tree.period
         fetched = (
-            sum(distinct_nodes(level, k) for level in below)
+            sum(distinct_nodes(tree.nodes(level), k) for level in below)
             if self.union_reads
             else k * (tree.levels - cached)
         )
         evicted = (
-            sum(evicted_nodes(level, evictions) for level in below)
+            sum(min(tree.nodes(level), evictions) for level in below)
             if self.coalesce
             else evictions * (tree.levels - cached)
         )
-        return Pages(fetched + evicted, evicted)
+        own = tree.bucket_pages
+        return Pages((fetched + evicted) * own, evicted * own)
 
 
-def distinct_nodes(level: int, paths: float) -> float:
-    """Nodes of a level that ``paths`` independent, uniformly random paths pass, in the mean:
-    2^l (1 - (1 - 2^-l)^paths)."""
-    nodes = 2.0**level
-    if level == 0:
+def distinct_nodes(nodes: float, paths: float) -> float:
+    """Of a level's ``nodes``, those that ``paths`` independent, uniformly random paths pass, in the
+    mean: n (1 - (1 - 1/n)^paths)."""
+    if nodes == 1:
         return min(1.0, paths)
     return -nodes * math.expm1(paths * math.log1p(-1 / nodes))
-
-
-def evicted_nodes(level: int, evictions: float) -> float:
-    """Nodes of a level that as many evictions in a row pass: in the reverse-lexicographic order,
-    2^l consecutive ones pass each node of level l once."""
-    return min(2.0**level, evictions)
 
 
 PATH_PLUS = Design("Path ORAM+", "path")
@@ -128,7 +131,6 @@ HUSHTABLE = Design(
     union_reads=True,
     coalesce=True,
     cached_levels=CACHED_LEVELS,
-    copies=2,
     mechanism=DEFAULT,
 )
 #: The published baseline, the published system, and ours.

@@ -38,7 +38,11 @@ class Tree:
         period: A, blocks that enter the stash between two evictions; 0 for Path ORAM.
         levels: L, levels of buckets, root and leaves included.
         levels_per_page: levels of a subtree that shares a page; 1 for the RAW ORAM.
-        pages: of the whole tree.
+        pages: of the whole tree, one copy.
+        fan: children of the root; all other nodes have two.
+        bucket_pages: pages of a bucket of the RAW ORAM.
+        boundary: the first level on the SSD, where the levels above are kept in memory.
+        file_bytes: of the file where it is more than one copy of each page; 0 where not.
     """
 
     oram: str
@@ -49,6 +53,19 @@ class Tree:
     levels: int
     levels_per_page: int
     pages: int
+    fan: int = 2
+    bucket_pages: int = 1
+    boundary: int = 0
+    file_bytes: int = 0
+
+    def nodes(self, level: int) -> int:
+        """Buckets of a level."""
+        return 1 if level == 0 else self.fan << (level - 1)
+
+    @property
+    def buckets(self) -> int:
+        """Buckets of the tree."""
+        return sum(self.nodes(level) for level in range(self.levels))
 
     @property
     def path_pages(self) -> int:
@@ -63,7 +80,7 @@ class Tree:
     @property
     def load(self) -> float:
         """Rows over the blocks that there is room for."""
-        return self.rows / (((1 << self.levels) - 1) * self.slots)
+        return self.rows / (self.buckets * self.slots)
 
     @property
     def valid_tree_bytes(self) -> int:
@@ -71,7 +88,7 @@ class Tree:
         the counters of two children (sections 4.4 and 5.2, where three tables take 2 to 112 MB)."""
         if self.oram != "raw":
             return 0
-        bits = ((1 << self.levels) - 1) * self.slots
+        bits = self.buckets * self.slots
         return math.ceil(bits / 8 * 512 / (512 - 48))
 
 
@@ -110,16 +127,54 @@ def raw_tree(rows: int, row_bytes: int) -> Tree:
         leaf_bytes = _bytes_for(leaves)
 
 
-def own_tree(rows: int, row_bytes: int) -> Tree:
+def own_tree(
+    rows: int,
+    row_bytes: int,
+    *,
+    bucket_bytes: int = BUCKET_BYTES,
+    cached_levels: int = 14,
+    requests: int = 10_000,
+    is_paired: bool = False,
+) -> Tree:
     """hushtable's tree, as the oblivious memory itself shapes it: its stash is bounded for every
     sequence of requests, which the published tree's is not where rows are asked for in turn.
+
+    Args:
+        rows: of the table, 1 to 2^31.
+        row_bytes: of one row.
+        bucket_bytes: of a bucket, a multiple of the 4,096 of a page.
+        cached_levels: as many buckets are in memory as so many levels of a binary tree have.
+        requests: of the largest round: the file has places to spare for what it writes.
+        is_paired: as folders were made before: two copies of each bucket, leaves a power of two.
 
     Raises:
         ConfigError: no such tree.
     """
     _check(rows, row_bytes)
-    slots, period, levels = _native.oram_shape(rows, row_bytes)
-    return Tree("raw", rows, row_bytes, slots, period, levels, 1, (1 << levels) - 1)
+    slots, period, levels, fan, boundary, file_bytes = _native.oram_shape(
+        rows,
+        row_bytes,
+        bucket_bytes=bucket_bytes,
+        cached_levels=cached_levels,
+        requests=requests,
+        is_paired=is_paired,
+    )
+    own = bucket_bytes // BUCKET_BYTES
+    buckets = 1 + fan * ((1 << (levels - 1)) - 1)
+    return Tree(
+        "raw",
+        rows,
+        row_bytes,
+        slots,
+        period,
+        levels,
+        1,
+        buckets * own,
+        fan,
+        own,
+        boundary,
+        file_bytes,
+    )
 
 
 def path_tree(rows: int, row_bytes: int) -> Tree:

@@ -22,6 +22,7 @@ a logarithm of K and of the rows elsewhere. Steps beyond the laws' names say the
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,7 @@ class Run:
         steps: microseconds a request, by step; they add up to ``us``.
         laws: the law of each step.
         read_bytes, written_bytes: counted, a request; None where not given.
+        is_paired: of a tree of hushtable's as they were made before there were rings.
     """
 
     engine: str
@@ -74,13 +76,26 @@ class Run:
     laws: Mapping[str, str]
     read_bytes: float | None
     written_bytes: float | None
+    is_paired: bool = False
 
     @property
     def design(self) -> Design:
         """What was measured."""
         if self.oram == "path":
             return PATH_PLUS
-        return FEDORA if self.engine == "fedora" else HUSHTABLE
+        if self.engine == "fedora":
+            return FEDORA
+        return dataclasses.replace(HUSHTABLE, is_paired=self.is_paired)
+
+    def is_of(self, design: Design) -> bool:
+        """Whether that is the design, or an earlier form of it, however k is drawn."""
+        own = dataclasses.replace(
+            self.design,
+            is_paired=design.is_paired,
+            mechanism=design.mechanism,
+            chunk=design.chunk,
+        )
+        return own == design
 
     def counted(self) -> Pages:
         """Pages a round moved: those counted, else those of the model."""
@@ -139,11 +154,7 @@ class Times:
         for is_same in (True, False):
             for runs in (self.own, self.shipped):
                 groups.append(
-                    [
-                        r
-                        for r in runs
-                        if r.oram == design.oram and (not is_same or r.design == design)
-                    ]
+                    [r for r in runs if r.oram == design.oram and (not is_same or r.is_of(design))]
                 )
         candidates = next((group for group in groups if group), None)
         if candidates is None:
@@ -268,6 +279,8 @@ def _run(record: Any, where: str) -> Run:
         laws={step: given.get(step) or _law_of(step) for step in times},
         read_bytes=counted[0],
         written_bytes=counted[1],
+        # Benchmarks say the size of a bucket since there are rings.
+        is_paired=oram == "raw" and "bucket_kib" not in params,
     )
 
 

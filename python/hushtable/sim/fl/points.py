@@ -123,7 +123,7 @@ def simulate(
         raise ConfigError(f"requests is {requests}, but must be 1 to {REQUESTS_MAX}")
     if not (math.isfinite(round_seconds) and round_seconds > 0):
         raise ConfigError(f"round_seconds is {round_seconds:g}, but must be above 0")
-    tree = design.tree(table.rows, table.row_bytes)
+    tree = design.tree(table.rows, table.row_bytes, requests)
     pages = design.pages(tree, requests, k)
     time = times.round_time(design, tree, requests, k)
     dram = dram_bytes(tree, design, requests)
