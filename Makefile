@@ -16,7 +16,7 @@ CAPS := avx2 portable
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench gpu docs fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -107,6 +107,9 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/readme.py
+
+evidence: setup ## What the papers show, repeated: under 30 minutes; writes docs/evidence.md
+	$(BIN)/python bench/evidence.py --measure
 
 gpu: setup ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots

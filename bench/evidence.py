@@ -1,11 +1,12 @@
-"""Puts what the simulators' checks found into docs/evidence.md.
+"""Writes docs/evidence.md and bench/papers/*.json from what is kept in bench/results.
 
-    .venv/bin/python bench/evidence.py [--measure [sim-inference] [sim-accelerator]]
+    .venv/bin/python bench/evidence.py [--measure [RUN ...]] [--list]
 
-``--measure`` first runs one or both of ``hushtable sim inference --check --json`` and ``hushtable
-sim accelerator --check --json`` and keeps what they print in bench/results, with the machine. The
-newest file of each then fills its cells and its table of every number; the rest is written by
-hand.
+bench/evidence/PAPER.toml names every table and figure of a paper: what it shows, the command that
+repeats it, the paper's numbers, and where in bench/results ours are. bench/evidence/runs.toml names
+the commands that make those results, with their minutes. ``--measure`` first runs those that
+``make evidence`` runs, or the ones named. No number of ours is written by hand: each is read from
+the newest file of its result.
 """
 
 from __future__ import annotations
@@ -15,107 +16,233 @@ import datetime
 import json
 import platform
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
-SIMULATORS = ("sim-inference", "sim-accelerator")
-#: Between the marks: ours, a bar, the paper's.
-_CELL = re.compile(r"<!-- (sim-\w+) (Text|(?:Figure|Table) \w+) -->(.*?)<!-- end -->")
-#: A cell prints this many numbers one by one; of more it prints the furthest.
-_LISTED = 3
-
-Comparisons = list[dict[str, Any]]
-
-
-def measure(names: Sequence[str]) -> None:
-    """Runs the checks, and writes bench/results/NAME-DATE.json."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    doctor = json.loads(_printed("doctor", "--json"))
-    facts = {"date": today, "platform": platform.platform(), "doctor": doctor}
-    for name in names:
-        record = json.loads(_printed(*name.split("-"), "--check", "--json"))
-        out = ROOT / "bench" / "results" / f"{name}-{today}.json"
-        out.write_text(json.dumps({"machine": facts, "results": [record]}, indent=2) + "\n")
-        print(f"wrote {out}", file=sys.stderr)
+ENTRIES = ROOT / "bench" / "evidence"
+RESULTS = ROOT / "bench" / "results"
+PAPERS = ROOT / "bench" / "papers"
+NAMES = ("gpu-pir", "fedora", "ive", "he-lrm", "private-inference")
+#: How a number came about.
+KINDS = {
+    "measured": "a clock or a data set on the machine of its file",
+    "counted": "exact, the same on every machine",
+    "predicted": "a model says so, from inputs",
+    "fitted": "a model's constant was chosen with this number in sight",
+    "input": "given to a model, not found by it",
+}
+#: A cell prints this many numbers one by one; of more it prints how far they lie apart.
+LISTED = 4
+_DATED = re.compile(r"-(\d{4}-\d\d-\d\d)\.json$")
+_STEP = re.compile(r"\.?([\w-]+)|\[(\d+)\]|\[([^\]=]+=[^\]]*)\]")
 
 
-def _printed(*words: str) -> str:
-    print("$ hushtable", *words, file=sys.stderr)
-    command = [sys.executable, "-m", "hushtable", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+class EvidenceError(Exception):
+    """What is wrong with an entry, and where."""
 
 
-def newest(name: str) -> Comparisons | None:
-    """The comparisons of a simulator's newest file; None where there is none."""
-    files = sorted((ROOT / "bench" / "results").glob(f"{name}-*.json"))
-    if not files:
-        return None
-    record = json.loads(files[-1].read_text(encoding="utf-8"))["results"][0]
-    found: Comparisons = record["detail"]["comparisons"]
-    return found
+@dataclass(frozen=True)
+class Value:
+    """One number of a table or figure: ours, and the paper's where its text has one."""
+
+    name: str
+    unit: str
+    ours: float
+    #: A number, both ends of a range, or None.
+    paper: float | tuple[float, float] | None
+    kind: str
+    #: The result that it was read from.
+    result: str
+    remark: str = ""
+
+    def ratio(self) -> float | None:
+        """Ours over the paper's; over the nearer end of a range, 1 within it."""
+        if self.paper is None:
+            return None
+        low, high = self.paper if isinstance(self.paper, tuple) else (self.paper, self.paper)
+        nearest = min(max(self.ours, low), high)
+        return self.ours / nearest if nearest else None
 
 
-def render(text: str, found: dict[str, Comparisons | None]) -> str:
-    """The page with its marked parts written anew."""
-    text = _CELL.sub(
-        lambda mark: f"<!-- {mark[1]} {mark[2]} -->{cells(mark[2], found[mark[1]])}<!-- end -->",
-        text,
-    )
-    for name, comparisons in found.items():
-        begin = f"<!-- every {name}: begin (bench/evidence.py) -->"
-        end = f"<!-- every {name}: end -->"
-        before, mark, rest = text.partition(begin)
-        _, closing, after = rest.partition(end)
-        if not mark or not closing:
-            raise ValueError(f"the page has no {begin} ... {end}")
-        text = before + "\n".join([begin, *table(comparisons or []), end]) + after
-    return text
+@dataclass(frozen=True)
+class Entry:
+    """A table or figure of a paper, or a part of one."""
+
+    where: str
+    shows: str
+    command: str
+    why: str
+    #: What stands in the paper's cell besides numbers, and why ours is empty.
+    paper_says: str
+    absent: str
+    values: tuple[Value, ...]
+    plots: tuple[str, ...]
+    #: Whether the numbers are those of a simulator's check.
+    is_checked: bool = False
 
 
-def cells(where: str, comparisons: Comparisons | None) -> str:
-    """Ours and the paper's of one figure or table, with the bar between them."""
-    if comparisons is None:
-        return "no result is kept yet | "
-    here = [one for one in comparisons if _is_of(where, one["source"])]
-    if not here:
-        return "drawn | no number in the text to compare with"
-    if len(here) <= _LISTED:
-        ours = "; ".join(f"{one['name']}: {_value(one, 'ours')}{_mark(one)}" for one in here)
-        return f"{ours} | {'; '.join(_value(one, 'paper') for one in here)}"
-    fitted = sum(one["is_fitted"] for one in here)
-    within = sum(one["is_within"] for one in here if not one["is_fitted"])
-    furthest = max(here, key=lambda one: (not one["is_fitted"], abs(one["error"])))
-    used = f", {fitted} more fitted" if fitted else ""
-    return (
-        f"{within} of {len(here) - fitted} numbers within their tolerance{used}; furthest:"
-        f" {furthest['name']}: {_value(furthest, 'ours')} ({_percent(furthest['error'])})"
-        f" | {_value(furthest, 'paper')}"
-    )
+@dataclass(frozen=True)
+class Run:
+    """A command that makes a result."""
+
+    result: str
+    command: str
+    minutes: float
+    #: Whether ``make evidence`` runs it.
+    is_made: bool
 
 
-def table(comparisons: Comparisons) -> list[str]:
-    """Every number, one row each."""
-    if not comparisons:
-        return []
-    lines = [
-        "",
-        "Every number that the check compares:",
-        "",
-        "| where | what | ours | the paper's | difference | tolerance | |",
-        "|---|---|--:|--:|--:|--:|---|",
+def newest(result: str) -> Path | None:
+    """The newest file of a result; None where none is kept."""
+    files = [
+        path
+        for path in RESULTS.glob(f"{result}-*.json")
+        if _DATED.search(path.name) and _DATED.sub("", path.name) == result
     ]
-    for one in comparisons:
-        tolerance = "fitted" if one["is_fitted"] else f"{100 * one['tolerance']:g} %"
-        lines.append(
-            f"| {one['source']} | {one['name']} | {_value(one, 'ours')} | {_value(one, 'paper')}"
-            f" | {_percent(one['error'])} | {tolerance} | {_remark(one)} |"
-        )
-    return lines
+    return max(files, key=lambda path: path.name, default=None)
+
+
+def read(pointer: str) -> tuple[float, str]:
+    """The number that ``RESULT: steps`` points at, and the result.
+
+    Steps are keys (``.value``), places (``[0]``) and choices (``[params.rows=16384;threads=1]``) of
+    the one element of a list whose fields are these.
+    """
+    result, colon, steps = pointer.partition(":")
+    path = newest(result.strip())
+    if not colon or path is None:
+        raise EvidenceError(f"{pointer}: bench/results has no {result.strip()}-DATE.json")
+    at = json.loads(path.read_text(encoding="utf-8"))
+    position, steps = 0, steps.strip()
+    while position < len(steps):
+        step = _STEP.match(steps, position)
+        if step is None:
+            raise EvidenceError(f"{pointer}: {steps[position:]!r} is no key, place or choice")
+        position = step.end()
+        key, place, choice = step.groups()
+        try:
+            at = _chosen(at, choice) if choice else at[int(place) if place else key]
+        except (KeyError, IndexError, TypeError) as error:
+            many = f": {error.args[0]}" if choice else ""
+            raise EvidenceError(f"{pointer}: {path.name} has no {step[0]}{many}") from error
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        raise EvidenceError(f"{pointer}: {path.name} has {at!r} there, not a number")
+    return float(at), result.strip()
+
+
+def _chosen(among: Any, choice: str) -> Any:
+    wanted = [part.split("=", 1) for part in choice.split(";")]
+
+    def fits(one: Any) -> bool:
+        return all(_field(one, key.strip()) == text.strip() for key, text in wanted)
+
+    found = [one for one in among if fits(one)]
+    if len(found) != 1:
+        raise KeyError(f"{len(found)} are [{choice}]")
+    return found[0]
+
+
+def _field(one: Any, key: str) -> str | None:
+    for part in key.split("."):
+        if not isinstance(one, dict) or part not in one:
+            return None
+        one = one[part]
+    return one if isinstance(one, str) else json.dumps(one)
+
+
+def load(paper: str) -> tuple[dict[str, Any], list[Entry]]:
+    """A paper's own facts and its entries, with every number read."""
+    document = tomllib.loads((ENTRIES / f"{paper}.toml").read_text(encoding="utf-8"))
+    return document["paper"], [_entry(paper, raw) for raw in document["entry"]]
+
+
+def _entry(paper: str, raw: dict[str, Any]) -> Entry:
+    known = {"where", "shows", "command", "why", "paper_says", "absent", "value", "plots", "check"}
+    unknown = set(raw) - known - {"kind"}
+    if unknown:
+        raise EvidenceError(f"{paper}, {raw.get('where')}: no entry has {sorted(unknown)}")
+    where, values = raw["where"], []
+    for one in raw.get("value", []):
+        try:
+            values.append(_value(one, raw.get("kind", "measured")))
+        except (EvidenceError, KeyError) as error:
+            raise EvidenceError(f"{paper}, {where}, {one.get('name')}: {error}") from error
+    if "check" in raw:
+        values += checked(raw["check"], where)
+    return Entry(
+        where=where,
+        shows=raw["shows"],
+        command=raw.get("command", ""),
+        why=raw.get("why", ""),
+        paper_says=raw.get("paper_says", ""),
+        absent=raw.get("absent", ""),
+        values=tuple(values),
+        plots=tuple(raw.get("plots", [])),
+        is_checked="check" in raw,
+    )
+
+
+def _value(raw: dict[str, Any], kind: str) -> Value:
+    unknown = set(raw) - {
+        "name",
+        "unit",
+        "paper",
+        "ours",
+        "over",
+        "inverse",
+        "scale",
+        "kind",
+        "remark",
+    }
+    if unknown:
+        raise EvidenceError(f"no value has {sorted(unknown)}")
+    ours, result = read(raw["ours"])
+    if "over" in raw:
+        ours /= read(raw["over"])[0]
+    if raw.get("inverse", False):
+        ours = 1 / ours
+    paper = raw.get("paper")
+    kind = raw.get("kind", kind)
+    if kind not in KINDS:
+        raise EvidenceError(f"kind is {kind!r}, but must be one of {', '.join(KINDS)}")
+    return Value(
+        name=raw["name"],
+        unit=raw.get("unit", ""),
+        ours=ours * raw.get("scale", 1),
+        paper=tuple(paper) if isinstance(paper, list) else paper,
+        kind=kind,
+        result=result,
+        remark=raw.get("remark", ""),
+    )
+
+
+def checked(check: str, where: str) -> list[Value]:
+    """What a simulator's check compares of one table or figure."""
+    path = newest(check)
+    if path is None:
+        raise EvidenceError(f"bench/results has no {check}-DATE.json")
+    record = json.loads(path.read_text(encoding="utf-8"))["results"][0]
+    values = []
+    for one in record["detail"]["comparisons"]:
+        if not _is_of(where, one["source"]):
+            continue
+        remarks = [] if one["is_within"] else ["off"]
+        if not one["is_fitted"]:
+            remarks.append(f"within {100 * one['tolerance']:.3g} % wanted")
+        remarks += [one["note"]] if one["note"] else []
+        kind = "fitted" if one["is_fitted"] else "predicted"
+        name = f"{_part(where, one['source'])}{one['name']}"
+        numbers = (one["ours"], one["paper"])
+        values.append(Value(name, one["unit"], *numbers, kind, check, "; ".join(remarks)))
+    return values
 
 
 def _is_of(where: str, source: str) -> bool:
@@ -124,38 +251,275 @@ def _is_of(where: str, source: str) -> bool:
     return re.match(wanted, source) is not None
 
 
-def _value(one: dict[str, Any], of: str) -> str:
-    value, unit = one[of], one["unit"]
-    shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{shown} {unit}".rstrip()
+def _part(where: str, source: str) -> str:
+    rest = source if where == "Text" else source.removeprefix(where).strip(", ")
+    return f"{rest}: " if rest else ""
 
 
-def _percent(error: float) -> str:
-    return f"{100 * error:+.2f} %"
+def runs() -> list[Run]:
+    """The commands that make the results."""
+    document = tomllib.loads((ENTRIES / "runs.toml").read_text(encoding="utf-8"))
+    return [
+        Run(raw["result"], raw["command"], float(raw["minutes"]), raw.get("made", False))
+        for raw in document["run"]
+    ]
 
 
-def _mark(one: dict[str, Any]) -> str:
-    return " (fitted)" if one["is_fitted"] else "" if one["is_within"] else " (off)"
+def summary(entries: Sequence[Entry]) -> list[str]:
+    """A row for each table and figure."""
+    lines = [
+        "| table or figure | what it shows | repeat it by | ours | the paper's | why they differ |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in entries:
+        plots = "".join(f" [{Path(plot).stem}]({plot})" for plot in one.plots)
+        command = f"`{one.command}`" if one.command else ""
+        ours, paper = cells(one)
+        lines.append(
+            f"| {one.where} | {one.shows}{plots} | {command} | {ours} | {paper} | {one.why} |"
+        )
+    return lines
 
 
-def _remark(one: dict[str, Any]) -> str:
-    off = [] if one["is_within"] else ["off"]
-    return "; ".join([*off, *([one["note"]] if one["note"] else [])])
+def cells(entry: Entry) -> tuple[str, str]:
+    """Ours and the paper's of one entry."""
+    values = entry.values
+    if not values:
+        return entry.absent, entry.paper_says
+    if len(values) <= LISTED:
+        ours = "; ".join(f"{_named(one)}{shown(one.ours, one.unit)}{_mark(one)}" for one in values)
+        papers = dict.fromkeys(_paper(one) for one in values if one.paper is not None)
+        return _joined(ours, entry.absent), _joined("; ".join(papers), entry.paper_says)
+    compared = [one for one in values if one.ratio() is not None]
+    if not compared:
+        return _joined(f"{len(values)} numbers, below", entry.absent), entry.paper_says
+    if entry.is_checked:
+        ours, paper = _check_cells(values)
+        return _joined(ours, entry.absent), _joined(paper, entry.paper_says)
+    ratios = sorted(ratio for one in compared if (ratio := one.ratio()) is not None)
+    spread = f"{times(ratios[0])} to {times(ratios[-1])} times the paper's"
+    return _joined(f"{len(values)} numbers, below: {spread}", entry.absent), entry.paper_says
+
+
+def _check_cells(values: Sequence[Value]) -> tuple[str, str]:
+    predicted = [one for one in values if one.kind != "fitted"]
+    within = sum(not one.remark.startswith("off") for one in predicted)
+    fitted = len(values) - len(predicted)
+    used = f", {fitted} more fitted" if fitted else ""
+
+    def distance(one: Value) -> float:
+        return abs((one.ratio() or 1.0) - 1.0)
+
+    furthest = max(predicted or values, key=distance)
+    return (
+        f"{within} of {len(predicted)} numbers within their tolerance{used}; furthest:"
+        f" {_named(furthest)}{shown(furthest.ours, furthest.unit)}",
+        _paper(furthest),
+    )
+
+
+def every_number(entries: Sequence[Entry]) -> list[str]:
+    """All numbers of a paper, one row each."""
+    lines = [
+        "",
+        "Every number:",
+        "",
+        "| where | what | ours | the paper's | ours over it | how | from | |",
+        "|---|---|--:|--:|--:|---|---|---|",
+    ]
+    for entry in entries:
+        for one in entry.values:
+            ratio = one.ratio()
+            lines.append(
+                f"| {entry.where} | {one.name} | {shown(one.ours, one.unit)} | {_paper(one)}"
+                f" | {'' if ratio is None else times(ratio)} | {one.kind} | {one.result}"
+                f" | {one.remark} |"
+            )
+    return lines if len(lines) > 5 else []
+
+
+def costs(every: Sequence[Run]) -> list[str]:
+    """What each result took, and on what."""
+    lines = [
+        "| result | made by | minutes | `make evidence` runs it | kept of | processor |",
+        "|---|---|--:|---|---|---|",
+    ]
+    for run in every:
+        path = newest(run.result)
+        date, cpu = ("not run yet", "") if path is None else _of(path)
+        name = run.result if path is None else f"[{run.result}](../bench/results/{path.name})"
+        made = "yes" if run.is_made else "no"
+        lines.append(f"| {name} | `{run.command}` | {run.minutes:g} | {made} | {date} | {cpu} |")
+    total = sum(run.minutes for run in every if run.is_made)
+    return [*lines, "", f"`make evidence` takes about {total:.0f} minutes."]
+
+
+def _of(path: Path) -> tuple[str, str]:
+    dated = _DATED.search(path.name)
+    machine = json.loads(path.read_text(encoding="utf-8")).get("machine", {})
+    facts = machine if isinstance(machine, dict) else {}
+    cpu = facts.get("cpu") or facts.get("processor") or facts.get("doctor", {}).get("cpu", "")
+    return dated[1] if dated else "", cpu if isinstance(cpu, str) else cpu.get("model", "")
+
+
+def shown(value: float, unit: str) -> str:
+    """A number with three or four digits, and its unit."""
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def times(ratio: float) -> str:
+    """A ratio with three digits."""
+    return f"{ratio:,.0f}" if abs(ratio) >= 100 else f"{ratio:.3g}"
+
+
+def _named(one: Value) -> str:
+    return f"{one.name}: " if one.name else ""
+
+
+def _paper(one: Value) -> str:
+    if one.paper is None:
+        return ""
+    if isinstance(one.paper, tuple):
+        return f"{shown(one.paper[0], '')} to {shown(one.paper[1], one.unit)}"
+    return shown(one.paper, one.unit)
+
+
+def _mark(one: Value) -> str:
+    off = " (off)" if one.remark.startswith("off") else ""
+    return f" ({one.kind})" if one.kind in ("fitted", "input") else off
+
+
+def _joined(first: str, second: str) -> str:
+    return "; ".join(part for part in (first, second) if part)
+
+
+def render(text: str, papers: dict[str, list[Entry]], every: Sequence[Run]) -> str:
+    """The page with its marked parts written anew."""
+    parts = {name: [*summary(entries), *every_number(entries)] for name, entries in papers.items()}
+    parts["costs"] = costs(every)
+    parts["kinds"] = [f"- **{kind}**: {means}." for kind, means in KINDS.items()]
+    for name, lines in parts.items():
+        begin = f"<!-- {name}: begin (bench/evidence.py) -->"
+        end = f"<!-- {name}: end -->"
+        before, mark, rest = text.partition(begin)
+        _, closing, after = rest.partition(end)
+        if not mark or not closing:
+            raise EvidenceError(f"the page has no {begin} ... {end}")
+        text = before + "\n".join([begin, "", *lines, "", end]) + after
+    return text
+
+
+def document(facts: dict[str, Any], entries: Sequence[Entry]) -> dict[str, Any]:
+    """What bench/papers/PAPER.json holds."""
+    return facts | {
+        "entries": [
+            {
+                "where": one.where,
+                "shows": one.shows,
+                "command": one.command or None,
+                "ours": one.absent or None,
+                "paper": one.paper_says or None,
+                "why": one.why,
+                "plots": list(one.plots),
+                "values": [
+                    {
+                        "name": value.name,
+                        "unit": value.unit,
+                        "ours": value.ours,
+                        "paper": value.paper,
+                        "ratio": value.ratio(),
+                        "kind": value.kind,
+                        "result": value.result,
+                        "remark": value.remark,
+                    }
+                    for value in one.values
+                ],
+            }
+            for one in entries
+        ]
+    }
+
+
+def drawings() -> list[str]:
+    """The commands that draw the page's plots, from what is kept."""
+    document = tomllib.loads((ENTRIES / "runs.toml").read_text(encoding="utf-8"))
+    return [raw["command"] for raw in document.get("plot", [])]
+
+
+def measure(chosen: Sequence[Run], say: Callable[[str], None]) -> None:
+    """Runs commands one after the other; keeps what ``hushtable`` prints, with the machine."""
+    for run in chosen:
+        say(f"$ {run.command}    (about {run.minutes:g} min)")
+        words = shlex.split(run.command)
+        if words[0] == "python":
+            subprocess.run([sys.executable, *words[1:]], check=True, cwd=ROOT)
+            continue
+        printed = _printed(*words[1:])
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        facts = {"date": today, "platform": platform.platform()}
+        facts |= {"doctor": json.loads(_printed("doctor", "--json"))}
+        records = [json.loads(line) for line in _documents(printed)]
+        out = RESULTS / f"{run.result}-{today}.json"
+        out.write_text(json.dumps({"machine": facts, "results": records}, indent=2) + "\n")
+        say(f"wrote {out}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _printed(*words: str) -> str:
+    command = [sys.executable, "-m", "hushtable", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+
+
+def _documents(printed: str) -> list[str]:
+    """One JSON document, or one a line."""
+    try:
+        json.loads(printed)
+    except json.JSONDecodeError:
+        return [line for line in printed.splitlines() if line.strip()]
+    return [printed]
 
 
 def main() -> int:
-    """Rewrites docs/evidence.md."""
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--measure", nargs="*", choices=SIMULATORS, help="run these checks first; both by default"
-    )
-    chosen = parser.parse_args().measure
-    if chosen is not None:
-        measure(chosen or SIMULATORS)
-    found = {name: newest(name) for name in SIMULATORS}
-    PAGE.write_text(render(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
-    for name, comparisons in found.items():
-        print(f"{PAGE.name}: {len(comparisons or [])} numbers of {name}")
+    known = runs()
+    names = [run.result for run in known]
+    parser.add_argument("--measure", nargs="*", metavar="RUN", help="run these first: see --list")
+    parser.add_argument("--list", action="store_true", help="list the runs and what they take")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(costs(known)))
+        return 0
+    if options.measure is not None:
+        unknown = sorted(set(options.measure) - set(names))
+        if unknown:
+            parser.error(f"no run is named {', '.join(unknown)}; there are {', '.join(names)}")
+        wanted = options.measure or [run.result for run in known if run.is_made]
+        measure([run for run in known if run.result in wanted], _say)
+        for command in drawings():
+            _say(f"$ {command}")
+            words = shlex.split(command)
+            plain = words[1:] if words[0] == "python" else ["-m", *words]
+            subprocess.run([sys.executable, *plain], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        loaded = {name: load(name) for name in NAMES}
+        papers = {name: entries for name, (_, entries) in loaded.items()}
+        page = render(PAGE.read_text(encoding="utf-8"), papers, known)
+    except EvidenceError as error:
+        print(f"evidence: {error}", file=sys.stderr)
+        return 1
+    PAGE.write_text(page, encoding="utf-8")
+    for name, (facts, entries) in loaded.items():
+        out = PAPERS / f"{name}.json"
+        # What a program reads of the paper besides stands in the same file, and stays.
+        kept = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+        text = json.dumps(kept | document(facts, entries), indent=1, ensure_ascii=False) + "\n"
+        out.write_text(text, encoding="utf-8")
+        print(f"{PAGE.name}: {sum(len(one.values) for one in entries)} numbers of {name}")
     return 0
 
 

@@ -29,16 +29,23 @@ import gpu_report
 
 from hushtable import Error, _native
 from hushtable import _gpu as gpu
+from hushtable._bench_layout import random_layout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = json.loads((ROOT / "bench" / "papers" / "gpu-pir.json").read_text(encoding="utf-8"))
 GROUPS = ("bits", "z8", "z32")
 SIZES = (1 << 14, 1 << 16, 1 << 20, 1 << 22)
 MILLION = 1 << 20
-#: The paper's strategies in its order (§III-C), and ours; `hybrid` and `fused` by a factor K, which
-#: the paper leaves to be found by trial: see `factors`.
-ABLATION = ("block-per-key", "level-by-level", "hybrid", "fused", "cooperative", "tensor")
-FACTORS = {"hybrid": (16, 64, 256, 1024), "fused": (16, 64, 256)}
+#: The paper's steps in its order (§III-C), each one change from the one before. `hybrid` and
+#: `fused` have the same factor K, which the paper leaves to be found by trial: see `factors`.
+STEPS = ("block-per-key", "level-by-level", "hybrid", "fused", "cooperative")
+#: All that a server may be told.
+ABLATION = (*STEPS, "tensor")
+FACTORS = (64, 128, 256, 512)
+#: How a strategy is measured: by the paper's steps with a leaf for each row, as its trees have; by
+#: the same steps with our wider leaves, another algorithm; or, without these, as a server does.
+PAPER_LEAF = {"leaf": "row", "group": "z32"}
+WIDE_LEAF = {"leaf": "wide", "group": "z32"}
 #: Kernels of which only a measurement says which way is faster.
 TUNINGS = {
     "aes128": ("tensor", "tensor+bitsliced"),
@@ -61,6 +68,8 @@ CHECKS = (
 CHECKED_BY_ALL = 2
 FEW = ("aes128", "chacha20")
 SANITIZE_SECONDS = 600
+#: Fewest rows of a tree with a leaf for each.
+LEAF_ROWS_LEAST = 64
 
 
 @dataclass
@@ -75,8 +84,10 @@ class Run:
     prgs: Sequence[str] = ()
     jobs: int = 1
     document: dict[str, Any] = field(default_factory=dict)
-    #: Of the strategies that have a factor, the one to use.
-    factors: dict[str, int] = field(default_factory=lambda: {"hybrid": 256, "fused": 64})
+    #: Batches of steps that do not fit the device are answered in smaller ones, not refused.
+    streams: bool = False
+    #: Of the strategies that have a factor, the one to use: one for all, so that it is no change.
+    factors: dict[str, int] = field(default_factory=lambda: {"hybrid": 128, "fused": 128})
     _engine: tuple[tuple[int, int], Any] | None = None
 
     def write(self) -> None:
@@ -107,17 +118,22 @@ class Run:
         *,
         prg: str = "chacha20",
         group: str = "z8",
+        leaf: str | None = None,
         **detail: Any,
     ) -> dict[str, Any] | None:
         """Times one shape and keeps the record; a shape that a strategy cannot do is kept too."""
         strategy = self.named(strategy)
         shape = f"{stage}: {rows:,} x {row_bytes} B, batch {batch}, {strategy}, {prg}, {group}"
+        shape += f", leaf {leaf}" if leaf else ""
         engine = self.engine(rows, row_bytes)
+        how = {"strategy": strategy, "prg": prg, "group": group}
+        if leaf is not None:
+            node_bytes, share_bytes = engine.step_bytes(batch, leaf=leaf, **how)
+            detail |= {"node_bytes": node_bytes, "share_bytes": share_bytes}
+            how |= {"leaf": leaf, "streams": self.streams}
         try:
-            engine.check(min(batch, 8), strategy=strategy, prg=prg, group=group)
-            times = engine.answer_ms(
-                batch, strategy=strategy, prg=prg, group=group, seconds=self.seconds
-            )
+            engine.check(min(batch, 8), **how)
+            times = engine.answer_ms(batch, seconds=self.seconds, **how)
         except Error as error:
             if is_wrong(error):
                 raise WrongAnswer(f"{shape}: {error}") from error
@@ -137,6 +153,7 @@ class Run:
             strategy=strategy,
             group=group,
             prg=prg,
+            leaf=leaf,
             **detail,
         )
         self.keep(stage, record)
@@ -146,6 +163,65 @@ class Run:
             flush=True,
         )
         return record
+
+    def measure_bins(
+        self,
+        stage: str,
+        rows: int,
+        row_bytes: int,
+        layout: dict[str, Any],
+        batches: Sequence[int],
+        prg: str,
+        **detail: Any,
+    ) -> None:
+        """Times whole inferences by a layout, checked against the engine for processors first."""
+        self._engine = None  # its memory
+        _, native = random_layout(rows, row_bytes, layout)
+        engine = gpu.open_bins(native, self.device)
+        for batch in batches:
+            self._measure_bins(
+                engine, stage, rows, row_bytes, layout, batch=batch, prg=prg, **detail
+            )
+
+    def _measure_bins(
+        self,
+        engine: Any,
+        stage: str,
+        rows: int,
+        row_bytes: int,
+        layout: dict[str, Any],
+        *,
+        batch: int,
+        prg: str,
+        **detail: Any,
+    ) -> None:
+        shape = f"{stage}: {rows:,} x {row_bytes} B by a layout, batch {batch}, {prg}"
+        try:
+            engine.check(min(batch, 8), prg=prg)
+            times = engine.answer_ms(batch, prg=prg, seconds=self.seconds)
+        except Error as error:
+            if is_wrong(error):
+                raise WrongAnswer(f"{shape}: {error}") from error
+            print(f"{shape}: {error}", file=sys.stderr)
+            self.document["refused"].append({"stage": stage, "what": shape, "why": str(error)})
+            self.write()
+            return
+        parts = {name: layout[name] for name in ("hot", "full") if layout.get(name)}
+        record = gpu.bins_record(
+            "gpu-bins",
+            engine.facts,
+            gpu.probe(self.device),
+            times,
+            work=engine.work,
+            rows=rows,
+            row_bytes=row_bytes,
+            layout=parts,
+            batch=batch,
+            prg=prg,
+            **detail,
+        )
+        self.keep(stage, record)
+        print(f"{shape}: {record['value']:,.0f} inferences/s", flush=True)
 
     def measure_cpu(
         self, stage: str, rows: int, row_bytes: int, batch: int, **options: Any
@@ -201,6 +277,37 @@ def is_pointless(strategy: str, batch: int, group: str, prg: str) -> bool:
     return (name == "tensor" and group != "z8") or (name == "cooperative" and batch > 64)
 
 
+#: Layouts that are checked: rows, bytes of one, parts with bins of one leaf and of several, short
+#: ones, several keys a bin, rows in three bins; then the batch.
+CHECKED_LAYOUTS: tuple[tuple[int, int, dict[str, Any], int], ...] = (
+    (3000, 44, {"full": {"bins": 40}}, 5),
+    (3000, 12, {"full": {"bins": 2, "queries": 3, "hashes": 3}}, 9),
+    (3000, 600, {"hot": {"rows": 50, "bins": 7}, "full": {"bins": 7, "queries": 2}}, 33),
+    (70_001, 64, {"hot": {"rows": 1000, "bins": 1, "queries": 9}, "full": {"bins": 33}}, 130),
+    (20, 4, {"full": {"bins": 1}}, 1),
+)
+
+
+def check_layouts(run: Run) -> None:
+    """Whole inferences by odd layouts, both sides, every generator in one of them."""
+    for number, (rows, row_bytes, layout, batch) in enumerate(CHECKED_LAYOUTS):
+        _, native = random_layout(rows, row_bytes, layout)
+        engine = gpu.open_bins(native, run.device)
+        for prg in run.prgs:
+            if number and prg not in FEW:
+                continue
+            what = f"{rows} x {row_bytes} B by {layout}, batch {batch}, {prg}"
+            try:
+                engine.check(batch, prg=prg)
+            except Error as error:
+                raise WrongAnswer(f"{what}: {error}") from error
+            run.document["checked"] += 1
+        if run.quick:
+            break
+    print("check: whole inferences: as the processor answers", flush=True)
+    run.write()
+
+
 def check(run: Run) -> None:
     """Every strategy, generator and group on odd sizes, against the engine for processors."""
     run.document["checked"] = 0
@@ -225,8 +332,26 @@ def check(run: Run) -> None:
                     except Error as error:
                         raise WrongAnswer(f"{what}: {error}") from error
                     run.document["checked"] += 1
+            check_steps(run, engine, (rows, row_bytes, batch), prg)
         print(f"check: {rows:,} x {row_bytes} B: as the processor answers", flush=True)
         run.write()
+    check_layouts(run)
+
+
+def check_steps(run: Run, engine: Any, shape: tuple[int, int, int], prg: str) -> None:
+    """The paper's steps, with a leaf for each row, where there are rows enough, and with ours."""
+    rows, row_bytes, batch = shape
+    for leaf, group in (("row", "z32"), *(("wide", group) for group in GROUPS)):
+        if leaf == "row" and rows < LEAF_ROWS_LEAST:
+            continue
+        for step in STEPS:
+            strategy = run.named(step)
+            what = f"{rows} x {row_bytes} B, batch {batch}, {strategy}, {prg}, {group}, {leaf}"
+            try:
+                engine.check(batch, strategy=strategy, prg=prg, group=group, leaf=leaf)
+            except Error as error:
+                raise WrongAnswer(f"{what}: {error}") from error
+            run.document["checked"] += 1
 
 
 def check_in_parallel(run: Run) -> None:
@@ -305,15 +430,18 @@ def one(run: Run) -> None:
 
 
 def factors(run: Run) -> None:
-    """The factor K of each strategy that has one: the fastest is used from here on."""
-    for strategy, candidates in FACTORS.items():
-        found: dict[int, float] = {}
-        for k in candidates:
-            record = run.measure("factors", MILLION, 256, 512, f"{strategy}:{k}", prg="salsa12")
-            if record is not None:
+    """The factor K: the one by which the fused step is fastest is used for all from here on."""
+    found: dict[int, float] = {}
+    for k in FACTORS:
+        for step in ("hybrid", "fused"):
+            record = run.measure(
+                "factors", MILLION, 256, 512, f"{step}:{k}", prg="salsa12", **PAPER_LEAF
+            )
+            if record is not None and step == "fused":
                 found[k] = record["value"]
-        if found:
-            run.factors[strategy] = max(found, key=found.__getitem__)
+    if found:
+        best = max(found, key=found.__getitem__)
+        run.factors = dict.fromkeys(run.factors, best)
 
 
 def tunings(run: Run) -> None:
@@ -335,51 +463,100 @@ def sizes(run: Run) -> None:
 
 
 def table_iii(run: Run) -> None:
-    """AES-128 at four sizes: the paper's strategy, ours, and our engine for processors."""
+    """AES-128 at four sizes: the paper's last step, ours, and our engine for processors."""
     for rows in SIZES:
         batch = batch_of(rows)
-        for strategy in ("fused", "tensor"):
-            run.measure("table_iii", rows, 256, batch, strategy, prg="aes128")
+        for leaf in (PAPER_LEAF, WIDE_LEAF):
+            run.measure("table_iii", rows, 256, batch, "fused", prg="aes128", **leaf)
+        run.measure("table_iii", rows, 256, batch, "tensor", prg="aes128")
         run.measure("table_iii", rows, 256, 1, "auto", prg="aes128", group="bits")
         run.measure_cpu("table_iii", rows, 256, 256)
 
 
 def table_iv(run: Run) -> None:
-    """With and without fusion at four sizes, Salsa20/12; our engine beside."""
+    """With and without fusion at four sizes, Salsa20/12: one K, leaf and product; ours beside."""
     for rows in SIZES:
-        for strategy in ("hybrid", "fused", "tensor"):
-            run.measure("table_iv", rows, 256, batch_of(rows), strategy, prg="salsa12")
+        for leaf in (PAPER_LEAF, WIDE_LEAF):
+            for step in ("hybrid", "fused"):
+                run.measure("table_iv", rows, 256, batch_of(rows), step, prg="salsa12", **leaf)
+        run.measure("table_iv", rows, 256, batch_of(rows), "tensor", prg="salsa12")
 
 
 def table_v(run: Run) -> None:
     """Every generator at 2^20 rows, batches of 512."""
     for prg in _native.prg_names():
-        for strategy in ("fused", "tensor"):
-            run.measure("table_v", MILLION, 256, 512, strategy, prg=prg)
+        for leaf in (PAPER_LEAF, WIDE_LEAF):
+            run.measure("table_v", MILLION, 256, 512, "fused", prg=prg, **leaf)
+        run.measure("table_v", MILLION, 256, 512, "tensor", prg=prg)
 
 
 def figure_9(run: Run) -> None:
-    """Throughput against latency of each strategy, over batches, at three sizes."""
-    for rows in (1 << 14, MILLION, 1 << 22):
+    """Throughput against latency of each step, over batches, at four sizes; ours beside."""
+    for rows in SIZES:
         for batch in (1, 4, 16, 64, 256, 1024, 4096):
-            for strategy in ABLATION:
-                if is_pointless(strategy, batch, "z8", "salsa12"):
-                    continue
-                if batch <= 4 * batch_of(rows):
-                    run.measure("figure_9", rows, 256, batch, strategy, prg="salsa12")
+            if batch > 4 * batch_of(rows):
+                continue
+            for leaf in (PAPER_LEAF, WIDE_LEAF):
+                for step in STEPS:
+                    run.measure("figure_9", rows, 256, batch, step, prg="salsa12", **leaf)
+            run.measure("figure_9", rows, 256, batch, "tensor", prg="salsa12")
 
 
 def figure_10(run: Run) -> None:
     """Row bytes from 64 to 2,048 at 2^20 rows."""
     for row_bytes in (64, 128, 256, 512, 1024, 2048):
-        for strategy in ("fused", "tensor"):
-            run.measure("figure_10", MILLION, row_bytes, 512, strategy, prg="salsa12")
+        for leaf in (PAPER_LEAF, WIDE_LEAF):
+            run.measure("figure_10", MILLION, row_bytes, 512, "fused", prg="salsa12", **leaf)
+        run.measure("figure_10", MILLION, row_bytes, 512, "tensor", prg="salsa12")
 
 
 def figure_11(run: Run) -> None:
     """Against processors: AES-128 and Salsa20/12 beside Table III's figures of our processors."""
     for rows in SIZES:
+        run.measure("figure_11", rows, 256, batch_of(rows), "fused", prg="salsa12", **PAPER_LEAF)
         run.measure("figure_11", rows, 256, batch_of(rows), "tensor", prg="salsa12")
+
+
+def table_ii(run: Run) -> None:
+    """Whole inferences by layouts, for Figures 8 and 15 and Table II.
+
+    For each application of the newest co-design result: the layout found best, the best of plain
+    bins, and no layout: a query for each id of an inference, on the whole table. Each record has
+    the application's quality and communication beside.
+    """
+    for name, application in codesign().items():
+        rows, row_bytes = application["rows"], application["row_bytes"]
+        for family in ("designed", "plain"):
+            point = application["throughput"][family]
+            layout, quality = point["layout"]["spec"], point["test_quality"]
+            run.measure_bins(
+                "table_ii",
+                rows,
+                row_bytes,
+                layout,
+                (1, 64, 256),
+                "aes128",
+                application=name,
+                family=family,
+                metric=application["metric"],
+                quality=quality,
+                comm_kb=point["layout"]["comm_kb"],
+            )
+        ids = application["search"]["trace"]["distinct_ids_mean"]
+        clear = application["quality_clear"]["test"]
+        alone = {"application": name, "family": "unbatched", "metric": application["metric"]}
+        alone |= {"quality": clear, "ids": ids}
+        for strategy, leaf in (("fused", PAPER_LEAF), ("auto", {"group": "z8"})):
+            run.measure("table_ii", rows, row_bytes, 512, strategy, prg="aes128", **leaf, **alone)
+
+
+def codesign() -> dict[str, Any]:
+    """The applications of the newest co-design result, by name."""
+    found = sorted((ROOT / "bench" / "results").glob("codesign-????-??-??.json"))
+    if not found:
+        return {}
+    document: dict[str, Any] = json.loads(found[-1].read_text(encoding="utf-8"))
+    return document["applications"]
 
 
 def large(run: Run) -> None:
@@ -404,6 +581,7 @@ STAGES: dict[str, Callable[[Run], None]] = {
     "table_iii": table_iii,
     "table_v": table_v,
     "table_iv": table_iv,
+    "table_ii": table_ii,
     "large": large,
     "figure_10": figure_10,
     "figure_11": figure_11,
@@ -446,6 +624,9 @@ def main() -> int:
     parser.add_argument("--device", type=int, default=0, help="the GPU's number, from 0 on")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long each is measured")
     parser.add_argument("--quick", action="store_true", help="only one shape in the check")
+    parser.add_argument(
+        "--stream", action="store_true", help="answer in parts what does not fit, not refuse it"
+    )
     parser.add_argument("--prgs", help="generators to check, with commas; default: all")
     parser.add_argument("--jobs", type=int, default=8, help="processes that check")
     parser.add_argument("--out", type=Path, help="default: bench/results/gpu-DEVICE-DATE.json")
@@ -467,6 +648,7 @@ def main() -> int:
     prgs = arguments.prgs.split(",") if arguments.prgs else _native.prg_names()
     jobs = min(arguments.jobs, len(os.sched_getaffinity(0)))
     run = Run(out, arguments.device, arguments.seconds, arguments.quick, prgs, jobs)
+    run.streams = arguments.stream
     run.document |= {"machine": machine(report, arguments.device), "results": [], "refused": []}
     if set(names) - {"check", "sanitize"}:
         run.document["machine"]["probe"] = vars_of(gpu.probe(arguments.device))

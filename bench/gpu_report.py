@@ -11,13 +11,19 @@ from typing import Any
 Record = dict[str, Any]
 
 #: Colours of Okabe and Ito, told apart by people who do not see all colours, and a marker of each.
+#: A name that ends in ``/wide`` is the same step with our wider leaves: another algorithm.
 STYLES = {
     "block-per-key": ("#000000", "o", "base"),
     "level-by-level": ("#D55E00", "s", "base + e"),
     "hybrid": ("#0072B2", "^", "base + e + m"),
     "fused": ("#56B4E9", "v", "base + e + m, fused"),
-    "cooperative": ("#009E73", "D", "base + e + m + c"),
-    "tensor": ("#CC79A7", "*", "tensor cores (ours)"),
+    "cooperative": ("#009E73", "D", "base + e + m, fused + c"),
+    "block-per-key/wide": ("#000000", "o", "base, wider leaf"),
+    "level-by-level/wide": ("#D55E00", "s", "base + e, wider leaf"),
+    "hybrid/wide": ("#0072B2", "^", "base + e + m, wider leaf"),
+    "fused/wide": ("#56B4E9", "v", "fused, wider leaf"),
+    "cooperative/wide": ("#009E73", "D", "+ c, wider leaf"),
+    "tensor": ("#CC79A7", "*", "tensor cores (our algorithm)"),
     "cpu": ("#777777", "P", "our processors"),
 }
 
@@ -55,6 +61,11 @@ def of(results: Iterable[Record], stage: str, **params: Any) -> list[Record]:
 def kind(record: Record) -> str:
     """A record's strategy without its K."""
     return str(record["params"]["strategy"]).partition(":")[0]
+
+
+def line_name(record: Record) -> str:
+    """A record's strategy without its K, and whether its leaves are wider than the paper's."""
+    return kind(record) + ("/wide" if record["params"].get("leaf") == "wide" else "")
 
 
 def best(records: Iterable[Record]) -> Record | None:
@@ -128,17 +139,21 @@ def table_iii(results: Sequence[Record], paper: Record) -> str:
     lines = []
     for rows, figures in paper["table_iii"]["rows"].items():
         at = {"rows": int(rows)}
-        fused = best(of(results, "table_iii", strategy="fused", **at))
+        step = best(of(results, "table_iii", strategy="fused", leaf="row", **at))
+        wide = best(of(results, "table_iii", strategy="fused", leaf="wide", **at))
         ours = best(of(results, "table_iii", strategy="tensor", **at))
         processors = of(results, "table_iii", strategy="cpu", **at)
         lines.append(
             [
                 f"{int(rows):,}",
                 theirs(figures["gpu"]),
-                pair(fused),
+                pair(step),
+                "-" if step is None else ratio(step, figures["gpu"][0]),
+                upload(step),
+                pair(wide),
                 pair(ours),
                 share(ours),
-                ratio(ours, figures["gpu"][0]),
+                upload(ours),
                 theirs(figures["cpu_32_threads"]),
                 *(
                     pair(best(r for r in processors if (r["threads"] == 1) is single))
@@ -146,39 +161,51 @@ def table_iii(results: Sequence[Record], paper: Record) -> str:
                 ),
             ]
         )
-    columns = ["rows", "paper, V100", "fused", "tensor", "of floor", "x paper"]
+    columns = ["rows", "paper, V100", "fused", "x paper", "upload B", "fused, wider leaf", "tensor"]
+    columns += ["of floor", "upload B"]
     columns += ["paper, 32 threads", "our CPU, 1 thread", "our CPU, all threads"]
     return "### Table III: AES-128, 256 B a row\n\n" + grid(columns, lines)
 
 
+def upload(record: Record | None) -> str:
+    """Bytes of a key to one server."""
+    return "-" if record is None else f"{record['detail']['upload_bytes']:,}"
+
+
 def table_iv(results: Sequence[Record], paper: Record) -> str:
-    """Fusion at four sizes."""
+    """Fusion at four sizes: the ratio of two steps that differ in nothing else."""
     lines = []
     for rows, figures in paper["table_iv"]["rows"].items():
-        found = {
-            strategy: best(of(results, "table_iv", strategy=strategy, rows=int(rows)))
-            for strategy in ("hybrid", "fused", "tensor")
+        at = {"rows": int(rows)}
+        steps = {
+            (step, leaf): best(of(results, "table_iv", strategy=step, leaf=leaf, **at))
+            for leaf in ("row", "wide")
+            for step in ("hybrid", "fused")
         }
-        gain = "-"
-        if found["hybrid"] is not None and found["fused"] is not None:
-            gain = f"{found['fused']['value'] / found['hybrid']['value']:.1f} x"
-        gain_theirs = f"{figures['fused'][0] / figures['unfused'][0]:.1f} x"
         lines.append(
             [
                 f"{int(rows):,}",
                 theirs(figures["unfused"]),
                 theirs(figures["fused"]),
-                gain_theirs,
-                pair(found["hybrid"]),
-                pair(found["fused"]),
-                gain,
-                pair(found["tensor"]),
-                ratio(found["tensor"], figures["fused"][0]),
+                f"{figures['fused'][0] / figures['unfused'][0]:.1f} x",
+                pair(steps["hybrid", "row"]),
+                pair(steps["fused", "row"]),
+                gain(steps["hybrid", "row"], steps["fused", "row"]),
+                pair(steps["fused", "wide"]),
+                gain(steps["hybrid", "wide"], steps["fused", "wide"]),
+                pair(best(of(results, "table_iv", strategy="tensor", **at))),
             ]
         )
     columns = ["rows", "paper, unfused", "paper, fused", "gain", "hybrid", "fused", "gain"]
-    columns += ["tensor", "x paper"]
+    columns += ["fused, wider leaf", "gain", "tensor"]
     return "### Table IV: fusion, Salsa20/12, 256 B a row\n\n" + grid(columns, lines)
+
+
+def gain(before: Record | None, after: Record | None) -> str:
+    """How many times the throughput of the step before."""
+    if before is None or after is None:
+        return "-"
+    return f"{after['value'] / before['value']:.1f} x"
 
 
 def table_v(results: Sequence[Record], paper: Record) -> str:
@@ -187,21 +214,68 @@ def table_v(results: Sequence[Record], paper: Record) -> str:
     names = dict.fromkeys(r["params"]["prg"] for r in of(results, "table_v"))
     lines = []
     for prg in dict.fromkeys([*figures, *names]):
-        fused = best(of(results, "table_v", strategy="fused", prg=prg))
+        step = best(of(results, "table_v", strategy="fused", leaf="row", prg=prg))
+        wide = best(of(results, "table_v", strategy="fused", leaf="wide", prg=prg))
         ours = best(of(results, "table_v", strategy="tensor", prg=prg))
         reference = figures.get(prg)
         lines.append(
             [
                 prg,
                 "-" if reference is None else theirs(reference),
-                pair(fused),
+                pair(step),
+                "-" if reference is None else ratio(step, reference[0]),
+                pair(wide),
                 pair(ours),
                 share(ours),
-                "-" if reference is None else ratio(ours, reference[0]),
             ]
         )
-    columns = ["generator", "paper, V100", "fused", "tensor", "of floor", "x paper"]
+    columns = ["generator", "paper, V100", "fused", "x paper", "fused, wider leaf", "tensor"]
+    columns += ["of floor"]
     return "### Table V: generators, 2^20 x 256 B, batch 512\n\n" + grid(columns, lines)
+
+
+def inferences(record: Record | None) -> float | None:
+    """Inferences a second: of single queries, by as many as an inference has ids."""
+    if record is None:
+        return None
+    return float(record["value"]) / float(record["detail"].get("ids", 1))
+
+
+def table_ii(results: Sequence[Record], paper: Record) -> str:
+    """Whole inferences: co-designed, plain bins, and a query for each id, beside the paper's."""
+    found = of(results, "table_ii")
+    lines = []
+    for name in dict.fromkeys(r["detail"]["application"] for r in found):
+        own = [record for record in found if record["detail"]["application"] == name]
+        figures = paper["table_ii"]["rows"].get(name, {})
+        most = {
+            family: max(
+                (r for r in own if r["detail"]["family"] == family), key=inferences, default=None
+            )
+            for family in ("designed", "plain", "unbatched")
+        }
+        rates = {family: inferences(record) for family, record in most.items()}
+        times = "-"
+        if rates["designed"] is not None and rates["unbatched"] is not None:
+            times = f"{rates['designed'] / rates['unbatched']:.1f} x"
+        designed = most["designed"]
+        quality = "-"
+        if designed is not None:
+            quality = f"{designed['detail']['quality']:.4g} {designed['detail']['metric']}"
+        lines.append(
+            [
+                name,
+                number(figures.get("gpu_inferences_per_s")),
+                number(figures.get("cpu_inferences_per_s")),
+                *(number(rates[family]) for family in ("designed", "plain", "unbatched")),
+                times,
+                quality,
+            ]
+        )
+    columns = ["application", "paper, GPU + co-design", "paper, CPU", "co-designed", "plain bins"]
+    columns += ["a query an id", "co-designed over that", "quality"]
+    title = "Table II, Figures 8 and 15: inferences/s of one server's engine"
+    return f"### {title}\n\n" + grid(columns, lines)
 
 
 def series(results: Sequence[Record], stage: str, title: str, by: str) -> str:
@@ -209,7 +283,12 @@ def series(results: Sequence[Record], stage: str, title: str, by: str) -> str:
     lines = [
         [
             f"{record['params'][by]:,}",
-            record["params"]["strategy"],
+            record["params"]["strategy"]
+            + (
+                f", a leaf a {record['params']['leaf']}".replace("a leaf a wide", "wider leaf")
+                if "leaf" in record["params"]
+                else ""
+            ),
             f"{record['params']['batch']:,}",
             record["params"]["prg"],
             record["params"]["group"],
@@ -268,7 +347,12 @@ def sections(document: Record, paper: Record) -> Iterable[str]:
         yield series(results, "factors", "The factor K of hybrid and fused", "rows")
     if "tunings" in ran:
         yield series(results, "tunings", "Kernels made in two ways", "rows")
-    for stage, make in (("table_iii", table_iii), ("table_iv", table_iv), ("table_v", table_v)):
+    for stage, make in (
+        ("table_ii", table_ii),
+        ("table_iii", table_iii),
+        ("table_iv", table_iv),
+        ("table_v", table_v),
+    ):
         if stage in ran:
             yield make(results, paper)
     for stage, title, by in (
@@ -341,14 +425,15 @@ def by_strategy(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Records by strategy, without its K."""
     found: dict[str, list[Record]] = {}
     for record in records:
-        found.setdefault(kind(record), []).append(record)
+        found.setdefault(line_name(record), []).append(record)
     return found
 
 
 def line(axes: Any, strategy: str, points: Sequence[tuple[float, float]]) -> None:
     """One strategy's line."""
     colour, marker, label = STYLES.get(strategy, ("#777777", ".", strategy))
-    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, label=label)
+    dashes = "--" if strategy.endswith("/wide") else "-"
+    axes.plot(*zip(*points, strict=True), dashes, color=colour, marker=marker, label=label)
 
 
 def finish(axes: Any, x: str, y: str, title: str) -> None:

@@ -35,7 +35,7 @@ fi
 left=$((seconds_max - SECONDS))
 timeout --signal=INT --kill-after=10 "$left" \
     python3 "$here/gpu.py" --out "$out/gpu.json" --plots "$out" --seconds 0.3 \
-    --stages check,engine,one,sizes,factors,tunings,table_iii,table_v,table_iv,large,figure_10,figure_11,figure_9,sanitize \
+    --stages check,engine,one,sizes,factors,tunings,table_iii,table_v,table_iv,table_ii,large,figure_10,figure_11,figure_9,sanitize \
     "$@" \
     2>&1 | tee "$out/gpu.log" || code=$?
 # Whether it was cut off or not: what was measured, as tables.

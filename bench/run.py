@@ -102,6 +102,36 @@ def onion_counts(quick: bool) -> list[list[str]]:
     return [["onion", "--sweep", "counts"]]
 
 
+def gpu_pir(quick: bool) -> list[list[str]]:
+    """Tables III and V and Figures 10 and 11 of the GPU paper, on a processor."""
+    sizes = [ROWS["2^14"], ROWS["2^16"]] if quick else list(ROWS.values())
+    large = sizes[-1] if quick else ROWS["2^20"]
+    widths = [64, 256] if quick else [64, 128, 256, 512, 1024, 2048, 4096]
+    seconds = ["--seconds", "0.2" if quick else "2"]
+
+    def dpf(rows: int, row_bytes: int, batch: int, threads: int, prg: str = "aes128") -> list[str]:
+        shape = ["--rows", str(rows), "--row-bytes", str(row_bytes), "--batch", str(batch)]
+        return ["dpf", *shape, "--threads", str(threads), "--prg", prg, *seconds]
+
+    return [
+        *(["key", "--rows", str(rows)] for rows in sizes),
+        *(
+            dpf(rows, 256, batch, threads)
+            for rows in sizes
+            for batch in (1, 256)
+            for threads in (1, 2)
+        ),
+        *(dpf(rows, 256, 256, 2, "salsa12") for rows in sizes),
+        *(
+            dpf(large, row_bytes, batch, 1)
+            for row_bytes in widths
+            for batch in (1, 256)
+            if row_bytes != 256
+        ),
+        ["prg", "--rows", str(large), *seconds],
+    ]
+
+
 def onion_sweep(quick: bool) -> list[list[str]]:
     """IVE's figures on this processor; `bench onion --sweep whole` measures larger tables too."""
     return [["onion", "--sweep", "quick" if quick else "evidence", "--threads", "1"]]
@@ -120,6 +150,7 @@ def load(quick: bool) -> list[list[str]]:
 SUITES = {
     "ckks": ckks,
     "cpu": two_servers,
+    "gpu-pir-cpu": gpu_pir,
     "hybrid": hybrid,
     "load": load,
     "onion": onion,

@@ -16,8 +16,8 @@ def _load(chosen: argparse.Namespace, say: Callable[[str], None]) -> App:
     recipe = model.RECIPE
     if chosen.lookup_dropout is not None:
         recipe = replace(recipe, lookup_dropout=chosen.lookup_dropout)
-    if chosen.movielens_20m:
-        return App.load_20m(chosen.movielens_20m, recipe=recipe, progress=say)
+    if chosen.data:
+        return App.load_20m(chosen.data, recipe=recipe, progress=say)
     return App.load(recipe=recipe, progress=say)
 
 
@@ -33,15 +33,16 @@ def main() -> int:
     """Trains or loads, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m examples.clicks", description=__doc__)
     parser.add_argument(
+        "--data",
         "--movielens-20m",
         type=Path,
-        metavar="FOLDER",
+        metavar="DIR",
         help="ratings.csv and movies.csv of MovieLens-20M, not MovieLens-1M",
     )
     parser.add_argument(
         "--lookup-dropout", type=share, metavar="SHARE", help="train with up to another share"
     )
-    return report.run(_load, parser)
+    return report.run(_load, parser, stand_in="MovieLens-1M", published="MovieLens-20M")
 
 
 if __name__ == "__main__":

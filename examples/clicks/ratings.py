@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from examples.published import expect_files
 
 from hushtable.data import DataError, MalformedData, MovieLens
 
@@ -17,6 +18,7 @@ STARS_COUNT = 5
 #: A rating of at least this many stars counts as a click.
 CLICK_STARS_MIN = 4.0
 
+FILES = ("movies.csv", "ratings.csv")
 _RATINGS_HEADER = "userId,movieId,rating,timestamp"
 _FILMS_HEADER = "movieId,title,genres"
 _FIELDS = np.dtype(
@@ -35,7 +37,8 @@ def load_movielens_20m(folder: Path) -> MovieLens:
             is not listed, no ratings.
         DataError: a file that cannot be read.
     """
-    films_path, ratings_path = folder / "movies.csv", folder / "ratings.csv"
+    expect_files(folder, FILES, "MovieLens-20M (https://grouplens.org/datasets/movielens/20m/)")
+    films_path, ratings_path = (folder / name for name in FILES)
     titles, genres, numbers = _load_films(films_path)
     rated = _load_ratings(ratings_path)
 

@@ -26,14 +26,25 @@ DTYPES = ("f32", "f16", "int8")
 def run(
     load: Callable[[argparse.Namespace, Callable[[str], None]], ClickApp],
     parser: argparse.ArgumentParser,
+    *,
+    stand_in: str,
+    published: str,
 ) -> int:
-    """Loads what the command line asks for and prints its figures; the exit code."""
+    """Loads what the command line asks for and prints its figures; the exit code.
+
+    Args:
+        load: the application that the command line asks for.
+        parser: of the command line; ``--data`` has the folder of published files.
+        stand_in: the data without ``--data``.
+        published: the data with it.
+    """
     parser.add_argument("--json", action="store_true", help="print the figures, as JSON")
     chosen = parser.parse_args()
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         app = load(chosen, lambda line: errors.print(line, markup=False))
-        figures = {"table": describe(app), "quality": measure(app, "test")}
+        data = published if chosen.data else stand_in
+        figures = {"data": data, "table": describe(app), "quality": measure(app, "test")}
     except hushtable.Error as error:
         errors.print(f"error: {error}", style="red", markup=False)
         return 1

@@ -1,13 +1,14 @@
-"""Layouts of one application that keep its quality, family by family, and what they save.
+"""Layouts of one application that keep its quality, kind by kind.
 
 Plain partial batch retrieval cuts the whole table into bins and asks each of them; co-design adds a
 hot part, companions, or leaves rows out (Lam et al., §IV and §V-D). Both are searched by the same
-tuner, with the same wire format and engine: what differs is the layout alone.
+tuner, with the same wire format and engine: what differs is the layout alone. The paper's baseline
+without batches is a layout too: one bin, asked once an id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -15,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 import hushtable
-from hushtable.tune import Budgets, TuneResult, tune
-from hushtable.tune.front import Point
-from hushtable.tune.goals import prf_calls_limit
+from hushtable import _native
+from hushtable.tune import Budgets, CostModel, tune
+from hushtable.tune.front import Point, dominated, families_of
+from hushtable.tune.search import Simulator, native_arrays
+from hushtable.tune.spec import LayoutSpec, PartSpec, seed_text
 from hushtable.tune.trace import Trace
 
 Bools = npt.NDArray[np.bool_]
@@ -28,10 +31,20 @@ Say = Callable[[str], None]
 #: The paper's limits (§V-D) of an inference.
 COMM_KB_MAX = 300.0
 LATENCY_MS_MAX = 100.0
-#: How much worse than in the clear a model may get.
+#: The same of PRF calls, counted as the paper does: two for each row that a key expands over.
+PRF_CALLS_MAX = {"next-word": 100_000, "clicks": 100_000, "histories": 5_000_000}
+#: Rows of the paper's tables (Table I), which are what its limits of PRF calls go with.
+PAPER_ROWS = {"next-word": 131_000, "clicks": 27_000, "histories": 900_000}
+#: How much worse than in the clear a model may get: ours, and the paper's (Figure 14).
 TOLERANCE = 0.005
-#: Families of the tuner that are plain partial batch retrieval; all others are co-designs.
+PAPER_TOLERANCE = 0.02
+#: What is no co-design: a key an id over the whole table, and plain partial batch retrieval.
+UNBATCHED = "unbatched"
 PLAIN = "plain"
+#: Shares of the longest bag that unbatched layouts have keys for.
+_UNBATCHED_SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+#: Layouts that drop more are not judged by the model.
+_JUDGED_DROP_MAX = 0.9
 
 
 class Application(Protocol):
@@ -60,128 +73,238 @@ class Application(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A layout that was picked, and what for.
+    """A layout that was picked.
 
     Attributes:
-        role: what it is the best at, e.g. ``computation, plain``.
         point: the layout, its costs, and its quality on the validation split.
         test_quality: its quality on the test split.
         test_drop: the share of the test split's accesses that it drops.
     """
 
-    role: str
     point: Point
     test_quality: float
     test_drop: float
 
 
-class Comparison:
-    """An application's layouts, searched once; questions about them are asked of it."""
+def kind_of(point: Point) -> str:
+    """The family of a layout, or :data:`UNBATCHED`."""
+    spec = point.spec
+    if spec.hot is None and spec.full is not None and spec.full.bins == 1:
+        return UNBATCHED if spec.family == PLAIN else spec.family
+    return spec.family
 
-    def __init__(self, app: Application, *, seed: int = 0, evaluations: int = 600) -> None:
+
+class Comparison:
+    """An application's layouts, searched once; questions about them are asked of it.
+
+    Attributes:
+        app: the application.
+        table: its table.
+        points: layouts, with the share of the validation split's accesses that each drops.
+        clear, clear_test: the model's figure in the clear, on both splits.
+        facts: of each search, by name.
+        costs: the model of time that predicts milliseconds.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        points: Iterable[Point],
+        clear: tuple[float, float],
+        facts: list[dict[str, Any]],
+        costs: CostModel,
+    ) -> None:
         self.app = app
         self.table = hushtable.Table.from_weight(app.weight, name=app.name, dtype=app.dtype)
-        self.clear = app.quality("validation")
-        self.clear_test = app.quality("test")
+        self.points = list(points)
+        self.clear, self.clear_test = clear
+        self.facts = facts
+        self.costs = costs
+        self._asked = {p.spec: p.quality for p in self.points if p.quality is not None}
+        self._chosen: dict[LayoutSpec, Choice] = {}
+        profile = _native.Profile(*native_arrays(app.train), self.table.info.rows)
+        self._simulator = Simulator(self.table._native, profile, costs, seed=0)
+
+    @classmethod
+    def search(
+        cls, app: Application, *, evaluations: int = 600, say: Say = lambda _line: None
+    ) -> Comparison:
+        """Searches layouts at both tolerances, and lets the model judge all that a curve shows."""
+        table = hushtable.Table.from_weight(app.weight, name=app.name, dtype=app.dtype)
+        clear = app.quality("validation")
+        traces = (app.train, app.validation, app.test)
+        ids_max = max(int(np.diff(trace.offsets).max()) for trace in traces)
         sign = 1 if app.higher_is_better else -1
-        #: The worst quality, on the validation split, that counts as kept.
-        self.limit = self.clear * (1 - sign * TOLERANCE)
-        self._asked: dict[Any, float] = {}
-        ids_max = max(int(np.diff(trace.offsets).max()) for trace in self._traces())
-        budgets = Budgets(
-            comm_kb_max=COMM_KB_MAX,
-            latency_ms_max=LATENCY_MS_MAX,
-            quality_limit=self.limit,
-            lower_is_better=not app.higher_is_better,
-        )
-        self.result: TuneResult = tune(
-            self.table,
-            app.train,
-            budgets,
-            quality=lambda kept: app.quality("validation", kept),
-            seed=seed,
-            held_out=app.validation,
-            ids_max=ids_max,
-            evaluations=evaluations,
-        )
-        for point in self.result.points:
-            if point.quality is not None:
-                self._asked[point.spec] = point.quality
+        points: dict[LayoutSpec, Point] = {}
+        facts = []
+        for tolerance in (TOLERANCE, PAPER_TOLERANCE):
+            result = tune(
+                table,
+                app.train,
+                Budgets(
+                    comm_kb_max=COMM_KB_MAX,
+                    latency_ms_max=LATENCY_MS_MAX,
+                    quality_limit=clear * (1 - sign * tolerance),
+                    lower_is_better=not app.higher_is_better,
+                ),
+                quality=lambda kept: app.quality("validation", kept),
+                held_out=app.validation,
+                ids_max=ids_max,
+                evaluations=evaluations,
+                prf_calls_max=calls_searched(app.name, table.info.rows),
+            )
+            say(
+                f"searched {result.facts['evaluations']} layouts within {tolerance:.1%} of the"
+                f" clear {app.metric} in {result.facts['seconds']:.0f} s"
+            )
+            facts.append({"tolerance": tolerance} | result.facts)
+            for point in result.points:
+                if point.spec not in points or point.quality is not None:
+                    points[point.spec] = point
+        for queries in sorted({max(round(share * ids_max), 1) for share in _UNBATCHED_SHARES}):
+            full = PartSpec(table.info.rows, 1, queries)
+            spec = LayoutSpec(None, full, ids_max, "most-frequent", seed_text(0))
+            points.setdefault(spec, result.measure(spec))
+        found = cls(app, points.values(), (clear, app.quality("test")), facts, result.costs)
+        found.judge(say)
+        return found
 
-    def _traces(self) -> tuple[Trace, ...]:
-        return self.app.train, self.app.validation, self.app.test
+    def judge(self, say: Say) -> None:
+        """Asks the model about every layout that a trade-off may show: of each kind those that no
+        other beats in drops and any of the costs."""
+        wanted: dict[LayoutSpec, Point] = {}
+        limits: list[Callable[[Point], bool]] = [
+            lambda p: p.comm_kb <= COMM_KB_MAX and p.latency_ms <= LATENCY_MS_MAX,
+            lambda p: p.comm_kb <= COMM_KB_MAX,
+            *(
+                lambda p, limit=limit: p.prf_calls <= limit.calls
+                for limit in calls_limits(self.app.name, self.table.info.rows)
+                if limit.cost is prf_calls
+            ),
+            lambda _p: True,
+        ]
+        for kind in self.kinds():
+            of_kind = [p for p in self.of_kinds([kind]) if p.drop <= _JUDGED_DROP_MAX]
+            for cost in (prf_calls, prf_blocks, comm_kb, engine_ms, server_ms):
+                for limit in limits:
+                    points = [point for point in of_kind if limit(point)]
+                    figures = np.array([(cost(p), p.drop) for p in points]).reshape(-1, 2)
+                    beaten = dominated(figures)
+                    wanted |= {
+                        p.spec: p for p, lost in zip(points, beaten, strict=True) if not lost
+                    }
+        missing = [point for point in wanted.values() if point.spec not in self._asked]
+        say(f"judging {len(missing)} more layouts by the model")
+        for point in missing:
+            self.quality(point)
+        self.points = [replace(point, quality=self._asked.get(point.spec)) for point in self.points]
 
-    def is_kept(self, quality: float) -> bool:
+    def layout(self, point: Point) -> _native.Layout:
+        """The layout of ``point``, with its map of hot rows and companions."""
+        return self._simulator.design(point.spec)
+
+    def limit(self, tolerance: float = TOLERANCE) -> float:
+        """The worst quality, on the validation split, that counts as kept."""
+        sign = 1 if self.app.higher_is_better else -1
+        return self.clear * (1 - sign * tolerance)
+
+    def is_kept(self, quality: float, tolerance: float = TOLERANCE) -> bool:
         """Whether a figure is within the tolerance of the clear model's."""
-        return quality >= self.limit if self.app.higher_is_better else quality <= self.limit
+        limit = self.limit(tolerance)
+        return quality >= limit if self.app.higher_is_better else quality <= limit
 
     def quality(self, point: Point) -> float:
         """The model's figure, on the validation split, where this layout fetches its rows."""
         if point.spec not in self._asked:
-            self._asked[point.spec] = self.app.quality("validation", self.result.kept(point))
+            kept = simulate(self.layout(point), self.app.validation)
+            self._asked[point.spec] = self.app.quality("validation", kept)
         return self._asked[point.spec]
 
-    def families(self) -> list[str]:
-        """The families that the search has layouts of."""
-        return list(dict.fromkeys(point.family for point in self.result.points))
+    def kinds(self) -> list[str]:
+        """The kinds of layouts there are, the baselines first."""
+        found = [point for point in self.points if kind_of(point) != UNBATCHED]
+        unbatched = [UNBATCHED] if len(found) < len(self.points) else []
+        return [*unbatched, *families_of(found)]
+
+    def of_kinds(self, kinds: Iterable[str]) -> list[Point]:
+        """The layouts of these kinds."""
+        wanted = set(kinds)
+        return [point for point in self.points if kind_of(point) in wanted]
 
     def best(
         self,
         cost: Callable[[Point], float],
-        families: Iterable[str],
+        kinds: Iterable[str],
+        within: Callable[[Point], bool] | None = None,
         *,
-        comm_kb_max: float = COMM_KB_MAX,
-        prf_calls_max: float = float("inf"),
+        tolerance: float = TOLERANCE,
         count: int = 1,
     ) -> list[Point]:
-        """The ``count`` least costly of ``families`` within the limits that keep quality."""
-        wanted = set(families)
-        points = [
-            point
-            for point in self.result.points
-            if point.family in wanted
-            and point.comm_kb <= comm_kb_max
-            and point.latency_ms <= LATENCY_MS_MAX
-            and point.prf_calls <= prf_calls_max
-        ]
+        """The ``count`` least costly of ``kinds`` within a limit that keep quality.
+
+        Args:
+            cost: what is to be small.
+            kinds: families, or :data:`UNBATCHED`.
+            within: the limit; the paper's of communication and latency by default.
+            tolerance: how much worse than in the clear the model may get.
+            count: how many.
+        """
+        points = [point for point in self.of_kinds(kinds) if (within or within_limits)(point)]
         found: list[Point] = []
-        # What drops more than a layout of its family that was too bad is not asked for.
+        # What drops more than a layout of its kind that was too bad is not asked for.
         too_bad: dict[str, float] = {}
         for point in sorted(points, key=lambda point: (cost(point), point.drop)):
-            if point.drop >= too_bad.get(point.family, 1.0):
+            kind = kind_of(point)
+            if point.drop >= too_bad.get(kind, 1.0):
                 continue
-            if self.is_kept(self.quality(point)):
+            if self.is_kept(self.quality(point), tolerance):
                 found.append(replace(point, quality=self.quality(point)))
                 if len(found) == count:
                     break
             else:
-                too_bad[point.family] = min(point.drop, too_bad.get(point.family, 1.0))
+                too_bad[kind] = min(point.drop, too_bad.get(kind, 1.0))
         return found
 
-    def choice(self, role: str, point: Point) -> Choice:
+    def choice(self, point: Point) -> Choice:
         """``point`` with its figures on the test split."""
-        layout = self.result.layout(point)
-        kept = simulate(layout, self.app.test)
-        drop = 1 - float(np.count_nonzero(kept)) / max(len(kept), 1)
-        return Choice(role, point, self.app.quality("test", kept), drop)
+        if point.spec not in self._chosen:
+            kept = simulate(self.layout(point), self.app.test)
+            drop = 1 - float(np.count_nonzero(kept)) / max(len(kept), 1)
+            self._chosen[point.spec] = Choice(point, self.app.quality("test", kept), drop)
+        return replace(self._chosen[point.spec], point=point)
 
 
 def simulate(layout: Any, trace: Trace) -> Bools:
     """For each access of a trace whether ``layout`` serves it."""
-    ids = np.ascontiguousarray(trace.ids, dtype=np.uint32)
-    offsets = np.ascontiguousarray(trace.offsets, dtype=np.uint64)
-    kept: Bools = layout.simulate(ids, offsets)
+    kept: Bools = layout.simulate(*native_arrays(trace))
     return kept
 
 
-def batch_ms(point: Point) -> float:
-    """Predicted milliseconds of one core of one server for a pass."""
-    return point.batch_ms
+def within_limits(point: Point) -> bool:
+    """Whether a layout is within the paper's communication and latency."""
+    return point.comm_kb <= COMM_KB_MAX and point.latency_ms <= LATENCY_MS_MAX
+
+
+def engine_ms(point: Point) -> float:
+    """Predicted milliseconds of one core of one server's engine for one of many inferences."""
+    return point.batch_ms / point.batch
+
+
+def server_ms(point: Point) -> float:
+    """The same with its messages: what bounds a server's throughput."""
+    return point.server_ms
 
 
 def prf_calls(point: Point) -> float:
-    """The paper's count of computation."""
+    """Calls of a pseudorandom function as the paper's scheme needs them, with leaves of one row:
+    two for each row that a key expands over (§III-C)."""
     return point.prf_calls
+
+
+def prf_blocks(point: Point) -> float:
+    """128-bit blocks of a pseudorandom function that one of our servers computes: leaves are of up
+    to 512 rows, and a bin of one leaf needs none."""
+    return point.costs["prf_blocks"]
 
 
 def comm_kb(point: Point) -> float:
@@ -190,60 +313,39 @@ def comm_kb(point: Point) -> float:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """How much co-design saves of one cost at equal quality.
+class CallsLimit:
+    """A limit of PRF calls.
 
     Attributes:
-        what: the cost.
-        limit: what was fixed.
-        plain: the best plain layout, None where none keeps quality within the limit.
-        designed: the best co-design.
+        name: for files.
+        calls: how many an inference may cost.
+        cost: how they are counted.
+        text: what it is, for people.
     """
 
-    what: str
-    limit: str
+    name: str
+    calls: int
     cost: Callable[[Point], float]
-    plain: Choice | None
-    designed: Choice | None
-
-    @property
-    def ratio(self) -> float | None:
-        """Plain over co-designed; None where either is missing."""
-        if self.plain is None or self.designed is None:
-            return None
-        return self.cost(self.plain.point) / self.cost(self.designed.point)
+    text: str
 
 
-def ratios(comparison: Comparison) -> list[Ratio]:
-    """The paper's three comparisons: computation and time at a communication limit, communication
-    at a limit of PRF calls."""
-    designed = [family for family in comparison.families() if family != PLAIN]
-    calls = prf_calls_limit(comparison.table.info.rows)
-
-    def ask(
-        what: str,
-        limit: str,
-        cost: Callable[[Point], float],
-        comm_kb_max: float = COMM_KB_MAX,
-        prf_calls_max: float = float("inf"),
-    ) -> Ratio:
-        def one(families: Sequence[str], label: str) -> Choice | None:
-            found = comparison.best(
-                cost, families, comm_kb_max=comm_kb_max, prf_calls_max=prf_calls_max
-            )
-            return comparison.choice(f"{what}, {label}", found[0]) if found else None
-
-        return Ratio(what, limit, cost, one([PLAIN], "plain"), one(designed, "co-design"))
-
-    wide = float("inf")
-    return [
-        ask("engine time", f"{COMM_KB_MAX:.0f} KB", batch_ms),
-        ask("PRF calls", f"{COMM_KB_MAX:.0f} KB", prf_calls),
-        ask(
-            "communication",
-            f"{calls:,} PRF calls",
-            comm_kb,
-            comm_kb_max=wide,
-            prf_calls_max=calls,
-        ),
+def calls_limits(name: str, rows: int) -> list[CallsLimit]:
+    """The paper's limit of PRF calls in both ways of counting; and where one pass over ``rows`` is
+    beyond it, what it is for a table of our size."""
+    calls = PRF_CALLS_MAX[name]
+    found = [
+        CallsLimit("paper", calls, prf_calls, f"{calls:,} PRF calls, leaves of one row"),
+        CallsLimit("blocks", calls, prf_blocks, f"{calls:,} PRF calls, our leaves"),
     ]
+    if calls < 2 * rows:
+        scaled = calls_searched(name, rows)
+        text = f"{scaled:,} PRF calls, leaves of one row: the paper's for each row"
+        found.append(CallsLimit("scaled", scaled, prf_calls, text))
+    return found
+
+
+def calls_searched(name: str, rows: int) -> int:
+    """The paper's limit of PRF calls, or where one pass over ``rows`` is beyond it, as many for a
+    row as the paper's are for a row of its table."""
+    calls = PRF_CALLS_MAX[name]
+    return calls if calls >= 2 * rows else round(calls * rows / PAPER_ROWS[name])

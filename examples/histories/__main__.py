@@ -19,8 +19,8 @@ def _load(chosen: argparse.Namespace, say: Callable[[str], None]) -> App:
     recipe = model.RECIPE
     if chosen.lookup_dropout is not None:
         recipe = replace(recipe, lookup_dropout=chosen.lookup_dropout)
-    if chosen.taobao:
-        return App.load_taobao(chosen.taobao, users_max=chosen.users, recipe=recipe, progress=say)
+    if chosen.data:
+        return App.load_taobao(chosen.data, users_max=chosen.users, recipe=recipe, progress=say)
     return App.load(recipe=recipe, progress=say)
 
 
@@ -36,9 +36,10 @@ def main() -> int:
     """Trains or loads, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m examples.histories", description=__doc__)
     parser.add_argument(
+        "--data",
         "--taobao",
         type=Path,
-        metavar="FOLDER",
+        metavar="DIR",
         help="raw_sample.csv, behavior_log.csv and user_profile.csv, not the stand-in",
     )
     parser.add_argument(
@@ -47,7 +48,12 @@ def main() -> int:
     parser.add_argument(
         "--lookup-dropout", type=share, metavar="SHARE", help="train with up to another share"
     )
-    return report.run(_load, parser)
+    return report.run(
+        _load,
+        parser,
+        stand_in="MovieLens-1M as histories",
+        published="Ad Display/Click Data on Taobao.com",
+    )
 
 
 if __name__ == "__main__":

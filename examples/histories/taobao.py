@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from examples.clicks.pages import ABSENT, Bools, Events, Ints, Numbers, Pages, deal_users
+from examples.published import expect_files
 
 from hushtable.data import DataError, MalformedData
 
@@ -29,6 +30,9 @@ PAGE_LENGTH = 20
 TRAINING_INFERENCES_MAX = 100_000
 HELD_OUT_INFERENCES_MAX = 4_000
 
+#: Read here; ``ad_feature.csv`` is not: advertisements are known by their numbers.
+FILES = ("raw_sample.csv", "behavior_log.csv", "user_profile.csv")
+_SOURCE = "https://tianchi.aliyun.com/dataset/56"
 #: Columns by all the names that copies of the files give them.
 _SAMPLE = (
     ("user", "user_id"),
@@ -109,6 +113,7 @@ def load_taobao(
     adgroups: dict[bytes, int] = {}
     places: dict[bytes, int] = {}
     shown = tuple(array("q") for _column in range(5))
+    expect_files(folder, FILES, f"Ad Display/Click Data on Taobao.com ({_SOURCE})")
     path = folder / "raw_sample.csv"
     for line, (who, when, adgroup, place, passed, clicked) in _lines(path, _SAMPLE, say):
         if who not in users:
@@ -249,8 +254,7 @@ def _lines(
                     say(f"  {path.name}: {line:,} lines")
     except OSError as error:
         raise DataError(
-            f"cannot read {path} ({error.strerror}): expected the files of"
-            " https://tianchi.aliyun.com/dataset/56"
+            f"cannot read {path} ({error.strerror}): expected the files of {_SOURCE}"
         ) from error
 
 

@@ -89,7 +89,11 @@ def main() -> int:
     """Trains or loads, and prints the figures."""
     parser = argparse.ArgumentParser(prog="python -m examples.nextword", description=__doc__)
     parser.add_argument(
-        "--wikitext", type=Path, metavar="FOLDER", help="WikiText-2's .tokens files, not Brown"
+        "--data",
+        "--wikitext",
+        type=Path,
+        metavar="DIR",
+        help="WikiText-2's three .tokens files, not Brown",
     )
     parser.add_argument(
         "--lookup-dropout", type=float, metavar="SHARE", help="train with another share of drops"
@@ -107,11 +111,12 @@ def main() -> int:
         errors.print(line, markup=False)
 
     try:
-        if chosen.wikitext:
-            app = App.load_wikitext(chosen.wikitext, recipe=recipe, progress=say)
+        if chosen.data:
+            app = App.load_wikitext(chosen.data, recipe=recipe, progress=say)
         else:
             app = App.load(recipe=recipe, progress=say)
         figures = {
+            "data": "WikiText-2" if chosen.data else "Brown corpus",
             "table": describe(app),
             "baselines": count_baselines(app, "test"),
             "quality": measure(app, "test"),

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from examples.published import expect_files
 from examples.weights import read_weights, write_weights
 
 import hushtable
@@ -108,6 +109,7 @@ class App:
         Raises:
             hushtable.data.DataError: a file is missing or has another format.
         """
+        expect_files(folder, text.WIKITEXT_FILES, text.WIKITEXT)
         corpus = number(*(text.load_wikitext(folder / name) for name in text.WIKITEXT_FILES))
         return cls.of(corpus, recipe or Recipe(), progress=progress)
 

@@ -12,6 +12,7 @@ from hushtable.data import DataError, MalformedData
 
 #: WikiText's three files, in the order training, validation, test.
 WIKITEXT_FILES = ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens")
+WIKITEXT = "WikiText-2 (Merity et al., https://arxiv.org/abs/1609.07843)"
 #: What ends a line of WikiText. Brown's sentences end in punctuation and need none.
 END_OF_LINE = "<eos>"
 

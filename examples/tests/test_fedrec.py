@@ -23,7 +23,9 @@ import numpy as np
 import pytest
 from examples.fedrec import __main__
 from examples.fedrec.fedrec import model, report, study, synthetic, training
+from examples.fedrec.fedrec.displays import Displays
 from examples.fedrec.fedrec.ratings import HISTORY, SAMPLES, SLOTS, Lesson, Ratings
+from examples.histories.taobao import load_taobao
 
 import hushtable
 from hushtable import fl
@@ -178,13 +180,17 @@ def test_private_features_gain_and_epsilon_one_keeps_it(ratings: Ratings, tmp_pa
     document = study.study(
         ratings,
         say=lines.append,
-        settings=(*study.SETTINGS[:3], study.Setting(study.NUMBER, 0.05)),
+        settings=(
+            *study.SETTINGS[:3],
+            study.Setting(study.NUMBER, 0.05, "geometric"),
+            study.Setting(study.NUMBER, 0.05),
+        ),
         seeds=(1,),
         rounds=40,
         every=40,
     )
-    assert len(lines) == 4
-    public, exact, one, harsh = document["settings"]
+    assert len(lines) == 5
+    public, exact, one, harsh, shifted = document["settings"]
     # Taste is in the past alone: without it there is nothing to know.
     assert public["auc_mean"] < 0.6 < 0.8 < exact["auc_mean"]
     assert one["gain_kept_mean"] > 0.95
@@ -193,9 +199,12 @@ def test_private_features_gain_and_epsilon_one_keeps_it(ratings: Ratings, tmp_pa
     # All 160 rows are asked for in each round, and the noise is far larger.
     assert harsh["epsilon_of_value"] == pytest.approx(0.0005)
     assert harsh["accesses"]["lost"] > 0.2
+    # A round of the shifted mechanism reads 2,000 rows or more, and so all of them.
+    assert shifted["accesses"]["lost"] == 0
+    assert shifted["accesses"]["k_per_round"] >= 2000
     # JSON as it is defined has no NaN and no infinity.
     json.dumps(document, allow_nan=False)
-    assert len(report.lines(document)) == 5
+    assert len(report.lines(document)) == 6
     report.draw(document, tmp_path / "plot.svg")
     assert "<svg" in (tmp_path / "plot.svg").read_text()
 
@@ -203,7 +212,8 @@ def test_private_features_gain_and_epsilon_one_keeps_it(ratings: Ratings, tmp_pa
 def test_runs_with_one_seed_see_the_same_clients(ratings: Ratings) -> None:
     asked: dict[float, list[int]] = {}
     for epsilon in (math.inf, 0.05):
-        table = study.plain(model.start_rows(ratings.rows, 1), 100, epsilon, 1)
+        setting = study.Setting(study.VALUES, epsilon)
+        table = study.plain(model.start_rows(ratings.rows, 1), 100, setting, 1)
         own = asked.setdefault(epsilon, [])
         training.run(
             ratings,
@@ -230,9 +240,123 @@ def test_the_command_writes_what_it_measured(
     assert "of the gain" in capsys.readouterr().out
 
 
+def test_a_study_that_was_cut_short_goes_on(ratings: Ratings, tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    made: list[study.Setting] = []
+
+    def make(rows: Any, users: int, setting: study.Setting, seed: int) -> Any:
+        made.append(setting)
+        return study.plain(rows, users, setting, seed)
+
+    def run(settings: Any, rounds: int = 2) -> dict[str, Any]:
+        return study.study(
+            ratings,
+            say=lambda line: None,
+            settings=settings,
+            seeds=(1,),
+            rounds=rounds,
+            every=2,
+            make=make,
+            kept=study.Kept(path),
+        )
+
+    run(study.SETTINGS[:2])
+    assert len(made) == 1  # nothing private has no table
+    document = run(study.SETTINGS[:3])
+    assert made[1:] == [study.SETTINGS[2]]
+    assert [len(entry["runs"]) for entry in document["settings"]] == [1, 1, 1]
+    # Another number of rounds is another run.
+    run(study.SETTINGS[:3], rounds=3)
+    assert len(made) == 4
+
+
+def write_taobao(folder: Path, *, users: int = 30, adverts: int = 12) -> Path:
+    """Users of two tastes: who looks at even categories clicks on even advertisements."""
+    random = np.random.default_rng(3)
+    shown, log = ["user,time_stamp,adgroup_id,pid,nonclk,clk"], ["user,time_stamp,btag,cate,brand"]
+    for user in range(users):
+        for step in range(90):
+            category = 2 * int(random.integers(0, 9)) + user % 2
+            log.append(f"{user},{1000 + 10 * step},pv,{category},{category}")
+        for step in range(40):
+            advert = int(random.integers(0, adverts))
+            click = int(advert % 2 == user % 2)
+            shown.append(f"{user},{1200 + 15 * step},{advert},p,{1 - click},{click}")
+    profile = "userid,cms_segid,cms_group_id,final_gender_code,age_level,pvalue_level,"
+    profile += "shopping_level,occupation,new_user_class_level "
+    (folder / "raw_sample.csv").write_text("\n".join(shown) + "\n")
+    (folder / "behavior_log.csv").write_text("\n".join(log) + "\n")
+    (folder / "user_profile.csv").write_text(profile + "\n0,0,5,2,2,,3,0,\n")
+    return folder
+
+
+def test_a_display_has_the_past_before_it(tmp_path: Path) -> None:
+    found = load_taobao(write_taobao(tmp_path))
+    displays = Displays.of(found)
+    assert (displays.users, displays.rows) == (30, 18)
+    assert displays.learned.tolist() == [32] * 30
+    random = np.random.default_rng(1)
+    for user in (0, 17):
+        lesson = displays.lesson(user, random)
+        real = lesson.ids[lesson.ids != fl.DUMMY]
+        assert len(set(real.tolist())) == len(real)
+        assert lesson.real.sum() == 32
+        mine = found.user == user
+        order = np.argsort(found.time[mine])
+        begin, end = found.events.starts[user : user + 2]
+        for sample, moment in enumerate(found.time[mine][order][:32]):
+            before = begin + np.searchsorted(found.event_time[begin:end], moment)
+            expected = set(found.events.item[max(begin, before - HISTORY) : before].tolist())
+            assert set(lesson.ids[lesson.seen[sample] > 0].tolist()) == expected
+        assert lesson.films[:32].tolist() == found.adgroup[mine][order][:32].tolist()
+    for part, count in (("validation", 4), ("test", 4)):
+        questions = displays.questions(part)
+        assert questions.past.shape == (30 * count, HISTORY)
+        assert questions.past.max() <= displays.rows
+
+
+def test_of_more_items_than_slots_the_latest_are_asked_for(tmp_path: Path) -> None:
+    displays = Displays.of(load_taobao(write_taobao(tmp_path)))
+    many = replace(displays, item=np.arange(len(displays.item)) % 5000, rows=5000)
+    lesson = many.lesson(0, np.random.default_rng(1))
+    asked = lesson.ids[lesson.ids != fl.DUMMY]
+    last = int(many.past[31])
+    assert len(asked) <= SLOTS
+    assert set(asked.tolist()) == set(range(last - len(asked), last))
+
+
+def test_published_files_are_studied_as_ours_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made_up = synthetic.ratings(users=40)
+    films = "\n".join(
+        f'{film},"{title}",{"|".join(genres)}'
+        for film, (title, genres) in enumerate(zip(made_up.titles, made_up.genres, strict=True))
+    )
+    rated = zip(made_up.user, made_up.item, made_up.rating, made_up.time, strict=True)
+    lines = "\n".join(f"{user},{film},{stars},{when}" for user, film, stars, when in rated)
+    (tmp_path / "movies.csv").write_text(f"movieId,title,genres\n{films}\n")
+    (tmp_path / "ratings.csv").write_text(f"userId,movieId,rating,timestamp\n{lines}\n")
+    (tmp_path / "taobao").mkdir()
+    write_taobao(tmp_path / "taobao")
+    for folder, name, rows in ((tmp_path, "ml-20m", 160), (tmp_path / "taobao", "taobao", 18)):
+        out = tmp_path / f"{name}.json"
+        options = ["--quick", "--rounds", "20", "--data", str(folder), "--out", str(out)]
+        monkeypatch.setattr(sys, "argv", ["fedrec", *options])
+        assert __main__.main() == 0
+        document = json.loads(out.read_text())
+        assert (document["data"], document["recipe"]["rows"]) == (name, rows)
+        public, private, _hidden = document["settings"]
+        # Taste is in the past alone.
+        assert private["auc_mean"] > public["auc_mean"] + 0.05
+    monkeypatch.setattr(sys, "argv", ["fedrec", "--data", str(tmp_path / "none")])
+    assert __main__.main() == 1
+    assert "MovieLens-20M" in capsys.readouterr().err
+
+
 def test_trained_rows_are_served_and_looked_up(ratings: Ratings, tmp_path: Path) -> None:
     start = model.start_rows(ratings.rows, 1)
-    table = study.plain(start, 100, 1.0, 1)
+    table = study.plain(start, 100, study.Setting(study.VALUES, 1.0), 1)
     training.run(ratings, table, seed=1, rounds=2, every=2, see=lambda progress: None)
     trained = table.export()
     ids = [3, 17, 90]
@@ -257,7 +381,7 @@ native = pytest.mark.skipif(
 @native
 def test_the_controller_trains_what_the_plain_table_does(ratings: Ratings, tmp_path: Path) -> None:
     start = model.start_rows(ratings.rows, 1)
-    plain = study.plain(start, 100, math.inf, 1)
+    plain = study.plain(start, 100, study.Setting(study.VALUES, math.inf), 1)
     controller = fl.Controller.create(  # type: ignore[attr-defined, unused-ignore]
         tmp_path / "controller",
         key_beside=True,

@@ -50,6 +50,12 @@ STRATEGIES = (
 )
 
 
+#: The paper's steps (Lam et al., section III-C), each one change from the step before: with them,
+#: trees have a leaf for each row, as the paper's do, or our wider leaves.
+STEPS = ("block-per-key", "level-by-level", "hybrid:K", "fused:K", "cooperative")
+LEAVES = ("row", "wide")
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What the device itself measured: its floors.
@@ -80,18 +86,39 @@ class GpuFloor:
     parts: dict[str, float]
 
 
-def expansion_operations(rows: int, group: str, prg: str) -> int:
+def leaf_count(rows: int, group: str, leaf: str | None = None) -> int:
+    """Leaves of a key: as many as the rows fill, or one a row with ``leaf`` ``row``."""
+    return rows if leaf == "row" else -(-rows // ROWS_PER_LEAF[group])
+
+
+def key_bytes(rows: int, group: str, leaf: str | None = None) -> int:
+    """Bytes of a key to one server: its head and root, 16 and a bit a level, a leaf's correction.
+
+    The sizes are those of ``Key::to_bytes``; a shape's keys are all as long.
+    """
+    depth = (leaf_count(rows, group, leaf) - 1).bit_length()
+    return 24 + 16 * depth + -(-depth // 8) + 64
+
+
+def expansion_operations(rows: int, group: str, prg: str, leaf: str | None = None) -> int:
     """Integer operations of expanding one key to all leaves: leaves - 1 inner nodes, and leaves.
 
     For a generator of 512-bit blocks that is 2 x rows / rows a leaf blocks.
     """
-    leaves = -(-rows // ROWS_PER_LEAF[group])
-    inner, leaf = OPERATIONS[prg]
-    return (leaves - 1) * inner + leaves * leaf
+    leaves = leaf_count(rows, group, leaf)
+    an_inner, a_leaf = OPERATIONS[prg]
+    return (leaves - 1) * an_inner + leaves * a_leaf
 
 
 def gpu_floor(
-    probe: Probe, rows: int, row_bytes: int, batch: int, *, group: str, prg: str
+    probe: Probe,
+    rows: int,
+    row_bytes: int,
+    batch: int,
+    *,
+    group: str,
+    prg: str,
+    leaf: str | None = None,
 ) -> GpuFloor:
     """The least time of an answer to ``batch`` keys.
 
@@ -106,7 +133,7 @@ def gpu_floor(
         if group == "z8"
         else table_bytes / 4 / (probe.int32_gop_per_s * 1e9)
     )
-    expansion = expansion_operations(rows, group, prg) / (probe.int32_gop_per_s * 1e9)
+    expansion = expansion_operations(rows, group, prg, leaf) / (probe.int32_gop_per_s * 1e9)
     parts = {
         "memory": table_bytes / (probe.read_gb_per_s * 1e9),
         "product": product * batch,
@@ -114,6 +141,48 @@ def gpu_floor(
     }
     bound = max(parts, key=parts.__getitem__)
     return GpuFloor(parts[bound], bound, parts)
+
+
+def bins_floor(probe: Probe, work: dict[str, int], batch: int, prg: str) -> GpuFloor:
+    """The least time of the answers to ``batch`` inferences by a layout.
+
+    ``work`` is one inference's, as ``GpuBinsBench.work`` has it. The bins are read once; their
+    product takes an operation for four bytes and key; every key is expanded.
+    """
+    inner, leaf = OPERATIONS[prg]
+    rate = probe.int32_gop_per_s * 1e9
+    parts = {
+        "memory": work["stored_bytes"] / (probe.read_gb_per_s * 1e9),
+        "product": work["product_bytes"] / 4 / rate * batch,
+        "expansion": (work["inner_nodes"] * inner + work["leaves"] * leaf) / rate * batch,
+    }
+    bound = max(parts, key=parts.__getitem__)
+    return GpuFloor(parts[bound], bound, parts)
+
+
+def bins_record(
+    bench: str,
+    facts: dict[str, Any],
+    probe: Probe,
+    times: dict[str, list[float]],
+    *,
+    work: dict[str, int],
+    rows: int,
+    row_bytes: int,
+    layout: Any,
+    batch: int,
+    prg: str,
+    **detail: Any,
+) -> dict[str, Any]:
+    """One measurement of whole inferences: ``layout`` says by which parts.
+
+    Times are as in :func:`gpu_record`, of the side of the two that takes longer.
+    """
+    params = {"rows": rows, "row_bytes": row_bytes, "layout": layout, "batch": batch, "prg": prg}
+    floor = bins_floor(probe, work, batch, prg)
+    return _timed(
+        bench, params, "inferences/s", facts, probe, times, floor, batch, {**work, **detail}
+    )
 
 
 def gpu_record(
@@ -128,30 +197,49 @@ def gpu_record(
     strategy: str,
     group: str,
     prg: str,
+    leaf: str | None = None,
     **detail: Any,
 ) -> dict[str, Any]:
-    """One measurement.
+    """One measurement; by a step of the paper's where ``leaf`` says which leaves.
 
     ``times`` are milliseconds a batch: ``device``, between events, from the first copy of keys
     until the last answers are in its memory; ``wall``, of the whole call. ``threads`` of the record
     are the device's multiprocessors.
     """
-    floor = gpu_floor(probe, rows, row_bytes, batch, group=group, prg=prg)
+    params = {
+        "rows": rows,
+        "row_bytes": row_bytes,
+        "batch": batch,
+        "prg": prg,
+        "group": group,
+        "strategy": strategy,
+    }
+    if leaf is not None:
+        params["leaf"] = leaf
+    floor = gpu_floor(probe, rows, row_bytes, batch, group=group, prg=prg, leaf=leaf)
+    detail["upload_bytes"] = key_bytes(rows, group, leaf)
+    return _timed(bench, params, "queries/s", facts, probe, times, floor, batch, detail)
+
+
+def _timed(
+    bench: str,
+    params: dict[str, Any],
+    unit: str,
+    facts: dict[str, Any],
+    probe: Probe,
+    times: dict[str, list[float]],
+    floor: GpuFloor,
+    batch: int,
+    detail: dict[str, Any],
+) -> dict[str, Any]:
     device_ms = statistics.median(times["device"])
     rate, best = batch / device_ms * 1e3, batch / floor.seconds
     major, minor = facts["capability"]
     return bench_record(
         bench,
-        {
-            "rows": rows,
-            "row_bytes": row_bytes,
-            "batch": batch,
-            "prg": prg,
-            "group": group,
-            "strategy": strategy,
-        },
+        params,
         rate,
-        "queries/s",
+        unit,
         best,
         rate / best,
         facts["multiprocessors"],
@@ -180,6 +268,11 @@ def probe(device: int) -> Probe:
 def open_bench(rows: int, row_bytes: int, device: int) -> _native.bench.GpuBench:
     """An engine over random rows on the device ``device``."""
     return _native.bench.GpuBench(rows, row_bytes, device=device, folders=_folder_names())
+
+
+def open_bins(layout: _native.Layout, device: int) -> _native.bench.GpuBinsBench:
+    """An engine over the bins of ``layout`` on the device ``device``."""
+    return _native.bench.GpuBinsBench(layout, device=device, folders=_folder_names())
 
 
 def _folder_names() -> list[str]:

@@ -14,6 +14,7 @@ mod fl;
 mod fl_aggregate;
 mod fl_audit;
 mod fl_client;
+mod fl_fdp;
 mod fl_recover;
 mod fl_session;
 mod gpu;
@@ -59,6 +60,8 @@ mod _native {
     use super::fl_audit::audit_log;
     #[pymodule_export]
     use super::fl_client::NativeTrainClient;
+    #[pymodule_export]
+    use super::fl_fdp::fdp_expect;
     #[pymodule_export]
     use super::fl_recover::{
         backup_verify, controller_backup, controller_diagnose, controller_recover,
@@ -141,6 +144,6 @@ mod _native {
             read_gb_per_s,
         };
         #[pymodule_export]
-        use crate::gpu::{NativeGpuBench, gpu_probe};
+        use crate::gpu::{NativeGpuBench, NativeGpuBinsBench, gpu_probe};
     }
 }

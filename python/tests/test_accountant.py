@@ -287,11 +287,13 @@ def test_refuses_foreign_text(damage: Any) -> None:
     [
         ({"epsilon": -1.0}, "epsilon is -1.0"),
         ({"epsilon": math.nan}, "epsilon is nan"),
-        ({"mechanism": "laplace"}, "expected 'geometric' or 'exponential'"),
+        ({"mechanism": "laplace"}, "expected one of 'geometric', 'shifted', 'exponential'"),
         ({"composition": "rdp"}, "expected one of 'basic', 'zcdp', 'pld'"),
         ({"delta": 0.0}, "delta is 0.0"),
         ({"limit": -1.0}, "limit is -1.0"),
         ({"worst_loss": 0.7}, "epsilon itself for the geometric"),
+        ({"worst_loss": 0.7, "mechanism": "shifted"}, "epsilon itself for the shifted"),
+        ({"worst_loss": 0.7, "mechanism": "uniform"}, "known for mechanism 'uniform'"),
         ({"worst_loss": 0.4, "mechanism": "exponential"}, "expected 0.5 (half of epsilon) to 1"),
     ],
 )
@@ -318,3 +320,28 @@ def test_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtra, match=r"pip install 'hushtable\[fl\]'"):
         Accountant(1.0, composition="pld")
     Accountant(1.0).spend("ann")
+
+
+def test_each_mechanism_is_charged_what_it_loses() -> None:
+    """A shift costs what the geometric does, Y = 1 its own largest loss, and a constant nothing."""
+    for composition in ("basic", "zcdp"):
+        for rounds in (1, 7, 300):
+            costs = {
+                name: after(rounds, 0.4, composition, mechanism=name)
+                for name in ("geometric", "shifted", "exponential", "uniform", "delta")
+            }
+            assert costs["shifted"] == costs["geometric"] >= costs["exponential"]
+            assert costs["exponential"] >= costs["uniform"] > costs["delta"] == 0
+    worst = module.uniform_worst_loss(0.4)
+    assert after(3, 0.4, "basic", mechanism="uniform") == pytest.approx(3 * worst)
+    known = {"mechanism": "exponential", "worst_loss": worst}
+    assert after(9, 0.4, "zcdp", mechanism="uniform") == after(9, 0.4, "zcdp", **known)
+
+
+def test_books_of_every_mechanism_are_read_again() -> None:
+    for name in ("shifted", "uniform", "delta"):
+        booked = Accountant(0.4, mechanism=name)
+        booked.spend("ann")
+        again = Accountant.from_json(booked.to_json())
+        assert again.epsilon("ann") == booked.epsilon("ann")
+        assert again.mechanism == name

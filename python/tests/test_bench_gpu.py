@@ -9,6 +9,7 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,21 +24,26 @@ PROBE = _gpu.Probe(read_gb_per_s=100.0, int8_tmac_per_s=10.0, int32_gop_per_s=10
 FACTS = {"capability": (8, 0), "multiprocessors": 10, "name": "made up"}
 
 
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCH)
+@pytest.fixture(scope="module")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCH)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def report(patch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("gpu_report")
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCH)
+@pytest.fixture(scope="module")
+def bench(patch: pytest.MonkeyPatch) -> ModuleType:
     # Under another name: `gpu` is too short to be this one's alone.
     spec = importlib.util.spec_from_file_location("bench_gpu_script", BENCH / "gpu.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
+    patch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     return module
 
@@ -50,13 +56,30 @@ class Engine:
         self.facts = FACTS
         self.description = "made up"
 
-    def check(self, batch: int, *, strategy: str, prg: str, group: str) -> None:
+    def check(
+        self,
+        batch: int,
+        *,
+        strategy: str,
+        prg: str,
+        group: str,
+        leaf: str | None = None,
+        streams: bool = False,
+    ) -> None:
+        assert leaf in {None, *_gpu.LEAVES}
+        if leaf is not None:
+            # No step but the paper's; trees with a leaf for each row are of words.
+            assert strategy.partition(":")[0] in {step.partition(":")[0] for step in _gpu.STEPS}
+            assert leaf == "wide" or group == "z32"
         name, _, tuning = strategy.partition("+")
         assert name.partition(":")[0] in _names()
         assert ("K" in name, tuning) in {(False, ""), (False, "bitsliced"), (False, "multiplied")}
         assert prg in _gpu.OPERATIONS
         if strategy == "level-by-level" and self.work >= 1 << 30:
             raise Failed("the level buffer does not fit")
+
+    def step_bytes(self, batch: int, *, strategy: str, leaf: str, **_: str) -> tuple[int, int]:
+        return (24 * batch, 4 * batch) if strategy == "level-by-level" else (0, 4 * batch)
 
     def answer_ms(self, batch: int, *, seconds: float, **_: Any) -> dict[str, list[float]]:
         return {"device": [batch * self.work / 1e9], "wall": [batch * self.work / 1e9 + 1]}
@@ -65,6 +88,27 @@ class Engine:
         return [batch * self.work / 1e9]
 
     threads = 2
+
+
+class BinsEngine:
+    """The same of a layout's bins."""
+
+    facts = FACTS
+
+    def __init__(self, layout: Any, device: int) -> None:
+        self.work = {
+            "keys": 9,
+            "inner_nodes": 10,
+            "leaves": 20,
+            "product_bytes": 1 << 20,
+            "stored_bytes": layout.facts().stored_bytes,
+        }
+
+    def check(self, batch: int, *, prg: str) -> None:
+        assert prg in _gpu.OPERATIONS
+
+    def answer_ms(self, batch: int, *, prg: str, seconds: float) -> dict[str, list[float]]:
+        return {"device": [0.01 * batch + 0.1], "wall": [0.01 * batch + 1]}
 
 
 class CpuEngine(Engine):
@@ -80,17 +124,20 @@ def _names() -> set[str]:
     return {name.partition(":")[0] for name in _gpu.STRATEGIES}
 
 
-@pytest.fixture
-def made_up(bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(scope="module")
+def made_up(bench: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run of every stage but the sanitizer's on an engine that is none."""
-    monkeypatch.setattr(bench.gpu, "open_bench", Engine)
-    monkeypatch.setattr(bench._native.bench, "Bench", CpuEngine)
-    monkeypatch.setattr(bench.gpu, "probe", lambda device: PROBE)
-    run = bench.Run(tmp_path / "made-up.json", 0, 0.01, False, list(_gpu.OPERATIONS))
+    out = tmp_path_factory.mktemp("made-up") / "made-up.json"
+    run = bench.Run(out, 0, 0.01, False, list(_gpu.OPERATIONS))
     run.document |= {"machine": {}, "results": [], "refused": []}
-    for name in bench.STAGES:
-        if name != "sanitize":
-            bench.STAGES[name](run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench.gpu, "open_bench", Engine)
+        patch.setattr(bench.gpu, "open_bins", BinsEngine)
+        patch.setattr(bench._native.bench, "Bench", CpuEngine)
+        patch.setattr(bench.gpu, "probe", lambda device: PROBE)
+        for name in bench.STAGES:
+            if name != "sanitize":
+                bench.STAGES[name](run)
     return run
 
 
@@ -101,7 +148,7 @@ def test_every_stage_runs_and_is_written(made_up: Any) -> None:
     stages = {record["stage"] for record in written["results"]}
     assert stages == {
         *("engine", "one", "sizes", "table_iii", "table_iv", "table_v", "large"),
-        *("figure_9", "figure_10", "figure_11", "factors", "tunings"),
+        *("figure_9", "figure_10", "figure_11", "factors", "tunings", "table_ii"),
     }
     assert written["checked"] > 100
     # What a strategy cannot do is kept with its reason, and the run goes on.
@@ -109,7 +156,38 @@ def test_every_stage_runs_and_is_written(made_up: Any) -> None:
     assert len(written["refused"]) > 0
     for rows in (1 << 14, 1 << 16, 1 << 20, 1 << 22):
         found = [r for r in written["results"] if r["params"]["rows"] == rows]
-        assert {r["stage"] for r in found} >= {"table_iii", "table_iv"}
+        assert {r["stage"] for r in found} >= {"table_iii", "table_iv", "figure_9"}
+
+
+def test_each_step_is_measured_beside_the_step_before(made_up: Any, bench: ModuleType) -> None:
+    def of(stage: str, **params: Any) -> list[dict[str, Any]]:
+        return [
+            record
+            for record in made_up.document["results"]
+            if record["stage"] == stage
+            and all(record["params"].get(name) == value for name, value in params.items())
+        ]
+
+    # Table IV's ratio is of two records that differ in the strategy's name alone.
+    for rows in (1 << 14, 1 << 16, 1 << 20, 1 << 22):
+        for leaf in ("row", "wide"):
+            pair = of("table_iv", rows=rows, leaf=leaf)
+            assert [r["params"]["strategy"].partition(":")[0] for r in pair] == ["hybrid", "fused"]
+            before, after = (dict(r["params"]) for r in pair)
+            assert (
+                before.pop("strategy").partition(":")[2] == after.pop("strategy").partition(":")[2]
+            )
+            assert before == after
+    # Figure 9 has all steps at each batch, of the paper's trees and of ours.
+    steps = of("figure_9", rows=1 << 20, batch=64, leaf="row")
+    assert [r["params"]["strategy"].partition(":")[0] for r in steps] == list(bench.STEPS)
+    by_level = of("figure_9", rows=1 << 14, batch=64, leaf="row", strategy="level-by-level")
+    assert by_level[0]["detail"]["node_bytes"] == 24 * 64
+    # Whole inferences: each application by its layout, by plain bins, and a query an id.
+    found = of("table_ii")
+    assert {r["detail"]["application"] for r in found} == {"next-word", "clicks", "histories"}
+    assert {r["detail"]["family"] for r in found} == {"designed", "plain", "unbatched"}
+    assert all("quality" in r["detail"] for r in found)
 
 
 def test_the_report_names_what_is_met_and_missed(
@@ -118,7 +196,8 @@ def test_the_report_names_what_is_met_and_missed(
     document = made_up.document
     report.show(document, PAPER, None)
     printed = capsys.readouterr().out
-    for title in ("Table III", "Table IV", "Table V", "Figure 9", "Figure 10", "Figure 11", "Bars"):
+    titles = ("Table II", "Table III", "Table IV", "Table V", "Figure 9", "Figure 10", "Figure 11")
+    for title in (*titles, "Bars"):
         assert f"### {title}" in printed
     # The made-up device takes 2^28 / 10^9 ms a query of the usual table.
     assert "| 2^20 x 256 B, batch 512, chacha20 | 3,725 queries/s | 150,000 | NO |" in printed
@@ -152,6 +231,7 @@ def test_plots(made_up: Any, report: ModuleType, tmp_path: Path) -> None:
         "gpu-figure-9-1048576.svg",
         "gpu-figure-9-16384.svg",
         "gpu-figure-9-4194304.svg",
+        "gpu-figure-9-65536.svg",
     ]
     assert all("<svg" in path.read_text() for path in written)
 
@@ -165,6 +245,7 @@ def test_a_wrong_answer_ends_the_run(
                 raise Failed("byte 3 of answer 0 came back wrong")
 
     monkeypatch.setattr(bench.gpu, "open_bench", Wrong)
+    monkeypatch.setattr(bench.gpu, "open_bins", BinsEngine)
     run = bench.Run(tmp_path / "made-up.json", 0, 0.01, True, ["aes128"])
     run.document |= {"results": [], "refused": []}
     with pytest.raises(bench.WrongAnswer, match="tensor, aes128, z8: byte 3"):

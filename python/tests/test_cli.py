@@ -51,6 +51,7 @@ def run_json(*arguments: object, **options: Any) -> Any:
         "bench expand",
         "bench gpu",
         "bench infer",
+        "bench key",
         "bench prg",
         "bench serve",
     ],

@@ -139,6 +139,37 @@ def test_bench_gpu_needs_one() -> None:
         _gpu.probe(0)
 
 
+@without_gpu
+def test_bench_gpu_of_a_layout_needs_one(bundle: Path) -> None:
+    for how in (["--layout", '{"full": {"bins": 4}}'], ["--bundle", bundle]):
+        done = run("bench", "gpu", "--rows", 1000, "--row-bytes", 16, *how)
+        assert done.returncode == 2
+        assert "error: no GPU can be used: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--layout", "{}", "--strategy", "tensor"], "are of single keys"),
+        (["--layout", "{}", "--bundle", "x"], "give one of them"),
+        (["--stream"], "give --leaf row or --leaf wide"),
+    ],
+)
+def test_bench_gpu_says_which_options_go_together(options: list[str], said: str) -> None:
+    done = run("bench", "gpu", *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@with_gpu
+def test_bench_gpu_of_a_layout() -> None:
+    parts = '{"hot": {"rows": 100, "bins": 4}, "full": {"bins": 16}}'
+    done = run("bench", "gpu", "--rows", 5000, "--row-bytes", 40, "--layout", parts, "--json")
+    record = json.loads(done.stdout)
+    assert (record["bench"], record["unit"]) == ("gpu-bins", "inferences/s")
+    assert 0 < record["of_floor"] < 1
+
+
 @with_gpu
 def test_bench_gpu() -> None:
     done = run("bench", "gpu", "--rows", 5000, "--row-bytes", 40, "--seconds", 0.1, "--json")
@@ -176,9 +207,51 @@ def test_floors() -> None:
     assert floor(1 << 20, 4096, 512, "z32", "chacha12").parts["product"] == pytest.approx(
         512 * 2**30 / 1e12
     )
+    # A leaf for each row takes as many more operations as a leaf has rows.
+    assert _gpu.expansion_operations(1 << 20, "z32", "salsa12", "row") == (
+        (2**20 - 1) * 584 + 2**20 * 592
+    )
     # One row is one leaf, and no inner node.
     assert _gpu.expansion_operations(1, "z32", "aes128") == 960
     assert set(_gpu.OPERATIONS) == set(_native.prg_names())
+
+
+def test_keys_have_the_bytes_that_clients_send() -> None:
+    # 2^20 rows: 11 levels of 512 rows, 20 of one row.
+    assert _gpu.key_bytes(1 << 20, "bits") == 24 + 16 * 11 + 2 + 64
+    assert _gpu.key_bytes(1 << 20, "z32", "row") == 24 + 16 * 20 + 3 + 64
+    assert _gpu.key_bytes(1, "z8") == 88
+
+
+def test_whole_inferences_have_the_fields_of_all_benchmarks() -> None:
+    work = {
+        "keys": 10,
+        "inner_nodes": 100,
+        "leaves": 1000,
+        "product_bytes": 4_000_000,
+        "stored_bytes": 1_000_000,
+    }
+    floor = _gpu.bins_floor(PROBE, work, 10, "salsa12")
+    assert floor.parts["memory"] == pytest.approx(1e-6)
+    assert floor.parts["product"] == pytest.approx(1e-5)
+    assert floor.parts["expansion"] == pytest.approx((100 * 584 + 1000 * 592) / 1e12 * 10)
+    assert floor.bound == "product"
+    facts = {"capability": (9, 0), "multiprocessors": 7, "name": "made up"}
+    record = _gpu.bins_record(
+        "gpu-bins",
+        facts,
+        PROBE,
+        {"device": [2.0, 4.0, 3.0], "wall": [5.0]},
+        work=work,
+        rows=100,
+        row_bytes=8,
+        layout={"full": {"bins": 4}},
+        batch=30,
+        prg="salsa12",
+    )
+    assert (record["value"], record["unit"]) == (10_000.0, "inferences/s")
+    assert record["of_floor"] == pytest.approx(record["value"] / record["floor"])
+    assert record["detail"]["keys"] == 10
 
 
 def test_a_record_has_the_fields_of_all_benchmarks() -> None:

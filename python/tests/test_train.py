@@ -19,7 +19,7 @@ import pytest
 from test_cli import run, run_json
 
 import hushtable
-from hushtable import fl
+from hushtable import _native, fl
 from hushtable.fl import DUMMY, Aggregate, Controller, Session
 from hushtable.fl.controller import aggregate_spec
 
@@ -654,6 +654,81 @@ def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> No
     with Controller.open(tmp_path / "t", key_beside=True) as controller:
         rows = controller.export()
     assert 0.3 < np.abs(rows).max() <= 0.5
+
+
+def test_how_rows_are_drawn_is_told_before_and_kept_after(tmp_path: Path) -> None:
+    shape = ("--rows", 64, "--dim", 4, "--users", 20, "--slots", 50)
+    for option, mechanism in (
+        ([], {"shifted": {"by": 1, "least": 1}}),
+        (["--mechanism", "geometric"], "geometric"),
+        (["--mechanism", "shifted:by=9,least=4"], {"shifted": {"by": 9, "least": 4}}),
+        (["--mechanism", "eq3"], {"exponential": {"shape": "uniform"}}),
+        (
+            ["--mechanism", "eq3:y=pow,exponent=5"],
+            {"exponential": {"shape": {"power": {"exponent": 5.0}}}},
+        ),
+    ):
+        name = "t" + "".join(option).replace("/", "")
+        made = run_json("train", "create", "--key-beside", tmp_path / name, *shape, *option)
+        assert made["spec"]["fdp"]["mechanism"] == mechanism
+        assert made["spec"]["fdp"]["protects"] == "value"
+        info = run_json("train", "info", "--key-beside", tmp_path / name)
+        assert info["spec"]["fdp"] == made["spec"]["fdp"]
+    hidden = run_json("train", "create", "--key-beside", tmp_path / "all", *shape, "--values", 50,
+                      "--loss", "recently-read")  # fmt: skip
+    assert hidden["spec"]["fdp"]["protects"] == {"count": {"values": 50}}
+    # 1 / epsilon of one value, rounded up; the spec's own epsilon is that of all 50.
+    assert hidden["spec"]["fdp"]["mechanism"]["shifted"]["least"] == 50
+    assert hidden["spec"]["fdp"]["epsilon"] == 1
+    assert hidden["spec"]["loss"] == "recently_read"
+    with Controller.open(tmp_path / "all", key_beside=True) as controller:
+        ids = np.full((20, 50), fl.DUMMY, np.uint32)
+        ids[0, :30] = np.arange(30)
+        # No round of it reads fewer.
+        assert controller.begin(ids) >= 50
+        assert controller.rows(0)[1].sum() == 30
+    shown = run("train", "info", "--key-beside", tmp_path / "all").stdout
+    assert "1.0 for 50 values together, shifted" in shown
+
+
+def test_a_controller_that_exists_keeps_its_mechanism(tmp_path: Path) -> None:
+    """Of a spec that names none, as those were before there was a choice."""
+    settings = {"rows": 64, "dim": 4, "users": 2, "slots": 3, "key_beside": True}
+    fdp = {"epsilon": 1.0}
+    native = _native.Controller.create(
+        tmp_path / "old",
+        tmp_path / "old.key",
+        str(tmp_path / "old.counter"),
+        json.dumps({"name": "old", "rows": 64, "dim": 4, "users_max": 2, "slots": 3, "fdp": fdp,
+                    "aggregate": {"name": "fed_avg", "learning_rate": 1.0}}),
+        key_beside=True, table=None, values=None, init=0.0, progress=None,
+    )  # fmt: skip
+    native.close()
+    with Controller.open(tmp_path / "old", key_beside=True) as controller:
+        assert controller.spec["fdp"]["mechanism"] == "geometric"
+    with Controller.create(tmp_path / "new", **settings) as controller:  # type: ignore[arg-type]
+        assert "shifted" in controller.spec["fdp"]["mechanism"]
+
+
+def test_mechanisms_are_compared_before_a_controller_is_made() -> None:
+    shape = ("--requests", 1000, "--union", 100, "--values", 50, "--json")
+    done = run("train", "expect", *shape)
+    assert done.returncode == 0, done.stderr
+    found = {each["mechanism"]: each for each in map(json.loads, done.stdout.splitlines())}
+    assert list(found) == ["shifted", "geometric", "eq3"]
+    assert found["shifted"]["lost"] < 0.1 < found["geometric"]["lost"]
+    assert found["shifted"]["dummy"] < found["eq3"]["dummy"]
+    assert found["shifted"]["spent"] == 1 > found["eq3"]["spent"] > 0.5
+    for arguments, text in (
+        (["--union", 2000, "--requests", 1000], "union is 2000"),
+        (["--mechanism", "laplace"], "must be one of geometric, shifted, eq3"),
+        (["--mechanism", "shifted:least=0,by=2"], "least"),
+        (["--epsilon", "-1"], "epsilon is -1"),
+        (["--values", 0], "values is 0"),
+    ):
+        done = run("train", "expect", *arguments)
+        assert done.returncode in (1, 2), done
+        assert text in done.stderr, done.stderr
 
 
 def test_the_audit_log_is_checked_by_the_controllers_key(start: np.ndarray, tmp_path: Path) -> None:

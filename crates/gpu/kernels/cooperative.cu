@@ -24,7 +24,7 @@ cooperative(const u8 *table, const u32 *key, u32 *nodes_a, u32 *nodes_b, u32 *sh
         threads = grid_blocks() * block_threads();
     u32 *nodes = nodes_a, *other = nodes_b;
     for (u32 i = first; i < 1u << top; i += threads) {
-        Node node = load_node(key);
+        Node node = load_of_key(key);
         for (u32 level = 0; level < top; level++) {
             Node left, right;
             expand_node(node, levels + LEVEL_WORDS * level, left, right);

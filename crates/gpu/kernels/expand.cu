@@ -8,30 +8,6 @@
 // group's id: not a macro, as it decides some twenty of a thousand instructions a leaf.
 #include "tree.cuh"
 
-struct Key {
-    const u32 *words;
-    u32 depth;
-};
-
-DEVICE const u32 *correction_of(const Key &key, u32 level) {
-    return key.words + NODE_WORDS + LEVEL_WORDS * level;
-}
-
-// Node `index` of level `to`, from the root.
-DEVICE Node walk(const Key &key, u32 to, u32 index) {
-    Node node = load_node(key.words);
-    NO_UNROLL for (u32 level = 0; level < to; level++) {
-        Node left, right;
-        expand_node(node, correction_of(key, level), left, right);
-        // The way is a leaf's number, the same for every key: no secret.
-        u32 goes_right = 0 - (index >> (to - 1 - level) & 1);
-        UNROLL for (int k = 0; k < 4; k++) {
-            node.w[k] = (left.w[k] & ~goes_right) | (right.w[k] & goes_right);
-        }
-    }
-    return node;
-}
-
 // A leaf's shares, from its node, to `to`.
 DEVICE void write_leaf(const Key &key, const Node &node, u32 group, u32 *to) {
     const u32 *correction = correction_of(key, key.depth);
@@ -41,7 +17,7 @@ DEVICE void write_leaf(const Key &key, const Node &node, u32 group, u32 *to) {
     if (group == 1) correct_leaf<1>(node, correction, leaf);
     if (group == 2) correct_leaf<2>(node, correction, leaf);
     UNROLL for (int k = 0; k < 16; k += 4) {
-        *(Vec4 *)(to + k) = Vec4{leaf[k], leaf[k + 1], leaf[k + 2], leaf[k + 3]};
+        store_4(to + k, leaf[k], leaf[k + 1], leaf[k + 2], leaf[k + 3]);
     }
 }
 
@@ -82,6 +58,28 @@ DEVICE void start_block(const Key &key, u32 *nodes, u32 level, u32 index, u32 le
     }
     block_sync();
     go_breadth_first(key, nodes, level, levels);
+}
+
+// Depth first from `node`, a node `height` levels above the leaves: leaves from number `first` on, to
+// where a key's `shares` have them, but for those from `leaves` on.
+DEVICE void go_depth_first(const Key &key, Node node, u32 height, u32 first, u32 leaves, u32 group,
+                           u32 *shares) {
+    // stack[h]: the root of the subtree of height h that comes after the current leaf.
+    Node stack[32];
+    u32 above = height;
+    for (u32 leaf = 0; leaf >> height == 0 && first + leaf < leaves; leaf++) {
+        if (leaf > 0) {
+            above = 0;
+            while (!(leaf >> above & 1)) above++;
+            node = stack[above];
+        }
+        NO_UNROLL for (u32 h = above; h > 0; h--) {
+            Node left;
+            expand_node(node, correction_of(key, key.depth - h), left, stack[h - 1]);
+            node = left;
+        }
+        write_leaf(key, node, group, shares + LEAF_WORDS * (u64)(first + leaf));
+    }
 }
 
 // a) §III-C1, the base: every thread goes from the root to each of its leaves. Grid: x over leaves
@@ -163,24 +161,8 @@ KERNEL_BOUNDS(128, 4) expand_hybrid(const u32 *keys, u32 key_words, u32 depth, u
     u32 height = depth - level - split - breadth;
     for (u32 i = thread_index(); i < 1u << breadth; i += block_threads()) {
         u32 first = (block_index() << breadth | i) << height;
-        // stack[h]: the root of the subtree of height h that comes after the current leaf.
-        Node stack[32];
-        Node node = load_node(nodes + NODE_WORDS * i);
-        u32 above = height;
-        for (u32 leaf = 0; leaf >> height == 0 && first + leaf < leaves; leaf++) {
-            if (leaf > 0) {
-                above = 0;
-                while (!(leaf >> above & 1)) above++;
-                node = stack[above];
-            }
-            NO_UNROLL for (u32 h = above; h > 0; h--) {
-                Node left;
-                expand_node(node, correction_of(key, depth - h), left, stack[h - 1]);
-                node = left;
-            }
-            write_leaf(key, node, group,
-                       leaf_at(shares, block_index_y(), share_leaves, first + leaf));
-        }
+        go_depth_first(key, load_node(nodes + NODE_WORDS * i), height, first, leaves, group,
+                       leaf_at(shares, block_index_y(), share_leaves, 0));
     }
 }
 
@@ -197,4 +179,20 @@ KERNEL_BOUNDS(128, 4) expand_frontier(const u32 *keys, u32 key_words, u32 split,
     for (u32 i = thread_index(); i < 1u << breadth; i += block_threads()) {
         store_node(frontier + NODE_WORDS * (at + i), load_node(nodes + NODE_WORDS * i));
     }
+}
+
+// e) Many small trees, of a layout's bins: a thread goes from the root to one of the `pieces` nodes
+// of level `split` that have leaves with rows below them, and depth first from there. Grid: x over
+// keys and pieces. Shares of bits, [key][leaves][16 words].
+KERNEL_BOUNDS(128, 4) expand_trees(const u32 *keys, u32 key_words, u32 count, u32 depth, u32 split,
+        u32 pieces, u32 leaves, u32 *shares) {
+    SHARED(shared);
+    prg_prepare(shared);
+    block_sync();
+    u32 i = block_index() * block_threads() + thread_index();
+    u32 batch_index = i / pieces, piece = i % pieces;
+    if (batch_index >= count) return;
+    const Key key = {keys + (u64)batch_index * key_words, depth};
+    go_depth_first(key, walk(key, split, piece), depth - split, piece << (depth - split), leaves,
+                   0, leaf_at(shares, batch_index, leaves, 0));
 }

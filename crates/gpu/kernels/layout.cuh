@@ -35,17 +35,3 @@ DEVICE const u8 *step_at(const u8 *table, const Shape &shape, u32 strip, u32 ste
         (((u64)block * shape.strips + strip) << shape.height) + (step - (block << shape.height));
     return table + at * STEP_BYTES;
 }
-
-// A reads-only access of 16 or 8 bytes.
-DEVICE Vec4 load_4(const void *from) { return *(const Vec4 *)from; }
-DEVICE Vec2 load_2(const void *from) { return *(const Vec2 *)from; }
-DEVICE void store_4(void *to, u32 x, u32 y, u32 z, u32 w) { *(Vec4 *)to = Vec4{x, y, z, w}; }
-
-// WORDS words from an address that is a multiple of 16.
-template <int WORDS> DEVICE void load_words(u32 (&to)[WORDS], const void *from) {
-    UNROLL for (int i = 0; i < WORDS / 4; i++) {
-        Vec4 words = load_4((const u8 *)from + 16 * i);
-        to[4 * i] = words.x, to[4 * i + 1] = words.y, to[4 * i + 2] = words.z,
-               to[4 * i + 3] = words.w;
-    }
-}

@@ -100,4 +100,41 @@ DEVICE void grid_sync(u32 *barrier) {
     __syncthreads();
 }
 
+// What the shim counts, and a GPU does not: calls of the generator, accesses of memory.
+DEVICE void count_calls(u32) {}
+DEVICE void count_read(const void *, u32) {}
+DEVICE void count_write(const void *, u32) {}
+
 #endif
+
+// Accesses of 16, 8 and 4 bytes. Kernels whose bytes are counted read and write device memory by
+// these alone.
+DEVICE Vec4 load_4(const void *from) {
+    count_read(from, 16);
+    return *(const Vec4 *)from;
+}
+DEVICE Vec2 load_2(const void *from) {
+    count_read(from, 8);
+    return *(const Vec2 *)from;
+}
+DEVICE u32 load_1(const u32 *from) {
+    count_read(from, 4);
+    return *from;
+}
+DEVICE void store_4(void *to, u32 x, u32 y, u32 z, u32 w) {
+    count_write(to, 16);
+    *(Vec4 *)to = Vec4{x, y, z, w};
+}
+DEVICE void store_1(u32 *to, u32 x) {
+    count_write(to, 4);
+    *to = x;
+}
+
+// WORDS words from an address that is a multiple of 16.
+template <int WORDS> DEVICE void load_words(u32 (&to)[WORDS], const void *from) {
+    UNROLL for (int i = 0; i < WORDS / 4; i++) {
+        Vec4 words = load_4((const u8 *)from + 16 * i);
+        to[4 * i] = words.x, to[4 * i + 1] = words.y, to[4 * i + 2] = words.z,
+               to[4 * i + 3] = words.w;
+    }
+}

@@ -34,13 +34,20 @@ struct alignas(16) Node {
     u32 w[4];
 };
 
-DEVICE Node load_node(const u32 *words) {
+// Four of a key's words. Not counted as a read of device memory: a key is some hundred words, which
+// the first-level cache keeps.
+DEVICE Node load_of_key(const u32 *words) {
     Vec4 v = *(const Vec4 *)words;
     return Node{{v.x, v.y, v.z, v.w}};
 }
 
+DEVICE Node load_node(const u32 *words) {
+    Vec4 v = load_4(words);
+    return Node{{v.x, v.y, v.z, v.w}};
+}
+
 DEVICE void store_node(u32 *words, const Node &node) {
-    *(Vec4 *)words = Vec4{node.w[0], node.w[1], node.w[2], node.w[3]};
+    store_4(words, node.w[0], node.w[1], node.w[2], node.w[3]);
 }
 
 // All ones if the control bit is set.
@@ -54,7 +61,8 @@ DEVICE void seed_of(const Node &node, u32 (&seed)[4]) {
 DEVICE void correct_children(const Node &node, const u32 *correction, const u32 (&words)[8],
                              Node &left, Node &right) {
     u32 mask = control_mask(node);
-    Node to_left = load_node(correction), to_right = load_node(correction + NODE_WORDS);
+    Node to_left = load_of_key(correction),
+         to_right = load_of_key(correction + NODE_WORDS);
     UNROLL for (int k = 0; k < 4; k++) {
         left.w[k] = words[k] ^ (to_left.w[k] & mask);
         right.w[k] = words[4 + k] ^ (to_right.w[k] & mask);
@@ -63,6 +71,7 @@ DEVICE void correct_children(const Node &node, const u32 *correction, const u32 
 
 // A node's children; `correction` is the level's 8 words, aligned to 16 bytes.
 DEVICE void expand_node(const Node &node, const u32 *correction, Node &left, Node &right) {
+    count_calls(1);
     u32 seed[1][4], words[1][8];
     seed_of(node, seed[0]);
     prg_children<1>(seed, words);
@@ -72,6 +81,7 @@ DEVICE void expand_node(const Node &node, const u32 *correction, Node &left, Nod
 // The same for two nodes at once, each with its correction, so that one fills what the other waits.
 DEVICE void expand_node_pair(const Node (&node)[2], const u32 *const (&correction)[2],
                              Node (&left)[2], Node (&right)[2]) {
+    count_calls(2);
     u32 seed[2][4], words[2][8];
     seed_of(node[0], seed[0]);
     seed_of(node[1], seed[1]);
@@ -83,6 +93,7 @@ DEVICE void expand_node_pair(const Node (&node)[2], const u32 *const (&correctio
 
 // A node's leaf, not yet corrected.
 DEVICE void convert_leaf(const Node &node, u32 (&leaf)[16]) {
+    count_calls(1);
     u32 seed[1][4];
     seed_of(node, seed[0]);
     prg_leaf(seed, leaf);
@@ -90,6 +101,7 @@ DEVICE void convert_leaf(const Node &node, u32 (&leaf)[16]) {
 
 // The leaves of two nodes.
 DEVICE void convert_leaf_pair(const Node (&node)[2], u32 (&a)[16], u32 (&b)[16]) {
+    count_calls(2);
     u32 seed[2][4];
     seed_of(node[0], seed[0]);
     seed_of(node[1], seed[1]);
@@ -108,7 +120,7 @@ template <int GROUP>
 DEVICE void correct_leaf(const Node &node, const u32 *correction, u32 (&leaf)[16]) {
     u32 mask = control_mask(node);
     UNROLL for (int k = 0; k < 16; k += 4) {
-        Node part = load_node(correction + k);
+        Node part = load_of_key(correction + k);
         UNROLL for (int i = 0; i < 4; i++) {
             u32 word = part.w[i] & mask;
             if (GROUP == 0) leaf[k + i] ^= word;
@@ -116,4 +128,29 @@ DEVICE void correct_leaf(const Node &node, const u32 *correction, u32 (&leaf)[16
             if (GROUP == 2) leaf[k + i] += word;
         }
     }
+}
+
+// A key's words, and the levels of its tree.
+struct Key {
+    const u32 *words;
+    u32 depth;
+};
+
+DEVICE const u32 *correction_of(const Key &key, u32 level) {
+    return key.words + NODE_WORDS + LEVEL_WORDS * level;
+}
+
+// Node `index` of level `to`, from the root.
+DEVICE Node walk(const Key &key, u32 to, u32 index) {
+    Node node = load_of_key(key.words);
+    NO_UNROLL for (u32 level = 0; level < to; level++) {
+        Node left, right;
+        expand_node(node, correction_of(key, level), left, right);
+        // The way is a leaf's number, the same for every key: no secret.
+        u32 goes_right = 0 - (index >> (to - 1 - level) & 1);
+        UNROLL for (int k = 0; k < 4; k++) {
+            node.w[k] = (left.w[k] & ~goes_right) | (right.w[k] & goes_right);
+        }
+    }
+    return node;
 }

@@ -300,7 +300,7 @@ static int launch(const char *call, void *function, u32 x, u32 y, u32 z, u32 thr
     }
     void *scheduler = load("HUSHTABLE_STAND_IN_SCHEDULER", RTLD_NOW | RTLD_GLOBAL);
     reinterpret_cast<Launch>(dlsym(scheduler, "shim_launch"))(run, x, y, threads, shared_bytes,
-                                                              is_cooperative, turn, arguments);
+                                                              is_cooperative, turn, arguments, nullptr);
     return 0;
 }
 CALL cuLaunchKernel(void *function, u32 x, u32 y, u32 z, u32 threads, u32 ty, u32 tz,

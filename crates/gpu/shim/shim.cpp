@@ -23,7 +23,7 @@ size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 // Pages; what is right after `bytes` of them, rounded up to 16, may not be touched.
 class Pages {
   public:
-    explicit Pages(size_t bytes) {
+    explicit Pages(size_t bytes) : bytes(bytes) {
         size_t page = page_bytes(), used = (bytes + 15) / 16 * 16;
         size_t whole = (used + page - 1) / page * page;
         mapped = whole + page;
@@ -40,9 +40,11 @@ class Pages {
         if (at == MAP_FAILED) fail("no memory");
         return static_cast<u8 *>(at);
     }
+    bool has(const u8 *address) const { return address >= start && address < start + bytes; }
     u8 *start;
 
   private:
+    size_t bytes;
     u8 *base;
     size_t mapped;
 };
@@ -172,6 +174,13 @@ void arrive(u32 &arrived, u32 &turn, size_t all) {
 } // namespace
 
 __thread Place *place;
+__thread Counts *counts;
+
+bool is_device_memory(const void *address) {
+    const u8 *at = static_cast<const u8 *>(address);
+    const u8 *stack = static_cast<const u8 *>(current->start.uc_stack.ss_sp);
+    return !current->block->shared.has(at) && (at < stack || at >= stack + STACK_BYTES);
+}
 
 void fail(const char *what) {
     std::fprintf(stderr, "shim: %s", what);
@@ -201,14 +210,17 @@ const u8 *warp_exchange(const void *mine, size_t bytes) {
 
 using namespace shim;
 
-// Runs a kernel that takes its arguments from pointers to them.
+// Runs a kernel that takes its arguments from pointers to them, and adds what it does to `counted`
+// if that is not null.
 extern "C" void shim_launch(void (*kernel)(void **), u32 blocks, u32 blocks_y, u32 threads,
-                            u64 shared_bytes, u32 is_cooperative, u64 order, void **arguments) {
+                            u64 shared_bytes, u32 is_cooperative, u64 order, void **arguments,
+                            Counts *counted) {
     if (threads == 0 || threads > 1024 || threads % 32) fail("a block is 1 to 32 whole warps");
     if (blocks == 0 || blocks_y == 0 || blocks_y > 65535) fail("a grid of no or too many blocks");
     static bool is_listening = listen();
     if (!is_listening) fail("no handler of faults");
     seed = order;
+    counts = counted;
     Grid here;
     here.kernel = kernel;
     here.arguments = arguments;
@@ -250,4 +262,5 @@ extern "C" void shim_launch(void (*kernel)(void **), u32 blocks, u32 blocks_y, u
     munmap(stacks, STACK_BYTES * fibres);
     place = nullptr;
     grid = nullptr;
+    counts = nullptr;
 }

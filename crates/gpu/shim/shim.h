@@ -56,6 +56,13 @@ template <class T> class Lanes {
     const u8 *all;
 };
 void grid_wait();
+// What a launch did, where somebody asked: calls of the generator, bytes of device memory read and
+// written. Shared memory and a thread's own are not device memory here.
+struct Counts {
+    u64 calls, read_bytes, written_bytes;
+};
+extern __thread Counts *counts;
+bool is_device_memory(const void *address);
 [[noreturn]] void fail(const char *what);
 // Looks that an access of vector width is aligned, as the hardware does.
 inline void check_aligned(const void *address, size_t bytes) {
@@ -102,8 +109,24 @@ DEVICE u32 dot_bytes(u32 a, u32 b, u32 c) {
     return c + (a & 255) * (b & 255) + (a >> 8 & 255) * (b >> 8 & 255) +
            (a >> 16 & 255) * (b >> 16 & 255) + (a >> 24) * (b >> 24);
 }
-DEVICE void atomic_add(u32 *to, u32 value) { *to += value; }
-DEVICE void atomic_xor(u32 *to, u32 value) { *to ^= value; }
+DEVICE void count_calls(u32 calls) {
+    if (shim::counts) shim::counts->calls += calls;
+}
+DEVICE void count_read(const void *from, u32 bytes) {
+    if (shim::counts && shim::is_device_memory(from)) shim::counts->read_bytes += bytes;
+}
+DEVICE void count_write(const void *to, u32 bytes) {
+    if (shim::counts && shim::is_device_memory(to)) shim::counts->written_bytes += bytes;
+}
+
+DEVICE void atomic_add(u32 *to, u32 value) {
+    count_read(to, 4), count_write(to, 4);
+    *to += value;
+}
+DEVICE void atomic_xor(u32 *to, u32 value) {
+    count_read(to, 4), count_write(to, 4);
+    *to ^= value;
+}
 
 DEVICE void multiply_tile(u32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     struct Fragment {
@@ -125,6 +148,7 @@ DEVICE void multiply_tile(u32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 DEVICE void copy_async(void *shared, const void *global) {
     shim::check_aligned(shared, 16);
     shim::check_aligned(global, 16);
+    count_read(global, 16);
     std::memcpy(shared, global, 16);
 }
 DEVICE void copy_async_commit() {}

@@ -13,7 +13,9 @@ use crate::loaded::Loaded;
 use crate::pass::{Pass, Route};
 use crate::prg::PrgTuning;
 use crate::store::Store;
-use crate::{Device, Error, Expander, KeyKind, Strategy, common_kind, plan};
+use crate::{
+    Ablation, Device, Error, Expander, KeyKind, Needs, Strategy, ablation, common_kind, plan,
+};
 
 /// How a [`GpuEngine`] runs.
 #[derive(Clone, Debug)]
@@ -143,6 +145,7 @@ impl GpuEngine {
             Residence::Streamed => false,
             Residence::Auto => resident_needs <= budget,
         };
+        let work_bytes_all = budget.saturating_sub(layout.table_bytes());
         let (store, lanes, work) = if is_resident {
             if resident_needs > budget {
                 return Err(Error::DeviceMemory { asked: resident_needs, free: budget });
@@ -169,6 +172,8 @@ impl GpuEngine {
                 store,
                 strategy: spec.strategy,
                 tuning: spec.tuning,
+                ablation: None,
+                work_bytes_all,
                 work_bytes_max: work.min(WORK_BYTES_MAX) as usize,
             },
             batch_keys_max,
@@ -201,6 +206,17 @@ impl GpuEngine {
         self.loaded.strategy = strategy;
     }
 
+    /// Answers by the paper's steps from now on, or again as a server does. In a step, keys may be of
+    /// [`row_domain`](crate::row_domain) too.
+    pub fn set_ablation(&mut self, ablation: Option<Ablation>) {
+        self.loaded.ablation = ablation;
+    }
+
+    /// Bytes of device memory that a batch of `count` keys takes by the paper's step that is set.
+    pub fn step_needs(&self, kind: KeyKind, count: usize) -> Needs {
+        Needs::new(self.loaded.layout.shape(), kind, self.loaded.strategy, count as u64)
+    }
+
     /// Answers by other kernels from now on.
     pub fn set_tuning(&mut self, tuning: PrgTuning) {
         self.loaded.tuning = tuning;
@@ -230,7 +246,11 @@ impl GpuEngine {
             let found = answers.len();
             return Err(hushtable_pir::Error::AnswerBytes { expected, found });
         }
-        let other = |key: &&Key| key.params().domain.rows() != shape.rows();
+        let is_step = self.loaded.ablation.is_some();
+        let other = |key: &&Key| {
+            key.params().domain.rows() != shape.rows()
+                && !(is_step && ablation::has_row_leaves(shape, KeyKind::of(key)))
+        };
         match keys.iter().find(other) {
             Some(key) => {
                 let (expected, found) = (shape.rows(), key.params().domain.rows());
@@ -275,7 +295,10 @@ impl GpuEngine {
         mut clock: Option<&mut Clock>,
     ) -> Result<(), Error> {
         let row_bytes = self.loaded.layout.shape().row_bytes();
-        let most = self.pass_keys_max(kind);
+        let most = match self.loaded.ablation {
+            Some(ablation) => ablation::pass_keys(&self.loaded, ablation, kind, chosen.len())?,
+            None => self.pass_keys_max(kind),
+        };
         // Equal passes: a short last one would cost as much of launches as a long one.
         let passes = chosen.len().div_ceil(most);
         let mut batches = chosen.chunks(chosen.len().div_ceil(passes));
@@ -418,6 +441,17 @@ mod tests {
                 assert_eq!(staged, [0]);
             }
         }
+    }
+
+    #[test]
+    fn nodes_of_levels_are_wiped_before_their_memory_is_given_back() {
+        let shape = TableShape::new(1000, 8).expect("a shape");
+        let spec = GpuSpec { strategy: Strategy::LevelByLevel, ..GpuSpec::default() };
+        let shim = Shim::counting(0, 1 << 30);
+        let gpu = GpuEngine::from_rows(shim.clone(), shape, &[7; 8000], &spec).expect("a table");
+        let before = shim.left_bytes();
+        gpu.answer(&keys(2), &mut [0; 16]).expect("answers");
+        assert_eq!(shim.left_bytes(), before);
     }
 
     #[test]

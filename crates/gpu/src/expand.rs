@@ -250,7 +250,7 @@ impl Expander {
 }
 
 /// The module of a generator's strategies.
-fn module(prg: PrgKind, tuning: PrgTuning) -> ModuleSpec {
+pub(crate) fn module(prg: PrgKind, tuning: PrgTuning) -> ModuleSpec {
     ModuleSpec { source: "expand.cu", defines: tuning.defines(prg) }
 }
 
@@ -265,6 +265,7 @@ pub(crate) fn modules() -> impl Iterator<Item = Listed> {
             "convert_level",
             "expand_hybrid",
             "expand_frontier",
+            "expand_trees",
         ],
     });
     let checks = PrgTuning::all().map(|(prg, tuning)| Listed {
@@ -379,7 +380,7 @@ impl Work<'_> {
             shared_bytes: expander.tuning.shared_bytes(keys.kind().prg),
             is_cooperative: false,
         };
-        for chunk in chunks(keys.count(), chunk_keys) {
+        let expand_chunk = |chunk: Chunk| {
             let of = |level: u32| ((height - level) % 2) as usize;
             let common = [chunk.keys(keys), key_words(keys), Arg::U32(chunk.count)];
             let [index, leaves_word, group, shares, share_leaves] = self.tail(&chunk);
@@ -421,10 +422,14 @@ impl Work<'_> {
                 [a, b, c, depth, leaves_word, group, nodes, stride, shares, share_leaves];
             // SAFETY: a kernel of this crate with what it takes, of buffers sized for these keys and this
             // subtree.
-            unsafe { device.launch(stream, convert, flat(chunk.count * leaves), &arguments) }?;
-        }
-        // The nodes go now: nothing may be working on them.
-        device.synchronize(stream)
+            unsafe { device.launch(stream, convert, flat(chunk.count * leaves), &arguments) }
+        };
+        let outcome = chunks(keys.count(), chunk_keys).try_for_each(expand_chunk);
+        // The nodes go now: whoever takes their memory next must not read them, and nothing may be
+        // working on them.
+        let wiped = buffers.each_ref().map(|nodes| device.clear(stream, nodes, 0, nodes.bytes()));
+        let settled = device.synchronize(stream);
+        outcome.and(wiped.into_iter().collect::<Result<(), Error>>()).and(settled)
     }
 
     /// The subtree's index, its leaves, the group, and where a chunk's shares go.

@@ -8,7 +8,9 @@
 //! The scheme, the strategies and the tables that they are measured by are those of Lam et al.,
 //! "GPU-based Private Information Retrieval for On-Device Machine Learning Inference", §III-C.
 
+mod ablation;
 mod available;
+mod bins;
 mod clock;
 pub mod cuda;
 mod device;
@@ -30,7 +32,9 @@ pub mod shim;
 mod store;
 mod strategy;
 
+pub use ablation::{Ablation, Needs, row_domain, row_index};
 pub use available::{Availability, available};
+pub use bins::{BinsSpec, GpuBatchEngine};
 pub use cuda::{Cuda, CudaSpec};
 pub use device::{
     Arg, Buffer, Device, DeviceFacts, Event, Kernel, Launch, ModuleSpec, PinnedBuffer, Stream,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::layout::Layout;
 use crate::prg::PrgTuning;
 use crate::store::Store;
-use crate::{Device, Expander, Strategy};
+use crate::{Ablation, Device, Expander, Strategy};
 
 /// A loaded table.
 pub(crate) struct Loaded {
@@ -15,6 +15,9 @@ pub(crate) struct Loaded {
     pub expander: Expander,
     pub strategy: Strategy,
     pub tuning: PrgTuning,
+    pub ablation: Option<Ablation>,
     /// Bytes that a lane may take for nodes and shares each.
     pub work_bytes_max: usize,
+    /// Bytes that the table leaves of the device's memory.
+    pub work_bytes_all: u64,
 }

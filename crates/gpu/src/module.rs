@@ -4,7 +4,7 @@
 //! on, as in `#include "prg/chacha.cuh"`.
 
 pub use crate::listed::Listed;
-use crate::{Error, ModuleSpec, expand, plan};
+use crate::{Error, ModuleSpec, bins, expand, plan};
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -15,6 +15,9 @@ macro_rules! sources {
 }
 
 sources![
+    "ablation.cu",
+    "bins.cu",
+    "chunks.cuh",
     "cooperative.cu",
     "expand.cu",
     "finish.cu",
@@ -52,6 +55,7 @@ pub fn all() -> Vec<Listed> {
     }];
     all.extend(expand::modules());
     all.extend(plan::modules());
+    all.extend(bins::modules());
     all
 }
 

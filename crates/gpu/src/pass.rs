@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::lane::Lane;
 use crate::layout::least_part_blocks;
 use crate::loaded::Loaded;
-use crate::plan::{self, WalkPlan, WalkSpec};
+use crate::plan::{self, PAPER_THREADS, WalkPlan, WalkSpec};
 use crate::store::{Part, Store};
 use crate::{
     Arg, DeviceFacts, DeviceKeys, Error, ExpandStrategy, KeyKind, Launch, Strategy, Subtree, keys,
@@ -29,8 +29,6 @@ const LEAF_BYTES: usize = 64;
 /// table leaf of words that is read.
 const SHARE_SLACK_BYTES: usize = 256;
 const FINISH_THREADS: u32 = 256;
-/// Threads of the paper's kernels.
-const PAPER_THREADS: u32 = 256;
 /// Blocks of a multiprocessor that wait for each other.
 const COOPERATIVE_BLOCKS_MAX: u32 = 2;
 
@@ -47,6 +45,8 @@ pub(crate) enum Route {
     Fused(u32),
     /// `cooperative`, a launch a key.
     Cooperative,
+    /// A step of the paper's ablation.
+    Step(Strategy),
 }
 
 impl fmt::Display for Route {
@@ -59,6 +59,7 @@ impl fmt::Display for Route {
             Self::Fragments => f.write_str("tensor by fragments"),
             Self::Fused(k) => write!(f, "fused:{k}"),
             Self::Cooperative => f.write_str("cooperative"),
+            Self::Step(strategy) => write!(f, "the paper's {strategy}"),
         }
     }
 }
@@ -66,6 +67,9 @@ impl fmt::Display for Route {
 impl Route {
     /// The route of a pass of `keys` keys.
     pub(crate) fn new(loaded: &Loaded, kind: KeyKind, keys: u32) -> Self {
+        if loaded.ablation.is_some() {
+            return Self::Step(loaded.strategy);
+        }
         let is_resident = matches!(loaded.store, Store::Resident(_));
         let is_bytes = kind.domain.group() == Group::Z8;
         match loaded.strategy {
@@ -211,6 +215,7 @@ impl Pass<'_> {
             Route::Fragments => self.fragments(keys),
             Route::Fused(k) => self.fused(keys, k),
             Route::Cooperative => self.cooperative(keys),
+            Route::Step(strategy) => self.step(keys, strategy),
         }
     }
 
@@ -242,7 +247,7 @@ impl Pass<'_> {
     }
 
     /// Where key `key`'s sums are.
-    fn sums(&mut self, key: u32) -> Result<Arg, Error> {
+    pub(crate) fn sums(&mut self, key: u32) -> Result<Arg, Error> {
         let bytes = 4 * self.loaded.layout.columns() * key as usize;
         Ok(self.lane.sums.of(&self.loaded.device, bytes)?.at(bytes))
     }
@@ -414,37 +419,12 @@ impl Pass<'_> {
 
     fn fused(&mut self, keys: &DeviceKeys, k: u32) -> Result<(), Error> {
         let loaded = self.loaded;
-        let (device, layout) = (&loaded.device, &loaded.layout);
         let KeyKind { domain, prg } = self.kind;
         let prg_bytes = loaded.tuning.shared_bytes(prg);
-        let (log_k, shared_bytes) = plan::fused(k, domain.depth(), prg_bytes, device.facts());
-        let module =
-            plan::paper_module("fused.cu", prg, loaded.tuning, domain.group(), layout.tiles());
-        let kernel = device.kernel(&module, "fused")?;
-        let sums = self.sums(0)?;
-        let launch = Launch {
-            blocks: (keys.count(), layout.strips()),
-            threads: PAPER_THREADS,
-            shared_bytes,
-            is_cooperative: false,
-        };
-        let stream = self.lane.stream;
-        loaded.store.each_part(device, stream, layout, layout.blocks(), |part| {
-            let arguments = [
-                part.table,
-                keys.words().at(0),
-                sums,
-                Arg::U32(self.kind.key_words() as u32),
-                Arg::U32(domain.depth()),
-                Arg::U32(log_k),
-                Arg::U32(layout.height()),
-                Arg::U32(layout.strips()),
-                Arg::U32(part.blocks << layout.height()),
-            ];
-            // SAFETY: a kernel of this crate with what it takes, of buffers that `plan` sized for this pass
-            // and that the lane or the store keeps until the stream is through.
-            unsafe { device.launch(stream, kernel, launch, &arguments) }
-        })
+        let (log_k, shared_bytes) =
+            plan::fused(k, domain.depth(), prg_bytes, loaded.device.facts());
+        // A block a key.
+        self.fused_below(keys, 0, log_k, shared_bytes)
     }
 
     fn cooperative(&mut self, keys: &DeviceKeys) -> Result<(), Error> {

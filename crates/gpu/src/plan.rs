@@ -11,6 +11,8 @@ use crate::{DeviceFacts, Launch, ModuleSpec};
 /// Keys of a warp's left-hand side.
 pub(crate) const WARP_KEYS: u32 = 16;
 const WARP: u32 = 32;
+/// Threads of the paper's kernels.
+pub(crate) const PAPER_THREADS: u32 = 256;
 /// Warps of a block that has keys for as many: `__launch_bounds__` of the kernels.
 const WARPS_MAX: u32 = 8;
 const NODE_BYTES: u32 = 16;
@@ -297,9 +299,13 @@ pub(crate) fn modules() -> Vec<Listed> {
                 all.push(listed(plan.module(group, tiles), &["multiply"]));
             }
         }
-        for source in ["fused.cu", "cooperative.cu"] {
-            let module = paper_module(source, PrgKind::ChaCha20, tuning, group, TILES_MAX);
-            all.push(listed(module, &[]));
+        for source in ["fused.cu", "ablation.cu", "cooperative.cu"] {
+            let mut module = paper_module(source, PrgKind::ChaCha20, tuning, group, TILES_MAX);
+            all.push(listed(module.clone(), &[]));
+            if group == Group::Z32 && source != "cooperative.cu" {
+                module.defines.push(("ROW_LEAVES", 1));
+                all.push(listed(module, &[]));
+            }
         }
     }
     all

@@ -90,6 +90,25 @@ struct State {
     known: HashMap<ModuleSpec, HashMap<&'static str, Kernel>>,
     events: HashMap<u64, Instant>,
     next: u64,
+    counts: Option<Counts>,
+    peak_bytes: u64,
+    /// Bytes of device memory that held neither zeros nor what nobody wrote when they were given back.
+    left_bytes: u64,
+}
+
+/// What kernels did, as the shim counts it: an operation's number says nothing of its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Launches of kernels.
+    pub launches: u64,
+    /// Calls of the generator: a node to its two children, or to its leaf.
+    pub calls: u64,
+    /// Bytes that threads asked device memory for, whatever a cache would have served, without the
+    /// words of keys.
+    pub read_bytes: u64,
+    /// Bytes that threads wrote to device memory.
+    pub written_bytes: u64,
 }
 
 impl Shim {
@@ -101,6 +120,11 @@ impl Shim {
 
     /// One with so many bytes of memory.
     pub fn with_memory(seed: u64, memory_bytes: u64) -> Arc<dyn Device> {
+        Self::counting(seed, memory_bytes)
+    }
+
+    /// The same, of whose counts something is asked.
+    pub fn counting(seed: u64, memory_bytes: u64) -> Arc<Self> {
         let facts = DeviceFacts {
             name: "host shim".to_owned(),
             capability: (9, 0),
@@ -110,6 +134,28 @@ impl Shim {
             driver_version: 0,
         };
         Arc::new(Self { facts, order: AtomicU64::new(seed), state: Mutex::default() })
+    }
+
+    /// Counts from now on, and from zero.
+    pub fn start_counting(&self) {
+        let mut state = self.state();
+        state.counts = Some(Counts::default());
+        state.peak_bytes = state.taken_bytes;
+    }
+
+    /// What was counted since [`start_counting`](Self::start_counting).
+    pub fn counts(&self) -> Counts {
+        self.state().counts.unwrap_or_default()
+    }
+
+    /// Most bytes of device memory that were taken at once since then.
+    pub fn peak_bytes(&self) -> u64 {
+        self.state().peak_bytes
+    }
+
+    /// Bytes of device memory that were given back with something in them.
+    pub fn left_bytes(&self) -> u64 {
+        self.state().left_bytes
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,6 +172,7 @@ impl Shim {
             Mapping::new(bytes, fill).ok_or(Error::DeviceMemory { asked: bytes as u64, free })?;
         let address = mapping.address();
         state.taken_bytes += bytes as u64;
+        state.peak_bytes = state.peak_bytes.max(state.taken_bytes);
         state.mappings.insert(address, mapping);
         Ok(address)
     }
@@ -134,6 +181,7 @@ impl Shim {
         let mut state = self.state();
         let mapping = state.mappings.remove(&address).expect("an address that was given");
         state.taken_bytes -= mapping.bytes() as u64;
+        state.left_bytes += mapping.left_bytes() as u64;
     }
 }
 
@@ -235,6 +283,11 @@ unsafe impl Device for Shim {
         let mut pointers: Vec<*mut c_void> =
             words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
         let order = self.order.fetch_add(1, Ordering::Relaxed);
+        let mut counted = [0; 3];
+        let counted_at = match self.state().counts {
+            Some(_) => &raw mut counted,
+            None => std::ptr::null_mut(),
+        };
         // SAFETY: the entry is of this kernel and its arguments are of the sizes that it takes; that
         // addresses are of live buffers is what the caller of `launch` promises, and a page that
         // may not be touched is after each.
@@ -248,7 +301,15 @@ unsafe impl Device for Shim {
                 u32::from(launch.is_cooperative),
                 order,
                 pointers.as_mut_ptr(),
+                counted_at,
             );
+        }
+        if let Some(counts) = &mut self.state().counts {
+            let [calls, read_bytes, written_bytes] = counted;
+            counts.launches += 1;
+            counts.calls += calls;
+            counts.read_bytes += read_bytes;
+            counts.written_bytes += written_bytes;
         }
         Ok(())
     }

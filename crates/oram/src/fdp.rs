@@ -19,8 +19,12 @@
 //!
 //! # Which mechanism
 //!
-//! The default adds two-sided geometric noise and clamps. Its loss is ε at every outcome, so that
-//! no noise is wasted: E|noise| is 0.851 at ε = 1. Equation 3 of the paper draws e^(-ε/2 · |noise|)
+//! Two-sided geometric noise, clamped, has the loss ε at every outcome, so that no noise is wasted:
+//! E|noise| is 0.851 at ε = 1. Clamping to 1..=K moves whatever falls below one row to one, so that
+//! noise that is wide beside the union loses up to half of it. The shifted mechanism draws the same
+//! noise about a few rows more and clamps it to `least`..=K, which is as private: at ε = 0.001 and 95
+//! rows of 10,000 requests, `by` 464 and `least` 1,000 lose none and read 1,322 rows, where the
+//! geometric loses 47 % and equation 3 loses 2 % and reads 1,937. Equation 3 of the paper draws e^(-ε/2 · |noise|)
 //! because its normaliser may lose the other half of ε, which it does not do away from the edges:
 //! the loss is ε/2 there (at most 0.714 at ε = 1 with Y = 1), and E|noise| 1.919. That has one use:
 //! all its losses lie in a range of width ε, so that many rounds add up better (the accountant in
@@ -41,6 +45,7 @@
 mod decay;
 mod exponential;
 mod geometric;
+mod shifted;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -52,6 +57,7 @@ use thiserror::Error;
 
 use exponential::Exponential;
 use geometric::Geometric;
+use shifted::Shifted;
 pub use spec::{FdpSpec, MechanismSpec, Protects, Shape};
 
 /// The most requests of a round that a mechanism is made for: its tables take up to 32 bytes each.
@@ -96,6 +102,9 @@ pub enum FdpError {
     /// Hiding zero values.
     #[error("protects.count.values is 0: give the most values that a user may have")]
     NoValues,
+    /// A mechanism that may read nothing.
+    #[error("the shifted mechanism reads at least 0 rows: expected least to be 1 or more")]
+    NoLeast,
     /// A square outside 1..=K, or empty.
     #[error("the square shape goes from {low} to {high}: expected 1 <= low <= high <= {requests}")]
     Square {
@@ -139,6 +148,7 @@ enum Table {
         high: u64,
     },
     Geometric(Geometric),
+    Shifted(Shifted),
     Exponential(Exponential),
 }
 
@@ -169,9 +179,11 @@ impl Mechanism {
             return Err(FdpError::Requests { requests, max: REQUESTS_MAX });
         }
         let epsilon_per_value = epsilon_per_value(spec)?;
-        let shape = match spec.mechanism {
-            MechanismSpec::Geometric => None,
-            MechanismSpec::Exponential { shape } => Some(shape),
+        let (shape, shift) = match spec.mechanism {
+            MechanismSpec::Geometric => (None, None),
+            MechanismSpec::Shifted { least: 0, .. } => return Err(FdpError::NoLeast),
+            MechanismSpec::Shifted { by, least } => (None, Some((by, least))),
+            MechanismSpec::Exponential { shape } => (Some(shape), None),
         };
         if let Some(shape) = shape {
             check_shape(shape, requests)?;
@@ -185,7 +197,10 @@ impl Mechanism {
                 Table::Clamped { low, high }
             }
             _ if epsilon_per_value == f64::INFINITY => Table::Clamped { low: 1, high: requests },
-            None => Table::Geometric(Geometric::new(epsilon, requests)),
+            None => match shift {
+                None => Table::Geometric(Geometric::new(epsilon, requests)),
+                Some((by, least)) => Table::Shifted(Shifted::new(epsilon, by, least, requests)),
+            },
             Some(shape) => Table::Exponential(Exponential::new(epsilon, shape, requests)),
         };
         Ok(Self { requests, epsilon_per_value, table })
@@ -216,12 +231,13 @@ impl Mechanism {
                 clamp(union_rows as i64, *low as i64, *high as i64) as u64
             }
             Table::Geometric(table) => table.sample(union_rows, rng),
+            Table::Shifted(table) => table.sample(union_rows, rng),
             Table::Exponential(table) => table.sample(union_rows, rng),
         }
     }
 
     /// The probability that [`sample`](Self::sample) gives `reads` for `k_union`; not in constant
-    /// time. O(1), or O(K) under equation 3: see [`probabilities`](Self::probabilities).
+    /// time. O(1), or O(K) under equation 3 and at the ends of a shifted mechanism: see [`probabilities`](Self::probabilities).
     pub fn probability(&self, k_union: u64, reads: u64) -> f64 {
         if reads == 0 || reads > self.requests {
             return 0.0;
@@ -233,9 +249,10 @@ impl Mechanism {
                 f64::from(u8::from(union_rows.clamp(*low, *high) == reads))
             }
             Table::Geometric(table) => {
-                let total = 2_f64.powi(geometric::TOTAL_BITS as i32);
-                table.numerator(union_rows, reads) as f64 / total
+                table.numerator(union_rows, reads) as f64 / geometric::total()
             }
+            // Tails are summed: a pass for each of the two ends.
+            Table::Shifted(table) => table.numerator(union_rows, reads) as f64 / geometric::total(),
             Table::Exponential(table) => table.probabilities(union_rows)[reads as usize - 1],
         }
     }

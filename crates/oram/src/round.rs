@@ -59,7 +59,7 @@ use crate::oblivious::Mask;
 use crate::position::PositionMap;
 use crate::raw::{Fetch, RawOram};
 use crate::seal::Key;
-use crate::union::{LOST, Union};
+use crate::union::{Kept, LOST, LastReads, Loss, Union};
 use crate::wire::RefusedReason;
 
 use budget::Budget;
@@ -91,6 +91,8 @@ pub struct Controller {
     key: Key,
     raw: RawOram,
     position: PositionMap,
+    /// What [`Loss::RecentlyRead`] goes by; from the first round on that loses by it.
+    last_reads: Option<LastReads>,
     journal: Journal,
     counter: Box<dyn RootCounter>,
     /// Where the counter stands, as this controller left it.
@@ -265,7 +267,7 @@ impl Controller {
         let mut k = mechanism.sample(union.count(), &mut self.random);
         // How many rows are read is what the round shows of the union, and what ε is about.
         declassify(&mut k);
-        let kept = union.keep(k as usize, self.spec.loss, &mut self.random)?;
+        let kept = self.keep(&union, k as usize)?;
         steps.sample_us = micros(clock);
 
         self.ended = true;
@@ -302,6 +304,25 @@ impl Controller {
             journal_bytes,
         });
         Ok(RoundStart { round, users, requests, accesses: k, refused })
+    }
+
+    /// The rows that the round reads.
+    fn keep(&mut self, union: &Union, k: usize) -> Result<Kept, Error> {
+        // Public: the spec.
+        if self.spec.loss != Loss::RecentlyRead {
+            return Ok(union.keep(k, self.spec.loss, &mut self.random)?);
+        }
+        self.ended = true;
+        let mut last_reads = match self.last_reads.take() {
+            Some(last_reads) => last_reads,
+            None => LastReads::new(self.spec.rows as usize, &self.key)?,
+        };
+        let found = last_reads.of(union)?;
+        let (kept, is_kept) = last_reads.keep(union, &found, k, &mut self.random)?;
+        last_reads.mark(&found, &is_kept)?;
+        self.last_reads = Some(last_reads);
+        self.ended = false;
+        Ok(kept)
     }
 
     /// Books a round that is about to show how many rows it reads. It counts from here on, whatever

@@ -10,10 +10,12 @@
 //! and the k that the round's mechanism has drawn, are public.
 
 mod keep;
+mod recent;
 pub mod scan;
 
 use crate::oblivious::{Mask, sort};
 pub use keep::{Kept, LOST, Loss, UnknownLoss};
+pub use recent::{Found, LastReads};
 use zeroize::Zeroizing;
 
 /// The id of a slot that asks for nothing.

@@ -16,10 +16,12 @@ mod engine;
 mod geometry;
 pub mod reference;
 mod request;
+mod rows;
 mod server;
 
 pub use client::{Client, Pending, Request};
 pub use engine::BatchEngine;
 pub use geometry::{Costs, Geometry, PartGeometry};
 pub use request::BatchKeys;
+pub use rows::PartRows;
 pub use server::{BatchBackend, Server};

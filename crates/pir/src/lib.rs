@@ -34,4 +34,4 @@ pub use threads::Threads;
 
 // What a caller must name to make an engine, a client or a key.
 pub use hushtable_prg::{Platform, Prg, PrgKind};
-pub use hushtable_table::{DType, Table};
+pub use hushtable_table::{DType, Table, layout};

@@ -7,7 +7,7 @@ of the private table. The films themselves are public.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,30 @@ SAMPLES = 50
 SLOTS = HISTORY + SAMPLES
 #: Shares of a user's ratings, in order of time: before the first to learn from, before the second
 #: to validate with, the rest to test with.
-_SPLIT = (0.8, 0.9)
+SPLIT = (0.8, 0.9)
 _YEAR_MIDDLE, _YEARS_SCALE = 1980, 20.0
+
+
+class Behaviour(Protocol):
+    """What clients learn from, whatever the data."""
+
+    @property
+    def features(self) -> Floats:
+        """float32 [films, features], public."""
+
+    @property
+    def users(self) -> int:
+        """How many users there are."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the private table."""
+
+    def lesson(self, user: int, random: np.random.Generator) -> Lesson:
+        """What a client has for one round."""
+
+    def questions(self, part: str) -> Questions:
+        """The samples of ``"validation"`` or ``"test"``, all users'."""
 
 
 class Lesson(NamedTuple):
@@ -109,8 +131,8 @@ class Ratings:
             liked=liked,
             value=film.astype(np.int64) * 2 + liked,
             starts=starts.astype(np.int64),
-            learned=(counts * _SPLIT[0]).astype(np.int64),
-            validated=(counts * _SPLIT[1]).astype(np.int64),
+            learned=(counts * SPLIT[0]).astype(np.int64),
+            validated=(counts * SPLIT[1]).astype(np.int64),
             features=_features(found),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-_HEAD = f"{'':52} {'AUC':>6} {'±':>6} {'of the gain':>11} {'k/K':>6} {'dummy':>7} {'lost':>6}"
+_HEAD = f"{'':63} {'AUC':>6} {'±':>6} {'of the gain':>11} {'k/K':>6} {'dummy':>7} {'lost':>6}"
 
 
 def lines(document: dict[str, Any]) -> list[str]:
@@ -13,7 +13,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     found = [_HEAD]
     for entry in document["settings"]:
         line = (
-            f"{entry['name']:52} {entry['auc_mean']:6.4f} {entry['auc_std']:6.4f}"
+            f"{entry['name']:63} {entry['auc_mean']:6.4f} {entry['auc_std']:6.4f}"
             f" {entry['gain_kept_mean']:11.1%}"
         )
         if accesses := entry.get("accesses"):

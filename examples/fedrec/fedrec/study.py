@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from hushtable.fl import PlainTable, TrainedTable
 
 from . import model
-from .ratings import HISTORY, SAMPLES, SLOTS, Floats, Ratings
+from .ratings import HISTORY, SAMPLES, SLOTS, Behaviour, Floats
 from .training import AGGREGATE, CLIENTS, DENSE, Progress, Totals, run
 
 Say = Callable[[str], None]
@@ -25,10 +27,12 @@ class Setting:
     Attributes:
         hidden: "nothing private is used", "values", or "values and their number".
         epsilon: of what is hidden, in one round.
+        mechanism: how the number of rows that a round reads is drawn.
     """
 
     hidden: str
     epsilon: float
+    mechanism: str = "shifted"
 
     @property
     def private(self) -> bool:
@@ -47,20 +51,24 @@ class Setting:
             return "public features only"
         if math.isinf(self.epsilon):
             return "private too, no noise"
-        return f"private too, {self.hidden} hidden, ε = {self.epsilon:g}"
+        return f"private too, {self.hidden} hidden, ε = {self.epsilon:g}, {self.mechanism}"
 
 
 PUBLIC = "nothing"
 VALUES = "values"
 NUMBER = "values and their number"
+#: hushtable's own, the paper's, and the one that hushtable had before.
+MECHANISMS = ("shifted", "eq3", "geometric")
 #: The first two are what the others are compared with.
 SETTINGS = (
     Setting(PUBLIC, math.inf),
     Setting(VALUES, math.inf),
-    Setting(VALUES, 1.0),
-    Setting(VALUES, 0.1),
-    Setting(NUMBER, 1.0),
-    Setting(NUMBER, 0.1),
+    *(
+        Setting(hidden, epsilon, mechanism)
+        for mechanism in MECHANISMS
+        for hidden in (VALUES, NUMBER)
+        for epsilon in (1.0, 0.1)
+    ),
 )
 SEEDS = (1, 2, 3)
 ROUNDS = 300
@@ -90,19 +98,53 @@ class Outcome:
     seconds: float
 
 
-#: Makes a table of these rows for users, with this epsilon for a value and this seed.
-MakeTable = Callable[[Floats, int, float, int], TrainedTable]
+class Kept:
+    """Runs that are over, a line each in a file: a study that was cut short goes on from them.
+
+    One file is for one data set and one recipe.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[tuple[str, int], Outcome] = {}
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        for line in map(json.loads, lines):
+            totals = Totals(**line["outcome"].pop("totals"))
+            outcome = Outcome(totals=totals, **line["outcome"])
+            self._found[line["setting"], outcome.seed] = outcome
+
+    def get(self, setting: Setting, seed: int, rounds: int) -> Outcome | None:
+        """The run, if it is over and had as many rounds."""
+        found = self._found.get((setting.name, seed))
+        return found if found is not None and found.rounds_run == rounds else None
+
+    def add(self, setting: Setting, outcome: Outcome) -> None:
+        """Writes a run that is over."""
+        self._found[setting.name, outcome.seed] = outcome
+        line = json.dumps({"setting": setting.name, "outcome": asdict(outcome)})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
-def plain(rows: Floats, users: int, epsilon: float, seed: int) -> TrainedTable:
+#: Makes a table of these rows for users, with this setting's noise and this seed.
+MakeTable = Callable[[Floats, int, Setting, int], TrainedTable]
+
+
+def plain(rows: Floats, users: int, setting: Setting, seed: int) -> TrainedTable:
     """The table in plain memory, which loses the rows that the real one would."""
     return PlainTable(
-        rows, users=users, slots=SLOTS, epsilon=epsilon, aggregate=AGGREGATE, seed=seed
+        rows,
+        users=users,
+        slots=SLOTS,
+        epsilon=setting.epsilon_of_value,
+        mechanism=setting.mechanism,
+        aggregate=AGGREGATE,
+        seed=seed,
     )
 
 
 def measure(
-    ratings: Ratings, setting: Setting, seed: int, *, rounds: int, every: int, make: MakeTable
+    ratings: Behaviour, setting: Setting, seed: int, *, rounds: int, every: int, make: MakeTable
 ) -> Outcome:
     """One run."""
     started = time.perf_counter()
@@ -110,7 +152,7 @@ def measure(
     table = None
     if setting.private:
         rows = model.start_rows(ratings.rows, seed)
-        table = make(rows, clients, setting.epsilon_of_value, seed)
+        table = make(rows, clients, setting, seed)
     validation, test = ratings.questions("validation"), ratings.questions("test")
     best: tuple[float, float, int] = (0.0, 0.0, 0)
     totals = Totals()
@@ -137,7 +179,7 @@ def measure(
 
 
 def study(
-    ratings: Ratings,
+    ratings: Behaviour,
     *,
     say: Say,
     settings: Sequence[Setting] = SETTINGS,
@@ -145,8 +187,11 @@ def study(
     rounds: int = ROUNDS,
     every: int = EVERY,
     make: MakeTable = plain,
+    kept: Kept | None = None,
 ) -> dict[str, Any]:
     """Every setting with every seed, as JSON.
+
+    A run that ``kept`` has is taken from there, and others are added to it.
 
     ``settings`` starts with :data:`PUBLIC` and one without noise: the gain of the private features
     is between these two, and each other setting's share of it is taken seed by seed.
@@ -154,7 +199,11 @@ def study(
     outcomes: dict[Setting, list[Outcome]] = {}
     for setting in settings:
         for seed in seeds:
-            found = measure(ratings, setting, seed, rounds=rounds, every=every, make=make)
+            found = None if kept is None else kept.get(setting, seed, rounds)
+            if found is None:
+                found = measure(ratings, setting, seed, rounds=rounds, every=every, make=make)
+                if kept is not None:
+                    kept.add(setting, found)
             outcomes.setdefault(setting, []).append(found)
             say(
                 f"  {setting.name}, seed {seed}: AUC {found.auc:.4f} after {found.rounds} rounds"
@@ -195,6 +244,7 @@ def _entry(
         "hidden": setting.hidden,
         # JSON has no infinity.
         "epsilon": None if math.isinf(setting.epsilon) else setting.epsilon,
+        "mechanism": setting.mechanism,
         "epsilon_of_value": None if math.isinf(setting.epsilon) else setting.epsilon_of_value,
         "auc_mean": statistics.fmean(aucs),
         "auc_std": statistics.stdev(aucs) if len(aucs) > 1 else 0.0,

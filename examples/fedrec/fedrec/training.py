@@ -12,7 +12,7 @@ import numpy as np
 from hushtable.fl import DUMMY, TrainedTable
 
 from . import model
-from .ratings import SLOTS, Floats, Ratings
+from .ratings import SLOTS, Behaviour, Floats
 
 #: Clients of a round.
 CLIENTS = 100
@@ -92,7 +92,7 @@ class Progress:
 
 
 def run(
-    ratings: Ratings,
+    ratings: Behaviour,
     table: TrainedTable | None,
     *,
     seed: int,

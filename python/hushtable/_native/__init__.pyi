@@ -66,6 +66,7 @@ __all__ = [
     "controller_restore",
     "create_key",
     "enroll",
+    "fdp_expect",
     "gpu_report",
     "hybrid_compile",
     "hybrid_describe",
@@ -857,6 +858,7 @@ def audit_log(path: Path, key: Path, *, expect: str | None) -> dict[str, Any]: .
 def create_key(path: Path) -> str: ...
 def public_key(path: Path) -> str: ...
 def enroll(authority: Path, pin: str, user: str) -> str: ...
+def fdp_expect(fdp: str, requests: int, union: int) -> dict[str, float]: ...
 def prepare_table(
     table: Table,
     out: Path,

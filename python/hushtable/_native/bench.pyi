@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from . import Layout
+
 __all__ = [
     "Bench",
     "CkksBench",
     "GpuBench",
+    "GpuBinsBench",
     "HybridBench",
     "ModelBench",
     "OnionBench",
@@ -62,10 +65,41 @@ class GpuBench:
     def facts(self) -> dict[str, Any]: ...
     @property
     def description(self) -> str: ...
-    def check(self, batch: int, *, strategy: str, prg: str, group: str) -> None: ...
+    def check(
+        self,
+        batch: int,
+        *,
+        strategy: str,
+        prg: str,
+        group: str,
+        leaf: str | None = None,
+        streams: bool = False,
+    ) -> None: ...
+    def step_bytes(
+        self, batch: int, *, strategy: str, prg: str, group: str, leaf: str
+    ) -> tuple[int, int]: ...
     def answer_ms(
-        self, batch: int, *, strategy: str, prg: str, group: str, seconds: float
+        self,
+        batch: int,
+        *,
+        strategy: str,
+        prg: str,
+        group: str,
+        seconds: float,
+        leaf: str | None = None,
+        streams: bool = False,
     ) -> dict[str, list[float]]: ...
+
+class GpuBinsBench:
+    def __new__(cls, layout: Layout, *, device: int, folders: list[str]) -> GpuBinsBench: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def work(self) -> dict[str, int]: ...
+    def check(self, batch: int, *, prg: str) -> None: ...
+    def answer_ms(self, batch: int, *, prg: str, seconds: float) -> dict[str, list[float]]: ...
 
 class ModelBench:
     def __new__(cls, rows: list[int], row_bytes: int, *, threads: int) -> ModelBench: ...

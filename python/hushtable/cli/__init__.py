@@ -18,6 +18,7 @@ from . import (
     bench_gpu,
     bench_hybrid,
     bench_infer,
+    bench_key,
     bench_layer,
     bench_layout,
     bench_model,
@@ -67,6 +68,7 @@ bench_garble.register(bench.app)
 bench_gpu.register(bench.app)
 bench_hybrid.register(bench.app)
 bench_infer.register(bench.app)
+bench_key.register(bench.app)
 bench_layer.register(bench.app)
 bench_layout.register(bench.app)
 bench_model.register(bench.app)

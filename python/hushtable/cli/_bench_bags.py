@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import tempfile
@@ -11,19 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import _native
+from .._bench_layout import random_layout
 from .._types import LayoutInfo
-from ..errors import ConfigError, Error, NoLayout
+from ..errors import Error, NoLayout
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
 from .output import note
-
-#: Parts of a layout; rows of the full part are the table's where they are left out.
-DEFAULT_LAYOUT = (
-    '{"hot": {"rows": 2048, "bins": 64, "queries": 1}, "full": {"bins": 128, "queries": 1}}'
-)
 
 #: Inferences of a pass, for the engine's own rate: what the server's scheduler takes at most.
 _PASS = 64
@@ -61,6 +54,7 @@ def bench_bags(
                     ServerProcess(
                         bundle,
                         side,
+                        device="cpu",
                         tls=server_tls,
                         cpus=cpus[side],
                         threads=1,
@@ -114,21 +108,7 @@ def bench_bags(
 
 
 def _build(bundle: Path, rows: int, row_bytes: int, parts: str) -> None:
-    if row_bytes % 4 or row_bytes < 4:
-        raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4: rows are f32")
-    try:
-        spec = {name: dict(part) for name, part in json.loads(parts).items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"--layout is no JSON of parts: {error}") from error
-    if "full" in spec:
-        spec["full"].setdefault("rows", rows)
-    whole = {"hot": None, "full": None, "ids_max": 1024, "seed": "00" * 32, **spec}
-    weight = np.random.default_rng(1).standard_normal((rows, row_bytes // 4), np.float32)
-    table = Table.from_weight(weight, name="bench")._native
-    # Which rows are hot does not matter here: the engine's work is the same.
-    trace = np.arange(min(rows, 1024), dtype=np.uint32)
-    offsets = np.array([0, trace.size], dtype=np.uint64)
-    layout = _native.Profile(trace, offsets, rows).design(table, json.dumps(whole))
+    table, layout = random_layout(rows, row_bytes, parts)
     table.with_layout(layout).save(bundle)
 
 

@@ -12,12 +12,13 @@ import numpy as np
 import typer
 
 from .. import _native
+from .._bench_layout import DEFAULT_LAYOUT
 from .._floors import Floor, answer_floor, expand_floor
 from .._records import bench_record
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
-from ._bench_bags import DEFAULT_LAYOUT, bench_bags
+from ._bench_bags import bench_bags
 from ._bench_load import SCHEMES, Load, read_modes, read_rates
 from ._bench_load import figure as load_figure
 from ._bench_load import measure as measure_load

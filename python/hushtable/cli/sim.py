@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._fdp import DEFAULT
 from .._records import bench_record
 from ..errors import ConfigError
 from ..model import Model
-from . import sim_accelerator, sim_inference
+from . import sim_accelerator, sim_fdp, sim_inference
 from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ app = typer.Typer(help="Plan: what a deployment would cost.", no_args_is_help=Tr
 
 sim_inference.register(app)
 sim_accelerator.register(app)
+sim_fdp.register(app)
 
 
 @app.command(
@@ -63,6 +65,13 @@ def fl(
         typer.Option(help="Rows a round accesses. By default drawn as the paper's data sets do."),
     ] = None,
     epsilon: Annotated[float, typer.Option(help="Privacy of the number of accesses.")] = 1.0,
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            help="How hushtable draws the number of accesses, as `hushtable train create` takes "
+            "it: shifted, geometric, eq3, each with settings."
+        ),
+    ] = DEFAULT,
     measured: Annotated[
         list[Path] | None,
         typer.Option(
@@ -115,15 +124,25 @@ def fl(
         if k is not None and not 1 <= k <= count:
             raise ConfigError(f"k is {k}, but must be 1 to the {count} requests")
     times = Times.load(published, measured or ())
-    found = list(points(tables, counts, times, epsilon=epsilon, k=k, round_seconds=round_seconds))
-    losses = {name: table_1(name) for name in ("eq3", "geometric")}
+    found = list(
+        points(
+            tables,
+            counts,
+            times,
+            epsilon=epsilon,
+            k=k,
+            round_seconds=round_seconds,
+            mechanism=mechanism,
+        )
+    )
+    losses = {name: table_1(name) for name in dict.fromkeys(("eq3", mechanism))}
     written = [] if plots is None else draw(found, plots)
     if json:
         for point in found:
             print_json(_point_record(point, published, [str(path) for path in measured or ()]))
-        for mechanism, rows_of in losses.items():
+        for name, rows_of in losses.items():
             for row, mean in rows_of:
-                print_json(_loss_record(mechanism, row, mean))
+                print_json(_loss_record(name, row, mean))
         note("".join(f"wrote {path}\n" for path in written))
         return
     print_table(_TREE_COLUMNS, _tree_rows(found))
@@ -133,9 +152,10 @@ def fl(
             shown = [p for p in here if datasets or p.dataset in ("all", "mean")]
             print(f"\n{name}, {count:,} requests a round\n")
             print_table(_COLUMNS, [_cells(point) for point in shown])
-    print("\n100 values of a user hidden, K = 10,000: accesses reduced / dummy / lost, %\n")
-    both = zip(losses["eq3"], losses["geometric"], strict=True)
-    print_table(_LOSS_COLUMNS, [_loss_cells(row, mean, ours) for (row, mean), (_, ours) in both])
+    print("\nTable 1: accesses reduced / dummy / lost, % (more: hushtable sim fdp)\n")
+    both = zip(losses["eq3"], losses[mechanism], strict=True)
+    columns = ("data set", "ε", "paper", "Eq. 3", mechanism)
+    print_table(columns, [_loss_cells(row, mean, ours) for (row, mean), (_, ours) in both])
     print(_LEGEND.format(seconds=round_seconds, writes=DRIVE_WRITES))
     if not measured:
         print(f"Times: {published}'s, carried over; measure yours and give them with --measured.")
@@ -146,7 +166,6 @@ def fl(
 _TREE_COLUMNS = ("tree", "rows", "Z", "A", "levels", "path", "GB", "filled")
 #: Short, so that a terminal of 80 columns shows all.
 _COLUMNS = ("design", "k/K", "read", "written", "us", "over", "life", "cost", "watt", "joule")
-_LOSS_COLUMNS = ("data set", "ε", "paper", "Eq. 3", "geometric")
 _LEGEND = """
 read: KB a request; written: B a request; us: the server's, a request; over: on
 the round's other {seconds:g} s; life: of an SSD of the file's size, written {writes} times
@@ -229,10 +248,12 @@ def _life(months: float) -> str:
 
 def _loss_cells(row: Table1Row, mean: Accesses, ours: Accesses) -> list[str]:
     def percents(each: Accesses) -> str:
-        return f"{each.reduced_percent:.2f}/{each.dummy_percent:.4g}/{each.lost_percent:.4g}"
+        shares = (each.dummy_percent, each.lost_percent)
+        dummy, lost = (f"{share:.{0 if share >= 100 else 2}f}" for share in shares)
+        return f"{each.reduced_percent:.2f}/{dummy}/{lost}"
 
     return [
-        row.dataset.split(",")[0],
+        row.dataset,
         f"{row.epsilon:g}",
         f"{row.reduced:.2f}/{row.dummy:.4g}/{row.lost:.4g}",
         percents(mean),

@@ -6,19 +6,22 @@ import contextlib
 import dataclasses
 import math
 import tempfile
+from json import dumps as json_of
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .. import _native
+from .._fdp import DEFAULT
 from ..errors import ConfigError
-from ..fl.controller import Controller, Spent, place
+from ..fl.controller import Controller, Spent, fdp_spec, place
 from ..fl.training import TrainServing, serve_training
 from ..model import Model
 from ..table import Table
 from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
-from .output import Json, examples, print_facts, print_json, progress_bar
+from .output import Json, examples, print_facts, print_json, print_table, progress_bar
+from .sim_fdp import read_epsilon
 
 app = typer.Typer(
     help="Train a table by federated rounds, behind an oblivious memory on disk.",
@@ -79,6 +82,31 @@ def create(
             "inf exactly those asked for."
         ),
     ] = "1",
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            help="How the number of rows that a round reads is drawn: shifted (loses under a tenth "
+            "of the rows in the mean; or shifted:loss=0.02, shifted:by=ROWS,least=ROWS), "
+            "geometric, or the paper's eq3 with its weights y (eq3:y=power,exponent=5, "
+            "eq3:y=square,low=ROWS,high=ROWS, eq3:y=delta). For good: it is part of the pin. "
+            "`hushtable train expect` compares them."
+        ),
+    ] = DEFAULT,
+    values: Annotated[
+        int,
+        typer.Option(
+            help="Values of a user that --epsilon is for: 1, or as many as --slots to hide how "
+            "many there are."
+        ),
+    ] = 1,
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="Which rows are lost where a round reads fewer than were asked for: random, "
+            "least-requested, recently-read (rows never read, or longest ago, are kept; takes "
+            "memory and time) or highest-ids."
+        ),
+    ] = "random",
     epsilon_budget: Annotated[
         float | None,
         typer.Option(
@@ -154,7 +182,10 @@ def create(
             init=init,
             users=users,
             slots=slots,
-            epsilon=_epsilon(epsilon),
+            epsilon=read_epsilon(epsilon),
+            mechanism=mechanism,
+            values=values,
+            loss=loss.replace("-", "_"),
             epsilon_budget=epsilon_budget,
             budget_delta=budget_delta,
             aggregate=aggregate,
@@ -169,6 +200,69 @@ def create(
         )
     with controller:
         _print(controller, place(folder, key, counter, key_beside=key_beside), json)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable train expect --requests 10000 --union 887 --values 100 --epsilon 0.1",
+        "hushtable train expect --requests 10000 --union 887 --mechanism shifted:loss=0.02 --json",
+    )
+)
+def expect(
+    requests: Annotated[int, typer.Option(help="K: users times slots of a round.")] = 10_000,
+    union: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Different rows that a round asks for, as far as you know; may be repeated. By "
+            "default a hundredth, a tenth and half of the requests.",
+            show_default=False,
+        ),
+    ] = None,
+    values: Annotated[int, typer.Option(help="As of `hushtable train create`.")] = 1,
+    epsilon: Annotated[str, typer.Option(help="As of `hushtable train create`.")] = "1",
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="As of `hushtable train create`; may be repeated. By default shifted, "
+            "geometric and eq3."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell what rounds would read and lose, before a controller is made for good.
+
+    By the mechanism itself, as a controller would draw with it: rows read in the mean, dummies and
+    lost rows as shares of those asked for, reads saved against reading a row for each request, and
+    what of epsilon a round really spends.
+    """
+    found = read_epsilon(epsilon)
+    rows = []
+    for name in mechanism or ["shifted", "geometric", "eq3"]:
+        fdp = fdp_spec(found, name, values, requests)
+        for count in union or sorted({max(1, requests // part) for part in (100, 10, 2)}):
+            if not 1 <= count <= requests:
+                raise ConfigError(f"union is {count}, but must be 1 to the {requests} requests")
+            mean = _native.fdp_expect(json_of(fdp), requests, count)
+            if json:
+                spent = mean["spent"] if math.isfinite(mean["spent"]) else None
+                each = mean["epsilon_per_value"]
+                exact = {"spent": spent, "epsilon_per_value": each if math.isfinite(each) else None}
+                record = {"requests": requests, "union": count, "fdp": fdp, **mean, **exact}
+                print_json({"mechanism": name, **record})
+            rows.append(
+                [
+                    name,
+                    f"{count:,}",
+                    f"{mean['reads']:,.1f}",
+                    f"{mean['dummy']:.2%}",
+                    f"{mean['lost']:.2%}",
+                    f"{mean['reduced']:.2%}",
+                    f"{mean['spent']:.4g}",
+                ]
+            )
+    if not json:
+        columns = ("mechanism", "union", "reads", "dummies", "lost", "saved", "ε spent")
+        print_table(columns, rows)
 
 
 @app.command(
@@ -464,14 +558,15 @@ def serve(
         )
 
 
-def _epsilon(text: str) -> float:
-    try:
-        epsilon = float(text)
-    except ValueError:
-        raise ConfigError(f"epsilon is {text!r}, but must be a number, 0 or more, or inf") from None
-    if math.isnan(epsilon) or epsilon < 0:
-        raise ConfigError(f"epsilon is {text}, but must be 0 or more, or inf")
-    return epsilon
+def _fdp(fdp: dict[str, Any]) -> str:
+    """For whom, and how."""
+    protects = fdp.get("protects", "value")
+    whom = "a value" if protects == "value" else f"{protects['count']['values']} values together"
+    mechanism = fdp.get("mechanism", "geometric")
+    if not isinstance(mechanism, str):
+        ((kind, settings),) = mechanism.items()
+        mechanism = f"{kind} {json_of(settings)}"
+    return f"{fdp['epsilon']} for {whom}, {mechanism}"
 
 
 def _spent(spent: Spent) -> str:
@@ -516,7 +611,7 @@ def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) ->
             "rows": f"{controller.table_rows:,} x {controller.dim} f32",
             "rounds": f"{controller.rounds:,}",
             "round": f"up to {controller.users:,} users x {controller.slots:,} slots",
-            "epsilon": str(spec["fdp"]["epsilon"]),
+            "epsilon": _fdp(spec["fdp"]),
             "spent": _spent(controller.spent),
             "aggregate": str(spec["aggregate"]["name"]),
             "clip": _clip(spec),

@@ -40,8 +40,10 @@ is no amplification by sampling. Three ways to add up:
 
 At the same ε equation 3 adds up to less, as it spends less of ε to begin with; compare mechanisms
 at the same noise (the geometric one at ε/2 has the noise of the uniform equation 3 at ε). Its
-``worst_loss`` is ``Mechanism::exact_epsilon`` in Rust, and :func:`uniform_worst_loss` for Y = 1:
-0.714 at ε = 1. The basic sum gains by it, and few rounds; many are best added up by zcdp.
+``worst_loss`` is ``Mechanism::exact_epsilon`` in Rust, and :func:`uniform_worst_loss` for Y = 1
+(``mechanism="uniform"``): 0.714 at ε = 1. The basic sum gains by it, and few rounds; many are best
+added up by zcdp. A shift and a clamp change nothing of the geometric mechanism's losses, as they
+are functions of its outcome. A delta always reads as many rows, and so costs nothing.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from .._fdp import uniform_worst_loss
 from ..errors import BudgetSpent, ConfigError, Error
 
 __all__ = [
@@ -67,8 +70,10 @@ __all__ = [
     "uniform_worst_loss",
 ]
 
-#: How the number of rows is drawn: the default, or equation 3 of the paper with any shape.
-Mechanism = Literal["geometric", "exponential"]
+#: How the number of rows is drawn: by geometric noise, as it is or ``shifted``; by equation 3 of
+#: the paper with any shape (``exponential``), with Y = 1 (``uniform``), or always the same
+#: (``delta``).
+Mechanism = Literal["geometric", "shifted", "exponential", "uniform", "delta"]
 #: How losses over rounds are added up.
 Composition = Literal["basic", "zcdp", "pld"]
 
@@ -119,8 +124,8 @@ class Accountant:
         if not epsilon >= 0:
             raise ConfigError(f"epsilon is {epsilon}: expected 0 or more, or infinity")
         if mechanism not in get_args(Mechanism):
-            expected = " or ".join(map(repr, get_args(Mechanism)))
-            raise ConfigError(f"mechanism is {mechanism!r}: expected {expected}")
+            expected = ", ".join(map(repr, get_args(Mechanism)))
+            raise ConfigError(f"mechanism is {mechanism!r}: expected one of {expected}")
         if composition not in get_args(Composition):
             expected = ", ".join(map(repr, get_args(Composition)))
             raise ConfigError(f"composition is {composition!r}: expected one of {expected}")
@@ -129,8 +134,10 @@ class Accountant:
         if limit is not None and not limit >= 0:
             raise ConfigError(f"limit is {limit}: expected 0 or more, or None for no limit")
         if worst_loss is not None:
+            if mechanism in ("geometric", "shifted"):
+                raise ConfigError(f"worst_loss is epsilon itself for the {mechanism} mechanism")
             if mechanism != "exponential":
-                raise ConfigError("worst_loss is epsilon itself for the geometric mechanism")
+                raise ConfigError(f"worst_loss is known for mechanism {mechanism!r}: leave it out")
             if not epsilon / 2 <= worst_loss <= epsilon:
                 raise ConfigError(
                     f"worst_loss is {worst_loss}: expected {epsilon / 2} (half of epsilon) to"
@@ -144,6 +151,8 @@ class Accountant:
         self.composition = composition
         self.limit = limit
         self.worst_loss = float(epsilon if worst_loss is None else worst_loss)
+        if mechanism == "uniform" and 0 < epsilon < math.inf:
+            self.worst_loss = min(self.worst_loss, uniform_worst_loss(epsilon))
         self._ledger: dict[str, Counter[float]] = {}
 
     def __repr__(self) -> str:
@@ -188,6 +197,8 @@ class Accountant:
             changed = slots
         if not chunks_by_position:
             changed *= chunks
+        if self.mechanism == "delta":
+            return 0.0
         # 0 · inf does not occur: changed is positive.
         return changed * self.epsilon_per_value
 
@@ -263,7 +274,7 @@ class Accountant:
         if math.isinf(self.epsilon_per_value):
             return math.inf if booked else 0.0
         # For a round of cost 1: the width of the interval that losses lie in, and its upper end.
-        width = 2.0 if self.mechanism == "geometric" else 1.0
+        width = 2.0 if self.mechanism in ("geometric", "shifted") else 1.0
         worst = self.worst_loss / self.epsilon_per_value if booked else 1.0
         costs = tuple(
             (_Loss(width=width * cost, worst=worst * cost), rounds)
@@ -308,15 +319,6 @@ class Accountant:
                 f"this is not an accountant's text ({error!r}): expected what to_json wrote"
             ) from error
         return accountant
-
-
-def uniform_worst_loss(epsilon: float) -> float:
-    """The largest loss of equation 3 with Y = 1, whatever K: of a union of one row and one of two.
-
-    For a = e^(-ε/2), the sums of terms are as 1 + a - a² to 1 at most.
-    """
-    a = math.exp(-epsilon / 2)
-    return epsilon / 2 + math.log1p(a - a * a)
 
 
 @dataclass(frozen=True)

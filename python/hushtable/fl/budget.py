@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from .._fdp import Mechanism as Spec
 from ..errors import BudgetSpent, ConfigError
 from .accountant import Accountant, Composition, Mechanism
 
@@ -127,10 +128,14 @@ class Budget:
                 f"the server's rounds cost epsilon {epsilon:g}, this budget books {self.epsilon:g}"
                 " for each: ask who runs the controller which of them is right"
             )
-        if self.mechanism == "exponential" and "exponential" not in mechanism:
+        # Geometric noise loses all of epsilon both ways: no mechanism costs more.
+        if _COSTS[self.mechanism] < _COSTS["geometric"] and (
+            _COSTS[_booked_as(mechanism)] > _COSTS[self.mechanism]
+        ):
             raise ConfigError(
-                f"the server's mechanism is {mechanism!r}, this budget books rounds as exponential,"
-                " which add up to less: make it with mechanism='geometric'"
+                f"the server's mechanism is {mechanism!r}, this budget books rounds as"
+                f" {self.mechanism}, which add up to less: make it with"
+                f" mechanism={_booked_as(mechanism)!r}"
             )
 
     def check_terms(self, spec: bytes) -> None:
@@ -142,7 +147,7 @@ class Budget:
             ConfigError: rounds that cost more than is booked for them.
         """
         fdp = json.loads(spec)["fdp"]
-        self.check(float(fdp["epsilon"]), json.dumps(fdp["mechanism"]))
+        self.check(float(fdp["epsilon"]), json.dumps(fdp.get("mechanism", "geometric")))
 
     def _read(self) -> Accountant:
         try:
@@ -194,6 +199,34 @@ class Budget:
 
     def __repr__(self) -> str:
         return f"Budget({str(self.path)!r}, limit={self.limit!r}, epsilon={self.epsilon!r})"
+
+
+#: Mechanisms in the order of what rounds add up to.
+_COSTS: dict[Mechanism, int] = {
+    "delta": 0,
+    "uniform": 1,
+    "exponential": 2,
+    "shifted": 3,
+    "geometric": 3,
+}
+
+
+def _booked_as(mechanism: str) -> Mechanism:
+    """What an accountant calls the mechanism that a server announces: a word, or JSON.
+
+    Raises:
+        ConfigError: one that this version does not know.
+    """
+    try:
+        spec = json.loads(mechanism)
+    except ValueError:
+        spec = mechanism
+    known = Spec.of_spec(spec)
+    if known.kind != "eq3":
+        return "shifted" if known.kind == "shifted" else "geometric"
+    if known.shape == "uniform":
+        return "uniform"
+    return "delta" if known.shape == "delta" else "exponential"
 
 
 def _private(path: str, flags: int) -> int:

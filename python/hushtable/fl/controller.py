@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._fdp import DEFAULT, Mechanism
 from ..errors import ConfigError, RoundError
 from ..table import Table as Bundle
 from ._arrays import DUMMY, Flags, Floats, Ids, as_floats, as_ids
@@ -41,6 +42,7 @@ __all__ = [
     "RoundReport",
     "Spent",
     "aggregate_spec",
+    "fdp_spec",
     "place",
 ]
 
@@ -195,6 +197,25 @@ def aggregate_spec(text: str | Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
+def fdp_spec(epsilon: float, mechanism: str, values: int, requests: int) -> dict[str, Any]:
+    """``fdp`` of a controller.json, for rounds of at most ``requests`` requests.
+
+    Raises:
+        ConfigError: a mechanism or a number of values that cannot be.
+    """
+    if values < 1:
+        raise ConfigError(f"values is {values}, but must be 1 or more")
+    # Whatever else is wrong with epsilon is for who makes the mechanism to say.
+    each = epsilon / values if epsilon > 0 else 0.0
+    spec: dict[str, Any] = {
+        "epsilon": "inf" if math.isinf(epsilon) else float(epsilon),
+        "mechanism": Mechanism.parse(mechanism).spec(each, max(requests, 1)),
+    }
+    if values > 1:
+        spec["protects"] = {"count": {"values": values}}
+    return spec
+
+
 class Controller:
     """A table behind an oblivious memory, in this process.
 
@@ -220,6 +241,8 @@ class Controller:
         users: int,
         slots: int,
         epsilon: float = 1.0,
+        mechanism: str = DEFAULT,
+        values: int = 1,
         epsilon_budget: float | None = None,
         budget_delta: float = 0.0,
         aggregate: str | Mapping[str, Any] = "fed_avg",
@@ -245,6 +268,15 @@ class Controller:
             slots: values of a user in a round; fewer are padded.
             epsilon: how much one value may show in one round. 0 reads as many rows as there are
                 requests, ``math.inf`` exactly the rows that are asked for.
+            mechanism: how the number of rows is drawn. ``shifted``, the default, reads so many rows
+                more that no round loses over a tenth of its rows in the mean;
+                ``shifted:loss=0.02`` or ``shifted:by=200,least=100`` says how many. ``geometric``
+                has the least noise about the rows asked for; ``eq3`` is the paper's, with ``y``
+                its weights: ``eq3:y=square,low=25,high=100``, ``eq3:y=power,exponent=5``,
+                ``eq3:y=delta,at=100``. It cannot be changed later. ``hushtable train expect``
+                tells what each costs.
+            values: of one user that ``epsilon`` is for: one, or all that she may have, which hides
+                how many they are; each is then hidden at epsilon / values.
             epsilon_budget: the most that the epsilons of all rounds may come to, abandoned rounds
                 and rounds that were cut short included; no round begins past it. None for no bound.
                 It cannot be changed later.
@@ -270,8 +302,10 @@ class Controller:
                 the folder is found out by it, so it should be where nobody who can write to the
                 folder can put it back.
             progress: called with (rows written, rows).
-            settings: the others of ``controller.json``: ``fdp``, ``loss``, ``default_row``,
-                ``cached_levels``, ``window_bytes_max``, ``overflow_bits``.
+            settings: the others of ``controller.json``: ``fdp`` (over ``epsilon``, ``mechanism``
+                and ``values``), ``loss`` (which rows are lost: ``random``, ``least_requested``,
+                ``recently_read`` or ``highest_ids``), ``default_row``, ``cached_levels``,
+                ``window_bytes_max``, ``overflow_bits``.
 
         Raises:
             ConfigError: settings that cannot be; a folder or counter that exists; no key, one
@@ -281,16 +315,16 @@ class Controller:
         """
         folder, key, counter = place(folder, key, counter, key_beside=key_beside)
         bundle = table if isinstance(table, Bundle) else None
-        values = None
+        numbers = None
         if bundle is not None:
             rows, dim = bundle.info.rows, bundle.info.dim
             name = bundle.info.name if name is None else name
         elif table is not None:
-            values = as_floats(table, "table")
-            rows, dim = values.shape
+            numbers = as_floats(table, "table")
+            rows, dim = numbers.shape
         elif rows is None or dim is None:
             raise ConfigError("which rows? give table=, or rows= and dim=")
-        fdp = {"epsilon": "inf" if math.isinf(epsilon) else float(epsilon)}
+        fdp = fdp_spec(epsilon, mechanism, values, users * slots)
         spec = {
             "name": folder.name if name is None else name,
             "rows": rows,
@@ -315,7 +349,7 @@ class Controller:
             json.dumps(spec),
             key_beside=key_beside,
             table=None if bundle is None else bundle._native,
-            values=values,
+            values=numbers,
             init=init,
             progress=progress,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._fdp import DEFAULT, Mechanism
 from ..errors import RoundError
 from ._arrays import DUMMY, Flags, Floats, Ids
 from .aggregate import aggregate_of
@@ -52,21 +53,22 @@ class PlainTable:
     """An embedding table that hides nothing: whoever runs it sees every id.
 
     It reads as many rows as the oblivious controller would, so that a model trained on it meets the
-    same losses: k is the number of distinct rows asked for plus two-sided geometric noise, clamped
-    to 1 and users * slots; where that is too few, the lost rows are drawn at random. The noise
-    comes from a seeded generator, which is right for experiments and wrong for privacy.
+    same losses: k is drawn about the number of distinct rows asked for as ``mechanism`` says, from
+    1 to users * slots; where that is too few, the lost rows are drawn at random. The noise comes
+    from a seeded generator, which is right for experiments and wrong for privacy.
 
     Args:
         rows: float32 [rows, dim] to start from; copied.
         users: of a round, at most.
         slots: values of a user, at most.
         epsilon: of one value in one round; ``math.inf`` for no noise.
+        mechanism: how k is drawn, as for :meth:`hushtable.fl.Controller.create`.
         aggregate: how gradients become updates, see :func:`~hushtable.fl.aggregate.aggregate_of`.
         clip: how much of one user's upload counts, as for :meth:`hushtable.fl.Controller.create`.
         seed: of the noise.
 
     Raises:
-        ConfigError: a clip that cannot be.
+        ConfigError: a clip or mechanism that cannot be.
         ValueError: a size below 1, an epsilon of 0 or less, rows that are not finite float32.
     """
 
@@ -77,6 +79,7 @@ class PlainTable:
         users: int,
         slots: int,
         epsilon: float = math.inf,
+        mechanism: str = DEFAULT,
         aggregate: Mapping[str, Any] | None = None,
         clip: str | Clip | Mapping[str, Any] | None = "default",
         seed: int | None = None,
@@ -91,6 +94,7 @@ class PlainTable:
             raise ValueError(f"epsilon is {epsilon}, expected more than 0")
         self._rows = rows.copy()
         self._users, self._slots, self._epsilon = users, slots, epsilon
+        self._mechanism = Mechanism.parse(mechanism)
         self._aggregate = aggregate_of(aggregate or {"name": "fed_avg"})
         bounds = clip_spec(clip, aggregate or {"name": "fed_avg"})
         self._clip = None if bounds is None else Clip(**bounds)
@@ -143,12 +147,17 @@ class PlainTable:
         return k
 
     def _noisy(self, union_rows: int) -> int:
-        noise = 0
-        if not math.isinf(self._epsilon):
-            # The difference of two geometric variables: P(x) in proportion to exp(-epsilon |x|).
-            up, down = self._random.geometric(-math.expm1(-self._epsilon), 2)
-            noise = int(up) - int(down)
-        return min(max(union_rows + noise, 1), self._users * self._slots)
+        requests, epsilon, mechanism = self._users * self._slots, self._epsilon, self._mechanism
+        union_rows = max(union_rows, 1)
+        if mechanism.kind == "eq3":
+            chances = mechanism.probabilities(requests, union_rows, epsilon)
+            return int(self._random.choice(requests, p=chances)) + 1
+        if math.isinf(epsilon):
+            return union_rows
+        by, least = mechanism.shift(epsilon, requests)
+        # The difference of two geometric variables: P(x) in proportion to exp(-epsilon |x|).
+        up, down = self._random.geometric(-math.expm1(-epsilon), 2)
+        return min(max(union_rows + by + int(up) - int(down), least), requests)
 
     def _open(self, user: int) -> _Round:
         if self._round is None:

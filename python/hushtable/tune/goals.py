@@ -100,12 +100,12 @@ class Goal:
         return np.lexsort((figures.drop, getattr(figures, self.cost), excess))
 
 
-def goals_of(budgets: Budgets, rows: int) -> list[Goal]:
-    """What matters under ``budgets`` for a table of ``rows``, most important first.
+def goals_of(budgets: Budgets, prf_calls_max: int) -> list[Goal]:
+    """What matters under ``budgets``, most important first.
 
     At the budget's drop and at several others: the least time of a server, the fewest PRF calls
-    within the communication allowed, and the least communication within the PRF calls that the
-    paper allows; and at the budget's drop the least time of the engine.
+    within the communication allowed, and the least communication within ``prf_calls_max``; and at
+    the budget's drop the least time of the engine.
     """
     near = _DROPS[0] if budgets.drop_max is None else max(budgets.drop_max, _DROP_MIN)
     others = sorted(
@@ -119,17 +119,17 @@ def goals_of(budgets: Budgets, rows: int) -> list[Goal]:
         found += [
             Goal("server_ms", drop, comm_kb_max=comm, latency_ms_max=latency),
             Goal("prf_calls", drop, comm_kb_max=comm, latency_ms_max=latency),
-            Goal("comm_kb", drop, prf_calls_max=prf_calls_limit(rows)),
+            Goal("comm_kb", drop, prf_calls_max=prf_calls_max),
         ]
     engine = Goal("batch_ms", drops[0], comm_kb_max=comm, latency_ms_max=latency)
     return [*found[:3], engine, *found[3:]]
 
 
 def prf_calls_limit(rows: int) -> int:
-    """The PRF calls that the paper allows an inference (§V-D), for a table of ``rows``.
+    """PRF calls that an inference may cost where nobody says how many: five for each of ``rows``.
 
-    It allows 100,000 for tables of 27,000 to 33,278 rows and 5,000,000 for one of 846,811: three to
-    six a row. A key over the whole table counts two a row.
+    A key over the whole table counts two a row, so that two passes fit. The paper's own limits are
+    numbers and no multiples of its tables (§V-D): 100,000, and 5,000,000 for the largest.
     """
     return 5 * rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,9 @@ import numpy as np
 
 from ..errors import ConfigError
 from .front import Point, dominated, families_of
-from .goals import prf_calls_limit
 from .run import TuneResult
 
-__all__ = ["Limits", "draw", "require_matplotlib"]
+__all__ = ["Axis", "Figure", "Limits", "draw", "draw_figures", "require_matplotlib"]
 
 #: Colours of Okabe and Ito, told apart by people who do not see all colours; each family also has
 #: its own marker and line.
@@ -30,6 +29,8 @@ _STYLES = {
     "hot-only+collocated": ("#882255", "<", ":"),
     "cuckoo": ("#0072B2", "P", "--"),
     "hot+cuckoo": ("#D55E00", "X", "-."),
+    # One key an id over the whole table, which is no family of the search.
+    "unbatched": ("#999999", "x", ":"),
 }
 _OTHER = ("#777777", "*", ":")
 
@@ -68,15 +69,23 @@ class Limits:
             loss = within if budgets.quality_limit is None else budgets.quality_limit
         return cls(
             comm_kb=budgets.comm_kb_max or _COMM_KB,
-            prf_calls=prf_calls_limit(result.facts["table"]["rows"]),
+            prf_calls=result.facts["prf_calls_max"],
             loss=loss,
             latency_ms=budgets.latency_ms_max or _LATENCY_MS,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Axis:
-    """What is drawn along an axis."""
+class Axis:
+    """What is drawn along an axis.
+
+    Attributes:
+        name: its label.
+        of: the figure of a layout.
+        is_log: whether powers of ten lie evenly.
+        more_is_better: which end is the good one.
+        is_share: whether it is a share of all, written as percents.
+    """
 
     name: str
     of: Callable[[Point], float]
@@ -86,14 +95,23 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Figure:
-    """One figure: its file's name, title, axes, and which layouts it shows."""
+class Figure:
+    """One figure.
+
+    Attributes:
+        name: of its file, without a suffix.
+        title: what stands above it.
+        x, y: its axes.
+        shows: which layouts it shows.
+        clear: where to draw a line for the model in the clear; None for no line.
+    """
 
     name: str
     title: str
-    x: _Axis
-    y: _Axis
+    x: Axis
+    y: Axis
     shows: Callable[[Point], bool]
+    clear: float | None = None
 
 
 def require_matplotlib() -> Any:
@@ -120,18 +138,42 @@ def draw(result: TuneResult, folder: str | Path, limits: Limits | None = None) -
     Raises:
         ConfigError: matplotlib is not installed.
     """
-    matplotlib = require_matplotlib()
-    figure_of = importlib.import_module("matplotlib.figure").Figure
     limits = limits or Limits.of(result)
+    # What drops most accesses is of no use, and would take up half of the figure.
+    points = [p for p in result.points if p.drop <= _DROP_SHOWN_MAX] or result.points
+    lines = {f: [p for p in points if p.family == f] for f in families_of(points)}
+    return draw_figures(_figures(result, limits), lines, folder)
+
+
+def draw_figures(
+    figures: Iterable[Figure],
+    lines: Mapping[str, Sequence[Point]],
+    folder: str | Path,
+    suffixes: Sequence[str] = (".svg", ".png"),
+) -> list[Path]:
+    """Draws ``figures`` into ``folder``, a file of each suffix; returns the files.
+
+    Args:
+        figures: what to draw.
+        lines: layouts by the name of their line; of each, those are drawn that no other of the
+            line beats in the two figures of the axes.
+        folder: where to; made where it is missing.
+        suffixes: ``.svg`` and ``.png``.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    matplotlib = require_matplotlib()
+    sheet_of = importlib.import_module("matplotlib.figure").Figure
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     # Text stays text, and the same result makes the same bytes.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "hushtable"}):
-        for figure in _figures(result, limits):
-            canvas = figure_of(figsize=(6.4, 4.4), layout="constrained")
-            _draw_one(canvas.subplots(), figure, result)
-            for suffix in (".svg", ".png"):
+        for figure in figures:
+            canvas = sheet_of(figsize=(6.4, 4.4), layout="constrained")
+            _draw_one(canvas.subplots(), figure, lines)
+            for suffix in suffixes:
                 path = folder / (figure.name + suffix)
                 about = {"Date": None} if suffix == ".svg" else {"Software": None}
                 canvas.savefig(path, dpi=160, metadata=about)
@@ -139,14 +181,14 @@ def draw(result: TuneResult, folder: str | Path, limits: Limits | None = None) -
     return written
 
 
-def _figures(result: TuneResult, limits: Limits) -> list[_Figure]:
+def _figures(result: TuneResult, limits: Limits) -> list[Figure]:
     lower = result.budgets.lower_is_better
     if result.quality_clear is None:
-        quality = _Axis("accesses dropped", lambda p: p.drop, is_share=True)
+        quality = Axis("accesses dropped", lambda p: p.drop, is_share=True)
         text = f"at most {100 * limits.loss:.3g} % of accesses dropped"
     else:
         better = "lower" if lower else "higher"
-        quality = _Axis(
+        quality = Axis(
             f"model quality ({better} is better)",
             lambda p: p.quality or 0.0,
             more_is_better=not lower,
@@ -160,51 +202,64 @@ def _figures(result: TuneResult, limits: Limits) -> list[_Figure]:
             return False
         return point.quality <= limits.loss if lower else point.quality >= limits.loss
 
-    def within_comm(point: Point) -> bool:
-        return point.comm_kb <= limits.comm_kb
+    asks = result.quality_clear is not None
 
-    work = _Axis("PRF calls an inference, one server", lambda p: p.prf_calls, is_log=True)
-    comm = _Axis("KB an inference, both servers, both ways", lambda p: p.comm_kb, is_log=True)
-    rate = _Axis(
+    def is_drawn(point: Point) -> bool:
+        return point.quality is not None or not asks
+
+    def within_comm(point: Point) -> bool:
+        return point.comm_kb <= limits.comm_kb and is_drawn(point)
+
+    work = Axis("PRF calls an inference, one server", lambda p: p.prf_calls, is_log=True)
+    comm = Axis("KB an inference, both servers, both ways", lambda p: p.comm_kb, is_log=True)
+    rate = Axis(
         "inferences/s a core", lambda p: p.inferences_per_s, is_log=True, more_is_better=True
     )
     at_comm = f"at most {limits.comm_kb:g} KB an inference"
     return [
-        _Figure(
-            "computation-quality", f"Computation and quality\n{at_comm}", work, quality, within_comm
+        Figure(
+            "computation-quality",
+            f"Computation and quality\n{at_comm}",
+            work,
+            quality,
+            within_comm,
+            result.quality_clear,
         ),
-        _Figure(
+        Figure(
             "communication-quality",
             f"Communication and quality\nat most {limits.prf_calls:,} PRF calls an inference",
             comm,
             quality,
-            lambda p: p.prf_calls <= limits.prf_calls,
+            lambda p: p.prf_calls <= limits.prf_calls and is_drawn(p),
+            result.quality_clear,
         ),
-        _Figure(
+        Figure(
             "communication-computation",
             f"Communication and computation\n{text}",
             comm,
             work,
             is_good,
         ),
-        _Figure(
+        Figure(
             "throughput-quality",
             f"Throughput and quality\n{at_comm}, {limits.latency_ms:g} ms",
             rate,
             quality,
             lambda p: within_comm(p) and p.latency_ms <= limits.latency_ms,
+            result.quality_clear,
         ),
     ]
 
 
-def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
-    asks = result.quality_clear is not None and figure.y.name.startswith("model")
-    shown = [p for p in result.points if figure.shows(p) and not (asks and p.quality is None)]
-    # What drops most accesses is of no use, and would take up half of the figure.
-    shown = [p for p in shown if p.drop <= _DROP_SHOWN_MAX] or shown
-    for family in families_of(shown):
-        colour, marker, line = _STYLES.get(family, _OTHER)
-        points = _line([p for p in shown if p.family == family], figure)
+def _draw_one(axes: Any, figure: Figure, lines: Mapping[str, Sequence[Point]]) -> None:
+    shown: list[Point] = []
+    for name, points in lines.items():
+        points = [point for point in points if figure.shows(point)]
+        if not points:
+            continue
+        shown += points
+        colour, marker, line = _STYLES.get(name, _OTHER)
+        points = _line(points, figure)
         axes.plot(
             [figure.x.of(p) for p in points],
             [figure.y.of(p) for p in points],
@@ -213,12 +268,12 @@ def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
             linestyle=line,
             markersize=5,
             linewidth=1.5,
-            label=family,
+            label=name,
         )
     if not shown:
         axes.text(0.5, 0.5, "no layout within this limit", ha="center", transform=axes.transAxes)
-    if asks:
-        axes.axhline(result.quality_clear, color="#44AA99", linewidth=1, label="in the clear")
+    if figure.clear is not None:
+        axes.axhline(figure.clear, color="#44AA99", linewidth=1, label="in the clear")
     for axis, what in ((axes.xaxis, figure.x), (axes.yaxis, figure.y)):
         axis.set_label_text(what.name)
         if shown and what.is_log:
@@ -228,7 +283,7 @@ def _draw_one(axes: Any, figure: _Figure, result: TuneResult) -> None:
     axes.set_title(figure.title, fontsize=10)
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    if shown or asks:
+    if shown or figure.clear is not None:
         axes.legend(fontsize=8, frameon=False)
 
 
@@ -268,7 +323,7 @@ def _share_scale(axis: Any, shares: Sequence[float]) -> None:
     axis.set_major_formatter(ticker.FuncFormatter(lambda share, _: f"{100 * share:g} %"))
 
 
-def _line(points: Sequence[Point], figure: _Figure) -> list[Point]:
+def _line(points: Sequence[Point], figure: Figure) -> list[Point]:
     """The points that no other beats in both figures, from left to right."""
     signs = [-1.0 if axis.more_is_better else 1.0 for axis in (figure.x, figure.y)]
     values = np.array([(figure.x.of(p), figure.y.of(p)) for p in points]) * signs

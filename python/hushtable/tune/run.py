@@ -17,13 +17,13 @@ from ..errors import ConfigError
 from ..table import Table
 from .costs import CostModel, load_costs, save_costs
 from .front import Budgets, Point, choose, pareto
-from .goals import goals_of
+from .goals import goals_of, prf_calls_limit
 from .grid import Space
 from .judge import Judge, Quality
 from .measure import calibrate, measure_wire
 from .screen import Screen
 from .search import Report, Search, Simulator, native_arrays
-from .spec import seed_text
+from .spec import LayoutSpec, seed_text
 from .trace import Trace
 
 __all__ = ["Quality", "TuneResult", "tune"]
@@ -66,6 +66,10 @@ class TuneResult:
         """Of each access of the held-out bags whether ``point``, else the best, serves it."""
         return self._simulator.run((point or self.best).spec, self.held_out)[1]
 
+    def measure(self, spec: LayoutSpec) -> Point:
+        """What any layout of this table costs, and drops of the held-out bags."""
+        return self._simulator.run(spec, self.held_out)[0]
+
     def apply(self, bundle: str | Path, point: Point | None = None) -> _native.Layout:
         """Writes the table with the layout of ``point``, the best by default, as a bundle.
 
@@ -95,6 +99,7 @@ def tune(
     evaluations: int | None = None,
     sample_bags: int = 1000,
     quality_evaluations: int = 40,
+    prf_calls_max: int | None = None,
     costs: CostModel | None = None,
 ) -> TuneResult:
     """Searches the layouts of a table that serve a trace within budgets.
@@ -120,6 +125,8 @@ def tune(
             over 200,000 rows, where each takes longer.
         sample_bags: held-out bags that it simulates each of them on.
         quality_evaluations: calls of ``quality`` at most.
+        prf_calls_max: PRF calls, counted as :attr:`Point.prf_calls`, within which the least
+            communication is looked for; five a row by default. Layouts over it stay candidates.
         costs: the model of time; by default what ``hushtable bench layout`` kept for this machine,
             and where there is nothing, this machine is measured and the model kept.
 
@@ -134,7 +141,9 @@ def tune(
     rows, row_bytes = table.info.rows, table.info.row_bytes
     if evaluations is None:
         evaluations = 400 if rows <= 200_000 else 240
-    _check_options(budgets, quality, drop_rule, evaluations, sample_bags, quality_evaluations)
+    _check_options(
+        budgets, quality, drop_rule, evaluations, sample_bags, quality_evaluations, prf_calls_max
+    )
     # Before anything is divided, so that errors name the bags of the trace as it was given.
     ids_max = _bag_limit(trace, held_out, ids_max)
     for bags in (trace, held_out):
@@ -159,10 +168,11 @@ def tune(
     screen = Screen(sample, profile.ranked(rows), row_bytes, model)
     space = Space(rows, ids_max, drop_rule, seed_text(seed), _ROW_BYTES_MAX // row_bytes - 1)
     judge = Judge(simulator, held_out, quality, budgets, quality_evaluations, report)
-    goals = goals_of(budgets, rows)
+    calls = prf_calls_limit(rows) if prf_calls_max is None else prf_calls_max
+    goals = goals_of(budgets, calls)
     search = Search(space, simulator, screen, sample, goals, evaluations, report)
     if budgets.quality_limit is not None and budgets.drop_max is None:
-        search.refocus = lambda first: goals_of(judge.allow_drops(first), rows)
+        search.refocus = lambda first: goals_of(judge.allow_drops(first), calls)
     found = search.run()
     points = judge.measure(found, search.goals)
     lower = budgets.lower_is_better
@@ -175,6 +185,7 @@ def tune(
         },
         "trace": _trace_facts(trace, learned, held_out, profile, rows),
         "seed": seed,
+        "prf_calls_max": calls,
         "evaluations": len(found),
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -203,6 +214,7 @@ def _check_options(
     evaluations: int,
     sample_bags: int,
     quality_evaluations: int,
+    prf_calls_max: int | None,
 ) -> None:
     limits = (
         budgets.comm_kb_max,
@@ -222,6 +234,7 @@ def _check_options(
         ("evaluations", evaluations, 20),
         ("sample_bags", sample_bags, 10),
         ("quality_evaluations", quality_evaluations, 8),
+        ("prf_calls_max", 1 if prf_calls_max is None else prf_calls_max, 1),
     ):
         if value < least:
             raise ConfigError(f"{name} is {value}, but must be at least {least}")

@@ -1,17 +1,23 @@
 //! NVIDIA GPUs, by the engine of `hushtable-gpu`.
 
+mod bins;
+
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use hushtable_gpu::cuda::cache_folder;
-use hushtable_gpu::{Cuda, CudaSpec, Error, GpuEngine, GpuSpec, PrgTuning, Probe, available};
+use hushtable_gpu::{
+    Ablation, Cuda, CudaSpec, Error, GpuEngine, GpuSpec, KeyKind, PrgTuning, Probe, available,
+    row_domain, row_index,
+};
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, Platform, Prg, PrgKind, TableShape};
 
 use super::{DeviceFacts, How, Report, Times, no_gpu};
 use crate::bench::{Random, parse_prg, random_rows};
 use crate::errors::Failure;
+pub(crate) use bins::BinsBench;
 
 /// An engine over random rows.
 pub(crate) struct Bench {
@@ -62,7 +68,8 @@ impl Bench {
         let row_bytes = self.shape.row_bytes();
         let mut sums = self.answer(&asked.left, how)?;
         let shares = self.answer(&asked.right, how)?;
-        if self.shape.table_bytes() <= REFERENCE_BYTES_MAX {
+        // The engine for processors has no keys with a leaf for each row.
+        if self.shape.table_bytes() <= REFERENCE_BYTES_MAX && how.leaf != Some("row") {
             self.compare(&asked.left, &sums)?;
             self.compare(&asked.right, &shares)?;
         }
@@ -113,7 +120,34 @@ impl Bench {
         let mut engine = self.engine();
         engine.set_strategy(strategy);
         engine.set_tuning(tuning);
+        engine.set_ablation(how.leaf.map(|_| Ablation { streams: how.streams }));
         Ok(engine)
+    }
+
+    /// The domain of keys, and the rows of it from one row of the table to the next.
+    fn domain(&self, how: &How<'_>) -> Result<(Domain, u64), Failure> {
+        let group: Group = how.group.parse().map_err(Failure::config)?;
+        match (how.leaf, group) {
+            (None | Some("wide"), _) => Ok((Domain::new(self.shape.rows(), group)?, 1)),
+            (Some("row"), Group::Z32) => {
+                Ok((row_domain(self.shape).map_err(failed)?, row_index(1)))
+            }
+            (Some("row"), other) => Err(Failure::config(format!(
+                "a leaf for each row is of group z32, not {}",
+                other.name()
+            ))),
+            (Some(other), _) => {
+                Err(Failure::config(format!("leaves are row or wide, not {other:?}")))
+            }
+        }
+    }
+
+    /// Bytes of nodes and of shares that a batch takes by a step of the paper's.
+    pub fn step_bytes(&self, batch: usize, how: &How<'_>) -> Result<(u64, u64), Failure> {
+        let (domain, _) = self.domain(how)?;
+        let kind = KeyKind { domain, prg: parse_prg(how.prg)? };
+        let needs = self.prepared(how)?.step_needs(kind, batch);
+        Ok((needs.node_bytes, needs.share_bytes))
     }
 
     fn answer(&self, keys: &[Key], how: &How<'_>) -> Result<Vec<u8>, Failure> {
@@ -129,9 +163,8 @@ impl Bench {
             return Err(Failure::config(text));
         }
         let prg: PrgKind = parse_prg(how.prg)?;
-        let group: Group = how.group.parse().map_err(Failure::config)?;
         let rows = self.shape.rows();
-        let domain = Domain::new(rows, group)?;
+        let (domain, apart) = self.domain(how)?;
         let generator = Prg::new(prg, Platform::detect());
         let mut random = Random(batch as u64);
         let ends = [rows - 1, 0].into_iter();
@@ -139,11 +172,11 @@ impl Bench {
         let ids: Vec<u64> = ids.take(batch).collect();
         let (mut left, mut right) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
         for &id in &ids {
-            let pair = KeyPair::generate(generator, domain, id)?;
+            let pair = KeyPair::generate(generator, domain, id * apart)?;
             left.push(pair.left);
             right.push(pair.right);
         }
-        Ok(Asked { ids, group, left, right })
+        Ok(Asked { ids, group: domain.group(), left, right })
     }
 
     /// That the engine for processors answers the same, byte by byte.

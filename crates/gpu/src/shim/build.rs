@@ -44,7 +44,8 @@ const MARK: &str = "extern \"C\" __attribute__((used)) void";
 
 pub(super) type KernelFn = unsafe extern "C" fn(*mut *mut c_void);
 type SizesFn = unsafe extern "C" fn(*mut u32) -> u32;
-type LaunchFn = unsafe extern "C" fn(KernelFn, u32, u32, u32, u64, u32, u64, *mut *mut c_void);
+type LaunchFn =
+    unsafe extern "C" fn(KernelFn, u32, u32, u32, u64, u32, u64, *mut *mut c_void, *mut [u64; 3]);
 
 /// A kernel, and the bytes of each of its arguments.
 #[derive(Clone)]

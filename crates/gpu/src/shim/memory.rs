@@ -51,6 +51,13 @@ impl Mapping {
         self.bytes
     }
 
+    /// Bytes of it that hold neither zeros nor what was there before the first write.
+    pub(super) fn left_bytes(&self) -> usize {
+        // SAFETY: the mapping's own bytes, all initialised, to which no reference points.
+        let bytes = unsafe { std::slice::from_raw_parts(self.address() as *const u8, self.bytes) };
+        bytes.iter().filter(|byte| ![0, UNWRITTEN].contains(byte)).count()
+    }
+
     /// That nobody wrote right before it or into what rounds it up.
     fn is_edge_whole(&self) -> bool {
         let edge = |from: usize, to: usize| {

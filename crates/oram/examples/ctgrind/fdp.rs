@@ -7,6 +7,7 @@ use hushtable_prg::valgrind::declassify;
 pub fn samples() {
     let mechanisms = [
         MechanismSpec::Geometric,
+        MechanismSpec::Shifted { by: 5, least: 3 },
         MechanismSpec::Exponential { shape: Shape::Uniform },
         MechanismSpec::Exponential { shape: Shape::Square { low: 2, high: 40 } },
         MechanismSpec::Exponential { shape: Shape::Power { exponent: 5.0 } },

@@ -32,6 +32,7 @@ const CASES: &[(&str, fn())] = &[
     ("distribute", blocks::distributes),
     ("union", union::unites),
     ("keep", union::keeps),
+    ("keep-unread", union::keeps_unread),
     ("scan", union::scans),
     ("memory", memory::accesses),
     ("position", memory::exchanges),

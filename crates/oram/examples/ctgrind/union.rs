@@ -1,7 +1,8 @@
 //! The union of requests, and which of its rows are kept.
 
 use crate::secret::{SecretRng, numbers, secret};
-use hushtable_oram::union::{DUMMY, LOST, Loss, Union, scan};
+use hushtable_oram::seal::Key;
+use hushtable_oram::union::{DUMMY, LOST, LastReads, Loss, Union, scan};
 use hushtable_prg::valgrind::mark_public;
 use std::collections::BTreeSet;
 
@@ -46,6 +47,25 @@ pub fn keeps() {
             let asking = ids(900).into_iter().filter(|id| found.contains(id)).count();
             assert_eq!(served as usize, asking);
         }
+    }
+}
+
+/// Rounds that go by when rows were read last: the map, the ranks and the marks.
+pub fn keeps_unread() {
+    let mut reads = LastReads::new(400, &Key::from_bytes([9; 32])).expect("a map");
+    let mut before = BTreeSet::new();
+    for round in 1..=3 {
+        let union = Union::new(&secret(ids(300))).expect("few slots");
+        let found = reads.of(&union).expect("a round");
+        let random = &mut SecretRng::new(round);
+        let (mut kept, masks) = reads.keep(&union, &found, 60, random).expect("60 of 300");
+        reads.mark(&found, &masks).expect("a map");
+        mark_public(&mut kept.ids);
+        let rows = rows(&kept.ids);
+        assert_eq!(rows.len(), 60);
+        // 300 slots ask for more rows than three rounds read: no row is read twice.
+        assert!(rows.is_disjoint(&before), "round {round}");
+        before.extend(rows);
     }
 }
 

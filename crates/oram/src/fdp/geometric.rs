@@ -29,6 +29,11 @@ const FLOOR_MASS: u128 = MASS >> 32;
 /// Probabilities are integers over 2 to this.
 pub(super) const TOTAL_BITS: u32 = MASS_BITS + 1 + FLOOR_BITS;
 
+/// What probabilities are integers over.
+pub(super) fn total() -> f64 {
+    2_f64.powi(TOTAL_BITS as i32)
+}
+
 #[derive(Debug)]
 pub(super) struct Geometric {
     requests: u64,
@@ -39,7 +44,7 @@ pub(super) struct Geometric {
 }
 
 impl Geometric {
-    /// For 2 ≤ `requests` ≤ 2^22 and 1e-9 ≤ `epsilon` ≤ 40.
+    /// For 2 ≤ `requests` ≤ 2^23 and 1e-9 ≤ `epsilon` ≤ 40.
     pub(super) fn new(epsilon: f64, requests: u64) -> Self {
         let decay = Decay::new(epsilon);
         // Without rounding, h(0) · (1 + α) / (1 - α) is all of it.

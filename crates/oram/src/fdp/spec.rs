@@ -18,12 +18,37 @@ pub struct FdpSpec {
     /// there are requests; infinity (`"inf"`, or TOML's `inf`): read exactly those asked for.
     #[serde(serialize_with = "write_epsilon", deserialize_with = "read_epsilon")]
     pub epsilon: f64,
-    /// How the noise is drawn.
+    /// How the noise is drawn; without a word, as before there was a choice.
     #[serde(default)]
     pub mechanism: MechanismSpec,
     /// Whom ε is promised to.
     #[serde(default)]
     pub protects: Protects,
+}
+
+impl FdpSpec {
+    /// What a round may cost at most of what [`protects`](Self::protects) names, whatever K: ε, or
+    /// less where a mechanism is known to spend less. Reading always as many rows spends nothing;
+    /// equation 3 with Y = 1 spends most between a union of one row and one of two, where with
+    /// a = e^(-ε/2) its loss is ε/2 + ln(1 + a - a²): 0.714 at ε = 1.
+    pub fn spent(&self) -> f64 {
+        let MechanismSpec::Exponential { shape } = self.mechanism else { return self.epsilon };
+        match shape {
+            Shape::Delta { .. } => 0.0,
+            Shape::Uniform if self.epsilon > 0.0 && self.epsilon.is_finite() => {
+                let values = match self.protects {
+                    Protects::Value => 1.0,
+                    Protects::Count { values } => f64::from(values.max(1)),
+                };
+                let half = self.epsilon / values / 2.0;
+                let a = (-half).exp();
+                // Rounded up, past what this and the sampler's own rounding come to.
+                let each = (half + (a - a * a).ln_1p()) * (1.0 + 1e-9);
+                self.epsilon.min(values * each)
+            }
+            _ => self.epsilon,
+        }
+    }
 }
 
 impl Default for FdpSpec {
@@ -40,6 +65,16 @@ pub enum MechanismSpec {
     /// Two-sided geometric noise, clamped to 1..=K: spends all of ε.
     #[default]
     Geometric,
+    /// Two-sided geometric noise about `by` rows more than were asked for, clamped to `least`..=K:
+    /// spends all of ε, and loses fewer rows than [`Geometric`](Self::Geometric) for more dummies.
+    /// With r = e^-ε, a union of u > `least` rows loses
+    /// r^`by` · r / (1 - r²) · (1 - r^(u - `least`)) of them on average, a smaller one none.
+    Shifted {
+        /// Rows that the noise is moved up by; at most K count.
+        by: u64,
+        /// The fewest rows ever read, 1 or more; at most K count.
+        least: u64,
+    },
     /// Equation 3 of the paper (section 3.3), an exponential mechanism: spends about half of ε.
     Exponential {
         /// The weights Y.
@@ -128,7 +163,8 @@ mod tests {
             Shape::Delta { at: None },
             Shape::Delta { at: Some(7) },
         ];
-        let mut mechanisms = vec![MechanismSpec::Geometric];
+        let shifted = MechanismSpec::Shifted { by: 47, least: 100 };
+        let mut mechanisms = vec![MechanismSpec::Geometric, shifted];
         mechanisms.extend(shapes.map(|shape| MechanismSpec::Exponential { shape }));
         for mechanism in mechanisms {
             for epsilon in [0.0, 0.5, f64::INFINITY] {
@@ -154,6 +190,20 @@ mod tests {
         assert_eq!(spec.mechanism, MechanismSpec::Exponential { shape });
         let plain: FdpSpec = toml::from_str("epsilon = 1").expect("a whole number");
         assert_eq!(plain, FdpSpec::default());
+    }
+
+    /// Folders were written by versions with another default, and one of them wrote no mechanism
+    /// where none was given: what they hide, and what they lose, stays what it was.
+    #[test]
+    fn what_files_say_does_not_change_with_the_default() {
+        for text in [r#"{"epsilon": 1}"#, r#"{"epsilon": 1, "mechanism": "geometric"}"#] {
+            let spec: FdpSpec = serde_json::from_str(text).expect(text);
+            assert_eq!(spec.mechanism, MechanismSpec::Geometric, "{text}");
+            let again = serde_json::to_string(&spec).expect("JSON");
+            assert!(again.contains(r#""mechanism":"geometric""#), "{again}");
+        }
+        let text = r#"{"epsilon": 1, "mechanism": {"shifted": {"by": 47}}}"#;
+        serde_json::from_str::<FdpSpec>(text).expect_err("a shift that names no least");
     }
 
     #[test]

@@ -96,6 +96,11 @@ fn rows(mechanism: &Mechanism, unions: std::ops::RangeInclusive<u64>) -> Vec<Vec
                 assert_eq!(row.iter().sum::<u128>(), 1 << geometric::TOTAL_BITS);
                 row.into_iter().map(BigUint::from).collect()
             }
+            Table::Shifted(table) => {
+                let row: Vec<_> = all.map(|k| table.numerator(k_union, k)).collect();
+                assert_eq!(row.iter().sum::<u128>(), 1 << geometric::TOTAL_BITS);
+                row.into_iter().map(BigUint::from).collect()
+            }
             Table::Exponential(table) => {
                 let row = table.draws(k_union);
                 assert_eq!(row.iter().sum::<BigUint>(), BigUint::from(1_u32) << 256_u32);
@@ -117,7 +122,11 @@ fn exponential(epsilon: f64, shape: Shape, requests: u64) -> Mechanism {
 
 fn shapes(requests: u64) -> Vec<MechanismSpec> {
     let middle = requests.div_ceil(2);
-    let mut all = vec![MechanismSpec::Geometric];
+    let mut all = vec![
+        MechanismSpec::Geometric,
+        MechanismSpec::Shifted { by: 3, least: middle },
+        MechanismSpec::Shifted { by: 2 * requests, least: 1 },
+    ];
     all.extend(
         [
             Shape::Uniform,
@@ -159,6 +168,66 @@ fn the_geometric_mechanism_spends_exactly_epsilon() {
             assert!(check(1, &rows, epsilon * (1.0 - 1e-6)).is_err());
         }
     }
+}
+
+#[test]
+fn a_shift_spends_exactly_epsilon() {
+    for (by, least) in [(0, 1), (5, 1), (0, 9), (30, 12)] {
+        for epsilon in [0.01, 0.1, 1.0, 3.0] {
+            let mechanism = mechanism(epsilon, MechanismSpec::Shifted { by, least }, 120);
+            let spent = mechanism.exact_epsilon();
+            assert!(
+                (spent - epsilon).abs() < 1e-6 * epsilon,
+                "{spent} of {epsilon}, {by}, {least}"
+            );
+            let rows = rows(&mechanism, 1..=120);
+            assert!(check(1, &rows, epsilon * (1.0 - 1e-6)).is_err());
+        }
+    }
+}
+
+/// What the spec's text says of losses, and that the least is never undercut.
+#[test]
+fn a_shift_loses_as_few_rows_as_said() {
+    let (by, least, requests) = (47, 100, 10_000);
+    let epsilon = 0.01_f64;
+    let mechanism = mechanism(epsilon, MechanismSpec::Shifted { by, least }, requests);
+    let r = (-epsilon).exp();
+    for k_union in [1, 95, 100, 101, 250, 887, 5000, 10_000] {
+        let found = mechanism.expectation(k_union);
+        let over = k_union.saturating_sub(least) as i32;
+        let lost = r.powi(by as i32) * r / (1.0 - r * r) * (1.0 - r.powi(over));
+        let share = lost / k_union as f64;
+        assert!((found.lost_fraction - share).abs() < 1e-6, "{k_union}: {found:?}, not {share}");
+        assert!(found.lost_fraction < 0.1, "{k_union}");
+        assert!(found.reads >= least as f64);
+    }
+    // As hushtable._fdp computes it.
+    let found = mechanism.expectation(887);
+    assert!((found.dummy_fraction - 0.0882).abs() < 1e-4, "{found:?}");
+    assert!((found.lost_fraction - 0.0352).abs() < 1e-4, "{found:?}");
+}
+
+#[test]
+fn what_a_round_spends_is_what_enumerating_finds() {
+    for spec in shapes(120) {
+        for epsilon in [0.0, 0.01, 0.3, 1.0, 3.0] {
+            let spec = FdpSpec { epsilon, mechanism: spec, protects: Protects::Value };
+            let exact = Mechanism::new(&spec, 120).expect("a mechanism").exact_epsilon();
+            assert!(exact <= spec.spent() * (1.0 + 1e-9) + 1e-12, "{spec:?}: {exact}");
+            assert!(spec.spent() <= epsilon, "{spec:?}");
+        }
+    }
+    let uniform = |protects| FdpSpec {
+        epsilon: 1.0,
+        mechanism: MechanismSpec::Exponential { shape: Shape::Uniform },
+        protects,
+    };
+    assert!((uniform(Protects::Value).spent() - 0.7144).abs() < 1e-3);
+    let all = uniform(Protects::Count { values: 100 }).spent();
+    assert!(0.99 < all && all < 1.0, "{all}");
+    let constant = MechanismSpec::Exponential { shape: Shape::Delta { at: None } };
+    assert_eq!(FdpSpec { mechanism: constant, ..FdpSpec::default() }.spent(), 0.0);
 }
 
 #[test]
@@ -368,6 +437,8 @@ fn refuses_what_cannot_be() {
     assert_eq!(new(1.0, MechanismSpec::Geometric, count(0), 9), FdpError::NoValues);
     let error = new(1e-8, MechanismSpec::Geometric, count(100), 9);
     assert!(error.to_string().contains("for 100 values at once leaves"), "{error}");
+    let shifted = MechanismSpec::Shifted { by: 1, least: 0 };
+    assert_eq!(new(1.0, shifted, Protects::Value, 9), FdpError::NoLeast);
     for (low, high) in [(0, 3), (4, 3), (2, 10), (11, 12)] {
         let error = FdpError::Square { low, high, requests: 9 };
         assert_eq!(shaped(Shape::Square { low, high }, 9), error);
@@ -383,13 +454,22 @@ fn refuses_what_cannot_be() {
 #[test]
 fn the_largest_rounds_are_sampled() {
     let mut rng = ChaCha20Rng::from_seed([8; 32]);
-    for spec in [MechanismSpec::Geometric, MechanismSpec::Exponential { shape: Shape::Uniform }] {
+    for spec in [
+        MechanismSpec::Geometric,
+        MechanismSpec::Shifted { by: 1 << 30, least: 1 },
+        MechanismSpec::Shifted { by: 7, least: 1 },
+        MechanismSpec::Exponential { shape: Shape::Uniform },
+    ] {
         for epsilon in [EPSILON_MIN, 1.0] {
             let mechanism = mechanism(epsilon, spec, REQUESTS_MAX);
             for k_union in [1, REQUESTS_MAX / 2, REQUESTS_MAX] {
                 let reads = mechanism.sample(k_union, &mut rng);
                 let noise = if epsilon < 1.0 { REQUESTS_MAX } else { 100 };
-                assert!((1..=REQUESTS_MAX).contains(&reads) && reads.abs_diff(k_union) <= noise);
+                let centre = match spec {
+                    MechanismSpec::Shifted { by, .. } => (k_union + by).min(REQUESTS_MAX),
+                    _ => k_union,
+                };
+                assert!((1..=REQUESTS_MAX).contains(&reads) && reads.abs_diff(centre) <= noise);
             }
         }
     }
@@ -402,7 +482,7 @@ proptest! {
     fn any_mechanism_is_within_epsilon(
         log in -9.0..1.6_f64,
         requests in 1..60_u64,
-        which in 0..8_usize,
+        which in 0..10_usize,
         k_union in 0..80_u64,
         seed: [u8; 32],
     ) {

@@ -74,11 +74,12 @@ impl Budget {
                 );
             }
         }
-        let epsilon = fdp.epsilon;
+        let epsilon = fdp.spent();
         // As hushtable.fl.accountant has it, which cites the sources.
         let rho = epsilon * (epsilon / 2.0).tanh();
         let rho = match fdp.mechanism {
-            MechanismSpec::Exponential { .. } => rho.min(epsilon * epsilon / 8.0),
+            // Losses lie in a range as wide as the spec's ε, whatever the largest of them is.
+            MechanismSpec::Exponential { .. } => rho.min(fdp.epsilon * fdp.epsilon / 8.0),
             _ => rho,
         };
         Ok(Self { epsilon, rho, limit })
@@ -164,10 +165,16 @@ mod tests {
         let geometric = FdpSpec::default();
         let uniform = MechanismSpec::Exponential { shape: Shape::Uniform };
         let exponential = FdpSpec { mechanism: uniform, ..FdpSpec::default() };
+        let delta = MechanismSpec::Exponential { shape: Shape::Delta { at: None } };
+        let constant = FdpSpec { mechanism: delta, ..FdpSpec::default() };
+        let shift = MechanismSpec::Shifted { by: 3, least: 2 };
+        let shifted = FdpSpec { mechanism: shift, ..FdpSpec::default() };
         // As hushtable.fl.Accountant prints them for 100 rounds of ε = 1 at δ = 1e-6.
         for (fdp, delta, expected) in [
             (geometric.clone(), 0.0, 100.0),
-            (exponential.clone(), 0.0, 100.0),
+            (exponential.clone(), 0.0, 71.402_3),
+            (constant, 0.0, 0.0),
+            (shifted, 1e-6, 96.746_4),
             (geometric, 1e-6, 96.746_4),
             (exponential, 1e-6, 38.782_6),
         ] {

@@ -12,11 +12,12 @@ use super::{Controller, ControllerSpec, DefaultRow, Error};
 use crate::aggregate::AggregateSpec;
 use crate::bucket::DUMMY;
 use crate::disk::{Access, FaultSpec, Faults, Tear, Unsynced};
-use crate::fdp::{FdpSpec, MechanismSpec};
+use crate::fdp::{FdpSpec, MechanismSpec, Shape};
 use crate::geometry::passes;
 use crate::journal::JournalError;
 use crate::layout::{COPIES, Layout, number};
 use crate::seal::Key;
+use crate::union::Loss;
 
 mod clip;
 mod freshness;
@@ -81,6 +82,39 @@ fn requests(random: &mut ChaCha20Rng, users: usize) -> Vec<u32> {
             _ => random.random_range(0..ROWS as u32),
         })
         .collect()
+}
+
+/// One row a round, of two that are asked for: in turns, until a restart forgets whose turn it is.
+#[test]
+fn rows_read_longest_ago_are_read_first() {
+    let at = TempDir::new().unwrap();
+    let mut spec = spec(1.0);
+    let shape = Shape::Delta { at: Some(1) };
+    spec.fdp.mechanism = MechanismSpec::Exponential { shape };
+    spec.loss = Loss::RecentlyRead;
+    let mut controller = create(at.path(), &spec);
+    let mut read = Vec::new();
+    for round in 0..9 {
+        let start = controller.begin(1, &[40, 7, 40, DUMMY, 7]).unwrap();
+        assert_eq!(start.accesses, 1);
+        let (mut rows, mut found) = (vec![0.0; 5 * DIM], [false; 5]);
+        controller.rows(0, &mut rows, &mut found).unwrap();
+        assert!(
+            found == [true, false, true, false, false]
+                || found == [false, true, false, false, true]
+        );
+        read.push(found[0]);
+        // Rows of a round that is abandoned were read too.
+        match round % 2 {
+            0 => controller.commit().map(drop).unwrap(),
+            _ => controller.abandon().map(drop).unwrap(),
+        }
+    }
+    assert!(read.windows(2).all(|pair| pair[0] != pair[1]), "{read:?}");
+    drop(controller);
+    let mut controller = open(at.path(), &Faults::none()).unwrap();
+    assert_eq!(controller.spec().loss, Loss::RecentlyRead);
+    controller.begin(1, &[40, 7, 40, DUMMY, 7]).unwrap();
 }
 
 #[test]

@@ -25,11 +25,17 @@ pub enum Loss {
     /// structure**. Rows with high ids (new items, in most tables) are trained less, so the table
     /// that is published shows which rounds were cut.
     HighestIds,
+    /// Those that were read in the most recent rounds: rows that no round has read yet are kept first,
+    /// then those read longest ago ([`LastReads`](super::LastReads), which costs memory and time). A
+    /// controller that is opened again begins anew. What users get then depends on what earlier rounds
+    /// asked for.
+    RecentlyRead,
 }
 
 impl Loss {
     /// All strategies.
-    pub const ALL: [Self; 3] = [Self::Random, Self::LeastRequested, Self::HighestIds];
+    pub const ALL: [Self; 4] =
+        [Self::Random, Self::LeastRequested, Self::HighestIds, Self::RecentlyRead];
 
     /// The strategy's name, as options and files spell it.
     pub fn name(self) -> &'static str {
@@ -37,13 +43,17 @@ impl Loss {
             Self::Random => "random",
             Self::LeastRequested => "least-requested",
             Self::HighestIds => "highest-ids",
+            Self::RecentlyRead => "recently-read",
         }
     }
 }
 
 /// A name that is no strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no way to lose rows is called {name:?}: choose random, least-requested or highest-ids")]
+#[error(
+    "no way to lose rows is called {name:?}: choose random, least-requested, highest-ids or \
+     recently-read"
+)]
 pub struct UnknownLoss {
     /// What was given.
     pub name: String,
@@ -77,6 +87,8 @@ impl Union {
     /// and whether they are rows or dummies is secret. `random` is asked for one number a slot,
     /// whatever `loss` is. A priority has 42 random bits (21 under [`Loss::LeastRequested`]). Where
     /// the last row that is kept and the first that is lost have the same bits, the lower id is kept.
+    /// [`Loss::RecentlyRead`] is done by [`LastReads`](super::LastReads), and here as at random: a
+    /// union knows nothing of other rounds.
     ///
     /// # Errors
     ///
@@ -87,44 +99,57 @@ impl Union {
         loss: Loss,
         random: &mut (impl CryptoRng + ?Sized),
     ) -> Result<Kept, UnionError> {
+        let rank = |_: usize, count: u64, chance: u64| match loss {
+            Loss::Random | Loss::RecentlyRead => chance >> 22 << 21,
+            Loss::LeastRequested => ((1 << 21) - count) << 42 | chance >> 43 << 21,
+            Loss::HighestIds => 0,
+        };
+        Ok(self.keep_by(kept_count, random, rank)?.0)
+    }
+
+    /// [`keep`](Self::keep) by a rank: of a sorted request's number, of how many ask for its row, and of
+    /// a random number; its low 21 bits are 0. Also says of each sorted request whether it is the first
+    /// of a row that is kept.
+    pub(super) fn keep_by(
+        &self,
+        kept_count: usize,
+        random: &mut (impl CryptoRng + ?Sized),
+        rank: impl Fn(usize, u64, u64) -> u64,
+    ) -> Result<(Kept, Zeroizing<Vec<Mask>>), UnionError> {
         let slots_count = self.slots_count();
         if kept_count == 0 || kept_count > slots_count {
             return Err(UnionError::KeptCount { kept_count, slots_count });
         }
-        let priorities = self.priorities(loss, random);
+        // At a row's first request the row's own, and rows with low ones are kept first; all ones at
+        // every other request.
+        let mut priorities = Zeroizing::new(vec![u64::MAX; slots_count]);
+        let counts = self.request_counts();
+        for (i, ((run, count), priority)) in
+            self.runs().zip(counts.iter()).zip(priorities.iter_mut()).enumerate()
+        {
+            let rank = rank(i, *count, random.next_u64());
+            *priority = run.first.select_u64(rank | i as u64, u64::MAX);
+        }
         let mut ranked = priorities.clone();
         sort(&mut ranked, &mut [], 0);
         // Priorities are distinct: exactly `kept_count` of them are this one or less. Where there are
         // fewer rows, this is the priority of a slot without a row, which is the largest number.
         let last = ranked[kept_count - 1];
         let chosen = self.runs().zip(priorities.iter());
-        let kept = chosen
-            .map(|(run, priority)| run.first.and(Mask::less(last, *priority).not()))
-            .collect();
-        Ok(self.assign(Zeroizing::new(kept), kept_count))
+        let kept: Zeroizing<Vec<Mask>> = Zeroizing::new(
+            chosen
+                .map(|(run, priority)| run.first.and(Mask::less(last, *priority).not()))
+                .collect(),
+        );
+        Ok((self.assign(kept.clone(), kept_count), kept))
     }
 
-    /// A priority for each request: at a row's first request the row's own, and rows with low ones
-    /// are kept first; all ones at every other request.
-    fn priorities(
-        &self,
-        loss: Loss,
-        random: &mut (impl CryptoRng + ?Sized),
-    ) -> Zeroizing<Vec<u64>> {
-        let mut priorities = Zeroizing::new(vec![u64::MAX; self.slots_count()]);
-        let counts = self.request_counts();
-        for (i, ((run, count), priority)) in
-            self.runs().zip(counts.iter()).zip(priorities.iter_mut()).enumerate()
-        {
-            let chance = random.next_u64();
-            let rank = match loss {
-                Loss::Random => chance >> 22 << 21,
-                Loss::LeastRequested => ((1 << 21) - count) << 42 | chance >> 43 << 21,
-                Loss::HighestIds => 0,
-            };
-            *priority = run.first.select_u64(rank | i as u64, u64::MAX);
-        }
-        priorities
+    /// For each sorted request its row's id if it is the first that asks for it, else [`DUMMY`].
+    pub(super) fn firsts(&self) -> Zeroizing<Vec<u32>> {
+        let id = |(at, run): (usize, super::Run)| {
+            run.first.select_u32((self.sorted[at] >> 32) as u32, DUMMY)
+        };
+        collect(self.runs().enumerate().map(id))
     }
 
     /// A count for each request: at a row's first request the number of requests for that row; 0 at

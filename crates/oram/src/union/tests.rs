@@ -66,7 +66,7 @@ proptest! {
             let rows = check(&ids, &kept, len, rows_count);
             let lost: Vec<u32> = counts.keys().filter(|id| !rows.contains(id)).copied().collect();
             match loss {
-                Loss::Random => {}
+                Loss::Random | Loss::RecentlyRead => {}
                 Loss::LeastRequested => {
                     let least_kept = rows.iter().map(|id| counts[id]).min();
                     let most_lost = lost.iter().map(|id| counts[id]).max();

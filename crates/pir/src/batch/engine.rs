@@ -9,7 +9,7 @@ use hushtable_table::layout::{Layout, Part};
 use zerocopy::IntoBytes;
 
 use super::request::word;
-use super::{BatchBackend, BatchKeys, Geometry, PartGeometry};
+use super::{BatchBackend, BatchKeys, Geometry, PartGeometry, PartRows};
 use crate::dpf::{Key, Side};
 use crate::kernel::{Kernel, LANES, Planes};
 use crate::pass::{Pass, leaf_bytes};
@@ -35,9 +35,6 @@ pub struct BatchEngine {
 const PRODUCT_KEYS_MAX: usize = 256;
 /// Requests of a pass by default.
 const BATCH_REQUESTS_MAX: usize = 64;
-/// No row is stored here.
-const EMPTY: u32 = u32::MAX;
-
 /// Bins of up to so many leaves are expanded whole, larger ones as they are multiplied.
 const EXPANDED_LEAVES_MAX: usize = 16;
 /// 256 KiB of leaves at once.
@@ -311,27 +308,9 @@ fn load_part(
     shape: &PartGeometry,
     copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
 ) -> Result<Planes, Error> {
-    let mut stored = vec![EMPTY; shape.bins * shape.bin_rows()];
-    for index in 0..part.spec().rows {
-        for place in part.places(index) {
-            stored[place.bin as usize * shape.bin_rows() + place.offset as usize] = index as u32;
-        }
-    }
-    let planes_shape = TableShape::new(stored.len() as u64, shape.entry_bytes)?;
-    Planes::new(planes_shape, shape.leaf_rows, |first, bytes| {
-        let rows = bytes.chunks_exact_mut(shape.entry_bytes);
-        for (entry, &index) in rows.zip(&stored[first as usize..]) {
-            if index == EMPTY {
-                entry.fill(0);
-                continue;
-            }
-            let ids = layout.entry_ids(part, index.into());
-            for (row, id) in entry.chunks_exact_mut(layout.row_bytes()).zip(ids) {
-                copy(id, row)?;
-            }
-        }
-        Ok(())
-    })
+    let rows = PartRows::new(layout, part, shape);
+    let planes_shape = TableShape::new(rows.count() as u64, shape.entry_bytes)?;
+    Planes::new(planes_shape, shape.leaf_rows, |first, bytes| rows.copy(first, bytes, &copy))
 }
 
 impl BatchBackend for BatchEngine {

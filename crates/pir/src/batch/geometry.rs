@@ -99,6 +99,17 @@ impl PartGeometry {
         }
     }
 
+    /// Whether a key of a request to `side` is its shares themselves, and no seed of a tree: right's
+    /// of a bin of one leaf is.
+    pub fn has_shares(&self, side: Side) -> bool {
+        self.leaf_count == 1 && side == Side::Right
+    }
+
+    /// Bytes of one key in a request to `side` as a device has it: 80 and 32 a level, or 64 of shares.
+    pub fn device_key_bytes(&self, side: Side) -> usize {
+        if self.has_shares(side) { 64 } else { 80 + 32 * self.depth() }
+    }
+
     /// The domain of a key: its leaves, as if each had 512 rows.
     pub(super) fn domain(&self) -> Domain {
         let rows = self.leaf_count as u64 * Group::Bits.rows_per_leaf();

@@ -104,6 +104,46 @@ impl BatchKeys {
         &self.bytes.expose()[at..at + len]
     }
 
+    /// Writes the keys of part `number` of `geometry` to `to`, which the caller wipes, one after the
+    /// other: [`PartGeometry::device_key_bytes`] each. They are what [`Key::device_words`] has, or,
+    /// where [`PartGeometry::has_shares`] says so, a leaf's shares: one bit a row and zeros behind.
+    ///
+    /// # Panics
+    /// Unless `to` has just their bytes and the request is of `geometry`.
+    pub fn pack(&self, geometry: &Geometry, number: usize, to: &mut [u8]) {
+        let parts = geometry.parts();
+        let (before, part) = (&parts[..number], &parts[number]);
+        let key_bytes = part.key_bytes(self.side);
+        let first: usize = before.iter().map(PartGeometry::keys).sum();
+        let start: usize = before.iter().map(|part| part.keys() * part.key_bytes(self.side)).sum();
+        let start = HEADER_BYTES + start;
+        let packed = part.device_key_bytes(self.side);
+        assert_eq!(to.len(), packed * part.keys(), "another length than the keys'");
+        for (index, to) in to.chunks_exact_mut(packed).enumerate() {
+            let at = start + index * key_bytes;
+            if part.has_shares(self.side) {
+                let (bits, rest) = to.split_at_mut(key_bytes);
+                bits.copy_from_slice(self.key_bytes(at, key_bytes));
+                rest.fill(0);
+                continue;
+            }
+            let words = match part.leaf_count {
+                // A root and no correction, as left has no bit of its own.
+                1 => {
+                    let params =
+                        KeyParams { side: self.side, domain: part.domain(), prg: self.prg };
+                    let root = self.root(first + index);
+                    Key::new(params, Words { root, levels: Vec::new(), leaf: [0; 4] })
+                        .device_words()
+                }
+                _ => self.key(part, at, first + index).device_words(),
+            };
+            for (to, word) in to.chunks_exact_mut(4).zip(words.expose()) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+    }
+
     /// A key of a bin with several leaves.
     pub(super) fn key(&self, part: &PartGeometry, at: usize, key: usize) -> Key {
         let depth = part.depth();

@@ -11,13 +11,14 @@ from .datasets import DATASETS, Dataset
 from .geometry import Tree, own_tree, path_tree, raw_tree
 from .measured import Run, RunTime, Times, read_runs
 from .points import REQUESTS, TABLES, Point, TableSize, points, simulate, table_1
-from .privacy import Accesses, accesses, mean_accesses, probabilities
+from .privacy import MECHANISMS, Accesses, accesses, mean_accesses, probabilities
 
 __all__ = [
     "DATASETS",
     "DESIGNS",
     "FEDORA",
     "HUSHTABLE",
+    "MECHANISMS",
     "PATH_PLUS",
     "REQUESTS",
     "TABLES",

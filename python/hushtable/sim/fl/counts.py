@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..._fdp import DEFAULT
 from ...errors import ConfigError
+from .datasets import CHUNK
 from .geometry import BUCKET_BYTES, Tree, own_tree, path_tree, raw_tree
 
 __all__ = ["CACHED_LEVELS", "DESIGNS", "Design", "Pages", "distinct_nodes", "evicted_nodes"]
@@ -46,6 +48,8 @@ class Design:
         union_reads: a page on several of a round's paths is read once.
         coalesce: a page on several of a round's eviction paths is read and written once.
         cached_levels: levels from the root that are in memory, and neither read nor written.
+        mechanism: how k is drawn.
+        chunk: requests that k is drawn for at once; None for all of a round's.
         copies: of each page in the file. hushtable writes two in turns, so that what the last
             committed round wrote is never overwritten; only one of them is written a round.
     """
@@ -57,6 +61,8 @@ class Design:
     coalesce: bool = False
     cached_levels: int = 0
     copies: int = 1
+    mechanism: str = "eq3"
+    chunk: int | None = None
 
     def tree(self, rows: int, row_bytes: int) -> Tree:
         """The tree of a table."""
@@ -114,7 +120,7 @@ def evicted_nodes(level: int, evictions: float) -> float:
 
 
 PATH_PLUS = Design("Path ORAM+", "path")
-FEDORA = Design("FEDORA", "raw")
+FEDORA = Design("FEDORA", "raw", chunk=CHUNK)
 HUSHTABLE = Design(
     "hushtable",
     "raw",
@@ -123,6 +129,7 @@ HUSHTABLE = Design(
     coalesce=True,
     cached_levels=CACHED_LEVELS,
     copies=2,
+    mechanism=DEFAULT,
 )
 #: The published baseline, the published system, and ours.
 DESIGNS = (PATH_PLUS, FEDORA, HUSHTABLE)

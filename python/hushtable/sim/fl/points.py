@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..._fdp import DEFAULT
 from ...errors import ConfigError
 from .cost import ROUND_SECONDS, Costs, dram_bytes, dram_costs, ssd_costs
 from .counts import FEDORA, HUSHTABLE, PATH_PLUS, Design, Pages
 from .datasets import (
-    CHUNK,
     DATASETS,
     TABLE_1,
-    TABLE_1_REQUESTS,
     Dataset,
     Table1Row,
     round_of,
@@ -155,18 +154,20 @@ def points(
     k: float | None = None,
     round_seconds: float = ROUND_SECONDS,
     datasets: Sequence[Dataset] = DATASETS,
+    mechanism: str = DEFAULT,
 ) -> Iterator[Point]:
     """All points of Figures 7 to 9, table by table.
 
     Path ORAM+; then FEDORA and hushtable with k = K, and with ``epsilon`` for each data set and in
     their mean, or with ``k`` where that is given.
 
-    FEDORA draws k by Eq. 3 from each 16K requests, hushtable by the clamped geometric from all.
+    FEDORA draws k by Eq. 3 from each 16K requests, hushtable by ``mechanism`` from all.
     """
+    ours = replace(HUSHTABLE, mechanism=mechanism)
     for table in tables:
         for count in requests:
             yield simulate(table, count, PATH_PLUS, count, times, round_seconds=round_seconds)
-            for design in (FEDORA, HUSHTABLE):
+            for design in (FEDORA, ours):
                 yield simulate(table, count, design, count, times, round_seconds=round_seconds)
                 if k is not None:
                     yield simulate(
@@ -237,15 +238,13 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def table_1(
-    mechanism: str = "eq3", requests: int = TABLE_1_REQUESTS
-) -> list[tuple[Table1Row, Accesses]]:
-    """Table 1's rows with the number of values hidden, each with what a mechanism gives there."""
+def table_1(mechanism: str = "eq3") -> list[tuple[Table1Row, Accesses]]:
+    """Table 1's rows, each with what a mechanism gives there."""
     sets = {dataset.name: dataset for dataset in DATASETS}
-    return [(row, round_of(sets[row.dataset], mechanism, requests, row.epsilon)) for row in TABLE_1]
+    return [
+        (row, round_of(sets[row.dataset], mechanism, row.requests, row.epsilon)) for row in TABLE_1
+    ]
 
 
 def _accesses(design: Design, dataset: Dataset, requests: int, epsilon: float) -> Accesses:
-    if design.is_ours:
-        return round_of(dataset, "geometric", requests, epsilon)
-    return round_of(dataset, "eq3", requests, epsilon, chunk=CHUNK)
+    return round_of(dataset, design.mechanism, requests, epsilon, chunk=design.chunk)

@@ -1,24 +1,27 @@
 """How many rows a round reads: the mechanisms of epsilon-FDP, and what they cost.
 
 A round's users ask for K rows, k_union of them distinct. Reading k_union rows would tell how alike
-the users are, so k is drawn: Eq. 3 of FEDORA (section 3.3), or hushtable's clamped two-sided
-geometric. k over k_union are dummy accesses, k under it lost rows. To hide how many values a user
-has (of n at most), each value is hidden at epsilon / n (section 3.1).
+the users are, so k is drawn: by Eq. 3 of FEDORA (section 3.3), by a clamped two-sided geometric, or
+by hushtable's own, which is that geometric shifted (:mod:`hushtable._fdp` has them all). k over
+k_union are dummy accesses, k under it lost rows. To hide how many values a user has (of n at most),
+each value is hidden at epsilon / n (section 3.1).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._fdp import Mechanism
 from ...errors import ConfigError
 
 __all__ = ["MECHANISMS", "Accesses", "accesses", "mean_accesses", "probabilities"]
 
-MECHANISMS = ("eq3", "geometric")
+#: The paper's with Y = 1, hushtable's, and the one that hushtable had before. Others have settings:
+#: ``eq3:y=power,exponent=5``, ``shifted:loss=0.02``.
+MECHANISMS = ("eq3", "shifted", "geometric")
 #: The most requests of a round.
 REQUESTS_MAX = 1 << 28
 _POINTS = 200
@@ -66,36 +69,22 @@ class Accesses:
 def probabilities(
     mechanism: str, requests: int, k_union: int, epsilon: float
 ) -> NDArray[np.float64]:
-    """The probability of each k from 1 to K; float64 [K]. ``eq3`` has uniform Y."""
-    outcomes = np.arange(1, requests + 1)
-    distance = np.abs(outcomes - k_union)
-    if mechanism == "eq3":
-        # exp underflows to zero far from k_union, where nothing is lost by it.
-        weights = np.exp(-epsilon / 2 * distance)
-        return np.asarray(weights / weights.sum())
-    ratio = math.exp(-epsilon)
-    weights = (1 - ratio) / (1 + ratio) * ratio**distance
-    # What falls outside is moved to the ends.
-    weights[0] = ratio ** (k_union - 1) / (1 + ratio)
-    weights[-1] = ratio ** (requests - k_union) / (1 + ratio)
-    if requests == 1:
-        weights[0] = 1.0
-    return np.asarray(weights)
+    """The probability of each k from 1 to K; float64 [K].
+
+    Raises:
+        ConfigError: an argument out of its range.
+    """
+    _check(requests, k_union, epsilon)
+    if epsilon == 0:
+        return np.asarray(np.arange(1, requests + 1) == requests, np.float64)
+    return Mechanism.parse(mechanism).probabilities(requests, k_union, epsilon)
 
 
 def accesses(mechanism: str, requests: int, k_union: float, epsilon: float) -> Accesses:
     """The mean accesses of a round of ``requests`` with ``k_union`` distinct rows.
 
-    In closed form. With r = e^(-epsilon/2) for Eq. 3, e^-epsilon for the geometric, a = k_union - 1
-    outcomes below and b = K - k_union above, and sums over j from 1 to n:
-
-    - Eq. 3: dummy = T(b) / (1 + S(a) + S(b)), lost = T(a) / (1 + S(a) + S(b)), where S(n) = sum r^j
-      and T(n) = sum j r^j;
-    - clamped geometric: dummy = S(b) / (1 + r), lost = S(a) / (1 + r), since the noise is j or more
-      with probability r^j / (1 + r).
-
     Args:
-        mechanism: ``eq3`` or ``geometric``.
+        mechanism: as ``hushtable train create --mechanism`` takes it.
         requests: K.
         k_union: distinct rows, 1 to K.
         epsilon: of one value; infinite for k = k_union, 0 for k = K.
@@ -103,24 +92,22 @@ def accesses(mechanism: str, requests: int, k_union: float, epsilon: float) -> A
     Raises:
         ConfigError: an argument out of its range.
     """
-    if mechanism not in MECHANISMS:
-        raise ConfigError(f"mechanism is {mechanism!r}, but must be one of {', '.join(MECHANISMS)}")
+    chosen = Mechanism.parse(mechanism)
+    _check(requests, k_union, epsilon)
+    if epsilon == 0:
+        # Perfect privacy: every request is an access (Strawman 1, section 3.2).
+        return Accesses(requests, k_union, requests, requests - k_union, 0)
+    dummy, lost = chosen.mean(requests, k_union, epsilon)
+    return Accesses(requests, k_union, k_union + dummy - lost, dummy, lost)
+
+
+def _check(requests: int, k_union: float, epsilon: float) -> None:
     if not 1 <= requests <= REQUESTS_MAX:
         raise ConfigError(f"requests is {requests}, but must be 1 to {REQUESTS_MAX}")
     if not 1 <= k_union <= requests:
         raise ConfigError(f"k_union is {k_union:g}, but must be 1 to the {requests} requests")
     if not epsilon >= 0:
         raise ConfigError(f"epsilon is {epsilon:g}, but must be 0 or more")
-    if epsilon == 0:
-        # Perfect privacy: every request is an access (Strawman 1, section 3.2).
-        return Accesses(requests, k_union, requests, requests - k_union, 0)
-    below, above = k_union - 1, requests - k_union
-    if mechanism == "eq3":
-        total = 1 + _powers(epsilon / 2, below) + _powers(epsilon / 2, above)
-        dummy, lost = (_moments(epsilon / 2, n) / total for n in (above, below))
-    else:
-        dummy, lost = (_powers(epsilon, n) / (1 + math.exp(-epsilon)) for n in (above, below))
-    return Accesses(requests, k_union, k_union + dummy - lost, dummy, lost)
 
 
 def mean_accesses(
@@ -154,20 +141,3 @@ def mean_accesses(
         return float(weights @ np.array([getattr(each, name) for each in rounds]))
 
     return Accesses(requests, *(mean(name) for name in ("k_union", "k", "dummy", "lost")))
-
-
-def _powers(rate: float, count: float) -> float:
-    """sum of e^(-rate j), j from 1 to count."""
-    if math.isinf(rate):
-        return 0.0
-    return math.exp(-rate) * math.expm1(-rate * count) / math.expm1(-rate)
-
-
-def _moments(rate: float, count: float) -> float:
-    """sum of j e^(-rate j), j from 1 to count."""
-    if math.isinf(rate):
-        return 0.0
-    if rate * count < 1e-9:
-        return count * (count + 1) / 2  # the difference below would be of equals
-    last = count * math.exp(-rate * (count + 1))
-    return (_powers(rate, count) - last) / -math.expm1(-rate)

@@ -4,8 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use hushtable_pir::batch::BatchBackend;
 use hushtable_pir::{Backend, Threads};
 use hushtable_table::Table;
+use hushtable_table::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 use super::engine;
@@ -76,18 +78,48 @@ pub(crate) fn load(
     threads: &Threads,
     table: &Table,
 ) -> Result<Arc<dyn Backend>, Error> {
-    match spec.device {
-        DeviceSpec::Cpu => engine::load(spec, threads, table),
-        DeviceSpec::Cuda(index) => gpu::load(spec, table, index)
-            .map_err(|reason| Error::Device { device: spec.device, reason }),
+    choose(
+        spec.device,
+        "this table",
+        |index| gpu::load(spec, table, index),
+        || engine::load(spec, threads, table),
+    )
+}
+
+/// Loads the bins of `layout` for the device that `spec` asks for: the one that answers the table's
+/// rows, unless its memory has no room for both.
+pub(crate) fn load_batch(
+    spec: &ServerSpec,
+    threads: &Threads,
+    table: &Table,
+    layout: &Layout,
+) -> Result<Arc<dyn BatchBackend>, Error> {
+    choose(
+        spec.device,
+        "the bins of this table's layout",
+        |index| gpu::load_batch(spec, table, layout, index),
+        || engine::load_batch(spec, threads, table, layout),
+    )
+}
+
+/// What a GPU or processors answer `what` by.
+fn choose<B: ?Sized>(
+    device: DeviceSpec,
+    what: &str,
+    on_gpu: impl Fn(u32) -> Result<Arc<B>, String>,
+    on_processors: impl Fn() -> Result<Arc<B>, Error>,
+) -> Result<Arc<B>, Error> {
+    match device {
+        DeviceSpec::Cpu => on_processors(),
+        DeviceSpec::Cuda(index) => on_gpu(index).map_err(|reason| Error::Device { device, reason }),
         DeviceSpec::Auto => match gpu::is_present() {
-            false => engine::load(spec, threads, table),
-            true => gpu::load(spec, table, 0).or_else(|reason| {
+            false => on_processors(),
+            true => on_gpu(0).or_else(|reason| {
                 tracing::warn!(
                     reason,
-                    "there is a GPU driver, but no GPU that can serve this table: processors answer"
+                    "there is a GPU driver, but no GPU that can serve {what}: processors answer"
                 );
-                engine::load(spec, threads, table)
+                on_processors()
             }),
         },
     }
@@ -96,9 +128,11 @@ pub(crate) fn load(
 /// NVIDIA GPUs, by the engine of `hushtable-gpu`.
 #[cfg(feature = "gpu")]
 mod gpu {
-    use hushtable_gpu::{Cuda, CudaSpec, Error, GpuEngine, GpuSpec};
+    use hushtable_gpu::{
+        BinsSpec, Cuda, CudaSpec, Device, Error, GpuBatchEngine, GpuEngine, GpuSpec,
+    };
 
-    use super::{Arc, Backend, ServerSpec, Table};
+    use super::{Arc, Backend, BatchBackend, Layout, ServerSpec, Table};
 
     /// Whether there is a driver, and so somebody who expects a GPU to be used.
     pub fn is_present() -> bool {
@@ -106,10 +140,8 @@ mod gpu {
     }
 
     pub fn load(spec: &ServerSpec, table: &Table, index: u32) -> Result<Arc<dyn Backend>, String> {
-        let nvrtc_folders = spec.nvrtc_folders.clone();
-        let cuda = CudaSpec { index, nvrtc_folders, cache_folder: None };
         let load = || {
-            let device = Cuda::open(&cuda)?;
+            let device = open(spec, index)?;
             let batch_keys_max = spec.batch_keys_max.unwrap_or(0);
             let how = GpuSpec { batch_keys_max, ..GpuSpec::default() };
             let engine = GpuEngine::from_table(device, table, &how)?;
@@ -123,25 +155,59 @@ mod gpu {
             Ok(engine)
         };
         let engine = load().map_err(|error: Error| error.to_string())?;
-        if table.layout().is_some() {
-            tracing::info!("whole inferences, by the table's layout, are answered by processors");
-        }
         Ok(Arc::new(engine))
+    }
+
+    pub fn load_batch(
+        spec: &ServerSpec,
+        table: &Table,
+        layout: &Layout,
+        index: u32,
+    ) -> Result<Arc<dyn BatchBackend>, String> {
+        let load = || {
+            let how = BinsSpec {
+                batch_requests_max: spec.batch_bags_max.unwrap_or(0),
+                ..BinsSpec::default()
+            };
+            let engine = GpuBatchEngine::from_table(open(spec, index)?, table, layout, &how)?;
+            for prg in spec.prgs.iter().filter_map(|name| name.parse().ok()) {
+                engine.warm_up(prg)?;
+            }
+            Ok(engine)
+        };
+        let engine = load().map_err(|error: Error| error.to_string())?;
+        Ok(Arc::new(engine))
+    }
+
+    fn open(spec: &ServerSpec, index: u32) -> Result<Arc<dyn Device>, Error> {
+        let nvrtc_folders = spec.nvrtc_folders.clone();
+        Cuda::open(&CudaSpec { index, nvrtc_folders, cache_folder: None })
     }
 }
 
 /// A build that has no GPU engine.
 #[cfg(not(feature = "gpu"))]
 mod gpu {
-    use super::{Arc, Backend, ServerSpec, Table};
+    use super::{Arc, Backend, BatchBackend, Layout, ServerSpec, Table};
+
+    const REASON: &str =
+        "this build has no GPU engine: packages for Linux on x86-64 and aarch64 have one";
 
     pub fn is_present() -> bool {
         false
     }
 
     pub fn load(_: &ServerSpec, _: &Table, _: u32) -> Result<Arc<dyn Backend>, String> {
-        Err("this build has no GPU engine: packages for Linux on x86-64 and aarch64 have one"
-            .into())
+        Err(REASON.into())
+    }
+
+    pub fn load_batch(
+        _: &ServerSpec,
+        _: &Table,
+        _: &Layout,
+        _: u32,
+    ) -> Result<Arc<dyn BatchBackend>, String> {
+        Err(REASON.into())
     }
 }
 

@@ -255,7 +255,7 @@ impl House<'_> {
         let spec = &self.settings.spec;
         let backend = match self.make_batch_backend.take() {
             Some(make) => make(table, layout)?,
-            None => engine::load_batch(spec, &self.threads, table, layout)?,
+            None => device::load_batch(spec, &self.threads, table, layout)?,
         };
         let Checked { server, scan } = engine::check_bins(spec.side, table, layout, backend)?;
         let metrics = self.metrics.table(name);
