@@ -116,6 +116,11 @@ def oram(quick: bool) -> list[list[str]]:
     ]
 
 
+def onion_counts(quick: bool) -> list[list[str]]:
+    """What of IVE's figures needs no clock."""
+    return [["onion", "--sweep", "counts"]]
+
+
 def gpu_pir(quick: bool) -> list[list[str]]:
     """Tables III and V and Figures 10 and 11 of the GPU paper, on a processor."""
     sizes = [ROWS["2^14"], ROWS["2^16"]] if quick else list(ROWS.values())
@@ -168,6 +173,7 @@ SUITES = {
     "hybrid": hybrid,
     "load": load,
     "onion": onion,
+    "onion-counts": onion_counts,
     "onion-sweep": onion_sweep,
     "oram": oram,
 }
