@@ -112,10 +112,10 @@ pub fn rounds() {
     let mut rows = 0;
     controller
         .export(
-            &mut |_, table| {
+            &mut |first, table| {
                 let mut table = table.to_vec();
                 mark_public(&mut table);
-                for (row, value) in table.chunks_exact(DIM).zip(&plain) {
+                for (row, value) in table.chunks_exact(DIM).zip(&plain[first as usize..]) {
                     assert!(row.iter().all(|number| number == value));
                     rows += 1;
                 }
