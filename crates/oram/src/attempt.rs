@@ -104,8 +104,8 @@ impl Attempts {
         self.ranges.last().map_or(self.flushed, |&(_, attempt)| attempt)
     }
 
-    /// The bucket `number` of a tree of this shape as evictions left it, the last of them before `evictions`; none if none has
-    /// passed it.
+    /// The bucket `number` of a tree of this shape as evictions left it, the last of them before
+    /// `evictions`; none if none has passed it.
     pub fn version(&self, number: u64, evictions: u64, shape: Shape) -> Option<Version> {
         let (level, index) = shape.place(number);
         let (counter, last) = shape.last_pass(evictions, level, index)?;

@@ -57,8 +57,8 @@ pub struct Entered {
 pub struct Recovered {
     /// The leaf of each row.
     pub leaves: Vec<u32>,
-    /// Valid bits of all buckets, [`valid_words`](crate::geometry::Geometry::valid_words) a bucket, in level order. Cached buckets
-    /// have zeros.
+    /// Valid bits of all buckets, [`valid_words`](crate::geometry::Geometry::valid_words) a bucket, in
+    /// level order. Cached buckets have zeros.
     pub valid: Vec<u64>,
     /// Blocks that were in cached levels or the stash, padded with dummies to a public number.
     pub upper: Vec<u8>,
