@@ -114,17 +114,17 @@ def test_the_period_is_the_largest_that_bounds_the_stash(row_bytes: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "slots", "period", "levels"),
-    [("small", 58, 93, 19), ("medium", 30, 43, 22), ("large", 15, 18, 26)],
+    ("name", "slots", "period", "levels", "fan"),
+    [("small", 58, 81, 17, 5), ("medium", 30, 43, 22, 2), ("large", 15, 17, 25, 3)],
 )
 def test_our_trees_are_those_that_are_built(
-    name: str, slots: int, period: int, levels: int
+    name: str, slots: int, period: int, levels: int, fan: int
 ) -> None:
     table = TABLES[name]
     tree = HUSHTABLE.tree(table.rows, table.row_bytes)
-    assert (tree.slots, tree.period, tree.levels) == (slots, period, levels)
+    assert (tree.slots, tree.period, tree.levels, tree.fan) == (slots, period, levels, fan)
     # No more than A rows a leaf, which every bound needs.
-    assert tree.rows <= tree.period << (levels - 1)
+    assert tree.rows <= tree.period * tree.nodes(levels - 1)
 
 
 @pytest.mark.parametrize("rows", [1, 10, 5000])

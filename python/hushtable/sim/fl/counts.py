@@ -97,7 +97,7 @@ class Design:
             moved = 2.0 * requests * tree.path_pages
             return Pages(moved, moved)
         # Leaves stay on the SSD.
-        cached = min(tree.boundary if self.is_ours else self.cached_levels, tree.levels - 1)
+        cached = min(tree.boundary or self.cached_levels, tree.levels - 1)
         below = range(cached, tree.levels)
         evictions = k / tree.period
         fetched = (
