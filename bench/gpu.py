@@ -542,7 +542,10 @@ def table_ii(run: Run) -> None:
                 quality=quality,
                 comm_kb=point["layout"]["comm_kb"],
             )
-        ids = application["search"]["trace"]["distinct_ids_mean"]
+        # A search a tolerance, all of the same trace; one alone in results of before.
+        searches = application["search"]
+        first = searches[0] if isinstance(searches, list) else searches
+        ids = first["trace"]["distinct_ids_mean"]
         clear = application["quality_clear"]["test"]
         alone = {"application": name, "family": "unbatched", "metric": application["metric"]}
         alone |= {"quality": clear, "ids": ids}

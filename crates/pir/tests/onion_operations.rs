@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server, operations};
-use hushtable_ring::kernel::counts;
+use hushtable_rlwe::ring::kernel::counts;
 
 #[test]
 fn an_engine_executes_the_operations_that_are_said() {
