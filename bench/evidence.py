@@ -161,7 +161,15 @@ def _field(one: Any, key: str) -> str | None:
 def load(paper: str) -> tuple[dict[str, Any], list[Entry]]:
     """A paper's own facts and its entries, with every number read."""
     document = tomllib.loads((ENTRIES / f"{paper}.toml").read_text(encoding="utf-8"))
-    return document["paper"], [_entry(paper, raw) for raw in document["entry"]]
+    entries = [_entry(paper, raw) for raw in document["entry"]]
+    # Parts of a figure stand together, where its first stands.
+    order = list(dict.fromkeys(_figure(one.where) for one in entries))
+    return document["paper"], sorted(entries, key=lambda one: order.index(_figure(one.where)))
+
+
+def _figure(where: str) -> str:
+    """ "Figure 13" of "Figure 13a, CPU"."""
+    return re.sub(r"(\d)[a-z]$", r"\1", where.partition(",")[0])
 
 
 def _entry(paper: str, raw: dict[str, Any]) -> Entry:

@@ -126,7 +126,7 @@ def gpu_pir(quick: bool) -> list[list[str]]:
     sizes = [ROWS["2^14"], ROWS["2^16"]] if quick else list(ROWS.values())
     large = sizes[-1] if quick else ROWS["2^20"]
     widths = [64, 256] if quick else [64, 128, 256, 512, 1024, 2048, 4096]
-    seconds = ["--seconds", "0.2" if quick else "2"]
+    seconds = ["--seconds", "0.2" if quick else "1"]
 
     def dpf(rows: int, row_bytes: int, batch: int, threads: int, prg: str = "aes128") -> list[str]:
         shape = ["--rows", str(rows), "--row-bytes", str(row_bytes), "--batch", str(batch)]
@@ -159,7 +159,7 @@ def onion_sweep(quick: bool) -> list[list[str]]:
 def load(quick: bool) -> list[list[str]]:
     """Latency of real servers at random arrivals."""
     sizes = {"pair": ROWS["2^16" if quick else "2^20"], "onion": ROWS["2^14" if quick else "2^16"]}
-    time = ["--seconds", "1" if quick else "8", "--warmup", "0.5" if quick else "1"]
+    time = ["--seconds", "1" if quick else "4", "--warmup", "0.5" if quick else "1"]
     return [
         ["serve", "--scheme", scheme, "--rows", str(rows), "--rates", "auto", *time]
         for scheme, rows in sizes.items()
