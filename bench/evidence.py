@@ -467,7 +467,9 @@ def measure(chosen: Sequence[Run], say: Callable[[str], None]) -> None:
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         facts = {"date": today, "platform": platform.platform()}
         facts |= {"doctor": json.loads(_printed("doctor", "--json"))}
-        records = [json.loads(line) for line in _documents(printed)]
+        found = [json.loads(line) for line in _documents(printed)]
+        # A document may hold the records of several.
+        records = [record for one in found for record in _records(one)]
         out = RESULTS / f"{run.result}-{today}.json"
         out.write_text(json.dumps({"machine": facts, "results": records}, indent=2) + "\n")
         say(f"wrote {out}")
@@ -483,6 +485,13 @@ def _printed(*words: str) -> str:
 
 def _output(command: list[str]) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+
+
+def _records(document: Any) -> list[Any]:
+    if isinstance(document, list):
+        return document
+    kept = document.get("results") if isinstance(document, dict) else None
+    return kept if isinstance(kept, list) else [document]
 
 
 def _documents(printed: str) -> list[str]:
