@@ -72,6 +72,9 @@ def fl(
             "it: shifted, geometric, eq3, each with settings."
         ),
     ] = DEFAULT,
+    bucket_kib: Annotated[
+        int, typer.Option(help="KiB of a bucket of hushtable's tree: 4, 8 or 16.")
+    ] = 4,
     measured: Annotated[
         list[Path] | None,
         typer.Option(
@@ -109,12 +112,15 @@ def fl(
     # It brings numpy, which other commands may do without.
     from ..sim.fl import REQUESTS, Times, points, table_1
     from ..sim.fl.cost import DRIVE_WRITES
+    from ..sim.fl.geometry import BUCKET_KIB
     from ..sim.fl.plots import draw, require_matplotlib
 
     if plots is not None:
         require_matplotlib()
     if not epsilon >= 0 or math.isinf(epsilon):
         raise ConfigError(f"epsilon is {epsilon:g}, but must be 0 or more, and finite")
+    if bucket_kib not in BUCKET_KIB:
+        raise ConfigError(f"bucket_kib is {bucket_kib}, but must be 4, 8 or 16")
     tables = _model_tables(model, feature)
     if tables and (rows is not None or row_bytes is not None):
         raise ConfigError("--model has rows of its own: leave --rows and --row-bytes out")
@@ -133,6 +139,7 @@ def fl(
             k=k,
             round_seconds=round_seconds,
             mechanism=mechanism,
+            bucket_kib=bucket_kib,
         )
     )
     losses = {name: table_1(name) for name in dict.fromkeys(("eq3", mechanism))}

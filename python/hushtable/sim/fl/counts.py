@@ -52,6 +52,7 @@ class Design:
         is_paired: of hushtable's trees one of a folder that was made before, with two copies.
         mechanism: how k is drawn.
         chunk: requests that k is drawn for at once; None for all of a round's.
+        bucket_kib: KiB of a bucket of hushtable's tree: 4, 8 or 16.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Design:
     is_paired: bool = False
     mechanism: str = "eq3"
     chunk: int | None = None
+    bucket_kib: int = 4
 
     def tree(self, rows: int, row_bytes: int, requests: int = 10_000) -> Tree:
         """The tree of a table, for rounds of up to ``requests``."""
@@ -73,6 +75,7 @@ class Design:
         return own_tree(
             rows,
             row_bytes,
+            bucket_bytes=1024 * self.bucket_kib,
             cached_levels=self.cached_levels,
             requests=int(requests),
             is_paired=self.is_paired,

@@ -16,6 +16,8 @@ __all__ = ["BUCKET_BYTES", "ROWS_MAX", "Tree", "margin", "own_tree", "path_tree"
 
 #: Bytes of a page of the SSD, and of a bucket of the RAW ORAM.
 BUCKET_BYTES = 4096
+#: KiB that a bucket of hushtable's tree may have.
+BUCKET_KIB = (4, 8, 16)
 #: Bytes of a page that hold no block: a nonce and a tag.
 SEAL_BYTES = 32
 #: The most rows of a table, as in the oblivious memory itself.

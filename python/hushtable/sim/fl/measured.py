@@ -33,7 +33,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from .counts import FEDORA, HUSHTABLE, PATH_PLUS, Design, Pages
-from .geometry import BUCKET_BYTES, Tree
+from .geometry import BUCKET_BYTES, BUCKET_KIB, Tree
 
 __all__ = ["LAWS", "PUBLISHED", "Run", "RunTime", "Times", "read_runs"]
 
@@ -77,6 +77,7 @@ class Run:
     read_bytes: float | None
     written_bytes: float | None
     is_paired: bool = False
+    bucket_kib: int = 4
 
     @property
     def design(self) -> Design:
@@ -85,13 +86,14 @@ class Run:
             return PATH_PLUS
         if self.engine == "fedora":
             return FEDORA
-        return dataclasses.replace(HUSHTABLE, is_paired=self.is_paired)
+        return dataclasses.replace(HUSHTABLE, is_paired=self.is_paired, bucket_kib=self.bucket_kib)
 
     def is_of(self, design: Design) -> bool:
         """Whether that is the design, or an earlier form of it, however k is drawn."""
         own = dataclasses.replace(
             self.design,
             is_paired=design.is_paired,
+            bucket_kib=design.bucket_kib,
             mechanism=design.mechanism,
             chunk=design.chunk,
         )
@@ -263,6 +265,9 @@ def _run(record: Any, where: str) -> Run:
     given = fields.get("laws") or {}
     if not isinstance(given, dict) or any(law not in LAWS for law in given.values()):
         raise ConfigError(f'{where}: "laws" must map steps to {", ".join(LAWS)}')
+    bucket_kib = params.get("bucket_kib", 4)
+    if oram == "raw" and bucket_kib not in BUCKET_KIB:
+        raise ConfigError(f'{where}: "bucket_kib" is {bucket_kib!r}, but must be 4, 8 or 16')
     counted = [
         _number(fields, field, where, least=0.0) or None if fields.get(field) is not None else None
         for field in ("read_bytes_per_request", "written_bytes_per_request")
@@ -281,6 +286,7 @@ def _run(record: Any, where: str) -> Run:
         written_bytes=counted[1],
         # Benchmarks say the size of a bucket since there are rings.
         is_paired=oram == "raw" and "bucket_kib" not in params,
+        bucket_kib=bucket_kib if oram == "raw" else 4,
     )
 
 

@@ -155,15 +155,17 @@ def points(
     round_seconds: float = ROUND_SECONDS,
     datasets: Sequence[Dataset] = DATASETS,
     mechanism: str = DEFAULT,
+    bucket_kib: int = 4,
 ) -> Iterator[Point]:
     """All points of Figures 7 to 9, table by table.
 
     Path ORAM+; then FEDORA and hushtable with k = K, and with ``epsilon`` for each data set and in
     their mean, or with ``k`` where that is given.
 
-    FEDORA draws k by Eq. 3 from each 16K requests, hushtable by ``mechanism`` from all.
+    FEDORA draws k by Eq. 3 from each 16K requests, hushtable by ``mechanism`` from all, and its
+    buckets have ``bucket_kib`` KiB.
     """
-    ours = replace(HUSHTABLE, mechanism=mechanism)
+    ours = replace(HUSHTABLE, mechanism=mechanism, bucket_kib=bucket_kib)
     for table in tables:
         for count in requests:
             yield simulate(table, count, PATH_PLUS, count, times, round_seconds=round_seconds)
