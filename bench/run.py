@@ -113,6 +113,7 @@ def oram(quick: bool) -> list[list[str]]:
             for epsilon in ("0", "1")
         ),
         rounds(table, "--epsilon", "1", "--bucket-kib", "16"),
+        *(["union", "--requests", count] for count in ("16384", requests if quick else "1000000")),
     ]
 
 

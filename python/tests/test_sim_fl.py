@@ -594,6 +594,26 @@ def test_measured_runs_are_for_what_they_measured(tmp_path: Path) -> None:
             assert (both[0] != both[1]) == is_changed
 
 
+def test_paths_cost_more_where_they_are_longer(tmp_path: Path) -> None:
+    steps = {"union": 8, "take": 200, "serve": 12, "put": 180, "other": 17}
+    path = bench(
+        params={**bench()["params"], "oram": "path"},
+        k=4490,
+        steps=steps,
+        laws={"take": "read", "put": "write"},
+        value=417,
+    )
+    times = Times.load(measured=[write(tmp_path, path)])
+    found = []
+    for name in ("small", "large"):
+        tree = PATH_PLUS.tree(TABLES[name].rows, TABLES[name].row_bytes)
+        whole = times.round_time(PATH_PLUS, tree, 10_000, 10_000)
+        # Reading and writing is the SSD's time, and of all requests it is more than of k of them.
+        assert whole.ssd_seconds > 0.8 * whole.seconds
+        found.append((tree.path_pages, whole.ssd_seconds))
+    assert found[1][1] / found[0][1] == pytest.approx(found[1][0] / found[0][0])
+
+
 def test_runs_are_read_as_benchmarks_print_them(tmp_path: Path) -> None:
     flat = read_runs(write(tmp_path, bench()))
     own = {"bench", "params", "value", "unit"}

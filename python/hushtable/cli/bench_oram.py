@@ -68,7 +68,8 @@ def oram(
     A round is begin, every user's rows and gradients, and commit, synced. The floor is the disk's:
     the same pages read at random, many in flight, and written, in the same run. With --oram path,
     the union, the number of rows read, position map, buffer, update and sealing are the same code;
-    each row is two accesses of Path ORAM, and there is no journal.
+    each row is two accesses of Path ORAM, and there is no journal. Both draw the number of rows by
+    the geometric mechanism.
     """
     if row_bytes < 4 or row_bytes % 4:
         raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4, 4 or more")
@@ -108,7 +109,7 @@ def oram(
         if oram == "raw":
             record = _raw(at, params, popular, threads, not json)
         else:
-            record = _path(at, params, popular)
+            record = _path(at, params, popular, threads)
     _print(record, json)
 
 
@@ -144,7 +145,7 @@ def _print(record: dict[str, Any], as_json: bool) -> None:
     detail = record["detail"]
     if as_json:
         # What a round is judged by stands beside the figure.
-        print_json(record | {name: detail.pop(name) for name in _BESIDE})
+        print_json(record | {name: detail.pop(name) for name in _BESIDE if name in detail})
         return
     steps = detail["steps"].items()
     detail["steps"] = ", ".join(f"{step} {us:,.4g}" for step, us in steps)
@@ -166,6 +167,7 @@ def _raw(
         "aggregate": params["aggregate"],
         "cached_levels": params["cached_levels"],
         "bucket_kib": params["bucket_kib"],
+        "mechanism": _MECHANISM,
     }
     name = "raw-" + "-".join(str(value) for value in created.values()).replace(":", "_")
     started = time.perf_counter()
@@ -246,7 +248,7 @@ def _epsilon(text: str) -> float:
         raise ConfigError(f"epsilon is {text!r}, but must be a number or inf") from None
 
 
-def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, Any]:
+def _path(at: Path, params: dict[str, Any], popular: Popularity, threads: int) -> dict[str, Any]:
     requests = params["requests"]
     file = at / f"path-{params['rows']}-{params['row_bytes']}"
     # Its position map is in memory alone: a file of an earlier run has none.
@@ -278,10 +280,11 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity) -> dict[str, An
         "us/request",
         floor,
         floor / value,
-        1,
+        threads,
         _native.platforms().chosen,
         bound="disk",
         steps=steps,
+        laws=_PATH_LAWS,
         read_bytes_per_request=read / requests,
         written_bytes_per_request=written / requests,
         written_bytes_per_access=written / k,
@@ -363,7 +366,12 @@ def union(
     print_bench(record, json)
 
 
-_BESIDE = ("steps", "read_bytes_per_request", "written_bytes_per_request", "k", "k_union")
+_BESIDE = ("steps", "laws", "read_bytes_per_request", "written_bytes_per_request", "k", "k_union")
+#: What both trees draw k by, so that their ratio is of the trees alone.
+_MECHANISM = "geometric"
+#: What `sim fl` carries the steps of Path ORAM over by: both are paths read or written, and the
+#: work on their pages.
+_PATH_LAWS = {"take": "read", "put": "write"}
 #: Pages that the disk's own speed is measured with.
 _PAGES = 8192
 #: Requests in a chunk of the paper's scan.
