@@ -160,7 +160,7 @@ def onion_sweep(quick: bool) -> list[list[str]]:
 def load(quick: bool) -> list[list[str]]:
     """Latency of real servers at random arrivals."""
     sizes = {"pair": ROWS["2^16" if quick else "2^20"], "onion": ROWS["2^14" if quick else "2^16"]}
-    time = ["--seconds", "1" if quick else "4", "--warmup", "0.5" if quick else "1"]
+    time = ["--seconds", "1" if quick else "4", "--warmup", "0.5"]
     return [
         ["serve", "--scheme", scheme, "--rows", str(rows), "--rates", "auto", *time]
         for scheme, rows in sizes.items()
