@@ -284,7 +284,8 @@ CALL cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, in
 
 static int launch(const char *call, void *function, u32 x, u32 y, u32 z, u32 threads, u32 ty, u32 tz,
                   u32 shared_bytes, void *stream, void **arguments, bool is_cooperative) {
-    using Launch = void (*)(Kernel, u32, u32, u32, u64, u32, u64, void **);
+    // The last is where a launch is counted: nowhere.
+    using Launch = void (*)(Kernel, u32, u32, u32, u64, u32, u64, void **, void *);
     Kernel run;
     u64 turn;
     {

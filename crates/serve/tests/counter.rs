@@ -129,13 +129,15 @@ fn round(controller: &mut Controller) -> Result<(), RoundError> {
 }
 
 fn first_of_row_2(controller: &mut Controller) -> f32 {
-    let mut first = 0.0;
-    let mut take = |_, rows: &[f32]| {
-        first = rows[2 * DIM];
+    let mut first = None;
+    // Rows come in parts, as many at once as are read in one go.
+    let mut take = |start: u64, rows: &[f32]| {
+        let row = 2_usize.checked_sub(start as usize);
+        first = first.or(row.and_then(|row| rows.get(row * DIM).copied()));
         Ok(())
     };
     controller.export(&mut take, &mut |_, _| {}).unwrap();
-    first
+    first.expect("row 2")
 }
 
 fn copy(from: &Path, to: &Path) {
