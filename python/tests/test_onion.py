@@ -511,6 +511,7 @@ def test_bench_onion() -> None:
         "batch": 2,
         "parameters": "n4096_128",
         "schedule": "hierarchical:2",
+        "overlap": False,
         "levels": 0,
     }
     assert (record["unit"], record["threads"]) == ("GB/s", 1)

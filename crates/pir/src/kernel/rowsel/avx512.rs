@@ -106,7 +106,9 @@ unsafe fn short_tile<const CLIENTS: usize>(
         let reduction = Reduction::new(task);
         for (index, sums) in sums.iter().enumerate() {
             for (column, sums) in sums.iter().enumerate() {
-                let reduced = sums.map(|sum| reduction.reduce(sum, _mm512_setzero_si512()));
+                let [mask, body] = *sums;
+                let zero = _mm512_setzero_si512();
+                let reduced = [reduction.reduce(mask, zero), reduction.reduce(body, zero)];
                 let column = group * GROUP_COLUMNS + column;
                 store(task, reduced, out_index(task, client + index, column, vector), out);
             }
@@ -160,6 +162,7 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
     let mut low = [[[_mm512_setzero_si512(); 2]; CLIENTS]; COLUMNS];
     let mut high = [[[_mm512_setzero_si512(); 2]; CLIENTS]; COLUMNS];
     let unpack = Unpack::new();
+    let query_words = if NARROW { LANES } else { 2 * LANES };
     // SAFETY: `check` held that the table has all vectors and SLACK_BYTES, and each query all rows.
     unsafe {
         let mut table = task.table.as_ptr().add(base);
@@ -189,16 +192,18 @@ unsafe fn tile<const NARROW: bool, const COLUMNS: usize, const CLIENTS: usize>(
                         *high = _mm512_madd52hi_epu64(*high, number, factor);
                     }
                 }
-                queries[index] = queries[index].add(task.packing.query_words());
+                queries[index] = queries[index].add(query_words);
             }
             table = table.add(GROUP_COLUMNS * vector_bytes);
         }
         let reduction = Reduction::new(task);
         for column in 0..COLUMNS {
             for index in 0..CLIENTS {
-                let reduced = [0, 1].map(|side| {
-                    reduction.reduce(low[column][index][side], high[column][index][side])
-                });
+                // No closure: one that borrows the sums keeps them in memory all through the rows.
+                let ([mask_low, body_low], [mask_high, body_high]) =
+                    (low[column][index], high[column][index]);
+                let reduced =
+                    [reduction.reduce(mask_low, mask_high), reduction.reduce(body_low, body_high)];
                 let column = group * GROUP_COLUMNS + first + column;
                 store(task, reduced, out_index(task, client + index, column, vector), out);
             }
