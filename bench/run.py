@@ -154,7 +154,9 @@ def gpu_pir(quick: bool) -> list[list[str]]:
 
 def onion_sweep(quick: bool) -> list[list[str]]:
     """IVE's figures on this processor; `bench onion --sweep whole` measures larger tables too."""
-    return [["onion", "--sweep", "quick" if quick else "evidence", "--threads", "1"]]
+    return [
+        ["onion", "--sweep", "quick" if quick else "evidence", "--threads", "1", "--seconds", "2"]
+    ]
 
 
 def load(quick: bool) -> list[list[str]]:
