@@ -94,6 +94,8 @@ class Design:
         back: 2 · pages · 4,096 B a request, whatever k. The RAW ORAM reads a path for each of k
         rows, and reads and writes one for every A rows put back: L · 4,096 / A B written a row.
         """
+        # A mean of outcomes that are at most K may be a rounding above it.
+        k = min(k, float(requests)) if k <= requests * (1 + 1e-9) else k
         if not 0 < k <= requests:
             raise ConfigError(f"k is {k:g}, but must be 1 to the {requests:g} requests")
         if tree.oram == "path":
