@@ -70,8 +70,8 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def newest() -> Path:
-    """The newest measurement of lookups from one server that is kept."""
-    return max(_RESULTS.glob("onion-*.json"))
+    """The newest measurement of lookups from one server that is kept; sweeps have other names."""
+    return max(_RESULTS.glob("onion-[0-9]*.json"))
 
 
 def decision(way: Way | None, taken: Fleet | None) -> list[str]:
