@@ -48,8 +48,8 @@ def test_every_curve_that_is_kept_is_linked_and_judged(script: ModuleType) -> No
             path = f"plots/{document['application']}-{figure.name}.svg"
             assert f"({path})" in text
             picture = (ROOT / "docs" / path).read_text(encoding="utf-8")
-            # A limit that nothing meets, as the paper's calls over a table of three times its rows, is
-            # said in the picture; and only there.
+            # That nothing meets a limit, as the paper's calls over a table of three times its
+            # rows, is said in the picture; and only there.
             is_met = any(figure.shows(point) for point in points)
             assert ("no layout within this limit" in picture) != is_met, path
         for kind in LINES:
