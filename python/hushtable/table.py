@@ -61,13 +61,20 @@ def _place_in_model(folder: Path) -> Path | None:
 class Table:
     """An embedding table in the clear: what a server holds, and the reference for private lookups.
 
-    Make one with :meth:`from_weight` or :meth:`open`.
+    Make one with :meth:`from_weight` or :meth:`open`. Copied or pickled, an opened one is opened
+    again by its path; one in memory goes along whole.
     """
 
     def __init__(self, native: _native.Table, path: Path | None = None) -> None:
         self._native = native
         self._path = path
         self._info = TableInfo.of_facts(native.facts())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._path is not None:
+            return _opened_again, (self._path.absolute(), self._info.version)
+        info = self._info
+        return _made_again, (self.rows(np.arange(info.rows)), info.name, info.dtype, info.version)
 
     @classmethod
     def from_weight(cls, weight: Any, *, name: str = "table", dtype: str = "f32") -> Table:
@@ -292,3 +299,21 @@ def verify_prepared(
             another table or parameter set.
     """
     _native.verify_prepared(table._native, Path(path), parameters=parameters, threads=threads)
+
+
+def _opened_again(path: Path, version: str) -> Table:
+    table = Table.open(path)
+    if table.info.version != version:
+        raise TableError(
+            f"the bundle at {path} is of version {table.info.version} by now, but the table that "
+            f"was copied or pickled is of version {version}: open the bundle anew, or bring that "
+            "version back"
+        )
+    return table
+
+
+def _made_again(weight: FloatArray, name: str, dtype: str, version: str) -> Table:
+    table = Table.from_weight(weight, name=name, dtype=dtype)
+    if table.info.version != version:
+        raise TableError(f"a table {name!r} of {dtype} in memory cannot be copied: save it first")
+    return table

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, Self, overload
 
 from .. import _native
 from ..errors import ConfigError
@@ -157,8 +157,8 @@ def connect(
         tls, timeout, connect_timeout, prg, parameter_sets, insecure, max_layout_bytes, version
     )
     if model is None:
-        return Client(options.connect(urls), urls=urls, max_ids=max_ids)
-    return ModelClient(options.connect_model(urls, model, max_ids), urls=urls)
+        return _OfTable(urls, options, max_ids)()
+    return _OfModel.pinned(urls, options, model, max_ids)()
 
 
 @overload
@@ -222,7 +222,8 @@ async def connect_async(
     if model is None:
         native = await asyncio.to_thread(options.connect, urls)
         return AsyncClient(native, urls=urls, max_ids=max_ids)
-    of_model = await asyncio.to_thread(options.connect_model, urls, model, max_ids)
+    to_model = _OfModel.pinned(urls, options, model, max_ids)
+    of_model = await asyncio.to_thread(options.connect_model, urls, to_model.model)
     return AsyncModelClient(of_model, urls=urls)
 
 
@@ -240,6 +241,9 @@ class _Options:
     version: str | None
 
     def __post_init__(self) -> None:
+        # A generator of names would be empty the second time.
+        if not isinstance(self.parameter_sets, str):
+            object.__setattr__(self, "parameter_sets", tuple(self.parameter_sets))
         if self.max_layout_bytes < 0:
             raise ConfigError(f"max_layout_bytes must be at least 0, not {self.max_layout_bytes}")
         sets = self.parameter_sets
@@ -297,15 +301,10 @@ class _Options:
             version=self.version,
         )
 
-    def connect_model(self, urls: Urls, model: Named, max_ids: int | None) -> _native.ModelClient:
-        """To servers of a model."""
+    def connect_model(self, urls: Urls, model: str | None) -> _native.ModelClient:
+        """To servers of a model, by its name; None for the only one that they hold."""
         if urls.second is None:
             raise ConfigError("models are served by two servers: give left= and right=")
-        if max_ids is not None:
-            raise ConfigError(
-                "a model says how many ids each feature is padded to: leave max_ids out"
-            )
-        name, version = _pin(model, self.version)
         return _native.ModelClient(
             urls.first,
             urls.second,
@@ -317,9 +316,45 @@ class _Options:
             connect_seconds=self.connect_timeout,
             seconds=self.timeout,
             layout_bytes_max=self.max_layout_bytes,
-            version=version,
-            model=name,
+            version=self.version,
+            model=model,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _OfTable:
+    """How a client was made, and a copy of it is made in another process."""
+
+    urls: Urls
+    options: _Options
+    max_ids: int | None
+
+    def __call__(self) -> Client:
+        native = self.options.connect(self.urls)
+        return Client(native, urls=self.urls, max_ids=self.max_ids, again=self)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfModel:
+    """As :class:`_OfTable`, for a model by its name."""
+
+    urls: Urls
+    options: _Options
+    model: str | None
+
+    @classmethod
+    def pinned(cls, urls: Urls, options: _Options, model: Named, max_ids: int | None) -> Self:
+        """Of a model by its name, or by its bundle, which need not be where a copy is made."""
+        if max_ids is not None:
+            raise ConfigError(
+                "a model says how many ids each feature is padded to: leave max_ids out"
+            )
+        name, version = _pin(model, options.version)
+        return cls(urls, replace(options, version=version), name)
+
+    def __call__(self) -> ModelClient:
+        native = self.options.connect_model(self.urls, self.model)
+        return ModelClient(native, urls=self.urls, again=self)
 
 
 def _pin(model: Named, version: str | None) -> tuple[str | None, str | None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from .._bags import FloatArray
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import ConfigError, UnknownFeature
-from .table import Done, Urls, awaited, check_max_ids
+from .table import Done, Urls, awaited, check_max_ids, connected_again, copied, unmovable
 
 _Asked = list[tuple[str, npt.NDArray[np.uint64]]]
 _Shapes = list[tuple[str, tuple[int, ...]]]
@@ -30,6 +30,7 @@ class _Model:
     def __init__(self, native: _native.ModelClient, *, urls: Urls) -> None:
         self._native = native
         self._urls = urls
+        self._is_closed = False
         self._info = ModelInfo.of_facts(native.info())
 
     @property
@@ -44,6 +45,7 @@ class _Model:
 
     def close(self) -> None:
         """Closes the connections. Lookups that are under way finish; new ones are refused."""
+        self._is_closed = True
         self._native.close()
 
     def __repr__(self) -> str:
@@ -99,12 +101,23 @@ class ModelClient(_Model):
     """A connection to two servers that hold a model; made by :func:`connect` with ``model=``.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
-    connects anew at its first lookup.
+    connects anew at its first lookup. Copied or pickled, it connects anew as a :class:`Client`
+    does.
     """
 
-    def __init__(self, native: _native.ModelClient, *, urls: Urls) -> None:
+    def __init__(
+        self,
+        native: _native.ModelClient,
+        *,
+        urls: Urls,
+        again: Callable[[], ModelClient] | None = None,
+    ) -> None:
         super().__init__(native, urls=urls)
         self._of_thread = threading.local()
+        self._again = again
+
+    def __reduce__(self) -> tuple[Callable[..., ModelClient], tuple[Any, ...]]:
+        return connected_again, (copied(self, self._again, self._is_closed),)
 
     def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
         """Fetches the rows of one inference without any server learning which.
@@ -214,6 +227,9 @@ class AsyncModelClient(_Model):
 
     Lookups may run side by side. A cancelled lookup is given up at the servers too.
     """
+
+    def __reduce__(self) -> NoReturn:
+        raise unmovable(self)
 
     async def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
         """As :meth:`ModelClient.lookup`."""

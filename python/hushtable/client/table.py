@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from .. import _native
 from .._bags import FloatArray
@@ -67,6 +67,7 @@ class _Base:
         self._urls = urls
         self._max_ids = check_max_ids(max_ids)
         self._layout: LayoutInfo | None = None
+        self._is_closed = False
         self._refresh_info()
 
     @property
@@ -126,6 +127,7 @@ class _Base:
 
     def close(self) -> None:
         """Closes the connections. Lookups that are under way finish; new ones are refused."""
+        self._is_closed = True
         self._native.close()
 
     def __repr__(self) -> str:
@@ -145,11 +147,27 @@ class Client(_Base):
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
     connects anew at its first lookup, to a single server with a secret and keys of its own.
+
+    A client that is copied or pickled (``copy.deepcopy``, ``torch.save``, a ``DataLoader`` that
+    spawns its workers) connects anew where it arrives: to the same URLs, holding the servers to the
+    same version and the same TLS files, which must be there. Neither keys nor secrets travel, but
+    the files' paths.
     """
 
-    def __init__(self, native: Native, *, urls: Urls, max_ids: int | None) -> None:
+    def __init__(
+        self,
+        native: Native,
+        *,
+        urls: Urls,
+        max_ids: int | None,
+        again: Callable[[], Client] | None = None,
+    ) -> None:
         super().__init__(native, urls=urls, max_ids=max_ids)
         self._of_thread = threading.local()
+        self._again = again
+
+    def __reduce__(self) -> tuple[Callable[..., Client], tuple[Any, ...]]:
+        return connected_again, (copied(self, self._again, self._is_closed),)
 
     def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
         """Fetches rows without any server learning which.
@@ -241,8 +259,12 @@ class Client(_Base):
 class AsyncClient(_Base):
     """:class:`Client` for asyncio; made by :func:`connect_async`.
 
-    Lookups may run side by side. A cancelled lookup is given up at the servers too.
+    Lookups may run side by side. A cancelled lookup is given up at the servers too. It belongs to
+    one process: make another one there.
     """
+
+    def __reduce__(self) -> NoReturn:
+        raise unmovable(self)
 
     async def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
         """As :meth:`Client.lookup`."""
@@ -283,6 +305,33 @@ class AsyncClient(_Base):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def connected_again(again: Callable[[], _Result]) -> _Result:
+    """A client as it comes out of a pickle."""
+    return again()
+
+
+def copied(
+    client: object, again: Callable[[], _Result] | None, is_closed: bool
+) -> Callable[[], _Result]:
+    """What makes a client's copy.
+
+    Raises:
+        ConfigError: a client that is closed, or that :func:`connect` did not make.
+    """
+    if again is None or is_closed:
+        why = "it is closed" if is_closed else "hushtable.connect() did not make it"
+        raise ConfigError(f"this {type(client).__name__} cannot be copied or pickled: {why}")
+    return again
+
+
+def unmovable(client: object) -> ConfigError:
+    """What copying a client of asyncio raises."""
+    return ConfigError(
+        f"an {type(client).__name__} cannot be copied or pickled, since connecting is awaited: "
+        "call hushtable.connect_async() where it is to be"
+    )
 
 
 async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
