@@ -2,8 +2,14 @@
 
 :class:`PrivateEmbedding` and :class:`PrivateEmbeddingBag` stand where a model has
 ``torch.nn.Embedding`` and ``torch.nn.EmbeddingBag``. Where torch is installed they are
-``torch.nn.Module`` and return tensors (without gradient: the rows live on the servers); where it is
-not, they take and return numpy arrays.
+``torch.nn.Module`` and return tensors; where it is not, they take and return numpy arrays. Rows
+have no gradient, since they live on the servers; weights of rows do.
+
+A call is an operator of torch (``hushtable::lookup``): ``torch.compile`` keeps it in its graph,
+``torch.export`` and ``torch.jit.trace`` keep it in the program, which looks its rows up anew each
+time. An exported program names its layers by their ``handle``; :func:`bind` gives it layers in
+another process. Layers can be copied, pickled and sent to a ``DataLoader``'s workers: a client
+connects anew there, by its URLs and what it was told to check.
 
 By default each call looks up ``max_ids`` rows. With ``use_layout=True`` it is one inference by the
 table's layout: far cheaper for many rows, at the price that some may be dropped.
@@ -16,6 +22,7 @@ order of the ids, in float32.
 """
 
 from ._collection import KeyedRows, PrivateEmbeddingBagCollection
+from ._handles import bind
 from ._layers import PrivateEmbedding, PrivateEmbeddingBag
 from ._privatize import Kept, Privatized, Replaced, privatize
 from ._sources import BagSource, ClearModel, FeatureFacts, ModelSource, RowSource
@@ -33,5 +40,6 @@ __all__ = [
     "Privatized",
     "Replaced",
     "RowSource",
+    "bind",
     "privatize",
 ]

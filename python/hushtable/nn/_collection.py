@@ -8,11 +8,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from .._bags import IntArray, Mode, reduce_bags
+from .._bags import FloatArray, IntArray, Mode, reduce_bags
 from ..errors import ConfigError, IdOutOfRange, TooManyIds
-from ._jagged import Bags, read_bags
-from ._module import Module, output
+from ._jagged import Bags, read_bags, tensors_of
+from ._module import HAS_TORCH, Served, check_answers_now, output
 from ._sources import ModelSource, features_of, unknown_feature
+
+if HAS_TORCH:
+    import torch
+
+    from . import _ops
 
 __all__ = ["KeyedRows", "PrivateEmbeddingBagCollection"]
 
@@ -58,7 +63,7 @@ class KeyedRows:
         return {key: self[key] for key in self._keys}
 
 
-class PrivateEmbeddingBagCollection(Module):
+class PrivateEmbeddingBagCollection(Served):
     """``torchrec.EmbeddingBagCollection`` over a model whose tables are served privately.
 
     Each sample of a call is one inference: one message to each server, whose size the model bundle
@@ -66,7 +71,10 @@ class PrivateEmbeddingBagCollection(Module):
     same time. What the servers see is how many inferences were made.
 
     Bags are reduced on the client by the bundle's pooling (``sum`` or ``mean``), to the same bits
-    as torch's (see :mod:`hushtable.nn`).
+    as torch's (see :mod:`hushtable.nn`). Weights have a gradient.
+
+    Called with a dict of tensors it compiles as a whole and can be exported; a
+    ``KeyedJaggedTensor`` is taken apart between two graphs.
 
     Args:
         source: a client of servers that hold a model, or a :class:`ClearModel`.
@@ -91,6 +99,7 @@ class PrivateEmbeddingBagCollection(Module):
         is_weighted: bool = False,
     ) -> None:
         super().__init__()
+        check_answers_now(source)
         known = features_of(source)
         if features is None:
             names = [name for name, one in known.items() if one.pooling != "none"]
@@ -146,24 +155,72 @@ class PrivateEmbeddingBagCollection(Module):
             TooManyIds: more ids of one feature in a sample than its ``max_ids``; nothing was sent.
             ServerError: a server did not answer.
         """
-        bags = read_bags(features, self.feature_names, self._is_weighted)
+        given = tensors_of(features, self.feature_names, self._is_weighted)
+        if given is None:
+            bags = read_bags(features, self.feature_names, self._is_weighted)
+            columns = [
+                reduce_bags(rows, one.bounds, self._mode(name), weights=one.weights)
+                for (name, one), rows in zip(bags.items(), self._fetch(bags), strict=True)
+            ]
+            return KeyedRows(
+                self.feature_names,
+                self.dims,
+                output(np.concatenate(columns, axis=1), _tensor_of(features)),
+            )
+        values, offsets, weights = given
+        checked = [one.detach() for one in weights]
+        fetched = _ops.lookup_features(values, offsets, checked, self.handle)
+        sums = [
+            _ops.reduce(
+                rows,
+                None,
+                offsets[place],
+                weights[place] if weights else None,
+                self._mode(name),
+                True,
+                True,
+            )
+            for place, (name, rows) in enumerate(zip(self.feature_names, fetched, strict=True))
+        ]
+        return KeyedRows(self.feature_names, self.dims, torch.cat(sums, dim=1))
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """By name, the tables that the features read: ``rows``, ``dim`` and ``version``."""
+        infos = [self._tables[name].info for name in self.feature_names]
+        return {
+            info.name: {"rows": info.rows, "dim": info.dim, "version": info.version}
+            for info in infos
+        }
+
+    @property
+    def dims(self) -> list[int]:
+        """Of each feature, in their order, the columns that it takes."""
+        return [self._tables[name].info.dim for name in self.feature_names]
+
+    def look_up(self, values: list[Any], offsets: list[Any], weights: list[Any]) -> list[Any]:
+        """Of each feature the rows of a tensor: what ``hushtable::lookup_features`` does."""
+        parts = zip(values, offsets, weights or [None] * len(values), strict=True)
+        given = dict(zip(self.feature_names, parts, strict=True))
+        found = self._fetch(read_bags(given, self.feature_names, self._is_weighted))
+        return [output(rows, ids) for rows, ids in zip(found, values, strict=True)]
+
+    def _mode(self, name: str) -> Mode:
+        return cast(Mode, self._facts[name].pooling)
+
+    def _fetch(self, bags: dict[str, Bags]) -> list[FloatArray]:
+        """Of each feature the rows of all its ids, an inference for each sample."""
         samples = len(next(iter(bags.values())).bounds) - 1
         asked = {name: self._asked(name, one) for name, one in bags.items()}
         inferences = [{name: asked[name][at][0] for name in bags} for at in range(samples)]
         answers = self.source.lookup_many(inferences) if inferences else []
-        columns = []
-        for name, one in bags.items():
+        fetched = []
+        for name, dim in zip(bags, self.dims, strict=True):
             found = [
                 np.asarray(answer[name])[places]
                 for answer, (_, places) in zip(answers, asked[name], strict=True)
             ]
-            dim = self._tables[name].info.dim
-            rows = np.concatenate([np.zeros((0, dim), np.float32), *found])
-            mode = cast(Mode, self._facts[name].pooling)
-            columns.append(reduce_bags(rows, one.bounds, mode, weights=one.weights))
-        dims = [column.shape[1] for column in columns]
-        values = np.concatenate(columns, axis=1)
-        return KeyedRows(self.feature_names, dims, output(values, _tensor_of(features)))
+            fetched.append(np.concatenate([np.zeros((0, dim), np.float32), *found]))
+        return fetched
 
     def _asked(self, name: str, bags: Bags) -> list[tuple[npt.NDArray[np.uint64], IntArray]]:
         """For each sample the ids to look up, and where among them each of its ids is."""

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from .._bags import FloatArray, IntArray
 from .._ids import flatten_ids
 from ..errors import ConfigError
-from ._module import array_of
+from ._module import array_of, as_tensor, is_tensor
 
-__all__ = ["Bags", "read_bags"]
+__all__ = ["Bags", "read_bags", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,56 @@ def read_bags(features: Any, names: Sequence[str], is_weighted: bool) -> dict[st
     return bags
 
 
+def tensors_of(
+    features: Any, names: Sequence[str], is_weighted: bool
+) -> tuple[list[Any], list[Any], list[Any]] | None:
+    """Values, offsets and weights (none, or of each) of features that are tensors; else None.
+
+    What is a dict is not read here, so that a compiler can follow; a ``KeyedJaggedTensor`` is.
+
+    Raises:
+        ConfigError, ValueError: as :func:`read_bags`.
+    """
+    if isinstance(features, Mapping):
+        parts = [_parts(name, features, is_weighted) for name in names]
+        if not all(is_tensor(values) for values, _, _ in parts):
+            return None
+        values = [one.reshape(-1) for one, _, _ in parts]
+        offsets = [as_tensor(one, like) for like, one, _ in parts]
+        weights = [as_tensor(one, like).reshape(-1) for like, _, one in parts if is_weighted]
+        return values, offsets, weights
+    if not hasattr(features, "lengths") or not is_tensor(features.values()):
+        return None
+    bags = read_bags(features, names, is_weighted)
+    keys, flat = list(features.keys()), features.values()
+    samples = len(next(iter(bags.values())).bounds) - 1
+    ends = np.concatenate([[0], np.cumsum(array_of(features.lengths()).reshape(-1))])
+    first = [int(ends[keys.index(name) * samples]) for name in names]
+    own = [slice(at, at + one.ids.size) for at, one in zip(first, bags.values(), strict=True)]
+    offsets = [as_tensor(one.bounds, flat) for one in bags.values()]
+    scales = as_tensor(features.weights_or_none(), flat) if is_weighted else None
+    return [flat[at] for at in own], offsets, [scales[at] for at in own if scales is not None]
+
+
 def _of_mapping(name: str, features: Mapping[str, Any], is_weighted: bool) -> Bags:
+    values, offsets, weights = _parts(name, features, is_weighted)
+    flat, _ = flatten_ids(values)
+    bounds = array_of(offsets).astype(np.int64)
+    if bounds.ndim != 1 or bounds.size == 0 or bounds[0] != 0 or np.any(np.diff(bounds) < 0):
+        raise ValueError(
+            f"feature {name!r}: offsets must be one row of numbers that begins with 0 and never "
+            "falls, where each sample's values begin and at last where they end"
+        )
+    if bounds[-1] != flat.size:
+        raise ValueError(
+            f"feature {name!r}: the last offset is {bounds[-1]}, but must be the number of values, "
+            f"{flat.size} (as in torchrec: one offset more than samples)"
+        )
+    return Bags(flat, bounds, _weights(name, weights, flat.size) if is_weighted else None)
+
+
+def _parts(name: str, features: Mapping[str, Any], is_weighted: bool) -> tuple[Any, Any, Any]:
+    """Values, offsets and weights of one feature."""
     if name not in features:
         raise ConfigError(_missing(name, features))
     given = features[name]
@@ -78,19 +127,9 @@ def _of_mapping(name: str, features: Mapping[str, Any], is_weighted: bool) -> Ba
         raise ConfigError(
             f"feature {name!r} is a {type(given).__name__}, not (values, offsets) or a JaggedTensor"
         )
-    flat, _ = flatten_ids(values)
-    bounds = array_of(offsets).astype(np.int64)
-    if bounds.ndim != 1 or bounds.size == 0 or bounds[0] != 0 or np.any(np.diff(bounds) < 0):
-        raise ValueError(
-            f"feature {name!r}: offsets must be one row of numbers that begins with 0 and never "
-            "falls, where each sample's values begin and at last where they end"
-        )
-    if bounds[-1] != flat.size:
-        raise ValueError(
-            f"feature {name!r}: the last offset is {bounds[-1]}, but must be the number of values, "
-            f"{flat.size} (as in torchrec: one offset more than samples)"
-        )
-    return Bags(flat, bounds, _weights(name, weights, flat.size) if is_weighted else None)
+    if is_weighted and weights is None:
+        raise ConfigError(_weightless(name))
+    return values, offsets, weights
 
 
 def _of_keyed(features: Any, names: Sequence[str], is_weighted: bool) -> dict[str, Bags]:
@@ -128,7 +167,7 @@ def _of_keyed(features: Any, names: Sequence[str], is_weighted: bool) -> dict[st
 
 def _weights(name: str, weights: Any | None, count: int) -> FloatArray:
     if weights is None:
-        raise ConfigError(f"feature {name!r} has no weights, and the collection is weighted")
+        raise ConfigError(_weightless(name))
     array = array_of(weights).astype(np.float32, copy=False).reshape(-1)
     if array.size != count:
         raise ValueError(f"feature {name!r} has {array.size} weights for {count} values")
@@ -138,3 +177,7 @@ def _weights(name: str, weights: Any | None, count: int) -> FloatArray:
 def _missing(name: str, known: Any) -> str:
     listed = ", ".join(map(repr, list(known)[:8])) or "none"
     return f"feature {name!r} is missing from the input, which has {listed}: give it empty bags"
+
+
+def _weightless(name: str) -> str:
+    return f"feature {name!r} has no weights, and the collection is weighted"

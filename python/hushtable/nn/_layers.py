@@ -10,13 +10,25 @@ import numpy.typing as npt
 from .._bags import FloatArray, IntArray, Mode, bag_bounds, check_mode, reduce_bags
 from .._ids import Ids, default_max_ids, flatten_ids
 from ..errors import ConfigError, NoLayout, TooManyIds
-from ._module import Module, array_of, output
+from ._module import (
+    HAS_TORCH,
+    Served,
+    as_tensor,
+    check_answers_now,
+    is_tensor,
+    offset_array,
+    output,
+    weight_array,
+)
 from ._sources import BagSource, RowSource
+
+if HAS_TORCH:
+    from . import _ops
 
 __all__ = ["PrivateEmbedding", "PrivateEmbeddingBag"]
 
 
-class _Layer(Module):
+class _Layer(Served):
     """What both layers share: a source of rows, padding, and one round trip a call."""
 
     source: RowSource
@@ -33,6 +45,7 @@ class _Layer(Module):
         self, source: RowSource, padding_idx: int | None, max_ids: int | None, use_layout: bool
     ) -> None:
         super().__init__()
+        check_answers_now(source)
         info = source.info
         if use_layout:
             _check_layout(source, max_ids)
@@ -60,6 +73,24 @@ class _Layer(Module):
         if self.max_ids is not None:
             text += f", max_ids={self.max_ids}"
         return text + (", use_layout=True" if self.use_layout else "")
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """By name, the table that this layer reads: ``rows``, ``dim`` and ``version``."""
+        info = self.source.info
+        return {info.name: {"rows": info.rows, "dim": info.dim, "version": info.version}}
+
+    def look_up(self, ids: Any, offsets: Any | None, weights: Any | None) -> tuple[Any, Any]:
+        """The rows of a tensor of ids, and which were kept: what ``hushtable::lookup`` does."""
+        flat, shape = flatten_ids(ids)
+        self._check(shape, offsets, weights)
+        rows, kept = self._fetch(flat, shape, ids)
+        # A program may write into its operators' results: these are its own.
+        fetched = output(rows.reshape(*shape, self.embedding_dim), ids)
+        return fetched, output(kept.reshape(shape).copy(), ids)
+
+    def _check(self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None) -> Any:
+        """Holds offsets and weights against the ids' shape, before anything is sent."""
+        return None
 
     def _fetch(
         self, ids: npt.NDArray[np.uint64], shape: tuple[int, ...], like: Any
@@ -156,6 +187,8 @@ class PrivateEmbedding(_Layer):
                 nothing was sent.
             ServerError: a server did not answer.
         """
+        if is_tensor(input):
+            return _ops.lookup(input, None, None, self.handle)[0]
         ids, shape = flatten_ids(input)
         rows, _ = self._fetch(ids, shape, input)
         return output(rows.reshape(*shape, self.embedding_dim), input)
@@ -212,33 +245,53 @@ class PrivateEmbeddingBag(_Layer):
             input: ids, 2-D ``[bags, length]``, or 1-D with ``offsets``.
             offsets: 1-D; where in ``input`` each bag starts. The first is 0.
             per_sample_weights: of ``input``'s shape; rows are scaled by them. Only with
-                ``mode="sum"``.
+                ``mode="sum"``. They have a gradient, which is made on the client. Of whatever
+                type they are, rows and bags are float32 (torch asks for weights of the rows'
+                type).
 
         Raises:
             ConfigError: ``per_sample_weights`` with another mode than sum.
             ValueError: shapes or offsets that do not fit.
             IdOutOfRange, TooManyIds, ServerError: as :meth:`PrivateEmbedding.forward`.
         """
-        ids, shape = flatten_ids(input)
-        bounds = bag_bounds(shape, _offset_array(offsets), self.include_last_offset)
-        weights = None
-        if per_sample_weights is not None:
-            if self.mode != "sum":
-                raise ConfigError(
-                    f'per_sample_weights need mode="sum", this layer has mode={self.mode!r}'
-                )
-            weights = _weight_array(per_sample_weights)
-            if weights.shape != shape:
-                raise ValueError(
-                    f"per_sample_weights must have the input's shape {shape}, not {weights.shape}"
-                )
-            weights = weights.reshape(-1)
-        rows, kept = self._fetch(ids, shape, input)
+        # torch's kernels round once a weighted row, those for padding twice.
         fused = self.padding_idx is None
-        if not fused:
+        if is_tensor(input):
+            offsets, weights = as_tensor(offsets, input), as_tensor(per_sample_weights, input)
+            checked = None if weights is None else weights.detach()
+            found, present = _ops.lookup(input, offsets, checked, self.handle)
+            if self.padding_idx is not None:
+                present = present & (input != self.padding_idx)
+            elif not self.use_layout:
+                present = None
+            return _ops.reduce(
+                found, present, offsets, weights, self.mode, self.include_last_offset, fused
+            )
+        ids, shape = flatten_ids(input)
+        bounds, scales = self._check(shape, offsets, per_sample_weights)
+        rows, kept = self._fetch(ids, shape, input)
+        if self.padding_idx is not None:
             kept = kept & (ids != self.padding_idx)
-        bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=weights, fused=fused)
+        bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=scales, fused=fused)
         return output(bags, input)
+
+    def _check(
+        self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None
+    ) -> tuple[IntArray, FloatArray | None]:
+        """Where bags begin and end, and the rows' weights, flat."""
+        bounds = bag_bounds(shape, offset_array(offsets), self.include_last_offset)
+        if weights is None:
+            return bounds, None
+        if self.mode != "sum":
+            raise ConfigError(
+                f'per_sample_weights need mode="sum", this layer has mode={self.mode!r}'
+            )
+        scales = weight_array(weights)
+        if scales.shape != shape:
+            raise ValueError(
+                f"per_sample_weights must have the input's shape {shape}, not {scales.shape}"
+            )
+        return bounds, scales.reshape(-1)
 
 
 def _check_layout(source: RowSource, max_ids: int | None) -> None:
@@ -251,14 +304,3 @@ def _check_layout(source: RowSource, max_ids: int | None) -> None:
             f"table {source.info.name!r} has no layout: leave use_layout out, or serve a bundle "
             "that `hushtable tune --apply` has made"
         )
-
-
-def _offset_array(offsets: Any | None) -> IntArray | None:
-    if offsets is None:
-        return None
-    flat, shape = flatten_ids(offsets)
-    return flat.astype(np.int64).reshape(shape)
-
-
-def _weight_array(weights: Any) -> FloatArray:
-    return array_of(weights).astype(np.float32, copy=False)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+
+from .._bags import FloatArray, IntArray
+from .._ids import flatten_ids
+from ..errors import ConfigError
+from ._handles import take
 
 try:
     import torch
@@ -15,7 +22,18 @@ except ImportError:
 else:
     HAS_TORCH = True
 
-__all__ = ["HAS_TORCH", "Module", "array_of", "output"]
+__all__ = [
+    "HAS_TORCH",
+    "Module",
+    "Served",
+    "array_of",
+    "as_tensor",
+    "check_answers_now",
+    "is_tensor",
+    "offset_array",
+    "output",
+    "weight_array",
+]
 
 
 class NumpyModule(abc.ABC):
@@ -30,16 +48,174 @@ class NumpyModule(abc.ABC):
 
 
 if TYPE_CHECKING:
-    Module = NumpyModule
+    # Where torch is not installed, this is Any.
+    from torch.nn import Module
 else:
     Module = torch.nn.Module if HAS_TORCH else NumpyModule
 
 
+class Served(Module):
+    """A layer without weights: what it stands for lies at servers.
+
+    Its state dict holds no rows, but says whose they are: under ``_extra_state`` the tables' names,
+    shapes and versions. A checkpoint of the layer that it replaced has a ``weight``; loading one is
+    refused, since nothing here could take it.
+
+    Attributes:
+        handle: how a compiled or exported program names this layer (:func:`hushtable.nn.bind`).
+    """
+
+    handle: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handle = take(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy in the same process is another layer.
+        if HAS_TORCH:
+            super().__setstate__(state)
+        else:
+            self.__dict__.update(state)
+        self.handle = take(self, self.handle)
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """By name, the tables that this layer reads: ``rows``, ``dim`` and ``version``."""
+        raise NotImplementedError
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """What a state dict has instead of the rows."""
+        return {"rows are at servers": self.tables()}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Holds another layer's tables against this one's; a newer version is no other table.
+
+        Raises:
+            ConfigError: a state of other tables.
+        """
+        found = state.get("rows are at servers") if isinstance(state, Mapping) else None
+        if found is None:
+            raise ConfigError("the state dict is not of a layer whose rows are at servers")
+        for name, own in self.tables().items():
+            other = found.get(name)
+            if other is None:
+                known = ", ".join(map(repr, found)) or "none"
+                raise ConfigError(
+                    f"the state dict is of other tables: it has {known}, this layer reads {name!r}"
+                )
+            if (other["rows"], other["dim"]) != (own["rows"], own["dim"]):
+                raise ConfigError(
+                    f"the state dict is of a table {name!r} of {other['rows']} x {other['dim']}, "
+                    f"but the one that is served is {own['rows']} x {own['dim']}"
+                )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        weights = [
+            key
+            for key in state_dict
+            if key.startswith(prefix) and key.rpartition(".")[2] == "weight"
+        ]
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+        # A checkpoint from before the layer was private has nothing to say here.
+        own = f"{prefix}_extra_state"
+        if own in missing_keys:
+            missing_keys.remove(own)
+        tables = ", ".join(
+            f"{name!r} ({facts['rows']} x {facts['dim']})" for name, facts in self.tables().items()
+        )
+        for place, key in enumerate(unexpected_keys):
+            if key in weights:
+                unexpected_keys[place] = _Placeless(
+                    key,
+                    f"no place for it: the rows are at servers, in {tables}; build a bundle from "
+                    "the checkpoint to serve its rows (hushtable model build), or load the rest "
+                    "with strict=False",
+                )
+
+
+class _Placeless(str):
+    """A key of a state dict that says why it cannot be loaded where torch lists it as unexpected.
+
+    torch lists what strict loading refuses, and returns what other loading passes over: for whoever
+    compares, it is the key and nothing else.
+    """
+
+    why: str
+
+    def __new__(cls, key: str, why: str) -> Self:
+        made = super().__new__(cls, key)
+        made.why = why
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return format(f"{self!s} [{self.why}]", spec)
+
+
+def check_answers_now(source: Any) -> None:
+    """Refuses a source whose lookups are to be awaited: a layer returns rows.
+
+    Raises:
+        ConfigError: such a source.
+    """
+    calls = [getattr(source, name, None) for name in ("lookup", "lookup_many")]
+    if any(inspect.iscoroutinefunction(call) for call in calls):
+        raise ConfigError(
+            f"a layer cannot wait for a {type(source).__name__}, whose lookups are awaited: give "
+            "it a client that hushtable.connect() makes"
+        )
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is one of torch's tensors."""
+    return HAS_TORCH and isinstance(value, torch.Tensor)
+
+
 def array_of(values: Any) -> npt.NDArray[Any]:
-    """A tensor, maybe on a device, or anything that numpy takes, as an array."""
+    """A tensor, maybe on a device, or anything that numpy takes, as an array.
+
+    numpy has no bfloat16: such a tensor becomes float32, which holds its values.
+    """
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
+        values = values.detach().cpu()
+        if HAS_TORCH and values.dtype is torch.bfloat16:
+            values = values.float()
+        values = values.numpy()
     return np.asarray(values)
+
+
+def as_tensor(values: Any | None, like: Any) -> Any:
+    """What may be given as a list or an array beside a tensor."""
+    return values if values is None or is_tensor(values) else output(np.asarray(values), like)
+
+
+def offset_array(offsets: Any | None) -> IntArray | None:
+    """Offsets of bags as int64, in their shape."""
+    if offsets is None:
+        return None
+    flat, shape = flatten_ids(offsets)
+    return flat.astype(np.int64).reshape(shape)
+
+
+def weight_array(weights: Any) -> FloatArray:
+    """Weights of rows as float32, in their shape."""
+    return array_of(weights).astype(np.float32, copy=False)
 
 
 def output(values: npt.NDArray[Any], like: Any) -> Any:

@@ -1,0 +1,135 @@
+"""The layers' calls as operators of torch, which compilers keep in their graphs as they are.
+
+``hushtable::lookup`` and ``hushtable::lookup_features`` fetch rows; they are opaque, and their
+output's shape follows from the input's shape. ``hushtable::reduce`` makes bags of rows; it has a
+gradient for the weights of the rows. Imported where torch is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._bags import Mode, bag_bounds, reduce_bags
+from ._handles import layer_of
+from ._module import array_of, offset_array
+
+__all__ = ["lookup", "lookup_features", "reduce"]
+
+
+@torch.library.custom_op("hushtable::lookup", mutates_args=())
+def lookup(
+    ids: Tensor, offsets: Tensor | None, weights: Tensor | None, layer: str
+) -> tuple[Tensor, Tensor]:
+    """The rows of ``ids`` [*] by the layer of a handle, float32 [*, dim], and which were kept [*].
+
+    Offsets and weights are only held against the ids, before anything is sent.
+    """
+    asked = cast(Any, layer_of(layer))
+    rows, kept = asked.look_up(ids, offsets, weights)
+    return rows, kept
+
+
+@lookup.register_fake
+def _(
+    ids: Tensor, offsets: Tensor | None, weights: Tensor | None, layer: str
+) -> tuple[Tensor, Tensor]:
+    dim = cast(Any, layer_of(layer)).embedding_dim
+    rows = ids.new_empty((*ids.shape, dim), dtype=torch.float32)
+    return rows, ids.new_empty(ids.shape, dtype=torch.bool)
+
+
+@torch.library.custom_op("hushtable::lookup_features", mutates_args=())
+def lookup_features(
+    values: list[Tensor], offsets: list[Tensor], weights: list[Tensor], layer: str
+) -> list[Tensor]:
+    """Of each of a collection's features the rows of its ``values``, float32 [values, dim].
+
+    Weights (none, or one of each feature) are only held against the values.
+    """
+    rows: list[Tensor] = cast(Any, layer_of(layer)).look_up(values, offsets, weights)
+    return rows
+
+
+@lookup_features.register_fake
+def _(
+    values: list[Tensor], offsets: list[Tensor], weights: list[Tensor], layer: str
+) -> list[Tensor]:
+    dims = cast(Any, layer_of(layer)).dims
+    return [
+        ids.new_empty((ids.shape[0], dim), dtype=torch.float32)
+        for ids, dim in zip(values, dims, strict=True)
+    ]
+
+
+@torch.library.custom_op("hushtable::reduce", mutates_args=())
+def reduce(
+    rows: Tensor,
+    kept: Tensor | None,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    mode: str,
+    last: bool,
+    fused: bool,
+) -> Tensor:
+    """Bags of rows [*, dim], float32 [bags, dim]; see :func:`hushtable._bags.reduce_bags`."""
+    shape = tuple(rows.shape[:-1])
+    bounds = bag_bounds(shape, offset_array(offsets), last)
+    flat = array_of(rows).reshape(-1, rows.shape[-1])
+    bags = reduce_bags(
+        flat,
+        bounds,
+        cast(Mode, mode),
+        kept=None if kept is None else array_of(kept).reshape(-1),
+        weights=None if weights is None else array_of(weights).astype(np.float32).reshape(-1),
+        fused=fused,
+    )
+    return torch.from_numpy(bags).to(rows.device)
+
+
+@reduce.register_fake
+def _(
+    rows: Tensor,
+    kept: Tensor | None,
+    offsets: Tensor | None,
+    weights: Tensor | None,
+    mode: str,
+    last: bool,
+    fused: bool,
+) -> Tensor:
+    bags = rows.shape[0] if offsets is None else offsets.shape[0] - int(last)
+    return rows.new_empty((bags, rows.shape[-1]))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    rows, kept, offsets, weights, _, last, _ = inputs
+    ctx.save_for_backward(rows, kept, offsets, weights)
+    ctx.last = last
+
+
+def _weights_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    """Of a sum, each weight's gradient is its row times its bag's gradient; rows have none."""
+    rows, kept, offsets, weights = ctx.saved_tensors
+    if weights is None:
+        return (None,) * 7
+    if offsets is None:
+        of_weights = (rows * gradient.unsqueeze(1)).sum(-1)
+    else:
+        places = torch.arange(rows.shape[0], device=rows.device)
+        starts = offsets.to(places.dtype)
+        bags = torch.searchsorted(starts, places, right=True) - 1
+        # What stands behind the last offset is in no bag.
+        outside = bags >= gradient.shape[0]
+        # One bag more, for call with no bag at all.
+        padded = torch.cat([gradient, gradient.new_zeros((1, gradient.shape[1]))])
+        of_weights = (rows * padded[bags.clamp(max=gradient.shape[0])]).sum(-1)
+        of_weights = of_weights.masked_fill(outside, 0.0)
+    if kept is not None:
+        of_weights = of_weights.masked_fill(~kept, 0.0)
+    return None, None, None, of_weights.to(weights.dtype), None, None, None
+
+
+reduce.register_autograd(_weights_gradient, setup_context=_keep)
