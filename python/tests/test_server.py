@@ -54,7 +54,7 @@ def test_probes_and_metrics(deployment: Deployment) -> None:
     assert f'hushtable_table_rows{{table="films"}} {ROWS}' in metrics
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_readiness_line_and_a_clean_end(bundle: Path, number: signal.Signals) -> None:
     with start(str(bundle), "--side", "right", *FREE) as server:
         line = first_line(server)
@@ -66,6 +66,30 @@ def test_one_readiness_line_and_a_clean_end(bundle: Path, number: signal.Signals
         assert server.wait(10) == 0
         assert server.stdout is not None
         assert server.stdout.read() == ""
+
+
+def test_sighup_brings_in_the_next_version(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    first, second = (rng.standard_normal((64, 8), dtype=np.float32) for _ in range(2))
+    bundle = tmp_path / "films"
+    hushtable.Table.from_weight(first, name="films").save(bundle)
+    with (
+        hushtable.ServerProcess(bundle, "left", threads=1) as left,
+        hushtable.ServerProcess(bundle, "right", threads=1) as right,
+        hushtable.connect(left.url, right.url) as client,
+    ):
+        version = client.info.version
+        assert np.array_equal(client.lookup([5]), first[[5]])
+        hushtable.Table.from_weight(second, name="films").save(bundle)
+        for server in (left, right):
+            server.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while client.info.version == version and time.monotonic() < deadline:
+            rows = client.lookup([5])
+            assert np.array_equal(rows, first[[5]]) or np.array_equal(rows, second[[5]])
+            time.sleep(0.05)
+        assert client.info.version == hushtable.Table.open(bundle).info.version
+        assert np.array_equal(client.lookup([5]), second[[5]])
 
 
 def test_json_lines(bundle: Path) -> None:

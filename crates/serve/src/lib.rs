@@ -99,3 +99,5 @@ pub use schemes::train::{
     Settled, TrainClient, TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer,
     TrainServerSpec,
 };
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub use schemes::versions::ChangeSpec;

@@ -73,7 +73,9 @@ pub enum ReplyDefect {
         bytes: usize,
     },
     /// Another version of the table than the one that was asked for.
-    #[error("it was asked for version {expected} of the table, which it announced, and told of {found}")]
+    #[error(
+        "it was asked for version {expected} of the table, which it announced, and told of {found}"
+    )]
     TableVersion {
         /// What was asked for.
         expected: Version,

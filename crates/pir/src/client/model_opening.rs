@@ -87,7 +87,8 @@ impl Matching {
         let [left, right] = catalogs;
         let candidates =
             [candidates(Place::Left, left, spec)?, candidates(Place::Right, right, spec)?];
-        let versions = candidates.each_ref().map(|all| all.iter().map(|it| it.0).collect::<Vec<_>>());
+        let versions =
+            candidates.each_ref().map(|all| all.iter().map(|it| it.0).collect::<Vec<_>>());
         let wanted = spec.version.or_else(|| newest_of_both(&versions[0], &versions[1]));
         let mut infos = Vec::with_capacity(2);
         for (place, candidates) in Place::PAIR.into_iter().zip(&candidates) {

@@ -16,8 +16,8 @@ use super::table::{
 };
 use super::terms::check_sides;
 use super::{
-    AnnouncedTable, BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply, ReplyDefect,
-    Rows, TableInfo,
+    AnnouncedTable, BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply,
+    ReplyDefect, Rows, TableInfo,
 };
 
 /// How a client asks two servers.

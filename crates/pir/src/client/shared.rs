@@ -185,3 +185,66 @@ impl<S: Scheme> Drop for Turn<S> {
 
 /// A server that says with every answer that it holds something newer is asked no more often.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::Reply;
+    use super::super::run::{Round, Tally};
+    use super::*;
+
+    struct Nothing;
+
+    impl Script for Nothing {
+        type Output = ();
+
+        fn next(&mut self, _: Vec<Reply>, _: Tally) -> Result<Round<()>, Failure> {
+            Ok(Round::Done(()))
+        }
+    }
+
+    impl Scheme for Nothing {
+        type Session = ();
+        type Opening = Nothing;
+
+        fn opening(&self, _: Option<&Arc<()>>) -> Nothing {
+            Nothing
+        }
+
+        fn first(&self) -> Place {
+            Place::Left
+        }
+
+        fn servers(&self) -> [usize; 3] {
+            [1, 1, 0]
+        }
+
+        fn limits(&self) -> (Duration, Duration) {
+            (Duration::ZERO, Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_with_every_answer_that_it_changed_is_asked_once_a_second() {
+        let states = [Some(1), Some(1), None];
+        let shared = Shared::new(Nothing, (), (Route::default(), states), Bell::new(|| {}));
+        let session = shared.session();
+        shared.hear(&session, states);
+        // One that says nothing has not changed.
+        shared.hear(&session, [None, None, None]);
+        assert!(shared.refresh(Duration::ZERO).is_none());
+        let mut asked = 0;
+        for ms in 0..10_000 {
+            shared.hear(&shared.session(), [Some(1), Some(ms + 2), None]);
+            if let Some(turn) = shared.refresh(Duration::from_millis(ms)) {
+                assert!(shared.refresh(Duration::from_millis(ms)).is_none(), "one at a time");
+                turn.end((), Route::default(), [Some(1), Some(ms + 1), None]);
+                asked += 1;
+            }
+        }
+        assert_eq!(asked, 10);
+        // What is heard within a session that is over says nothing of the one that there is.
+        let last = shared.session();
+        shared.renew(&last);
+        shared.hear(&session, [Some(7), Some(7), None]);
+    }
+}

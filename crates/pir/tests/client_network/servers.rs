@@ -194,7 +194,13 @@ impl State {
         let bad = |error: &dyn std::fmt::Display| panic!("an honest client's keys: {error}");
         let answers = |version, answers: Vec<u8>| {
             let (queue, answer) = (Duration::from_micros(3), Duration::from_micros(5));
-            Ok(vec![Reply::Answers(Answers { version, answers: answers.into(), queue, answer, state: None })])
+            Ok(vec![Reply::Answers(Answers {
+                version,
+                answers: answers.into(),
+                queue,
+                answer,
+                state: None,
+            })])
         };
         match call {
             Call::TableInfo { version } => {
@@ -239,7 +245,12 @@ impl State {
                     request_bytes_max: 1 << 20,
                 });
                 let models = models.collect();
-                Ok(vec![Reply::Catalog(Box::new(AnnouncedCatalog { tables, models, older: Vec::new(), state: None }))])
+                Ok(vec![Reply::Catalog(Box::new(AnnouncedCatalog {
+                    tables,
+                    models,
+                    older: Vec::new(),
+                    state: None,
+                }))])
             }
             Call::AnswerModel { version, parts, .. } => {
                 let Some((manifest, servers)) = &self.model else { return Err(changed(None)) };
@@ -329,7 +340,13 @@ impl OnionState {
                 let mut out = vec![0; accepted.len() * self.geometry.response_bytes()];
                 self.server.answer(&accepted, &mut out).expect("an honest client's queries");
                 let (queue, answer) = (Duration::ZERO, Duration::ZERO);
-                Ok(Reply::Answers(Answers { version, answers: out.into(), queue, answer, state: None }))
+                Ok(Reply::Answers(Answers {
+                    version,
+                    answers: out.into(),
+                    queue,
+                    answer,
+                    state: None,
+                }))
             }
             other => panic!("no call to a single server: {other:?}"),
         }

@@ -20,7 +20,8 @@ use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::Rate;
-use crate::host::scheme::{Destination, GrpcService};
+use crate::host::reload::{Next, Reloaded};
+use crate::host::scheme::{Destination, GrpcService, Loading};
 use crate::host::tls::PeerCertificate;
 use crate::{Error, Limit, Refusal};
 
@@ -42,6 +43,19 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
+    /// Takes a next version beside what it answers from, and announces it once it is known to be right. May block
+    /// for as long as a load; one is asked for at a time.
+    ///
+    /// # Errors
+    /// Why it does not; then nothing has changed.
+    #[allow(unused_variables, reason = "a scheme names them")]
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error> {
+        Ok(Reloaded::Unchanged)
+    }
+
+    /// Called every second or so: drops the versions that nobody asks for any more. May block.
+    fn retire(&self) {}
+
     /// Called once, after the last answer: what is unfinished must end here.
     fn stop(self: Arc<Self>) -> Stopping {
         Box::pin(std::future::ready(()))
@@ -59,6 +73,13 @@ pub trait Routes: Send + Sync {
     fn check(&self) -> Result<(), Error>;
     /// As [`Service::readiness`].
     fn readiness(&self) -> Option<watch::Receiver<bool>>;
+    /// As [`Service::reload`].
+    ///
+    /// # Errors
+    /// As [`Service::reload`].
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error>;
+    /// As [`Service::retire`].
+    fn retire(&self);
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
     /// Answers a request to one of the services that the descriptor offers.
@@ -94,6 +115,14 @@ where
         self.service.readiness()
     }
 
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error> {
+        self.service.reload(next, loading)
+    }
+
+    fn retire(&self) {
+        self.service.retire();
+    }
+
     fn stop(&self) -> Stopping {
         Arc::clone(&self.service).stop()
     }
@@ -101,6 +130,27 @@ where
     fn call(&self, request: Request<CountedBody>) -> Visiting {
         // A clone of an Arc: `call` wants `&mut`, a connection's requests run side by side.
         Box::pin(self.grpc.clone().call(request))
+    }
+}
+
+/// Generated code that is made anew for each request, since its bounds change with what is held. `F` makes it.
+#[derive(Clone)]
+pub(crate) struct Fresh<F>(pub F);
+
+impl<G, F: Fn() -> G> tower::Service<Request<CountedBody>> for Fresh<F>
+where
+    G: tower::Service<Request<CountedBody>, Response = Reply, Error = Infallible>,
+{
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = G::Future;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<CountedBody>) -> Self::Future {
+        (self.0)().call(request)
     }
 }
 

@@ -143,7 +143,7 @@ impl OnionServer {
             house.offer()
         };
         let (services, side, load) = (&[SERVICE], "single", Box::new(load));
-        Unbound { network, scheme: Scheme { services, side, register, load } }
+        Unbound::new(network, Scheme { services, side, register, load })
     }
 }
 

@@ -110,6 +110,8 @@ impl OnionService {
         let catalog = OnionCatalogReply {
             tables: infos,
             models: models.iter().map(|model| model.info.clone()).collect(),
+            older: Vec::new(),
+            state: None,
         };
         let (keys, parsers) = (Arc::new(keys), Semaphore::new(PARSERS_MAX));
         Arc::new(Self { tables, models, catalog, keys, deepest, admission, parsers })
@@ -241,6 +243,7 @@ impl OnionService {
             responses: answers.into(),
             queue_us: Some(microseconds(queued)),
             answer_us: Some(microseconds(answering)),
+            state: None,
         })
     }
 
@@ -348,6 +351,7 @@ impl OnionService {
             responses: responses.freeze(),
             queue_us: Some(microseconds(queued_max)),
             answer_us: Some(microseconds(answering_max)),
+            state: None,
         })
     }
 }
