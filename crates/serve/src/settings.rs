@@ -384,6 +384,9 @@ const ONION: &[Setting] = &[
     KEYS_MEMORY_BYTES_MAX,
     KEYS_FOLDER_BYTES_MAX,
     KEYS_BYTES_PER_PEER_MAX,
+    WATCH,
+    KEEP_OLD_S,
+    KEEP_OLD_S_MAX,
 ];
 
 const TRAIN: &[Setting] = &[

@@ -243,8 +243,9 @@ mod tests {
         }
         assert_eq!(asked, 10);
         // What is heard within a session that is over says nothing of the one that there is.
-        let last = shared.session();
-        shared.renew(&last);
+        let turn = shared.refresh(Duration::from_secs(60));
+        turn.expect("it has changed").end((), Route::default(), states);
         shared.hear(&session, [Some(7), Some(7), None]);
+        assert!(shared.refresh(Duration::from_secs(120)).is_none());
     }
 }
