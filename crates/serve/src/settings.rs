@@ -261,6 +261,18 @@ const WATCH: Setting = Setting::new(
     "none",
     "A folder whose newest bundle is served in place of the one of its name, as soon as it is there.",
 );
+const PUSH_FOLDER: Setting = Setting::new(
+    "push_folder",
+    Kind::Path,
+    "none",
+    "Where bundles go that `hushtable table push` and `model push` bring, and are served from.",
+);
+const PUSH_TOKEN_FILE: Setting = Setting::new(
+    "push_token_file",
+    Kind::Path,
+    "no pushes",
+    "The file of the token that a push must have: one line, 16 characters or more.",
+);
 const KEEP_OLD_S: Setting = Setting::new(
     "keep_old_s",
     Kind::Count,
@@ -342,6 +354,8 @@ const PAIR: &[Setting] = &[
     Setting::new("queue_bags_max", Kind::Count, "", "Most inferences that wait; beyond, BUSY."),
     Setting::new("prgs", Kind::Names, "", "Generators that keys may use."),
     WATCH,
+    PUSH_FOLDER,
+    PUSH_TOKEN_FILE,
     KEEP_OLD_S,
     KEEP_OLD_S_MAX,
 ];
@@ -385,6 +399,8 @@ const ONION: &[Setting] = &[
     KEYS_FOLDER_BYTES_MAX,
     KEYS_BYTES_PER_PEER_MAX,
     WATCH,
+    PUSH_FOLDER,
+    PUSH_TOKEN_FILE,
     KEEP_OLD_S,
     KEEP_OLD_S_MAX,
 ];

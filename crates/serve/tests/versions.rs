@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 
 use common::{Certificates, Process, metric_of, page, row, spec, table};
 use hushtable_pir::dpf::Side;
-use hushtable_serve::{ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, ServerSpec};
+use hushtable_serve::host::ReloadError;
+use hushtable_serve::{
+    ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient,
+    OnionClientSpec, OnionServerSpec, ServerSpec, push,
+};
 use hushtable_table::{Table, Version};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -364,5 +368,106 @@ async fn the_memory_of_a_version_is_given_back() {
         let waited = started.elapsed();
         assert!(waited < Duration::from_secs(10), "{before} bytes before, {after} after");
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_pushes_the_next_version() {
+    let (first, next) = (table(ROWS, DIM, 1), table(ROWS, DIM, 2));
+    let pushes = Side::BOTH.map(|_| TempDir::new().unwrap());
+    let token = "0123456789abcdef-token";
+    let file = pushes[0].path().join(".token");
+    std::fs::write(&file, token).unwrap();
+    let servers = Servers::start(&first, |spec| {
+        let push_folder = Some(pushes[usize::from(spec.side == Side::Right)].path().to_owned());
+        let push_token_file = Some(file.clone());
+        let change = ChangeSpec { push_folder, push_token_file, ..spec.change.clone() };
+        ServerSpec { change, ..spec }
+    });
+    for side in Side::BOTH {
+        servers.server(side).ready().await;
+    }
+    let bundle = servers.folder.path().join("next");
+    next.save(&bundle).unwrap();
+    let [left, right] = {
+        let spec = servers.client_spec();
+        [spec.left, spec.right]
+    };
+    let wait = Duration::from_secs(5);
+    let names = |folder: &TempDir| -> Vec<String> {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != ".token").collect()
+    };
+
+    // Not without the token, and nothing is left of what is refused.
+    let error = push(&left, "0123456789abcdef-other", &bundle, wait).await.unwrap_err();
+    assert!(matches!(&error, Error::Reload(ReloadError::Push { .. })), "{error:?}");
+    let damaged = servers.folder.path().join("damaged");
+    next.save(&damaged).unwrap();
+    let mut bytes = std::fs::read(damaged.join("rows.safetensors")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(damaged.join("rows.safetensors"), bytes).unwrap();
+    let error = push(&left, token, &damaged, wait).await.unwrap_err();
+    assert!(error.to_string().contains("row 499 is damaged"), "{error}");
+    let other = servers.folder.path().join("other");
+    Table::from_weight("books", 10, 1, hushtable_table::DType::F32, &[0.5; 10])
+        .unwrap()
+        .save(&other)
+        .unwrap();
+    let error = push(&left, token, &other, wait).await.unwrap_err();
+    assert!(error.to_string().contains("serves no table called"), "{error}");
+    assert_eq!(names(&pushes[0]), [String::new(); 0]);
+    assert_eq!(version_of(&servers.client_spec()).await, first.version());
+
+    assert!(push(&left, token, &bundle, wait).await.unwrap());
+    assert_eq!(version_of(&servers.client_spec()).await, first.version());
+    assert!(push(&right, token, &bundle, wait).await.unwrap());
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    assert_eq!(client.info().version, next.version());
+    assert_eq!(client.lookup(&[11], 1).await.unwrap().rows, row(&next, 11));
+    assert_eq!(names(&pushes[1]).len(), 1);
+    // The same again is nothing new.
+    assert!(!push(&right, token, &bundle, wait).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_single_server_changes_under_load() {
+    let (versions, by_version) = tables(2);
+    let folder = TempDir::new().unwrap();
+    let bundle = folder.path().join("films");
+    versions[0].save(&bundle).unwrap();
+    let spec = OnionServerSpec {
+        table: bundle.clone(),
+        network: NetworkSpec {
+            addr: ([127, 0, 0, 1], 0).into(),
+            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
+            ..NetworkSpec::default()
+        },
+        threads: 1,
+        change: ChangeSpec { keep_old_s: 1, ..ChangeSpec::default() },
+        ..OnionServerSpec::new("")
+    };
+    let server = Process::start(folder.path(), "single", &spec, &["onion"]);
+    server.ready().await;
+    let client_spec = OnionClientSpec::new(EndpointSpec::new(server.url(), None));
+    let client = OnionClient::connect(&client_spec).await.unwrap();
+    assert_eq!(client.lookup(&[3], 1).await.unwrap().rows, row(&versions[0], 3));
+    versions[1].save(&bundle).unwrap();
+    server.signal(Signal::HUP);
+    let started = Instant::now();
+    while client.info().version != versions[1].version() {
+        let found = client.lookup(&[5], 1).await.unwrap();
+        assert_eq!(found.rows, row(&by_version[&found.stats.version.to_string()], 5));
+        assert!(started.elapsed() < Duration::from_secs(60), "it stays with the old one");
+    }
+    assert_eq!(client.lookup(&[5], 1).await.unwrap().rows, row(&versions[1], 5));
+    let held = async || {
+        let text = page(server.metrics_addr, "/metrics").await.1;
+        metric_of(&text, "hushtable_table_versions")
+    };
+    while held().await != 1.0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "the old one is kept");
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

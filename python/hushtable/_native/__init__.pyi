@@ -90,6 +90,7 @@ __all__ = [
     "prg_names",
     "project_trace",
     "public_key",
+    "push_bundle",
     "server_is_hybrid",
     "verify_model",
     "verify_prepared",
@@ -369,6 +370,16 @@ def server_is_hybrid(
     insecure: bool,
     connect_seconds: float,
     seconds: float,
+) -> bool: ...
+def push_bundle(
+    bundle: Path,
+    url: str,
+    token: str,
+    *,
+    ca: Path | None,
+    domain: str | None,
+    certificate: tuple[Path, Path] | None,
+    connect_seconds: float,
 ) -> bool: ...
 def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
 def model_of_dense(out: Path, name: str, dense: Path) -> None: ...

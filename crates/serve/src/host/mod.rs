@@ -36,6 +36,7 @@ pub(crate) mod gather;
 pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod peers;
+pub(crate) mod push;
 pub(crate) mod reload;
 pub(crate) mod scheme;
 pub(crate) mod tls;
@@ -69,6 +70,7 @@ use self::connection::ConnectionRules;
 use self::door::Door;
 use self::metrics::Metrics;
 use self::peers::Peers;
+use self::push::{Push, PushTo};
 use self::reload::{Certificate, Changes, Watched};
 use crate::{Error, Limit, NetworkSpec};
 
@@ -78,6 +80,8 @@ pub struct Unbound {
     pub(crate) scheme: Scheme,
     /// Folders whose newest bundle is served.
     pub(crate) watched: Vec<PathBuf>,
+    /// Where an operator's pushes go.
+    pub(crate) push: Option<PushTo>,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
@@ -101,7 +105,13 @@ pub struct BoundServer {
 impl Unbound {
     /// A server of `scheme` at the addresses of `network`.
     pub fn new(network: Network, scheme: Scheme) -> Self {
-        Self { network, scheme, watched: Vec::new() }
+        Self { network, scheme, watched: Vec::new(), push: None }
+    }
+
+    /// Takes an operator's pushes.
+    pub(crate) fn taking(mut self, push: Option<PushTo>) -> Self {
+        self.push = push;
+        self
     }
 
     /// Serves the newest bundle of each of these folders too, as it comes.
@@ -180,8 +190,8 @@ impl BoundServer {
         let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine, .. } =
             self;
         // Held, so that whoever asks does not find the end of a channel.
-        let (_reload, asked) = (self.reload, self.asked);
-        let Unbound { network, scheme, watched } = unbound;
+        let (reload, asked) = (self.reload, self.asked);
+        let Unbound { network, scheme, watched, push } = unbound;
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let metrics = Metrics::new(side, Arc::clone(&budget), register);
@@ -213,6 +223,8 @@ impl BoundServer {
             [network.request_max, network.body_idle_max],
             Arc::clone(&budget),
         );
+        let push = push.map(|to| Push::new(to, Arc::clone(&routes), reload.clone()));
+        let door = door.taking(push);
         let tls = network.spec.tls.clone().zip(network.tls.clone());
         let certificate = tls.map(|(spec, config)| Certificate::new(spec, config));
         let rules = ConnectionRules {

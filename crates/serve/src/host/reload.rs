@@ -80,6 +80,35 @@ pub enum ReloadError {
         /// How many.
         held: usize,
     },
+    /// A token that cannot be one.
+    #[error(
+        "{}: a token for pushes is one line of 16 to 1,024 characters without spaces, such as \
+         `openssl rand -hex 32` makes",
+        path.display()
+    )]
+    Token {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder for pushes without a token, or a token without a folder.
+    #[error("push_folder and push_token_file go together: give both, or neither")]
+    PushHalf,
+    /// A pushed bundle whose bytes are not what its manifest says.
+    #[error(
+        "the bundle is damaged: {what}; push it again from one that `hushtable table verify` or `model verify` finds whole"
+    )]
+    Damaged {
+        /// The first damage.
+        what: String,
+    },
+    /// A server that does not take a pushed bundle.
+    #[error("{url} does not take the bundle: {message}")]
+    Push {
+        /// The server.
+        url: String,
+        /// What it says.
+        message: String,
+    },
     /// A bundle that is not another version of anything that is served.
     #[error("{}: this server serves no {kind} called {name:?}; it serves {served}", path.display())]
     Unserved {
@@ -333,7 +362,7 @@ pub(crate) fn available_bytes() -> Option<u64> {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),

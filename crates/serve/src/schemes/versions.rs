@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hushtable_table::Table;
-use hushtable_table::model::ModelManifest;
+use hushtable_table::model::{self, ModelManifest};
 use serde::{Deserialize, Serialize};
 
 use super::bundles::is_model;
 use crate::Error;
 use crate::host::network::within_u64;
+use crate::host::push::PushTo;
 use crate::host::reload::available_bytes;
 use crate::host::{Next, ReloadError};
 
@@ -23,6 +24,10 @@ pub struct ChangeSpec {
     /// A folder whose newest bundle is served in place of the one of its name, as soon as it is there: bundles come
     /// into it by a rename, whole.
     pub watch: Option<PathBuf>,
+    /// Where bundles go that the operator pushes, and are served from; it is watched too. Only with a token.
+    pub push_folder: Option<PathBuf>,
+    /// The file of the token that a push must have.
+    pub push_token_file: Option<PathBuf>,
     /// How long an older version is kept after the last request for it, in seconds.
     pub keep_old_s: u64,
     /// How long an older version is kept at most, in seconds, whoever asks for it.
@@ -31,7 +36,13 @@ pub struct ChangeSpec {
 
 impl Default for ChangeSpec {
     fn default() -> Self {
-        Self { watch: None, keep_old_s: 600, keep_old_s_max: 86_400 }
+        Self {
+            watch: None,
+            push_folder: None,
+            push_token_file: None,
+            keep_old_s: 600,
+            keep_old_s_max: 86_400,
+        }
     }
 }
 
@@ -43,6 +54,20 @@ pub(crate) struct Keep {
 }
 
 impl ChangeSpec {
+    /// Where an operator's pushes go; None where there is no token for them.
+    pub(crate) fn push(&self) -> Result<Option<PushTo>, Error> {
+        match (&self.push_folder, &self.push_token_file) {
+            (None, None) => Ok(None),
+            (Some(folder), Some(file)) => PushTo::read(folder.clone(), file).map(Some),
+            _ => Err(ReloadError::PushHalf.into()),
+        }
+    }
+
+    /// Folders whose newest bundle is served.
+    pub(crate) fn watched(&self) -> Vec<PathBuf> {
+        self.watch.iter().chain(&self.push_folder).cloned().collect()
+    }
+
     pub(crate) fn check(&self) -> Result<Keep, Error> {
         within_u64("keep_old_s", self.keep_old_s, 0..=KEEP_S_MAX)?;
         within_u64("keep_old_s_max", self.keep_old_s_max, self.keep_old_s..=KEEP_S_MAX)?;
@@ -173,6 +198,24 @@ impl Source {
         };
         Ok(Self { path: path.to_owned(), kind, name })
     }
+}
+
+/// Reads every byte of a bundle, and checks it against its own hashes.
+pub(crate) fn examine(folder: &Path) -> Result<(), Error> {
+    let damaged = |what: String| Error::from(ReloadError::Damaged { what });
+    let (is_whole, what) = match is_model(folder) {
+        true => {
+            let report = model::verify(folder, &mut |_, _| {});
+            let report = report.map_err(|error| damaged(error.to_string()))?;
+            (report.ok, "a file of the model is not what its manifest says".to_owned())
+        }
+        false => {
+            let report = hushtable_table::verify(folder, &mut |_, _| {});
+            let report = report.map_err(|error| damaged(error.to_string()))?;
+            (report.ok, report.damaged.first().map(ToString::to_string).unwrap_or_default())
+        }
+    };
+    if is_whole { Ok(()) } else { Err(damaged(what)) }
 }
 
 /// Refuses a next version that does not fit beside what is held.

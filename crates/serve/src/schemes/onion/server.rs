@@ -15,6 +15,7 @@ use super::{CHUNK_BYTES_MAX, OnionServerSpec, SERVICE};
 use crate::host::Unbound;
 use crate::host::door::{Fresh, Routed, Routes};
 use crate::host::network::Network;
+use crate::host::push::PushTo;
 use crate::host::scheme::{Loading, Scheme};
 use crate::keys::KeyStore;
 use crate::schemes::bundles::Bundles;
@@ -32,6 +33,7 @@ pub struct OnionServer {
     settings: Settings,
     bundles: Bundles,
     sources: Sources,
+    push: Option<PushTo>,
     /// Instead of processors.
     make_backend: Option<MakeBackend>,
     progress: Progress,
@@ -66,8 +68,9 @@ impl OnionServer {
         sources: Sources,
     ) -> Result<Self, Error> {
         let (settings, network) = Settings::check(spec, &bundles)?;
+        let push = settings.spec.change.push()?;
         let (make_backend, progress): (_, Progress) = (None, Box::new(|_, _| {}));
-        Ok(Self { network, settings, bundles, sources, make_backend, progress })
+        Ok(Self { network, settings, bundles, sources, push, make_backend, progress })
     }
 
     /// Answers from what `make` loads, instead of from processors. It is called once, on a thread
@@ -108,13 +111,13 @@ impl OnionServer {
     }
 
     fn unbound(self) -> Unbound {
-        let Self { network, settings, bundles, sources, make_backend, progress } = self;
+        let Self { network, settings, bundles, sources, push, make_backend, progress } = self;
         let metrics = OnionMetrics::default();
         let register = {
             let metrics = metrics.clone();
             Box::new(move |registry: &mut Registry| metrics.register(registry))
         };
-        let watched = settings.spec.change.watch.clone();
+        let watched = settings.spec.change.watched();
         let load = move |loading: &Loading| {
             let loader = Loader::new(&settings, metrics, sources, progress)?;
             let holdings = loader.load(&settings, &bundles, None, make_backend, loading)?;
@@ -137,7 +140,7 @@ impl OnionServer {
         };
         let (services, side, load) = (&[SERVICE], "single", Box::new(load));
         let scheme = Scheme { services, side, register, load };
-        Unbound::new(network, scheme).watching(watched)
+        Unbound::new(network, scheme).watching(watched).taking(push)
     }
 }
 

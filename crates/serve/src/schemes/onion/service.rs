@@ -1,6 +1,7 @@
 //! The methods of `OnionLookup`.
 
 use std::future::poll_fn;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Poll;
@@ -23,6 +24,7 @@ use crate::host::scheme::Loading;
 use crate::host::{Next, Reloaded};
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
+use crate::schemes::versions::examine;
 use crate::wire::onion_lookup_server::OnionLookup;
 use crate::wire::{KeysChunk, PutKeysReply};
 use crate::wire::{OnionAnswerModelReply, OnionAnswerModelRequest};
@@ -362,6 +364,10 @@ impl Service for OnionService {
         };
         self.hold(held.followed_by(next));
         Ok(Reloaded::Taken)
+    }
+
+    fn examine(&self, folder: &Path) -> Result<(), Error> {
+        examine(folder)
     }
 
     fn retire(&self) {

@@ -17,6 +17,7 @@ use super::spec::Settings;
 use crate::host::admission::Admission;
 use crate::host::door::{Fresh, Routed, Routes};
 use crate::host::network::Network;
+use crate::host::push::PushTo;
 use crate::host::scheme::{Loading, Scheme};
 use crate::host::{BoundServer, Unbound};
 use crate::schemes::bundles::Bundles;
@@ -34,6 +35,7 @@ pub struct Server {
     settings: Settings,
     bundles: Bundles,
     sources: Sources,
+    push: Option<PushTo>,
     make_backend: Option<MakeBackend>,
     make_batch_backend: Option<MakeBatchBackend>,
 }
@@ -63,8 +65,9 @@ impl Server {
 
     fn of_bundles(spec: ServerSpec, bundles: Bundles, sources: Sources) -> Result<Self, Error> {
         let (settings, network) = Settings::check(spec, &bundles)?;
+        let push = settings.spec.change.push()?;
         let (make_backend, make_batch_backend) = (None, None);
-        Ok(Self { network, settings, bundles, sources, make_backend, make_batch_backend })
+        Ok(Self { network, settings, bundles, sources, push, make_backend, make_batch_backend })
     }
 
     /// Answers from what `make` loads, instead of from processors. It is called once, on a thread
@@ -106,14 +109,15 @@ impl Server {
     }
 
     fn unbound(self) -> Unbound {
-        let Self { network, settings, bundles, sources, make_backend, make_batch_backend } = self;
+        let Self { network, settings, bundles, sources, push, make_backend, make_batch_backend } =
+            self;
         let side = settings.spec.side;
         let metrics = PairMetrics::default();
         let register = {
             let metrics = metrics.clone();
             Box::new(move |registry: &mut Registry| metrics.register(registry))
         };
-        let watched = settings.spec.change.watch.clone();
+        let watched = settings.spec.change.watched();
         let load = move |loading: &Loading| {
             let loader = Loader::new(&settings, metrics, sources)?;
             let (holdings, window) =
@@ -135,6 +139,6 @@ impl Server {
         };
         let (services, side, load) = (&[SERVICE], side.name(), Box::new(load));
         let scheme = Scheme { services, side, register, load };
-        Unbound::new(network, scheme).watching(watched)
+        Unbound::new(network, scheme).watching(watched).taking(push)
     }
 }

@@ -1,5 +1,6 @@
 //! The methods of `PrivateLookup`: which table or model a request is for, and of which version.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use crate::host::door::Service;
 use crate::host::scheme::Loading;
 use crate::host::{Next, Reloaded};
 use crate::peer::values::version_from_wire;
+use crate::schemes::versions::examine;
 use crate::wire::private_lookup_server::PrivateLookup;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
@@ -105,6 +107,10 @@ impl Service for LookupService {
         };
         self.hold(held.followed_by(next));
         Ok(Reloaded::Taken)
+    }
+
+    fn examine(&self, folder: &Path) -> Result<(), Error> {
+        examine(folder)
     }
 
     fn retire(&self) {
