@@ -216,7 +216,7 @@ impl OnionService {
         &self,
         held: &Held,
         request: &OnionAnswerModelRequest,
-    ) -> Result<(Arc<HeldModel>, KeyId, Vec<Vec<Bytes>>), Refusal> {
+    ) -> Result<(Arc<HeldModel>, KeyId, Parts), Refusal> {
         let model = self.model(held, &request.model_version)?;
         let key_id = parse_key_id(&request.key_id)?;
         let features = model.manifest.features();
@@ -322,6 +322,9 @@ impl OnionService {
         })
     }
 }
+
+/// Queries, by features.
+type Parts = Vec<Vec<Bytes>>;
 
 /// A feature's part of an inference, on its way.
 enum Answering<F> {
