@@ -160,7 +160,9 @@ def serve(
     on_prepared: Progress | None = None,
     **options: Any,
 ) -> None:
-    """Serves a bundle until SIGTERM, SIGHUP or Ctrl-C, then answers what is under way and returns.
+    """Serves a bundle until SIGTERM or Ctrl-C, then answers what is under way and returns.
+
+    On SIGHUP it sees what its bundles and its certificate's files hold now, and serves that too.
 
     Called in another thread than the main one it cannot see signals: it then runs until the
     process ends. :class:`ServerProcess` is the way to have a server beside a program.
@@ -254,9 +256,9 @@ _PARENT = "HUSHTABLE_PARENT_PROCESS"
 
 @contextlib.contextmanager
 def _stopped_by_signals(server: _native.Server) -> Iterator[None]:
-    """Within, SIGTERM, SIGINT and SIGHUP stop the server; a second one of them ends the process.
+    """Within, SIGTERM and SIGINT stop the server; a second one of them ends the process.
 
-    SIGHUP stays ignored in a process that was started so (``nohup``).
+    SIGHUP has it see what its bundles and its certificate's files hold now.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -265,15 +267,21 @@ def _stopped_by_signals(server: _native.Server) -> Iterator[None]:
         number: signal.getsignal(number)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     }
-    caught = [number for number, handler in before.items() if handler != signal.SIG_IGN]
+    stopping = (signal.SIGTERM, signal.SIGINT)
+    caught = [number for number in stopping if before[number] != signal.SIG_IGN]
 
     def stop(number: int, frame: object) -> None:
         server.stop()
         for number in caught:
             signal.signal(number, signal.SIG_DFL)
 
+    def reload(number: int, frame: object) -> None:
+        server.reload()
+
     for number in caught:
         signal.signal(number, stop)
+    # Also where it was ignored: it ends nothing, so that nobody needs to be kept from it.
+    signal.signal(signal.SIGHUP, reload)
     try:
         yield
     finally:

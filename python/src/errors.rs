@@ -328,6 +328,7 @@ impl From<ServeError> for Failure {
             | ServeError::Token { .. }
             | ServeError::TokenText
             | ServeError::KeyFile { .. }
+            | ServeError::Reload(_)
             | ServeError::Train(_)
             | ServeError::NoGarbler
             | ServeError::GarblerRefused { .. }

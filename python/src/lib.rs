@@ -30,6 +30,7 @@ mod machine;
 mod model;
 mod model_client;
 mod prepare;
+mod push;
 mod server;
 mod settings;
 mod table;
@@ -99,6 +100,8 @@ mod _native {
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]
     use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
+    #[pymodule_export]
+    use super::push::push_bundle;
     #[pymodule_export]
     use super::server::{
         IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
+use hushtable_serve::host::Reload;
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
     InferServerSpec, OnionServer, OnionServerSpec, Server, ServerSpec, TrainServer,
@@ -34,6 +35,7 @@ pub(crate) struct NativeServer {
     progress: Arc<Progress>,
     engine: Arc<OnceLock<String>>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
+    reload: Reload,
     events: Mutex<Receiver<Event>>,
 }
 
@@ -89,7 +91,7 @@ struct Progress {
 
 /// What a server's thread tells.
 enum Event {
-    Bound(SocketAddr, Option<SocketAddr>, Arc<OnceLock<String>>),
+    Bound(SocketAddr, Option<SocketAddr>, Arc<OnceLock<String>>, Reload),
     Ready,
     Failed(Failure),
     Stopped,
@@ -136,6 +138,12 @@ impl NativeServer {
             Ok(Event::Stopped) | Err(RecvTimeoutError::Disconnected) => Ok(Some("stopped")),
             Ok(Event::Bound(..)) | Err(RecvTimeoutError::Timeout) => Ok(None),
         }
+    }
+
+    /// Has the server see what its bundles and its certificate's files hold now. Returns at once; metrics and the
+    /// log tell what came of it.
+    fn reload(&self) {
+        self.reload.ask();
     }
 
     /// Starts to drain; `wait` tells when that is done.
@@ -312,12 +320,13 @@ impl NativeServer {
         };
         thread::Builder::new().name("hushtable-server".into()).spawn(run).map_err(failed)?;
         match events.recv() {
-            Ok(Event::Bound(addr, metrics_addr, engine)) => Ok(Self {
+            Ok(Event::Bound(addr, metrics_addr, engine, reload)) => Ok(Self {
                 addr,
                 metrics_addr,
                 progress,
                 engine,
                 stop: Mutex::new(Some(stop)),
+                reload,
                 events: Mutex::new(events),
             }),
             Ok(Event::Failed(failure)) => Err(failure),
@@ -349,7 +358,7 @@ where
     runtime.block_on(async {
         let bound = bind().await?;
         let engine = Arc::clone(&bound.engine);
-        drop(news.send(Event::Bound(bound.addr, bound.metrics_addr, engine)));
+        drop(news.send(Event::Bound(bound.addr, bound.metrics_addr, engine, bound.reload())));
         let (ready, news) = (bound.ready(), news.clone());
         tokio::spawn(async move {
             ready.await;

@@ -21,6 +21,7 @@ import pytest
 from conftest import ROWS, Deployment
 
 import hushtable
+from hushtable.push import push_bundle
 
 SERVE = [sys.executable, "-m", "hushtable", "serve"]
 FREE = ["--addr", "127.0.0.1:0", "--metrics-addr", "127.0.0.1:0"]
@@ -54,7 +55,7 @@ def test_probes_and_metrics(deployment: Deployment) -> None:
     assert f'hushtable_table_rows{{table="films"}} {ROWS}' in metrics
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_readiness_line_and_a_clean_end(bundle: Path, number: signal.Signals) -> None:
     with start(str(bundle), "--side", "right", *FREE) as server:
         line = first_line(server)
@@ -66,6 +67,62 @@ def test_one_readiness_line_and_a_clean_end(bundle: Path, number: signal.Signals
         assert server.wait(10) == 0
         assert server.stdout is not None
         assert server.stdout.read() == ""
+
+
+def test_sighup_brings_in_the_next_version(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    first, second = (rng.standard_normal((64, 8), dtype=np.float32) for _ in range(2))
+    bundle = tmp_path / "films"
+    hushtable.Table.from_weight(first, name="films").save(bundle)
+    with (
+        hushtable.ServerProcess(bundle, "left", threads=1) as left,
+        hushtable.ServerProcess(bundle, "right", threads=1) as right,
+        hushtable.connect(left.url, right.url) as client,
+    ):
+        version = client.info.version
+        assert np.array_equal(client.lookup([5]), first[[5]])
+        hushtable.Table.from_weight(second, name="films").save(bundle)
+        for server in (left, right):
+            server.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while client.info.version == version and time.monotonic() < deadline:
+            rows = client.lookup([5])
+            assert np.array_equal(rows, first[[5]]) or np.array_equal(rows, second[[5]])
+            time.sleep(0.05)
+        assert client.info.version == hushtable.Table.open(bundle).info.version
+        assert np.array_equal(client.lookup([5]), second[[5]])
+
+
+def test_push_brings_the_next_version_to_both(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    first, second = (rng.standard_normal((64, 8), dtype=np.float32) for _ in range(2))
+    bundle, token = tmp_path / "films", tmp_path / "token"
+    hushtable.Table.from_weight(first, name="films").save(bundle)
+    hushtable.Table.from_weight(second, name="films").save(tmp_path / "next")
+    token.write_text("0123456789abcdef0123\n")
+    folders = [tmp_path / side for side in ("pushed-left", "pushed-right")]
+    for folder in folders:
+        folder.mkdir()
+    options = [
+        {"push_folder": str(folder), "push_token_file": str(token), "threads": 1}
+        for folder in folders
+    ]
+    with (
+        hushtable.ServerProcess(bundle, "left", **options[0]) as left,
+        hushtable.ServerProcess(bundle, "right", **options[1]) as right,
+    ):
+        wrong = tmp_path / "wrong"
+        wrong.write_text("another-token-of-length")
+        with pytest.raises(hushtable.ConfigError, match="token"):
+            push_bundle(tmp_path / "next", left.url, token_file=wrong)
+        command = [sys.executable, "-m", "hushtable", "table", "push", str(tmp_path / "next")]
+        command += ["--token-file", str(token), "--to", left.url, "--to", right.url]
+        pushed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert pushed.stdout.count("taken") == 2
+        with hushtable.connect(left.url, right.url) as client:
+            assert client.info.version == hushtable.Table.open(tmp_path / "next").info.version
+            assert np.array_equal(client.lookup([5]), second[[5]])
+        assert push_bundle(tmp_path / "next", left.url, token_file=token) is False
 
 
 def test_json_lines(bundle: Path) -> None:

@@ -23,6 +23,9 @@ use crate::Refusal;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A next version that is not taken.
+    #[error(transparent)]
+    Reload(#[from] crate::host::ReloadError),
     /// A server without TLS would be reachable from other machines.
     #[error(
         "{addr} is reachable from other machines and there is no TLS: give a certificate and its \

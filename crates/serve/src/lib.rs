@@ -69,6 +69,7 @@ pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
 pub use host::{BoundServer, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
+pub use peer::push::push;
 pub use peer::shaper::LinkSpec;
 #[cfg(feature = "hybrid")]
 pub use schemes::hybrid::{
@@ -99,3 +100,5 @@ pub use schemes::train::{
     Settled, TrainClient, TrainClientSpec, TrainError, TrainInfo, TrainRefusal, TrainServer,
     TrainServerSpec,
 };
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub use schemes::versions::ChangeSpec;

@@ -255,6 +255,36 @@ const TABLES_BYTES_MAX: Setting = Setting::new(
     "no limit",
     "Most bytes that all tables may take in memory; more are refused at the start.",
 );
+const WATCH: Setting = Setting::new(
+    "watch",
+    Kind::Path,
+    "none",
+    "A folder whose newest bundle is served in place of the one of its name, as soon as it is there.",
+);
+const PUSH_FOLDER: Setting = Setting::new(
+    "push_folder",
+    Kind::Path,
+    "none",
+    "Where bundles go that `hushtable table push` and `model push` bring, and are served from.",
+);
+const PUSH_TOKEN_FILE: Setting = Setting::new(
+    "push_token_file",
+    Kind::Path,
+    "no pushes",
+    "The file of the token that a push must have: one line, 16 characters or more.",
+);
+const KEEP_OLD_S: Setting = Setting::new(
+    "keep_old_s",
+    Kind::Count,
+    "",
+    "Seconds that an older version is kept after the last request for it.",
+);
+const KEEP_OLD_S_MAX: Setting = Setting::new(
+    "keep_old_s_max",
+    Kind::Count,
+    "",
+    "Seconds that an older version is kept at most, whoever asks for it.",
+);
 const THREADS: Setting =
     Setting::new("threads", Kind::Count, "", "Threads that answer; 0 for one a core.");
 const WINDOW_US: Setting = Setting::new(
@@ -323,6 +353,11 @@ const PAIR: &[Setting] = &[
     Setting::new("batch_bags_max", Kind::Count, BEST, "Most inferences in a pass."),
     Setting::new("queue_bags_max", Kind::Count, "", "Most inferences that wait; beyond, BUSY."),
     Setting::new("prgs", Kind::Names, "", "Generators that keys may use."),
+    WATCH,
+    PUSH_FOLDER,
+    PUSH_TOKEN_FILE,
+    KEEP_OLD_S,
+    KEEP_OLD_S_MAX,
 ];
 
 const ONION: &[Setting] = &[
@@ -363,6 +398,11 @@ const ONION: &[Setting] = &[
     KEYS_MEMORY_BYTES_MAX,
     KEYS_FOLDER_BYTES_MAX,
     KEYS_BYTES_PER_PEER_MAX,
+    WATCH,
+    PUSH_FOLDER,
+    PUSH_TOKEN_FILE,
+    KEEP_OLD_S,
+    KEEP_OLD_S_MAX,
 ];
 
 const TRAIN: &[Setting] = &[

@@ -90,6 +90,7 @@ __all__ = [
     "prg_names",
     "project_trace",
     "public_key",
+    "push_bundle",
     "server_is_hybrid",
     "verify_model",
     "verify_prepared",
@@ -370,6 +371,16 @@ def server_is_hybrid(
     connect_seconds: float,
     seconds: float,
 ) -> bool: ...
+def push_bundle(
+    bundle: Path,
+    url: str,
+    token: str,
+    *,
+    ca: Path | None,
+    domain: str | None,
+    certificate: tuple[Path, Path] | None,
+    connect_seconds: float,
+) -> bool: ...
 def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
 def model_of_dense(out: Path, name: str, dense: Path) -> None: ...
 def write_model(
@@ -504,6 +515,7 @@ class Server:
     @property
     def progress(self) -> tuple[int, int]: ...
     def wait(self, seconds: float) -> str | None: ...
+    def reload(self) -> None: ...
     def stop(self) -> None: ...
 
 class PairServer(Server):

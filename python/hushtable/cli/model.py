@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from ..errors import ConfigError
 from ..model import BuildPlan, Feature, Model, ModelPlan, ModelReport, verify_model
+from . import push
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 from .table import _killable
 
@@ -20,6 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
+
+push.add_to(app, "model")
 
 _Folder = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model's folder.", show_default=False)

@@ -23,6 +23,7 @@ from ..table import (
     verify_prepared,
     verify_table,
 )
+from . import push
 from .output import (
     Json,
     describe_layout,
@@ -37,6 +38,7 @@ from .output import (
 app = typer.Typer(
     help="Build, describe and check table bundles.", no_args_is_help=True, rich_markup_mode="rich"
 )
+push.add_to(app, "table")
 
 Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_default=False)]
 

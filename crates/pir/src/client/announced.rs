@@ -75,16 +75,24 @@ pub fn version(bytes: &[u8]) -> Result<Version, ReplyDefect> {
 }
 
 /// All versions of one thing that a server holds: the first is the current one. An older server
-/// lists none.
-pub(super) fn versions<B: AsRef<[u8]>>(current: Version, listed: &[B]) -> Result<(), ReplyDefect> {
+/// lists none, and has the current one alone.
+pub(super) fn versions<B: AsRef<[u8]>>(
+    current: Version,
+    listed: &[B],
+) -> Result<Vec<Version>, ReplyDefect> {
     within("versions", listed.len() as u64, 0..=VERSIONS_MAX)?;
-    for (i, bytes) in listed.iter().enumerate() {
-        let found = version(bytes.as_ref())?;
-        if i == 0 && found != current {
-            return Err(ReplyDefect::Versions { current, first: found });
-        }
+    let versions = listed.iter().map(|bytes| version(bytes.as_ref()));
+    let versions = versions.collect::<Result<Vec<_>, _>>()?;
+    match versions.first() {
+        None => Ok(vec![current]),
+        Some(&first) if first != current => Err(ReplyDefect::Versions { current, first }),
+        Some(_) => Ok(versions),
     }
-    Ok(())
+}
+
+/// The newest version that both servers list; where they disagree on which is newer, the left one is believed.
+pub(super) fn newest_of_both(left: &[Version], right: &[Version]) -> Option<Version> {
+    left.iter().copied().find(|version| right.contains(version))
 }
 
 /// A table's shape, which must fit its number type.
@@ -127,4 +135,4 @@ pub const QUERIES_PER_REQUEST_MAX: u32 = 1 << 16;
 /// A minute: the longest window that a server can be told.
 const WINDOW_US_MAX: u64 = 60_000_000;
 /// Versions of one table or model that a server may list.
-const VERSIONS_MAX: u64 = 64;
+pub(super) const VERSIONS_MAX: u64 = 64;

@@ -163,6 +163,21 @@ pub struct Answers {
     pub queue: Duration,
     /// How long its passes took.
     pub answer: Duration,
+    /// What changes with the newest of what the server holds; `None` of a server that does not say.
+    pub state: Option<u64>,
+}
+
+impl Reply {
+    /// What changes with the newest of what the server holds.
+    pub(super) fn state(&self) -> Option<u64> {
+        match self {
+            Self::TableInfo(info) => info.state,
+            Self::Catalog(catalog) => catalog.state,
+            Self::Answers(answers) => answers.state,
+            Self::OnionInfo(info) => info.state,
+            Self::LayoutChunk(_) | Self::LayoutEnd | Self::KeysKept(_) | Self::Layout(_) => None,
+        }
+    }
 }
 
 /// A call that failed: what a client makes of it, and the error of whoever made the call.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_table::Version;
 use hushtable_table::model::{MODEL_JSON_BYTES_MAX, ModelManifest};
 
-use super::announced::{text, version, versions, window, within};
+use super::announced::{VERSIONS_MAX, text, version, versions, window, within};
 use super::{AnnouncedTable, ReplyDefect};
 
 /// A server's tables and models as they came, unchecked: `CatalogReply` in
@@ -16,6 +17,8 @@ use super::{AnnouncedTable, ReplyDefect};
 pub struct AnnouncedCatalog {
     pub tables: Vec<AnnouncedTable>,
     pub models: Vec<AnnouncedModel>,
+    pub older: Vec<AnnouncedModel>,
+    pub state: Option<u64>,
 }
 
 /// A server's announcement of a model as it came, unchecked: the fields of `ModelInfo` in
@@ -48,10 +51,21 @@ impl AnnouncedCatalog {
     pub(super) fn check(&self) -> Result<(), ReplyDefect> {
         within("tables", self.tables.len() as u64, 0..=TABLES_MAX)?;
         within("models", self.models.len() as u64, 0..=MODELS_MAX)?;
-        for model in &self.models {
+        within("older models", self.older.len() as u64, 0..=MODELS_MAX * VERSIONS_MAX)?;
+        for model in self.models.iter().chain(&self.older) {
             text("model name", model.name.clone())?;
         }
         Ok(())
+    }
+}
+
+impl AnnouncedModel {
+    /// The version that is described.
+    pub(super) fn version(&self) -> Result<Version, ReplyDefect> {
+        match self.versions.first() {
+            Some(first) => version(first),
+            None => Err(ReplyDefect::VersionBytes { found: 0 }),
+        }
     }
 }
 
@@ -62,10 +76,7 @@ impl ModelInfo {
     /// # Errors
     /// The [`ReplyDefect`] of the field that cannot be.
     pub fn check(announced: &AnnouncedModel) -> Result<Self, ReplyDefect> {
-        let Some(first) = announced.versions.first() else {
-            return Err(ReplyDefect::VersionBytes { found: 0 });
-        };
-        let expected = version(first)?;
+        let expected = announced.version()?;
         versions(expected, &announced.versions)?;
         let bytes = announced.manifest.len() as u64;
         within("manifest bytes", bytes, 1..=MODEL_JSON_BYTES_MAX as u64)?;

@@ -72,6 +72,16 @@ pub enum ReplyDefect {
         /// Its bytes.
         bytes: usize,
     },
+    /// Another version of the table than the one that was asked for.
+    #[error(
+        "it was asked for version {expected} of the table, which it announced, and told of {found}"
+    )]
+    TableVersion {
+        /// What was asked for.
+        expected: Version,
+        /// What it told of.
+        found: Version,
+    },
     /// An upload known by another id than what it hashes to.
     #[error("the uploaded keys got another id than they have")]
     KeyId,

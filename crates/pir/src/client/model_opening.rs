@@ -5,7 +5,9 @@ use std::sync::Arc;
 use hushtable_table::Version;
 use hushtable_table::model::{ModelManifest, TableRef};
 
-use super::announced::{BAG_ANSWER_BYTES_MAX, REQUEST_BYTES, REQUEST_BYTES_MAX, within};
+use super::announced::{
+    BAG_ANSWER_BYTES_MAX, REQUEST_BYTES, REQUEST_BYTES_MAX, VERSIONS_MAX, newest_of_both, within,
+};
 use super::catalog::{AnnouncedCatalog, AnnouncedModel, ModelInfo};
 use super::model::Session;
 use super::pair::check_pin;
@@ -82,11 +84,20 @@ impl Matching {
         spec: &ModelSpec,
         known: Option<&Session>,
     ) -> Result<Self, Failure> {
+        let [left, right] = catalogs;
+        let candidates =
+            [candidates(Place::Left, left, spec)?, candidates(Place::Right, right, spec)?];
+        let versions =
+            candidates.each_ref().map(|all| all.iter().map(|it| it.0).collect::<Vec<_>>());
+        let wanted = spec.version.or_else(|| newest_of_both(&versions[0], &versions[1]));
         let mut infos = Vec::with_capacity(2);
-        for (place, catalog) in Place::PAIR.into_iter().zip(catalogs) {
+        for (place, candidates) in Place::PAIR.into_iter().zip(&candidates) {
             let reply = |defect| Failure::Reply { place, defect };
-            catalog.check().map_err(reply)?;
-            let announced = choose(place, catalog, spec)?;
+            let found = candidates.iter().find(|(version, _)| Some(*version) == wanted);
+            // Where nothing is common, the newest of each say what there is instead.
+            let Some((_, announced)) = found.or(candidates.first()) else {
+                return Err(other_call(place));
+            };
             let info = ModelInfo::check(announced).map_err(reply)?;
             check_pin(spec.version, Some(info.manifest.version()))?;
             infos.push(info);
@@ -219,22 +230,27 @@ impl Sizes {
     }
 }
 
-/// The model that is asked for, by its name or because there is no other.
-fn choose<'a>(
+/// The versions of the model that is asked for, by its name or because there is no other; newest first.
+fn candidates<'a>(
     place: Place,
     catalog: &'a AnnouncedCatalog,
     spec: &ModelSpec,
-) -> Result<&'a AnnouncedModel, Failure> {
+) -> Result<Vec<(Version, &'a AnnouncedModel)>, Failure> {
+    let reply = |defect| Failure::Reply { place, defect };
+    catalog.check().map_err(reply)?;
     let found = match (&spec.model, &catalog.models[..]) {
         (Some(name), models) => models.iter().find(|model| model.name == *name),
         (None, [only]) => Some(only),
         (None, _) => None,
     };
-    found.ok_or_else(|| Failure::ModelUnserved {
+    let newest = found.ok_or_else(|| Failure::ModelUnserved {
         place,
         model: spec.model.clone(),
         models: catalog.models.iter().map(|model| model.name.clone()).collect(),
-    })
+    })?;
+    let older = catalog.older.iter().filter(|model| model.name == newest.name);
+    let all = std::iter::once(newest).chain(older).take(VERSIONS_MAX as usize);
+    all.map(|model| Ok((model.version().map_err(reply)?, model))).collect()
 }
 
 /// The announcement of one of the model's tables, which must be what the manifest says.

@@ -60,6 +60,7 @@ pub struct AnnouncedOnion {
     pub request_bytes_max: u64,
     pub window_us: u64,
     pub software: String,
+    pub state: Option<u64>,
 }
 
 impl OnionInfo {

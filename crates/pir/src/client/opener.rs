@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::exchange::Patience;
 use super::route::{Route, Travel};
-use super::run::{Ids, Run};
+use super::run::{Ids, Run, States};
 use super::shared::Scheme;
 use super::{CallError, CallFault, CallId, Error, Failure, Reply, Step};
 
@@ -24,6 +24,8 @@ pub(super) struct Opener<S: Scheme, E> {
 pub(super) struct Opened<T> {
     pub session: T,
     pub route: Route,
+    /// What the servers said of their states.
+    pub states: States,
     /// What its layouts took, which is not the operation's time.
     pub put_off: Duration,
 }
@@ -34,13 +36,14 @@ impl<S: Scheme, E> Opener<S, E> {
         Self { known, route, rests_until, run: None }
     }
 
+    /// Without `travel`, the servers of other routes are not asked.
     pub fn poll(
         &mut self,
         now: Duration,
         scheme: &S,
         patience: Patience,
         ids: &mut Ids,
-        travel: &mut Travel,
+        mut travel: Option<&mut Travel>,
         random: &mut Random,
     ) -> Step<Result<Opened<S::Session>, Error<E>>> {
         loop {
@@ -55,10 +58,13 @@ impl<S: Scheme, E> Opener<S, E> {
             match run.poll(now, ids) {
                 Step::Done(Ok(session)) => {
                     let put_off = run.patience.deadline.saturating_sub(patience.deadline);
-                    return Step::Done(Ok(Opened { session, route: self.route, put_off }));
+                    let (route, states) = (self.route, run.heard);
+                    return Step::Done(Ok(Opened { session, route, states, put_off }));
                 }
                 Step::Done(Err(error)) => {
-                    let Some((route, pause)) = self.next_route(travel, &error, random) else {
+                    let next = travel.as_deref_mut();
+                    let next = next.and_then(|travel| self.next_route(travel, &error, random));
+                    let Some((route, pause)) = next else {
                         return Step::Done(Err(error));
                     };
                     if now + pause >= patience.deadline {

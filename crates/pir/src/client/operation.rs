@@ -21,6 +21,8 @@ pub(super) struct Operation<S: Scheme, A: Ask<S>, E> {
     put_off: Duration,
     /// Whether the session has been made anew for what has changed.
     is_second: bool,
+    /// Whether it has asked, or seen that there is nothing newer.
+    has_begun: bool,
     travel: Travel,
     random: Random,
     ids: Ids,
@@ -33,6 +35,8 @@ enum State<S: Scheme, A: Ask<S>, E> {
     /// To come to another session than this one, with the servers of a route, which may be asked from a time on.
     Renew(Arc<S::Session>, Route, Duration),
     Opening(Turn<S>, Opener<S, E>),
+    /// To see what there is that is newer than this session, which does where that fails.
+    Refreshing(Turn<S>, Opener<S, E>, Arc<S::Session>, Route),
     Over,
 }
 
@@ -46,6 +50,7 @@ impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
             started: None,
             put_off: Duration::ZERO,
             is_second: false,
+            has_begun: false,
             travel: Travel::new(shared.scheme.servers()),
             random: Random(random),
             ids: Ids::default(),
@@ -101,6 +106,17 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         let patience = self.patience(started);
         loop {
             match std::mem::replace(&mut self.state, State::Over) {
+                State::Begin(session, route) if !self.has_begun => {
+                    self.has_begun = true;
+                    self.state = match self.shared.refresh(now) {
+                        None => State::Begin(session, route),
+                        Some(turn) => {
+                            let known = Some(Arc::clone(&session));
+                            let opener = Opener::new(known, route, Duration::ZERO);
+                            State::Refreshing(turn, opener, session, route)
+                        }
+                    };
+                }
                 State::Begin(session, route) => {
                     match self.ask.script(&session, self.random.next()) {
                         Ok(script) => {
@@ -118,6 +134,7 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
                 }
                 State::Asking(session, route, mut run) => match run.poll(now, &mut self.ids) {
                     Step::Done(Ok(mut output)) => {
+                        self.shared.hear(&session, run.heard);
                         output.took(now.saturating_sub(started), self.travel.made);
                         return Step::Done(Ok(output));
                     }
@@ -152,14 +169,29 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
                 State::Opening(turn, mut opener) => {
                     let (scheme, travel) = (&self.shared.scheme, &mut self.travel);
                     let (ids, random) = (&mut self.ids, &mut self.random);
-                    match opener.poll(now, scheme, patience, ids, travel, random) {
-                        Step::Done(Ok(Opened { session, route, put_off })) => {
+                    match opener.poll(now, scheme, patience, ids, Some(travel), random) {
+                        Step::Done(Ok(Opened { session, route, states, put_off })) => {
                             self.put_off += put_off;
-                            self.state = State::Begin(turn.end(session, route), route);
+                            self.state = State::Begin(turn.end(session, route, states), route);
                         }
                         Step::Done(Err(error)) => return Step::Done(Err(error)),
                         step => {
                             self.state = State::Opening(turn, opener);
+                            return step.undone();
+                        }
+                    }
+                }
+                State::Refreshing(turn, mut opener, old, at) => {
+                    let scheme = &self.shared.scheme;
+                    let (ids, random) = (&mut self.ids, &mut self.random);
+                    match opener.poll(now, scheme, patience, ids, None, random) {
+                        Step::Done(Ok(Opened { session, route, states, put_off })) => {
+                            self.put_off += put_off;
+                            self.state = State::Begin(turn.end(session, route, states), route);
+                        }
+                        Step::Done(Err(_)) => self.state = State::Begin(old, at),
+                        step => {
+                            self.state = State::Refreshing(turn, opener, old, at);
                             return step.undone();
                         }
                     }
@@ -173,7 +205,9 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         let random = || self.random.next();
         match &mut self.state {
             State::Asking(_, _, run) => run.received(now, id, outcome, random),
-            State::Opening(_, opener) => opener.received(now, id, outcome, random),
+            State::Opening(_, opener) | State::Refreshing(_, opener, ..) => {
+                opener.received(now, id, outcome, random);
+            }
             State::Begin(..) | State::Renew(..) | State::Over => {}
         }
     }
@@ -182,7 +216,7 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         match &self.state {
             State::Begin(session, _) => self.ask.computes(session),
             State::Asking(_, _, run) => run.computes(),
-            State::Opening(_, opener) => opener.computes(),
+            State::Opening(_, opener) | State::Refreshing(_, opener, ..) => opener.computes(),
             State::Renew(..) | State::Over => false,
         }
     }
@@ -219,10 +253,10 @@ impl<S: Scheme, T, E: Send> Machine<E> for Opening<S, T, E> {
         let deadline = started + operation_max.max(call_max);
         let patience = Patience { call_max, started, deadline };
         let (ids, travel, random) = (&mut self.ids, &mut self.travel, &mut self.random);
-        match self.opener.poll(now, scheme, patience, ids, travel, random) {
-            Step::Done(Ok(Opened { session, route, .. })) => {
+        match self.opener.poll(now, scheme, patience, ids, Some(travel), random) {
+            Step::Done(Ok(Opened { session, route, states, .. })) => {
                 let Some(scheme) = self.scheme.take() else { unreachable!("it was there") };
-                let shared = Shared::new(scheme, session, route, self.bell.clone());
+                let shared = Shared::new(scheme, session, (route, states), self.bell.clone());
                 Step::Done(Ok((self.make)(shared)))
             }
             Step::Done(Err(error)) => Step::Done(Err(error)),

@@ -7,13 +7,18 @@ use hushtable_prg::PrgKind;
 use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
+use super::announced::newest_of_both;
 use super::operation::{Opening, Operation};
 use super::run::{Round, Script, Tally, Verdict};
 use super::shared::{Ask, Bell, Scheme, Shared};
 use super::table::{
     BagScript, LookupScript, Matched, PairTable, is_layout_change, is_version_change, other_call,
 };
-use super::{BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply, Rows, TableInfo};
+use super::terms::check_sides;
+use super::{
+    AnnouncedTable, BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply,
+    ReplyDefect, Rows, TableInfo,
+};
 
 /// How a client asks two servers.
 #[derive(Clone, Debug)]
@@ -87,7 +92,14 @@ impl Scheme for PairSpec {
     type Opening = PairOpening;
 
     fn opening(&self, known: Option<&Arc<PairTable>>) -> PairOpening {
-        PairOpening { spec: self.clone(), known: known.cloned(), matched: None, has_asked: false }
+        PairOpening {
+            spec: self.clone(),
+            known: known.cloned(),
+            has_asked: false,
+            common: None,
+            restarts: 0,
+            matched: None,
+        }
     }
 
     fn first(&self) -> Place {
@@ -109,6 +121,10 @@ pub(super) struct PairOpening {
     spec: PairSpec,
     known: Option<Arc<PairTable>>,
     has_asked: bool,
+    /// The newest version that both list, where it is not the newest at both: what is known of it so far.
+    common: Option<(Version, [TableInfo; 2])>,
+    /// How often a server did not hold any more what it had announced.
+    restarts: u32,
     /// What waits for its layout.
     matched: Option<Matched>,
 }
@@ -131,7 +147,23 @@ impl Script for PairOpening {
                 (matched, bags)
             }
             None => {
-                let infos = infos_of(replies)?;
+                let infos = match self.common.take() {
+                    Some((version, infos)) => asked_again(version, infos, replies)?,
+                    None => {
+                        let (infos, listed) = infos_of(replies)?;
+                        let [left, right] = &infos;
+                        check_sides(left.side, right.side)?;
+                        let [left_lists, right_lists] = &listed;
+                        match newest_of_both(left_lists, right_lists) {
+                            Some(common) if left.version != right.version && version.is_none() => {
+                                let calls = wanting(common, &infos);
+                                self.common = Some((common, infos));
+                                return Ok(Round::Ask(calls));
+                            }
+                            _ => infos,
+                        }
+                    }
+                };
                 for found in infos.each_ref().map(|info| info.version) {
                     check_pin(version, Some(found))?;
                 }
@@ -155,6 +187,11 @@ impl Script for PairOpening {
 
     fn failed(&mut self, fault: &CallFault) -> Result<Verdict, Failure> {
         match fault {
+            CallFault::Changed { .. } if self.common.is_some() && self.restarts < RESTARTS_MAX => {
+                (self.has_asked, self.common) = (false, None);
+                self.restarts += 1;
+                return Ok(Verdict::GoOn);
+            }
             CallFault::Changed { found } if self.matched.is_none() => {
                 check_pin(self.spec.version, *found)?;
             }
@@ -177,13 +214,44 @@ pub(super) fn check_pin(pin: Option<Version>, found: Option<Version>) -> Result<
     }
 }
 
-fn infos_of(replies: Vec<Reply>) -> Result<[TableInfo; 2], Failure> {
+/// The calls to those servers whose newest version is another.
+fn wanting(version: Version, infos: &[TableInfo; 2]) -> Vec<(Place, Call)> {
+    let others = Place::PAIR.into_iter().zip(infos).filter(|(_, info)| info.version != version);
+    others.map(|(place, _)| (place, Call::TableInfo { version: Some(version) })).collect()
+}
+
+/// What servers say of a version that they have announced.
+fn asked_again(
+    expected: Version,
+    mut infos: [TableInfo; 2],
+    replies: Vec<Reply>,
+) -> Result<[TableInfo; 2], Failure> {
+    let asked = Place::PAIR.into_iter().zip(&mut infos);
+    let asked = asked.filter(|(_, info)| info.version != expected);
+    for ((place, info), reply) in asked.zip(replies) {
+        let Reply::TableInfo(announced) = reply else { return Err(other_call(place)) };
+        *info = TableInfo::check(*announced).map_err(|defect| Failure::Reply { place, defect })?;
+        let found = info.version;
+        if found != expected {
+            let defect = ReplyDefect::TableVersion { expected, found };
+            return Err(Failure::Reply { place, defect });
+        }
+    }
+    Ok(infos)
+}
+
+/// What each server says of its newest version, and all versions that it lists.
+fn infos_of(replies: Vec<Reply>) -> Result<([TableInfo; 2], [Vec<Version>; 2]), Failure> {
     match <[Reply; 2]>::try_from(replies) {
         Ok([Reply::TableInfo(left), Reply::TableInfo(right)]) => {
-            let check = |place, announced| {
-                TableInfo::check(announced).map_err(|defect| Failure::Reply { place, defect })
+            let check = |place, announced: AnnouncedTable| {
+                let listed = announced.listed();
+                let both = listed.and_then(|listed| Ok((TableInfo::check(announced)?, listed)));
+                both.map_err(|defect| Failure::Reply { place, defect })
             };
-            Ok([check(Place::Left, *left)?, check(Place::Right, *right)?])
+            let (left, left_lists) = check(Place::Left, *left)?;
+            let (right, right_lists) = check(Place::Right, *right)?;
+            Ok(([left, right], [left_lists, right_lists]))
         }
         Ok([Reply::TableInfo(_), _]) => Err(other_call(Place::Right)),
         _ => Err(other_call(Place::Left)),
@@ -224,3 +292,6 @@ impl Ask<PairSpec> for BagAsk {
         is_layout_change(failure)
     }
 }
+
+/// A version that a server has just announced may go before it is asked for.
+const RESTARTS_MAX: u32 = 2;

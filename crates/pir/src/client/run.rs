@@ -59,12 +59,18 @@ pub(super) struct Run<S, E> {
     /// The servers that are asked.
     route: Route,
     pub patience: Patience,
+    /// What each server first said of its state.
+    pub heard: States,
 }
+
+/// What changes with the newest of what servers hold, by their places.
+pub(super) type States = [Option<u64>; Place::ALL.len()];
 
 impl<S: Script, E> Run<S, E> {
     pub fn new(script: S, route: Route, patience: Patience) -> Self {
         let (exchanges, tally) = (Vec::new(), Tally::default());
-        Self { script, exchanges, tally, route, patience }
+        let heard = States::default();
+        Self { script, exchanges, tally, route, patience, heard }
     }
 
     pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Step<Result<S::Output, Error<E>>> {
@@ -124,8 +130,14 @@ impl<S: Script, E> Run<S, E> {
         // What a layout took is not the operation's time.
         let layouts = self.exchanges.iter().map(Exchange::layout_took);
         self.patience.deadline += layouts.max().unwrap_or_default();
-        let outcomes = self.exchanges.drain(..).filter_map(Exchange::into_outcome);
-        let replies = outcomes.filter_map(Result::ok).collect();
+        let mut replies = Vec::with_capacity(self.exchanges.len());
+        for exchange in self.exchanges.drain(..) {
+            let place = exchange.place;
+            let Some(Ok(reply)) = exchange.into_outcome() else { continue };
+            let heard = &mut self.heard[place as usize];
+            *heard = heard.or(reply.state());
+            replies.push(reply);
+        }
         self.script.next(replies, self.tally)
     }
 

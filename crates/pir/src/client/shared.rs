@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::route::Route;
-use super::run::Script;
+use super::run::{Script, States};
 use super::{Failure, Place};
 
 /// How a client of one scheme makes a session: what it knows of one version of what servers hold.
@@ -76,6 +76,12 @@ struct State<S: Scheme> {
     /// The servers that it is with.
     route: Route,
     is_opening: bool,
+    /// What the servers said of their states when it was made.
+    states: States,
+    /// Whether one of them has said another since: it may hold something newer.
+    is_outdated: bool,
+    /// When they were last asked for that reason.
+    refreshed: Option<Duration>,
 }
 
 /// How an operation comes to a session that is not stale.
@@ -92,8 +98,20 @@ pub(super) enum Renewal<S: Scheme> {
 pub(super) struct Turn<S: Scheme>(Arc<Shared<S>>);
 
 impl<S: Scheme> Shared<S> {
-    pub fn new(scheme: S, session: S::Session, route: Route, bell: Bell) -> Arc<Self> {
-        let state = State { session: Arc::new(session), route, is_opening: false };
+    pub fn new(
+        scheme: S,
+        session: S::Session,
+        (route, states): (Route, States),
+        bell: Bell,
+    ) -> Arc<Self> {
+        let state = State {
+            session: Arc::new(session),
+            route,
+            is_opening: false,
+            states,
+            is_outdated: false,
+            refreshed: None,
+        };
         Arc::new(Self { scheme, bell, state: Mutex::new(state) })
     }
 
@@ -119,6 +137,28 @@ impl<S: Scheme> Shared<S> {
         }
     }
 
+    /// Notes what the servers said of their states in answers within a session.
+    pub fn hear(&self, session: &Arc<S::Session>, heard: States) {
+        let mut state = self.locked();
+        if Arc::ptr_eq(&state.session, session) {
+            let is_other = |(now, then): (&Option<u64>, &Option<u64>)| now.is_some() && now != then;
+            state.is_outdated |= heard.iter().zip(&state.states).any(is_other);
+        }
+    }
+
+    /// The turn to see what there is that is newer, where a server has said that there is: one operation asks,
+    /// the others go on with what there was. However often a server says so, it is asked once in a while.
+    pub fn refresh(self: &Arc<Self>, now: Duration) -> Option<Turn<S>> {
+        let mut state = self.locked();
+        let rests = state.refreshed.is_some_and(|at| now < at + REFRESH_EVERY);
+        if !state.is_outdated || state.is_opening || rests {
+            return None;
+        }
+        (state.is_opening, state.refreshed) = (true, Some(now));
+        drop(state);
+        Some(Turn(Arc::clone(self)))
+    }
+
     fn locked(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,10 +166,11 @@ impl<S: Scheme> Shared<S> {
 
 impl<S: Scheme> Turn<S> {
     /// Gives all operations the new session.
-    pub fn end(self, session: S::Session, route: Route) -> Arc<S::Session> {
+    pub fn end(self, session: S::Session, route: Route, states: States) -> Arc<S::Session> {
         let session = Arc::new(session);
         let mut state = self.0.locked();
         (state.session, state.route) = (Arc::clone(&session), route);
+        (state.states, state.is_outdated) = (states, false);
         drop(state);
         session
     }
@@ -139,5 +180,72 @@ impl<S: Scheme> Drop for Turn<S> {
     fn drop(&mut self) {
         self.0.locked().is_opening = false;
         self.0.bell.ring();
+    }
+}
+
+/// A server that says with every answer that it holds something newer is asked no more often.
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::Reply;
+    use super::super::run::{Round, Tally};
+    use super::*;
+
+    struct Nothing;
+
+    impl Script for Nothing {
+        type Output = ();
+
+        fn next(&mut self, _: Vec<Reply>, _: Tally) -> Result<Round<()>, Failure> {
+            Ok(Round::Done(()))
+        }
+    }
+
+    impl Scheme for Nothing {
+        type Session = ();
+        type Opening = Nothing;
+
+        fn opening(&self, _: Option<&Arc<()>>) -> Nothing {
+            Nothing
+        }
+
+        fn first(&self) -> Place {
+            Place::Left
+        }
+
+        fn servers(&self) -> [usize; 3] {
+            [1, 1, 0]
+        }
+
+        fn limits(&self) -> (Duration, Duration) {
+            (Duration::ZERO, Duration::ZERO)
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_with_every_answer_that_it_changed_is_asked_once_a_second() {
+        let states = [Some(1), Some(1), None];
+        let shared = Shared::new(Nothing, (), (Route::default(), states), Bell::new(|| {}));
+        let session = shared.session();
+        shared.hear(&session, states);
+        // One that says nothing has not changed.
+        shared.hear(&session, [None, None, None]);
+        assert!(shared.refresh(Duration::ZERO).is_none());
+        let mut asked = 0;
+        for ms in 0..10_000 {
+            shared.hear(&shared.session(), [Some(1), Some(ms + 2), None]);
+            if let Some(turn) = shared.refresh(Duration::from_millis(ms)) {
+                assert!(shared.refresh(Duration::from_millis(ms)).is_none(), "one at a time");
+                turn.end((), Route::default(), [Some(1), Some(ms + 1), None]);
+                asked += 1;
+            }
+        }
+        assert_eq!(asked, 10);
+        // What is heard within a session that is over says nothing of the one that there is.
+        let turn = shared.refresh(Duration::from_secs(60));
+        turn.expect("it has changed").end((), Route::default(), states);
+        shared.hear(&session, [Some(7), Some(7), None]);
+        assert!(shared.refresh(Duration::from_secs(120)).is_none());
     }
 }

@@ -81,6 +81,14 @@ pub struct AnnouncedTable {
     pub layout_version: Bytes,
     pub layout_bytes: u64,
     pub bags_window_us: u64,
+    pub state: Option<u64>,
+}
+
+impl AnnouncedTable {
+    /// The versions that the server says it holds, newest first.
+    pub(super) fn listed(&self) -> Result<Vec<Version>, ReplyDefect> {
+        versions(version(&self.version)?, &self.versions)
+    }
 }
 
 impl TableInfo {

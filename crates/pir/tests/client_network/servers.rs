@@ -113,6 +113,7 @@ impl Held {
             layout_version: layout.map_or_else(Bytes::new, |layout| bytes(layout.version())),
             layout_bytes: layout.map_or(0, |layout| layout.to_bytes().len() as u64),
             bags_window_us: 0,
+            state: None,
         }
     }
 }
@@ -193,7 +194,13 @@ impl State {
         let bad = |error: &dyn std::fmt::Display| panic!("an honest client's keys: {error}");
         let answers = |version, answers: Vec<u8>| {
             let (queue, answer) = (Duration::from_micros(3), Duration::from_micros(5));
-            Ok(vec![Reply::Answers(Answers { version, answers: answers.into(), queue, answer })])
+            Ok(vec![Reply::Answers(Answers {
+                version,
+                answers: answers.into(),
+                queue,
+                answer,
+                state: None,
+            })])
         };
         match call {
             Call::TableInfo { version } => {
@@ -238,7 +245,12 @@ impl State {
                     request_bytes_max: 1 << 20,
                 });
                 let models = models.collect();
-                Ok(vec![Reply::Catalog(Box::new(AnnouncedCatalog { tables, models }))])
+                Ok(vec![Reply::Catalog(Box::new(AnnouncedCatalog {
+                    tables,
+                    models,
+                    older: Vec::new(),
+                    state: None,
+                }))])
             }
             Call::AnswerModel { version, parts, .. } => {
                 let Some((manifest, servers)) = &self.model else { return Err(changed(None)) };
@@ -305,6 +317,7 @@ impl OnionState {
                 request_bytes_max: 1 << 22,
                 window_us: 0,
                 software: "simulated".into(),
+                state: None,
             }))),
             Call::PutKeys { keys: uploaded } => match self.server.accept_keys(&uploaded) {
                 Ok(parsed) => {
@@ -327,7 +340,13 @@ impl OnionState {
                 let mut out = vec![0; accepted.len() * self.geometry.response_bytes()];
                 self.server.answer(&accepted, &mut out).expect("an honest client's queries");
                 let (queue, answer) = (Duration::ZERO, Duration::ZERO);
-                Ok(Reply::Answers(Answers { version, answers: out.into(), queue, answer }))
+                Ok(Reply::Answers(Answers {
+                    version,
+                    answers: out.into(),
+                    queue,
+                    answer,
+                    state: None,
+                }))
             }
             other => panic!("no call to a single server: {other:?}"),
         }

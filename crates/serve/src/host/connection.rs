@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -27,7 +28,8 @@ use crate::host::tls::PeerCertificate;
 /// What holds for every connection.
 #[derive(Clone)]
 pub(crate) struct ConnectionRules {
-    pub tls: Option<TlsAcceptor>,
+    /// What is shown to new connections.
+    pub tls: Option<watch::Receiver<Arc<ServerConfig>>>,
     pub connections_max: usize,
     pub connection_bytes_max: usize,
     pub streams_max: u32,
@@ -134,7 +136,8 @@ impl Connection {
         let limits = [handshake_max, self.rules.headers_max];
         let (pings_max, metrics) = (self.rules.pings_max, Arc::clone(&self.metrics));
         let (stream, outlet) = Gather::new(stream);
-        match self.rules.tls.clone() {
+        let tls = self.rules.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.borrow())));
+        match tls {
             None => {
                 self.serve_http2(Prompt::new(stream, limits, pings_max, metrics), outlet).await;
             }

@@ -1,6 +1,7 @@
 //! The one place that every request passes: it counts, bounds and times it, then routes it.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,8 +21,11 @@ use crate::host::admission::Admission;
 use crate::host::budget::{Budget, Held, Reservation};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::Rate;
-use crate::host::scheme::{Destination, GrpcService};
+use crate::host::push::{FRAME_BYTES_MAX, PUSH_MAX, Push};
+use crate::host::reload::{Next, Reloaded};
+use crate::host::scheme::{Destination, GrpcService, Loading};
 use crate::host::tls::PeerCertificate;
+use crate::wire::operate_server::OperateServer;
 use crate::{Error, Limit, Refusal};
 
 /// What a scheme's service tells the rest of the server.
@@ -42,6 +46,28 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
+    /// Takes a next version beside what it answers from, and announces it once it is known to be right. May block
+    /// for as long as a load; one is asked for at a time.
+    ///
+    /// # Errors
+    /// Why it does not; then nothing has changed.
+    #[allow(unused_variables, reason = "a scheme names them")]
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error> {
+        Ok(Reloaded::Unchanged)
+    }
+
+    /// Reads every byte of a bundle that was pushed, and checks it against the bundle's own hashes. May block.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[allow(unused_variables, reason = "a scheme names it")]
+    fn examine(&self, folder: &Path) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Called every second or so: drops the versions that nobody asks for any more. May block.
+    fn retire(&self) {}
+
     /// Called once, after the last answer: what is unfinished must end here.
     fn stop(self: Arc<Self>) -> Stopping {
         Box::pin(std::future::ready(()))
@@ -59,6 +85,18 @@ pub trait Routes: Send + Sync {
     fn check(&self) -> Result<(), Error>;
     /// As [`Service::readiness`].
     fn readiness(&self) -> Option<watch::Receiver<bool>>;
+    /// As [`Service::reload`].
+    ///
+    /// # Errors
+    /// As [`Service::reload`].
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error>;
+    /// As [`Service::examine`].
+    ///
+    /// # Errors
+    /// As [`Service::examine`].
+    fn examine(&self, folder: &Path) -> Result<(), Error>;
+    /// As [`Service::retire`].
+    fn retire(&self);
     /// As [`Service::stop`].
     fn stop(&self) -> Stopping;
     /// Answers a request to one of the services that the descriptor offers.
@@ -94,6 +132,18 @@ where
         self.service.readiness()
     }
 
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error> {
+        self.service.reload(next, loading)
+    }
+
+    fn examine(&self, folder: &Path) -> Result<(), Error> {
+        self.service.examine(folder)
+    }
+
+    fn retire(&self) {
+        self.service.retire();
+    }
+
     fn stop(&self) -> Stopping {
         Arc::clone(&self.service).stop()
     }
@@ -101,6 +151,27 @@ where
     fn call(&self, request: Request<CountedBody>) -> Visiting {
         // A clone of an Arc: `call` wants `&mut`, a connection's requests run side by side.
         Box::pin(self.grpc.clone().call(request))
+    }
+}
+
+/// Generated code that is made anew for each request, since its bounds change with what is held. `F` makes it.
+#[derive(Clone)]
+pub(crate) struct Fresh<F>(pub F);
+
+impl<G, F: Fn() -> G> tower::Service<Request<CountedBody>> for Fresh<F>
+where
+    G: tower::Service<Request<CountedBody>, Response = Reply, Error = Infallible>,
+{
+    type Response = Reply;
+    type Error = Infallible;
+    type Future = G::Future;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<CountedBody>) -> Self::Future {
+        (self.0)().call(request)
     }
 }
 
@@ -118,6 +189,8 @@ pub(crate) struct Door {
     rate: Option<Arc<Rate>>,
     /// The client's, where it has one.
     certificate: Option<PeerCertificate>,
+    /// What takes bundles from the operator, where there is a token for it.
+    push: Option<OperateServer<Push>>,
 }
 
 impl Door {
@@ -139,11 +212,28 @@ impl Door {
             budget,
             rate: None,
             certificate: None,
+            push: None,
         }
+    }
+
+    /// The same, with what takes an operator's pushes.
+    pub fn taking(self, push: Option<Push>) -> Self {
+        let push = push.map(OperateServer::new);
+        let push = push.map(|push| push.max_decoding_message_size(FRAME_BYTES_MAX));
+        Self { push, ..self }
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
     fn look_up(&self, request: Request<Incoming>) -> Visiting {
+        let routes = Arc::clone(&self.routes);
+        self.count_in(request, move |request| routes.call(request))
+    }
+
+    fn count_in(
+        &self,
+        request: Request<Incoming>,
+        call: impl FnOnce(Request<CountedBody>) -> Visiting,
+    ) -> Visiting {
         let reservation = Arc::new(self.budget.reserve());
         let retry_after = self.routes.admission().retry_after();
         let mut request = request.map(|body| CountedBody {
@@ -158,7 +248,7 @@ impl Door {
         if let Some(certificate) = self.certificate {
             request.extensions_mut().insert(certificate);
         }
-        let reply = self.routes.call(request);
+        let reply = call(request);
         Box::pin(async move {
             let reply = reply.await?;
             Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
@@ -214,13 +304,21 @@ impl hyper::service::Service<Request<Incoming>> for Door {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let destination = Destination::of(request.uri().path(), self.services);
         let visit = Visit::new(Arc::clone(&self.metrics), destination.metric());
-        let request_max = self.request_max;
+        let mut request_max = self.request_max;
         if let Err(refusal) = self.check_rate() {
             let status = refusal.to_status();
             visit.finish(status.code());
             return Box::pin(async move { Ok(status.into_http()) });
         }
+        let push = self.push.clone().filter(|_| request.uri().path() == PUSH_PATH);
         let reply: Self::Future = match destination {
+            Destination::NoService if push.is_some() => {
+                request_max = PUSH_MAX;
+                self.count_in(request, move |request| match push {
+                    Some(mut push) => Box::pin(push.call(request)),
+                    None => Box::pin(async { Ok(Status::unimplemented("no pushes").into_http()) }),
+                })
+            }
             Destination::Health => self.probe(request),
             Destination::Offered(_) => self.look_up(request),
             Destination::NoMethod => {
@@ -375,3 +473,5 @@ impl Body for HeldBody {
         self.body.size_hint()
     }
 }
+
+const PUSH_PATH: &str = "/hushtable.v1.Operate/Push";

@@ -27,6 +27,7 @@ pub(crate) struct Metrics {
     pub connections_refused: Counter,
     pub handshakes_failed: Counter,
     limited: Family<LimitedLabel, Counter>,
+    reloads: Family<OutcomeLabel, Counter>,
     inflight_bytes: Gauge,
     budget: Arc<Budget>,
 }
@@ -44,6 +45,8 @@ pub struct TableLabel {
 pub struct TableSizes {
     rows: Family<TableLabel, Gauge<u64, AtomicU64>>,
     bytes: Family<TableLabel, Gauge<u64, AtomicU64>>,
+    versions: Family<TableLabel, Gauge<u64, AtomicU64>>,
+    held_bytes: Family<TableLabel, Gauge<u64, AtomicU64>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,6 +63,11 @@ struct MethodLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LimitedLabel {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
 }
 
 /// What a peer did too much of. The list is closed: a label comes from nowhere else.
@@ -127,6 +135,20 @@ impl TableSizes {
     pub fn register(&self, r: &mut Registry) {
         r.register("table_rows", "Rows of the table", self.rows.clone());
         r.register_with_unit("table", "Bytes of the table's rows", Unit::Bytes, self.bytes.clone());
+        let versions = self.versions.clone();
+        r.register("table_versions", "Versions of the table that are held", versions);
+        r.register_with_unit(
+            "table_held",
+            "What all versions of the table that are held take in memory, their layouts included",
+            Unit::Bytes,
+            self.held_bytes.clone(),
+        );
+    }
+
+    /// Says how many versions of the table of `label` are held, and what they take.
+    pub fn hold(&self, label: &TableLabel, versions: u64, bytes: u64) {
+        self.versions.get_or_create(label).set(versions);
+        self.held_bytes.get_or_create(label).set(bytes);
     }
 
     /// Says how large the table of `label` is.
@@ -151,6 +173,7 @@ impl Metrics {
             connections_refused: Counter::default(),
             handshakes_failed: Counter::default(),
             limited: Family::default(),
+            reloads: Family::default(),
             inflight_bytes: Gauge::default(),
             budget,
         };
@@ -183,6 +206,14 @@ impl Metrics {
         for limited in Limited::ALL {
             drop(metrics.limited.get_or_create(&LimitedLabel { reason: limited.name() }));
         }
+        r.register(
+            "reloads",
+            "Next versions and certificates that were asked for, by what came of it",
+            metrics.reloads.clone(),
+        );
+        for outcome in ["taken", "unchanged", "refused", "certificate", "certificate_refused"] {
+            drop(metrics.reloads.get_or_create(&OutcomeLabel { outcome }));
+        }
         r.register_with_unit(
             "inflight",
             "Requests and answers in memory",
@@ -202,6 +233,11 @@ impl Metrics {
     /// Counts what a peer was kept from.
     pub fn limit(&self, limited: Limited) {
         self.limited.get_or_create(&LimitedLabel { reason: limited.name() }).inc();
+    }
+
+    /// Counts what came of a next version or certificate.
+    pub fn reload(&self, outcome: &'static str) {
+        self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// The Prometheus (OpenMetrics 1.0) text of all metrics.

@@ -36,6 +36,8 @@ pub(crate) mod gather;
 pub(crate) mod metrics;
 pub(crate) mod network;
 pub(crate) mod peers;
+pub(crate) mod push;
+pub(crate) mod reload;
 pub(crate) mod scheme;
 pub(crate) mod tls;
 
@@ -44,18 +46,20 @@ pub use budget::Reservation;
 pub use door::{CountedBody, Routed, Routes, Service, Stopping, Visiting};
 pub use metrics::{TableLabel, TableSizes};
 pub use network::Network;
+pub use reload::{Next, Reload, ReloadError, Reloaded};
 pub use scheme::{GrpcService, Load, Loading, Method, Scheme};
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
@@ -66,12 +70,18 @@ use self::connection::ConnectionRules;
 use self::door::Door;
 use self::metrics::Metrics;
 use self::peers::Peers;
+use self::push::{Push, PushTo};
+use self::reload::{Certificate, Changes, Watched};
 use crate::{Error, Limit, NetworkSpec};
 
 /// A checked server that has not started yet.
 pub struct Unbound {
     pub(crate) network: Network,
     pub(crate) scheme: Scheme,
+    /// Folders whose newest bundle is served.
+    pub(crate) watched: Vec<PathBuf>,
+    /// Where an operator's pushes go.
+    pub(crate) push: Option<PushTo>,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
@@ -88,12 +98,26 @@ pub struct BoundServer {
     /// several kinds of engine.
     pub engine: Arc<OnceLock<String>>,
     phase: watch::Sender<Phase>,
+    reload: Reload,
+    asked: UnboundedReceiver<reload::Asked>,
 }
 
 impl Unbound {
     /// A server of `scheme` at the addresses of `network`.
     pub fn new(network: Network, scheme: Scheme) -> Self {
-        Self { network, scheme }
+        Self { network, scheme, watched: Vec::new(), push: None }
+    }
+
+    /// Takes an operator's pushes.
+    pub(crate) fn taking(mut self, push: Option<PushTo>) -> Self {
+        self.push = push;
+        self
+    }
+
+    /// Serves the newest bundle of each of these folders too, as it comes.
+    pub(crate) fn watching(mut self, folders: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.watched.extend(folders);
+        self
     }
 
     /// Takes the ports.
@@ -110,6 +134,7 @@ impl Unbound {
             }
         };
         let (phase, _) = watch::channel(Phase::Loading);
+        let (reload, asked) = Reload::new();
         Ok(BoundServer {
             unbound: self,
             listener,
@@ -118,10 +143,12 @@ impl Unbound {
             metrics_addr,
             engine: Arc::default(),
             phase,
+            reload,
+            asked,
         })
     }
 
-    /// Binds and runs on a runtime of its own, until SIGTERM, SIGINT or SIGHUP; `on_bound` is told the addresses
+    /// Binds and runs on a runtime of its own, until SIGTERM or SIGINT; `on_bound` is told the addresses
     /// before the load. Raises the process's limit of open files as far as it may.
     ///
     /// # Errors
@@ -160,8 +187,11 @@ impl BoundServer {
     /// What the scheme's load fails with, [`Error::SelfCheck`], [`Error::Io`]; and once what is answered
     /// from was written to or cut short, what the scheme says of that: nothing is answered any more.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine } = self;
-        let Unbound { network, scheme } = unbound;
+        let Self { unbound, listener, metrics_listener, phase, addr, metrics_addr, engine, .. } =
+            self;
+        // Held, so that whoever asks does not find the end of a channel.
+        let (reload, asked) = (self.reload, self.asked);
+        let Unbound { network, scheme, watched, push } = unbound;
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let metrics = Metrics::new(side, Arc::clone(&budget), register);
@@ -193,8 +223,12 @@ impl BoundServer {
             [network.request_max, network.body_idle_max],
             Arc::clone(&budget),
         );
+        let push = push.map(|to| Push::new(to, Arc::clone(&routes), reload.clone()));
+        let door = door.taking(push);
+        let tls = network.spec.tls.clone().zip(network.tls.clone());
+        let certificate = tls.map(|(spec, config)| Certificate::new(spec, config));
         let rules = ConnectionRules {
-            tls: network.tls.clone().map(TlsAcceptor::from),
+            tls: certificate.as_ref().map(Certificate::config),
             connections_max: network.spec.connections_max,
             connection_bytes_max: network.connection_bytes_max,
             streams_max: network.spec.streams_per_connection_max,
@@ -222,6 +256,14 @@ impl BoundServer {
         );
         phase.send_replace(Phase::Serving);
         let (drain, draining) = watch::channel(false);
+        let changes = Changes {
+            routes: Arc::clone(&routes),
+            metrics: Arc::clone(&metrics),
+            asked,
+            certificate,
+            watched: watched.into_iter().map(Watched::new).collect(),
+        };
+        let changing = Aborted(tokio::spawn(changes.run()));
         let mut serving =
             Aborted(tokio::spawn(connection::serve(listener, rules, door, metrics, draining)));
         let failure = tokio::select! {
@@ -230,6 +272,7 @@ impl BoundServer {
             never = follow_readiness(routes.readiness(), &phase, &health, services) => match never {},
         };
 
+        drop(changing);
         let drain_ms_max = network.spec.drain_ms_max;
         match &failure {
             None => tracing::info!(drain_ms_max, "shutting down"),
@@ -259,8 +302,8 @@ impl BoundServer {
         failure.map_or(Ok(()), Err)
     }
 
-    /// As [`run`](Self::run), until the process gets SIGTERM, SIGINT or SIGHUP. Whoever started it so
-    /// that it outlives its terminal (`nohup`) has SIGHUP ignored, and it stays so.
+    /// As [`run`](Self::run), until the process gets SIGTERM or SIGINT. SIGHUP has it see what its bundles and
+    /// its certificate's files hold now.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`Error::Io`] where signals cannot be received.
@@ -269,24 +312,27 @@ impl BoundServer {
         let failed = |source| Error::Io { what: "listen for signals".into(), source };
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let mut hangup = match ignores_hangup() {
-            true => None,
-            false => Some(signal(SignalKind::hangup()).map_err(failed)?),
-        };
+        let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
+        let reload = self.reload();
         let hung_up = async move {
-            match &mut hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
+            while hangup.recv().await.is_some() {
+                reload.ask();
             }
+            std::future::pending::<()>().await;
         };
         self.run(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
-                _ = hung_up => {}
+                () = hung_up => {}
             }
         })
         .await
+    }
+
+    /// What asks this server to take what is new.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
     }
 
     /// Resolves once the server answers; never if it fails to start.
@@ -298,15 +344,6 @@ impl BoundServer {
             }
         }
     }
-}
-
-/// Whether this process was started with SIGHUP ignored. Where the system does not say, it was not.
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // SIGHUP is signal 1, the mask's lowest bit.
-    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Resolves once what is answered from is no longer what was loaded.

@@ -4,6 +4,7 @@
 pub(crate) mod endpoint;
 pub(crate) mod load;
 pub(crate) mod open;
+pub(crate) mod push;
 pub(crate) mod refusal;
 pub(crate) mod session;
 pub(crate) mod shaper;

@@ -134,11 +134,6 @@ impl Bundles {
         layout.is_some() && self.tables[..index].iter().all(|held| layout_of(held) != layout)
     }
 
-    /// How many tables there are: versions of rows.
-    pub fn versions(&self) -> usize {
-        (0..self.tables.len()).filter(|&index| self.is_first_of_version(index)).count()
-    }
-
     /// Refuses tables that take more memory than `bytes_max`; `stored` says what a table takes that
     /// no table before it has taken.
     pub fn check_budget(
@@ -171,7 +166,7 @@ impl HeldTable {
 }
 
 /// Whether a path leads to a model's bundle, or to a model's manifest.
-fn is_model(path: &Path) -> bool {
+pub(super) fn is_model(path: &Path) -> bool {
     path.join(places::MANIFEST).is_file()
         || (path.is_file() && path.file_name().is_some_and(|name| name == places::MANIFEST))
 }

@@ -63,17 +63,17 @@ pub(crate) fn unforeseen(peer: &Peer) -> Outgoing {
 }
 
 impl Peer {
-    /// A server's answers and its times in microseconds, as a machine takes them.
+    /// A server's answers, its times in microseconds and its state, as a machine takes them.
     pub fn answers(
         &self,
         version: &[u8],
         answers: Bytes,
-        [queue, answer]: [Option<u64>; 2],
+        [queue, answer, state]: [Option<u64>; 3],
     ) -> Result<Reply, Error> {
         let version = version_from_wire(version).map_err(|defect| self.reply_error(defect))?;
         let [queue, answer] =
             [queue, answer].map(|us| Duration::from_micros(us.unwrap_or_default()));
-        Ok(Reply::Answers(Answers { version, answers, queue, answer }))
+        Ok(Reply::Answers(Answers { version, answers, queue, answer, state }))
     }
 }
 

@@ -18,3 +18,5 @@ pub(crate) mod pair;
 pub(crate) mod refusal;
 #[cfg(feature = "train")]
 pub(crate) mod train;
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub(crate) mod versions;

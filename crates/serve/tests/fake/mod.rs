@@ -53,7 +53,7 @@ impl Fake {
     pub async fn pair(info: TableInfoReply, layout: Vec<Bytes>) -> Self {
         let received = Received::default();
         let tables = vec![info.clone()];
-        let catalog = CatalogReply { tables, models: Vec::new() };
+        let catalog = CatalogReply { tables, ..CatalogReply::default() };
         let service = Pair { info, layout, catalog, received: received.clone() };
         Self { addr: serve(PrivateLookupServer::new(service)).await, received }
     }

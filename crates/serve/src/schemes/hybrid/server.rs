@@ -79,7 +79,7 @@ impl HybridServer {
         };
         let load = move |_: &Loading| offer(&settings, served, info, metrics);
         let (services, side, load) = (&[SERVICE], "hybrid", Box::new(load));
-        Unbound { network, scheme: Scheme { services, side, register, load } }
+        Unbound::new(network, Scheme { services, side, register, load })
     }
 }
 

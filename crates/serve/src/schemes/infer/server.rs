@@ -72,7 +72,7 @@ impl InferServer {
         };
         let load = move |_: &Loading| offer(&settings, computation, &metrics);
         let (services, side, load) = (&[SERVICE], "infer", Box::new(load));
-        Unbound { network, scheme: Scheme { services, side, register, load } }
+        Unbound::new(network, Scheme { services, side, register, load })
     }
 }
 

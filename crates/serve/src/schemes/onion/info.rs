@@ -24,6 +24,7 @@ impl From<&OnionInfo> for wire::OnionInfoReply {
             request_bytes_max: info.request_bytes_max,
             window_us: microseconds(info.window),
             software: info.software.clone(),
+            state: None,
         }
     }
 }
@@ -49,6 +50,7 @@ impl TryFrom<wire::OnionInfoReply> for AnnouncedOnion {
             request_bytes_max: reply.request_bytes_max,
             window_us: reply.window_us,
             software: reply.software,
+            state: reply.state,
         })
     }
 }

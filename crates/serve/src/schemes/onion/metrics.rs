@@ -43,6 +43,11 @@ impl OnionMetrics {
         self.keys.register(r);
     }
 
+    /// Says how many versions of the table called `name` are held, and what they take.
+    pub fn hold(&self, name: &str, versions: u64, bytes: u64) {
+        self.sizes.hold(&TableLabel::new(name), versions, bytes);
+    }
+
     /// What is counted for the table called `name`.
     pub fn table(&self, name: &str) -> OnionTableMetrics {
         let label = TableLabel::new(name);

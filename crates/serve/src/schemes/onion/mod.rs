@@ -3,8 +3,10 @@
 mod answerer;
 mod client;
 mod engine;
+mod held;
 mod info;
 pub(crate) mod load;
+mod loader;
 mod metrics;
 mod peer;
 pub(crate) mod refusal;

@@ -75,8 +75,8 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
             };
             let mut client = peer.onion(response_bytes + REPLY_OVERHEAD_BYTES);
             let reply = peer.call(client.answer(request)).await?.into_inner();
-            let OnionAnswerReply { table_version, responses, queue_us, answer_us } = reply;
-            peer.answers(&table_version, responses, [queue_us, answer_us])
+            let OnionAnswerReply { table_version, responses, queue_us, answer_us, state } = reply;
+            peer.answers(&table_version, responses, [queue_us, answer_us, state])
         }),
         _ => unforeseen(&peer),
     }

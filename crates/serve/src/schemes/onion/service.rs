@@ -1,42 +1,58 @@
 //! The methods of `OnionLookup`.
 
 use std::future::poll_fn;
+use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use hushtable_pir::onion::{self, Asked, EvaluationKeys, Geometry, KeyId};
 use hushtable_table::Version;
-use hushtable_table::model::ModelManifest;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::OnionInfo;
+use super::held::{Held, HeldModel, HeldTable};
+use super::loader::Loader;
 use super::spec::{held_bytes, upload_bytes};
-use crate::batch::{Answered, Origin, Scheduler, Unanswered};
+use crate::batch::{Answered, Origin, Unanswered};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
+use crate::host::scheme::Loading;
+use crate::host::{Next, Reloaded};
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
+use crate::schemes::versions::examine;
 use crate::wire::onion_lookup_server::OnionLookup;
-use crate::wire::{KeysChunk, ModelInfo, PutKeysReply};
+use crate::wire::{KeysChunk, PutKeysReply};
 use crate::wire::{OnionAnswerModelReply, OnionAnswerModelRequest};
 use crate::wire::{OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest};
 use crate::wire::{OnionCatalogReply, OnionCatalogRequest};
 use crate::{Error, KeyDefect, Limit, Refusal};
 
-/// Reads keys for any of the tables that a server holds.
-pub(super) struct Depths(pub Vec<Geometry>);
+/// Reads keys for any of the tables that a server holds. Clones are of the same tables.
+#[derive(Clone)]
+pub(super) struct Depths(Arc<RwLock<Vec<Geometry>>>);
+
+impl Depths {
+    pub fn new(geometries: Vec<Geometry>) -> Self {
+        Self(Arc::new(RwLock::new(geometries)))
+    }
+
+    fn set(&self, geometries: Vec<Geometry>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = geometries;
+    }
+}
 
 impl KeyParser for Depths {
     type Keys = EvaluationKeys;
     type Error = onion::Error;
 
     fn parse(&self, bytes: &[u8]) -> Result<EvaluationKeys, onion::Error> {
-        EvaluationKeys::parse_any(&self.0, bytes)
+        let geometries = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        EvaluationKeys::parse_any(&geometries, bytes)
     }
 
     fn memory_bytes(&self, keys: &EvaluationKeys) -> usize {
@@ -44,110 +60,53 @@ impl KeyParser for Depths {
     }
 }
 
-/// A table behind a scheduler.
-pub(super) struct HeldTable {
-    server: onion::Server,
-    info: OnionInfo,
-    version: Bytes,
-    scheduler: Scheduler<onion::Server>,
-}
-
-impl HeldTable {
-    pub fn new(
-        server: onion::Server,
-        info: OnionInfo,
-        scheduler: Scheduler<onion::Server>,
-    ) -> Self {
-        let version = Bytes::copy_from_slice(info.version.as_bytes());
-        Self { server, info, version, scheduler }
-    }
-
-    pub fn info(&self) -> &OnionInfo {
-        &self.info
-    }
-
-    pub fn version(&self) -> Version {
-        self.info.version
-    }
-}
-
-/// A model over tables that are held.
-pub(super) struct HeldModel {
-    pub manifest: ModelManifest,
-    /// By feature, its table's place among those that are held.
-    pub tables: Vec<usize>,
-    pub info: ModelInfo,
-}
-
 pub(super) struct OnionService {
-    tables: Vec<HeldTable>,
-    models: Vec<HeldModel>,
-    catalog: OnionCatalogReply,
+    held: RwLock<Arc<Held>>,
+    loader: Loader,
     keys: Arc<KeyStore<Depths>>,
-    /// Of the table with the most levels, whose keys are the largest.
-    deepest: Geometry,
+    depths: Depths,
     admission: Admission,
     /// Keys and queries are parsed off the threads of connections, and by few at a time: passes
     /// need the processors.
     parsers: Semaphore,
 }
 
-/// What a server holds, each table version once.
-pub(super) struct Holdings {
-    pub tables: Vec<HeldTable>,
-    pub models: Vec<HeldModel>,
-    /// What is said of each table, once for each name.
-    pub infos: Vec<OnionInfoReply>,
-    pub deepest: Geometry,
-    pub keys: KeyStore<Depths>,
-}
-
 impl OnionService {
-    pub fn new(holdings: Holdings) -> Arc<Self> {
-        let Holdings { tables, models, infos, deepest, keys } = holdings;
-        let windows = tables.iter().map(|table| table.info.window);
+    pub fn new(held: Held, loader: Loader, keys: KeyStore<Depths>, depths: Depths) -> Arc<Self> {
+        let windows = held.tables().map(|table| table.info.window);
         let admission = Admission::new(windows.min().unwrap_or_default());
-        let catalog = OnionCatalogReply {
-            tables: infos,
-            models: models.iter().map(|model| model.info.clone()).collect(),
-        };
         let (keys, parsers) = (Arc::new(keys), Semaphore::new(PARSERS_MAX));
-        Arc::new(Self { tables, models, catalog, keys, deepest, admission, parsers })
+        let held = RwLock::new(Arc::new(held));
+        Arc::new(Self { held, loader, keys, depths, admission, parsers })
+    }
+
+    /// What is held now: a request goes by it to its end, whatever comes meanwhile.
+    pub fn held(&self) -> Arc<Held> {
+        Arc::clone(&self.held.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn hold(&self, held: Held) {
+        held.count(self.loader.metrics());
+        self.depths.set(held.geometries());
+        let held = Arc::new(held);
+        let mut place = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *place, held);
+        // What is dropped is dropped where nobody waits for the lock.
+        drop(place);
+        drop(before);
     }
 
     /// The table that is asked. A server of one says which it holds, where another is asked for.
-    fn table(&self, version: &[u8]) -> Result<&HeldTable, Refusal> {
+    fn table(&self, held: &Held, version: &[u8]) -> Result<Arc<HeldTable>, Refusal> {
         self.admission.check_open()?;
         let found = parse_version(version)?;
-        let table = self.tables.iter().find(|table| table.info.version == found);
-        table.ok_or_else(|| self.unknown(found))
+        held.find_table(found).cloned().ok_or_else(|| held.unknown(found))
     }
 
-    fn unknown(&self, found: Version) -> Refusal {
-        match self.tables.as_slice() {
-            [only] => Refusal::VersionSkew { expected: only.info.version, found },
-            tables => Refusal::UnknownTable { found: Some(found), tables: tables.len() },
-        }
-    }
-
-    fn info_of(&self, version: &[u8]) -> Result<&OnionInfoReply, Refusal> {
-        let infos = &self.catalog.tables;
-        if version.is_empty() {
-            return match (self.tables.len(), infos.first()) {
-                (1, Some(only)) => Ok(only),
-                (tables, _) => Err(Refusal::UnknownTable { found: None, tables }),
-            };
-        }
-        let found = parse_version(version)?;
-        let info = infos.iter().find(|info| *info.version == *found.as_bytes());
-        info.ok_or_else(|| self.unknown(found))
-    }
-
-    fn model(&self, version: &[u8]) -> Result<&HeldModel, Refusal> {
+    fn model(&self, held: &Held, version: &[u8]) -> Result<Arc<HeldModel>, Refusal> {
         self.admission.check_open()?;
         let found = parse_version(version)?;
-        let model = self.models.iter().find(|model| model.manifest.version() == found);
-        model.ok_or(Refusal::UnknownModel { found })
+        held.find_model(found).cloned().ok_or(Refusal::UnknownModel { found })
     }
 
     /// Runs `work` where it may compute and read files.
@@ -166,14 +125,15 @@ impl OnionService {
         reservation: Option<&Reservation>,
     ) -> Result<Stored, Status> {
         self.admission.check_open()?;
-        self.admission.hold(reservation, upload_bytes(&self.deepest))?;
-        let mut bytes = Vec::with_capacity(self.deepest.key_bytes());
+        let deepest = self.held().deepest().clone();
+        self.admission.hold(reservation, upload_bytes(&deepest))?;
+        let mut bytes = Vec::with_capacity(deepest.key_bytes());
         while let Some(chunk) = chunks.message().await? {
             let found = bytes.len() + chunk.bytes.len();
             if found > self.keys.key_bytes_max() {
                 let message = format!(
                     "{found} bytes and more to come, where keys for this table have {}",
-                    self.deepest.key_bytes()
+                    deepest.key_bytes()
                 );
                 return Err(Refusal::BadKeys { defect: KeyDefect::Length, message }.into());
             }
@@ -184,8 +144,12 @@ impl OnionService {
     }
 
     /// Checks all of a request that can be checked without its keys.
-    fn check(&self, request: &OnionAnswerRequest) -> Result<(&HeldTable, KeyId), Refusal> {
-        let table = self.table(&request.table_version)?;
+    fn check(
+        &self,
+        held: &Held,
+        request: &OnionAnswerRequest,
+    ) -> Result<(Arc<HeldTable>, KeyId), Refusal> {
+        let table = self.table(held, &request.table_version)?;
         let key_id = parse_key_id(&request.key_id)?;
         let (queries, queries_max) = (request.queries.len(), table.info.queries_per_request_max);
         match queries {
@@ -223,7 +187,9 @@ impl OnionService {
         request: OnionAnswerRequest,
         reservation: Option<&Reservation>,
     ) -> Result<OnionAnswerReply, Refusal> {
-        let (table, key_id) = self.check(&request)?;
+        let now = self.held();
+        let (table, key_id) = self.check(&now, &request)?;
+        let _using = table.uses.begin();
         let held = request.queries.len() * held_bytes(&table.info.geometry);
         self.admission.hold(reservation, held)?;
         let parts = vec![(table.server.clone(), request.queries)];
@@ -241,15 +207,17 @@ impl OnionService {
             responses: answers.into(),
             queue_us: Some(microseconds(queued)),
             answer_us: Some(microseconds(answering)),
+            state: Some(now.state()),
         })
     }
 
     /// Takes the parts of an inference apart: each feature's queries, in the manifest's order.
     fn check_model(
         &self,
+        held: &Held,
         request: &OnionAnswerModelRequest,
-    ) -> Result<(&HeldModel, KeyId, Vec<Vec<Bytes>>), Refusal> {
-        let model = self.model(&request.model_version)?;
+    ) -> Result<(Arc<HeldModel>, KeyId, Parts), Refusal> {
+        let model = self.model(held, &request.model_version)?;
         let key_id = parse_key_id(&request.key_id)?;
         let features = model.manifest.features();
         let wrong = |query_index, message| {
@@ -269,8 +237,8 @@ impl OnionService {
         let mut parts = Vec::with_capacity(features.len());
         // The number of the feature's first query among all.
         let mut first = 0;
-        for ((feature, &table), part) in features.iter().zip(&model.tables).zip(&request.parts) {
-            let query_bytes = self.tables[table].info.geometry.query_bytes();
+        for ((feature, table), part) in features.iter().zip(&model.tables).zip(&request.parts) {
+            let query_bytes = table.info.geometry.query_bytes();
             let expected = feature.max_ids * query_bytes;
             if part.len() != expected {
                 return Err(wrong(
@@ -297,8 +265,10 @@ impl OnionService {
         request: OnionAnswerModelRequest,
         reservation: Option<&Reservation>,
     ) -> Result<OnionAnswerModelReply, Refusal> {
-        let (model, key_id, parts) = self.check_model(&request)?;
-        let tables = model.tables.iter().map(|&table| &self.tables[table]);
+        let now = self.held();
+        let (model, key_id, parts) = self.check_model(&now, &request)?;
+        let _using = model.uses.begin();
+        let tables = model.tables.iter();
         let held = tables
             .clone()
             .zip(&parts)
@@ -348,9 +318,13 @@ impl OnionService {
             responses: responses.freeze(),
             queue_us: Some(microseconds(queued_max)),
             answer_us: Some(microseconds(answering_max)),
+            state: Some(now.state()),
         })
     }
 }
+
+/// Queries, by features.
+type Parts = Vec<Vec<Bytes>>;
 
 /// A feature's part of an inference, on its way.
 enum Answering<F> {
@@ -380,10 +354,35 @@ impl Service for OnionService {
     }
 
     fn check(&self) -> Result<(), Error> {
-        for table in &self.tables {
+        for table in self.held().tables() {
             table.server.backend().check()?;
         }
         Ok(())
+    }
+
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error> {
+        let held = self.held();
+        let Some(next) = self.loader.next(next, &held, loading)? else {
+            return Ok(Reloaded::Unchanged);
+        };
+        self.hold(held.followed_by(next));
+        Ok(Reloaded::Taken)
+    }
+
+    fn examine(&self, folder: &Path) -> Result<(), Error> {
+        examine(folder)
+    }
+
+    fn retire(&self) {
+        let held = self.held();
+        if let Some(stays) = held.retired(self.loader.keep(), Instant::now()) {
+            tracing::info!(
+                dropped = held.generations() - stays.generations(),
+                "dropped versions that nobody asks for any more"
+            );
+            drop(held);
+            self.hold(stays);
+        }
     }
 }
 
@@ -393,14 +392,16 @@ impl OnionLookup for OnionService {
         &self,
         request: Request<OnionInfoRequest>,
     ) -> Result<Response<OnionInfoReply>, Status> {
-        Ok(Response::new(self.info_of(&request.get_ref().table_version)?.clone()))
+        let version = &request.get_ref().table_version;
+        let version = (!version.is_empty()).then(|| parse_version(version)).transpose()?;
+        Ok(Response::new(self.held().info(version)?.clone()))
     }
 
     async fn catalog(
         &self,
         _request: Request<OnionCatalogRequest>,
     ) -> Result<Response<OnionCatalogReply>, Status> {
-        Ok(Response::new(self.catalog.clone()))
+        Ok(Response::new(self.held().catalog().clone()))
     }
 
     async fn answer_model(

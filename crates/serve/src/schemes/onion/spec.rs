@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::network::{Network, check_window, within};
 use crate::keys::{KeyStoreSpec, PeerShare};
 use crate::schemes::bundles::Bundles;
+use crate::schemes::versions::ChangeSpec;
 use crate::{Error, NetworkSpec};
 
 /// How a server that is asked alone runs. Every field but `table` has a default.
@@ -77,6 +78,9 @@ pub struct OnionServerSpec {
     /// memory and in the folder; half of each by default. A peer that has more to keep loses its own.
     #[serde(default)]
     pub keys_bytes_per_peer_max: Option<usize>,
+    /// How it changes to next versions of what it holds.
+    #[serde(flatten)]
+    pub change: ChangeSpec,
 }
 
 impl OnionServerSpec {
@@ -99,6 +103,7 @@ impl OnionServerSpec {
             keys_memory_bytes_max: default_keys_memory_bytes_max(),
             keys_folder_bytes_max: default_keys_folder_bytes_max(),
             keys_bytes_per_peer_max: None,
+            change: ChangeSpec::default(),
         }
     }
 }
@@ -135,6 +140,7 @@ impl Settings {
         within("batch_queries_max", spec.batch_queries_max.unwrap_or(1), 1..=QUERIES_MAX)?;
         within("queue_queries_max", spec.queue_queries_max, 1..=QUERIES_MAX)?;
         check_window(spec.window_us)?;
+        spec.change.check()?;
         let tables = bundles
             .tables
             .iter()

@@ -14,6 +14,7 @@ use crate::LayoutInfo;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
+use crate::schemes::versions::Uses;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, LayoutChunk};
 use crate::{KeyDefect, Limit, Refusal};
 
@@ -25,6 +26,9 @@ pub(crate) struct Bags {
     prgs: Vec<PrgKind>,
     window: Duration,
     scheduler: Scheduler<batch::Server>,
+    stored_bytes: u64,
+    /// Who asks for it.
+    pub uses: Uses,
 }
 
 /// A layout on its way to a client.
@@ -39,11 +43,18 @@ impl Bags {
         scheduler: Scheduler<batch::Server>,
     ) -> Self {
         let version = Bytes::copy_from_slice(layout.version().as_bytes());
-        Self { server, layout: layout.to_bytes().into(), version, prgs, window, scheduler }
+        let stored_bytes = server.backend().geometry().costs(layout).stored_bytes;
+        let (layout, uses) = (layout.to_bytes().into(), Uses::new());
+        Self { server, layout, version, prgs, window, scheduler, stored_bytes, uses }
     }
 
     pub fn version(&self) -> Version {
         self.geometry().version()
+    }
+
+    /// Bytes in memory.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
     }
 
     pub fn server(&self) -> &batch::Server {
@@ -69,6 +80,7 @@ impl Bags {
         reservation: Option<&Reservation>,
         admission: &Admission,
     ) -> Result<LayoutStream, Refusal> {
+        self.uses.note();
         admission.hold(reservation, STREAM_BYTES)?;
         Ok(tokio_stream::iter(Chunks(self.layout.clone())))
     }
@@ -90,6 +102,7 @@ impl Bags {
         reservation: Option<&Reservation>,
         admission: &Admission,
     ) -> Result<AnswerBagsReply, Refusal> {
+        let _using = self.uses.begin();
         let keys = self.accept(request)?;
         admission.hold(reservation, held_bytes(self.geometry()))?;
         let origin = origin_of(reservation);
@@ -103,6 +116,7 @@ impl Bags {
             answers: answers.into(),
             queue_us: Some(queued.as_micros() as u64),
             answer_us: Some(answering.as_micros() as u64),
+            state: None,
         })
     }
 }

@@ -13,6 +13,7 @@ use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::peer::values::microseconds;
+use crate::schemes::versions::Uses;
 use crate::wire::{AnswerModelReply, AnswerModelRequest, ModelInfo};
 use crate::{KeyDefect, Limit, Refusal};
 
@@ -24,6 +25,8 @@ pub(crate) struct Inferences {
     version: Bytes,
     prgs: Vec<PrgKind>,
     scheduler: Scheduler<Server>,
+    /// Who asks for it.
+    pub uses: Uses,
 }
 
 impl Inferences {
@@ -43,7 +46,7 @@ impl Inferences {
             window_us: microseconds(window),
             request_bytes_max: request_bytes_max as u64,
         };
-        Self { server, manifest, info, version, prgs, scheduler }
+        Self { server, manifest, info, version, prgs, scheduler, uses: Uses::new() }
     }
 
     pub fn version(&self) -> Version {
@@ -76,6 +79,7 @@ impl Inferences {
         reservation: Option<&Reservation>,
         admission: &Admission,
     ) -> Result<AnswerModelReply, Refusal> {
+        let _using = self.uses.begin();
         let inference = self.accept(request.parts)?;
         admission.hold(reservation, held_bytes(self.server.features()))?;
         let origin = origin_of(reservation);
@@ -89,6 +93,7 @@ impl Inferences {
             answers: answers.into(),
             queue_us: Some(microseconds(queued)),
             answer_us: Some(microseconds(answering)),
+            state: None,
         })
     }
 }

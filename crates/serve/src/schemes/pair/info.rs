@@ -13,6 +13,7 @@ impl From<&TableInfo> for wire::TableInfoReply {
             name: info.name.clone(),
             version: info.version.as_bytes().to_vec().into(),
             versions: vec![info.version.as_bytes().to_vec().into()],
+            state: None,
             rows: info.shape.rows(),
             dim: info.dim as u32,
             dtype: dtype_to_wire(info.dtype).into(),
@@ -67,6 +68,7 @@ impl TryFrom<wire::TableInfoReply> for AnnouncedTable {
             layout_version: reply.layout_version,
             layout_bytes: reply.layout_bytes,
             bags_window_us: reply.bags_window_us,
+            state: reply.state,
         })
     }
 }

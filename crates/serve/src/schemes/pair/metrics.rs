@@ -86,6 +86,11 @@ impl PairMetrics {
 }
 
 impl PairMetrics {
+    /// Says how many versions of the table called `name` are held, and what they take.
+    pub fn hold(&self, name: &str, versions: u64, bytes: u64) {
+        self.sizes.hold(&TableLabel::new(name), versions, bytes);
+    }
+
     /// What is counted for the model called `name`, over all of its tables; it stands where others
     /// have a table's name.
     pub fn model(&self, name: &str) -> PassMetrics {

@@ -88,31 +88,32 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
             let request = AnswerRequest { table_version: bytes(version), keys };
             let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
             let reply = peer.call(client.answer(request)).await?.into_inner();
-            let AnswerReply { table_version, answers, queue_us, answer_us } = reply;
-            peer.answers(&table_version, answers, [queue_us, answer_us])
+            let AnswerReply { table_version, answers, queue_us, answer_us, state } = reply;
+            peer.answers(&table_version, answers, [queue_us, answer_us, state])
         }),
         Call::AnswerBags { version, keys, answer_bytes } => outgoing(async move {
             let request = AnswerBagsRequest { layout_version: bytes(version), keys };
             let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
             let reply = peer.call(client.answer_bags(request)).await?.into_inner();
-            let AnswerBagsReply { layout_version, answers, queue_us, answer_us } = reply;
-            peer.answers(&layout_version, answers, [queue_us, answer_us])
+            let AnswerBagsReply { layout_version, answers, queue_us, answer_us, state } = reply;
+            peer.answers(&layout_version, answers, [queue_us, answer_us, state])
         }),
         Call::Catalog => outgoing(async move {
             let mut client = peer.client(CATALOG_BYTES_MAX);
-            let CatalogReply { tables, models } =
+            let CatalogReply { tables, models, older, state } =
                 peer.call(client.catalog(CatalogRequest {})).await?.into_inner();
             // A table of a newer kind is none that this client could ask for.
             let tables = tables.into_iter().filter_map(|table| table.try_into().ok()).collect();
             let models = models.into_iter().map(AnnouncedModel::from).collect();
-            Ok(Reply::Catalog(Box::new(AnnouncedCatalog { tables, models })))
+            let older = older.into_iter().map(AnnouncedModel::from).collect();
+            Ok(Reply::Catalog(Box::new(AnnouncedCatalog { tables, models, older, state })))
         }),
         Call::AnswerModel { version, parts, answer_bytes } => outgoing(async move {
             let request = AnswerModelRequest { model_version: bytes(version), parts };
             let mut client = peer.client(answer_bytes + REPLY_OVERHEAD_BYTES);
             let reply = peer.call(client.answer_model(request)).await?.into_inner();
-            let AnswerModelReply { model_version, answers, queue_us, answer_us } = reply;
-            peer.answers(&model_version, answers, [queue_us, answer_us])
+            let AnswerModelReply { model_version, answers, queue_us, answer_us, state } = reply;
+            peer.answers(&model_version, answers, [queue_us, answer_us, state])
         }),
         Call::Layout { version, .. } => Box::pin(async move {
             let request = LayoutRequest { layout_version: bytes(version) };

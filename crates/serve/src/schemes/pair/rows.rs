@@ -1,12 +1,14 @@
 //! The server's half of lookups by rows: one table behind a scheduler.
 
 use bytes::Bytes;
+use hushtable_pir::CpuEngine;
 use hushtable_pir::dpf::{self, Key};
 use hushtable_table::Version;
 
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
+use crate::schemes::versions::Uses;
 use crate::wire::{AnswerReply, AnswerRequest};
 use crate::{KeyDefect, Limit, Refusal, TableInfo};
 
@@ -16,16 +18,23 @@ pub(crate) struct Rows {
     info: TableInfo,
     version: Bytes,
     scheduler: Scheduler<dpf::Server>,
+    /// Who asks for it.
+    pub uses: Uses,
 }
 
 impl Rows {
     pub fn new(server: dpf::Server, info: TableInfo, scheduler: Scheduler<dpf::Server>) -> Self {
         let version = Bytes::copy_from_slice(server.version().as_bytes());
-        Self { server, info, version, scheduler }
+        Self { server, info, version, scheduler, uses: Uses::new() }
     }
 
     pub fn version(&self) -> Version {
         self.server.version()
+    }
+
+    /// Bytes in memory.
+    pub fn stored_bytes(&self) -> u64 {
+        CpuEngine::stored_bytes(self.info.shape)
     }
 
     pub fn info(&self) -> &TableInfo {
@@ -73,6 +82,7 @@ impl Rows {
         reservation: Option<&Reservation>,
         admission: &Admission,
     ) -> Result<AnswerReply, Refusal> {
+        let _using = self.uses.begin();
         let keys = self.accept(&request)?;
         // The wire's bytes are not needed any more; the parsed keys are counted in their place.
         drop(request);
@@ -88,6 +98,7 @@ impl Rows {
             answers: answers.into(),
             queue_us: Some(queued.as_micros() as u64),
             answer_us: Some(answering.as_micros() as u64),
+            state: None,
         })
     }
 }

@@ -1,102 +1,92 @@
-//! The methods of `PrivateLookup`: which table or model a request is for.
+//! The methods of `PrivateLookup`: which table or model a request is for, and of which version.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use hushtable_table::Version;
 use tonic::{Request, Response, Status};
 
 use super::bags::{Bags, LayoutStream};
+use super::held::Held;
 use super::inferences::Inferences;
+use super::loader::Loader;
 use super::rows::Rows;
-use crate::Refusal;
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
+use crate::host::scheme::Loading;
+use crate::host::{Next, Reloaded};
 use crate::peer::values::version_from_wire;
+use crate::schemes::versions::examine;
 use crate::wire::private_lookup_server::PrivateLookup;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
 use crate::wire::{LayoutRequest, TableInfoReply, TableInfoRequest};
-
-/// What a server holds, each once.
-#[derive(Default)]
-pub(crate) struct Holdings {
-    /// Tables, by their versions.
-    pub rows: Vec<Rows>,
-    /// Layouts' bins, by the layouts' versions.
-    pub bags: Vec<Bags>,
-    /// Models.
-    pub models: Vec<Inferences>,
-    /// What is said of each table: a version that has several names or layouts is there several
-    /// times.
-    pub infos: Vec<TableInfoReply>,
-}
+use crate::{Error, Refusal};
 
 pub(crate) struct LookupService {
-    holdings: Holdings,
-    catalog: CatalogReply,
+    held: RwLock<Arc<Held>>,
+    loader: Loader,
     admission: Admission,
 }
 
 impl LookupService {
-    pub fn new(holdings: Holdings, admission: Admission) -> Arc<Self> {
-        let models = holdings.models.iter().map(|model| model.info().clone()).collect();
-        let catalog = CatalogReply { tables: holdings.infos.clone(), models };
-        Arc::new(Self { holdings, catalog, admission })
+    pub fn new(held: Held, loader: Loader, admission: Admission) -> Arc<Self> {
+        Arc::new(Self { held: RwLock::new(Arc::new(held)), loader, admission })
+    }
+
+    /// What is held now: a request goes by it to its end, whatever comes meanwhile.
+    pub fn held(&self) -> Arc<Held> {
+        Arc::clone(&self.held.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn hold(&self, held: Held) {
+        held.count(self.loader.metrics());
+        let held = Arc::new(held);
+        let mut place = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *place, held);
+        // What is dropped is dropped where nobody waits for the lock.
+        drop(place);
+        drop(before);
     }
 
     /// The table that is asked. A server of one says which it holds, where another is asked for.
-    fn rows(&self, version: &[u8]) -> Result<&Rows, Refusal> {
+    fn rows(&self, held: &Held, version: &[u8]) -> Result<Arc<Rows>, Refusal> {
         self.admission.check_open()?;
         let found = parse(version)?;
-        let rows = &self.holdings.rows;
-        rows.iter().find(|rows| rows.version() == found).ok_or_else(|| match rows.as_slice() {
-            [only] => Refusal::VersionSkew { expected: only.version(), found },
-            _ => Refusal::UnknownTable { found: Some(found), tables: rows.len() },
-        })
+        held.find_rows(found).cloned().ok_or_else(|| held.unknown(found))
     }
 
     /// The layout that is asked: the only one where the request names none and may.
-    fn bags(&self, version: &[u8], may_be_empty: bool) -> Result<&Bags, Refusal> {
+    fn bags(&self, held: &Held, version: &[u8], may_be_empty: bool) -> Result<Arc<Bags>, Refusal> {
         self.admission.check_open()?;
-        let (bags, tables) = (&self.holdings.bags, self.holdings.rows.len());
-        if let ([], 1) = (bags.as_slice(), tables) {
-            return Err(Refusal::NoLayout);
-        }
+        let (bags, tables) = (&held.newest().bags, held.newest().rows.len());
         if version.is_empty() && may_be_empty {
             return match bags.as_slice() {
-                [only] => Ok(only),
+                [] if tables == 1 => Err(Refusal::NoLayout),
+                [only] => Ok(Arc::clone(only)),
                 _ => Err(Refusal::UnknownTable { found: None, tables }),
             };
         }
-        let found = parse(version)?;
-        bags.iter().find(|bags| bags.version() == found).ok_or_else(|| match bags.as_slice() {
+        let found = parse(version);
+        if let Some(bags) = found.as_ref().ok().and_then(|&found| held.find_bags(found)) {
+            return Ok(Arc::clone(bags));
+        }
+        if let ([], 1) = (bags.as_slice(), tables) {
+            return Err(Refusal::NoLayout);
+        }
+        let found = found?;
+        Err(match bags.as_slice() {
             [only] if tables == 1 => Refusal::LayoutSkew { expected: only.version(), found },
             _ => Refusal::UnknownTable { found: Some(found), tables },
         })
     }
 
-    fn model(&self, version: &[u8]) -> Result<&Inferences, Refusal> {
+    fn model(&self, held: &Held, version: &[u8]) -> Result<Arc<Inferences>, Refusal> {
         self.admission.check_open()?;
         let found = parse(version)?;
-        let model = self.holdings.models.iter().find(|model| model.version() == found);
-        model.ok_or(Refusal::UnknownModel { found })
-    }
-
-    fn info(&self, version: &[u8]) -> Result<&TableInfoReply, Refusal> {
-        let tables = self.holdings.rows.len();
-        if version.is_empty() {
-            return match (tables, self.holdings.infos.first()) {
-                (1, Some(only)) => Ok(only),
-                _ => Err(Refusal::UnknownTable { found: None, tables }),
-            };
-        }
-        let found = parse(version)?;
-        let info = self.holdings.infos.iter().find(|info| *info.version == *found.as_bytes());
-        info.ok_or_else(|| match self.holdings.rows.as_slice() {
-            [only] => Refusal::VersionSkew { expected: only.version(), found },
-            _ => Refusal::UnknownTable { found: Some(found), tables },
-        })
+        held.find_model(found).cloned().ok_or(Refusal::UnknownModel { found })
     }
 }
 
@@ -108,6 +98,31 @@ fn parse(version: &[u8]) -> Result<Version, Refusal> {
 impl Service for LookupService {
     fn admission(&self) -> &Admission {
         &self.admission
+    }
+
+    fn reload(&self, next: &Next, loading: &Loading) -> Result<Reloaded, Error> {
+        let held = self.held();
+        let Some(next) = self.loader.next(next, &held, loading)? else {
+            return Ok(Reloaded::Unchanged);
+        };
+        self.hold(held.followed_by(next));
+        Ok(Reloaded::Taken)
+    }
+
+    fn examine(&self, folder: &Path) -> Result<(), Error> {
+        examine(folder)
+    }
+
+    fn retire(&self) {
+        let held = self.held();
+        if let Some(stays) = held.retired(self.loader.keep(), Instant::now()) {
+            tracing::info!(
+                dropped = held.generations() - stays.generations(),
+                "dropped versions that nobody asks for any more"
+            );
+            drop(held);
+            self.hold(stays);
+        }
     }
 }
 
@@ -124,14 +139,16 @@ impl PrivateLookup for LookupService {
         &self,
         request: Request<TableInfoRequest>,
     ) -> Result<Response<TableInfoReply>, Status> {
-        replied(self.info(&request.get_ref().table_version).cloned())
+        let version = &request.get_ref().table_version;
+        let version = (!version.is_empty()).then(|| parse(version)).transpose();
+        replied(version.and_then(|version| self.held().info(version).cloned()))
     }
 
     async fn catalog(
         &self,
         _request: Request<CatalogRequest>,
     ) -> Result<Response<CatalogReply>, Status> {
-        Ok(Response::new(self.catalog.clone()))
+        Ok(Response::new(self.held().catalog().clone()))
     }
 
     async fn answer_model(
@@ -140,10 +157,13 @@ impl PrivateLookup for LookupService {
     ) -> Result<Response<AnswerModelReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let request = request.into_inner();
-        replied(match self.model(&request.model_version) {
+        let held = self.held();
+        let answered = match self.model(&held, &request.model_version) {
             Ok(model) => model.answer(request, reservation.as_deref(), &self.admission).await,
             Err(refusal) => Err(refusal),
-        })
+        };
+        let state = Some(held.state());
+        replied(answered.map(|reply| AnswerModelReply { state, ..reply }))
     }
 
     async fn answer(
@@ -152,10 +172,13 @@ impl PrivateLookup for LookupService {
     ) -> Result<Response<AnswerReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let request = request.into_inner();
-        replied(match self.rows(&request.table_version) {
+        let held = self.held();
+        let answered = match self.rows(&held, &request.table_version) {
             Ok(rows) => rows.answer(request, reservation.as_deref(), &self.admission).await,
             Err(refusal) => Err(refusal),
-        })
+        };
+        let state = Some(held.state());
+        replied(answered.map(|reply| AnswerReply { state, ..reply }))
     }
 
     async fn layout(
@@ -163,7 +186,7 @@ impl PrivateLookup for LookupService {
         mut request: Request<LayoutRequest>,
     ) -> Result<Response<LayoutStream>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        let bags = self.bags(&request.get_ref().layout_version, true);
+        let bags = self.bags(&self.held(), &request.get_ref().layout_version, true);
         replied(bags.and_then(|bags| bags.layout(reservation.as_deref(), &self.admission)))
     }
 
@@ -173,9 +196,12 @@ impl PrivateLookup for LookupService {
     ) -> Result<Response<AnswerBagsReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let request = request.into_inner();
-        replied(match self.bags(&request.layout_version, false) {
+        let held = self.held();
+        let answered = match self.bags(&held, &request.layout_version, false) {
             Ok(bags) => bags.answer(request, reservation.as_deref(), &self.admission).await,
             Err(refusal) => Err(refusal),
-        })
+        };
+        let state = Some(held.state());
+        replied(answered.map(|reply| AnswerBagsReply { state, ..reply }))
     }
 }

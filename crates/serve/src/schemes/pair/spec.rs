@@ -10,6 +10,7 @@ use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
 use super::bags;
+use super::held::Held;
 use crate::host::network::{
     Network, check_window, default_addr, default_body_idle_ms_max, default_connections_max,
     default_drain_ms_max, default_handshake_ms_max, default_headers_ms_max, default_idle_ms_max,
@@ -17,7 +18,8 @@ use crate::host::network::{
     default_pings_per_s_max, default_request_ms_max, default_requests_per_s_per_peer_max,
     default_streams_per_connection_max, within,
 };
-use crate::schemes::bundles::{Bundles, HeldModel};
+use crate::schemes::bundles::{Bundles, HeldModel, HeldTable};
+use crate::schemes::versions::ChangeSpec;
 use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
 use hushtable_pir::client::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES};
 
@@ -134,6 +136,9 @@ pub struct ServerSpec {
     /// several times the work.
     #[serde(default = "default_prgs")]
     pub prgs: Vec<String>,
+    /// How it changes to next versions of what it holds.
+    #[serde(flatten)]
+    pub change: ChangeSpec,
 }
 
 impl ServerSpec {
@@ -173,6 +178,7 @@ impl ServerSpec {
             request_ms_max: default_request_ms_max(),
             drain_ms_max: default_drain_ms_max(),
             prgs: default_prgs(),
+            change: ChangeSpec::default(),
         }
     }
 
@@ -230,6 +236,7 @@ impl Settings {
         within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
         within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
         check_window(spec.window_us)?;
+        spec.change.check()?;
         bundles.check_budget(spec.tables_bytes_max, |index| stored_bytes(bundles, index))?;
 
         let prgs = parse_prgs(&spec.prgs)?;
@@ -290,6 +297,25 @@ fn stored_bytes(bundles: &Bundles, index: usize) -> Result<u64, Error> {
         && bundles.is_first_of_layout(index)
     {
         bytes += Geometry::new(layout).costs(layout).stored_bytes;
+    }
+    Ok(bytes)
+}
+
+/// Bytes in memory of what bundles hold and a server does not.
+pub(super) fn needed_bytes(bundles: &Bundles, held: &Held) -> Result<u64, Error> {
+    let mut bytes = 0u64;
+    for (index, HeldTable { table, .. }) in bundles.tables.iter().enumerate() {
+        if bundles.is_first_of_version(index) && !held.holds(table.version()) {
+            let shape = TableShape::new(table.rows(), table.row_bytes())?;
+            bytes = bytes.saturating_add(CpuEngine::stored_bytes(shape));
+        }
+        if let Some(layout) = table.layout()
+            && bundles.is_first_of_layout(index)
+            && !held.holds(layout.version())
+        {
+            let costs = Geometry::new(layout).costs(layout);
+            bytes = bytes.saturating_add(costs.stored_bytes);
+        }
     }
     Ok(bytes)
 }

@@ -121,6 +121,6 @@ impl TrainServer {
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         };
         let (services, side, load) = (&[SERVICE], "controller", Box::new(load));
-        Unbound { network, scheme: Scheme { services, side, register, load } }
+        Unbound::new(network, Scheme { services, side, register, load })
     }
 }

@@ -1,0 +1,325 @@
+//! Takes bundles that an operator pushes: into a hidden folder, checked and flushed, then by a rename.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::timeout;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::budget::Reservation;
+use super::door::Routes;
+use super::reload::{Next, Reload, Reloaded, blocking};
+use crate::host::ReloadError;
+use crate::wire::operate_server::Operate;
+use crate::wire::push_frame::Frame;
+use crate::wire::{PushFile, PushFrame, PushReply, PushStart};
+use crate::{Error, peer};
+
+/// Where pushed bundles go, and who may push.
+#[derive(Clone, Debug)]
+pub(crate) struct PushTo {
+    folder: PathBuf,
+    /// BLAKE3 of the token: two hashes are compared in a time that tells nothing of where they differ.
+    token: blake3::Hash,
+}
+
+impl PushTo {
+    /// Reads the token of `file`.
+    pub fn read(folder: PathBuf, file: &Path) -> Result<Self, Error> {
+        let what = || format!("read the token for pushes from {}", file.display());
+        let text = fs::read_to_string(file).map_err(|source| Error::Io { what: what(), source })?;
+        let token = text.trim_end_matches(['\r', '\n']);
+        let usable = token.bytes().all(|byte| byte.is_ascii_graphic());
+        if !usable || !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+            return Err(ReloadError::Token { path: file.to_owned() }.into());
+        }
+        if !folder.is_dir() {
+            let source = io::ErrorKind::NotADirectory.into();
+            return Err(Error::Io { what: format!("push to {}", folder.display()), source });
+        }
+        Ok(Self { folder, token: blake3::hash(token.as_bytes()) })
+    }
+
+    fn is_token(&self, given: Option<&[u8]>) -> bool {
+        let given = given.and_then(|given| given.strip_prefix(b"Bearer "));
+        given.is_some_and(|given| blake3::hash(given) == self.token)
+    }
+}
+
+/// The service.
+pub(crate) struct Push {
+    to: PushTo,
+    routes: Arc<dyn Routes>,
+    reload: Reload,
+    /// One push at a time.
+    turn: Mutex<()>,
+}
+
+impl Push {
+    pub fn new(to: PushTo, routes: Arc<dyn Routes>, reload: Reload) -> Self {
+        Self { to, routes, reload, turn: Mutex::new(()) }
+    }
+
+    async fn receive(
+        &self,
+        frames: &mut Streaming<PushFrame>,
+        reservation: Option<Arc<Reservation>>,
+    ) -> Result<Reloaded, Status> {
+        let Some(PushFrame { frame: Some(Frame::Start(start)) }) = frames.message().await? else {
+            return Err(Status::invalid_argument("a push starts with what it is of"));
+        };
+        let plan = Plan::check(start)?;
+        plan.check_room(&self.to.folder)?;
+        let staging = Staging::make(&self.to.folder)?;
+        let (sender, receiver) = channel(FRAMES_AHEAD);
+        let writing = {
+            let (folder, files) = (staging.0.clone(), plan.files.clone());
+            tokio::task::spawn_blocking(move || write(&folder, &files, receiver))
+        };
+        while let Some(frame) = frames.message().await? {
+            let Some(Frame::Bytes(bytes)) = frame.frame else {
+                return Err(Status::invalid_argument("after its start, a push is bytes"));
+            };
+            let count = bytes.len();
+            // A writer that has ended says why below.
+            if sender.send(bytes).await.is_err() {
+                break;
+            }
+            if let Some(reservation) = &reservation {
+                reservation.shrink(count);
+            }
+        }
+        drop(sender);
+        writing.await.map_err(|_| Status::internal("the push could not be written"))??;
+        let (routes, folder) = (Arc::clone(&self.routes), staging.0.clone());
+        let examined = blocking(move || routes.examine(&folder)).await;
+        examined.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let folder = staging.arrive(&self.to.folder, &plan.name)?;
+        match self.reload.take(Next::Folder(folder.clone())).await {
+            Some(Ok(reloaded)) => Ok(reloaded),
+            Some(Err(error)) => {
+                // A server that is started again must not find it either.
+                let _ = fs::remove_dir_all(&folder);
+                Err(Status::failed_precondition(error.to_string()))
+            }
+            None => Err(Status::unavailable("the server is about to end")),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Operate for Push {
+    async fn push(
+        &self,
+        mut request: Request<Streaming<PushFrame>>,
+    ) -> Result<Response<PushReply>, Status> {
+        let given = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
+        if !self.to.is_token(given) {
+            return Err(Status::unauthenticated("a push is the operator's: give its token"));
+        }
+        let Ok(_turn) = self.turn.try_lock() else {
+            return Err(Status::resource_exhausted("another push is under way"));
+        };
+        let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
+        let mut frames = request.into_inner();
+        let received = timeout(PUSH_MAX, self.receive(&mut frames, reservation)).await;
+        let late = |_| Status::deadline_exceeded("the push took more than an hour");
+        let reloaded = received.map_err(late)??;
+        Ok(Response::new(PushReply { taken: reloaded == Reloaded::Taken }))
+    }
+}
+
+/// What a push brings, checked.
+struct Plan {
+    name: String,
+    files: Vec<PushFile>,
+}
+
+impl Plan {
+    fn check(PushStart { name, files }: PushStart) -> Result<Self, Status> {
+        let wrong = |what: String| Status::invalid_argument(what);
+        if !is_name(&name) {
+            return Err(wrong("the bundle's name is none that a folder may have".into()));
+        }
+        if !(1..=FILES_MAX).contains(&files.len()) {
+            return Err(wrong(format!("{} files, but 1 to {FILES_MAX} are taken", files.len())));
+        }
+        let mut paths = BTreeSet::new();
+        for (number, file) in files.iter().enumerate() {
+            let parts: Vec<&str> = file.path.split('/').collect();
+            let fits = parts.len() <= DEPTH_MAX && parts.iter().all(|part| is_name(part));
+            if !fits || !paths.insert(&file.path) {
+                return Err(wrong(format!("file {number} has no path that a bundle's may have")));
+            }
+        }
+        Ok(Self { name, files })
+    }
+
+    /// Refuses what the disk has no room for.
+    fn check_room(&self, folder: &Path) -> Result<(), Status> {
+        let sum = |sum: u64, file: &PushFile| sum.checked_add(file.bytes);
+        let bytes = self.files.iter().try_fold(0, sum).unwrap_or(u64::MAX);
+        let about = rustix::fs::statvfs(folder)
+            .map_err(|error| failed("look at the disk", &error.into()))?;
+        let free = about.f_bavail.saturating_mul(about.f_frsize);
+        match bytes.saturating_add(ROOM_BYTES) > free {
+            true => Err(Status::resource_exhausted(format!(
+                "the bundle has {bytes} bytes, and the folder for pushes has room for {free}"
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(fits)
+}
+
+/// A hidden folder, removed when dropped.
+struct Staging(PathBuf);
+
+impl Staging {
+    fn make(beside: &Path) -> Result<Self, Status> {
+        let random = peer::random_u64().map_err(|_| Status::internal("no randomness"))?;
+        let path = beside.join(format!(".push-{random:016x}"));
+        fs::create_dir(&path).map_err(|error| failed("make a folder", &error))?;
+        Ok(Self(path))
+    }
+
+    /// Takes its place, whole.
+    fn arrive(self, beside: &Path, name: &str) -> Result<PathBuf, Status> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let path = beside.join(format!("{name}-{:014}", now.as_millis()));
+        fs::rename(&self.0, &path).map_err(|error| failed("rename the folder", &error))?;
+        let flushed = File::open(beside).and_then(|folder| folder.sync_all());
+        flushed.map_err(|error| failed("flush the folder", &error))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // It may have taken its place.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes the files' bytes as they come, and flushes them.
+fn write(folder: &Path, files: &[PushFile], mut frames: Receiver<Bytes>) -> Result<(), Status> {
+    let wrong = |what: &str| Status::invalid_argument(what.to_owned());
+    let mut rest = Bytes::new();
+    let mut folders = BTreeSet::from([folder.to_owned()]);
+    for PushFile { path, bytes } in files {
+        let path = folder.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|error| failed("make a folder", &error))?;
+            folders.insert(parent.to_owned());
+        }
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let mut file = file.map_err(|error| failed("make a file", &error))?;
+        let mut left = *bytes;
+        while left > 0 {
+            if rest.is_empty() {
+                let next = frames.blocking_recv();
+                rest = next.ok_or_else(|| wrong("fewer bytes came than the files have"))?;
+            }
+            let now = rest.split_to(rest.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
+            file.write_all(&now).map_err(|error| failed("write a file", &error))?;
+            left -= now.len() as u64;
+        }
+        file.sync_all().map_err(|error| failed("flush a file", &error))?;
+    }
+    while let Some(more) = frames.blocking_recv() {
+        if !more.is_empty() {
+            return Err(wrong("more bytes came than the files have"));
+        }
+    }
+    if !rest.is_empty() {
+        return Err(wrong("more bytes came than the files have"));
+    }
+    for folder in folders {
+        let flushed = File::open(folder).and_then(|folder| folder.sync_all());
+        flushed.map_err(|error| failed("flush a folder", &error))?;
+    }
+    Ok(())
+}
+
+fn failed(what: &str, error: &io::Error) -> Status {
+    tracing::error!(%error, "a push failed: could not {what}");
+    Status::internal(format!("the server could not {what}: {error}"))
+}
+
+const TOKEN_BYTES_MIN: usize = 16;
+const TOKEN_BYTES_MAX: usize = 1024;
+const NAME_BYTES_MAX: usize = 128;
+const FILES_MAX: usize = 4096;
+const DEPTH_MAX: usize = 8;
+/// Frames that wait for the disk.
+const FRAMES_AHEAD: usize = 2;
+/// What is left of the disk.
+const ROOM_BYTES: u64 = 64 << 20;
+/// How long a push may take.
+pub(super) const PUSH_MAX: Duration = Duration::from_secs(3600);
+/// The largest frame: 1 MiB of bytes, or the start.
+pub(super) const FRAME_BYTES_MAX: usize = (1 << 20) + 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str, paths: &[&str]) -> Result<Plan, Status> {
+        let file = |path: &&str| PushFile { path: (*path).into(), bytes: 1 };
+        Plan::check(PushStart { name: name.into(), files: paths.iter().map(file).collect() })
+    }
+
+    #[test]
+    fn nothing_is_written_elsewhere() {
+        assert!(plan("films-2", &["manifest.json", "tables/users/rows.safetensors"]).is_ok());
+        for name in ["", ".", "..", ".films", "a/b", "a b", "films\n", &"x".repeat(129)] {
+            assert!(plan(name, &["manifest.json"]).is_err(), "{name:?}");
+        }
+        for path in [
+            "",
+            "/etc/passwd",
+            "../x",
+            "a/../x",
+            "a//b",
+            "./x",
+            "a/.x",
+            "a\0b",
+            "1/2/3/4/5/6/7/8/9",
+        ] {
+            assert!(plan("films", &[path]).is_err(), "{path:?}");
+        }
+        assert!(plan("films", &["a", "a"]).is_err());
+        assert!(plan("films", &[]).is_err());
+    }
+
+    #[test]
+    fn the_token_alone_is_taken() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = folder.path().join("token");
+        fs::write(&file, "short\n").unwrap();
+        assert!(PushTo::read(folder.path().into(), &file).is_err());
+        fs::write(&file, "0123456789abcdef\n").unwrap();
+        let to = PushTo::read(folder.path().into(), &file).unwrap();
+        assert!(to.is_token(Some(b"Bearer 0123456789abcdef")));
+        for given in [
+            None,
+            Some(&b"0123456789abcdef"[..]),
+            Some(b"Bearer "),
+            Some(b"Bearer 0123456789abcdeF"),
+        ] {
+            assert!(!to.is_token(given), "{given:?}");
+        }
+        assert!(PushTo::read("/nowhere".into(), &file).is_err());
+    }
+}
