@@ -14,7 +14,7 @@ import typer
 from ..errors import ConfigError
 from ..table import Table
 from .model import model_feature, open_model
-from .output import Json, examples, print_facts, print_json, print_table
+from .output import Json, examples, print_json
 
 if TYPE_CHECKING:
     from ..tune import TuneResult
@@ -124,7 +124,7 @@ def tune(
     from ..tune import Budgets, draw, read_trace, to_json, write_json
     from ..tune import tune as search
     from ..tune.plots import require_matplotlib
-    from ..tune.report import COLUMNS, family_rows, front_rows
+    from ..tune.report import LEGEND, family_rows, folded, front_rows, table_lines
 
     budgets = Budgets(max_comm_kb, max_latency_ms, max_drop, min_quality, lower_is_better)
     measure = _load_quality(quality) if quality else None
@@ -172,11 +172,11 @@ def tune(
     if json:
         print_json({**to_json(result), "written": list(map(str, written)), "applied": applied})
         return
-    print_table(COLUMNS, front_rows(result))
+    print("\n".join(table_lines(front_rows(result))))
     print("\nThe best of each family within the budgets:\n")
-    print_table(COLUMNS, family_rows(result))
-    print()
-    print_facts(_facts(result))
+    print("\n".join([*table_lines(family_rows(result)), "", *LEGEND, ""]))
+    for name, value in _facts(result).items():
+        print("\n".join(folded(value, indent=" " * 15, first=f"{name:<13}  ")))
     if written:
         print(f"wrote {len(written)} files into {out}")
     if applied is not None:
