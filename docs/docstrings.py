@@ -11,7 +11,9 @@ from typing import Any
 
 import griffe
 
-_ROLE = re.compile(r":(?:class|func|meth|attr|mod|data|exc|obj):`(~?)(?:[\w.]+ <)?([\w.]+)(?:\(\)|>)?`")
+_ROLE = re.compile(
+    r":(?:class|func|meth|attr|mod|data|exc|obj):`(~?)(?:[\w.]+ <)?([\w.]+)(?:\(\)|>)?`"
+)
 _LITERAL = re.compile(r"^(.*?)::$", re.MULTILINE)
 
 

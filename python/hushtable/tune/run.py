@@ -26,7 +26,7 @@ from .search import Report, Search, Simulator, native_arrays
 from .spec import LayoutSpec, seed_text
 from .trace import Trace, TraceError
 
-__all__ = ["Quality", "TuneResult", "tune"]
+__all__ = ["Quality", "TuneResult", "check_enough", "tune"]
 
 _IDS_MAX = 65_536
 #: The least inferences that a layout is measured on, and that it is learned from.
@@ -154,7 +154,7 @@ def tune(
             bags.check(rows, ids_max)
     learned = trace
     if held_out is None:
-        _check_enough(trace, train)
+        check_enough(trace, train)
         learned, held_out = trace.split(train, shuffle_seed=seed if shuffle else None)
     elif held_out.bag_count < _BAGS_MIN:
         raise TraceError(
@@ -258,7 +258,7 @@ def _bag_limit(trace: Trace, held_out: Trace | None, ids_max: int | None) -> int
     return ids_max
 
 
-def _check_enough(trace: Trace, train: float) -> None:
+def check_enough(trace: Trace, train: float) -> None:
     """Refuses a trace of which too little would be left to measure on, or to learn from.
 
     What a handful of inferences drop says nothing of the next: any layout looks right on them.
