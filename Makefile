@@ -16,7 +16,7 @@ CAPS := avx2 portable
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs site rustdoc fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs site notebooks rustdoc fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -120,6 +120,9 @@ docs: setup site ## Runs what README.md and docs/ show
 # Strictly: a link that leads nowhere, or a docstring that names what is not there, fails it.
 site: setup ## The pages and the reference of the package as a site, into site/
 	NO_MKDOCS_2_WARNING=1 PYTHONWARNINGS=ignore::DeprecationWarning $(BIN)/mkdocs build --strict --quiet
+
+notebooks: setup ## Runs examples/notebooks and keeps what they print; a test runs them too
+	$(BIN)/python -m examples.notebooks.run
 
 rustdoc: ## The reference of the Rust crates, into target/doc
 	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --exclude hushtable-python --quiet
