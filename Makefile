@@ -16,7 +16,7 @@ CAPS := avx2 portable
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs site notebooks rustdoc fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs site notebooks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -123,9 +123,6 @@ site: setup ## The pages and the reference of the package as a site, into site/
 
 notebooks: setup ## Runs examples/notebooks and keeps what they print; a test runs them too
 	$(BIN)/python -m examples.notebooks.run
-
-rustdoc: ## The reference of the Rust crates, into target/doc
-	RUSTDOCFLAGS=-Dwarnings cargo doc --no-deps --workspace --exclude hushtable-python --quiet
 
 fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
 	fuzz/run 60
