@@ -16,7 +16,7 @@ CAPS := avx2 portable
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs site notebooks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -114,8 +114,15 @@ evidence: setup ## What the papers show, repeated: under 30 minutes; writes docs
 gpu: setup ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots
 
-docs: setup ## Runs what README.md and docs/ show
+docs: setup site ## Runs what README.md and docs/ show
 	$(BIN)/python docs/run.py
+
+# Strictly: a link that leads nowhere, or a docstring that names what is not there, fails it.
+site: setup ## The pages and the reference of the package as a site, into site/
+	NO_MKDOCS_2_WARNING=1 PYTHONWARNINGS=ignore::DeprecationWarning $(BIN)/mkdocs build --strict --quiet
+
+notebooks: setup ## Runs examples/notebooks and keeps what they print; a test runs them too
+	$(BIN)/python -m examples.notebooks.run
 
 fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
 	fuzz/run 60

@@ -30,7 +30,15 @@ from hushtable.tune import (
 )
 from hushtable.tune.front import dominated, families_of
 from hushtable.tune.goals import spread_out
-from hushtable.tune.report import COLUMNS, best_by_family, family_rows, front_rows, to_json
+from hushtable.tune.report import (
+    COLUMNS,
+    best_by_family,
+    family_rows,
+    front_rows,
+    short_count,
+    table_lines,
+    to_json,
+)
 
 ROWS, DIM = 3000, 16
 #: About what the engine takes on one core: figures do not depend on the machine that tests run on.
@@ -240,17 +248,57 @@ def test_the_chosen_layout_goes_into_a_bundle(
 
 
 def test_the_report_says_what_a_reader_wants_first(result: TuneResult) -> None:
-    assert COLUMNS[1:3] == ("KB/inference", "inferences/s/core")
+    assert COLUMNS[1:3] == ("KB", "inf./s")
     rows = front_rows(result)
     assert sum(row[0].startswith("*") for row in rows) == 1
-    assert all(len(row) == len(COLUMNS) for row in rows + family_rows(result))
+    assert all(len(row) == len(COLUMNS) + 1 for row in rows + family_rows(result))
     chosen = next(row for row in rows if row[0].startswith("*"))
     assert chosen[1] == f"{result.best.comm_kb:,.1f}"
+    lines = table_lines(rows)
+    assert max(map(len, lines)) <= 80
+    # Every figure and every word of a layout is there, cut by nothing.
+    words = [word for line in lines for word in line.split()]
+    assert words[len(COLUMNS) :] == [word for row in rows for cell in row for word in cell.split()]
     document = json.loads(json.dumps(to_json(result)))
     assert document["best"]["spec"] == result.best.spec.to_dict()
     assert {point["family"] for point in document["points"]} >= {"plain", "hot"}
     assert document["points"][0]["costs"].keys() >= {"prf_calls", "stored_bytes", "map_bytes"}
     assert document["trace"]["bags_held_out"] == 180
+
+
+def test_the_largest_layouts_fit_eighty_columns() -> None:
+    figures = ["* hot+collocated+cuckoo", "123,456.7", "123,456", "100.000%", "0.12346", "1.23e+03"]
+    layout = "hot 16,777,216 rows: 1,048,576 bins x 4 queries, 3 hashes, +15; full: 65,536 bins"
+    lines = table_lines([[*figures, short_count(123_456_789_012), "1,234,567.8", layout]])
+    assert max(map(len, lines)) <= 80, lines
+    assert lines[1] == figures[0]
+    assert lines[2].split()[:2] == figures[1:3]
+    assert " ".join(lines[3:]).split() == layout.split()
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "0"), (9_999, "9999"), (12_345, "12.35k"), (1_234_567, "1.235M")]
+)
+def test_long_counts_are_short(count: int, said: str) -> None:
+    assert short_count(count) == said
+
+
+def small(trace: Trace, bags: int) -> Trace:
+    return trace.take(np.arange(bags))
+
+
+def test_a_trace_too_small_to_hold_anything_out_is_refused(table: Table, trace: Trace) -> None:
+    with pytest.raises(TraceError, match="has 99 inferences, of which 79 would be .* and 20 held"):
+        search(table, small(trace, 99))
+    with pytest.raises(TraceError, match="has 4 .* but each needs 20 or more: give a trace of 100"):
+        search(table, small(trace, 4))
+    # By halves forty are enough, and another trace to measure on is one too.
+    with pytest.raises(TraceError, match="a share nearer to one half by --train"):
+        search(table, small(trace, 40))
+    search(table, small(trace, 40), Budgets(comm_kb_max=60), train=0.5, evaluations=20)
+    search(table, small(trace, 4), Budgets(comm_kb_max=60), held_out=trace, evaluations=20)
+    with pytest.raises(TraceError, match="19 inferences, but layouts are measured on 20 or more"):
+        search(table, trace, held_out=small(trace, 19))
 
 
 def test_plots_have_a_line_for_each_family(result: TuneResult, tmp_path: Path) -> None:

@@ -75,10 +75,21 @@ def test_the_table_for_people(work: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     head = done.stdout.splitlines()[0].split()
-    assert head[:3] == ["family", "KB/inference", "inferences/s/core"]
+    assert head[:3] == ["family", "KB", "inf./s"]
     assert done.stdout.count("\n* ") == 2  # in the front, and among the families
     assert "chosen" in done.stdout
     assert "held-out accesses" in done.stdout
+    # On a terminal of 80 columns, as on this one of 200, nothing wraps and nothing is cut.
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "…" not in done.stdout
+
+
+def test_a_small_trace_is_one_line(work: Path) -> None:
+    (work / "small.csv").write_text("1 2 3\n" * 7)
+    done = run(work, "tune", "items", "small.csv", "--max-drop", "0.1", *FAST)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: small.csv has 7 inferences, of which 6 would be learned")
+    assert "give a trace of 100 inferences, or another trace by --held-out" in done.stderr
 
 
 def test_quality_comes_from_a_file(work: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +12,9 @@ import typer
 
 from ..errors import ConfigError
 from ..table import Table
+from ._tune_model import search_progress, tune_tables
 from .model import model_feature, open_model
-from .output import Json, examples, print_facts, print_json, print_table
+from .output import Json, examples, print_json
 
 if TYPE_CHECKING:
     from ..tune import TuneResult
@@ -32,6 +32,8 @@ def register(app: typer.Typer) -> None:
             "hushtable tune bundles/items trace.csv --max-drop 0.01 --json",
             "hushtable tune models/clicks trace.csv --feature cart --max-drop 0.01 --apply "
             "models/clicks",
+            "hushtable tune models/clicks --trace cart=cart.csv --trace seen=seen.csv "
+            "--max-comm-kb 400 --max-server-us 2000 --apply models/clicks",
         )
     )(tune)
 
@@ -39,16 +41,44 @@ def register(app: typer.Typer) -> None:
 def tune(
     bundle: Annotated[
         Path,
-        typer.Argument(help="The table's folder, or a model's with --feature.", show_default=False),
+        typer.Argument(
+            help="The table's folder, or a model's with --feature or --trace.", show_default=False
+        ),
     ],
     trace: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="What inferences read: .parquet (a column of lists, or columns bag and id), .csv "
             "(columns bag and id, or one bag a line) or .npz (ids, offsets).",
             show_default=False,
         ),
-    ],
+    ] = None,
+    traces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trace",
+            metavar="FEATURE=FILE",
+            help="Of a model: what inferences read of a feature; repeat it for all features whose "
+            "tables share the budgets.",
+            show_default=False,
+        ),
+    ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FEATURE=NUMBER",
+            help="With --trace: how much a lost access of a feature counts; its accesses per "
+            "inference by default.",
+            show_default=False,
+        ),
+    ] = None,
+    max_server_us: Annotated[
+        float | None,
+        typer.Option(
+            help="With --trace: time of one core of a server for one inference of many, of all "
+            "tables."
+        ),
+    ] = None,
     max_comm_kb: Annotated[
         float | None,
         typer.Option(help="KB (1,000 bytes) to and from both servers for one inference."),
@@ -119,12 +149,47 @@ def tune(
     searched and measured on the rest. Prints those that no other beats; the choice within the
     budgets is marked *: the fastest where drops or quality are limited, else what serves most.
     Times are this machine's, by a model that `hushtable bench layout` fits and keeps.
+
+    With --trace, tables of a model share one budget of bytes and one of time: of each table's
+    layouts one is taken, so that together they lose the least share of the lookups.
     """
+    if traces or trace is None:
+        options = {
+            "quality": quality,
+            "min-quality": min_quality,
+            "max-latency-ms": max_latency_ms,
+            "max-drop": max_drop,
+            "feature": feature,
+            "held-out": held_out,
+            "ids-max": ids_max,
+            "TRACE": trace,
+        }
+        _refuse_of_one_table(bundle, traces, options)
+        tune_tables(
+            bundle,
+            traces or [],
+            weight or [],
+            out=out,
+            apply=apply,
+            column=column,
+            json=json,
+            max_comm_kb=max_comm_kb,
+            max_server_us=max_server_us,
+            seed=seed,
+            train=train,
+            shuffle=shuffle,
+            drop_rule=drop_rule,
+            evaluations=evaluations,
+            sample_bags=sample_bags,
+        )
+        return
+    if weight or max_server_us is not None:
+        raise ConfigError("--weight and --max-server-us are of all tables of a model: give --trace")
     # They bring more than other commands need.
     from ..tune import Budgets, draw, read_trace, to_json, write_json
     from ..tune import tune as search
     from ..tune.plots import require_matplotlib
-    from ..tune.report import COLUMNS, family_rows, front_rows
+    from ..tune.report import LEGEND, family_rows, folded, front_rows, table_lines
 
     budgets = Budgets(max_comm_kb, max_latency_ms, max_drop, min_quality, lower_is_better)
     measure = _load_quality(quality) if quality else None
@@ -135,7 +200,7 @@ def tune(
     table = Table.open(bundle) if model is None or chosen is None else model.table(chosen.table)
     if chosen is not None and ids_max is None:
         ids_max = chosen.max_ids  # what clients pad to
-    with _progress(shown=not json) as progress:
+    with search_progress(shown=not json) as progress:
         result = search(
             table,
             read_trace(trace, column=column),
@@ -172,15 +237,31 @@ def tune(
     if json:
         print_json({**to_json(result), "written": list(map(str, written)), "applied": applied})
         return
-    print_table(COLUMNS, front_rows(result))
+    print("\n".join(table_lines(front_rows(result))))
     print("\nThe best of each family within the budgets:\n")
-    print_table(COLUMNS, family_rows(result))
-    print()
-    print_facts(_facts(result))
+    print("\n".join([*table_lines(family_rows(result)), "", *LEGEND, ""]))
+    for name, value in _facts(result).items():
+        print("\n".join(folded(value, indent=" " * 15, first=f"{name:<13}  ")))
     if written:
         print(f"wrote {len(written)} files into {out}")
     if applied is not None:
         print(f"serve it: hushtable serve {apply} --side left")
+
+
+def _refuse_of_one_table(bundle: Path, traces: list[str] | None, options: dict[str, Any]) -> None:
+    """Refuses what only the search for one table takes."""
+    if not traces:
+        raise ConfigError(
+            f"give a trace: hushtable tune {bundle} TRACE, or of a model's features --trace "
+            "FEATURE=FILE"
+        )
+    for name, value in options.items():
+        if value is not None:
+            word = name if name.isupper() else f"--{name}"
+            raise ConfigError(
+                f"{word} is of one table: with --trace give --max-comm-kb or --max-server-us, "
+                "and no other limit"
+            )
 
 
 def _facts(result: TuneResult) -> dict[str, Any]:
@@ -223,23 +304,3 @@ def _load_quality(name: str) -> Quality:
         raise ConfigError(f"--quality: {module_name} has no function {function_name}")
     measure: Quality = function
     return measure
-
-
-@contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Any]:
-    """A function of (what, done, total) that draws a bar; only on a terminal."""
-    if not shown or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeElapsedColumn as Elapsed
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Elapsed())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("reading", total=None)
-
-        def update(what: str, done: int, total: int) -> None:
-            bars.update(task, description=what, completed=done, total=total)
-
-        yield update

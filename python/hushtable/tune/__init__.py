@@ -25,8 +25,10 @@ from .measure import calibrate
 from .plots import Limits, draw
 from .report import to_json, write_json
 from .run import TuneResult, tune
+from .share import Share, ShareError, split_budget
 from .spec import LayoutSpec, PartSpec
 from .trace import Trace, TraceError, read_trace
+from .whole import ModelTuneResult, tune_model
 
 __all__ = [
     "BudgetError",
@@ -34,9 +36,12 @@ __all__ = [
     "CostModel",
     "LayoutSpec",
     "Limits",
+    "ModelTuneResult",
     "PartSpec",
     "Point",
     "Quality",
+    "Share",
+    "ShareError",
     "Trace",
     "TraceError",
     "TuneResult",
@@ -47,8 +52,10 @@ __all__ = [
     "pareto",
     "read_trace",
     "save_costs",
+    "split_budget",
     "stored_costs",
     "to_json",
     "tune",
+    "tune_model",
     "write_json",
 ]

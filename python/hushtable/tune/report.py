@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import textwrap
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,14 @@ from .run import TuneResult
 
 __all__ = [
     "COLUMNS",
+    "LEGEND",
+    "WIDTH",
     "best_by_family",
     "family_rows",
+    "folded",
     "front_rows",
+    "short_count",
+    "table_lines",
     "to_json",
     "write_json",
 ]
@@ -24,17 +31,17 @@ __all__ = [
 FORMAT = "hushtable-tune"
 FORMAT_VERSION = 1
 
-#: Heads of the table that people read.
-COLUMNS = (
-    "family",
-    "KB/inference",
-    "inferences/s/core",
-    "dropped",
-    "quality",
-    "ms alone",
-    "PRF calls",
-    "stored",
-    "layout",
+#: Columns that the table for people keeps to: terminals are seldom narrower.
+WIDTH = 80
+
+#: Heads of the table that people read: the first to the left, the others to the right.
+COLUMNS = ("family", "KB", "inf./s", "dropped", "quality", "ms", "PRF", "MB")
+
+#: What the heads mean.
+LEGEND = (
+    "KB: to and from both servers for one inference. inf./s: inferences a second of",
+    "one core of each. dropped: of the held-out accesses. ms: one server, for one",
+    "inference alone. PRF: calls an inference. MB: what a server stores.",
 )
 
 
@@ -95,6 +102,40 @@ def family_rows(result: TuneResult) -> list[list[str]]:
     return [_row(point, point.spec == result.best.spec) for point in best_by_family(result)]
 
 
+def table_lines(rows: list[list[str]]) -> list[str]:
+    """The table as lines of at most :data:`WIDTH` columns: the figures of each layout in one, and
+    what it is made of, indented, in those below."""
+    figures = [row[: len(COLUMNS)] for row in rows]
+    widths = [max(len(line[i]) for line in [list(COLUMNS), *figures]) for i in range(len(COLUMNS))]
+    # A name too long for what the figures leave stands in a line of its own.
+    widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - len(widths[1:]))
+    lines = [_aligned(COLUMNS, widths)]
+    for row in rows:
+        if len(row[0]) > widths[0]:
+            lines.append(row[0])
+            row = ["", *row[1:]]
+        lines.append(_aligned(row, widths))
+        lines += folded(row[len(COLUMNS)], indent="      ")
+    return lines
+
+
+def folded(text: str, *, indent: str = "", first: str | None = None) -> list[str]:
+    """``text`` in lines of at most :data:`WIDTH` columns, broken between words only."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _aligned(cells: Sequence[str], widths: list[int]) -> str:
+    head = f"{cells[0]:<{widths[0]}}"
+    return " ".join([head, *(f"{c:>{w}}" for c, w in zip(cells[1:], widths[1:], strict=False))])
+
+
 def _row(point: Point, is_best: bool) -> list[str]:
     return [
         ("* " if is_best else "  ") + point.family,
@@ -103,7 +144,15 @@ def _row(point: Point, is_best: bool) -> list[str]:
         f"{point.drop:.3%}",
         "-" if point.quality is None else f"{point.quality:.5g}",
         f"{point.latency_ms:.3g}",
-        f"{point.costs['prf_calls']:,}",
-        f"{point.costs['stored_bytes'] / 1e6:,.1f} MB",
+        short_count(point.costs["prf_calls"]),
+        f"{point.costs['stored_bytes'] / 1e6:,.1f}",
         point.spec.describe(),
     ]
+
+
+def short_count(count: int) -> str:
+    """A count in at most six characters: 999, 12.3k, 4.57M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 10 * size or (count >= size and unit != "k"):
+            return f"{count / size:,.4g}{unit}"
+    return str(count)

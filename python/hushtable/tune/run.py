@@ -24,11 +24,13 @@ from .measure import calibrate, measure_wire
 from .screen import Screen
 from .search import Report, Search, Simulator, native_arrays
 from .spec import LayoutSpec, seed_text
-from .trace import Trace
+from .trace import Trace, TraceError
 
-__all__ = ["Quality", "TuneResult", "tune"]
+__all__ = ["Quality", "TuneResult", "check_enough", "tune"]
 
 _IDS_MAX = 65_536
+#: The least inferences that a layout is measured on, and that it is learned from.
+_BAGS_MIN = 20
 _ROW_BYTES_MAX = 1 << 20
 
 
@@ -133,7 +135,8 @@ def tune(
     Raises:
         ConfigError: no limit at all, a limit of quality without its measure, or an argument out of
             range.
-        TraceError: an empty trace, ids that the table does not have, or a bag over ``ids_max``.
+        TraceError: an empty trace, one of too few inferences to learn from 20 and hold 20 out, ids
+            that the table does not have, or a bag over ``ids_max``.
         BudgetError: no layout meets the budgets.
     """
     report = progress or _quiet
@@ -151,7 +154,13 @@ def tune(
             bags.check(rows, ids_max)
     learned = trace
     if held_out is None:
+        check_enough(trace, train)
         learned, held_out = trace.split(train, shuffle_seed=seed if shuffle else None)
+    elif held_out.bag_count < _BAGS_MIN:
+        raise TraceError(
+            f"{held_out.source} has {held_out.bag_count} inferences, but layouts are measured on "
+            f"{_BAGS_MIN} or more: give a larger held-out trace"
+        )
 
     model = costs or load_costs()
     if model is None:
@@ -247,6 +256,27 @@ def _bag_limit(trace: Trace, held_out: Trace | None, ids_max: int | None) -> int
     if not 1 <= ids_max <= _IDS_MAX:
         raise ConfigError(f"ids_max is {ids_max}, but must be 1 to {_IDS_MAX}")
     return ids_max
+
+
+def check_enough(trace: Trace, train: float) -> None:
+    """Refuses a trace of which too little would be left to measure on, or to learn from.
+
+    What a handful of inferences drop says nothing of the next: any layout looks right on them.
+    """
+    if not 0 < train < 1:
+        raise ConfigError(f"train is {train:g}, but must be over 0 and below 1")
+    bags = trace.bag_count
+    # A hair less, so that 20 / (1 - 0.8) is 100 in binary too.
+    needed = math.ceil(_BAGS_MIN / min(train, 1 - train) - 1e-9)
+    if bags >= needed:
+        return
+    learned = min(max(round(train * bags), 1), max(bags - 1, 0))
+    fits = "" if bags < 2 * _BAGS_MIN else ", a share nearer to one half by --train"
+    raise TraceError(
+        f"{trace.source} has {bags:,} inferences, of which {learned:,} would be learned from and "
+        f"{bags - learned:,} held out to measure on, but each needs {_BAGS_MIN} or more: give a "
+        f"trace of {needed:,} inferences{fits}, or another trace by --held-out"
+    )
 
 
 def _trace_facts(
