@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::float::{self, Floats};
+use super::float::{self, Floats, Slack};
 use crate::{Modulus, NttTable};
 
 /// Elements that [`inner_product`] takes at once.
@@ -115,17 +115,19 @@ impl Floats for Avx2 {
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn forward(table: &NttTable, values: &mut [u64]) {
-    match table.modulus().bits() {
-        ..=50 => float::forward::<Avx2, false>(table, values),
-        _ => float::forward::<Avx2, true>(table, values),
+    match Slack::of(table) {
+        Slack::AMPLE => float::forward::<Avx2, { Slack::AMPLE }>(table, values),
+        Slack::SOME => float::forward::<Avx2, { Slack::SOME }>(table, values),
+        _ => float::forward::<Avx2, { Slack::LITTLE }>(table, values),
     }
 }
 
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn inverse(table: &NttTable, values: &mut [u64]) {
-    match table.modulus().bits() {
-        ..=50 => float::inverse::<Avx2, false>(table, values),
-        _ => float::inverse::<Avx2, true>(table, values),
+    match Slack::of(table) {
+        Slack::AMPLE => float::inverse::<Avx2, { Slack::AMPLE }>(table, values),
+        Slack::SOME => float::inverse::<Avx2, { Slack::SOME }>(table, values),
+        _ => float::inverse::<Avx2, { Slack::LITTLE }>(table, values),
     }
 }
 

@@ -8,8 +8,9 @@
 //!
 //! Forward butterflies of moduli below 2^50 take values up to 2q (|y| ≤ 2^51): products are up to
 //! 1.25q, what they are added to is first reduced to q/2. Inverse ones take differences up to 4q
-//! (|y| ≤ 2^52): products up to 2q. Moduli of 51 bits (`WIDE`) reduce what is multiplied to q/2
-//! first: products are up to 0.875q. All values are integers below 2^53.
+//! (|y| ≤ 2^52): products up to 2q. Moduli of 51 bits reduce what is multiplied to q/2 first:
+//! products are up to 0.875q. Moduli below 2^38 reduce nothing until the end, by when a transform of
+//! 2^14 numbers lets them grow to 2^14 · q. All values are integers below 2^53.
 
 use super::portable;
 use crate::{Modulus, NttTable};
@@ -48,6 +49,28 @@ pub(super) trait Floats: Copy {
     fn interleave(self, other: Self) -> (Self, Self);
     /// What [`interleave`](Self::interleave) made of its arguments, undone.
     fn separate(self, other: Self) -> (Self, Self);
+}
+
+/// How far values may outgrow a modulus, for a transform's const parameter.
+pub(super) struct Slack;
+
+impl Slack {
+    /// Moduli of 51 bits.
+    pub const LITTLE: u8 = 0;
+    /// Moduli of up to 50 bits.
+    pub const SOME: u8 = 1;
+    /// Moduli of up to 38 bits, for transforms of up to [`DEGREE_MAX`](Self::DEGREE_MAX) numbers.
+    pub const AMPLE: u8 = 2;
+    const DEGREE_MAX: usize = 1 << 14;
+
+    /// What transforms by `table` have.
+    pub fn of(table: &NttTable) -> u8 {
+        match table.modulus().bits() {
+            ..=38 if table.degree() <= Self::DEGREE_MAX => Self::AMPLE,
+            ..=50 => Self::SOME,
+            _ => Self::LITTLE,
+        }
+    }
 }
 
 /// One modulus.
@@ -93,17 +116,19 @@ impl<F: Floats> Field<F> {
     }
 
     #[inline(always)]
-    fn forward<const WIDE: bool>(self, x: F, y: F, w: (F, F)) -> (F, F) {
-        let (x, y) = (self.reduce(x), if WIDE { self.reduce(y) } else { y });
+    fn forward<const SLACK: u8>(self, x: F, y: F, w: (F, F)) -> (F, F) {
+        let x = if SLACK == Slack::AMPLE { x } else { self.reduce(x) };
+        let y = if SLACK == Slack::LITTLE { self.reduce(y) } else { y };
         let product = self.times(y, w);
         (x.add(product), x.sub(product))
     }
 
     #[inline(always)]
-    fn inverse<const WIDE: bool>(self, x: F, y: F, w: (F, F)) -> (F, F) {
-        let difference = x.sub(y);
-        let difference = if WIDE { self.reduce(difference) } else { difference };
-        (self.reduce(x.add(y)), self.times(difference, w))
+    fn inverse<const SLACK: u8>(self, x: F, y: F, w: (F, F)) -> (F, F) {
+        let (sum, difference) = (x.add(y), x.sub(y));
+        let difference = if SLACK == Slack::LITTLE { self.reduce(difference) } else { difference };
+        let sum = if SLACK == Slack::AMPLE { sum } else { self.reduce(sum) };
+        (sum, self.times(difference, w))
     }
 
     /// Root `k` in all lanes.
@@ -133,7 +158,7 @@ fn cast(values: &mut [u64]) -> *mut f64 {
 
 /// Coefficients to evaluations.
 #[inline(always)]
-pub(super) fn forward<F: Floats, const WIDE: bool>(table: &NttTable, values: &mut [u64]) {
+pub(super) fn forward<F: Floats, const SLACK: u8>(table: &NttTable, values: &mut [u64]) {
     let degree = values.len();
     assert!(degree == table.degree() && degree >= 2 * F::LANES);
     let field = Field::<F>::new(table.modulus());
@@ -145,7 +170,7 @@ pub(super) fn forward<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
         let mut length = degree / 2;
         for offset in (0..length).step_by(F::LANES) {
             let (x, y) = (at.add(offset), at.add(offset + length));
-            let (sum, difference) = field.forward::<WIDE>(
+            let (sum, difference) = field.forward::<SLACK>(
                 F::load_integers(x.cast()),
                 F::load_integers(y.cast()),
                 field.root(roots, 1),
@@ -164,14 +189,14 @@ pub(super) fn forward<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
                 let w1 = field.root(roots, 2 * (groups + group) + 1);
                 for offset in (0..quarter).step_by(F::LANES) {
                     let at = at.add(group * step + offset);
-                    let (a, c) = field.forward::<WIDE>(F::load(at), F::load(at.add(half)), w);
-                    let (b, d) = field.forward::<WIDE>(
+                    let (a, c) = field.forward::<SLACK>(F::load(at), F::load(at.add(half)), w);
+                    let (b, d) = field.forward::<SLACK>(
                         F::load(at.add(quarter)),
                         F::load(at.add(half + quarter)),
                         w,
                     );
-                    let (a, b) = field.forward::<WIDE>(a, b, w0);
-                    let (c, d) = field.forward::<WIDE>(c, d, w1);
+                    let (a, b) = field.forward::<SLACK>(a, b, w0);
+                    let (c, d) = field.forward::<SLACK>(c, d, w1);
                     a.store(at);
                     b.store(at.add(quarter));
                     c.store(at.add(half));
@@ -187,7 +212,7 @@ pub(super) fn forward<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
                 let w = field.root(roots, groups + group);
                 for offset in (0..half).step_by(F::LANES) {
                     let at = at.add(group * length + offset);
-                    let (x, y) = field.forward::<WIDE>(F::load(at), F::load(at.add(half)), w);
+                    let (x, y) = field.forward::<SLACK>(F::load(at), F::load(at.add(half)), w);
                     x.store(at);
                     y.store(at.add(half));
                 }
@@ -202,7 +227,7 @@ pub(super) fn forward<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
             while scale < F::LANES {
                 (x, y) = x.interleave(y);
                 let w = field.roots(roots, scale * (groups + group), 2 * scale);
-                (x, y) = field.forward::<WIDE>(x, y, w);
+                (x, y) = field.forward::<SLACK>(x, y, w);
                 scale *= 2;
             }
             (x, y) = field.finish(x).interleave(field.finish(y));
@@ -214,7 +239,7 @@ pub(super) fn forward<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
 
 /// Evaluations to coefficients.
 #[inline(always)]
-pub(super) fn inverse<F: Floats, const WIDE: bool>(table: &NttTable, values: &mut [u64]) {
+pub(super) fn inverse<F: Floats, const SLACK: u8>(table: &NttTable, values: &mut [u64]) {
     let degree = values.len();
     assert!(degree == table.degree() && degree >= 2 * F::LANES);
     let field = Field::<F>::new(table.modulus());
@@ -231,7 +256,7 @@ pub(super) fn inverse<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
             while scale > 0 {
                 (x, y) = x.separate(y);
                 let w = field.roots(roots, scale * (groups + group), 2 * scale);
-                (x, y) = field.inverse::<WIDE>(x, y, w);
+                (x, y) = field.inverse::<SLACK>(x, y, w);
                 scale /= 2;
             }
             (x, y) = x.separate(y);
@@ -248,14 +273,14 @@ pub(super) fn inverse<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
                 let w1 = field.root(roots, 2 * (groups + group) + 1);
                 for offset in (0..length).step_by(F::LANES) {
                     let at = at.add(group * step + offset);
-                    let (a, b) = field.inverse::<WIDE>(F::load(at), F::load(at.add(length)), w0);
-                    let (c, d) = field.inverse::<WIDE>(
+                    let (a, b) = field.inverse::<SLACK>(F::load(at), F::load(at.add(length)), w0);
+                    let (c, d) = field.inverse::<SLACK>(
                         F::load(at.add(2 * length)),
                         F::load(at.add(3 * length)),
                         w1,
                     );
-                    let (a, c) = field.inverse::<WIDE>(a, c, w);
-                    let (b, d) = field.inverse::<WIDE>(b, d, w);
+                    let (a, c) = field.inverse::<SLACK>(a, c, w);
+                    let (b, d) = field.inverse::<SLACK>(b, d, w);
                     a.store(at);
                     b.store(at.add(length));
                     c.store(at.add(2 * length));
@@ -269,7 +294,7 @@ pub(super) fn inverse<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
                 let w = field.root(roots, 2 + group);
                 for offset in (0..length).step_by(F::LANES) {
                     let at = at.add(group * 2 * length + offset);
-                    let (x, y) = field.inverse::<WIDE>(F::load(at), F::load(at.add(length)), w);
+                    let (x, y) = field.inverse::<SLACK>(F::load(at), F::load(at.add(length)), w);
                     x.store(at);
                     y.store(at.add(length));
                 }
@@ -283,7 +308,7 @@ pub(super) fn inverse<F: Floats, const WIDE: bool>(table: &NttTable, values: &mu
             let (to_x, to_y) = (at.add(offset), at.add(offset + length));
             let (x, y) = (F::load(to_x), F::load(to_y));
             let (mut sum, mut difference) = (x.add(y), x.sub(y));
-            if WIDE {
+            if SLACK == Slack::LITTLE {
                 (sum, difference) = (field.reduce(sum), field.reduce(difference));
             }
             field.finish(field.times(sum, over)).store_integers(to_x.cast());

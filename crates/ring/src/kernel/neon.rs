@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::float::{self, Floats};
+use super::float::{self, Floats, Slack};
 use crate::{Modulus, NttTable};
 
 /// Neon is part of the aarch64 baseline, so that this needs no detection.
@@ -95,16 +95,18 @@ impl Floats for Neon {
 }
 
 pub(super) fn forward(table: &NttTable, values: &mut [u64]) {
-    match table.modulus().bits() {
-        ..=50 => float::forward::<Neon, false>(table, values),
-        _ => float::forward::<Neon, true>(table, values),
+    match Slack::of(table) {
+        Slack::AMPLE => float::forward::<Neon, { Slack::AMPLE }>(table, values),
+        Slack::SOME => float::forward::<Neon, { Slack::SOME }>(table, values),
+        _ => float::forward::<Neon, { Slack::LITTLE }>(table, values),
     }
 }
 
 pub(super) fn inverse(table: &NttTable, values: &mut [u64]) {
-    match table.modulus().bits() {
-        ..=50 => float::inverse::<Neon, false>(table, values),
-        _ => float::inverse::<Neon, true>(table, values),
+    match Slack::of(table) {
+        Slack::AMPLE => float::inverse::<Neon, { Slack::AMPLE }>(table, values),
+        Slack::SOME => float::inverse::<Neon, { Slack::SOME }>(table, values),
+        _ => float::inverse::<Neon, { Slack::LITTLE }>(table, values),
     }
 }
 

@@ -215,7 +215,7 @@ impl RowSelect {
             {
                 return Self::Avx512Ifma;
             }
-            Tier::Avx512 | Tier::Avx2 => return Self::Avx2,
+            Tier::Avx512 | Tier::Avx2 if is_x86_feature_detected!("fma") => return Self::Avx2,
             _ => {}
         }
         let _ = platform;
@@ -228,7 +228,8 @@ impl RowSelect {
         match self {
             Self::Portable => portable::multiply(task, out),
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: `new` chose this where AVX2 was detected; `check` held all lengths.
+            // SAFETY: `new` chose this where AVX2 (the tier) and FMA were detected; `check` held all
+            // lengths.
             Self::Avx2 => unsafe { avx2::multiply(task, out) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` chose this where AVX-512 F, DQ, BW, VL (the tier), IFMA and VBMI were
