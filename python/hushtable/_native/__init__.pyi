@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -363,7 +363,7 @@ def hybrid_describe(path: Path, name: str) -> str: ...
 def server_is_hybrid(
     server: list[str],
     *,
-    ca: Path | None,
+    ca: Path | Literal[True] | None,
     certificate: tuple[Path, Path] | None,
     name: str | None,
     insecure: bool,
@@ -414,7 +414,7 @@ class PairClient:
         left: list[str],
         right: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         names: tuple[str | None, str | None],
         prg: str,
@@ -441,7 +441,7 @@ class OnionClient:
         cls,
         server: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         parameter_sets: list[str],
@@ -463,7 +463,7 @@ class ModelClient:
         left: list[str],
         right: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         names: tuple[str | None, str | None],
         prg: str,
@@ -571,7 +571,7 @@ class InferClient:
         cls,
         server: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         insecure: bool,
@@ -670,7 +670,7 @@ class HybridClient:
         cls,
         server: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         insecure: bool,
@@ -796,7 +796,7 @@ class TrainClient:
     def connect(
         server: str,
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         insecure: bool,
