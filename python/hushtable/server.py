@@ -177,9 +177,9 @@ def serve(
         scheme: ``"pair"``, or ``"onion"`` for a single server.
         device: what answers a server of two: ``"auto"``, the first GPU where there is one that can
             and processors otherwise; ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, that GPU or an error.
-        addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
-            without ``tls``, unless ``insecure=True``.
-        metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
+        addr: ``ip:port`` or ``name:port`` to listen on, port 0 for any. One that other machines
+            reach is refused without ``tls``, unless ``insecure=True``.
+        metrics_addr: the same of metrics and probes (plain HTTP); None for none.
         tls: certificate and key.
         on_ready: called once the table is loaded and lookups are answered.
         on_prepared: called with (bytes of the table prepared, bytes of the table), several times a

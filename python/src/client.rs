@@ -12,7 +12,7 @@ use crate::connected::{Connect, Connected, NativeCall};
 use crate::errors::Failure;
 use crate::facts::{Costs, LayoutFacts, ServedFacts};
 use crate::prepare::parameter_set;
-use crate::trust::{Trust, duration};
+use crate::trust::{Authorities, Trust, duration};
 
 /// A client of a left and a right server, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "PairClient")]
@@ -76,7 +76,7 @@ impl NativePairClient {
         py: Python<'_>,
         left: Vec<String>,
         right: Vec<String>,
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
         names: (Option<String>, Option<String>),
         prg: &str,
@@ -182,7 +182,7 @@ impl NativeOnionClient {
     fn new(
         py: Python<'_>,
         server: Vec<String>,
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
         parameter_sets: Vec<String>,

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::connected::{Connect, Connected};
 use crate::errors::Failure;
 use crate::fl::report_dict;
-use crate::trust::{Trust, duration};
+use crate::trust::{Authorities, Trust, duration};
 
 /// A client for the operator and for users, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "TrainClient")]
@@ -37,7 +37,7 @@ impl NativeTrainClient {
     fn connect(
         py: Python<'_>,
         server: String,
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
         insecure: bool,

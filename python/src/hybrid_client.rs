@@ -16,7 +16,7 @@ use crate::client::pinned_version;
 use crate::connected::{Connect, Connected};
 use crate::errors::Failure;
 use crate::hybrid::rounding_name;
-use crate::trust::{Trust, duration};
+use crate::trust::{Authorities, Trust, duration};
 
 /// A client of one network at one server, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "HybridClient")]
@@ -90,7 +90,7 @@ impl Connect for HybridClient {
 pub(crate) fn server_is_hybrid(
     py: Python<'_>,
     server: Vec<String>,
-    ca: Option<PathBuf>,
+    ca: Option<Authorities>,
     certificate: Option<(PathBuf, PathBuf)>,
     name: Option<String>,
     insecure: bool,
@@ -125,7 +125,7 @@ impl NativeHybridClient {
     fn new(
         py: Python<'_>,
         server: Vec<String>,
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
         insecure: bool,

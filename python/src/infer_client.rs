@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::client::pinned_version;
 use crate::connected::{Connect, Connected, NativeCall};
 use crate::errors::Failure;
-use crate::trust::{Trust, duration};
+use crate::trust::{Authorities, Trust, duration};
 
 /// A client of one model at one server, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "InferClient")]
@@ -80,7 +80,7 @@ impl NativeInferClient {
     fn new(
         py: Python<'_>,
         server: Vec<String>,
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
         name: Option<String>,
         insecure: bool,

@@ -12,7 +12,7 @@ use crate::client::{NativeRows, pinned_version};
 use crate::connected::{Connect, Connected, NativeCall};
 use crate::errors::Failure;
 use crate::facts::{Costs, ModelFacts};
-use crate::trust::{Trust, duration};
+use crate::trust::{Authorities, Trust, duration};
 
 /// A client of a model at a left and a right server, for many threads and for forked children.
 #[pyclass(frozen, module = "hushtable._native", name = "ModelClient")]
@@ -77,7 +77,7 @@ impl NativeModelClient {
         py: Python<'_>,
         left: Vec<String>,
         right: Vec<String>,
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
         names: (Option<String>, Option<String>),
         prg: &str,

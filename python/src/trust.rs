@@ -4,29 +4,44 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hushtable_serve::{EndpointSpec, Identity};
+use pyo3::prelude::*;
 
 use crate::errors::Failure;
+
+/// The authorities that servers' certificates may come from, as Python gives them.
+#[derive(FromPyObject)]
+pub(crate) enum Authorities {
+    /// Those that this machine trusts: `True`.
+    System(bool),
+    /// That of a PEM file.
+    File(PathBuf),
+}
 
 /// How servers are checked, and what they are shown.
 pub(crate) struct Trust {
     ca_pem: Option<Vec<u8>>,
+    system_roots: bool,
     identity: Option<Identity>,
 }
 
 impl Trust {
     /// Of the authority's file, and those of a certificate and its key.
     pub(crate) fn read(
-        ca: Option<PathBuf>,
+        ca: Option<Authorities>,
         certificate: Option<(PathBuf, PathBuf)>,
     ) -> Result<Self, Failure> {
-        let ca_pem = ca.as_deref().map(read_file).transpose()?;
+        let (ca_pem, system_roots) = match ca {
+            None | Some(Authorities::System(false)) => (None, false),
+            Some(Authorities::System(true)) => (None, true),
+            Some(Authorities::File(path)) => (Some(read_file(&path)?), false),
+        };
         let identity = match certificate {
             None => None,
             Some((cert, key)) => {
                 Some(Identity { cert_pem: read_file(&cert)?, key_pem: read_file(&key)? })
             }
         };
-        Ok(Self { ca_pem, identity })
+        Ok(Self { ca_pem, system_roots, identity })
     }
 
     /// One of the servers of one operator at `urls`, as [`endpoint`](Self::endpoint).
@@ -44,6 +59,7 @@ impl Trust {
     pub(crate) fn endpoint(&self, url: String, domain: Option<String>) -> EndpointSpec {
         EndpointSpec {
             domain,
+            system_roots: self.system_roots,
             identity: self.identity.clone(),
             ..EndpointSpec::new(url, self.ca_pem.clone())
         }

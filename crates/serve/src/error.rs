@@ -354,7 +354,8 @@ pub enum Error {
     },
     /// A TLS server without a CA to check it by.
     #[error(
-        "{url} is https, but no CA certificate was given to check it by: pass the CA's PEM file"
+        "{url} is https, but no CA certificate was given to check it by: pass the CA's PEM file, or ask for \
+         the system's authorities"
     )]
     NoCa {
         /// The URL.

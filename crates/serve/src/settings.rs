@@ -153,8 +153,9 @@ const REQUIRED: [&str; 3] = ["model", "side", "table"];
 
 /// Of every server: [`NetworkSpec`](crate::NetworkSpec).
 const NETWORK: &[Setting] = &[
-    Setting::new("addr", Kind::Addr, "", "IP and port to listen on, port 0 for any."),
-    Setting::new("metrics_addr", Kind::Addr, "", "IP and port of metrics and probes, or none."),
+    Setting::new("addr", Kind::Addr, "", "IP or name, and port, to listen on; port 0 for any."),
+    Setting::new("port", Kind::Count, "that of --addr", "The port to listen on."),
+    Setting::new("metrics_addr", Kind::Addr, "", "The same of metrics and probes, or none."),
     Setting::new(
         "tls.cert",
         Kind::Path,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -364,7 +364,7 @@ def hybrid_describe(path: Path, name: str) -> str: ...
 def server_is_hybrid(
     server: list[str],
     *,
-    ca: Path | None,
+    ca: Path | Literal[True] | None,
     certificate: tuple[Path, Path] | None,
     name: str | None,
     insecure: bool,
@@ -425,7 +425,7 @@ class PairClient:
         left: list[str],
         right: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         names: tuple[str | None, str | None],
         prg: str,
@@ -452,7 +452,7 @@ class OnionClient:
         cls,
         server: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         parameter_sets: list[str],
@@ -474,7 +474,7 @@ class ModelClient:
         left: list[str],
         right: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         names: tuple[str | None, str | None],
         prg: str,
@@ -583,7 +583,7 @@ class InferClient:
         cls,
         server: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         insecure: bool,
@@ -682,7 +682,7 @@ class HybridClient:
         cls,
         server: list[str],
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         insecure: bool,
@@ -808,7 +808,7 @@ class TrainClient:
     def connect(
         server: str,
         *,
-        ca: Path | None,
+        ca: Path | Literal[True] | None,
         certificate: tuple[Path, Path] | None,
         name: str | None,
         insecure: bool,

@@ -14,10 +14,21 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from .._settings import Served, Setting, flat, settings
+from ..client import TlsConfig
 from ..errors import ConfigError
 from ..server import ServerTls
 
-__all__ = ["Config", "Log", "LogJson", "gathered", "option", "server_tls", "with_settings"]
+__all__ = [
+    "CA_HELP",
+    "Config",
+    "Log",
+    "LogJson",
+    "client_tls",
+    "gathered",
+    "option",
+    "server_tls",
+    "with_settings",
+]
 
 Config = Annotated[
     Path | None,
@@ -148,6 +159,8 @@ def _default(setting: Setting) -> str:
     return str(value)
 
 
+#: What ``--ca`` is for the authorities that this machine trusts; a file so named needs its folder.
+SYSTEM = Path("system")
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
@@ -210,6 +223,24 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ConfigError(f"{path} must hold settings by name, as {{...}}")
     return found
+
+
+CA_HELP = "PEM file: the authority of who serves; system for those that this machine trusts."
+
+
+def client_tls(
+    ca: Path | None, certificate: Path | None = None, key: Path | None = None
+) -> TlsConfig | None:
+    """How a client checks servers, of its options; none without ``--ca``.
+
+    Raises:
+        ConfigError: a certificate without an authority, or without its key.
+    """
+    if (certificate or key) and ca is None:
+        raise ConfigError("a client certificate is for https: give --ca too")
+    if ca is None:
+        return None
+    return TlsConfig(None if ca == SYSTEM else ca, certificate, key)
 
 
 def server_tls(settings: dict[str, Any]) -> ServerTls | None:

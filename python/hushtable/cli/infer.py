@@ -31,7 +31,16 @@ from ..infer import serve as run_server
 from ..infer import shape as shape_of
 from ..infer._client import KEY_BYTES_MAX
 from ..infer._hybrid_client import STORE_BYTES_MAX
-from ._settings import Config, Log, LogJson, gathered, parse_bytes, server_tls, with_settings
+from ._settings import (
+    CA_HELP,
+    Config,
+    Log,
+    LogJson,
+    gathered,
+    parse_bytes,
+    server_tls,
+    with_settings,
+)
 from .infer_hybrid import (
     ADDRESS,
     DownOption,
@@ -321,7 +330,7 @@ def query(
     ] = None,
     ca: Annotated[
         Path | None,
-        typer.Option(help="PEM file: the authority of the server.", envvar="HUSHTABLE_CA"),
+        typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
     ] = None,
     certificate: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ from ..client import TlsConfig
 from ..errors import ConfigError
 from ..infer import HybridClient, HybridPlanInfo, NetworkInfo, Outputs, connect
 from ..infer._hybrid_client import STORE_BYTES_MAX, trust_options
-from ._settings import parse_bytes
+from ._settings import CA_HELP, client_tls, parse_bytes
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 
 GarblerOption = Annotated[
@@ -86,9 +86,7 @@ class Reach:
         Raises:
             ConfigError: a certificate without an authority.
         """
-        if (self.certificate or self.key) and self.ca is None:
-            raise ConfigError("a client certificate is for https: give --ca too")
-        return TlsConfig(self.ca, self.certificate, self.key) if self.ca else None
+        return client_tls(self.ca, self.certificate, self.key)
 
     def is_hybrid(self) -> bool:
         """Whether the server offers hybrid inference."""
@@ -283,7 +281,7 @@ def precompute(
     down_mbps: DownOption = None,
     ca: Annotated[
         Path | None,
-        typer.Option(help="PEM file: the authority of the server.", envvar="HUSHTABLE_CA"),
+        typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
     ] = None,
     certificate: Annotated[
         Path | None,

@@ -10,8 +10,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, TlsConfig, connect
+from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, connect
 from ..errors import ConfigError
+from ._settings import CA_HELP, client_tls
 from .output import Json, examples, print_json
 
 LEFT, RIGHT = "http://127.0.0.1:4000", "http://127.0.0.1:5000"
@@ -62,7 +63,7 @@ def lookup(
     ] = None,
     ca: Annotated[
         Path | None,
-        typer.Option(help="PEM file: the authority of the servers.", envvar="HUSHTABLE_CA"),
+        typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
     ] = None,
     certificate: Annotated[
         Path | None,
@@ -118,15 +119,13 @@ def lookup(
     (hushtable.connect in Python).
     """
     wanted = _parse(sys.stdin.read().split() if ids == ["-"] else ids)
-    if (certificate or key) and ca is None:
-        raise ConfigError("a client certificate is for https: give --ca too")
     if bag and max_ids is not None:
         raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
     if server and bag:
         raise ConfigError("--bag is for two servers: leave it out with --server")
     if not server:
         left, right = left or [LEFT], right or [RIGHT]
-    tls = TlsConfig(ca, certificate, key) if ca else None
+    tls = client_tls(ca, certificate, key)
     with connect(
         left or None,
         right or None,

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ..client.connecting import TlsConfig
 from ..errors import ConfigError
 from ..fl import recovery
 from ..fl.client import connect
 from ..fl.recovery import Diagnosis
+from ._settings import CA_HELP, client_tls
 from .output import Json, examples, print_facts, print_json, progress_bar
 from .train import _Counter, _Folder, _Key, _KeyBeside, _spent
 
@@ -44,9 +44,7 @@ def backup(
     url: Annotated[
         str | None, typer.Option(help="Of the server that serves the controller.", metavar="URL")
     ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="With --url, the authority's PEM file.", metavar="FILE")
-    ] = None,
+    ca: Annotated[Path | None, typer.Option(help=f"With --url. {CA_HELP}", metavar="FILE")] = None,
     operator_token_file: Annotated[
         Path | None, typer.Option(help="With --url, the operator's token.", metavar="FILE")
     ] = None,
@@ -70,8 +68,7 @@ def backup(
     if url is not None:
         (name,) = _given(what, "NAME", 1)
         token = None if operator_token_file is None else operator_token_file.read_text().strip()
-        tls = None if ca is None else TlsConfig(ca)
-        client = connect(url, tls=tls, operator_token=token)
+        client = connect(url, tls=client_tls(ca), operator_token=token)
         made = client.backup(name, timeout=timeout)
         client.close()
         facts: dict[str, Any] = {"backup": name, **dataclasses.asdict(made)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .connecting import MAX_LAYOUT_BYTES, PARAMETER_SETS, TlsConfig, connect, connect_async
+from .connecting import MAX_LAYOUT_BYTES, PARAMETER_SETS, Tls, TlsConfig, connect, connect_async
 from .model import AsyncFeatureClient, AsyncModelClient, FeatureClient, ModelClient
 from .table import AsyncClient, Client, Servers
 
@@ -16,6 +16,7 @@ __all__ = [
     "FeatureClient",
     "ModelClient",
     "Servers",
+    "Tls",
     "TlsConfig",
     "connect",
     "connect_async",

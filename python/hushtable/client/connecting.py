@@ -28,7 +28,8 @@ class TlsConfig:
 
     Attributes:
         ca: PEM file with the certificate of the authority that the servers' certificates come
-            from.
+            from; without, any authority that this machine trusts (``SSL_CERT_FILE`` and
+            ``SSL_CERT_DIR`` name others).
         certificate: PEM file with this client's own certificate, for servers that ask for one.
         key: PEM file with its private key.
         left_name: the name that left's certificate is for, where that is not its URL's host.
@@ -36,7 +37,7 @@ class TlsConfig:
         server_name: the same for a single server.
     """
 
-    ca: str | os.PathLike[str]
+    ca: str | os.PathLike[str] | None = None
     certificate: str | os.PathLike[str] | None = None
     key: str | os.PathLike[str] | None = None
     left_name: str | None = None
@@ -47,6 +48,31 @@ class TlsConfig:
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("a client certificate needs both: certificate= and key=")
 
+    @property
+    def authorities(self) -> Path | Literal[True]:
+        """The authority's file; True for those that this machine trusts."""
+        return True if self.ca is None else Path(self.ca)
+
+    @classmethod
+    def of(cls, given: Tls | None) -> TlsConfig | None:
+        """What ``tls=`` was given; None for no TLS.
+
+        Raises:
+            ConfigError: False, which would be taken for a file's number.
+        """
+        if given is None or isinstance(given, TlsConfig):
+            return given
+        if isinstance(given, bool):
+            if given:
+                return cls()
+            raise ConfigError("tls must be True, a PEM file or a TlsConfig: leave it out for none")
+        return cls(given)
+
+
+#: How servers are checked: by the authority of a PEM file, by a :class:`TlsConfig`, or, with True,
+#: by the authorities that this machine trusts.
+Tls = TlsConfig | str | os.PathLike[str] | Literal[True]
+
 
 @overload
 def connect(
@@ -56,7 +82,7 @@ def connect(
     server: Servers | None = ...,
     model: None = ...,
     version: str | None = ...,
-    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    tls: Tls | None = ...,
     max_ids: int | None = ...,
     timeout: float = ...,
     connect_timeout: float = ...,
@@ -74,7 +100,7 @@ def connect(
     *,
     model: Named,
     version: str | None = ...,
-    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    tls: Tls | None = ...,
     max_ids: int | None = ...,
     timeout: float = ...,
     connect_timeout: float = ...,
@@ -90,7 +116,7 @@ def connect(
     right: Servers | None = None,
     *,
     server: Servers | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     max_ids: int | None = None,
     timeout: float = 30.0,
     connect_timeout: float = 5.0,
@@ -118,7 +144,8 @@ def connect(
         right: URL of the right server, or a list as of left: of another operator.
         server: URL of a single server (``hushtable serve --scheme onion``), instead of the two; or
             a list. The keys are uploaded to each that is asked.
-        tls: the authority's PEM file, or a :class:`TlsConfig`; needed for ``https://``.
+        tls: the authority's PEM file, True for the authorities that this machine trusts, or a
+            :class:`TlsConfig`; needed for ``https://``.
         max_ids: default for :meth:`Client.lookup`.
         timeout: seconds that one lookup may take, with all that is asked again: a busy server, one
             that drains, and the next of a list.
@@ -169,7 +196,7 @@ async def connect_async(
     server: Servers | None = ...,
     model: None = ...,
     version: str | None = ...,
-    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    tls: Tls | None = ...,
     max_ids: int | None = ...,
     timeout: float = ...,
     connect_timeout: float = ...,
@@ -187,7 +214,7 @@ async def connect_async(
     *,
     model: Named,
     version: str | None = ...,
-    tls: TlsConfig | str | os.PathLike[str] | None = ...,
+    tls: Tls | None = ...,
     max_ids: int | None = ...,
     timeout: float = ...,
     connect_timeout: float = ...,
@@ -203,7 +230,7 @@ async def connect_async(
     right: Servers | None = None,
     *,
     server: Servers | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     max_ids: int | None = None,
     timeout: float = 30.0,
     connect_timeout: float = 5.0,
@@ -231,7 +258,7 @@ async def connect_async(
 class _Options:
     """How to connect, whatever to."""
 
-    tls: TlsConfig | str | os.PathLike[str] | None
+    tls: Tls | None
     timeout: float
     connect_timeout: float
     prg: str
@@ -254,13 +281,12 @@ class _Options:
 
     @property
     def _tls(self) -> TlsConfig | None:
-        return (
-            self.tls if self.tls is None or isinstance(self.tls, TlsConfig) else TlsConfig(self.tls)
-        )
+        return TlsConfig.of(self.tls)
 
     @property
-    def _ca(self) -> Path | None:
-        return None if self._tls is None else Path(self._tls.ca)
+    def _ca(self) -> Path | Literal[True] | None:
+        tls = self._tls
+        return None if tls is None else tls.authorities
 
     @property
     def _certificate(self) -> tuple[Path, Path] | None:

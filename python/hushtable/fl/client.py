@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from .. import _native
-from ..client import TlsConfig
+from ..client import Tls, TlsConfig
 from ..errors import RoundError
 from .budget import Budget
 from .controller import RoundReport
@@ -65,7 +64,7 @@ class TrainInfo:
 def connect(
     address: str,
     *,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     pin: str | None = None,
     operator_token: str | None = None,
     trust_announced: bool = False,
@@ -78,7 +77,8 @@ def connect(
 
     Args:
         address: ``https://host:port``; ``http://`` only on this machine.
-        tls: the authority's PEM file, or a :class:`~hushtable.TlsConfig`.
+        tls: the authority's PEM file, True for the authorities that this machine trusts, or a
+            :class:`~hushtable.TlsConfig`.
         pin: the controller's, ``pin1:...``, which ``hushtable train create``, ``train info`` and
             ``train serve`` print, from somebody other than whoever runs the server. Users need it,
             wherever the server is: without it, :meth:`TrainingClient.session` refuses.
@@ -96,13 +96,13 @@ def connect(
         ProtocolError: a server that trains nothing.
         PinMismatch: a server that announces another controller than the pinned one.
     """
-    config = tls if isinstance(tls, TlsConfig) or tls is None else TlsConfig(tls)
+    config = TlsConfig.of(tls)
     certificate = None
     if config is not None and config.certificate is not None and config.key is not None:
         certificate = (Path(config.certificate), Path(config.key))
     native = _native.TrainClient.connect(
         address,
-        ca=None if config is None else Path(config.ca),
+        ca=None if config is None else config.authorities,
         certificate=certificate,
         name=None if config is None else config.server_name,
         insecure=insecure,

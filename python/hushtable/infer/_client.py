@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, overload
 import numpy.typing as npt
 
 from .. import _native
-from ..client import TlsConfig
+from ..client import Tls
 from ..client.table import Done, Servers, awaited, urls_of
 from ..errors import ConfigError
 from ._hybrid import Garbler, Parallel
@@ -134,7 +134,7 @@ def connect(
     address: Servers,
     *,
     scheme: Literal["hybrid"],
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     version: str | None = None,
     timeout: float = 60.0,
     connect_timeout: float = 5.0,
@@ -156,7 +156,7 @@ def connect(
     address: Servers,
     *,
     scheme: Literal["ckks"] | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     version: str | None = None,
     timeout: float = 60.0,
     connect_timeout: float = 5.0,
@@ -180,7 +180,7 @@ def connect(
     address: Servers,
     *,
     scheme: Literal["ckks", "hybrid"] | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     version: str | None = None,
     timeout: float = 60.0,
     connect_timeout: float = 5.0,
@@ -209,7 +209,8 @@ def connect(
             list: servers of one operator with the same model. The first that can be asked is, and
             the next where it drains or is out of reach: it gets the keys then.
         scheme: ``ckks`` or ``hybrid``; what the server offers by default.
-        tls: the authority's PEM file, or a :class:`hushtable.TlsConfig`; needed for ``https://``.
+        tls: the authority's PEM file, True for the authorities that this machine trusts, or a
+            :class:`hushtable.TlsConfig`; needed for ``https://``.
         version: the only version of the model to ask, in hex.
         timeout: seconds that one query may take, retries at a busy server included; of hybrid
             inference, that one call may take, and that the server may be silent.
@@ -247,7 +248,7 @@ async def connect_async(
     address: Servers,
     *,
     scheme: Literal["ckks", "hybrid"] | None = None,
-    tls: TlsConfig | str | os.PathLike[str] | None = None,
+    tls: Tls | None = None,
     version: str | None = None,
     timeout: float = 60.0,
     connect_timeout: float = 5.0,

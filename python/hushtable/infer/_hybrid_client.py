@@ -143,13 +143,12 @@ class AsyncHybridClient(_HybridClient):
 
 def trust_options(given: dict[str, Any]) -> dict[str, Any]:
     """How a native client checks a server, of the arguments of :func:`hushtable.infer.connect`."""
-    tls = given["tls"]
-    checked = tls if tls is None or isinstance(tls, TlsConfig) else TlsConfig(tls)
+    checked = TlsConfig.of(given["tls"])
     certificate = None
     if checked is not None and checked.certificate is not None and checked.key is not None:
         certificate = (Path(checked.certificate), Path(checked.key))
     return {
-        "ca": None if checked is None else Path(checked.ca),
+        "ca": None if checked is None else checked.authorities,
         "certificate": certificate,
         "name": None if checked is None else checked.server_name,
         "insecure": given["insecure"],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::tls;
+use super::{address, tls};
 use crate::Error;
 use crate::batch::WINDOW_MAX;
 
@@ -18,10 +18,14 @@ use crate::batch::WINDOW_MAX;
 #[serde(default)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct NetworkSpec {
-    /// Where requests are answered; port 0 for any free one.
+    /// Where requests are answered: an IP or a name of this machine, and a port, 0 for any free one.
+    #[serde(deserialize_with = "address::one")]
     pub addr: SocketAddr,
+    /// The port, instead of that of `addr`.
+    pub port: Option<u16>,
     /// Where `/metrics`, `/livez` and `/readyz` are answered, in plain HTTP; none to leave
     /// them out.
+    #[serde(deserialize_with = "address::or_none")]
     pub metrics_addr: Option<SocketAddr>,
     /// The certificate and key; none for plain text, on this machine only.
     pub tls: Option<TlsSpec>,
@@ -67,6 +71,7 @@ impl Default for NetworkSpec {
     fn default() -> Self {
         Self {
             addr: default_addr(),
+            port: None,
             metrics_addr: default_metrics_addr(),
             tls: None,
             insecure: false,
@@ -125,7 +130,10 @@ impl Network {
     /// # Errors
     /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`] for what is
     /// wrong with it.
-    pub fn check(spec: NetworkSpec, whole: usize) -> Result<Self, Error> {
+    pub fn check(mut spec: NetworkSpec, whole: usize) -> Result<Self, Error> {
+        if let Some(port) = spec.port {
+            spec.addr.set_port(port);
+        }
         if !spec.addr.ip().is_loopback() && spec.tls.is_none() && !spec.insecure {
             return Err(Error::Exposed { addr: spec.addr });
         }

@@ -50,10 +50,13 @@ pub(crate) fn server_config(spec: &TlsSpec) -> Result<Arc<ServerConfig>, Error> 
     Ok(Arc::new(config))
 }
 
-/// The configuration for one server, by its own CA.
+/// The configuration for one server, by its own CA or those of this machine.
 pub(crate) fn client_config(spec: &EndpointSpec) -> Result<Arc<ClientConfig>, Error> {
-    let Some(ca_pem) = &spec.ca_pem else { return Err(Error::NoCa { url: spec.url.clone() }) };
-    let roots = roots(ca_pem, &format!("the CA given for {}", spec.url))?;
+    let roots = match &spec.ca_pem {
+        Some(ca_pem) => roots(ca_pem, &format!("the CA given for {}", spec.url))?,
+        None if spec.system_roots => system_roots()?,
+        None => return Err(Error::NoCa { url: spec.url.clone() }),
+    };
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("the client", &error))?
@@ -105,6 +108,24 @@ fn roots(pem: &[u8], from: &str) -> Result<RootCertStore, Error> {
         roots.add(cert).map_err(|error| unusable(from, &error))?;
     }
     Ok(roots)
+}
+
+/// The authorities that this machine trusts. Those that rustls cannot read are left out, as the stores of
+/// systems have some.
+fn system_roots() -> Result<RootCertStore, Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable > 0 {
+        return Ok(roots);
+    }
+    let reason = match found.errors.first() {
+        Some(error) => error.to_string(),
+        None => {
+            "it has none: install the package ca-certificates, or give the CA's PEM file".into()
+        }
+    };
+    Err(Error::Tls { from: "the system's store of authorities".into(), reason })
 }
 
 fn unusable(from: &str, error: &rustls::Error) -> Error {

@@ -34,6 +34,9 @@ pub struct EndpointSpec {
     pub others: Vec<String>,
     /// The PEM certificate of the CA that the server's certificate comes from.
     pub ca_pem: Option<Vec<u8>>,
+    /// Where there is no `ca_pem`: the certificate may come from any authority that this machine trusts,
+    /// which is read at every connect of a client. `SSL_CERT_FILE` and `SSL_CERT_DIR` say where else.
+    pub system_roots: bool,
     /// The name to check the certificate for, where it is not the URL's host.
     pub domain: Option<String>,
     /// This client's own certificate, for a server that asks for one.
@@ -53,7 +56,14 @@ pub struct Identity {
 impl EndpointSpec {
     /// A server at `url`, to be checked by the CA of `ca_pem`.
     pub fn new(url: impl Into<String>, ca_pem: Option<Vec<u8>>) -> Self {
-        Self { url: url.into(), others: Vec::new(), ca_pem, domain: None, identity: None }
+        Self {
+            url: url.into(),
+            others: Vec::new(),
+            ca_pem,
+            system_roots: false,
+            domain: None,
+            identity: None,
+        }
     }
 
     /// All its URLs.

@@ -104,6 +104,32 @@ async fn lookups_go_through_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_systems_authorities_do_not_vouch_for_a_ca_of_ones_own() {
+    let certificates = Certificates::new();
+    let tls = certificates.tls();
+    let servers =
+        Pair::start_with(|| table(10, 1, 3), |spec| ServerSpec { tls: Some(tls.clone()), ..spec });
+    let side = |url: String, ca: Option<Vec<u8>>| EndpointSpec {
+        system_roots: true,
+        ..EndpointSpec::new(url, ca)
+    };
+    let spec = |ca: Option<Vec<u8>>| {
+        ClientSpec::new(side(servers.left.tls_url(), ca.clone()), side(servers.right.tls_url(), ca))
+    };
+    let error = LookupClient::connect(&spec(None)).await.err().unwrap();
+    match &error {
+        // A machine without a store of authorities says so.
+        Error::Tls { from, reason } => {
+            assert!(from.contains("system") && reason.contains("ca-certificates"), "{error}");
+        }
+        Error::Unavailable { reason, .. } => assert!(reason.contains("UnknownIssuer"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    // A CA that is given is the only one.
+    LookupClient::connect(&spec(Some(certificates.ca_pem()))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_wants_client_certificates_gets_them() {
     let certificates = Certificates::new();
     let mut tls = certificates.tls();

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bags;
 use super::held::Held;
+use crate::host::address;
 use crate::host::network::{
     Network, check_window, default_addr, default_body_idle_ms_max, default_connections_max,
     default_drain_ms_max, default_handshake_ms_max, default_headers_ms_max, default_idle_ms_max,
@@ -42,11 +43,14 @@ pub struct ServerSpec {
     #[serde(with = "side_name")]
     pub side: Side,
     /// Where lookups are answered; port 0 for any. Default 127.0.0.1:4000.
-    #[serde(default = "default_addr")]
+    #[serde(default = "default_addr", deserialize_with = "address::one")]
     pub addr: SocketAddr,
+    /// The port, instead of that of `addr`.
+    #[serde(default)]
+    pub port: Option<u16>,
     /// Where `/metrics`, `/livez` and `/readyz` are answered, in plain HTTP; none to leave them out.
     /// Default 127.0.0.1:4001.
-    #[serde(default = "default_metrics_addr")]
+    #[serde(default = "default_metrics_addr", deserialize_with = "address::or_none")]
     pub metrics_addr: Option<SocketAddr>,
     /// Certificate and key. Without, only this machine can connect.
     #[serde(default)]
@@ -150,6 +154,7 @@ impl ServerSpec {
             tables_bytes_max: None,
             side,
             addr: default_addr(),
+            port: None,
             metrics_addr: default_metrics_addr(),
             tls: None,
             insecure: false,
@@ -185,6 +190,7 @@ impl ServerSpec {
     fn network(&self) -> NetworkSpec {
         NetworkSpec {
             addr: self.addr,
+            port: self.port,
             metrics_addr: self.metrics_addr,
             tls: self.tls.clone(),
             insecure: self.insecure,
