@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn many_at_a_time_are_as_one_by_one() {
-        let bytes: Vec<u8> = (0..40 * LEAF_BYTES).map(|i| (i * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..40 * LEAF_BYTES).map(|i| ((i * 7) >> 3) as u8).collect();
         for count in [1, 2, 15, 16, 17, 40] {
             let mut pieces: Vec<&[u8]> = bytes.chunks(LEAF_BYTES).take(count).collect();
             pieces[count / 2] = &bytes[..100];
