@@ -292,8 +292,8 @@ pub enum PatchError {
     },
     /// The bundle has no tree of hashes, or was made in memory.
     #[error(
-        "this table has no tree of hashes on disk, which a patch needs; write the table again once (`hushtable \
-         table convert`, or `Table.save`)"
+        "this table has no tree of hashes on disk, which a patch needs; open it and save it once as a \
+         bundle (`Table.open(bundle).save(other)`), and patch that"
     )]
     NoTree,
     /// Too few or too many bytes for the rows that it names.
@@ -339,8 +339,8 @@ pub enum PatchError {
     Shape(#[from] ShapeError),
     /// More rows than a patch holds.
     #[error(
-        "{found} rows differ from the bundle that was built whole, and a patch holds at most {max}; write the \
-         table whole again (`hushtable table compact`), and patch that"
+        "{found} rows differ from the bundle that was built whole, and a patch holds at most {max}; open the \
+         table and save it whole (`Table.open(bundle).save(other)`), and patch that"
     )]
     TooMany {
         /// Rows that differ.
