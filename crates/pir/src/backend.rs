@@ -1,5 +1,9 @@
 //! What answers keys.
 
+use std::sync::Arc;
+
+use hushtable_table::Version;
+
 use crate::dpf::{Group, Key};
 use crate::{Error, TableShape};
 
@@ -40,6 +44,12 @@ pub trait Backend: Send + Sync {
     /// server announces them, and refuses keys of others: those would cost it several times the work.
     fn groups(&self) -> &[Group] {
         &[Group::Bits]
+    }
+
+    /// The version and the engine that this one's changed rows lie over, where it is a
+    /// [`Patched`](crate::Patched) one.
+    fn below(&self) -> Option<(Version, Arc<dyn Backend>)> {
+        None
     }
 
     /// One line for logs and `doctor`: device, instruction set, threads, resident bytes.

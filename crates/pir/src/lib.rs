@@ -20,6 +20,7 @@ mod kernel;
 pub mod model;
 pub mod onion;
 mod pass;
+mod patched;
 mod shape;
 mod threads;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use backend::Backend;
 pub use engine::{CpuEngine, EngineSpec};
 pub use error::Error;
 pub use kernel::floor;
+pub use patched::Patched;
 pub use shape::TableShape;
 pub use threads::Threads;
 

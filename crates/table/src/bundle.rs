@@ -12,24 +12,33 @@ use crate::error::{Error, RowsError};
 use crate::header;
 use crate::layout::{LAYOUT_JSON_BYTES_MAX, Layout};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
-use crate::sums;
+use crate::patch::{self, Patch, PatchError};
+use crate::version::Hashing;
+use crate::{sums, tree};
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const ROWS: &str = "rows.safetensors";
 pub(crate) const SUMS: &str = "rows.sums";
+/// What the version is the top of; bundles of format 1 have none.
+pub(crate) const TREE: &str = "rows.tree";
+/// Rows that were changed since the others were written.
+pub(crate) const PATCH: &str = "rows.patch";
 /// A bundle has both of these or neither.
 pub(crate) const LAYOUT: &str = "layout.json";
 pub(crate) const LAYOUT_MAP: &str = "layout.map";
 
 /// Every file of a bundle; a folder with any other is not one.
-pub(crate) const FILES: [&str; 5] = [MANIFEST, ROWS, SUMS, LAYOUT, LAYOUT_MAP];
+pub(crate) const FILES: [&str; 7] = [MANIFEST, ROWS, SUMS, TREE, PATCH, LAYOUT, LAYOUT_MAP];
 
 /// The files of a bundle whose manifest, sizes and headers agree.
 pub(crate) struct Bundle {
     pub(crate) manifest: Manifest,
     pub(crate) rows: File,
     pub(crate) sums: File,
+    /// None in format 1.
+    pub(crate) tree: Option<File>,
     pub(crate) layout: Option<Arc<Layout>>,
+    pub(crate) patch: Option<Arc<Patch>>,
 }
 
 impl Bundle {
@@ -73,7 +82,22 @@ impl Bundle {
             .map_err(|source| Error::Rows { path: path.join(SUMS), source })?;
 
         let layout = read_layout(path, folder, &manifest)?;
-        Ok(Self { manifest, rows, sums, layout })
+        let tree = match manifest.hashing() {
+            Hashing::Blocks => None,
+            Hashing::Tree => {
+                let file = open_file(path, folder, TREE)?;
+                let (found, head) = read_head(path, &file, TREE, tree::MARK.len())?;
+                let expected = tree::Geometry::new(shape).file_bytes();
+                let broken = |source| Err(Error::Rows { path: path.join(TREE), source });
+                match (found == expected, head == tree::MARK) {
+                    (false, _) => return broken(RowsError::FileSize { expected, found }),
+                    (true, false) => return broken(RowsError::Tree),
+                    (true, true) => Some(file),
+                }
+            }
+        };
+        let patch = read_patch(path, folder, &manifest)?;
+        Ok(Self { manifest, rows, sums, tree, layout, patch })
     }
 }
 
@@ -135,6 +159,39 @@ fn read_layout(
         })
         .map_err(|source| Error::Layout { path: path.join(LAYOUT), source })?;
     Ok(Some(Arc::new(layout)))
+}
+
+/// The changed rows, if the manifest says that there are.
+fn read_patch(
+    path: &Path,
+    folder: &File,
+    manifest: &Manifest,
+) -> Result<Option<Arc<Patch>>, Error> {
+    let Some(expected) = manifest.patch() else { return Ok(None) };
+    let file = open_file(path, folder, PATCH)?;
+    let path = path.join(PATCH);
+    let bytes = read_patch_file(&path, &file)?;
+    let broken = |source| Error::Patch { path: path.clone(), source };
+    if blake3::hash(&bytes) != *expected {
+        return Err(broken(PatchError::Checksum));
+    }
+    let patch = Patch::from_bytes(&bytes).map_err(broken)?;
+    match patch.shape() == manifest.shape() && patch.next() == manifest.version() {
+        true => Ok(Some(Arc::new(patch))),
+        false => Err(broken(PatchError::Checksum)),
+    }
+}
+
+/// All bytes of a patch's file, which is not larger than one can be.
+pub(crate) fn read_patch_file(path: &Path, file: &File) -> Result<Vec<u8>, Error> {
+    let size = file.metadata().map_err(Error::io("read the size of", path))?.len();
+    if size > patch::FILE_BYTES_MAX {
+        let (path, bytes) = (path.to_owned(), size);
+        return Err(Error::Patch { path, source: PatchError::TooLarge { bytes } });
+    }
+    let mut bytes = Vec::new();
+    file.take(patch::FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    Ok(bytes)
 }
 
 /// The size of a file and its first `count` bytes (fewer if it is shorter).

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::layout::LayoutError;
 use crate::model::ModelError;
+use crate::patch::PatchError;
 use crate::shape::{BLOCK_ROWS, Shape, ShapeError};
 use crate::source::SourceError;
 use crate::version::Version;
@@ -45,6 +46,14 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         source: LayoutError,
+    },
+    /// A patch is damaged, or does not fit its table.
+    #[error("{}: {source}", path.display())]
+    Patch {
+        /// The patch's file, or the table that it was to change.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: PatchError,
     },
     /// The manifest is damaged, or was written by something else.
     #[error("{}: {source}", path.display())]
@@ -285,7 +294,7 @@ pub enum ManifestError {
     },
     /// An entry that this format version does not have.
     #[error(
-        "the manifest has an unknown entry {key:?}; format version 1 has only: name, format, format_version, rows, dim, dtype, row_bytes, content_blake3, row_sums_blake3, nonfinite_count, created_from, checksum"
+        "the manifest has an unknown entry {key:?}; format version 2 has only: name, format, format_version, rows, dim, dtype, row_bytes, content_blake3, row_sums_blake3, nonfinite_count, created_from, patch_blake3, checksum"
     )]
     UnknownKey {
         /// Which entry, cut to 64 characters.
@@ -367,6 +376,11 @@ pub enum RowsError {
         /// What the file hashes to.
         found: Version,
     },
+    /// A hash of `rows.tree` is not what is under or over it.
+    #[error(
+        "the tree of hashes is damaged or another bundle's; fetch the bundle again, or build it again"
+    )]
+    Tree,
     /// `rows.sums` does not start as such a file does.
     #[error(
         "the file does not start with the mark of a row sums file; restore it or build the bundle again"

@@ -137,6 +137,15 @@ impl Layout {
         Ok(Self { spec, map, table_version, rows, row_bytes, hot, full, version })
     }
 
+    /// The same layout for another version of the table: the places of rows stay, and what is stored
+    /// there is the other version's, so that it is another layout to a client.
+    ///
+    /// # Errors
+    /// [`LayoutError`] for a table of another shape.
+    pub fn for_version(&self, shape: Shape, version: Version) -> Result<Self, LayoutError> {
+        Self::new(self.spec.clone(), self.map.clone(), shape, version)
+    }
+
     /// Checks that the layout is for the table of `shape` and `version`.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! The table bundle: embedding rows, their manifest, and how to read, check and write them.
 //!
-//! A bundle is a folder of three files, or five:
+//! A bundle is a folder of four files, and up to three more:
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `manifest.json` | name, format version, shape, BLAKE3 of the content and of `rows.sums`, a checksum of itself |
 //! | `rows.safetensors` | tensor `weight`, and for `int8` a tensor `scale`; any safetensors reader opens it |
 //! | `rows.sums` | one CRC-32 a row, so that damage is pinned to a row |
+//! | `rows.tree` | the tree of hashes that the content's BLAKE3 is the top of |
+//! | `rows.patch` | where there is one, the rows that a [`patch`] changed |
 //! | `layout.json`, `layout.map` | where there is one, the [`layout`] by which many rows are read at once |
 //!
 //! [`build`] makes one from a safetensors, NumPy or torch file without holding the table in
@@ -45,6 +47,7 @@ pub mod layout;
 mod manifest;
 mod mapping;
 pub mod model;
+pub mod patch;
 pub mod prepared;
 mod reading;
 mod shape;
@@ -52,6 +55,7 @@ mod source;
 mod staging;
 mod sums;
 mod table;
+mod tree;
 mod verify;
 mod version;
 mod writer;
@@ -61,6 +65,7 @@ pub use codec::{decode_rows, encode_rows};
 pub use dtype::{DType, UnknownDType};
 pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
 pub use manifest::{FORMAT_VERSION, Manifest};
+pub use patch::{Patch, PatchError};
 pub use reading::{CheckedRows, Reading};
 pub use shape::{BLOCK_ROWS, ROW_BYTES_MAX, ROWS_MAX, Shape, ShapeError};
 pub use source::{Checkpoint, CheckpointFormat, DistributedError, scan_checkpoint};

@@ -6,10 +6,12 @@ use serde_json::{Map, Value};
 use crate::dtype::DType;
 use crate::error::{Error, ManifestError};
 use crate::shape::Shape;
-use crate::version::Version;
+use crate::version::{Hashing, Version};
 
 /// The bundle format that this crate writes, and the newest that it reads.
-pub const FORMAT_VERSION: u64 = 1;
+///
+/// Format 1 hashed its content in blocks, format 2 hashes it as a tree and keeps that.
+pub const FORMAT_VERSION: u64 = 2;
 
 /// The most bytes of a manifest file; a full one is under 6 KiB.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 65_536;
@@ -27,6 +29,9 @@ pub struct Manifest {
     row_sums: [u8; 32],
     nonfinite_count: u64,
     created_from: String,
+    format_version: u64,
+    /// BLAKE3 of the whole `rows.patch`, where some rows are in that.
+    patch: Option<[u8; 32]>,
 }
 
 /// The fields of a [`Manifest`] that a writer has gathered.
@@ -37,6 +42,7 @@ pub(crate) struct ManifestSpec {
     pub(crate) row_sums: [u8; 32],
     pub(crate) nonfinite_count: u64,
     pub(crate) created_from: String,
+    pub(crate) patch: Option<[u8; 32]>,
 }
 
 /// The entries as they stand in the file.
@@ -53,6 +59,8 @@ struct Document {
     row_sums_blake3: String,
     nonfinite_count: u64,
     created_from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_blake3: Option<String>,
     checksum: String,
 }
 
@@ -70,6 +78,9 @@ const KEYS: [&str; 12] = [
     "created_from",
     "checksum",
 ];
+
+/// The entry of a bundle with changed rows.
+const PATCH: &str = "patch_blake3";
 
 impl Manifest {
     /// Reads a manifest from the bytes of its file.
@@ -101,7 +112,8 @@ impl Manifest {
         if format_version == 0 {
             return Err(ManifestError::Value { key: "format_version", expected: "1 or more" });
         }
-        if let Some(key) = entries.0.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        let is_known = |key: &str| KEYS.contains(&key) || (key == PATCH && format_version > 1);
+        if let Some(key) = entries.0.keys().find(|key| !is_known(key)) {
             return Err(ManifestError::UnknownKey { key: key.chars().take(64).collect() });
         }
 
@@ -136,6 +148,8 @@ impl Manifest {
             row_sums: entries.hash("row_sums_blake3")?,
             nonfinite_count: entries.number("nonfinite_count")?,
             created_from: created_from.to_owned(),
+            format_version,
+            patch: entries.has(PATCH).then(|| entries.hash(PATCH)).transpose()?,
         };
         if entries.hash("checksum")? != *manifest.checksum().as_bytes() {
             return Err(ManifestError::Checksum);
@@ -153,8 +167,19 @@ impl Manifest {
 
     /// Makes a manifest of what a writer has gathered.
     pub(crate) fn new(spec: ManifestSpec) -> Self {
-        let ManifestSpec { name, shape, content, row_sums, nonfinite_count, created_from } = spec;
-        Self { name, shape, content, row_sums, nonfinite_count, created_from }
+        let ManifestSpec { name, shape, content, row_sums, nonfinite_count, created_from, patch } =
+            spec;
+        let format_version = FORMAT_VERSION;
+        Self {
+            name,
+            shape,
+            content,
+            row_sums,
+            nonfinite_count,
+            created_from,
+            format_version,
+            patch,
+        }
     }
 
     /// The table's name.
@@ -187,6 +212,19 @@ impl Manifest {
         &self.row_sums
     }
 
+    /// BLAKE3 of the whole `rows.patch`, where there is one.
+    pub(crate) fn patch(&self) -> Option<&[u8; 32]> {
+        self.patch.as_ref()
+    }
+
+    /// How the content is hashed.
+    pub(crate) fn hashing(&self) -> Hashing {
+        match self.format_version {
+            1 => Hashing::Blocks,
+            _ => Hashing::Tree,
+        }
+    }
+
     /// BLAKE3 of every entry but itself, so that a flipped bit or an edit is noticed at open.
     fn checksum(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_derive_key("hushtable table manifest v1");
@@ -196,7 +234,7 @@ impl Manifest {
             hasher.update(bytes);
         };
         entry(self.name.as_bytes());
-        entry(&FORMAT_VERSION.to_le_bytes());
+        entry(&self.format_version.to_le_bytes());
         entry(&self.shape.rows().to_le_bytes());
         entry(&(self.shape.dim() as u64).to_le_bytes());
         entry(self.shape.dtype().name().as_bytes());
@@ -204,6 +242,9 @@ impl Manifest {
         entry(&self.row_sums);
         entry(&self.nonfinite_count.to_le_bytes());
         entry(self.created_from.as_bytes());
+        if let Some(patch) = &self.patch {
+            entry(patch);
+        }
         hasher.finalize()
     }
 
@@ -211,7 +252,7 @@ impl Manifest {
         Document {
             name: self.name.clone(),
             format: FORMAT.to_owned(),
-            format_version: FORMAT_VERSION,
+            format_version: self.format_version,
             rows: self.shape.rows(),
             dim: self.shape.dim() as u64,
             dtype: self.shape.dtype(),
@@ -220,6 +261,7 @@ impl Manifest {
             row_sums_blake3: blake3::Hash::from_bytes(self.row_sums).to_string(),
             nonfinite_count: self.nonfinite_count,
             created_from: self.created_from.clone(),
+            patch_blake3: self.patch.map(|hash| blake3::Hash::from_bytes(hash).to_string()),
             checksum: self.checksum().to_string(),
         }
     }
@@ -289,6 +331,7 @@ mod tests {
             row_sums: [4; 32],
             nonfinite_count: 0,
             created_from: "films.npy".to_owned(),
+            patch: None,
         })
     }
 
@@ -332,8 +375,8 @@ mod tests {
         let error = |key, value| Manifest::from_json(&edited(key, value)).unwrap_err();
         assert!(matches!(error("format", Value::from("zip")), ManifestError::Format));
         assert!(matches!(
-            error("format_version", Value::from(2)),
-            ManifestError::FutureVersion { found: 2, newest: 1 }
+            error("format_version", Value::from(3)),
+            ManifestError::FutureVersion { found: 3, newest: 2 }
         ));
         assert!(matches!(
             error("format_version", Value::from(0)),

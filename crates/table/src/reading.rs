@@ -43,7 +43,7 @@ impl Table {
     pub fn reading(&self) -> Result<Reading<'_>, Error> {
         self.check_frame()?;
         let blocks = (0..self.shape().blocks()).map(|_| OnceLock::new()).collect();
-        Ok(Reading { table: self, hasher: BlockHasher::new(), blocks })
+        Ok(Reading { table: self, hasher: BlockHasher::new(self.manifest().hashing()), blocks })
     }
 
     /// Rows by id, each checked against its sum, the sums having been checked against the manifest.
@@ -95,8 +95,10 @@ impl Reading<'_> {
         }
         let first_block = first as usize / BLOCK_ROWS;
         let blocks = out.chunks(BLOCK_ROWS * shape.row_bytes());
+        let mut leaves = Vec::new();
         for (block, served) in (first_block..).zip(blocks) {
-            let hash = self.hasher.hash(served);
+            leaves.clear();
+            let hash = self.hasher.hash(served, &mut leaves);
             if *self.blocks[block].get_or_init(|| hash) != hash {
                 // It changed between two readings, so that one of them was wrong.
                 let row = block as u64 * BLOCK_ROWS as u64;
@@ -112,7 +114,7 @@ impl Reading<'_> {
     /// [`Error::Rows`] if not, with the first damaged row where one can be named;
     /// [`Error::PartialBlock`] where a block was never read.
     pub fn finish(self) -> Result<(), Error> {
-        let mut version = VersionHasher::new(self.table.shape());
+        let mut version = VersionHasher::new(self.table.shape(), self.table.manifest().hashing());
         for (block, hash) in self.blocks.iter().enumerate() {
             match hash.get() {
                 Some(hash) => version.push(hash),
@@ -149,7 +151,8 @@ impl CheckedRows<'_> {
         let row_bytes = self.table.row_bytes();
         let stored = sums[sums::MARK.len() + 4 * first as usize..].as_chunks::<4>().0;
         for (row, (served, stored)) in (first..).zip(out.chunks_exact(row_bytes).zip(stored)) {
-            if sums::sum(served) != *stored {
+            // A row of the patch was checked with it.
+            if sums::sum(served) != *stored && !self.table.is_patched(row) {
                 return Err(self.table.rows_error(bundle::ROWS, RowsError::Row { row }));
             }
         }

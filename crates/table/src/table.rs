@@ -14,9 +14,11 @@ use crate::header::{DATA_OFFSET, scales_bytes};
 use crate::layout::{Layout, LayoutError};
 use crate::manifest::{Manifest, ManifestSpec, check_name};
 use crate::mapping::Mapping;
+use crate::patch::Patch;
 use crate::shape::Shape;
 use crate::sums;
-use crate::version::{ContentHasher, Version};
+use crate::tree::Geometry;
+use crate::version::{ContentHasher, Hashing, Version};
 
 /// A table that can be read: an opened bundle, or one in memory.
 ///
@@ -29,11 +31,12 @@ pub struct Table {
     // Shared, so that a clone costs nothing.
     storage: Arc<Storage>,
     layout: Option<Arc<Layout>>,
+    patch: Option<Arc<Patch>>,
 }
 
 enum Storage {
-    /// `rows.safetensors`, header included, and `rows.sums`.
-    Mapped { rows: Mapping, sums: Mapping },
+    /// `rows.safetensors`, header included, `rows.sums` and `rows.tree`.
+    Mapped { rows: Mapping, sums: Mapping, tree: Option<Mapping> },
     /// The rows as served.
     Memory(Vec<u8>),
 }
@@ -72,11 +75,15 @@ impl Table {
         };
         let rows = map(&bundle.rows, bundle::ROWS, DATA_OFFSET as u64 + shape.content_bytes())?;
         let sums = map(&bundle.sums, bundle::SUMS, sums::file_bytes(shape))?;
+        let tree_bytes = Geometry::new(shape).file_bytes();
+        let tree =
+            bundle.tree.as_ref().map(|tree| map(tree, bundle::TREE, tree_bytes)).transpose()?;
         Ok(Self {
             manifest: bundle.manifest.clone(),
             path: Some(path.to_owned()),
-            storage: Arc::new(Storage::Mapped { rows, sums }),
+            storage: Arc::new(Storage::Mapped { rows, sums, tree }),
             layout: bundle.layout.clone(),
+            patch: bundle.patch.clone(),
         })
     }
 
@@ -101,7 +108,7 @@ impl Table {
         let mut served = vec![0; shape.content_bytes() as usize];
         encode_rows_from(0, dtype, dim, values, &mut served)?;
 
-        let mut content = ContentHasher::new(shape);
+        let mut content = ContentHasher::new(shape, Hashing::Tree);
         content.update(&served);
         let mut row_sums = blake3::Hasher::new();
         row_sums.update(&sums::MARK);
@@ -118,8 +125,10 @@ impl Table {
             row_sums: *row_sums.finalize().as_bytes(),
             nonfinite_count: count_nonfinite(dtype, dim, &served),
             created_from: "memory".to_owned(),
+            patch: None,
         });
-        Ok(Self { manifest, path: None, storage: Arc::new(Storage::Memory(served)), layout: None })
+        let storage = Arc::new(Storage::Memory(served));
+        Ok(Self { manifest, path: None, storage, layout: None, patch: None })
     }
 
     /// Copies rows `first` .. `first` + n as served into `out`, which has n × [`row_bytes`] bytes.
@@ -130,6 +139,15 @@ impl Table {
     /// [`Error::Codec`] when `out` is no whole number of rows, [`Error::RowRange`] when the table
     /// ends before the last row asked for, [`Error::Rows`] when its file was cut short meanwhile.
     pub fn copy_rows(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
+        self.copy_base_rows(first, out)?;
+        if let Some(patch) = &self.patch {
+            patch.lay_over(first, out);
+        }
+        Ok(())
+    }
+
+    /// As [`copy_rows`](Self::copy_rows), of the rows below a patch.
+    pub(crate) fn copy_base_rows(&self, first: u64, out: &mut [u8]) -> Result<(), Error> {
         let shape = self.shape();
         let row_bytes = shape.row_bytes();
         if !out.len().is_multiple_of(row_bytes) {
@@ -234,10 +252,28 @@ impl Table {
         self.path.as_deref()
     }
 
+    /// The rows that were changed since the bundle was built whole, and the version before that.
+    pub fn patch(&self) -> Option<&Arc<Patch>> {
+        self.patch.as_ref()
+    }
+
+    /// Whether a row is in the patch.
+    pub(crate) fn is_patched(&self, row: u64) -> bool {
+        self.patch.as_ref().is_some_and(|patch| patch.ids().binary_search(&row).is_ok())
+    }
+
     /// The bytes of `rows.safetensors` and of `rows.sums`, if the table was opened.
     pub(crate) fn mappings(&self) -> Option<(&Mapping, &Mapping)> {
         match &*self.storage {
-            Storage::Mapped { rows, sums } => Some((rows, sums)),
+            Storage::Mapped { rows, sums, .. } => Some((rows, sums)),
+            Storage::Memory(_) => None,
+        }
+    }
+
+    /// The bytes of `rows.tree`, if there is one.
+    pub(crate) fn tree_mapping(&self) -> Option<&Mapping> {
+        match &*self.storage {
+            Storage::Mapped { tree, .. } => tree.as_ref(),
             Storage::Memory(_) => None,
         }
     }

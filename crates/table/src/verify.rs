@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::header::{DATA_OFFSET, encode_header};
 use crate::sums;
 use crate::table::Table;
+use crate::tree;
 use crate::version::ContentHasher;
 
 /// How many damages a [`Report`] lists; it counts all of them.
@@ -72,7 +73,18 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
         }
     }
 
-    let mut content = ContentHasher::new(shape);
+    let hashing = bundle.manifest.hashing();
+    // The rows that were built whole, which the sums and the tree are of, and those with the patch.
+    let mut content = ContentHasher::new(shape, hashing);
+    let mut patched = table.patch().map(|_| ContentHasher::new(shape, hashing));
+    let tree = table.tree_mapping().map(|tree| &tree[..]);
+    let (mut tree_at, mut is_tree_whole) = (tree::MARK.len(), true);
+    let mut check_tree = |hashes: &[u8]| {
+        let end = tree_at + hashes.len();
+        is_tree_whole &= tree.is_none_or(|tree| tree.get(tree_at..end) == Some(hashes));
+        tree_at = end;
+        is_tree_whole
+    };
     let mut row_sums = blake3::Hasher::new();
     let mut sums_file =
         SumsReader::new(&bundle.sums, &mut row_sums).map_err(Error::io("read", &sums_path))?;
@@ -80,8 +92,9 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
     progress(0, shape.rows());
     for (first, count) in shape.chunks() {
         served.resize(count * shape.row_bytes(), 0);
-        table.copy_rows(first, &mut served)?;
+        table.copy_base_rows(first, &mut served)?;
         content.update(&served);
+        check_tree(&content.take_leaves());
         computed.clear();
         sums::append_sums(shape, &served, &mut computed);
         let stored =
@@ -94,10 +107,19 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
                 }
             }
         }
+        if let (Some(patched), Some(patch)) = (&mut patched, table.patch()) {
+            patch.lay_over(first, &mut served);
+            patched.update(&served);
+            patched.take_leaves();
+        }
         progress(first + count as u64, shape.rows());
     }
 
-    let rows_ok = content.finish() == table.version();
+    let (leaves, levels, found) = content.finish_levels();
+    let is_tree_ok = std::iter::once(&leaves).chain(&levels).all(|hashes| check_tree(hashes));
+    let rows_ok = found == table.base_version();
+    findings.tree = rows_ok && !is_tree_ok;
+    findings.patch = rows_ok && patched.is_some_and(|patched| patched.finish() != table.version());
     let sums_ok = row_sums.finalize().as_bytes() == bundle.manifest.row_sums();
     Ok(findings.into_report(shape.rows(), rows_ok, sums_ok))
 }
@@ -106,6 +128,8 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
 #[derive(Default)]
 struct Findings {
     header: bool,
+    tree: bool,
+    patch: bool,
     /// Rows that do not match their sums: the first of them, and how many.
     rows: Vec<u64>,
     row_count: u64,
@@ -129,6 +153,12 @@ impl Findings {
         };
         if self.header {
             push(bundle::ROWS, None);
+        }
+        if self.tree {
+            push(bundle::TREE, None);
+        }
+        if self.patch {
+            push(bundle::PATCH, None);
         }
         // With no mismatched row to name: rows in the wrong place, or a damaged mark.
         if !rows_ok && self.rows.is_empty() {

@@ -6,11 +6,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::shape::{BLOCK_ROWS, Shape};
+use crate::tree;
 
 /// BLAKE3 of a table's shape, dtype and rows as served: equal versions mean equal answers.
 ///
-/// Rows are hashed in blocks of [`BLOCK_ROWS`](crate::BLOCK_ROWS), and the version is the hash of
-/// these hashes, so that whoever loads a table can check it on all its threads, in any order. It goes with every answer, so that a client never combines shares of different tables. The
+/// Rows are hashed in blocks of [`BLOCK_ROWS`](crate::BLOCK_ROWS), and the version is the top of a
+/// tree of these hashes, so that whoever loads a table can check it on all its threads, in any order,
+/// and whoever changes some rows hashes only these again. It goes with every answer, so that a client never combines shares of different tables. The
 /// name, the build's origin and the layout on disk do not enter it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version([u8; 32]);
@@ -76,83 +78,139 @@ pub struct MalformedVersion {
 /// The hash of a block of rows.
 pub(crate) type BlockHash = [u8; 32];
 
+/// How a table's content is hashed into its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hashing {
+    /// As bundles of format 1 were: the hash of the hashes of blocks.
+    Blocks,
+    /// A [`tree`](crate::tree), of which a change rehashes only a part.
+    Tree,
+}
+
 /// Hashes blocks of [`BLOCK_ROWS`] rows, each by itself: in any order, on any thread.
 #[derive(Clone)]
-pub(crate) struct BlockHasher(blake3::Hasher);
+pub(crate) struct BlockHasher(Option<Box<blake3::Hasher>>);
 
 impl BlockHasher {
-    pub(crate) fn new() -> Self {
-        Self(blake3::Hasher::new_derive_key("hushtable table block v1"))
+    pub(crate) fn new(hashing: Hashing) -> Self {
+        Self(match hashing {
+            Hashing::Blocks => {
+                Some(Box::new(blake3::Hasher::new_derive_key("hushtable table block v1")))
+            }
+            Hashing::Tree => None,
+        })
     }
 
-    /// The hash of a whole block's rows as served.
-    pub(crate) fn hash(&self, served: &[u8]) -> BlockHash {
-        *self.0.clone().update(served).finalize().as_bytes()
+    /// The hash of a whole block's rows as served; what is under it in a tree goes to `leaves`.
+    pub(crate) fn hash(&self, served: &[u8], leaves: &mut Vec<u8>) -> BlockHash {
+        match &self.0 {
+            Some(hasher) => *hasher.clone().update(served).finalize().as_bytes(),
+            None => tree::hash_block(served, leaves),
+        }
     }
 }
 
+/// Puts a table's shape into a hash.
+pub(crate) fn push_shape(hasher: &mut blake3::Hasher, shape: Shape) {
+    let name = shape.dtype().name().as_bytes();
+    hasher.update(&shape.rows().to_le_bytes());
+    hasher.update(&(shape.dim() as u64).to_le_bytes());
+    // The name is length-prefixed, so that no two headers run into each other or the hashes.
+    hasher.update(&(name.len() as u64).to_le_bytes());
+    hasher.update(name);
+}
+
 /// Hashes the hashes of all blocks, in order, into a [`Version`].
-pub(crate) struct VersionHasher(blake3::Hasher);
+pub(crate) struct VersionHasher {
+    shape: Shape,
+    hashing: Hashing,
+    blocks: Vec<u8>,
+}
 
 impl VersionHasher {
-    pub(crate) fn new(shape: Shape) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("hushtable table content v2");
-        let name = shape.dtype().name().as_bytes();
-        hasher.update(&shape.rows().to_le_bytes());
-        hasher.update(&(shape.dim() as u64).to_le_bytes());
-        // The name is length-prefixed, so that no two headers run into each other or the hashes.
-        hasher.update(&(name.len() as u64).to_le_bytes());
-        hasher.update(name);
-        Self(hasher)
+    pub(crate) fn new(shape: Shape, hashing: Hashing) -> Self {
+        Self { shape, hashing, blocks: Vec::with_capacity(shape.blocks() * tree::HASH_BYTES) }
     }
 
     /// Takes the next block's hash.
     pub(crate) fn push(&mut self, block: &BlockHash) {
-        self.0.update(block);
+        self.blocks.extend_from_slice(block);
     }
 
-    pub(crate) fn finish(&self) -> Version {
-        Version(*self.0.finalize().as_bytes())
+    pub(crate) fn finish(self) -> Version {
+        self.finish_levels().1
+    }
+
+    /// The version, and the levels of the tree from the blocks up, where it is one.
+    pub(crate) fn finish_levels(self) -> (Vec<Vec<u8>>, Version) {
+        match self.hashing {
+            Hashing::Tree => tree::upper_levels(self.shape, self.blocks),
+            Hashing::Blocks => {
+                let mut hasher = blake3::Hasher::new_derive_key("hushtable table content v2");
+                push_shape(&mut hasher, self.shape);
+                let version = hasher.update(&self.blocks).finalize();
+                (Vec::new(), Version(*version.as_bytes()))
+            }
+        }
     }
 }
 
 /// Hashes rows as served, in order and in pieces of any length, into a [`Version`].
 pub(crate) struct ContentHasher {
     version: VersionHasher,
-    fresh: blake3::Hasher,
-    block: blake3::Hasher,
-    /// Bytes that the block still lacks.
-    missing: usize,
+    hasher: BlockHasher,
+    /// What there is of a block that is not whole.
+    block: Vec<u8>,
     block_bytes: usize,
+    leaves: Vec<u8>,
 }
 
 impl ContentHasher {
-    pub(crate) fn new(shape: Shape) -> Self {
-        let BlockHasher(fresh) = BlockHasher::new();
-        let block_bytes = BLOCK_ROWS * shape.row_bytes();
-        let block = fresh.clone();
-        Self { version: VersionHasher::new(shape), fresh, block, missing: block_bytes, block_bytes }
+    pub(crate) fn new(shape: Shape, hashing: Hashing) -> Self {
+        Self {
+            version: VersionHasher::new(shape, hashing),
+            hasher: BlockHasher::new(hashing),
+            block: Vec::new(),
+            block_bytes: BLOCK_ROWS * shape.row_bytes(),
+            leaves: Vec::new(),
+        }
     }
 
     pub(crate) fn update(&mut self, mut served: &[u8]) {
-        while !served.is_empty() {
-            let (now, later) = served.split_at(served.len().min(self.missing));
-            self.block.update(now);
-            self.missing -= now.len();
-            if self.missing == 0 {
-                self.version.push(self.block.finalize().as_bytes());
-                self.block.clone_from(&self.fresh);
-                self.missing = self.block_bytes;
-            }
+        if !self.block.is_empty() {
+            let (now, later) =
+                served.split_at(served.len().min(self.block_bytes - self.block.len()));
+            self.block.extend_from_slice(now);
             served = later;
+            if self.block.len() < self.block_bytes {
+                return;
+            }
+            self.version.push(&self.hasher.hash(&self.block, &mut self.leaves));
+            self.block.clear();
+        }
+        let blocks = served.chunks_exact(self.block_bytes);
+        self.block.extend_from_slice(blocks.remainder());
+        for block in blocks {
+            self.version.push(&self.hasher.hash(block, &mut self.leaves));
         }
     }
 
-    pub(crate) fn finish(mut self) -> Version {
-        if self.missing < self.block_bytes {
-            self.version.push(self.block.finalize().as_bytes());
+    /// The hashes of the leaves that are whole since the last call; none where there is no tree.
+    pub(crate) fn take_leaves(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.leaves)
+    }
+
+    pub(crate) fn finish(self) -> Version {
+        self.finish_levels().2
+    }
+
+    /// The last leaves, the levels above them, and the version.
+    pub(crate) fn finish_levels(mut self) -> (Vec<u8>, Vec<Vec<u8>>, Version) {
+        if !self.block.is_empty() {
+            self.version.push(&self.hasher.hash(&self.block, &mut self.leaves));
         }
-        self.version.finish()
+        let (levels, version) = self.version.finish_levels();
+        (self.leaves, levels, version)
     }
 }
 
@@ -164,7 +222,8 @@ mod tests {
     #[test]
     fn shape_and_dtype_enter_the_hash() {
         let of = |rows, dim, dtype| {
-            let mut hasher = ContentHasher::new(Shape::new(rows, dim, dtype).unwrap());
+            let mut hasher =
+                ContentHasher::new(Shape::new(rows, dim, dtype).unwrap(), Hashing::Tree);
             hasher.update(&[7; 16]);
             hasher.finish()
         };
@@ -188,15 +247,18 @@ mod tests {
             let shape = Shape::new(rows, 3, DType::F16).unwrap();
             let served: Vec<u8> =
                 (0..shape.content_bytes()).map(|i| ((i * 31) >> 3) as u8).collect();
-            let mut version = VersionHasher::new(shape);
-            let blocks = BlockHasher::new();
-            for block in served.chunks(BLOCK_ROWS * shape.row_bytes()) {
-                version.push(&blocks.hash(block));
-            }
-            for piece in [1, 100, 6 * 512, 6 * 700, usize::MAX] {
-                let mut pieces = ContentHasher::new(shape);
-                served.chunks(piece.min(served.len())).for_each(|piece| pieces.update(piece));
-                assert_eq!(pieces.finish(), version.finish(), "{rows} rows by {piece}");
+            for hashing in [Hashing::Blocks, Hashing::Tree] {
+                let mut version = VersionHasher::new(shape, hashing);
+                let blocks = BlockHasher::new(hashing);
+                for block in served.chunks(BLOCK_ROWS * shape.row_bytes()) {
+                    version.push(&blocks.hash(block, &mut Vec::new()));
+                }
+                let version = version.finish();
+                for piece in [1, 100, 6 * 512, 6 * 700, usize::MAX] {
+                    let mut pieces = ContentHasher::new(shape, hashing);
+                    served.chunks(piece.min(served.len())).for_each(|piece| pieces.update(piece));
+                    assert_eq!(pieces.finish(), version, "{rows} rows by {piece}");
+                }
             }
         }
     }

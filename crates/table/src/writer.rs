@@ -14,8 +14,8 @@ use crate::layout::Layout;
 use crate::manifest::{Manifest, ManifestSpec, clip_created_from};
 use crate::shape::Shape;
 use crate::staging::Staging;
-use crate::sums;
-use crate::version::ContentHasher;
+use crate::version::{ContentHasher, Hashing};
+use crate::{sums, tree};
 
 /// Takes rows as served, in order, and ends as a bundle at its path.
 pub(crate) struct BundleWriter {
@@ -23,6 +23,7 @@ pub(crate) struct BundleWriter {
     staging: Staging,
     rows: File,
     sums: BufWriter<File>,
+    tree: BufWriter<File>,
     content: ContentHasher,
     row_sums: blake3::Hasher,
     nonfinite_count: u64,
@@ -43,12 +44,15 @@ impl BundleWriter {
             .map_err(Error::io("write", staging.file_path(bundle::ROWS)))?;
         sums.write_all(&sums::MARK).map_err(Error::io("write", staging.file_path(bundle::SUMS)))?;
         row_sums.update(&sums::MARK);
+        let mut tree = BufWriter::new(staging.create_file(bundle::TREE)?);
+        tree.write_all(&tree::MARK).map_err(Error::io("write", staging.file_path(bundle::TREE)))?;
         Ok(Self {
             shape,
             staging,
             rows,
             sums,
-            content: ContentHasher::new(shape),
+            tree,
+            content: ContentHasher::new(shape, Hashing::Tree),
             row_sums,
             nonfinite_count: 0,
             scales_done: 0,
@@ -62,6 +66,9 @@ impl BundleWriter {
         let shape = self.shape;
         debug_assert!(served.len().is_multiple_of(shape.row_bytes()));
         self.content.update(served);
+        self.tree
+            .write_all(&self.content.take_leaves())
+            .map_err(Error::io("write", self.staging.file_path(bundle::TREE)))?;
         self.nonfinite_count += count_nonfinite(shape.dtype(), shape.dim(), served);
 
         self.scratch.clear();
@@ -110,7 +117,7 @@ impl BundleWriter {
 
     /// Flushes everything to the disk and puts the bundle in its place.
     pub(crate) fn finish(
-        self,
+        mut self,
         name: &str,
         created_from: &str,
         layout: Option<&Layout>,
@@ -121,13 +128,19 @@ impl BundleWriter {
             "the caller pushes every row of the shape once"
         );
         let staging = self.staging;
+        let (leaves, levels, content) = self.content.finish_levels();
+        for hashes in std::iter::once(&leaves).chain(&levels) {
+            let written = self.tree.write_all(hashes);
+            written.map_err(Error::io("write", staging.file_path(bundle::TREE)))?;
+        }
         let manifest = Manifest::new(ManifestSpec {
             name: name.to_owned(),
             shape: self.shape,
-            content: self.content.finish(),
+            content,
             row_sums: *self.row_sums.finalize().as_bytes(),
             nonfinite_count: self.nonfinite_count,
             created_from: clip_created_from(created_from),
+            patch: None,
         });
         let sync = |name: &str, file: &File| {
             file.sync_all().map_err(Error::io("synchronise", staging.file_path(name)))
@@ -137,6 +150,10 @@ impl BundleWriter {
             Error::io("write", staging.file_path(bundle::SUMS))(error.into_error())
         })?;
         sync(bundle::SUMS, &sums)?;
+        let tree = self.tree.into_inner().map_err(|error| {
+            Error::io("write", staging.file_path(bundle::TREE))(error.into_error())
+        })?;
+        sync(bundle::TREE, &tree)?;
         let write = |name: &str, bytes: &[u8]| {
             let mut file = staging.create_file(name)?;
             file.write_all(bytes).map_err(Error::io("write", staging.file_path(name)))?;

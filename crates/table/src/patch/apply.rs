@@ -1,0 +1,135 @@
+//! Makes the bundle of the next version.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::bundle::{self, Bundle};
+use crate::codec::count_nonfinite;
+use crate::error::Error;
+use crate::manifest::{Manifest, ManifestSpec};
+use crate::patch::{Patch, PatchError};
+use crate::staging::Staging;
+use crate::table::Table;
+
+/// Gives rows of the bundle at `base` new bytes, as served, and makes a bundle of the next version at `out`.
+///
+/// The bundle at `base` stays as it is (`out` may be `base`: then it is replaced in one step). The
+/// rows that stay are shared by links where the file system has them, and copied where it has not.
+/// A layout goes along, as one of the next version.
+///
+/// # Errors
+/// As [`Patch::new`] and [`Table::open`], and [`Error::Occupied`] or [`Error::Io`] for a path that cannot be
+/// written. On any error, what stood at `out` stands.
+pub fn patch(base: &Path, ids: &[u64], rows: &[u8], out: &Path) -> Result<Manifest, Error> {
+    let bundle = Bundle::open(base)?;
+    let table = Table::map(base, &bundle)?;
+    let patch = Patch::new(&table, ids, rows)?;
+    write(base, &bundle, &table, &patch, out)
+}
+
+/// As [`patch`], with the rows of a patch that was made before, maybe elsewhere.
+///
+/// # Errors
+/// As [`patch`], and [`Error::Patch`] for one of another version, or whose rows make another version than it says.
+pub fn patch_with(base: &Path, patch: &Patch, out: &Path) -> Result<Manifest, Error> {
+    let bundle = Bundle::open(base)?;
+    let table = Table::map(base, &bundle)?;
+    let broken = |source| Error::Patch { path: base.to_owned(), source };
+    let expected = patch.base();
+    if patch.shape() != table.shape()
+        || ![table.version(), table.base_version()].contains(&expected)
+    {
+        return Err(broken(PatchError::Base { expected, found: table.version() }));
+    }
+    let found = super::proof::next_version(&table, patch)?;
+    if found != patch.next() {
+        return Err(broken(PatchError::Next { expected: patch.next(), found }));
+    }
+    write(base, &bundle, &table, patch, out)
+}
+
+fn write(
+    base: &Path,
+    bundle: &Bundle,
+    table: &Table,
+    patch: &Patch,
+    out: &Path,
+) -> Result<Manifest, Error> {
+    let (shape, row_bytes) = (table.shape(), table.row_bytes());
+    let staging = Staging::new(out)?;
+    let files = [(bundle::ROWS, Some(&bundle.rows)), (bundle::SUMS, Some(&bundle.sums))];
+    for (name, file) in files.into_iter().chain([(bundle::TREE, bundle.tree.as_ref())]) {
+        let Some(file) = file else { continue };
+        share(&base.join(name), file, &staging.file_path(name))?;
+    }
+
+    // What changes in the count of values that are no finite number.
+    let mut nonfinite_count = table.manifest().nonfinite_count();
+    let mut before = vec![0; row_bytes];
+    let count = |row: &[u8]| count_nonfinite(shape.dtype(), shape.dim(), row);
+    let older = table.patch().map_or(&[][..], |patch| patch.ids());
+    let mut ids: Vec<u64> = patch.ids().iter().chain(older).copied().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut after = vec![0; row_bytes];
+    for id in ids {
+        table.copy_rows(id, &mut before)?;
+        table.copy_base_rows(id, &mut after)?;
+        patch.lay_over(id, &mut after);
+        nonfinite_count = (nonfinite_count + count(&after)).saturating_sub(count(&before));
+    }
+
+    let write = |name: &str, bytes: &[u8]| {
+        let mut file = staging.create_file(name)?;
+        file.write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .map_err(Error::io("write", staging.file_path(name)))
+    };
+    let bytes = patch.to_bytes();
+    write(bundle::PATCH, &bytes)?;
+    let manifest = Manifest::new(ManifestSpec {
+        name: table.name().to_owned(),
+        shape,
+        content: patch.next(),
+        row_sums: *table.manifest().row_sums(),
+        nonfinite_count,
+        created_from: table.manifest().created_from().to_owned(),
+        patch: Some(*blake3::hash(&bytes).as_bytes()),
+    });
+    if let Some(layout) = table.layout() {
+        let layout = layout
+            .for_version(shape, patch.next())
+            .map_err(|source| Error::Layout { path: base.join(bundle::LAYOUT), source })?;
+        write(bundle::LAYOUT, layout.to_json().as_bytes())?;
+        write(bundle::LAYOUT_MAP, &layout.map_bytes())?;
+    }
+    write(bundle::MANIFEST, manifest.to_json().as_bytes())?;
+    staging.commit()?;
+    Ok(manifest)
+}
+
+/// Gives a file of a bundle, which nobody writes to any more, a second name, or copies it.
+fn share(path: &Path, file: &File, to: &Path) -> Result<(), Error> {
+    let is_it = || -> std::io::Result<bool> {
+        let (linked, open) = (fs::symlink_metadata(to)?, file.metadata()?);
+        Ok((linked.dev(), linked.ino()) == (open.dev(), open.ino()))
+    };
+    // The path may name another file by now, if a build has replaced the bundle.
+    if fs::hard_link(path, to).is_ok() {
+        if is_it().map_err(Error::io("read", to))? {
+            return Ok(());
+        }
+        fs::remove_file(to).map_err(Error::io("remove", to))?;
+    }
+    let copy = || {
+        // The system clones or copies within the kernel where it can.
+        let mut from = file.try_clone()?;
+        std::io::Seek::rewind(&mut from)?;
+        let mut copy = File::create_new(to)?;
+        std::io::copy(&mut from, &mut copy)?;
+        copy.sync_all()
+    };
+    copy().map_err(Error::io("copy the rows to", to))
+}

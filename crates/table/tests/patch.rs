@@ -1,0 +1,184 @@
+//! Patches: the next version costs what changes, is the one that a rebuild makes, and nothing that is
+//! damaged or of another table goes into one.
+
+use std::fs;
+use std::path::Path;
+
+use hushtable_table::patch::{Patch, patch, patch_with};
+use hushtable_table::{DType, Error, PatchError, RowsError, Table, encode_rows, verify};
+use tempfile::TempDir;
+
+const ROWS: u64 = 20_011;
+
+fn values(rows: u64, dim: usize) -> Vec<f32> {
+    (0..rows as usize * dim).map(|i| (i % 1_009) as f32 * 0.25).collect()
+}
+
+fn saved(folder: &Path, rows: u64, dim: usize, dtype: DType) -> Table {
+    let path = folder.join("base");
+    Table::from_weight("films", rows, dim, dtype, &values(rows, dim)).unwrap().save(&path).unwrap();
+    Table::open(&path).unwrap()
+}
+
+fn rows_of(dtype: DType, dim: usize, count: usize, value: f32) -> Vec<u8> {
+    let mut served = vec![0; count * dtype.row_bytes(dim)];
+    encode_rows(dtype, dim, &vec![value; count * dim], &mut served).unwrap();
+    served
+}
+
+fn served(table: &Table) -> Vec<u8> {
+    let mut served = vec![0; table.rows() as usize * table.row_bytes()];
+    let reading = table.reading().unwrap();
+    reading.copy_rows(0, &mut served).unwrap();
+    reading.finish().unwrap();
+    served
+}
+
+fn is_whole(path: &Path) -> bool {
+    verify(path, &mut |_, _| {}).unwrap().ok
+}
+
+#[test]
+fn a_patched_bundle_is_the_rebuilt_one() {
+    for (dtype, dim) in [
+        (DType::F32, 16),
+        (DType::F32, 5),
+        (DType::Int8, 13),
+        (DType::F16, 1),
+        (DType::Bf16, 700),
+        (DType::F32, 1_500),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let rows = if dim > 100 { 600 } else { ROWS };
+        let base = saved(folder.path(), rows, dim, dtype);
+        let ids = [rows - 1, 0, 255, 256, 17, 512];
+        let new = rows_of(dtype, dim, ids.len(), -3.5);
+        let next = folder.path().join("next");
+        let manifest = patch(&folder.path().join("base"), &ids, &new, &next).unwrap();
+
+        let mut expected = values(rows, dim);
+        for id in ids {
+            expected[id as usize * dim..][..dim].fill(-3.5);
+        }
+        let rebuilt = Table::from_weight("films", rows, dim, dtype, &expected).unwrap();
+        let table = Table::open(&next).unwrap();
+        assert_eq!(manifest.version(), rebuilt.version(), "{dtype} × {dim}");
+        assert_eq!(table.base_version(), base.version());
+        assert_eq!(served(&table), served(&rebuilt));
+        table.check_patch().unwrap();
+        assert!(is_whole(&next) && is_whole(&folder.path().join("base")));
+        // A patch of the patched one, over a row of the first and back to what was.
+        let again = folder.path().join("again");
+        let mut old = vec![0; base.row_bytes()];
+        base.copy_rows(17, &mut old).unwrap();
+        let old = [old, rows_of(dtype, dim, 1, 8.0)].concat();
+        patch(&next, &[17, 300], &old, &again).unwrap();
+        expected[17 * dim..18 * dim].copy_from_slice(&values(rows, dim)[17 * dim..18 * dim]);
+        expected[300 * dim..301 * dim].fill(8.0);
+        let rebuilt = Table::from_weight("films", rows, dim, dtype, &expected).unwrap();
+        let table = Table::open(&again).unwrap();
+        assert_eq!(table.version(), rebuilt.version());
+        assert!(is_whole(&again));
+        // Written whole again, it is the same version without a patch.
+        let whole = folder.path().join("whole");
+        table.save(&whole).unwrap();
+        let whole = Table::open(&whole).unwrap();
+        assert_eq!((whole.version(), whole.patch()), (rebuilt.version(), None));
+        // What was sent to another holder of the base makes the same.
+        let sent = Patch::from_bytes(&fs::read(again.join("rows.patch")).unwrap()).unwrap();
+        let there = folder.path().join("there");
+        patch_with(&folder.path().join("base"), &sent, &there).unwrap();
+        assert_eq!(Table::open(&there).unwrap().version(), rebuilt.version());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    let base = saved(folder.path(), ROWS, 4, DType::F32);
+    let (path, out) = (folder.path().join("base"), folder.path().join("next"));
+    let refusal =
+        |ids: &[u64], bytes: usize| match patch(&path, ids, &vec![0; bytes], &out).unwrap_err() {
+            Error::Patch { source, .. } => source,
+            other => panic!("{other}"),
+        };
+    assert!(matches!(refusal(&[ROWS], 16), PatchError::Id { id: ROWS, rows: ROWS }));
+    assert!(matches!(refusal(&[3, 4, 3], 48), PatchError::Twice { id: 3 }));
+    assert!(matches!(refusal(&[3], 12), PatchError::RowBytes { ids: 1, row_bytes: 16, bytes: 12 }));
+    assert!(matches!(refusal(&[], 0), PatchError::Empty));
+    let many: Vec<u64> = (0..1_300).collect();
+    assert!(matches!(refusal(&many, 16 * 1_300), PatchError::TooMany { found: 1_300, max: 1_250 }));
+    assert!(!out.exists());
+    // A table in memory has no tree to walk.
+    let memory = Table::from_weight("t", 4, 1, DType::F32, &[0.0; 4]).unwrap();
+    let error = Patch::new(&memory, &[1], &[0; 4]).unwrap_err();
+    assert!(matches!(error, Error::Patch { source: PatchError::NoTree, .. }));
+    // Another table's patch.
+    let other = TempDir::new().unwrap();
+    let table = Table::from_weight("films", ROWS, 4, DType::F32, &vec![1.0; ROWS as usize * 4]);
+    table.unwrap().save(&other.path().join("base")).unwrap();
+    let table = Table::open(&other.path().join("base")).unwrap();
+    let foreign = Patch::new(&table, &[5], &[7; 16]).unwrap();
+    let error = patch_with(&path, &foreign, &out).unwrap_err();
+    assert!(matches!(error, Error::Patch { source: PatchError::Base { .. }, .. }), "{error}");
+    // A patch that says another version than it makes.
+    let mut forged = Patch::new(&base, &[5], &[7; 16]).unwrap().to_bytes();
+    forged.truncate(forged.len() - 32);
+    forged[48] ^= 1;
+    let mut hasher = blake3::Hasher::new_derive_key("hushtable table patch v1");
+    let sum = hasher.update(&forged).finalize();
+    forged.extend_from_slice(sum.as_bytes());
+    let error = patch_with(&path, &Patch::from_bytes(&forged).unwrap(), &out).unwrap_err();
+    assert!(matches!(error, Error::Patch { source: PatchError::Next { .. }, .. }), "{error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let folder = TempDir::new().unwrap();
+    let base = saved(folder.path(), ROWS, 4, DType::F32);
+    let (path, next) = (folder.path().join("base"), folder.path().join("next"));
+    let patched = Patch::new(&base, &[5, 9_000], &[7; 32]).unwrap();
+    let bytes = patched.to_bytes();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 4;
+        assert!(Patch::from_bytes(&flipped).is_err(), "byte {at}");
+        assert!(Patch::from_bytes(&bytes[..at]).is_err(), "cut at {at}");
+    }
+    // A damaged row beside a changed one, and each hash on the way: no next version comes of them.
+    let flip = |name: &str, at: usize| {
+        let file = path.join(name);
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[at] ^= 1;
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, bytes).unwrap();
+    };
+    let size = fs::metadata(path.join("rows.tree")).unwrap().len() as usize;
+    let rows = fs::metadata(path.join("rows.safetensors")).unwrap().len() as usize;
+    let data = rows - ROWS as usize * 16;
+    for (name, at) in [
+        ("rows.safetensors", data + 6 * 16),
+        ("rows.tree", 16),
+        ("rows.tree", 16 + 32 * 3),
+        ("rows.tree", size - 1),
+        ("rows.tree", size - 33),
+    ] {
+        flip(name, at);
+        let error = patch(&path, &[5], &[7; 16], &next).unwrap_err();
+        assert!(
+            matches!(&error, Error::Rows { source: RowsError::Row { .. } | RowsError::Tree, .. }),
+            "{name} {at}: {error}"
+        );
+        assert!(!is_whole(&path), "{name} {at}");
+        flip(name, at);
+    }
+    assert!(is_whole(&path));
+    patch(&path, &[5], &[7; 16], &next).unwrap();
+    // Without its patch, or with another's, a patched bundle is none.
+    let file = next.join("rows.patch");
+    fs::write(&file, &bytes).unwrap();
+    assert!(Table::open(&next).is_err());
+    fs::remove_file(&file).unwrap();
+    assert!(matches!(Table::open(&next), Err(Error::MissingFile { file: "rows.patch", .. })));
+}
