@@ -139,6 +139,8 @@ def test_a_pass_without_preparation_answers_the_same_and_takes_longer() -> None:
         (["serve", "--rate", "1", "--modes", "none"], "window, no-window, one"),
         (["serve", "--rate", "1", "--scheme", "three"], "pair or onion"),
         (["serve", "--scheme", "onion"], "give --rate"),
+        (["serve", "--fixed", "--bags"], "leave out the rest"),
+        (["serve", "--fixed", "--row-bytes", "6"], "multiple of 4"),
     ],
 )
 def test_bad_options_are_refused_with_what_to_do(arguments: list[str], says: str) -> None:
@@ -177,6 +179,18 @@ def test_a_real_server_is_loaded_with_arrivals(scheme: str, rate: float, tmp_pat
         assert detail["answered"] + detail["rejected"] == detail["arrived"]
         assert 0 < detail["p50_ms"] <= detail["p90_ms"] <= detail["p99_ms"] <= detail["max_ms"]
     assert (tmp_path / f"load-14b-{scheme}.csv").exists()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="server and clients need a core each")
+def test_what_a_request_costs_is_the_server_s_time_and_all_of_it() -> None:
+    (one,) = records_of("serve", "--fixed", "--seconds", "1.5", "--warmup", "0.2")
+    detail = one["detail"]
+    assert one["bench"] == "serve-fixed" and one["params"]["connections"] == 1
+    assert one["floor"] < one["value"]
+    assert one["value"] == pytest.approx(detail["server_user_us"] + detail["server_system_us"])
+    # One connection asks again once it has its answer: the server cannot work for longer than that.
+    assert 0 < detail["server_busy"] <= 1.05
+    assert one["value"] <= 1.5e6 / detail["requests_per_s"]
 
 
 def test_rates_and_modes_are_read() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from pathlib import Path
@@ -19,9 +18,11 @@ from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table
 from ._bench_bags import bench_bags
+from ._bench_fixed import bench_fixed
 from ._bench_load import SCHEMES, Load, read_modes, read_rates
 from ._bench_load import figure as load_figure
 from ._bench_load import measure as measure_load
+from ._server_cpu import a_request, spending, usable_cpus
 from .output import Json, examples, note, print_bench, print_json, print_table
 
 app = typer.Typer(
@@ -193,6 +194,7 @@ def prg(
     epilog=examples(
         "hushtable bench serve --clients 64",
         "hushtable bench serve --rows 65536 --seconds 3 --json",
+        "hushtable bench serve --fixed --json",
         "hushtable bench serve --bags --bundle bundles/items",
         "hushtable bench serve --bags --rows 50000 --row-bytes 128",
         "hushtable bench serve --scheme onion --rows 65536 --rates 5,10,20 --plots figures",
@@ -200,12 +202,21 @@ def prg(
     )
 )
 def serve(
-    clients: Annotated[int, typer.Option(help="Clients, each with its own connection.")] = 64,
+    clients: Annotated[
+        int | None,
+        typer.Option(help="Clients, each with its own connection: 64, or 1 with --fixed."),
+    ] = None,
     keys_per_request: Annotated[int, typer.Option(help="Keys in each request.")] = 1,
     rows: Rows = 1 << 20,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row: a multiple of 4.")] = 256,
     bags: Annotated[
         bool, typer.Option("--bags", help="Load both servers with whole inferences.")
+    ] = False,
+    fixed: Annotated[
+        bool,
+        typer.Option(
+            "--fixed", help="Measure what a request costs beside its scan, over one connection."
+        ),
     ] = False,
     bundle: Annotated[
         Path | None,
@@ -258,6 +269,10 @@ def serve(
     core each, which they share with the clients. The floor is the engine's rate without clients
     and network.
 
+    With --fixed, a table of 1,024 rows is asked for one key a request over one connection that is
+    kept open, or over as many as --clients says: the processor time that the server process takes
+    a request, in the kernel too. The floor is the scan alone.
+
     With --rate or --rates, queries arrive by themselves and wait for no answer. Latency counts from
     when a query was to arrive; what was refused, failed or given up is later than all others. A
     line for each rate and each way of batching, then one that sums the curve up (with --json, a
@@ -278,6 +293,15 @@ def serve(
         )
         _open_loop(arriving, plots, json)
         return
+    if fixed:
+        if bags or bundle is not None or layout != DEFAULT_LAYOUT or keys_per_request != 1:
+            raise ConfigError(
+                "--fixed asks for single keys of a table of its own: leave out the rest"
+            )
+        _check_row_bytes(row_bytes)
+        print_bench(bench_fixed(row_bytes, clients or 1, tls, warmup, seconds), json)
+        return
+    clients = 64 if clients is None else clients
     if scheme != "pair" or plots is not None:
         raise ConfigError("--scheme and --plots are for queries that arrive: give --rate too")
     if bags:
@@ -286,10 +310,8 @@ def serve(
         return
     if bundle is not None or layout != DEFAULT_LAYOUT or not tls:
         raise ConfigError("--bundle, --layout and --no-tls are for whole inferences: give --bags")
-    if row_bytes % 4 or row_bytes < 4:
-        raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4: rows are f32")
-    usable = sorted(os.sched_getaffinity(0))
-    server_cpu, client_cpu = {usable[0]}, {usable[-1]}
+    _check_row_bytes(row_bytes)
+    server_cpu, client_cpu = usable_cpus()
     with tempfile.TemporaryDirectory(prefix="hushtable-bench-") as folder:
         bundle = Path(folder, "bundle")
         note(f"building {rows:,} x {row_bytes} B")
@@ -321,7 +343,7 @@ def serve(
             ) as right:
                 _load(left.url, right.url, certificates.ca, 1, keys_per_request, 0.0, 0.1)
             note(f"loading it with {clients} clients for {warmup + seconds:g} s")
-            with _affinity(client_cpu):
+            with _affinity(client_cpu), spending(left.process.pid, warmup, seconds) as spent:
                 load = _load(
                     left.url, None, certificates.ca, clients, keys_per_request, warmup, seconds
                 )
@@ -352,8 +374,14 @@ def serve(
         answer_ms_mean=load["answer_ms_mean"],
         requests=load["requests"],
         rejected=load["rejected"],
+        **a_request(spent, load["queries_per_s"] / keys_per_request),
     )
     print_bench(record, json)
+
+
+def _check_row_bytes(row_bytes: int) -> None:
+    if row_bytes % 4 or row_bytes < 4:
+        raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4: rows are f32")
 
 
 def _open_loop(load: Load, plots: Path | None, json: bool) -> None:
