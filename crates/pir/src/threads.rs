@@ -47,16 +47,19 @@ impl Threads {
         self.0.install(|| items.into_par_iter().with_max_len(1).for_each(work));
     }
 
-    /// Runs `work` on one of them, and lets it share itself out over the others where it is enough for
-    /// that. `cost` is the stored bytes that it reads, times the groups of eight keys that they are
+    /// Runs `work` on one of them, and lets it share itself out over the others, where it is enough for
+    /// that; else on the calling thread. `cost` is the stored bytes that it reads, times the groups of eight keys that they are
     /// multiplied with.
     pub(crate) fn run_if_worth<T: Send>(
         &self,
         cost: usize,
         work: impl FnOnce(Sharing) -> T + Send,
     ) -> T {
-        let threads = if cost > COST_ALONE_MAX { self.count() } else { 1 };
-        self.0.install(|| work(Sharing { threads }))
+        match cost > COST_ALONE_MAX {
+            true => self.0.install(|| work(Sharing { threads: self.count() })),
+            // To hand it over, and to wait for it, could take longer than it does.
+            false => work(Sharing { threads: 1 }),
+        }
     }
 }
 

@@ -2,8 +2,10 @@
 //! schedulers on one runner.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use hushtable_serve::batch::{
@@ -12,6 +14,7 @@ use hushtable_serve::batch::{
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tokio::task::JoinSet;
 
 /// A simulated table or model.
 struct Lane {
@@ -218,7 +221,7 @@ struct Slow {
 
 impl Answerer for Slow {
     type Query = u8;
-    type Error = std::convert::Infallible;
+    type Error = Infallible;
 
     fn answer_bytes(&self) -> usize {
         1
@@ -271,4 +274,90 @@ async fn schedulers_of_one_runner_take_turns() {
     load.abort();
     drop(large);
     assert_eq!(small.answer(vec![3]).await.unwrap().answers, [3]);
+}
+
+/// An answerer that notes who runs its passes.
+struct Noting {
+    pass: Duration,
+    works: Arc<AtomicBool>,
+    /// The thread of each pass, and its queries.
+    passes: Mutex<Vec<(ThreadId, usize)>>,
+}
+
+impl Answerer for Noting {
+    type Query = u8;
+    type Error = Infallible;
+
+    fn answer_bytes(&self) -> usize {
+        1
+    }
+
+    fn answer(&self, queries: &[u8], answers: &mut [u8]) -> Result<(), Infallible> {
+        assert!(!self.works.swap(true, Ordering::SeqCst), "two passes at once");
+        self.passes.lock().unwrap().push((thread::current().id(), queries.len()));
+        thread::sleep(self.pass);
+        answers.copy_from_slice(queries);
+        self.works.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+type Noted = (Arc<Scheduler<Noting>>, Arc<Noting>);
+
+/// Schedulers of one runner, whose passes are expected to take so long.
+fn noting(expected: [Duration; 2]) -> [Noted; 2] {
+    let runner = Runner::start().unwrap();
+    let works = Arc::new(AtomicBool::new(false));
+    expected.map(|expected| {
+        let pass = if expected < MS { Duration::ZERO } else { expected };
+        let noting = Noting { pass, works: Arc::clone(&works), passes: Mutex::default() };
+        let noting = Arc::new(noting);
+        let limits = QueueLimits {
+            window: Duration::ZERO,
+            lone_waits: false,
+            batch_queries_max: 64,
+            queue_queries_max: 1 << 10,
+        };
+        let spec = SchedulerSpec { limits, pass: expected, metrics: PassMetrics::default() };
+        (Arc::new(Scheduler::start_on(&runner, Arc::clone(&noting), spec)), noting)
+    })
+}
+
+#[tokio::test]
+async fn short_passes_run_on_the_runtime_s_thread_for_all_that_came_together() {
+    let [(short, of_short), (long, of_long)] = noting([Duration::from_micros(5), 5 * MS]);
+    let mut asking = JoinSet::new();
+    for query in 0..32 {
+        let short = Arc::clone(&short);
+        asking.spawn(async move { (query, short.answer(vec![query]).await.unwrap().answers) });
+    }
+    while let Some(answered) = asking.join_next().await {
+        let (query, answers) = answered.unwrap();
+        assert_eq!(answers, [query]);
+    }
+    let here = thread::current().id();
+    assert_eq!(*of_short.passes.lock().unwrap(), [(here, 32)]);
+    // What takes longer must not keep the runtime's thread from its work.
+    assert_eq!(long.answer(vec![7]).await.unwrap().answers, [7]);
+    let passes = of_long.passes.lock().unwrap();
+    assert!(passes.len() == 1 && passes[0].0 != here);
+}
+
+#[tokio::test]
+async fn a_thread_s_passes_and_a_runtime_s_are_never_run_at_once() {
+    let [(short, of_short), (long, of_long)] = noting([Duration::from_micros(5), 2 * MS]);
+    let load = tokio::spawn(async move {
+        for query in 0..50 {
+            assert_eq!(long.answer(vec![query]).await.unwrap().answers, [query]);
+        }
+    });
+    let mut turns = 0;
+    while !load.is_finished() {
+        assert_eq!(short.answer(vec![1, 2]).await.unwrap().answers, [1, 2]);
+        turns += 1;
+        tokio::time::sleep(MS / 4).await;
+    }
+    load.await.unwrap();
+    assert_eq!(of_long.passes.lock().unwrap().len(), 50);
+    assert_eq!(of_short.passes.lock().unwrap().len(), turns);
 }

@@ -1,8 +1,8 @@
 //! The thread that runs the passes of several schedulers, one at a time, in turns.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Due, Turns};
 use crate::Error;
@@ -11,6 +11,9 @@ use crate::Error;
 pub(super) trait Lane: Send + Sync {
     /// What a runner that is free does next for this lane.
     fn due(&self, now: Instant) -> Due;
+
+    /// What the next pass is likely to take.
+    fn expected(&self) -> Duration;
 
     /// Runs the pass that is due; `answers` is a buffer that passes share.
     fn run(&self, answers: &mut Vec<u8>);
@@ -36,7 +39,29 @@ struct Shared {
 struct State {
     lanes: Vec<Option<Arc<dyn Lane>>>,
     turns: Turns,
+    /// Whether a pass runs: whoever runs it looks for the next one afterwards.
+    is_busy: bool,
+    /// Until when the thread sleeps at most, where it does and knows.
+    sleeps_until: Option<Instant>,
     ends: bool,
+}
+
+/// What is to be done next, of all lanes.
+enum Step {
+    Run(usize, Arc<dyn Lane>),
+    Sleep(Option<Instant>),
+}
+
+/// A runner as a task of a runtime sees it that runs short passes itself.
+pub(super) struct Visitor(Weak<Running>);
+
+/// What a [`Visitor`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visited {
+    /// A pass was run: another may be due.
+    Ran,
+    /// Nothing is due that is short: what there is, is the thread's.
+    Left,
 }
 
 impl Runner {
@@ -72,6 +97,11 @@ impl Runner {
         state.lanes[lane] = None;
     }
 
+    /// Lets a task run short passes. It does not keep the thread alive.
+    pub(super) fn visitor(&self) -> Visitor {
+        Visitor(Arc::downgrade(&self.0))
+    }
+
     /// Says that a lane's next step has changed.
     pub(super) fn wake(&self) {
         // Through the lock, so that a thread that has just found nothing to do is waiting by now.
@@ -91,42 +121,97 @@ impl Drop for Running {
     }
 }
 
+impl Visitor {
+    /// Runs the pass that is due, if it is likely to take no longer than `longest`; wakes the thread for
+    /// one that takes longer, or that is due later.
+    pub fn visit(&self, longest: Duration, answers: &mut Vec<u8>) -> Visited {
+        let Some(running) = self.0.upgrade() else { return Visited::Left };
+        let shared = &running.shared;
+        let mut state = shared.lock();
+        if state.is_busy || state.ends {
+            return Visited::Left;
+        }
+        let now = Instant::now();
+        match state.step(now) {
+            Step::Run(number, lane) if lane.expected() <= longest => {
+                drop(shared.run(state, number, &*lane, now, answers));
+                Visited::Ran
+            }
+            Step::Sleep(None) => Visited::Left,
+            // It wakes in time by itself.
+            Step::Sleep(Some(due)) if state.sleeps_until.is_some_and(|until| until <= due) => {
+                Visited::Left
+            }
+            Step::Run(..) | Step::Sleep(Some(_)) => {
+                drop(state);
+                shared.wake.notify_one();
+                Visited::Left
+            }
+        }
+    }
+}
+
+impl State {
+    fn step(&mut self, now: Instant) -> Step {
+        let mut until: Option<Instant> = None;
+        let mut due = Vec::new();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            match lane.as_ref().map_or(Due::Never, |lane| lane.due(now)) {
+                Due::Never => {}
+                Due::At(at) => until = Some(until.map_or(at, |until| until.min(at))),
+                Due::Now => due.push(number),
+            }
+        }
+        let next = self.turns.next(due.into_iter());
+        match next.and_then(|number| Some((number, self.lanes[number].clone()?))) {
+            Some((number, lane)) => Step::Run(number, lane),
+            None => Step::Sleep(until),
+        }
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Runs the pass of a lane, without the lock.
+    fn run<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        number: usize,
+        lane: &dyn Lane,
+        now: Instant,
+        answers: &mut Vec<u8>,
+    ) -> MutexGuard<'a, State> {
+        state.is_busy = true;
+        drop(state);
+        lane.run(answers);
+        let mut state = self.lock();
+        state.is_busy = false;
+        state.turns.served(number, now.elapsed());
+        state
+    }
+
     /// The thread's life.
     fn work(&self) {
         let mut answers = Vec::new();
-        let mut due = Vec::new();
         let mut state = self.lock();
         while !state.ends {
             let now = Instant::now();
-            due.clear();
-            let mut until: Option<Instant> = None;
-            for (number, lane) in state.lanes.iter().enumerate() {
-                match lane.as_ref().map_or(Due::Never, |lane| lane.due(now)) {
-                    Due::Never => {}
-                    Due::At(at) => until = Some(until.map_or(at, |until| until.min(at))),
-                    Due::Now => due.push(number),
-                }
-            }
-            let next = state.turns.next(due.iter().copied());
-            state = match (next.and_then(|lane| Some((lane, state.lanes[lane].clone()?))), until) {
-                (Some((number, lane)), _) => {
-                    drop(state);
-                    lane.run(&mut answers);
-                    let mut state = self.lock();
-                    state.turns.served(number, now.elapsed());
-                    state
-                }
-                (None, None) => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-                (None, Some(until)) => {
+            // Who runs a pass looks for the next one afterwards.
+            let step = if state.is_busy { Step::Sleep(None) } else { state.step(now) };
+            state = match step {
+                Step::Run(number, lane) => self.run(state, number, &*lane, now, &mut answers),
+                Step::Sleep(None) => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Step::Sleep(Some(until)) => {
+                    state.sleeps_until = Some(until);
                     let left = until.saturating_duration_since(now);
                     let waited = self.wake.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    state.sleeps_until = None;
+                    state
                 }
             };
         }

@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc::error::SendError;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, oneshot};
 
 use super::PassMetrics;
-use super::runner::{Lane, Runner};
+use super::runner::{Lane, Runner, Visited, Visitor};
 use super::{Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 use crate::Error;
 
@@ -69,6 +69,8 @@ struct Shared<A: Answerer> {
     spec: SchedulerSpec,
     state: Mutex<State<A::Query>>,
     courier: Option<UnboundedSender<Vec<Delivery>>>,
+    /// Tells the courier that a short pass may be due, where it runs these itself.
+    short: Option<Arc<Notify>>,
 }
 
 type Answer = Result<Answered, Unanswered>;
@@ -102,7 +104,8 @@ impl<A: Answerer> Scheduler<A> {
 
     /// Begins to answer, in turns with the other schedulers of `runner`. Called within a runtime,
     /// it also starts a task there that hands out the answers of each pass: a runtime is woken once
-    /// for all of them, not once for each.
+    /// for all of them, not once for each. In a runtime of one thread that task runs short passes
+    /// itself: to wake another thread, and to be woken by it, would take longer than they do.
     pub fn start_on(runner: &Runner, answerer: Arc<A>, spec: SchedulerSpec) -> Self {
         let state = State {
             queue: Queue::new(spec.limits),
@@ -111,16 +114,19 @@ impl<A: Answerer> Scheduler<A> {
             closed: false,
         };
         let state = Mutex::new(state);
-        let courier = Handle::try_current().ok().map(|runtime| {
-            let (courier, mut passes) = unbounded_channel();
-            runtime.spawn(async move {
-                while let Some(deliveries) = passes.recv().await {
-                    deliver(deliveries);
-                }
-            });
-            courier
-        });
-        let shared = Arc::new(Shared { answerer, spec, state, courier });
+        let (mut courier, mut short) = (None, None);
+        if let Ok(runtime) = Handle::try_current() {
+            let (sender, passes) = unbounded_channel();
+            courier = Some(sender);
+            if runtime.runtime_flavor() == RuntimeFlavor::CurrentThread {
+                let notify = Arc::new(Notify::new());
+                short = Some(Arc::clone(&notify));
+                runtime.spawn(run_and_deliver(passes, notify, runner.visitor()));
+            } else {
+                runtime.spawn(deliver_all(passes));
+            }
+        }
+        let shared = Arc::new(Shared { answerer, spec, state, courier, short });
         let lane = runner.join(Arc::clone(&shared) as Arc<dyn Lane>);
         Self { shared, runner: runner.clone(), lane }
     }
@@ -158,8 +164,11 @@ impl<A: Answerer> Scheduler<A> {
         let bytes = queries.len() * self.shared.answerer.answer_bytes();
         let receiver =
             Receiver { answers: Vec::with_capacity(bytes), answering: Duration::ZERO, sender };
-        if self.shared.push(queries, origin, receiver)? == Wake::Worker {
-            self.runner.wake();
+        let (wake, is_short) = self.shared.push(queries, origin, receiver)?;
+        match (wake, &self.shared.short) {
+            (Wake::Nobody, _) => {}
+            (Wake::Worker, Some(short)) if is_short => short.notify_one(),
+            (Wake::Worker, _) => self.runner.wake(),
         }
         answer.await.unwrap_or(Err(Unanswered::Closed))
     }
@@ -190,6 +199,10 @@ impl<A: Answerer> Drop for Scheduler<A> {
 impl<A: Answerer> Lane for Shared<A> {
     fn due(&self, now: Instant) -> Due {
         self.lock().queue.due(now, is_gone)
+    }
+
+    fn expected(&self) -> Duration {
+        self.lock().expected()
     }
 
     fn run(&self, answers: &mut Vec<u8>) {
@@ -235,6 +248,13 @@ impl<A: Answerer> Lane for Shared<A> {
     }
 }
 
+impl<Q> State<Q> {
+    /// What a pass of all that waits is likely to take.
+    fn expected(&self) -> Duration {
+        self.pass.max(self.each * self.queue.queries().try_into().unwrap_or(u32::MAX))
+    }
+}
+
 impl<A: Answerer> Shared<A> {
     fn lock(&self) -> MutexGuard<'_, State<A::Query>> {
         // Nothing panics while it holds the lock half-way through a change.
@@ -246,7 +266,7 @@ impl<A: Answerer> Shared<A> {
         queries: Vec<A::Query>,
         origin: Origin,
         mut receiver: Receiver,
-    ) -> Result<Wake, Unanswered> {
+    ) -> Result<(Wake, bool), Unanswered> {
         let mut state = self.lock();
         if state.closed {
             return Err(Unanswered::Closed);
@@ -269,7 +289,7 @@ impl<A: Answerer> Shared<A> {
             Err(_) => return Err(busy),
         };
         self.spec.metrics.queued.set(state.queue.queries() as i64);
-        Ok(wake)
+        Ok((wake, state.expected() <= SHORT_MAX))
     }
 
     /// Sends answers on their way, by the courier where there is one.
@@ -366,6 +386,38 @@ impl Receiver {
     }
 }
 
+/// Hands out the answers of each pass.
+async fn deliver_all(mut passes: UnboundedReceiver<Vec<Delivery>>) {
+    while let Some(deliveries) = passes.recv().await {
+        deliver(deliveries);
+    }
+}
+
+/// As [`deliver_all`], and runs passes that are short. Whoever else is ready on this thread has its
+/// turn before: so all requests that came together share one.
+async fn run_and_deliver(
+    mut passes: UnboundedReceiver<Vec<Delivery>>,
+    short: Arc<Notify>,
+    visitor: Visitor,
+) {
+    let mut answers = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            deliveries = passes.recv() => match deliveries {
+                Some(deliveries) => deliver(deliveries),
+                None => return,
+            },
+            () = short.notified() => {
+                if visitor.visit(SHORT_MAX, &mut answers) == Visited::Ran {
+                    // Another may be due; those that this one answered come first.
+                    short.notify_one();
+                }
+            }
+        }
+    }
+}
+
 fn deliver(deliveries: Vec<Delivery>) {
     for (sender, answer) in deliveries {
         // The client may have gone while the pass ran: its answers go with it.
@@ -377,6 +429,9 @@ fn is_gone(receiver: &Receiver) -> bool {
     receiver.sender.is_closed()
 }
 
+/// A pass that is likely to take no longer keeps a runtime's thread from other work for less than it
+/// takes to wake a thread that runs it.
+const SHORT_MAX: Duration = Duration::from_micros(100);
 /// A peer may have this part of a full pass at least, where a pass of one query takes next to nothing.
 const PEER_PART: usize = 16;
 const RETRY_MIN: Duration = Duration::from_millis(1);
