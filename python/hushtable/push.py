@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import _native
+from .client.connecting import Tls, TlsConfig
 from .errors import ConfigError
 
 __all__ = ["push_bundle"]
@@ -15,9 +16,7 @@ def push_bundle(
     url: str,
     *,
     token_file: str | Path,
-    ca: str | Path | None = None,
-    domain: str | None = None,
-    certificate: tuple[str | Path, str | Path] | None = None,
+    tls: Tls | None = None,
     connect_seconds: float = 5.0,
 ) -> bool:
     """Brings a bundle to a server, which checks every byte and serves it beside its last version.
@@ -26,9 +25,9 @@ def push_bundle(
         bundle: the bundle's folder.
         url: the server, started with ``push_folder`` and ``push_token_file``.
         token_file: the file of the token that the server was given too.
-        ca: the PEM file of the authority of the server's certificate.
-        domain: the name to check the certificate for, where it is not the URL's host.
-        certificate: the files of a certificate and its key, for a server that asks for one.
+        tls: the PEM file of the authority of the server's certificate, True for the authorities
+            that this machine trusts, or a :class:`~hushtable.TlsConfig`, whose ``server_name`` is
+            the name that the certificate is for where it is not the URL's host.
         connect_seconds: how long a connection may take.
 
     Returns:
@@ -36,19 +35,22 @@ def push_bundle(
 
     Raises:
         ConfigError: a wrong token, or a bundle that the server does not take.
-        Unavailable: a server out of reach.
+        ServerUnavailable: a server out of reach.
     """
     try:
         token = Path(token_file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the token from {token_file}: {error}") from error
-    pair = None if certificate is None else (Path(certificate[0]), Path(certificate[1]))
+    files = TlsConfig.of(tls)
+    pair = None
+    if files is not None and files.certificate is not None and files.key is not None:
+        pair = Path(files.certificate), Path(files.key)
     return _native.push_bundle(
         Path(bundle),
         url,
         token,
-        ca=None if ca is None else Path(ca),
-        domain=domain,
+        ca=None if files is None else files.authorities,
+        domain=None if files is None else files.server_name,
         certificate=pair,
         connect_seconds=connect_seconds,
     )

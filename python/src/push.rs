@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use tokio::runtime::Builder;
 
 use crate::errors::Failure;
-use crate::trust::{Trust, duration};
+use crate::trust::{Authorities, Trust, duration};
 
 /// Brings a bundle to the server at `url`; whether it is a version that the server did not have as its newest.
 #[pyfunction]
@@ -17,7 +17,7 @@ pub(crate) fn push_bundle(
     bundle: PathBuf,
     url: String,
     token: &str,
-    ca: Option<PathBuf>,
+    ca: Option<Authorities>,
     domain: Option<String>,
     certificate: Option<(PathBuf, PathBuf)>,
     connect_seconds: f64,

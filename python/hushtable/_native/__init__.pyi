@@ -376,7 +376,7 @@ def push_bundle(
     url: str,
     token: str,
     *,
-    ca: Path | None,
+    ca: Path | Literal[True] | None,
     domain: str | None,
     certificate: tuple[Path, Path] | None,
     connect_seconds: float,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..push import push_bundle
+from ._settings import CA_HELP, client_tls
 from .output import Json, examples, print_json
 
 
@@ -35,8 +36,13 @@ def add_to(app: typer.Typer, kind: str) -> None:
                 show_default=False,
             ),
         ],
-        ca: Annotated[
-            Path | None, typer.Option(help="The authority of the servers' certificates, PEM.")
+        ca: Annotated[Path | None, typer.Option(help=CA_HELP, show_default=False)] = None,
+        certificate: Annotated[
+            Path | None,
+            typer.Option(help="PEM file: this client's certificate.", show_default=False),
+        ] = None,
+        key: Annotated[
+            Path | None, typer.Option(help="PEM file: the certificate's key.", show_default=False)
         ] = None,
         json: Json = False,
     ) -> None:
@@ -45,8 +51,9 @@ def add_to(app: typer.Typer, kind: str) -> None:
         Each checks every byte and serves it beside the last version, which goes once nobody asks
         for it.
         """
+        tls = client_tls(ca, certificate, key)
         for url in to:
-            taken = push_bundle(bundle, url, token_file=token_file, ca=ca)
+            taken = push_bundle(bundle, url, token_file=token_file, tls=tls)
             if json:
                 print_json({"url": url, "taken": taken})
             else:

@@ -162,7 +162,7 @@ impl State {
                 Due::Now => due.push(number),
             }
         }
-        let next = self.turns.next(due.into_iter());
+        let next = self.turns.next(due);
         match next.and_then(|number| Some((number, self.lanes[number].clone()?))) {
             Some((number, lane)) => Step::Run(number, lane),
             None => Step::Sleep(until),

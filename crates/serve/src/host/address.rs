@@ -28,7 +28,7 @@ fn find(text: &str) -> Result<SocketAddr, String> {
         )
     };
     let port = text.rsplit_once(':').map(|(_, port)| port);
-    if !port.is_some_and(|port| port.parse::<u16>().is_ok()) {
+    if port.is_none_or(|port| port.parse::<u16>().is_err()) {
         return Err(wrong("it has no port from 0 to 65535"));
     }
     let found: Vec<SocketAddr> =
