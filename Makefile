@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH := .venv-torch
 # What `make demo` shows: two servers that do not collude, or `make demo SCHEME=onion`, one server.
 SCHEME ?= pair
 # Rust sources and manifests: what the native module is made of.
@@ -16,7 +17,7 @@ CAPS := avx2 portable
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-nightly lint bench evidence gpu docs site notebooks fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-torch test-nightly lint bench evidence gpu docs site notebooks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -91,6 +92,16 @@ test-python: setup
 	$(BIN)/python -m pytest $(TIMED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(TIMED:%=--ignore=%) python/tests examples/tests
 
+# torch brings 5 GB of libraries for GPUs along, so it has an environment of its own.
+$(TORCH)/.installed: python/requirements-torch.txt
+	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	echo $(CURDIR)/python > $$(echo $(TORCH)/lib/python*/site-packages)/hushtable.pth
+	touch $@
+
+test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
+	$(TORCH)/bin/python -m pytest python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py
+
 # Optimised, as it is shipped; one test after the other, as each counts memory.
 test-nightly: setup ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills
 	cargo build --release --quiet -p hushtable-serve --example serve_bundle
@@ -128,4 +139,4 @@ fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
 	fuzz/run 60
 
 clean: ## Forget the environment and what was built
-	rm -rf $(VENV) target
+	rm -rf $(VENV) $(TORCH) target

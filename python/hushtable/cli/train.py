@@ -19,7 +19,7 @@ from ..fl.controller import Controller, Spent, fdp_spec, place
 from ..fl.training import TrainServing, serve_training
 from ..model import Model
 from ..table import Table
-from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
+from ._settings import Config, Log, LogJson, gathered, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 from .sim_fdp import read_epsilon
 
@@ -514,9 +514,6 @@ def _export_into(
 @with_settings("train")
 def serve(
     folder: _Folder,
-    port: Annotated[
-        int | None, option("Port on this machine, 0 for any: short for --addr.", "port")
-    ] = None,
     key: _Key = None,
     key_beside: _KeyBeside = False,
     counter: _Counter = None,
@@ -532,13 +529,9 @@ def serve(
     them by a way that they trust. A round that is open at the end is abandoned.
     """
     settings = gathered(("train",), config, given)
-    if port is not None:
-        if "addr" in settings:
-            raise ConfigError("--port is short for --addr 127.0.0.1:PORT: give one of them")
-        settings["addr"] = f"127.0.0.1:{port}"
-        if port == 0:
-            # Whoever asks for any port wants no fixed one taken.
-            settings.setdefault("metrics_addr", "127.0.0.1:0")
+    if settings.get("port") == 0:
+        # Whoever asks for any port wants no fixed one taken.
+        settings.setdefault("metrics_addr", "127.0.0.1:0")
     tls = server_tls(settings)
     _native.log_to_stderr(log, log_json)
 
