@@ -79,13 +79,16 @@ class Served(Module):
             self.__dict__.update(state)
         self.handle = take(self, self.handle)
 
+    @abc.abstractmethod
     def tables(self) -> dict[str, dict[str, Any]]:
         """By name, the tables that this layer reads: ``rows``, ``dim`` and ``version``."""
-        raise NotImplementedError
 
-    def get_extra_state(self) -> dict[str, Any]:
+    def extra_state(self) -> dict[str, Any]:
         """What a state dict has instead of the rows."""
         return {"rows are at servers": self.tables()}
+
+    #: As torch asks for it.
+    get_extra_state = extra_state
 
     def set_extra_state(self, state: Any) -> None:
         """Holds another layer's tables against this one's; a newer version is no other table.

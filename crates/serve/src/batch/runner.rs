@@ -61,7 +61,7 @@ pub(super) enum Visited {
     /// A pass was run: another may be due.
     Ran,
     /// Nothing is due that is short: what there is, is the thread's.
-    Left,
+    Ended,
 }
 
 impl Runner {
@@ -125,11 +125,11 @@ impl Visitor {
     /// Runs the pass that is due, if it is likely to take no longer than `longest`; wakes the thread for
     /// one that takes longer, or that is due later.
     pub fn visit(&self, longest: Duration, answers: &mut Vec<u8>) -> Visited {
-        let Some(running) = self.0.upgrade() else { return Visited::Left };
+        let Some(running) = self.0.upgrade() else { return Visited::Ended };
         let shared = &running.shared;
         let mut state = shared.lock();
         if state.is_busy || state.ends {
-            return Visited::Left;
+            return Visited::Ended;
         }
         let now = Instant::now();
         match state.step(now) {
@@ -137,15 +137,15 @@ impl Visitor {
                 drop(shared.run(state, number, &*lane, now, answers));
                 Visited::Ran
             }
-            Step::Sleep(None) => Visited::Left,
+            Step::Sleep(None) => Visited::Ended,
             // It wakes in time by itself.
             Step::Sleep(Some(due)) if state.sleeps_until.is_some_and(|until| until <= due) => {
-                Visited::Left
+                Visited::Ended
             }
             Step::Run(..) | Step::Sleep(Some(_)) => {
                 drop(state);
                 shared.wake.notify_one();
-                Visited::Left
+                Visited::Ended
             }
         }
     }
