@@ -279,7 +279,7 @@ def test_half_a_client_certificate(deployment: Deployment) -> None:
     ("options", "error", "text"),
     [
         ({"addr": "0.0.0.0:0"}, hushtable.ConfigError, "reachable from other machines"),
-        ({"addr": "localhost"}, hushtable.ConfigError, "socket address"),
+        ({"addr": "localhost"}, hushtable.ConfigError, "it has no port"),
         ({"threads": 10**6}, hushtable.ConfigError, "threads is 1000000, but must be"),
         ({"window_us": -5}, hushtable.ConfigError, "-5"),
         ({"prgs": ["rot13"]}, hushtable.ConfigError, "rot13"),
