@@ -655,6 +655,16 @@ def test_the_command_says_what_is_wrong(start: np.ndarray, tmp_path: Path) -> No
     assert 0.3 < np.abs(rows).max() <= 0.5
 
 
+def test_a_port_takes_the_place_of_the_one_in_an_address(start: np.ndarray, tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    create(folder, start).close()
+    with Serving(folder, "--addr", "localhost:1") as server:
+        # The helper gives --port 0: any, for the metrics too, and not the address's 1.
+        for url in (server.ready["url"], server.ready["metrics_url"]):
+            assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]{4,5}(/metrics)?", url), url
+        assert server.ready["url"] != server.ready["metrics_url"]
+
+
 def test_how_rows_are_drawn_is_told_before_and_kept_after(tmp_path: Path) -> None:
     shape = ("--rows", 64, "--dim", 4, "--users", 20, "--slots", 50)
     for option, mechanism in (
