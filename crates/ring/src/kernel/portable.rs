@@ -148,9 +148,13 @@ pub fn decompose(gadget: Gadget, crt: &Crt, values: &[u64], out: &mut [u64]) {
 }
 
 /// Residues modulo `to` of what `values` are modulo `from`, taken from −from / 2 to from / 2.
+/// A client's noise goes through it, so there is no division: a division's time depends on its operands.
 pub fn recentre(from: Modulus, to: Modulus, values: &[u64], out: &mut [u64]) {
+    let one = to.shoup(1);
+    let (half, wrap) = (from.value() / 2, from.value() % to.value());
     for (out, &value) in out.iter_mut().zip(values) {
-        *out = to.from_signed_vartime(from.to_signed(value));
+        let is_above = ((half.wrapping_sub(value) as i64) >> 63) as u64;
+        *out = to.sub(to.mul_shoup(value, 1, one), wrap & is_above);
     }
 }
 
