@@ -1,6 +1,7 @@
 //! Servers that change to other versions of what they hold while clients ask: nothing fails, nothing is wrong.
 
 mod common;
+mod model_common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,11 @@ use common::{Certificates, Process, metric_of, page, row, spec, table};
 use hushtable_pir::dpf::Side;
 use hushtable_serve::host::ReloadError;
 use hushtable_serve::{
-    ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient,
-    OnionClientSpec, OnionServerSpec, ServerSpec, push,
+    ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, ModelClient, ModelPin, NetworkSpec,
+    OnionClient, OnionClientSpec, OnionServerSpec, ServerSpec, push,
 };
 use hushtable_table::{Table, Version};
+use model_common::Bundle;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -35,10 +37,15 @@ struct Servers {
 
 impl Servers {
     fn start(first: &Table, change: impl Fn(ServerSpec) -> ServerSpec) -> Self {
+        Self::start_with(|bundle| first.save(bundle).unwrap(), change)
+    }
+
+    /// Servers of what `write` puts at a path.
+    fn start_with(write: impl Fn(&Path), change: impl Fn(ServerSpec) -> ServerSpec) -> Self {
         let (folder, certificates) = (TempDir::new().unwrap(), Certificates::new());
         let [left, right] = Side::BOTH.map(|side| {
             let bundle = folder.path().join(side.name());
-            first.save(&bundle).unwrap();
+            write(&bundle);
             let spec = ServerSpec {
                 table: bundle,
                 tls: Some(certificates.tls()),
@@ -87,6 +94,11 @@ impl Servers {
     /// Has one server take the next version, by SIGHUP.
     async fn change(&self, side: Side, next: &Table, taken: f64) {
         next.save(&self.bundle(side)).unwrap();
+        self.reload(side, taken).await;
+    }
+
+    /// Has one server take what lies at its path now.
+    async fn reload(&self, side: Side, taken: f64) {
         self.server(side).signal(Signal::HUP);
         self.wait(side, TAKEN, taken).await;
     }
@@ -184,6 +196,85 @@ async fn a_rolling_change_under_load_fails_nothing_and_mixes_nothing() {
     }
     assert_eq!(all.len(), 4, "{all:?}");
     println!("lookups by version: {all:?}");
+}
+
+/// Looks whole inferences up until told to stop, with a table's bags and rows between; everything is of the version
+/// that the answer says.
+async fn model_load(
+    spec: ClientSpec,
+    versions: Arc<Vec<Bundle>>,
+    stop: Arc<AtomicBool>,
+    number: u64,
+) -> Result<BTreeMap<String, usize>, Error> {
+    let client = ModelClient::connect(&spec, &ModelPin::default()).await?;
+    let (users, items) = (client.table("user")?, client.table("cart")?);
+    let (mut turn, mut found_of) = (number, BTreeMap::<String, usize>::new());
+    while !stop.load(Ordering::Relaxed) {
+        turn += 1;
+        let (user, cart) = ([turn * 31 % 3000], [turn * 17 % 1000, turn * 7 % 1000]);
+        let asked: [(&str, &[u64]); 2] = [("cart", &cart), ("user", &user)];
+        let found = client.lookup(&asked).await?;
+        let of_it = |bundle: &&Bundle| bundle.manifest.version() == found.version;
+        versions.iter().find(of_it).unwrap().check(&asked, &found);
+        *found_of.entry(found.version.to_string()).or_default() += 1;
+
+        let table_of = |version: Version, table: usize| {
+            let tables = versions.iter().map(|bundle| &bundle.tables[table]);
+            tables.into_iter().find(|it| it.version() == version).unwrap()
+        };
+        let rows = users.lookup(&user, 1).await?;
+        assert_eq!(rows.rows, row(table_of(rows.stats.version, 0), user[0]));
+        let bag = items.fetch_bag(&cart).await?;
+        let table = table_of(bag.stats.version, 1);
+        for ((id, found), kept) in
+            cart.into_iter().zip(bag.rows.chunks_exact(table.row_bytes())).zip(&bag.kept)
+        {
+            assert!(!kept || found == row(table, id), "a row of another version");
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(found_of)
+}
+
+/// Has `link` lead to a model, in one step.
+fn lead_to(link: &Path, bundle: &Bundle) {
+    let new = link.with_extension("new");
+    std::os::unix::fs::symlink(&bundle.path, &new).unwrap();
+    std::fs::rename(new, link).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_with_a_layout_changes_under_load() {
+    let folder = TempDir::new().unwrap();
+    // Other rows, other features in another order, and a layout of its own; then the first features again, so that
+    // a client's plan of a request is made anew in both directions.
+    let third = Bundle::write(folder.path(), "clicks", 30, &[("user", 0, 1), ("cart", 1, 32)]);
+    let versions = vec![Bundle::first(folder.path()), Bundle::second(folder.path()), third];
+    let versions = Arc::new(versions);
+    let servers = Servers::start_with(|link| lead_to(link, &versions[0]), |spec| spec);
+    for side in Side::BOTH {
+        servers.server(side).ready().await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for number in 0..6 {
+        let (spec, versions) = (servers.client_spec(), Arc::clone(&versions));
+        clients.spawn(model_load(spec, versions, Arc::clone(&stop), number));
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for (i, next) in versions.iter().enumerate().skip(1) {
+        let order = if i % 2 == 1 { Side::BOTH } else { [Side::Right, Side::Left] };
+        for side in order {
+            lead_to(&servers.bundle(side), next);
+            servers.reload(side, i as f64).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(found) = clients.join_next().await {
+        let found = found.unwrap().unwrap();
+        assert!(found.contains_key(&versions[2].manifest.version().to_string()), "{found:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -453,19 +544,37 @@ async fn a_single_server_changes_under_load() {
     let client_spec = OnionClientSpec::new(EndpointSpec::new(server.url(), None));
     let client = OnionClient::connect(&client_spec).await.unwrap();
     assert_eq!(client.lookup(&[3], 1).await.unwrap().rows, row(&versions[0], 3));
+    let started = Instant::now();
+    let mut clients = JoinSet::new();
+    for number in 0..4 {
+        let (spec, tables) = (client_spec.clone(), Arc::clone(&by_version));
+        let last = versions[1].version();
+        clients.spawn(async move {
+            let client = OnionClient::connect(&spec).await.unwrap();
+            while client.info().version != last {
+                let found = client.lookup(&[number], 1).await.unwrap();
+                assert_eq!(found.rows, row(&tables[&found.stats.version.to_string()], number));
+                assert!(started.elapsed() < Duration::from_secs(90), "it stays with the old one");
+            }
+            client.lookup(&[number], 1).await.unwrap().rows
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
     versions[1].save(&bundle).unwrap();
     server.signal(Signal::HUP);
-    let started = Instant::now();
+    while let Some(found) = clients.join_next().await {
+        let found = found.unwrap();
+        assert!((0..4).any(|id| found == row(&versions[1], id)));
+    }
     while client.info().version != versions[1].version() {
-        let found = client.lookup(&[5], 1).await.unwrap();
-        assert_eq!(found.rows, row(&by_version[&found.stats.version.to_string()], 5));
-        assert!(started.elapsed() < Duration::from_secs(60), "it stays with the old one");
+        client.lookup(&[5], 1).await.unwrap();
     }
     assert_eq!(client.lookup(&[5], 1).await.unwrap().rows, row(&versions[1], 5));
     let held = async || {
         let text = page(server.metrics_addr, "/metrics").await.1;
         metric_of(&text, "hushtable_table_versions")
     };
+    let started = Instant::now();
     while held().await != 1.0 {
         assert!(started.elapsed() < Duration::from_secs(60), "the old one is kept");
         tokio::time::sleep(Duration::from_millis(50)).await;

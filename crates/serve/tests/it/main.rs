@@ -4,6 +4,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../model_common/mod.rs"]
+mod model_common;
 #[path = "../train_common/mod.rs"]
 mod train_common;
 
