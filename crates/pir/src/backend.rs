@@ -7,6 +7,17 @@ use hushtable_table::Version;
 use crate::dpf::{Group, Key};
 use crate::{Error, TableShape};
 
+/// What a [`Patched`](crate::Patched) engine lies over, and keeps for as long as it is there.
+#[derive(Clone)]
+pub struct Below {
+    /// The version of the table without the changes.
+    pub version: Version,
+    /// What holds that version.
+    pub backend: Arc<dyn Backend>,
+    /// Bytes in memory of the changes.
+    pub changed_bytes: u64,
+}
+
 /// Something that holds a table and answers batches of keys: a processor, a GPU.
 ///
 /// Implementations never branch on a share or index memory by one.
@@ -46,9 +57,8 @@ pub trait Backend: Send + Sync {
         &[Group::Bits]
     }
 
-    /// The version and the engine that this one's changed rows lie over, where it is a
-    /// [`Patched`](crate::Patched) one.
-    fn below(&self) -> Option<(Version, Arc<dyn Backend>)> {
+    /// What this one's changed rows lie over, where it is a [`Patched`](crate::Patched) one.
+    fn below(&self) -> Option<Below> {
         None
     }
 

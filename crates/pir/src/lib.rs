@@ -26,7 +26,7 @@ mod threads;
 #[cfg(test)]
 mod timing;
 
-pub use backend::Backend;
+pub use backend::{Backend, Below};
 pub use engine::{CpuEngine, EngineSpec};
 pub use error::Error;
 pub use kernel::floor;

@@ -14,10 +14,12 @@ use hushtable_prg::{Platform, Prg};
 use hushtable_table::{Table, Version};
 
 use crate::dpf::{Group, Key, Walk, le_word};
-use crate::{Backend, Error, TableShape, Threads};
+use crate::{Backend, Below, Error, TableShape, Threads};
 
 /// Leaves that are expanded together, as a power of two.
 const SUBTREE_HEIGHT: u32 = 6;
+/// One row of so many may have changed: PLACEHOLDER.
+const CHANGED_PART: u64 = 256;
 
 /// A [`Backend`] of a table's next version, over the one of the version before.
 pub struct Patched {
@@ -59,6 +61,17 @@ impl Patched {
         let changes = Group::ALL.map(|group| changes_of(group, &old, &new, shape.row_bytes()));
         let (base_version, ids) = (patch.base(), patch.ids().to_vec());
         Ok(Self { base, base_version, ids, changes, platform, threads })
+    }
+
+    /// Whether a table of `rows` rows with `changed` of them changed is better answered over the engine below
+    /// than loaded whole: each pass pays for the changes again.
+    pub fn is_worth(rows: u64, changed: u64) -> bool {
+        changed <= (rows / CHANGED_PART).max(1)
+    }
+
+    /// Bytes in memory of so many changed rows.
+    pub fn bytes(changed: u64, row_bytes: usize) -> u64 {
+        changed.saturating_mul((Group::ALL.len() * row_bytes + size_of::<u64>()) as u64)
     }
 
     /// Adds the shares of the changed rows times what changed.
@@ -167,8 +180,10 @@ impl Backend for Patched {
         self.base.groups()
     }
 
-    fn below(&self) -> Option<(Version, Arc<dyn Backend>)> {
-        Some((self.base_version, Arc::clone(&self.base)))
+    fn below(&self) -> Option<Below> {
+        let (version, backend) = (self.base_version, Arc::clone(&self.base));
+        let changed_bytes = Self::bytes(self.ids.len() as u64, self.shape().row_bytes());
+        Some(Below { version, backend, changed_bytes })
     }
 
     fn description(&self) -> String {

@@ -29,8 +29,9 @@ fn it_answers_as_one_that_was_loaded_whole() {
         let threads = Threads::new(2).unwrap();
         let patched =
             Patched::new(Arc::clone(&engine), &table, Platform::detect(), threads).unwrap();
-        let (below, _) = patched.below().unwrap();
-        assert_eq!(below, old.version());
+        let below = patched.below().unwrap();
+        assert_eq!(below.version, old.version());
+        assert_eq!(below.changed_bytes, Patched::bytes(ids.len() as u64, 4 * dim));
         for group in Group::ALL {
             let prg = Prg::new(PrgKind::Aes128, Platform::detect());
             let domain = Domain::new(rows, group).unwrap();

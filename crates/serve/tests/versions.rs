@@ -16,13 +16,15 @@ use hushtable_serve::{
     ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, ModelClient, ModelPin, NetworkSpec,
     OnionClient, OnionClientSpec, OnionServerSpec, ServerSpec, push,
 };
-use hushtable_table::{Table, Version};
+use hushtable_table::{Table, Version, patch};
 use model_common::Bundle;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 const ROWS: u64 = 500;
+/// So many that a few hundred changed ones lie over them.
+const LARGE_ROWS: u64 = 50_000;
 const DIM: usize = 4;
 const TAKEN: &str = "hushtable_reloads_total{outcome=\"taken\"}";
 const REFUSED: &str = "hushtable_reloads_total{outcome=\"refused\"}";
@@ -236,13 +238,6 @@ async fn model_load(
     Ok(found_of)
 }
 
-/// Has `link` lead to a model, in one step.
-fn lead_to(link: &Path, bundle: &Bundle) {
-    let new = link.with_extension("new");
-    std::os::unix::fs::symlink(&bundle.path, &new).unwrap();
-    std::fs::rename(new, link).unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_with_a_layout_changes_under_load() {
     let folder = TempDir::new().unwrap();
@@ -251,7 +246,7 @@ async fn a_model_with_a_layout_changes_under_load() {
     let third = Bundle::write(folder.path(), "clicks", 30, &[("user", 0, 1), ("cart", 1, 32)]);
     let versions = vec![Bundle::first(folder.path()), Bundle::second(folder.path()), third];
     let versions = Arc::new(versions);
-    let servers = Servers::start_with(|link| lead_to(link, &versions[0]), |spec| spec);
+    let servers = Servers::start_with(|link| lead_to(link, &versions[0].path), |spec| spec);
     for side in Side::BOTH {
         servers.server(side).ready().await;
     }
@@ -265,7 +260,7 @@ async fn a_model_with_a_layout_changes_under_load() {
     for (i, next) in versions.iter().enumerate().skip(1) {
         let order = if i % 2 == 1 { Side::BOTH } else { [Side::Right, Side::Left] };
         for side in order {
-            lead_to(&servers.bundle(side), next);
+            lead_to(&servers.bundle(side), &next.path);
             servers.reload(side, i as f64).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -315,6 +310,106 @@ async fn a_server_killed_in_the_middle_of_a_change_comes_back_with_either_versio
         let is_of_the_dead = |error: &Error| matches!(error, Error::Unavailable { .. });
         assert!(failed.iter().all(is_of_the_dead), "{failed:?}");
     }
+}
+
+/// Two patches of a table, one after the other: the bundle that was built whole, and those that come of it.
+fn patched(folder: &Path) -> Vec<PathBuf> {
+    let bundles = ["whole", "first", "second"].map(|name| folder.join(name));
+    table(LARGE_ROWS, DIM, 1).save(&bundles[0]).unwrap();
+    for turn in 1..bundles.len() {
+        // Some rows change in both turns.
+        let ids: Vec<u64> = (0..ROWS).step_by(4 + turn).collect();
+        let rows: Vec<u8> = (0..ids.len() * DIM * 4).map(|i| (i * 7 + turn) as u8).collect();
+        patch::patch(&bundles[turn - 1], &ids, &rows, &bundles[turn]).unwrap();
+    }
+    bundles.to_vec()
+}
+
+/// Has `link` lead to a bundle, in one step.
+fn lead_to(link: &Path, bundle: &Path) {
+    let new = link.with_extension("new");
+    std::os::unix::fs::symlink(bundle, &new).unwrap();
+    std::fs::rename(new, link).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_and_a_patched_server_never_mix() {
+    let folder = TempDir::new().unwrap();
+    let bundles = patched(folder.path());
+    let versions: Vec<Version> =
+        bundles.iter().map(|it| Table::open(it).unwrap().version()).collect();
+    let by_version = bundles.iter().map(|it| {
+        let table = Table::open(it).unwrap();
+        (table.version().to_string(), table)
+    });
+    let by_version: Arc<BTreeMap<_, _>> = Arc::new(by_version.collect());
+    let shape = hushtable_pir::TableShape::new(LARGE_ROWS, DIM * 4).unwrap();
+    let whole = hushtable_pir::CpuEngine::stored_bytes(shape);
+    // There is no room for two tables: a next version that was loaded whole would be refused.
+    let servers = Servers::start_with(
+        |link| lead_to(link, &bundles[0]),
+        |spec| ServerSpec { tables_bytes_max: Some(whole * 3 / 2), ..spec },
+    );
+    for side in Side::BOTH {
+        servers.server(side).ready().await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for number in 0..8 {
+        let (spec, tables) = (servers.client_spec(), Arc::clone(&by_version));
+        clients.spawn(load(spec, tables, Arc::clone(&stop), number));
+    }
+    let held = async |side| servers.metric(side, "hushtable_table_held_bytes").await as u64;
+    for turn in 1..bundles.len() {
+        let order = if turn % 2 == 1 { Side::BOTH } else { [Side::Right, Side::Left] };
+        lead_to(&servers.bundle(order[0]), &bundles[turn]);
+        servers.reload(order[0], turn as f64).await;
+        // One server is patched and the other is not: new clients and old ones read what both have.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(version_of(&servers.client_spec()).await, versions[turn - 1]);
+        lead_to(&servers.bundle(order[1]), &bundles[turn]);
+        servers.reload(order[1], turn as f64).await;
+        assert_eq!(version_of(&servers.client_spec()).await, versions[turn]);
+        for side in Side::BOTH {
+            // The rows below are counted for as long as they are held: with the version that they are of, and
+            // without.
+            servers.wait(side, "hushtable_table_versions", 1.0).await;
+            let found = held(side).await;
+            assert!(found > whole && found < whole * 11 / 10, "{found} bytes of {whole}");
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(fetched) = clients.join_next().await {
+        let Fetched { lookups, failed } = fetched.unwrap();
+        assert!(failed.is_empty(), "{failed:?}");
+        assert!(lookups.contains_key(&versions[2].to_string()), "{lookups:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_patch_that_is_not_what_it_says_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let bundles = patched(folder.path());
+    let servers = Servers::start_with(|link| lead_to(link, &bundles[0]), |spec| spec);
+    for side in Side::BOTH {
+        servers.server(side).ready().await;
+    }
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    // The patch, and the hashes below that the next version is computed from.
+    for (turn, name) in [(1.0, "rows.patch"), (2.0, "rows.tree")] {
+        let file = bundles[1].join(name);
+        let right = std::fs::read(&file).unwrap();
+        let mut wrong = right.clone();
+        wrong[64..].iter_mut().for_each(|byte| *byte ^= 1);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, &wrong).unwrap();
+        lead_to(&servers.bundle(Side::Left), &bundles[1]);
+        servers.left.signal(Signal::HUP);
+        servers.wait(Side::Left, REFUSED, turn).await;
+        assert_eq!(version_of(&servers.client_spec()).await, client.info().version);
+        std::fs::write(&file, &right).unwrap();
+    }
+    servers.reload(Side::Left, 1.0).await;
 }
 
 /// The version that a new client gets.

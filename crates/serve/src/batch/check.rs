@@ -7,13 +7,17 @@ use hushtable_table::Table;
 use super::Answerer;
 use crate::Error;
 
-/// Has each of `halves` answer its queries a few times, and `wrong` look at the answers: it returns
+/// The first pass warms caches and threads; the fastest is what a pass takes undisturbed.
+pub(crate) const PASSES: usize = 3;
+
+/// Has each of `halves` answer its queries in so many passes, and `wrong` look at the answers: it returns
 /// the first row that came back different from the table's bytes. How long the fastest pass took.
 ///
 /// # Errors
 /// [`Error::SelfCheck`] for a row that came back wrong; those of the answerers and of `wrong`.
 pub(crate) fn check<A: Answerer>(
     halves: &[(&A, Vec<A::Query>)],
+    passes: usize,
     wrong: impl FnOnce(&[Vec<u8>]) -> Result<Option<u64>, Error>,
 ) -> Result<Duration, Error>
 where
@@ -23,8 +27,7 @@ where
     let mut answers = Vec::with_capacity(halves.len());
     for (half, queries) in halves {
         let mut bytes = vec![0; queries.len() * half.answer_bytes()];
-        // The first pass warms caches and threads; the fastest is what a pass takes undisturbed.
-        for _ in 0..PASSES {
+        for _ in 0..passes {
             let started = Instant::now();
             half.answer(queries, &mut bytes)?;
             pass = pass.min(started.elapsed());
@@ -49,5 +52,3 @@ pub(crate) fn is_row(table: &Table, id: u64, found: &[u8]) -> Result<bool, Error
 fn table_path(table: &Table) -> std::path::PathBuf {
     table.path().map_or_else(|| table.name().into(), Into::into)
 }
-
-const PASSES: usize = 3;

@@ -1,9 +1,11 @@
 //! What a server of a pair holds: its tables and models in their newest version, and in older ones that clients
 //! still ask for.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use hushtable_pir::Backend;
 use hushtable_table::Version;
 
 use super::bags::Bags;
@@ -143,6 +145,17 @@ impl Held {
         self.all().flat_map(|holdings| &holdings.models).find(|model| model.version() == version)
     }
 
+    /// What holds version `version` of a table whole, as rows that are held or below ones that are.
+    pub fn find_whole(&self, version: Version) -> Option<Arc<dyn Backend>> {
+        self.all().flat_map(|holdings| &holdings.rows).find_map(|rows| {
+            let backend = rows.server().backend();
+            match backend.below() {
+                Some(below) => (below.version == version).then_some(below.backend),
+                None => (rows.version() == version).then(|| Arc::clone(backend)),
+            }
+        })
+    }
+
     /// What is said of a table: of the newest version of the only one, where `version` is none.
     pub fn info(&self, version: Option<Version>) -> Result<&TableInfoReply, Refusal> {
         let tables = self.newest.rows.len();
@@ -237,7 +250,7 @@ impl Held {
 
     /// Says in the metrics how many versions there are of each table.
     pub fn count(&self, metrics: &PairMetrics) {
-        let names: std::collections::BTreeSet<_> = self.infos.iter().map(|it| &it.name).collect();
+        let names: BTreeSet<_> = self.infos.iter().map(|it| &it.name).collect();
         for name in names {
             let of_it = self.infos.iter().filter(|info| info.name == *name);
             let mut versions: Vec<_> =
@@ -253,10 +266,14 @@ impl Held {
             }
             let mut versions: Vec<_> = versions.iter().map(|(version, _)| *version).collect();
             versions.dedup();
+            let mut parts = BTreeMap::new();
             for version in &versions {
                 let rows = version_of(version).and_then(|version| self.find_rows(version));
-                bytes += rows.map_or(0, |rows| rows.stored_bytes());
+                for (version, stored) in rows.iter().flat_map(|rows| rows.parts()) {
+                    parts.insert(version, stored);
+                }
             }
+            bytes += parts.values().sum::<u64>();
             metrics.hold(name, versions.len() as u64, bytes);
         }
     }
@@ -265,7 +282,7 @@ impl Held {
 impl Holdings {
     /// What takes memory: versions of tables and of layouts, and their bytes.
     fn parts(&self) -> impl Iterator<Item = (Version, u64)> {
-        let rows = self.rows.iter().map(|rows| (rows.version(), rows.stored_bytes()));
+        let rows = self.rows.iter().flat_map(|rows| rows.parts());
         rows.chain(self.bags.iter().map(|bags| (bags.version(), bags.stored_bytes())))
     }
 }

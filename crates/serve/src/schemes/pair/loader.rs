@@ -1,9 +1,9 @@
 //! Loads what a server holds: at its start, and the next versions beside what it holds then.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hushtable_pir::Threads;
+use hushtable_pir::{Patched, Platform, Threads};
 use hushtable_table::Table;
 use hushtable_table::layout::Layout;
 
@@ -15,7 +15,7 @@ use super::inferences::Inferences;
 use super::metrics::PairMetrics;
 use super::rows::Rows;
 use super::server::{MakeBackend, MakeBatchBackend};
-use super::spec::{Settings, needed_bytes};
+use super::spec::{Settings, base_of, needed_bytes};
 use crate::batch::{QueueLimits, Runner, Scheduler, SchedulerSpec};
 use crate::host::scheme::Loading;
 use crate::host::{Next, ReloadError, SOFTWARE};
@@ -195,9 +195,16 @@ impl House<'_> {
             return Ok(());
         }
         let spec = &settings.spec;
-        let backend = match self.make_backend.take() {
-            Some(make) => make(table)?,
-            None => device::load(spec, &self.loader.threads, table)?,
+        let started = Instant::now();
+        let threads = &self.loader.threads;
+        let base = self.old.and_then(|old| base_of(table, old));
+        let changed = base.as_ref().map(|(_, changed)| *changed);
+        let backend = match (self.make_backend.take(), base) {
+            (Some(make), _) => make(table)?,
+            (None, Some((base, _))) => {
+                Arc::new(Patched::new(base, table, Platform::detect(), threads.clone())?)
+            }
+            (None, None) => device::load(spec, threads, table)?,
         };
         let Checked { server, scan } = engine::check_rows(spec.side, table, backend)?;
         let metrics = self.loader.metrics.table(name);
@@ -219,6 +226,8 @@ impl House<'_> {
             version = %table.version(),
             rows = shape.rows(),
             row_bytes = shape.row_bytes(),
+            changed_rows = changed,
+            load_ms = started.elapsed().as_millis() as u64,
             backend = %description,
             scan_us = scan.as_micros() as u64,
             window_us = window.as_micros() as u64,

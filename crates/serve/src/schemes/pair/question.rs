@@ -12,7 +12,7 @@ use crate::peer::random_u64;
 
 /// A question that was asked of both servers, and how to read their answers.
 pub(crate) enum Question<'a> {
-    /// One random row, beside dummies.
+    /// One row, beside dummies.
     Row { table: &'a Table, row: u64, pending: dpf::Pending },
     /// Random entries of each part of a layout.
     Bins { table: &'a Table, version: Version, ids: Vec<u64>, plan: Plan, pending: batch::Pending },
@@ -24,14 +24,14 @@ pub(crate) type Sides<T> = [T; 2];
 type Keys = Vec<Vec<u8>>;
 
 impl<'a> Question<'a> {
-    /// Asks for a random row, by keys of `group`, padded to `keys`.
+    /// Asks for `row`, by keys of `group`, padded to `keys`.
     pub fn of_row(
         table: &'a Table,
+        row: u64,
         group: Group,
         keys: usize,
     ) -> Result<(Self, Sides<Keys>), Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        let row = random_u64()? % table.rows();
         let client = dpf::Client::with_group(shape, table.version(), PrgKind::Aes128, group)?;
         let (request, pending) = client.query(&[row], keys)?;
         Ok((Self::Row { table, row, pending }, [request.left, request.right]))
@@ -74,6 +74,15 @@ impl<'a> Question<'a> {
             }
         }
     }
+}
+
+/// A random row of a table of `rows`, or of those that changed.
+pub(super) fn random_row(rows: u64, changed: Option<&[u64]>) -> Result<u64, Error> {
+    let random = random_u64()?;
+    Ok(match changed {
+        Some(ids) if !ids.is_empty() => ids[(random % ids.len() as u64) as usize],
+        _ => random % rows,
+    })
 }
 
 /// A plan that wants one row of each of a few bins of each part, and the ids stored there.

@@ -32,9 +32,14 @@ impl Rows {
         self.server.version()
     }
 
-    /// Bytes in memory.
-    pub fn stored_bytes(&self) -> u64 {
-        CpuEngine::stored_bytes(self.info.shape)
+    /// What takes memory, by version: the table, or its changed rows and the table below them.
+    pub fn parts(&self) -> impl Iterator<Item = (Version, u64)> + use<> {
+        let whole = CpuEngine::stored_bytes(self.info.shape);
+        let (own, below) = match self.server.backend().below() {
+            Some(below) => (below.changed_bytes, Some((below.version, whole))),
+            None => (whole, None),
+        };
+        std::iter::once((self.version(), own)).chain(below)
     }
 
     pub fn info(&self) -> &TableInfo {

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hushtable_pir::batch::Geometry;
 use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
-use hushtable_pir::{CpuEngine, PrgKind, TableShape};
+use hushtable_pir::{Backend, CpuEngine, Patched, PrgKind, TableShape};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
@@ -313,7 +314,11 @@ pub(super) fn needed_bytes(bundles: &Bundles, held: &Held) -> Result<u64, Error>
     for (index, HeldTable { table, .. }) in bundles.tables.iter().enumerate() {
         if bundles.is_first_of_version(index) && !held.holds(table.version()) {
             let shape = TableShape::new(table.rows(), table.row_bytes())?;
-            bytes = bytes.saturating_add(CpuEngine::stored_bytes(shape));
+            let stored = match base_of(table, held) {
+                Some((_, changed)) => Patched::bytes(changed, table.row_bytes()),
+                None => CpuEngine::stored_bytes(shape),
+            };
+            bytes = bytes.saturating_add(stored);
         }
         if let Some(layout) = table.layout()
             && bundles.is_first_of_layout(index)
@@ -324,6 +329,14 @@ pub(super) fn needed_bytes(bundles: &Bundles, held: &Held) -> Result<u64, Error>
         }
     }
     Ok(bytes)
+}
+
+/// What is held of `table` without its patch, where so few rows are changed that they may lie over it; and how many.
+pub(super) fn base_of(table: &Table, held: &Held) -> Option<(Arc<dyn Backend>, u64)> {
+    let patch = table.patch()?;
+    let changed = patch.ids().len() as u64;
+    let is_worth = Patched::is_worth(table.rows(), changed);
+    is_worth.then(|| held.find_whole(patch.base())).flatten().map(|base| (base, changed))
 }
 
 /// The longest key of a table. Which groups are taken is the backend's to say, once it is loaded.
