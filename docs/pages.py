@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).parent))
 
-import reference  # noqa: E402  (beside this file, which MkDocs loads by its path)
+import api_pages  # noqa: E402  (beside this file, which MkDocs loads by its path)
 
 #: Files of the repository that are pages, and where.
 PAGES = {
@@ -47,7 +47,7 @@ def on_config(config: Any) -> Any:
     """Puts the reference and the examples into the navigation."""
     for section in config.nav:
         if "Reference" in section:
-            modules = [{module: f"api/{module}.md"} for module in reference.MODULES]
+            modules = [{module: f"api/{module}.md"} for module in api_pages.MODULES]
             section["Reference"] = [{"The command": "cli.md"}, *modules]
         if "Start" in section:
             examples = [page for page in PAGES.values() if page.startswith("examples/")]
@@ -63,9 +63,9 @@ def on_files(files: Any, config: Any) -> Any:
         path = ROOT / source
         text = notebook(path) if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "cli.md", content=reference.command_page()))
-    for module in reference.MODULES:
-        content = reference.module_page(module)
+    files.append(File.generated(config, "cli.md", content=api_pages.command_page()))
+    for module in api_pages.MODULES:
+        content = api_pages.module_page(module)
         files.append(File.generated(config, f"api/{module}.md", content=content))
     for source in sorted(_linked_files(files)):
         path = ROOT / source

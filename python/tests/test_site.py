@@ -38,7 +38,7 @@ def test_the_page_of_the_command_has_every_command_and_option(docs: Any) -> None
 
     from hushtable.cli import app
 
-    page = docs.reference.command_page()
+    page = docs.api_pages.command_page()
     sections = dict(re.findall(r"^##+ `([a-z0-9 -]+)` .*?\n(.*?)(?=^##|\Z)", page, re.M | re.S))
     found = commands_below("hushtable", typer.main.get_command(app))
     assert len(found) > 40
@@ -60,10 +60,10 @@ def test_every_public_module_has_a_page(docs: Any) -> None:
     }
     public = {f"hushtable.{name}" for name in names if not name.startswith("_")}
     # The command has a page of its own.
-    assert public - {"hushtable.cli"} <= set(docs.reference.MODULES)
-    for module in docs.reference.MODULES:
-        page = docs.reference.module_page(module)
-        for name in docs.reference.exported(module):
+    assert public - {"hushtable.cli"} <= set(docs.api_pages.MODULES)
+    for module in docs.api_pages.MODULES:
+        page = docs.api_pages.module_page(module)
+        for name in docs.api_pages.exported(module):
             assert f'"{name}"' in page or f"`{name}`" in page, (module, name)
 
 

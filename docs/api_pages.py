@@ -21,6 +21,7 @@ MODULES = (
     "hushtable.client",
     "hushtable.table",
     "hushtable.model",
+    "hushtable.push",
     "hushtable.server",
     "hushtable.nn",
     "hushtable.nn.encrypted",
