@@ -325,6 +325,7 @@ impl From<ServeError> for Failure {
             | ServeError::Pem { .. }
             | ServeError::Tls { .. }
             | ServeError::Certificate { .. }
+            | ServeError::Expired { .. }
             | ServeError::Token { .. }
             | ServeError::TokenText
             | ServeError::KeyFile { .. }

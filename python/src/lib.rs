@@ -105,7 +105,7 @@ mod _native {
     #[pymodule_export]
     use super::server::{
         IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
-        NativeServer, NativeTrainServer, PemPair, make_certificates,
+        NativeServer, NativeTrainServer, PemPair, certificate_validities, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use hushtable_serve::certificate::{CertificatePem, LocalCa};
+use hushtable_serve::certificate::{CertificatePem, LocalCa, Validity, validities};
 use hushtable_serve::host::Reload;
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
@@ -385,6 +385,19 @@ pub(crate) struct IssuedPems {
     ca: String,
     server: PemPair,
     client: PemPair,
+}
+
+/// What each certificate of `pem` says of itself: subject, names, and the seconds since 1970 between which it may
+/// be used. `source` names it in errors.
+#[pyfunction]
+pub(crate) fn certificate_validities(
+    pem: &[u8],
+    source: &str,
+) -> PyResult<Vec<(String, Vec<String>, i64, i64)>> {
+    let found = validities(pem, source).map_err(Failure::from)?;
+    let facts =
+        |found: Validity| (found.subject, found.names, found.not_before_s, found.not_after_s);
+    Ok(found.into_iter().map(facts).collect())
 }
 
 /// A new local authority, with a certificate for a server of `names` and one for a client.

@@ -144,6 +144,21 @@ def test_doctor() -> None:
     assert report["gpu"]["available"] is (report["gpu"]["reason"] is None)
 
 
+def test_doctor_says_when_certificates_expire(deployment: Deployment, tmp_path: Path) -> None:
+    ca, left = deployment.certificates.ca, deployment.left.url
+    found = run_json("doctor", "--certificate", ca, "--certificate", left)
+    authority, shown = found["certificates"]
+    assert (authority["place"], shown["place"]) == (str(ca), left)
+    assert "127.0.0.1" in shown["names"]
+    assert all(one["days"] == 364 for one in (authority, shown))
+    assert "364 days left" in run("doctor", "--certificate", ca).stdout
+    none = tmp_path / "none.pem"
+    none.write_text("nothing")
+    done = run("doctor", "--certificate", none)
+    assert done.returncode != 0
+    assert "holds no certificate" in done.stderr
+
+
 def test_doctor_names_an_unknown_cap() -> None:
     done = run("doctor", env={**os.environ, "HUSHTABLE_ISA": "sse9"})
     assert "HUSHTABLE_ISA=sse9 is unknown and ignored" in done.stdout

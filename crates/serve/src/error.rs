@@ -71,6 +71,17 @@ pub enum Error {
         /// The TLS library's reason.
         reason: String,
     },
+    /// A certificate that may not be used any more.
+    #[error(
+        "the certificate of {from} expired on {at}, by this machine's clock: have its authority issue another \
+         one, and put it in the file's place"
+    )]
+    Expired {
+        /// The file.
+        from: String,
+        /// The date.
+        at: String,
+    },
     /// A certificate that could not be made.
     #[error("no certificate could be made for {names:?}: {reason}")]
     Certificate {

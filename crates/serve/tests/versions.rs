@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::{Certificates, Process, metric_of, page, row, spec, table};
 use hushtable_pir::dpf::Side;
+use hushtable_serve::certificate::{CertificatePem, LocalCa};
 use hushtable_serve::host::ReloadError;
 use hushtable_serve::{
     ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, ModelClient, ModelPin, NetworkSpec,
@@ -26,6 +27,7 @@ const ROWS: u64 = 500;
 /// So many that a few hundred changed ones lie over them.
 const LARGE_ROWS: u64 = 50_000;
 const DIM: usize = 4;
+const DAY_S: f64 = 24.0 * 3600.0;
 const TAKEN: &str = "hushtable_reloads_total{outcome=\"taken\"}";
 const REFUSED: &str = "hushtable_reloads_total{outcome=\"refused\"}";
 
@@ -530,6 +532,37 @@ async fn new_connections_get_the_certificate_that_is_in_the_files_now() {
     servers.wait(Side::Left, name, 1.0).await;
     let again = LookupClient::connect(&new_spec).await.unwrap();
     assert_eq!(again.lookup(&[3], 1).await.unwrap().rows, row(&first, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_says_when_its_certificate_expires_and_takes_none_that_has() {
+    let first = table(ROWS, DIM, 1);
+    let servers = Servers::start(&first, |spec| spec);
+    servers.left.ready().await;
+    let name = "hushtable_tls_certificate_expiry_timestamp_seconds";
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let year = servers.metric(Side::Left, name).await - now;
+    assert!((364.0 * DAY_S..=365.0 * DAY_S).contains(&year), "{year} s");
+
+    let authority = LocalCa::new().unwrap();
+    let renew = |pem: CertificatePem| {
+        std::fs::write(servers.certificates.path("cert.pem"), pem.cert).unwrap();
+        std::fs::write(servers.certificates.path("key.pem"), pem.key).unwrap();
+        servers.left.signal(Signal::HUP);
+    };
+    let soon = authority.valid_for(Duration::from_secs(3600));
+    renew(soon.issue_server(&["127.0.0.1"]).unwrap());
+    servers.wait(Side::Left, "hushtable_reloads_total{outcome=\"certificate\"}", 1.0).await;
+    let hour = servers.metric(Side::Left, name).await - now;
+    assert!((3500.0..3700.0).contains(&hour), "{hour} s");
+
+    let over = soon.valid_for(Duration::from_secs(0)).issue_server(&["127.0.0.1"]).unwrap();
+    // Certificates have whole seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    renew(over);
+    let refused = "hushtable_reloads_total{outcome=\"certificate_refused\"}";
+    servers.wait(Side::Left, refused, 1.0).await;
+    assert_eq!(servers.metric(Side::Left, name).await - now, hour, "the last one goes on");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import ssl
+import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from .. import __version__, _native
 from .._floors import cores, instruction_ns, read_gb_per_s
 from .._gpu import gpu_report
-from .output import Json, examples, note, print_facts, print_json
+from ..errors import ConfigError
+from .output import Json, examples, note, print_facts, print_json, print_table
 
 #: What the kernels look for, as Linux names it.
 _FLAGS = (
@@ -21,6 +26,9 @@ _FLAGS = (
     *("avx512f", "avx512bw", "avx512dq", "avx512vl", "asimd"),
 )
 _STREAM_BYTES = 1 << 30
+_CONNECT_S = 10.0
+#: A server warns of its certificate from so many days on.
+_SOON_DAYS = 30
 _PACKAGES = ("numpy", "typer", "rich", "torch")
 
 
@@ -28,18 +36,80 @@ def register(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
         epilog=examples(
-            "hushtable doctor", "hushtable doctor --json", "HUSHTABLE_ISA=avx2 hushtable doctor"
+            "hushtable doctor",
+            "hushtable doctor --json",
+            "HUSHTABLE_ISA=avx2 hushtable doctor",
+            "hushtable doctor --certificate https://left.example:4000 --certificate left.pem",
         )
     )(doctor)
 
 
-def doctor(json: Json = False) -> None:
+def doctor(
+    certificate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Say of this certificate alone when it expires: a PEM file, or the https:// URL "
+            "of a server that shows it; repeat for more. Exits with 1 where one has expired.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Print processor, memory bandwidth, versions, and what would be used."""
+    if certificate:
+        found = [one for place in certificate for one in certificates_at(place)]
+        if json:
+            print_json({"certificates": found})
+        else:
+            rows = [[str(one[key]) for key in ("place", "subject", "expires")] for one in found]
+            left = [_days_left(one["days"]) for one in found]
+            columns = ["where", "subject", "expires", ""]
+            print_table(columns, [[*row, days] for row, days in zip(rows, left, strict=True)])
+        if any(one["days"] < 0 for one in found):
+            raise typer.Exit(1)
+        return
     report = _examine()
     if json:
         print_json(report)
     else:
         _print(report)
+
+
+def certificates_at(place: str) -> list[dict[str, Any]]:
+    """What each certificate of a PEM file, or the one that a server at a URL shows, says of itself.
+
+    Nothing is trusted of a server for this, and nothing sent to it but a greeting.
+
+    Raises:
+        ConfigError: a file or server that has none.
+    """
+    url = urlsplit(place)
+    try:
+        if url.scheme == "https" and url.hostname:
+            address = (url.hostname, url.port or 443)
+            pem = ssl.get_server_certificate(address, timeout=_CONNECT_S).encode()
+        else:
+            pem = Path(place).read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{place}: no certificate could be read: {error}") from None
+    now = time.time()
+    return [
+        {
+            "place": place,
+            "subject": subject,
+            "names": names,
+            "starts": datetime.fromtimestamp(start, UTC).isoformat(),
+            "expires": datetime.fromtimestamp(end, UTC).isoformat(),
+            "days": int((end - now) // 86400),
+        }
+        for subject, names, start, end in _native.certificate_validities(pem, place)
+    ]
+
+
+def _days_left(days: int) -> str:
+    if days < 0:
+        return "EXPIRED"
+    return f"{days} days left" + (": renew it" if days < _SOON_DAYS else "")
 
 
 def _examine() -> dict[str, Any]:

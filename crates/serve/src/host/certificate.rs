@@ -10,7 +10,9 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
+use super::tls;
 use crate::Error;
+pub use crate::host::expiry::Validity;
 use crate::peer::random_u64;
 
 /// A certificate and its private key, in PEM form.
@@ -24,6 +26,8 @@ pub struct CertificatePem {
 /// A certificate authority that lives as long as this value: only its certificate is written out.
 pub struct LocalCa {
     issuer: CertifiedIssuer<'static, KeyPair>,
+    /// How long what it issues may be used.
+    valid_for: Duration,
 }
 
 impl LocalCa {
@@ -36,12 +40,19 @@ impl LocalCa {
         // Two authorities of one name would be taken for each other, and the error be of a bad
         // signature where it is of an unknown authority.
         let name = format!("hushtable local CA {:016x}", random_u64()?);
-        let mut params = params(&[], &name).map_err(&failed)?;
+        let mut params = params(&[], &name, YEAR).map_err(&failed)?;
         // Nothing below this authority may sign: it issues leaves only.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().map_err(&failed)?;
-        Ok(Self { issuer: CertifiedIssuer::self_signed(params, key).map_err(&failed)? })
+        let issuer = CertifiedIssuer::self_signed(params, key).map_err(&failed)?;
+        Ok(Self { issuer, valid_for: YEAR })
+    }
+
+    /// What it issues from now on may be used for so long, in place of a year.
+    #[must_use]
+    pub fn valid_for(self, valid_for: Duration) -> Self {
+        Self { valid_for, ..self }
     }
 
     /// The authority's certificate: what clients are given to check servers by.
@@ -71,7 +82,8 @@ impl LocalCa {
         usage: ExtendedKeyUsagePurpose,
     ) -> Result<CertificatePem, Error> {
         let failed = failed(names);
-        let mut params = params(names, names.first().unwrap_or(&"hushtable")).map_err(&failed)?;
+        let common_name = names.first().unwrap_or(&"hushtable");
+        let mut params = params(names, common_name, self.valid_for).map_err(&failed)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
@@ -87,7 +99,7 @@ impl LocalCa {
 /// [`Error::Certificate`] for a name that no certificate can hold.
 pub fn self_signed(names: &[&str]) -> Result<CertificatePem, Error> {
     let failed = failed(names);
-    let mut params = params(names, names.first().unwrap_or(&"hushtable")).map_err(&failed)?;
+    let mut params = params(names, names.first().unwrap_or(&"hushtable"), YEAR).map_err(&failed)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate().map_err(&failed)?;
@@ -95,14 +107,26 @@ pub fn self_signed(names: &[&str]) -> Result<CertificatePem, Error> {
     Ok(CertificatePem { cert: cert.pem(), key: key.serialize_pem() })
 }
 
-fn params(names: &[&str], common_name: &str) -> Result<CertificateParams, rcgen::Error> {
+/// What each certificate of a PEM file says of itself, in the file's order; `from` names it in errors.
+///
+/// # Errors
+/// [`Error::Pem`] where there is none, [`Error::Tls`] for one that cannot be read.
+pub fn validities(pem: &[u8], from: &str) -> Result<Vec<Validity>, Error> {
+    tls::certificates(pem, from)?.iter().map(|der| Validity::of(der, from)).collect()
+}
+
+fn params(
+    names: &[&str],
+    common_name: &str,
+    valid_for: Duration,
+) -> Result<CertificateParams, rcgen::Error> {
     let mut params =
         CertificateParams::new(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())?;
     params.distinguished_name.push(DnType::CommonName, common_name);
     let now = SystemTime::now();
     // Clocks differ: a certificate made now is used by machines whose now is a little earlier.
     params.not_before = (now - Duration::from_secs(3600)).into();
-    params.not_after = (now + Duration::from_secs(365 * 24 * 3600)).into();
+    params.not_after = (now + valid_for).into();
     Ok(params)
 }
 
@@ -110,3 +134,5 @@ fn failed(names: &[&str]) -> impl Fn(rcgen::Error) -> Error {
     let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
     move |error| Error::Certificate { names: names.clone(), reason: error.to_string() }
 }
+
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

@@ -32,6 +32,7 @@ pub(crate) mod budget;
 pub mod certificate;
 pub(crate) mod connection;
 pub(crate) mod door;
+pub(crate) mod expiry;
 pub(crate) mod frames;
 pub(crate) mod gather;
 pub(crate) mod metrics;
@@ -195,7 +196,13 @@ impl BoundServer {
         let Unbound { network, scheme, watched, push } = unbound;
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
-        let metrics = Metrics::new(side, Arc::clone(&budget), register);
+        let expiry = expiry::Gauge::default();
+        let metrics = Metrics::new(side, Arc::clone(&budget), |registry| {
+            if network.tls.is_some() {
+                expiry::register(&expiry, registry);
+            }
+            register(registry);
+        });
         let admin = metrics_listener
             .map(|listener| Admin::start(listener, Arc::clone(&metrics), phase.subscribe()))
             .transpose()?;
@@ -227,7 +234,7 @@ impl BoundServer {
         let push = push.map(|to| Push::new(to, Arc::clone(&routes), reload.clone()));
         let door = door.taking(push);
         let tls = network.spec.tls.clone().zip(network.tls.clone());
-        let certificate = tls.map(|(spec, config)| Certificate::new(spec, config));
+        let certificate = tls.map(|(spec, tls)| Certificate::new(spec, tls, expiry));
         let rules = ConnectionRules {
             tls: certificate.as_ref().map(Certificate::config),
             connections_max: network.spec.connections_max,

@@ -3,7 +3,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -111,7 +110,7 @@ pub struct TlsSpec {
 /// A checked [`NetworkSpec`].
 pub struct Network {
     pub(crate) spec: NetworkSpec,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) tls: Option<tls::ServerTls>,
     pub(crate) connection_bytes_max: usize,
     pub(crate) connections_per_peer_max: usize,
     pub(crate) peer_bytes_max: usize,
@@ -170,7 +169,7 @@ impl Network {
             idle_max: Duration::from_millis(spec.idle_ms_max),
             headers_max: Duration::from_millis(spec.headers_ms_max),
             body_idle_max: Duration::from_millis(spec.body_idle_ms_max),
-            tls: spec.tls.as_ref().map(tls::server_config).transpose()?,
+            tls: spec.tls.as_ref().map(tls::server_tls).transpose()?,
             connection_bytes_max: (spec.inflight_bytes_max / 4).max(whole),
             handshake_max: Duration::from_millis(spec.handshake_ms_max),
             keep_alive: Duration::from_millis(spec.keep_alive_ms),

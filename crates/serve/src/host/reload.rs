@@ -13,12 +13,13 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 
 use super::door::Routes;
+use super::expiry::{self, Expiry};
 use super::metrics::Metrics;
 use super::scheme::Loading;
-use super::tls;
+use super::tls::{self, ServerTls};
 use crate::{Error, TlsSpec};
 
 /// Where a next version comes from.
@@ -162,6 +163,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Runs until it is dropped.
     pub async fn run(mut self) {
+        let mut days = interval_at(Instant::now() + A_DAY, A_DAY);
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -175,6 +177,11 @@ impl Changes {
                     let outcome = self.take(next).await;
                     if let Some(answer) = answer {
                         let _ = answer.send(outcome);
+                    }
+                }
+                _ = days.tick() => {
+                    if let Some(certificate) = &self.certificate {
+                        certificate.say();
                     }
                 }
                 _ = ticks.tick() => {
@@ -226,10 +233,11 @@ impl Changes {
             (certificate, outcome)
         })
         .await;
-        self.certificate = Some(certificate);
+        let certificate = self.certificate.insert(certificate);
         match outcome {
             None => {}
             Some(Ok(())) => {
+                certificate.say();
                 tracing::info!("new connections get the certificate that is in the files now");
                 self.metrics.reload("certificate");
             }
@@ -245,6 +253,8 @@ impl Changes {
 pub(super) struct Certificate {
     spec: TlsSpec,
     config: watch::Sender<Arc<ServerConfig>>,
+    expiry: Option<Expiry>,
+    gauge: expiry::Gauge,
     /// The files as they were when they were read last.
     read: Vec<Option<Stamp>>,
     /// As they were when they were looked at last: files that are being written are not read.
@@ -255,9 +265,21 @@ pub(super) struct Certificate {
 type Stamp = (u64, u64, u64, i64, i64);
 
 impl Certificate {
-    pub fn new(spec: TlsSpec, config: Arc<ServerConfig>) -> Self {
+    pub fn new(spec: TlsSpec, tls: ServerTls, gauge: expiry::Gauge) -> Self {
         let read = stamps(&spec);
-        Self { spec, config: watch::channel(config).0, seen: read.clone(), read }
+        let ServerTls { config, expiry } = tls;
+        let config = watch::channel(config).0;
+        let new = Self { spec, config, expiry, gauge, seen: read.clone(), read };
+        new.say();
+        new
+    }
+
+    /// Says when it expires: to the metrics always, in the log where it is near or over.
+    fn say(&self) {
+        if let Some(expiry) = &self.expiry {
+            self.gauge.set(expiry.at_s());
+            expiry.say(expiry::now_s());
+        }
     }
 
     /// What connections are accepted with.
@@ -274,9 +296,16 @@ impl Certificate {
         }
         // What is broken is said once, and read again when it changes.
         self.read = now;
-        Some(tls::server_config(&self.spec).map(|config| {
-            self.config.send_replace(config);
-        }))
+        Some(self.take())
+    }
+
+    /// One that is over already takes the place of none.
+    fn take(&mut self) -> Result<(), Error> {
+        let ServerTls { config, expiry } = tls::server_tls(&self.spec)?;
+        expiry.iter().try_for_each(|expiry| expiry.check(expiry::now_s()))?;
+        self.config.send_replace(config);
+        self.expiry = expiry;
+        Ok(())
     }
 }
 
@@ -371,6 +400,8 @@ pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 
 /// How often files and folders are looked at, and versions that are drained.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a certificate that expires soon is said to.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]
 mod tests {

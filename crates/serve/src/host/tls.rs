@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
+use crate::host::expiry::Expiry;
 use crate::{EndpointSpec, Error, TlsSpec};
 
 /// The certificate that a client proved to have when it connected: BLAKE3 of the leaf. No name in it
@@ -25,11 +26,19 @@ impl PeerCertificate {
     }
 }
 
+/// What the files of a [`TlsSpec`] hold.
+#[derive(Clone)]
+pub(crate) struct ServerTls {
+    pub config: Arc<ServerConfig>,
+    pub expiry: Option<Expiry>,
+}
+
 /// Reads the files of `spec`.
-pub(crate) fn server_config(spec: &TlsSpec) -> Result<Arc<ServerConfig>, Error> {
+pub(crate) fn server_tls(spec: &TlsSpec) -> Result<ServerTls, Error> {
     let cert_from = spec.cert.display().to_string();
     let certs = certificates(&read(&spec.cert)?, &cert_from)?;
     let key = private_key(&read(&spec.key)?, &spec.key.display().to_string())?;
+    let expiry = Expiry::of_chain(&certs, &cert_from)?;
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&cert_from, &error))?;
@@ -47,7 +56,7 @@ pub(crate) fn server_config(spec: &TlsSpec) -> Result<Arc<ServerConfig>, Error> 
     let mut config =
         builder.with_single_cert(certs, key).map_err(|error| unusable(&cert_from, &error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    Ok(ServerTls { config: Arc::new(config), expiry })
 }
 
 /// The configuration for one server, by its own CA or those of this machine.
@@ -82,7 +91,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|source| Error::Io { what: format!("read {}", path.display()), source })
 }
 
-fn certificates(pem: &[u8], from: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub(crate) fn certificates(pem: &[u8], from: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let missing =
         |reason: String| Error::Pem { from: from.into(), expected: "certificate", reason };
     let certs = CertificateDer::pem_slice_iter(pem)
