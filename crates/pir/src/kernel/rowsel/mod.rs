@@ -8,7 +8,9 @@
 //!
 //! [`portable`] is the specification. Tables and queries are public to the server that runs this.
 
-use hushtable_prg::{Platform, Tier};
+use hushtable_prg::Platform;
+#[cfg(target_arch = "x86_64")]
+use hushtable_prg::Tier;
 use hushtable_rlwe::ring::Modulus;
 
 mod portable;
