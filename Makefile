@@ -13,11 +13,20 @@ SCHEME ?= pair
 SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null))
 # A test run under a cap tests the kernels below the machine's best.
 CAPS := avx2 portable
+# NEON's kernels, on a machine without them: an emulator, and a linker for it.
+ARM := aarch64-unknown-linux-gnu
+NEON_ENV := HUSHTABLE_NEEDS_NEON=1 CARGO_TARGET_DIR=target/neon \
+    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+# What `make wheel` builds for: `make wheel WHEELS=x86_64`.
+WHEELS ?= x86_64 aarch64
+ZIG := ziglang==0.17.1
 # Tests that hold predictions against times they measure: alone, before the others share the cores.
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-torch test-nightly lint bench evidence gpu docs site notebooks fuzz clean
+.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu docs site notebooks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -102,8 +111,25 @@ $(TORCH)/.installed: python/requirements-torch.txt
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
 	$(TORCH)/bin/python -m pytest python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py
 
+# Each NEON kernel against its specification, emulated; emulated time says nothing, so nothing is timed.
+test-neon: qemu ## NEON's kernels against the portable ones, under qemu: four minutes, most of it to build
+	rustup target add $(ARM)
+	$(NEON_ENV) cargo test --quiet --target $(ARM) --lib --no-fail-fast -p hushtable-mpc -p hushtable-pir -p hushtable-prg -p hushtable-ring \
+	    -- kernel aes lanes platform --skip timing::
+
+qemu:
+	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing qemu-user and a compiler for aarch64"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    wanted="qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; \
+	    apt-get install -qq -y $$wanted >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y $$wanted >/dev/null; }; \
+	    exit; \
+	fi; \
+	echo "test-neon needs qemu-aarch64 and aarch64-linux-gnu-gcc: Debian has them as qemu-user and gcc-aarch64-linux-gnu" >&2; exit 1
+
 # Optimised, as it is shipped; one test after the other, as each counts memory.
-test-nightly: setup ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills
+test-nightly: setup test-neon ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills, NEON
 	cargo build --release --quiet -p hushtable-serve --example serve_bundle
 	HUSHTABLE_SOAK_LONG=1 cargo test --release -p hushtable-serve --test soak --test soak_train --test soak_infer --test kills_train --test drains -- --nocapture --test-threads 1
 
@@ -121,6 +147,16 @@ bench: setup ## The figures of the README, into bench/results
 
 evidence: setup ## What the papers show, repeated: under 30 minutes; writes docs/evidence.md
 	$(BIN)/python bench/evidence.py --measure
+
+# zig links against the C library of manylinux_2_28 whatever this machine has; abi3: one wheel for Python 3.11 and later.
+wheel: $(VENV)/.tools ## Wheels for Linux (manylinux_2_28) on x86-64 and arm64, into dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(ZIG)
+	for cpu in $(WHEELS); do \
+	    rustup target add $$cpu-unknown-linux-gnu; \
+	    PATH=$(CURDIR)/$(BIN):$$PATH CARGO_TARGET_DIR=target/wheel maturin build --release --locked --zig \
+	        --target $$cpu-unknown-linux-gnu --compatibility manylinux_2_28 --out dist; \
+	done
+	.ci/wheel $(PYTHON)
 
 gpu: setup ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots
