@@ -38,14 +38,14 @@ fn nothing_that_a_client_does_depends_on_a_secret() {
     };
     // What makes keys, sampling and encryption, makes queries too, in a tenth of the steps.
     let is_stepped = |name: &&String| !name.starts_with('!') && *name != "onion-keys";
-    for (isa, name) in names.iter().filter(is_stepped).flat_map(|name| ISAS.map(|isa| (isa, name)))
-    {
+    let stepped = names.iter().filter(is_stepped);
+    let cases: Vec<_> = stepped.flat_map(|name| ISAS.map(|isa| (isa, name))).collect();
+    wrong.extend(under_valgrind::side_by_side(&cases, |(isa, name)| {
         let output = divided(isa, name);
-        if output.status.code() != Some(0) {
-            let said = under_valgrind::head(&output);
-            wrong.push(format!("divisions {name} ({isa}): {}\n{said}", output.status));
-        }
-    }
+        let said = under_valgrind::head(&output);
+        (output.status.code() != Some(0))
+            .then(|| format!("divisions {name} ({isa}): {}\n{said}", output.status))
+    }));
     for name in &divisions {
         let output = divided("portable", name.trim_start_matches('/'));
         if output.status.code() != Some(DIVIDED) {

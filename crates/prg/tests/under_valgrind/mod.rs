@@ -3,6 +3,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// What valgrind exits with if it has something to report; no panic (101) and no case exits so.
 const REPORTED: i32 = 99;
@@ -49,8 +52,7 @@ pub fn head(output: &Output) -> String {
 
 /// Runs every case; returns what is wrong: a report on a case, or none on a planted leak (`!name`).
 pub fn run(program: &Path, names: &[String]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for name in names {
+    let wrong_of = |name: &String| {
         let (is_planted, case) = match name.strip_prefix('!') {
             Some(case) => (true, case),
             None => (false, name.as_str()),
@@ -62,10 +64,30 @@ pub fn run(program: &Path, names: &[String]) -> Vec<String> {
             .output()
             .expect("valgrind runs");
         match (output.status.code(), is_planted) {
-            (Some(0), false) | (Some(REPORTED), true) => {}
-            (_, false) => wrong.push(format!("{name}: {}\n{}", output.status, head(&output))),
-            (_, true) => wrong.push(format!("{name}: this leak was not caught: {}", output.status)),
+            (Some(0), false) | (Some(REPORTED), true) => None,
+            (_, false) => Some(format!("{name}: {}\n{}", output.status, head(&output))),
+            (_, true) => Some(format!("{name}: this leak was not caught: {}", output.status)),
         }
-    }
-    wrong
+    };
+    side_by_side(names, wrong_of)
+}
+
+/// What `wrong_of` says of `all`, of which as many run at once as there are processors: under valgrind a program
+/// has one of them.
+pub fn side_by_side<T: Sync>(
+    all: &[T],
+    wrong_of: impl Fn(&T) -> Option<String> + Sync,
+) -> Vec<String> {
+    let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = wrong_of(one);
+                    wrong.lock().expect("nobody panicked").extend(found);
+                }
+            });
+        }
+    });
+    wrong.into_inner().expect("nobody panicked")
 }
