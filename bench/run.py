@@ -117,6 +117,13 @@ def oram(quick: bool) -> list[list[str]]:
     ]
 
 
+def patch(quick: bool) -> list[list[str]]:
+    """Changed rows against a table that is built and loaded again."""
+    rows = ROWS["2^16"] if quick else ROWS["2^22"]
+    shape = ["patch", "--rows", str(rows), "--row-bytes", "64"]
+    return [[*shape, "--share", share] for share in ("0.001", "0.0001")]
+
+
 def onion_counts(quick: bool) -> list[list[str]]:
     """What of IVE's figures needs no clock."""
     return [["onion", "--sweep", "counts"]]
@@ -179,6 +186,7 @@ SUITES = {
     "onion-counts": onion_counts,
     "onion-sweep": onion_sweep,
     "oram": oram,
+    "patch": patch,
 }
 
 

@@ -116,6 +116,72 @@ class Table:
         """
         self._native.save(Path(path))
 
+    def patch(self, ids: Ids, rows: Any, out: str | os.PathLike[str]) -> Table:
+        """Gives rows new values in a bundle of the next version, in time proportional to them.
+
+        The bundle at ``out`` shares the files of this one by links (copies, where the file system
+        has none), has the changed rows beside them, and is opened, verified, served and patched
+        again as any other. This one stays as it is; ``out`` may be its own path. A server that
+        holds this version takes the next one without loading the table again.
+
+        Args:
+            ids: the rows to change, ``[n]``, each once.
+            rows: their values, ``[n, dim]`` of numbers; stored in the table's dtype.
+            out: the bundle's folder.
+
+        Raises:
+            ConfigError: a table in memory, or ``rows`` that are not ``[n, dim]``.
+            TableError: an id that is no row, or that is there twice; a value that the dtype cannot
+                hold; more changed rows, earlier patches' included, than a sixteenth of the table's;
+                a bundle of before format 2 (save it once again).
+        """
+        if self._path is None:
+            raise ConfigError("a table in memory has no bundle to patch: save it and open that")
+        flat, _ = flatten_ids(ids)
+        rows = rows.detach().cpu().float().numpy() if hasattr(rows, "detach") else rows
+        values = np.ascontiguousarray(rows, dtype=np.float32)
+        if values.shape != (flat.size, self._info.dim):
+            raise ConfigError(
+                f"rows must be [{flat.size}, {self._info.dim}], one of the table's dim for each "
+                f"id, not {list(values.shape)}"
+            )
+        _native.patch_table(self._path, flat, values, Path(out))
+        return Table.open(Path(out))
+
+    def patch_from(self, file: str | os.PathLike[str], out: str | os.PathLike[str]) -> Table:
+        """:meth:`patch`, by the ``rows.patch`` of a patched bundle, which another operator made.
+
+        Raises:
+            ConfigError: a table in memory.
+            TableError: a damaged file, or one that was made for another version.
+        """
+        if self._path is None:
+            raise ConfigError("a table in memory has no bundle to patch: save it and open that")
+        _native.apply_patch(self._path, Path(file), Path(out))
+        return Table.open(Path(out))
+
+    def follow(self, earlier: str | os.PathLike[str], out: str | os.PathLike[str]) -> Table:
+        """Writes this table as a patch of the bundle ``earlier``: of the rows that differ.
+
+        All rows of both are read. The version is this table's own.
+
+        Raises:
+            TableError: no row differs, or more than a sixteenth of them; tables of two shapes.
+        """
+        _native.follow_table(Path(earlier), self._native, Path(out))
+        return Table.open(Path(out))
+
+    @property
+    def base_version(self) -> str:
+        """The version of the bundle that was built whole, below the changed rows; without any,
+        the table's own."""
+        return self._native.base_version
+
+    @property
+    def changed_rows(self) -> int:
+        """Rows that differ from the bundle that was built whole."""
+        return self._native.changed_rows
+
     @property
     def info(self) -> TableInfo:
         """Name, shape and version."""

@@ -110,7 +110,10 @@ mod _native {
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
     #[pymodule_export]
-    use super::table::{DamageFacts, NativeTable, VerifyFacts, build_table, verify_table};
+    use super::table::{
+        DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,
+        verify_table,
+    };
     use pyo3::prelude::*;
 
     #[pymodule_init]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hushtable_table::{BuildSpec, DType, Source, Table, decode_rows};
+use hushtable_table::{BuildSpec, DType, Source, Table, decode_rows, encode_rows, patch};
 use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 
@@ -76,6 +76,18 @@ impl NativeTable {
         TableFacts::of_table(&self.table)
     }
 
+    /// The version of the bundle that was built whole, below the table's patch; its own where it has none.
+    #[getter]
+    fn base_version(&self) -> String {
+        self.table.base_version().to_string()
+    }
+
+    /// How many rows the table's patch changes.
+    #[getter]
+    fn changed_rows(&self) -> usize {
+        self.table.patch().map_or(0, |patch| patch.ids().len())
+    }
+
     /// The file that the table was built from; empty where there was none.
     #[getter]
     fn created_from(&self) -> &str {
@@ -135,6 +147,49 @@ pub(crate) fn build_table(
     })
     .map_err(Failure::from)?;
     reporter.finish()
+}
+
+/// Makes the bundle of a next version, with other values in rows `ids`; see `hushtable.Table.patch`.
+#[pyfunction]
+pub(crate) fn patch_table(
+    py: Python<'_>,
+    base: PathBuf,
+    ids: PyReadonlyArray1<'_, u64>,
+    values: PyReadonlyArray2<'_, f32>,
+    out: PathBuf,
+) -> PyResult<()> {
+    let (ids, values) = (ids.as_slice()?, values.as_slice()?);
+    let run = || {
+        let table = Table::open(&base)?;
+        let mut served = vec![0; values.len() / table.dim().max(1) * table.row_bytes()];
+        encode_rows(table.dtype(), table.dim(), values, &mut served)?;
+        patch::patch(&base, ids, &served, &out).map(drop)
+    };
+    Ok(py.detach(run).map_err(Failure::from)?)
+}
+
+/// Makes the bundle of a next version by another bundle's `rows.patch`.
+#[pyfunction]
+pub(crate) fn apply_patch(
+    py: Python<'_>,
+    base: PathBuf,
+    file: PathBuf,
+    out: PathBuf,
+) -> PyResult<()> {
+    py.detach(|| patch::patch_from(&base, &file, &out)).map_err(Failure::from)?;
+    Ok(())
+}
+
+/// Makes a bundle of what `next` holds as a patch of the bundle at `base`.
+#[pyfunction]
+pub(crate) fn follow_table(
+    py: Python<'_>,
+    base: PathBuf,
+    next: &NativeTable,
+    out: PathBuf,
+) -> PyResult<()> {
+    py.detach(|| patch::follow(&base, &next.table, &out)).map_err(Failure::from)?;
+    Ok(())
 }
 
 /// What was found of a bundle's bytes.

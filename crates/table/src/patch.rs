@@ -20,7 +20,7 @@ use crate::shape::{Shape, ShapeError};
 use crate::table::Table;
 use crate::version::Version;
 
-pub use apply::{patch, patch_with};
+pub use apply::{follow, patch, patch_from, patch_with};
 
 /// The first bytes of a patch.
 const MARK: [u8; 16] = *b"hushtable-patch1";
@@ -337,6 +337,17 @@ pub enum PatchError {
     /// A shape outside the limits.
     #[error(transparent)]
     Shape(#[from] ShapeError),
+    /// Two tables of which neither can be a next version of the other.
+    #[error(
+        "the earlier bundle has {} rows of {} {}, and the next one {} rows of {} {}; a patch changes rows, not their \
+         number, dim or dtype", expected.rows(), expected.dim(), expected.dtype(), found.rows(), found.dim(), found.dtype()
+    )]
+    Shapes {
+        /// The earlier one's.
+        expected: Shape,
+        /// The next one's.
+        found: Shape,
+    },
     /// More rows than a patch holds.
     #[error(
         "{found} rows differ from the bundle that was built whole, and a patch holds at most {max}; open the \

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use hushtable_table::patch::{Patch, patch, patch_with};
+use hushtable_table::patch::{Patch, follow, patch, patch_from, patch_with};
 use hushtable_table::{DType, Error, PatchError, RowsError, Table, encode_rows, verify};
 use tempfile::TempDir;
 
@@ -181,4 +181,40 @@ fn every_flipped_bit_is_noticed() {
     assert!(Table::open(&next).is_err());
     fs::remove_file(&file).unwrap();
     assert!(matches!(Table::open(&next), Err(Error::MissingFile { file: "rows.patch", .. })));
+}
+
+#[test]
+fn a_bundle_that_was_made_whole_follows_an_earlier_one() {
+    let folder = TempDir::new().unwrap();
+    saved(folder.path(), ROWS, 5, DType::Int8);
+    let (base, out) = (folder.path().join("base"), folder.path().join("out"));
+    let mut changed = values(ROWS, 5);
+    for id in [0, 255, 256, 9_000, ROWS as usize - 1] {
+        changed[id * 5..][..5].fill(-7.0);
+    }
+    let next = Table::from_weight("films", ROWS, 5, DType::Int8, &changed).unwrap();
+    let manifest = follow(&base, &next, &out).unwrap();
+    let table = Table::open(&out).unwrap();
+    assert_eq!((manifest.version(), table.version()), (next.version(), next.version()));
+    assert_eq!(table.patch().unwrap().ids(), [0, 255, 256, 9_000, ROWS - 1]);
+    assert!(is_whole(&out) && served(&table) == served(&next));
+
+    // The same by the file alone, where the earlier bundle is.
+    let elsewhere = folder.path().join("elsewhere");
+    patch_from(&base, &out.join("rows.patch"), &elsewhere).unwrap();
+    assert_eq!(Table::open(&elsewhere).unwrap().version(), next.version());
+    let error = patch_from(&base, &base.join("rows.sums"), &elsewhere).unwrap_err();
+    assert!(matches!(error, Error::Patch { source: PatchError::Mark, .. }), "{error:?}");
+
+    let refused = |next: &Table| match follow(&base, next, &elsewhere).unwrap_err() {
+        Error::Patch { source, .. } => source,
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(refused(&Table::open(&base).unwrap()), PatchError::Empty));
+    let all = Table::from_weight("films", ROWS, 5, DType::Int8, &vec![1.0; ROWS as usize * 5]);
+    assert!(matches!(refused(&all.unwrap()), PatchError::TooMany { .. }));
+    let short = Table::from_weight("films", 10, 5, DType::Int8, &[1.0; 50]).unwrap();
+    let error = refused(&short);
+    assert!(matches!(error, PatchError::Shapes { .. }), "{error:?}");
+    assert!(error.to_string().contains("20011 rows of 5 int8"), "{error}");
 }

@@ -55,6 +55,7 @@ __all__ = [
     "TrainServer",
     "VerifyFacts",
     "__version__",
+    "apply_patch",
     "audit_log",
     "backup_verify",
     "bench",
@@ -68,6 +69,7 @@ __all__ = [
     "create_key",
     "enroll",
     "fdp_expect",
+    "follow_table",
     "gpu_report",
     "hybrid_compile",
     "hybrid_describe",
@@ -85,6 +87,7 @@ __all__ = [
     "oram_shape",
     "paper_trace",
     "parameter_sets",
+    "patch_table",
     "plan_model",
     "platforms",
     "prepare_table",
@@ -301,6 +304,10 @@ class Table:
     def facts(self) -> TableFacts: ...
     def with_layout(self, layout: Layout) -> Table: ...
     def layout(self) -> Layout | None: ...
+    @property
+    def base_version(self) -> str: ...
+    @property
+    def changed_rows(self) -> int: ...
     @property
     def created_from(self) -> str: ...
     @property
@@ -906,6 +913,9 @@ def build_table(
     dtype: str | None,
     progress: Callable[[int, int], None] | None,
 ) -> None: ...
+def patch_table(base: Path, ids: _Ids, values: _Values, out: Path) -> None: ...
+def apply_patch(base: Path, file: Path, out: Path) -> None: ...
+def follow_table(base: Path, next: Table, out: Path) -> None: ...
 def verify_table(path: Path, *, progress: Callable[[int, int], None] | None) -> VerifyFacts: ...
 def certificate_validities(pem: bytes, source: str) -> list[tuple[str, list[str], int, int]]: ...
 def make_certificates(names: list[str]) -> IssuedPems: ...

@@ -24,6 +24,7 @@ from . import (
     bench_model,
     bench_onion,
     bench_oram,
+    bench_patch,
     certificates,
     doctor,
     infer,
@@ -74,6 +75,7 @@ bench_layout.register(bench.app)
 bench_model.register(bench.app)
 bench_onion.register(bench.app)
 bench_oram.register(bench.app)
+bench_patch.register(bench.app)
 certificates.register(app)
 doctor.register(app)
 for group in (app, table.app, model.app, bench.app, sim.app, train.app, infer.app):

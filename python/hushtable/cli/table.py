@@ -23,7 +23,7 @@ from ..table import (
     verify_prepared,
     verify_table,
 )
-from . import push
+from . import push, table_patch
 from .output import (
     Json,
     describe_layout,
@@ -39,6 +39,7 @@ app = typer.Typer(
     help="Build, describe and check table bundles.", no_args_is_help=True, rich_markup_mode="rich"
 )
 push.add_to(app, "table")
+table_patch.add_to(app)
 
 Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_default=False)]
 
@@ -243,10 +244,12 @@ def prepare(
 
 def _facts(bundle: Path) -> dict[str, object]:
     table = Table.open(bundle)
+    patch = {"changed_rows": table.changed_rows, "base_version": table.base_version}
     return {
         **dataclasses.asdict(table.info),
         "table_bytes": table.info.table_bytes,
         "created_from": table.created_from,
         "nonfinite_count": table.nonfinite_count,
         "path": str(bundle),
+        **(patch if table.changed_rows else {}),
     }

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import tempfile
+from collections.abc import Iterator
 from json import dumps as json_of
 from pathlib import Path
 from typing import Annotated, Any
@@ -403,6 +404,7 @@ def audit(
         "hushtable train export films --key /elsewhere/films.key -o bundles/films",
         "hushtable serve bundles/films --side left",
         "hushtable train export films --key-beside --model models/clicks --table films",
+        "hushtable train export films --key-beside -o bundles/films-2 --since bundles/films",
     )
 )
 def export(
@@ -430,6 +432,13 @@ def export(
     dtype: Annotated[
         str, typer.Option(help="How to store numbers: f32, f16, bf16 or int8.")
     ] = "f32",
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            help="An earlier export: write a patch of it, of the rows that differ.",
+            show_default=False,
+        ),
+    ] = None,
     key: _Key = None,
     key_beside: _KeyBeside = False,
     counter: _Counter = None,
@@ -438,8 +447,12 @@ def export(
     """Write the trained table as a bundle, or into a model; `hushtable serve` serves both.
 
     All rows are read and written back, in an order that says nothing. Noise that they are owed
-    (dp_fed_avg, lazy_dp) is added first. A model gets a new version.
+    (dp_fed_avg, lazy_dp) is added first. A model gets a new version. With --since all rows are read
+    and written back too: which rows differ is found in the two bundles, and says to whoever has
+    both what they say.
     """
+    if model is not None and since is not None:
+        raise ConfigError("--since writes a bundle of a table: leave --model out")
     if model is not None:
         at = place(folder, key, counter, key_beside=key_beside)
         _export_into(model, table, at, key_beside, output or model, dtype, json)
@@ -452,11 +465,17 @@ def export(
         progress_bar("exporting", shown=not json) as bar,
         Controller.open(folder, key=key, key_beside=key_beside, counter=counter) as controller,
     ):
-        bundle = controller.export_bundle(output, dtype=dtype, progress=bar)
+        with _whole_beside(output, is_needed=since is not None) as whole:
+            bundle = controller.export_bundle(whole, dtype=dtype, progress=bar)
+            if since is not None:
+                bundle = bundle.follow(since, output)
         rounds = controller.rounds
     about = bundle.info
     if json:
-        print_json({"bundle": str(output), "rounds": rounds, **dataclasses.asdict(about)})
+        facts = {"bundle": str(output), "rounds": rounds, **dataclasses.asdict(about)}
+        if since is not None:
+            facts |= {"changed_rows": bundle.changed_rows, "base_version": bundle.base_version}
+        print_json(facts)
         return
     print_facts(
         {
@@ -467,6 +486,19 @@ def export(
             "rounds": f"{rounds:,}",
         }
     )
+    if since is not None:
+        print(f"{bundle.changed_rows:,} rows differ from version {bundle.base_version[:16]}")
+
+
+@contextlib.contextmanager
+def _whole_beside(output: Path, *, is_needed: bool) -> Iterator[Path]:
+    """Where the whole table goes: ``output``, or a folder beside it, which goes afterwards."""
+    if not is_needed:
+        yield output
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as folder:
+        yield Path(folder, "whole")
 
 
 def _export_into(

@@ -10,6 +10,7 @@ use crate::codec::count_nonfinite;
 use crate::error::Error;
 use crate::manifest::{Manifest, ManifestSpec};
 use crate::patch::{Patch, PatchError};
+use crate::shape::BLOCK_ROWS;
 use crate::staging::Staging;
 use crate::table::Table;
 
@@ -48,6 +49,58 @@ pub fn patch_with(base: &Path, patch: &Patch, out: &Path) -> Result<Manifest, Er
         return Err(broken(PatchError::Next { expected: patch.next(), found }));
     }
     write(base, &bundle, &table, patch, out)
+}
+
+/// As [`patch_with`], with the patch in a file: the `rows.patch` of a patched bundle.
+///
+/// # Errors
+/// As [`patch_with`], and [`Error::Patch`] or [`Error::Io`] for a file that is no patch.
+pub fn patch_from(base: &Path, file: &Path, out: &Path) -> Result<Manifest, Error> {
+    let open = File::open(file).map_err(Error::io("open", file))?;
+    let bytes = bundle::read_patch_file(file, &open)?;
+    let broken = |source| Error::Patch { path: file.to_owned(), source };
+    patch_with(base, &Patch::from_bytes(&bytes).map_err(broken)?, out)
+}
+
+/// Makes a bundle at `out` that holds what `next` holds, as a patch of the bundle at `base`: of the rows that
+/// differ, all of which are read.
+///
+/// # Errors
+/// As [`patch`]: [`PatchError::Empty`] where no row differs and [`PatchError::TooMany`] where more do than a patch
+/// holds; and [`PatchError::Shapes`] for tables of two shapes.
+pub fn follow(base: &Path, next: &Table, out: &Path) -> Result<Manifest, Error> {
+    let bundle = Bundle::open(base)?;
+    let table = Table::map(base, &bundle)?;
+    let shape = table.shape();
+    let broken = |source| Error::Patch { path: base.to_owned(), source };
+    if next.shape() != shape {
+        return Err(broken(PatchError::Shapes { expected: shape, found: next.shape() }));
+    }
+    let (row_bytes, max) = (shape.row_bytes(), super::rows_max(shape.rows()));
+    let (before, after) = (table.checked_rows()?, next.checked_rows()?);
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    let (mut ids, mut rows) = (Vec::new(), Vec::new());
+    for first in (0..shape.rows()).step_by(BLOCK_ROWS) {
+        let count = (shape.rows() - first).min(BLOCK_ROWS as u64) as usize;
+        old.resize(count * row_bytes, 0);
+        new.resize(count * row_bytes, 0);
+        before.copy_rows(first, &mut old)?;
+        after.copy_rows(first, &mut new)?;
+        let pairs = old.chunks_exact(row_bytes).zip(new.chunks_exact(row_bytes));
+        for (id, (_, new)) in (first..).zip(pairs).filter(|(_, (old, new))| old != new) {
+            ids.push(id);
+            rows.extend_from_slice(new);
+        }
+        if ids.len() as u64 > max {
+            return Err(broken(PatchError::TooMany { found: ids.len() as u64, max }));
+        }
+    }
+    let patch = Patch::new(&table, &ids, &rows)?;
+    if patch.next() != next.version() {
+        let (expected, found) = (next.version(), patch.next());
+        return Err(broken(PatchError::Next { expected, found }));
+    }
+    write(base, &bundle, &table, &patch, out)
 }
 
 fn write(
