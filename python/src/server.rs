@@ -387,13 +387,13 @@ pub(crate) struct IssuedPems {
     client: PemPair,
 }
 
+/// A certificate's subject, names, and the seconds since 1970 between which it may be used.
+type ValidityFacts = (String, Vec<String>, i64, i64);
+
 /// What each certificate of `pem` says of itself: subject, names, and the seconds since 1970 between which it may
 /// be used. `source` names it in errors.
 #[pyfunction]
-pub(crate) fn certificate_validities(
-    pem: &[u8],
-    source: &str,
-) -> PyResult<Vec<(String, Vec<String>, i64, i64)>> {
+pub(crate) fn certificate_validities(pem: &[u8], source: &str) -> PyResult<Vec<ValidityFacts>> {
     let found = validities(pem, source).map_err(Failure::from)?;
     let facts =
         |found: Validity| (found.subject, found.names, found.not_before_s, found.not_after_s);

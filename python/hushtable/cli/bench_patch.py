@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import statistics
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ import typer
 from .. import _native
 from .._records import bench_record
 from ..errors import ConfigError, Error
-from ..server import ServerProcess
+from ..server import _settings, _spec
 from ..table import Table
 from .output import Json, examples, note, print_bench
 
@@ -45,8 +46,8 @@ def patch(
 ) -> None:
     """Make a patched bundle, and have a server take it, against the same with a whole bundle.
 
-    The value is the ratio of the times of the server: from the signal until the version is
-    announced, its own check included. Whole and patched versions take turns.
+    The value is the ratio of the times of the server: from being told of it until it
+    is announced, its own check included. Whole and patched versions take turns.
     """
     if row_bytes < 4 or row_bytes % 4:
         raise ConfigError(f"row_bytes is {row_bytes}, but must be a multiple of 4, 4 or more")
@@ -93,9 +94,8 @@ def _measure(
     first = folder / "first"
     Table.from_weight(weight, name="bench").save(first)
     link.symlink_to(first)
-    with ServerProcess(
-        link, "left", device="cpu", threads=threads, keep_old_s=0, keep_old_s_max=3600
-    ) as server:
+    options = {"threads": threads, "keep_old_s": 0, "keep_old_s_max": 3600}
+    with _serving(link, options) as server:
         for turn in range(rounds):
             note(f"round {turn + 1} of {rounds}")
             weight[turn] += 1.0
@@ -120,14 +120,28 @@ def _measure(
     return times
 
 
-def _take(server: ServerProcess, link: Path, bundle: Path) -> float:
+@contextlib.contextmanager
+def _serving(bundle: Path, options: dict[str, Any]) -> Iterator[_native.PairServer]:
+    """A left server in this process: one of its own looks for signals ten times a second only."""
+    anywhere = "127.0.0.1:0"
+    settings = _settings(bundle, "left", "pair", "cpu", anywhere, anywhere, None, options)
+    server = _native.PairServer(_spec(settings))
+    try:
+        while server.wait(1.0) != "ready":
+            pass
+        yield server
+    finally:
+        server.stop()
+
+
+def _take(server: _native.PairServer, link: Path, bundle: Path) -> float:
     """Seconds until a server that is told of a bundle has taken it."""
     new = link.with_name("next")
     new.symlink_to(bundle)
     new.rename(link)
     before = _taken(server)
     started = time.perf_counter()
-    server.process.send_signal(signal.SIGHUP)
+    server.reload()
     while _taken(server) == before:
         if time.perf_counter() - started > _SECONDS_MAX:
             raise Error("the server did not take the next version: see its log")
@@ -135,8 +149,9 @@ def _take(server: ServerProcess, link: Path, bundle: Path) -> float:
     return time.perf_counter() - started
 
 
-def _taken(server: ServerProcess) -> float:
-    with urllib.request.urlopen(f"{server.metrics_url}/metrics", timeout=30) as page:
+def _taken(server: _native.PairServer) -> float:
+    url = f"http://{server.metrics_addr}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as page:
         lines = page.read().decode().splitlines()
     name = 'hushtable_reloads_total{outcome="taken"}'
     found = [line.removeprefix(name) for line in lines if line.startswith(name)]

@@ -7,17 +7,13 @@ use hushtable_table::Table;
 use super::Answerer;
 use crate::Error;
 
-/// The first pass warms caches and threads; the fastest is what a pass takes undisturbed.
-pub(crate) const PASSES: usize = 3;
-
-/// Has each of `halves` answer its queries in so many passes, and `wrong` look at the answers: it returns
+/// Has each of `halves` answer its queries a few times, and `wrong` look at the answers: it returns
 /// the first row that came back different from the table's bytes. How long the fastest pass took.
 ///
 /// # Errors
 /// [`Error::SelfCheck`] for a row that came back wrong; those of the answerers and of `wrong`.
 pub(crate) fn check<A: Answerer>(
     halves: &[(&A, Vec<A::Query>)],
-    passes: usize,
     wrong: impl FnOnce(&[Vec<u8>]) -> Result<Option<u64>, Error>,
 ) -> Result<Duration, Error>
 where
@@ -27,7 +23,8 @@ where
     let mut answers = Vec::with_capacity(halves.len());
     for (half, queries) in halves {
         let mut bytes = vec![0; queries.len() * half.answer_bytes()];
-        for _ in 0..passes {
+        // The first pass warms caches and threads; the fastest is what a pass takes undisturbed.
+        for _ in 0..PASSES {
             let started = Instant::now();
             half.answer(queries, &mut bytes)?;
             pass = pass.min(started.elapsed());
@@ -52,3 +49,5 @@ pub(crate) fn is_row(table: &Table, id: u64, found: &[u8]) -> Result<bool, Error
 fn table_path(table: &Table) -> std::path::PathBuf {
     table.path().map_or_else(|| table.name().into(), Into::into)
 }
+
+const PASSES: usize = 3;

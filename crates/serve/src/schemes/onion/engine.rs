@@ -12,7 +12,7 @@ use hushtable_table::prepared::PreparedError;
 
 use super::spec::Settings;
 use crate::Error;
-use crate::batch::check::{PASSES, check, is_row};
+use crate::batch::check::{check, is_row};
 use crate::host::scheme::Loading;
 use crate::peer::random_u64;
 
@@ -115,7 +115,7 @@ pub(super) fn check_row(
     let (queries, pending) = client.query(&[row], 1)?;
     let asked =
         queries.iter().map(|query| server.accept(&keys, query)).collect::<Result<Vec<_>, _>>()?;
-    let pass = check(&[(&server, asked)], PASSES, |responses| {
+    let pass = check(&[(&server, asked)], |responses| {
         let responses = responses.first().map_or(&[][..], Vec::as_slice);
         let fetched = client.decode(&pending, server.version(), responses)?;
         Ok((!is_row(table, row, &fetched)?).then_some(row))

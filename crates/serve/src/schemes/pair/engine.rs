@@ -7,13 +7,13 @@ use std::time::Duration;
 use hushtable_pir::batch::{self, BatchBackend, BatchEngine};
 use hushtable_pir::dpf::{self, Side};
 use hushtable_pir::model::{self, Feature};
-use hushtable_pir::{Backend, CpuEngine, EngineSpec, Threads};
+use hushtable_pir::{Backend, CpuEngine, EngineSpec, Patched, Threads};
 use hushtable_table::layout::Layout;
 use hushtable_table::model::ModelManifest;
 use hushtable_table::{Table, Version};
 
 use super::question::{Question, Sides, random_row};
-use crate::batch::check::{PASSES, check};
+use crate::batch::check::check;
 use crate::{Error, ServerSpec};
 
 /// A checked server half and how long one query takes it.
@@ -65,8 +65,7 @@ fn pair_of(answers: &[Vec<u8>]) -> Sides<&[u8]> {
 }
 
 /// Fetches a random row from `backend` as a client would, in each group that it answers, compares it
-/// with the table's bytes, and measures a pass of the fastest group. Of a table that is held with other rows,
-/// it fetches one that changed, in that group alone: the rest was looked at when it was loaded.
+/// with the table's bytes, and measures a pass of the fastest group.
 pub(crate) fn check_rows(
     side: Side,
     table: &Table,
@@ -75,23 +74,50 @@ pub(crate) fn check_rows(
     let servers =
         Side::BOTH.map(|side| dpf::Server::new(side, table.version(), Arc::clone(&backend)));
     let mut scan = None;
-    let changed = backend.below().and(table.patch()).map(|patch| patch.ids());
-    let (groups, passes) = match changed {
-        Some(_) => (&backend.groups()[..1], 1),
-        None => (backend.groups(), PASSES),
-    };
-    for &group in groups {
-        let row = random_row(table.rows(), changed)?;
+    for &group in backend.groups() {
+        let row = random_row(table.rows(), None)?;
         let (question, asked) = Question::of_row(table, row, group, 1)?;
         let accept = |(server, keys): (&dpf::Server, &Vec<Vec<u8>>)| {
             keys.iter().map(|key| server.accept(key)).collect::<Result<Vec<_>, _>>()
         };
         let [left, right] = [0, 1].map(|i: usize| accept((&servers[i], &asked[i])));
         let halves = [(&servers[0], left?), (&servers[1], right?)];
-        let took = check(&halves, passes, |answers| question.wrong(pair_of(answers)))?;
+        let took = check(&halves, |answers| question.wrong(pair_of(answers)))?;
         scan.get_or_insert(took);
     }
     Ok(Checked { server: of_side(side, servers), scan: scan.unwrap_or_default() })
+}
+
+/// Fetches a row that changed, in each group, from the changes in `patched` alone: what is below was checked when it was
+/// loaded, and takes `scan` for a pass.
+pub(crate) fn check_changes(
+    side: Side,
+    table: &Table,
+    patched: Patched,
+    scan: Duration,
+) -> Result<Checked<dpf::Server>, Error> {
+    let patched = Arc::new(patched);
+    let backend: Arc<dyn Backend> = Arc::clone(&patched) as _;
+    let servers =
+        Side::BOTH.map(|side| dpf::Server::new(side, table.version(), Arc::clone(&backend)));
+    for &group in backend.groups() {
+        let row = random_row(table.rows(), table.patch().map(|patch| patch.ids()))?;
+        let (question, asked) = Question::of_row(table, row, group, 1)?;
+        // As if the left server had answered with the row of before and the right one with nothing.
+        let mut answers = [0, 1].map(|_: usize| vec![0; table.row_bytes()]);
+        table
+            .copy_base_row(row, &mut answers[0])
+            .map_err(|error| Error::from(hushtable_pir::Error::of_table(error)))?;
+        for ((server, asked), answer) in servers.iter().zip(asked).zip(&mut answers) {
+            let keys = asked.iter().map(|key| server.accept(key)).collect::<Result<Vec<_>, _>>()?;
+            patched.add_all_changes(&keys.iter().collect::<Vec<_>>(), answer)?;
+        }
+        let [left, right] = &answers;
+        if let Some(row) = question.wrong([left, right])? {
+            return Err(Error::SelfCheck { row });
+        }
+    }
+    Ok(Checked { server: of_side(side, servers), scan })
 }
 
 /// Fetches random entries of each part from `backend` as a client would, compares their rows with
@@ -112,7 +138,7 @@ pub(crate) fn check_bins(
         (&servers[0], vec![servers[0].accept(left)?]),
         (&servers[1], vec![servers[1].accept(right)?]),
     ];
-    let scan = check(&halves, PASSES, |answers| question.wrong(pair_of(answers)))?;
+    let scan = check(&halves, |answers| question.wrong(pair_of(answers)))?;
     Ok(Checked { server: of_side(side, servers), scan })
 }
 
@@ -171,7 +197,7 @@ pub(crate) fn check_model(
         (&servers[0], vec![servers[0].accept(left)?]),
         (&servers[1], vec![servers[1].accept(right)?]),
     ];
-    let scan = check(&halves, PASSES, |answers| {
+    let scan = check(&halves, |answers| {
         let [mut left, mut right] = pair_of(answers);
         for (question, feature) in questions.iter().zip(servers[0].features()) {
             let (own_left, rest_left) = left.split_at(feature.answer_bytes());

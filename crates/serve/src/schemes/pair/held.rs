@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hushtable_pir::Backend;
 use hushtable_table::Version;
@@ -145,14 +145,16 @@ impl Held {
         self.all().flat_map(|holdings| &holdings.models).find(|model| model.version() == version)
     }
 
-    /// What holds version `version` of a table whole, as rows that are held or below ones that are.
-    pub fn find_whole(&self, version: Version) -> Option<Arc<dyn Backend>> {
+    /// What holds version `version` of a table whole, as rows that are held or below ones that are, and what a pass
+    /// takes it.
+    pub fn find_whole(&self, version: Version) -> Option<(Arc<dyn Backend>, Duration)> {
         self.all().flat_map(|holdings| &holdings.rows).find_map(|rows| {
             let backend = rows.server().backend();
-            match backend.below() {
+            let found = match backend.below() {
                 Some(below) => (below.version == version).then_some(below.backend),
                 None => (rows.version() == version).then(|| Arc::clone(backend)),
-            }
+            };
+            found.map(|backend| (backend, rows.scan()))
         })
     }
 

@@ -198,15 +198,19 @@ impl House<'_> {
         let started = Instant::now();
         let threads = &self.loader.threads;
         let base = self.old.and_then(|old| base_of(table, old));
-        let changed = base.as_ref().map(|(_, changed)| *changed);
-        let backend = match (self.make_backend.take(), base) {
-            (Some(make), _) => make(table)?,
-            (None, Some((base, _))) => {
-                Arc::new(Patched::new(base, table, Platform::detect(), threads.clone())?)
+        let changed = base.as_ref().map(|base| base.changed);
+        let checked = match (self.make_backend.take(), base) {
+            (Some(make), _) => engine::check_rows(spec.side, table, make(table)?)?,
+            (None, Some(base)) => {
+                let platform = Platform::detect();
+                let patched = Patched::new(base.backend, table, platform, threads.clone())?;
+                engine::check_changes(spec.side, table, patched, base.scan)?
             }
-            (None, None) => device::load(spec, threads, table)?,
+            (None, None) => {
+                engine::check_rows(spec.side, table, device::load(spec, threads, table)?)?
+            }
         };
-        let Checked { server, scan } = engine::check_rows(spec.side, table, backend)?;
+        let (server, scan) = (&checked.server, checked.scan);
         let metrics = self.loader.metrics.table(name);
         let shape = server.backend().shape();
         metrics.describe_table(shape.rows(), shape.table_bytes(), scan);
@@ -251,7 +255,7 @@ impl House<'_> {
         };
         let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.passes };
         let scheduler = Scheduler::start_on(&self.loader.runner, Arc::new(server.clone()), spec);
-        self.holdings.rows.push(Arc::new(Rows::new(server, info, scheduler)));
+        self.holdings.rows.push(Arc::new(Rows::new(checked, info, scheduler)));
         Ok(())
     }
 

@@ -1,10 +1,13 @@
 //! The server's half of lookups by rows: one table behind a scheduler.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use hushtable_pir::CpuEngine;
 use hushtable_pir::dpf::{self, Key};
 use hushtable_table::Version;
 
+use super::engine::Checked;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
@@ -18,14 +21,24 @@ pub(crate) struct Rows {
     info: TableInfo,
     version: Bytes,
     scheduler: Scheduler<dpf::Server>,
+    /// What a pass for one key takes.
+    scan: Duration,
     /// Who asks for it.
     pub uses: Uses,
 }
 
 impl Rows {
-    pub fn new(server: dpf::Server, info: TableInfo, scheduler: Scheduler<dpf::Server>) -> Self {
+    pub fn new(
+        Checked { server, scan }: Checked<dpf::Server>,
+        info: TableInfo,
+        scheduler: Scheduler<dpf::Server>,
+    ) -> Self {
         let version = Bytes::copy_from_slice(server.version().as_bytes());
-        Self { server, info, version, scheduler, uses: Uses::new() }
+        Self { server, info, version, scheduler, scan, uses: Uses::new() }
+    }
+
+    pub fn scan(&self) -> Duration {
+        self.scan
     }
 
     pub fn version(&self) -> Version {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hushtable_pir::batch::Geometry;
 use hushtable_pir::dpf::{Domain, Group, KeyParams, Side};
@@ -315,7 +316,7 @@ pub(super) fn needed_bytes(bundles: &Bundles, held: &Held) -> Result<u64, Error>
         if bundles.is_first_of_version(index) && !held.holds(table.version()) {
             let shape = TableShape::new(table.rows(), table.row_bytes())?;
             let stored = match base_of(table, held) {
-                Some((_, changed)) => Patched::bytes(changed, table.row_bytes()),
+                Some(base) => Patched::bytes(base.changed, table.row_bytes()),
                 None => CpuEngine::stored_bytes(shape),
             };
             bytes = bytes.saturating_add(stored);
@@ -331,12 +332,24 @@ pub(super) fn needed_bytes(bundles: &Bundles, held: &Held) -> Result<u64, Error>
     Ok(bytes)
 }
 
-/// What is held of `table` without its patch, where so few rows are changed that they may lie over it; and how many.
-pub(super) fn base_of(table: &Table, held: &Held) -> Option<(Arc<dyn Backend>, u64)> {
+/// What is held of a table without its patch.
+pub(super) struct Base {
+    pub backend: Arc<dyn Backend>,
+    /// What a pass takes it.
+    pub scan: Duration,
+    /// Rows that the patch changes.
+    pub changed: u64,
+}
+
+/// What is held of `table` without its patch, where so few rows are changed that they may lie over it.
+pub(super) fn base_of(table: &Table, held: &Held) -> Option<Base> {
     let patch = table.patch()?;
     let changed = patch.ids().len() as u64;
-    let is_worth = Patched::is_worth(table.rows(), changed);
-    is_worth.then(|| held.find_whole(patch.base())).flatten().map(|base| (base, changed))
+    if !Patched::is_worth(table.rows(), changed) {
+        return None;
+    }
+    let (backend, scan) = held.find_whole(patch.base())?;
+    Some(Base { backend, scan, changed })
 }
 
 /// The longest key of a table. Which groups are taken is the backend's to say, once it is loaded.
