@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import _native
+from ._asked import AskedBags
 from ._bags import FloatArray
 from ._ids import Ids, flatten_ids
 from ._types import Bag, Damage, LayoutInfo, LookupStats, PreparedInfo, TableInfo, VerifyReport
@@ -275,17 +277,29 @@ class Table:
             NoLayout: the table has no layout.
             IdOutOfRange, TooManyIds: as there.
         """
+        return self.lookup_bags([ids])[0]
+
+    def lookup_bags(self, bags: Sequence[Ids]) -> list[Bag]:
+        """What :meth:`hushtable.Client.lookup_bags` gives, in the clear: nothing is hidden.
+
+        Raises:
+            NoLayout, IdOutOfRange, TooManyIds: as :meth:`lookup_bag`.
+        """
         native = self._native.layout()
         if native is None:
             raise NoLayout(f"table {self._info.name!r} has no layout: look rows up by rows()")
-        flat, shape = flatten_ids(ids)
-        rows = self._native.rows(flat)  # refuses ids that are no rows
-        offsets = np.array([0, flat.size], dtype=np.uint64)
-        kept = native.simulate(flat.astype(np.uint32), offsets, secrets.randbits(64))
+        asked = AskedBags.of(bags)
+        rows = self._native.rows(asked.ids)  # refuses ids that are no rows
+        offsets = np.array(asked.bounds, dtype=np.uint64)
+        kept = native.simulate(asked.ids.astype(np.uint32), offsets, secrets.randbits(64))
         rows[~kept] = 0.0
-        stats = LookupStats(flat.size, native.facts().keys, 0, 0, 0.0, 0.0, 0.0, 0)
-        dropped = np.unique(flat[~kept]).size
-        return Bag(rows.reshape(*shape, self._info.dim), kept.reshape(shape), dropped, stats)
+        keys = len(asked.shapes) * native.facts().keys
+        stats = LookupStats(asked.ids.size, keys, 0, 0, 0.0, 0.0, 0.0, 0)
+        dropped = [
+            np.unique(asked.ids[first:end][~kept[first:end]]).size
+            for first, end in pairwise(asked.bounds)
+        ]
+        return asked.split(rows.reshape(-1, self._info.dim), kept, dropped, stats)
 
     def __len__(self) -> int:
         return self._info.rows

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hushtable_serve::{Bag, ClientSpec, Lookup, LookupClient, OnionClient, OnionClientSpec};
+use hushtable_serve::{
+    ClientSpec, FetchedBags, Lookup, LookupClient, OnionClient, OnionClientSpec,
+};
 use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -30,16 +32,16 @@ pub(crate) struct NativeRows {
     costs: Costs,
 }
 
-/// Rows of a bag, as a layout answered it.
-#[pyclass(frozen, get_all, module = "hushtable._native", name = "BagRows")]
-pub(crate) struct NativeBagRows {
-    /// float32 [ids, dim].
+/// Rows of bags, as a layout answered them.
+#[pyclass(frozen, get_all, module = "hushtable._native", name = "BagsRows")]
+pub(crate) struct NativeBagsRows {
+    /// float32 [ids, dim], of all bags' ids one after the other.
     values: Py<PyArray2<f32>>,
     /// Which ids' rows are there.
     kept: Py<PyArray1<bool>>,
-    /// Distinct ids that were dropped.
-    dropped: usize,
-    /// Keys to each server.
+    /// Of each bag the distinct ids that were dropped.
+    dropped: Vec<usize>,
+    /// Keys to each server, for all bags.
     keys: usize,
     costs: Costs,
 }
@@ -129,28 +131,31 @@ impl NativePairClient {
         self.0.start(py, done, call, move |py, found| NativeRows::object(py, &found, count))
     }
 
-    /// The rows of a bag, and which of them are there.
-    fn lookup_bag(
+    /// The rows of bags, and which of them are there. Bag `i` has `ids[bounds[i]..bounds[i + 1]]`.
+    fn lookup_bags(
         &self,
         py: Python<'_>,
         ids: PyReadonlyArray1<'_, u64>,
-    ) -> PyResult<NativeBagRows> {
-        let (ids, session) = (ids.as_slice()?, self.0.session(py)?);
-        let bag = session.run(py, session.client().fetch_bag(ids))?;
-        NativeBagRows::new(py, bag)
+        bounds: Vec<usize>,
+    ) -> PyResult<NativeBagsRows> {
+        let bags = split(ids.as_slice()?, &bounds)?;
+        let session = self.0.session(py)?;
+        let found = session.run(py, session.client().fetch_bags(&bags))?;
+        NativeBagsRows::new(py, found)
     }
 
-    /// As `start_lookup`, for `lookup_bag`.
-    fn start_bag(
+    /// As `start_lookup`, for `lookup_bags`.
+    fn start_bags(
         &self,
         py: Python<'_>,
         ids: PyReadonlyArray1<'_, u64>,
+        bounds: Vec<usize>,
         done: Py<PyAny>,
     ) -> PyResult<NativeCall> {
-        let ids = ids.as_slice()?.to_vec();
-        let call = move |client: Arc<LookupClient>| async move { client.fetch_bag(&ids).await };
-        self.0.start(py, done, call, |py, bag| {
-            Ok(Py::new(py, NativeBagRows::new(py, bag)?)?.into_any())
+        let bags = split(ids.as_slice()?, &bounds)?;
+        let call = move |client: Arc<LookupClient>| async move { client.fetch_bags(&bags).await };
+        self.0.start(py, done, call, |py, found| {
+            Ok(Py::new(py, NativeBagsRows::new(py, found)?)?.into_any())
         })
     }
 
@@ -255,17 +260,24 @@ impl NativeRows {
     }
 }
 
-impl NativeBagRows {
-    fn new(py: Python<'_>, bag: Bag) -> PyResult<Self> {
-        let values = py.detach(|| bag.to_f32()).map_err(Failure::from)?;
+impl NativeBagsRows {
+    fn new(py: Python<'_>, found: FetchedBags) -> PyResult<Self> {
+        let values = py.detach(|| found.to_f32()).map_err(Failure::from)?;
+        let kept: Vec<_> = found.bags.iter().flat_map(|bag| bag.kept.iter().copied()).collect();
         Ok(Self {
-            values: into_rows(py, values, bag.kept.len())?,
-            costs: Costs::new(&bag.stats),
-            kept: bag.kept.into_pyarray(py).unbind(),
-            dropped: bag.dropped,
-            keys: bag.keys,
+            values: into_rows(py, values, kept.len())?,
+            costs: Costs::new(&found.stats),
+            kept: kept.into_pyarray(py).unbind(),
+            dropped: found.bags.iter().map(|bag| bag.dropped).collect(),
+            keys: found.keys,
         })
     }
+}
+
+/// Each bag's ids.
+fn split(ids: &[u64], bounds: &[usize]) -> Result<Vec<Vec<u64>>, Failure> {
+    let parts = bounds.windows(2).map(|ends| ids.get(ends[0]..ends[1]).map(<[u64]>::to_vec));
+    parts.collect::<Option<_>>().ok_or_else(|| Failure::config("bounds do not fit the ids"))
 }
 
 /// The version that a caller asks for alone, from its digits.

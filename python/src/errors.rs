@@ -435,6 +435,9 @@ impl From<ServeError> for Failure {
             ServeError::Refused { refusal: Refusal::TooManyKeys { keys, keys_max }, .. } => {
                 failure.count("ids", keys as u64).count("max_ids", keys_max as u64)
             }
+            ServeError::Refused { refusal: Refusal::TooManyBags { bags, bags_max }, .. } => {
+                failure.count("ids", bags as u64).count("max_ids", bags_max as u64)
+            }
             ServeError::Refused {
                 refusal: Refusal::TooManyQueries { queries, queries_max },
                 ..
@@ -466,7 +469,9 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::NoLayout => "NoLayout",
         Refusal::WrongSide { .. } => "SwappedServers",
         Refusal::VersionSkew { .. } => "VersionMismatch",
-        Refusal::TooManyKeys { .. } | Refusal::TooManyQueries { .. } => "TooManyIds",
+        Refusal::TooManyBags { .. }
+        | Refusal::TooManyKeys { .. }
+        | Refusal::TooManyQueries { .. } => "TooManyIds",
         Refusal::Train(TrainRefusal::BadSetting { .. }) => "ConfigError",
         Refusal::Train(TrainRefusal::OperatorOnly) => "OperatorOnly",
         Refusal::Train(TrainRefusal::BudgetSpent { .. }) => "BudgetSpent",

@@ -48,7 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::bench::oram::oram_shape;
     #[pymodule_export]
-    use super::client::{NativeBagRows, NativeOnionClient, NativePairClient, NativeRows};
+    use super::client::{NativeBagsRows, NativeOnionClient, NativePairClient, NativeRows};
     #[pymodule_export]
     use super::connected::NativeCall;
     #[pymodule_export]

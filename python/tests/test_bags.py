@@ -312,11 +312,108 @@ def test_async_bags_run_side_by_side(urls: tuple[str, str], weight: np.ndarray) 
     asyncio.run(fetch())
 
 
+def test_many_bags_go_in_one_request_to_each_server(
+    bag_client: hushtable.Client, table: hushtable.Table, urls: tuple[str, str]
+) -> None:
+    shapes = [(0,), (1,), (5, 3), (), (IDS_MAX,), (2, 40)]
+    bags = [some_ids(int(np.prod(shape)), 7).reshape(shape) for shape in shapes] * 4
+    found = bag_client.lookup_bags(bags)
+    stats = found[0].stats
+    assert all(bag.stats is stats for bag in found)
+    assert bag_client.last_stats is stats
+    assert (stats.ids, stats.keys) == (sum(ids.size for ids in bags), len(bags) * KEYS)
+    for ids, bag, clear in zip(bags, found, table.lookup_bags(bags), strict=True):
+        alone = bag_client.lookup_bag(ids)
+        assert bag.rows.shape == (*ids.shape, DIM)
+        for other in (alone, clear):
+            assert np.array_equal(bag.rows, other.rows)
+            assert np.array_equal(bag.kept, other.kept)
+            assert bag.dropped == other.dropped
+    layout = bag_client.layout
+    assert layout is not None
+    # A layout's bytes count what is around the keys; a request has that once, not for each bag.
+    assert 0 < len(bags) * layout.bytes_up - stats.bytes_up < len(bags) * 120
+    assert bag_client.lookup_bags([]) == table.lookup_bags([]) == []
+
+    async def fetch() -> list[hushtable.Bag]:
+        async with await hushtable.connect_async(*urls) as client:
+            assert await client.lookup_bags([]) == []
+            return await client.lookup_bags(bags)
+
+    for bag, other in zip(found, asyncio.run(fetch()), strict=True):
+        assert np.array_equal(bag.rows, other.rows)
+
+
+def test_a_request_shows_how_many_bags_it_has_and_no_more(urls: tuple[str, str]) -> None:
+    with Tap(urls[0]) as left, Tap(urls[1]) as right:
+        with hushtable.connect(left.url, right.url) as client:
+            client.lookup_bags([[1], [2]])  # header compression remembers the first request
+            sizes = []
+            for bags in ([[], [], []], [range(IDS_MAX)] * 3, [[7] * IDS_MAX, [], [3]]):
+                before = (*left.settled(), *right.settled())
+                client.lookup_bags([list(ids) for ids in bags])
+                sizes.append(tuple(np.subtract((*left.settled(), *right.settled()), before)))
+        assert len(set(sizes)) == 1, sizes
+
+
+def test_one_bag_that_cannot_be_keeps_all_from_being_sent(
+    bag_client: hushtable.Client, table: hushtable.Table
+) -> None:
+    for source in (bag_client, table):
+        with pytest.raises(hushtable.TooManyIds, match=f"at most {IDS_MAX}"):
+            source.lookup_bags([[1], [0] * (IDS_MAX + 1)])
+        with pytest.raises(hushtable.IdOutOfRange):
+            source.lookup_bags([[1], [ROWS]])
+        with pytest.raises(hushtable.BadIds):
+            source.lookup_bags([[1], [0.5]])
+
+
+class Counted:
+    """A table in the clear that remembers how it was asked."""
+
+    def __init__(self, table: hushtable.Table) -> None:
+        self._table = table
+        self.asked: list[list[int]] = []
+        self.info, self.lookup, self.layout = table.info, table.lookup, table.layout
+
+    def lookup_bags(self, bags: Any) -> list[hushtable.Bag]:
+        self.asked.append([len(ids) for ids in bags])
+        return self._table.lookup_bags(bags)
+
+
+def test_each_bag_of_a_layer_is_an_inference_and_all_are_one_call(table: hushtable.Table) -> None:
+    source = Counted(table)
+    whole = IDS_MAX // 2
+    ids = some_ids(4 * whole, 11)
+    ids[:3] = 9
+    bag = PrivateEmbeddingBag(source, mode="sum", padding_idx=9, use_layout=True)
+    by_offsets = np.asarray(bag(ids, [0, 10, 10, 85]))
+    is_padding = ids == 9
+    pads = [int(part.sum()) for part in (is_padding[:10], is_padding[10:85], is_padding[85:])]
+    assert source.asked.pop() == [10 - pads[0], 0, 75 - pads[1], 75 - pads[2]]
+    assert not by_offsets[1].any()
+    np.asarray(bag(np.zeros((0, 3), np.int64)))
+    assert source.asked.pop() == []
+
+    last = PrivateEmbeddingBag(source, include_last_offset=True, use_layout=True)
+    np.asarray(last(ids[:12], [0, 5, 7]))
+    assert source.asked.pop() == [5, 2]
+    assert np.asarray(last.last_kept).shape == (12,)
+
+    rows = PrivateEmbedding(source, use_layout=True)
+    for shape, asked in [((4, whole), [whole] * 4), ((2, 2, 3), [6, 6]), ((5,), [5]), ((), [1])]:
+        np.asarray(rows(ids[: int(np.prod(shape))].reshape(shape)))
+        assert source.asked.pop() == asked
+    # Four bags of half the layout's ids: one inference could not have held them.
+    with pytest.raises(hushtable.TooManyIds):
+        rows(ids)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bag_layer_leaves_dropped_rows_out(
     bag_client: hushtable.Client, weight: np.ndarray, mode: Any
 ) -> None:
-    ids = some_ids(IDS_MAX, 3).reshape(4, -1)
+    ids = some_ids(4 * 60, 3).reshape(4, -1)
     ids[:, 0] = 9
     layer = PrivateEmbeddingBag(bag_client, mode=mode, padding_idx=9, use_layout=True)
     assert layer.last_kept is None

@@ -20,6 +20,7 @@
 //! ```
 
 mod announced;
+mod bags;
 mod call;
 mod catalog;
 mod defect;
@@ -44,7 +45,8 @@ mod terms;
 use std::time::Duration;
 
 pub use announced::{
-    KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, QUERIES_PER_REQUEST_MAX, REQUEST_BYTES, version,
+    BAGS_PER_REQUEST_MAX, KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, QUERIES_PER_REQUEST_MAX,
+    REQUEST_BYTES, version,
 };
 pub use call::{Answers, Call, CallError, CallFault, Place, Reply};
 pub use catalog::{AnnouncedCatalog, AnnouncedModel, ModelInfo};
@@ -57,7 +59,7 @@ pub use onion_info::{AnnouncedOnion, ONION_REQUEST_BYTES, OnionInfo, QUERY_OVERH
 pub use pair::{PairClient, PairSpec};
 pub use route::Moves;
 pub use shared::Bell;
-pub use stats::{BagRows, LookupStats, RowFormat, Rows};
+pub use stats::{BagPart, BagRows, BagsRows, LookupStats, RowFormat, Rows};
 pub use table_info::{AnnouncedTable, LayoutInfo, TableInfo};
 pub use terms::{PairTerms, common_group};
 

@@ -88,8 +88,8 @@ pub use schemes::lookup::{Lookup, LookupStats};
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
-    Bag, ClientSpec, DeviceSpec, FeatureRows, LayoutInfo, LookupClient, ModelClient, ModelFacts,
-    ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
+    Bag, BagPart, ClientSpec, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo, LookupClient,
+    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]

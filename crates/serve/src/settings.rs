@@ -353,6 +353,12 @@ const PAIR: &[Setting] = &[
     Setting::new("queue_keys_max", Kind::Count, "", "Most keys that wait; beyond, BUSY."),
     Setting::new("batch_bags_max", Kind::Count, BEST, "Most inferences in a pass."),
     Setting::new("queue_bags_max", Kind::Count, "", "Most inferences that wait; beyond, BUSY."),
+    Setting::new(
+        "bags_per_request_max",
+        Kind::Count,
+        "256, less for large ones",
+        "Most inferences in a request by a layout.",
+    ),
     Setting::new("prgs", Kind::Names, "", "Generators that keys may use."),
     WATCH,
     PUSH_FOLDER,

@@ -63,6 +63,7 @@ impl Pair {
             layout_version: Bytes::copy_from_slice(layout.version().as_bytes()),
             layout_bytes: bytes.len() as u64,
             bags_window_us: 0,
+            bags_per_request_max: 0,
             groups: vec![0, 1, 2],
             state: Some(1),
         };
@@ -380,6 +381,15 @@ fn pair_cases() -> Vec<Case<Pair>> {
     add("TableInfoReply.bags_window_us", range, |pair| {
         pair.both(|info| {
             (info.layout_version, info.layout_bytes, info.bags_window_us) = (Bytes::new(), 0, 1);
+        });
+    });
+    add("TableInfoReply.bags_per_request_max", range, |pair| {
+        pair.right.bags_per_request_max = u32::MAX;
+    });
+    add("TableInfoReply.bags_per_request_max", range, |pair| {
+        pair.both(|info| {
+            (info.layout_version, info.layout_bytes) = (Bytes::new(), 0);
+            info.bags_per_request_max = 1;
         });
     });
     add("LayoutChunk.bytes", length, |pair| {

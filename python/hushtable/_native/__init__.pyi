@@ -10,7 +10,7 @@ import numpy.typing as npt
 from . import bench as bench
 
 __all__ = [
-    "BagRows",
+    "BagsRows",
     "Call",
     "Controller",
     "Costs",
@@ -214,13 +214,13 @@ class Rows:
     @property
     def costs(self) -> Costs: ...
 
-class BagRows:
+class BagsRows:
     @property
     def values(self) -> _Values: ...
     @property
     def kept(self) -> _Flags: ...
     @property
-    def dropped(self) -> int: ...
+    def dropped(self) -> list[int]: ...
     @property
     def keys(self) -> int: ...
     @property
@@ -447,9 +447,12 @@ class PairClient:
     def start_lookup(
         self, ids: _Ids, max_ids: int, done: Callable[[Rows | None, BaseException | None], None]
     ) -> Call: ...
-    def lookup_bag(self, ids: _Ids) -> BagRows: ...
-    def start_bag(
-        self, ids: _Ids, done: Callable[[BagRows | None, BaseException | None], None]
+    def lookup_bags(self, ids: _Ids, bounds: list[int]) -> BagsRows: ...
+    def start_bags(
+        self,
+        ids: _Ids,
+        bounds: list[int],
+        done: Callable[[BagsRows | None, BaseException | None], None],
     ) -> Call: ...
     def layout(self) -> LayoutFacts | None: ...
     def info(self) -> ServedFacts: ...

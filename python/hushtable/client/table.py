@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from .. import _native
+from .._asked import AskedBags
 from .._bags import FloatArray
 from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
@@ -120,10 +121,10 @@ class _Base:
             self._refresh_info()
         return rows.reshape(*shape, self._info.dim)
 
-    def _bag(self, found: _native.BagRows, shape: tuple[int, ...]) -> Bag:
+    def _bags(self, found: _native.BagsRows, asked: AskedBags) -> list[Bag]:
         stats = LookupStats.of_costs(found.kept.size, found.keys, found.costs)
-        rows, kept = self._shaped(found.values, shape), found.kept.reshape(shape)
-        return Bag(rows, kept, found.dropped, stats)
+        rows = self._shaped(found.values, (found.kept.size,))
+        return asked.split(rows, found.kept, found.dropped, stats)
 
     def close(self) -> None:
         """Closes the connections. Lookups that are under way finish; new ones are refused."""
@@ -234,10 +235,33 @@ class Client(_Base):
             ServerBusy: a server stayed busy until the timeout.
             ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
-        flat, shape = flatten_ids(ids)
-        bag = self._bag(self._pair.lookup_bag(flat), shape)
-        self._of_thread.stats = bag.stats
-        return bag
+        return self.lookup_bags([ids])[0]
+
+    def lookup_bags(self, bags: Sequence[Ids]) -> list[Bag]:
+        """:meth:`lookup_bag` for several inferences at once.
+
+        All bags travel in one request to each server; where they are more than both servers take
+        (256 by default, fewer where one is large), in as few as hold them, one after the other. A
+        server sees how many inferences were made and nothing else.
+
+        Args:
+            bags: of each inference the ids, integers of any shape ``[*]``, at most the layout's
+                ``ids_max``. An empty bag costs as much as any other. Without bags nothing is sent.
+
+        Returns:
+            each bag's rows, in their order. Their ``stats`` are those of the whole call.
+
+        Raises:
+            BadIds, IdOutOfRange, TooManyIds: as :meth:`lookup_bag`, of any of the bags; nothing was
+                sent.
+            NoLayout, VersionMismatch: as :meth:`lookup_bag`.
+            ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
+        """
+        asked = AskedBags.of(bags)
+        found = self._bags(self._pair.lookup_bags(asked.ids, asked.bounds), asked)
+        if found:
+            self._of_thread.stats = found[0].stats
+        return found
 
     @property
     def last_stats(self) -> LookupStats | None:
@@ -286,14 +310,16 @@ class AsyncClient(_Base):
 
     async def lookup_bag(self, ids: Ids) -> Bag:
         """As :meth:`Client.lookup_bag`."""
-        flat, shape = flatten_ids(ids)
+        return (await self.lookup_bags([ids]))[0]
 
-        pair = self._pair
+    async def lookup_bags(self, bags: Sequence[Ids]) -> list[Bag]:
+        """As :meth:`Client.lookup_bags`."""
+        asked, pair = AskedBags.of(bags), self._pair
 
-        def start(done: Done[_native.BagRows]) -> _native.Call:
-            return pair.start_bag(flat, done)
+        def start(done: Done[_native.BagsRows]) -> _native.Call:
+            return pair.start_bags(asked.ids, asked.bounds, done)
 
-        return self._bag(await awaited(start), shape)
+        return self._bags(await awaited(start), asked)
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,8 +11,9 @@ time. An exported program names its layers by their ``handle``; :func:`bind` giv
 another process. Layers can be copied, pickled and sent to a ``DataLoader``'s workers: a client
 connects anew there, by its URLs and what it was told to check.
 
-By default each call looks up ``max_ids`` rows. With ``use_layout=True`` it is one inference by the
-table's layout: far cheaper for many rows, at the price that some may be dropped.
+By default each call looks up ``max_ids`` rows. With ``use_layout=True`` each bag of a call is one
+inference by the table's layout, and all go in one request: far cheaper for many rows, at the price
+that some may be dropped.
 
 :class:`PrivateEmbeddingBagCollection` stands for ``torchrec.EmbeddingBagCollection``: all tables of
 a model in one round trip. :func:`privatize` puts these layers into a model.

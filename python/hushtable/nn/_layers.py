@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -82,37 +84,53 @@ class _Layer(Served):
     def look_up(self, ids: Any, offsets: Any | None, weights: Any | None) -> tuple[Any, Any]:
         """The rows of a tensor of ids, and which were kept: what ``hushtable::lookup`` does."""
         flat, shape = flatten_ids(ids)
-        self._check(shape, offsets, weights)
-        rows, kept = self._fetch(flat, shape, ids)
+        bounds, _ = self._check(shape, offsets, weights)
+        rows, kept = self._fetch(flat, shape, bounds, ids)
         # A program may write into its operators' results: these are its own.
         fetched = output(rows.reshape(*shape, self.embedding_dim), ids)
         return fetched, output(kept.reshape(shape).copy(), ids)
 
-    def _check(self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None) -> Any:
-        """Holds offsets and weights against the ids' shape, before anything is sent."""
-        return None
+    def _check(
+        self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None
+    ) -> tuple[IntArray, FloatArray | None]:
+        """Where the call's inferences begin and end in the flat ids, and the rows' weights, flat.
+
+        Offsets and weights are held against the ids' shape, before anything is sent.
+        """
+        raise TypeError(f"{type(self).__name__} says nothing of its inferences")
 
     def _fetch(
-        self, ids: npt.NDArray[np.uint64], shape: tuple[int, ...], like: Any
+        self,
+        ids: npt.NDArray[np.uint64],
+        shape: tuple[int, ...],
+        bounds: IntArray,
+        like: Any,
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """The rows of flat ids, zero for padding and what was dropped, and which were not dropped.
 
-        One round trip.
+        One round trip (by a layout, as many as the servers take to answer so many inferences).
         """
         if self.use_layout:
-            rows, kept = self._fetch_bag(ids)
+            rows, kept = self._fetch_bags(ids, bounds)
         else:
             rows, kept = self._fetch_distinct(ids), np.ones(ids.shape, dtype=np.bool_)
         self.last_kept = output(kept.reshape(shape), like)
         return rows, kept
 
-    def _fetch_bag(self, ids: npt.NDArray[np.uint64]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    def _fetch_bags(
+        self, ids: npt.NDArray[np.uint64], bounds: IntArray
+    ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """By the source's layout. Repeats go along: they decide what is dropped."""
         rows = np.zeros((ids.size, self.embedding_dim), dtype=np.float32)
         kept = np.ones(ids.shape, dtype=np.bool_)
         wanted = np.full(ids.shape, True) if self.padding_idx is None else ids != self.padding_idx
-        bag = cast(BagSource, self.source).lookup_bag(ids[wanted])
-        rows[wanted], kept[wanted] = bag.rows, bag.kept
+        # What is after the last bound is in no bag.
+        wanted[bounds[-1] :] = False
+        parts = [ids[first:end][wanted[first:end]] for first, end in pairwise(bounds)]
+        bags = cast(BagSource, self.source).lookup_bags(parts)
+        if bags:
+            rows[wanted] = np.concatenate([bag.rows for bag in bags])
+            kept[wanted] = np.concatenate([bag.kept for bag in bags])
         return rows, kept
 
     def _fetch_distinct(self, ids: npt.NDArray[np.uint64]) -> FloatArray:
@@ -153,11 +171,13 @@ class PrivateEmbedding(_Layer):
         padding_idx: the id that stands for "nothing": its row is not fetched and comes back as
             zeros, as in a freshly made ``torch.nn.Embedding``. May be negative, as there.
         max_ids: most *distinct* ids in one call, padding aside.
-        use_layout: ask by the table's layout. A call is then one inference: it sends what the
-            layout fixes, whatever the input and its shape are, of at most the layout's ``ids_max``
-            elements, padding aside. Rows that do not fit are dropped: they come back as zeros,
-            and ``last_kept`` says which. Tell the model by training it with such rows dropped, or
-            tune the layout until few enough are (``hushtable tune``).
+        use_layout: ask by the table's layout. Each entry of an input of two or more dimensions is
+            then one inference, and an input of one dimension or none is one: each sends what the
+            layout fixes, whatever its ids are, of at most the layout's ``ids_max`` elements,
+            padding aside. All inferences of a call go in one request, or in as few as the servers
+            take. Rows that do not fit an inference are dropped: they come back as zeros, and
+            ``last_kept`` says which. Tell the model by training it with such rows dropped, or tune
+            the layout until few enough are (``hushtable tune``).
 
     Attributes:
         last_kept: bool in the shape of the last input: False where a row was dropped. Padding
@@ -190,15 +210,23 @@ class PrivateEmbedding(_Layer):
         if is_tensor(input):
             return _ops.lookup(input, None, None, self.handle)[0]
         ids, shape = flatten_ids(input)
-        rows, _ = self._fetch(ids, shape, input)
+        bounds, _ = self._check(shape, None, None)
+        rows, _ = self._fetch(ids, shape, bounds, input)
         return output(rows.reshape(*shape, self.embedding_dim), input)
+
+    def _check(
+        self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None
+    ) -> tuple[IntArray, FloatArray | None]:
+        entries, each = (shape[0], shape[1:]) if len(shape) > 1 else (1, shape)
+        return np.arange(entries + 1, dtype=np.int64) * math.prod(each), None
 
 
 class PrivateEmbeddingBag(_Layer):
     """``torch.nn.EmbeddingBag`` over a private table.
 
-    Bags are reduced on the client, so the servers see one lookup of ``max_ids`` rows; see
-    :class:`PrivateEmbedding` for what the default of ``max_ids`` shows.
+    Bags are reduced on the client, so the servers see one lookup of ``max_ids`` rows (by a layout,
+    how many bags there were); see :class:`PrivateEmbedding` for what the default of ``max_ids``
+    shows.
 
     Args:
         source: as for :class:`PrivateEmbedding`.
@@ -206,9 +234,10 @@ class PrivateEmbeddingBag(_Layer):
         padding_idx: the id left out of every reduction (and of the mean's count).
         include_last_offset: ``offsets`` ends with the length of the input, as in CSR.
         max_ids: most *distinct* ids in one call, padding aside.
-        use_layout: ask by the table's layout, as for :class:`PrivateEmbedding`: all bags of a call
-            together are one inference. Rows that do not fit are left out of every reduction (and
-            of the mean's count), as if their ids were not in the bag.
+        use_layout: ask by the table's layout, as for :class:`PrivateEmbedding`: each bag is one
+            inference, and all bags of a call go in one request, or in as few as the servers take.
+            Rows that do not fit are left out of their bag's reduction (and of the mean's count), as
+            if their ids were not in it.
 
     Attributes:
         last_kept: bool in the shape of the last input: False where a row was left out for want of
@@ -269,7 +298,7 @@ class PrivateEmbeddingBag(_Layer):
             )
         ids, shape = flatten_ids(input)
         bounds, scales = self._check(shape, offsets, per_sample_weights)
-        rows, kept = self._fetch(ids, shape, input)
+        rows, kept = self._fetch(ids, shape, bounds, input)
         if self.padding_idx is not None:
             kept = kept & (ids != self.padding_idx)
         bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=scales, fused=fused)

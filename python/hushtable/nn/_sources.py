@@ -37,8 +37,8 @@ class BagSource(RowSource, Protocol):
         """How whole inferences are answered."""
         ...
 
-    def lookup_bag(self, ids: Ids) -> Bag:
-        """The rows of a whole inference, those that fit."""
+    def lookup_bags(self, bags: Sequence[Ids]) -> Sequence[Bag]:
+        """For each of several inferences its rows, those that fit."""
         ...
 
 

@@ -130,6 +130,8 @@ pub const KEY_OVERHEAD_BYTES: u64 = 4;
 pub(super) const BAG_ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// The most keys that a server can be told to take in one request.
 pub const KEYS_PER_REQUEST_MAX: u32 = 1 << 20;
+/// The most inferences by a layout that a server can be told to take in one request.
+pub const BAGS_PER_REQUEST_MAX: u32 = 1 << 12;
 /// The most queries.
 pub const QUERIES_PER_REQUEST_MAX: u32 = 1 << 16;
 /// A minute: the longest window that a server can be told.

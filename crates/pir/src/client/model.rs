@@ -8,12 +8,15 @@ use hushtable_table::layout::Layout;
 use hushtable_table::model::{Feature, ModelManifest};
 use hushtable_table::{Error as TableError, Version};
 
+use super::bags::{BagScript, BagsScript};
 use super::inference::InferenceScript;
 use super::model_opening::ModelOpening;
 use super::operation::{Opening, Operation};
 use super::shared::{Ask, Bell, Scheme, Shared, Timed};
-use super::table::{BagScript, LookupScript, PairTable, is_layout_change, is_version_change};
-use super::{BagRows, Failure, LookupStats, Machine, Place, RowFormat, Rows, TableInfo};
+use super::table::{
+    KEYS_IN_PLACE_MAX, LookupScript, PairTable, is_layout_change, is_version_change,
+};
+use super::{BagRows, BagsRows, Failure, LookupStats, Machine, Place, RowFormat, Rows, TableInfo};
 
 /// How a client asks two servers for a model's rows.
 #[derive(Clone, Debug)]
@@ -179,6 +182,17 @@ impl ModelClient {
     ) -> impl Machine<E, Output = BagRows> + use<E> {
         Operation::new(&self.0, BagAsk { feature: feature.into(), ids: ids.to_vec() }, random)
     }
+
+    /// Fetches several bags of rows of a feature's table alone, as
+    /// [`PairClient::bags`](super::PairClient::bags).
+    pub fn table_bags<E: Send>(
+        &self,
+        feature: &str,
+        bags: &[Vec<u64>],
+        random: u64,
+    ) -> impl Machine<E, Output = BagsRows> + use<E> {
+        Operation::new(&self.0, BagsAsk { feature: feature.into(), bags: bags.to_vec() }, random)
+    }
 }
 
 /// One version of a model, as both servers announced it.
@@ -281,4 +295,24 @@ impl Ask<ModelSpec> for BagAsk {
     }
 }
 
-const KEYS_IN_PLACE_MAX: usize = 256;
+struct BagsAsk {
+    feature: String,
+    bags: Vec<Vec<u64>>,
+}
+
+impl Ask<ModelSpec> for BagsAsk {
+    type Output = BagsRows;
+    type Script = BagsScript;
+
+    fn script(&self, session: &Arc<Session>, random: u64) -> Result<BagsScript, Failure> {
+        BagsScript::new(session.table_of(&self.feature)?.bags()?, &self.bags, random)
+    }
+
+    fn is_stale(&self, failure: &Failure) -> bool {
+        is_layout_change(failure)
+    }
+
+    fn computes(&self, session: &Session) -> bool {
+        session.keys * self.bags.len() > KEYS_IN_PLACE_MAX
+    }
+}

@@ -8,15 +8,17 @@ use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
 use super::announced::newest_of_both;
+use super::bags::{BagScript, BagsScript};
 use super::operation::{Opening, Operation};
 use super::run::{Round, Script, Tally, Verdict};
 use super::shared::{Ask, Bell, Scheme, Shared};
 use super::table::{
-    BagScript, LookupScript, Matched, PairTable, is_layout_change, is_version_change, other_call,
+    KEYS_IN_PLACE_MAX, LookupScript, Matched, PairTable, is_layout_change, is_version_change,
+    other_call,
 };
 use super::terms::check_sides;
 use super::{
-    AnnouncedTable, BagRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply,
+    AnnouncedTable, BagRows, BagsRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply,
     ReplyDefect, Rows, TableInfo,
 };
 
@@ -84,6 +86,16 @@ impl PairClient {
         random: u64,
     ) -> impl Machine<E, Output = BagRows> + use<E> {
         Operation::new(&self.0, BagAsk { ids: ids.to_vec() }, random)
+    }
+
+    /// Fetches the rows of several bags of ids by the layout, in one request to each server where these take as
+    /// many, else in as few as they do. `random` spreads retries and drops.
+    pub fn bags<E: Send>(
+        &self,
+        bags: &[Vec<u64>],
+        random: u64,
+    ) -> impl Machine<E, Output = BagsRows> + use<E> {
+        Operation::new(&self.0, BagsAsk { bags: bags.to_vec() }, random)
     }
 }
 
@@ -290,6 +302,29 @@ impl Ask<PairSpec> for BagAsk {
 
     fn is_stale(&self, failure: &Failure) -> bool {
         is_layout_change(failure)
+    }
+}
+
+struct BagsAsk {
+    bags: Vec<Vec<u64>>,
+}
+
+impl Ask<PairSpec> for BagsAsk {
+    type Output = BagsRows;
+    type Script = BagsScript;
+
+    fn script(&self, table: &Arc<PairTable>, random: u64) -> Result<BagsScript, Failure> {
+        BagsScript::new(table.bags()?, &self.bags, random)
+    }
+
+    fn is_stale(&self, failure: &Failure) -> bool {
+        is_layout_change(failure)
+    }
+
+    // Some microseconds a key: more of them are not for the threads of connections.
+    fn computes(&self, table: &PairTable) -> bool {
+        let keys = table.inference().map_or(0, |inference| inference.client.geometry().keys());
+        keys * self.bags.len() > KEYS_IN_PLACE_MAX
     }
 }
 

@@ -38,6 +38,34 @@ pub struct BagRows {
     pub format: RowFormat,
 }
 
+/// The rows of several bags of ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BagsRows {
+    /// Each bag's, in their order.
+    pub bags: Vec<BagPart>,
+    /// Keys sent to each server, for all bags.
+    pub keys: usize,
+    /// Requests sent to each server: one, where it takes as many bags at once.
+    pub requests: usize,
+    /// What all of it cost.
+    pub stats: LookupStats,
+    /// How a row's bytes make numbers.
+    pub format: RowFormat,
+}
+
+/// The rows of one of several bags.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BagPart {
+    /// `ids × row_bytes` bytes, in the ids' order: zero where an id was dropped.
+    pub rows: Vec<u8>,
+    /// For each id whether its row is there.
+    pub kept: Vec<bool>,
+    /// Distinct ids that were dropped.
+    pub dropped: usize,
+}
+
 /// How a row's bytes make numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "three facts of a table")]
@@ -51,6 +79,13 @@ pub struct RowFormat {
 }
 
 impl Timed for Rows {
+    fn took(&mut self, elapsed: Duration, moves: u32) {
+        self.stats.elapsed = elapsed;
+        self.stats.retries += moves;
+    }
+}
+
+impl Timed for BagsRows {
     fn took(&mut self, elapsed: Duration, moves: u32) {
         self.stats.elapsed = elapsed;
         self.stats.retries += moves;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hushtable_prg::PrgKind;
-use hushtable_table::layout::{Layout, Plan, Planner};
+use hushtable_table::layout::{Layout, Planner};
 use hushtable_table::{Shape, Version};
 
+use super::bags::{BagScript, BagsScript, BagsTerms};
 use super::run::{Round, Script, Tally};
 use super::terms::check_bags;
 use super::{
-    Answers, BagRows, Call, Failure, LayoutInfo, LookupStats, PairTerms, Place, Reply, ReplyDefect,
+    Answers, Call, Failure, LayoutInfo, LookupStats, PairTerms, Place, Reply, ReplyDefect,
     RowFormat, Rows, TableInfo,
 };
 use crate::batch::{self, Geometry};
@@ -32,8 +33,8 @@ pub(super) enum Bags {
     Differ([Option<Version>; 2]),
     /// It is larger than the client fetches.
     TooLarge { bytes: u64, bytes_max: u64 },
-    /// Both have this one.
-    Ready(Arc<Inference>),
+    /// Both have this one, and take so many inferences in one request.
+    Ready(Arc<Inference>, usize),
 }
 
 /// What it takes to ask by a layout.
@@ -74,7 +75,7 @@ impl Matched {
     /// What a client has of `table`, where it is of the layout and the table that these servers announce, so that
     /// a large layout is not fetched of every server of a side.
     pub fn known_layout(&self, table: &PairTable, wanted: LayoutInfo) -> Option<Bags> {
-        let Bags::Ready(known) = &table.bags else { return None };
+        let Bags::Ready(known, _) = &table.bags else { return None };
         let [left, _] = &self.infos;
         let is_same = (table.info.version, table.info.layout) == (left.version, Some(wanted));
         // Where it does not do, it is fetched, and the reason told.
@@ -87,11 +88,13 @@ impl Matched {
     }
 
     fn with(&self, made: Arc<Inference>) -> Result<Bags, Failure> {
+        let mut bags_max = usize::MAX;
         for (place, info) in Place::PAIR.into_iter().zip(&self.infos) {
-            check_bags(made.client.geometry(), info)
+            let taken = check_bags(made.client.geometry(), info)
                 .map_err(|defect| Failure::Reply { place, defect })?;
+            bags_max = bags_max.min(taken);
         }
-        Ok(Bags::Ready(made))
+        Ok(Bags::Ready(made, bags_max))
     }
 
     pub fn into_table(self, bags: Bags, prg: PrgKind) -> Result<PairTable, Failure> {
@@ -124,7 +127,7 @@ impl PairTable {
     /// What asks by the layout.
     pub fn inference(&self) -> Result<&Inference, Failure> {
         Err(match self.bags {
-            Bags::Ready(ref inference) => return Ok(inference),
+            Bags::Ready(ref inference, _) => return Ok(inference),
             Bags::None => Failure::NoLayout,
             Bags::Differ(versions) => Failure::LayoutsDiffer { versions: Box::new(versions) },
             Bags::TooLarge { bytes, bytes_max } => {
@@ -167,20 +170,15 @@ impl PairTable {
 
     /// Asks for the rows of a bag by the layout.
     pub fn bag(&self, ids: &[u64], random: u64) -> Result<BagScript, Failure> {
-        let Inference { planner, client } = self.inference()?;
-        let plan = planner.plan_vartime(ids, random)?;
-        let (mut request, pending) = client.query(&plan)?;
-        let (version, answer_bytes) =
-            (client.geometry().version(), client.geometry().answer_bytes());
-        let call = |keys: &mut Vec<u8>| Call::AnswerBags {
-            version,
-            keys: Bytes::from(std::mem::take(keys)),
-            answer_bytes,
-        };
-        let calls =
-            vec![(Place::Left, call(&mut request.left)), (Place::Right, call(&mut request.right))];
+        Ok(BagScript(BagsScript::new(self.bags()?, &[ids.to_vec()], random)?))
+    }
+
+    /// What asks for the rows of several bags by the layout.
+    pub fn bags(&self) -> Result<BagsTerms, Failure> {
+        self.inference()?;
+        let Bags::Ready(inference, bags_max) = &self.bags else { return Err(Failure::NoLayout) };
         let (version, format) = (self.info.version, self.info.format());
-        Ok(BagScript { calls, plan, pending, keys: client.geometry().keys(), version, format })
+        Ok(BagsTerms { inference: Arc::clone(inference), bags_max: *bags_max, version, format })
     }
 }
 
@@ -204,34 +202,6 @@ impl Script for LookupScript {
         let rows = self.pending.combine(left, right)?;
         let stats = LookupStats::of(self.version, &answers, tally);
         Ok(Round::Done(Rows { rows, stats, format: self.format }))
-    }
-}
-
-/// A bag within a session.
-pub(super) struct BagScript {
-    calls: Vec<(Place, Call)>,
-    plan: Plan,
-    pending: batch::Pending,
-    keys: usize,
-    version: Version,
-    format: RowFormat,
-}
-
-impl Script for BagScript {
-    type Output = BagRows;
-
-    fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<BagRows>, Failure> {
-        if !self.calls.is_empty() {
-            return Ok(Round::Ask(std::mem::take(&mut self.calls)));
-        }
-        let answers = pair_of(replies)?;
-        let [left, right] = answers.each_ref().map(share);
-        let entries = self.pending.combine(left, right)?;
-        let rows = self.pending.rows(&self.plan, &entries, self.format.row_bytes);
-        let kept = self.plan.found.iter().map(Option::is_some).collect();
-        let stats = LookupStats::of(self.version, &answers, tally);
-        let (dropped, keys, format) = (self.plan.dropped, self.keys, self.format);
-        Ok(Round::Done(BagRows { rows, kept, dropped, keys, stats, format }))
     }
 }
 
@@ -265,3 +235,6 @@ pub(super) fn is_layout_change(failure: &Failure) -> bool {
         Failure::NoLayout | Failure::LayoutsDiffer { .. } | Failure::LayoutBytes { .. }
     ) || is_version_change(failure)
 }
+
+/// Keys that a connection's thread makes itself: more take long enough to go elsewhere.
+pub(super) const KEYS_IN_PLACE_MAX: usize = 256;

@@ -7,7 +7,8 @@ use hushtable_prg::PrgKind;
 use hushtable_table::{DType, Version};
 
 use super::announced::{
-    KEYS_PER_REQUEST_MAX, count_within, shape, text, version, versions, window, within,
+    BAGS_PER_REQUEST_MAX, KEYS_PER_REQUEST_MAX, count_within, shape, text, version, versions,
+    window, within,
 };
 use super::{ReplyDefect, RowFormat};
 use crate::TableShape;
@@ -56,6 +57,8 @@ pub struct LayoutInfo {
     pub bytes: u64,
     /// How long an inference may wait for others to share its pass.
     pub window: Duration,
+    /// Inferences that one request may hold.
+    pub bags_per_request_max: usize,
 }
 
 /// A server's announcement of a table as it came, unchecked: the fields of `TableInfoReply` in
@@ -81,6 +84,7 @@ pub struct AnnouncedTable {
     pub layout_version: Bytes,
     pub layout_bytes: u64,
     pub bags_window_us: u64,
+    pub bags_per_request_max: u32,
     pub state: Option<u64>,
 }
 
@@ -102,12 +106,19 @@ impl TableInfo {
             true => {
                 within("layout_bytes", announced.layout_bytes, 0..=0)?;
                 within("bags_window_us", announced.bags_window_us, 0..=0)?;
+                within("bags_per_request_max", announced.bags_per_request_max.into(), 0..=0)?;
                 None
             }
             false => Some(LayoutInfo {
                 version: version(&announced.layout_version)?,
                 bytes: within("layout_bytes", announced.layout_bytes, 1..=LAYOUT_BYTES_MAX)?,
                 window: window("bags_window_us", announced.bags_window_us)?,
+                // An older server says nothing of it, and takes one.
+                bags_per_request_max: count_within(
+                    "bags_per_request_max",
+                    announced.bags_per_request_max.max(1),
+                    BAGS_PER_REQUEST_MAX,
+                )?,
             }),
         };
         let current = version(&announced.version)?;

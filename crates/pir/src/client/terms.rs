@@ -2,9 +2,7 @@
 
 use hushtable_prg::PrgKind;
 
-use super::announced::{
-    BAG_ANSWER_BYTES_MAX, KEY_OVERHEAD_BYTES, REQUEST_BYTES, REQUEST_BYTES_MAX, fit, within,
-};
+use super::announced::{BAG_ANSWER_BYTES_MAX, KEY_OVERHEAD_BYTES, REQUEST_BYTES, fit, within};
 use super::{Failure, Place, ReplyDefect, TableInfo};
 use crate::batch::Geometry;
 use crate::dpf::{Domain, Group, KeyParams, Side};
@@ -72,12 +70,15 @@ pub(super) fn check_sides(left: Side, right: Side) -> Result<(), Failure> {
     }
 }
 
-/// Whether an inference by a layout fits a server's requests and this client's memory.
-pub(super) fn check_bags(geometry: &Geometry, info: &TableInfo) -> Result<(), ReplyDefect> {
-    let request_bytes = geometry.request_bytes(info.side) as u64 + REQUEST_BYTES;
-    within("request_bytes_max", info.request_bytes_max, request_bytes..=REQUEST_BYTES_MAX)?;
+/// How many inferences by a layout fit one of a server's requests and this client's memory, one at least.
+pub(super) fn check_bags(geometry: &Geometry, info: &TableInfo) -> Result<usize, ReplyDefect> {
+    let request_bytes = geometry.request_bytes(info.side) as u64;
+    let fits = fit(info.request_bytes_max, request_bytes, REQUEST_BYTES)?;
     let answer_bytes = geometry.answer_bytes() as u64;
-    within("the layout's answer_bytes", answer_bytes, 1..=BAG_ANSWER_BYTES_MAX).map(|_| ())
+    within("the layout's answer_bytes", answer_bytes, 1..=BAG_ANSWER_BYTES_MAX)?;
+    let in_memory = (BAG_ANSWER_BYTES_MAX / answer_bytes) as usize;
+    let taken = info.layout.map_or(1, |layout| layout.bags_per_request_max);
+    Ok(fits.min(in_memory).min(taken))
 }
 
 /// The group that two servers together answer fastest: the least sum of their ranks, bits before

@@ -113,6 +113,7 @@ impl Held {
             layout_version: layout.map_or_else(Bytes::new, |layout| bytes(layout.version())),
             layout_bytes: layout.map_or(0, |layout| layout.to_bytes().len() as u64),
             bags_window_us: 0,
+            bags_per_request_max: 0,
             state: None,
         }
     }

@@ -249,9 +249,10 @@ fn call_error(error: Error) -> CallError<Error> {
             #[cfg(feature = "onion")]
             Refusal::UnknownKeys { .. } => CallFault::UnknownKeys,
             #[cfg(feature = "pair")]
-            Refusal::LayoutSkew { .. } | Refusal::NoLayout | Refusal::WrongDomain { .. } => {
-                CallFault::Changed { found: None }
-            }
+            Refusal::LayoutSkew { .. }
+            | Refusal::NoLayout
+            | Refusal::TooManyBags { .. }
+            | Refusal::WrongDomain { .. } => CallFault::Changed { found: None },
             _ => CallFault::Other,
         },
         Error::Unavailable { .. } => CallFault::Unreachable,

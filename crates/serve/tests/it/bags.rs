@@ -77,6 +77,126 @@ async fn a_bags_rows_come_back_and_every_bag_costs_the_same() {
     assert_eq!(servers.left.metric("hushtable_inflight_bytes").await, 0.0);
 }
 
+/// Bags of all kinds: empty ones, repeats, more rows than fit.
+fn some_bags(count: u64) -> Vec<Vec<u64>> {
+    let bag = |at: u64| match at % 4 {
+        0 => vec![],
+        1 => vec![at; 5],
+        2 => (0..64).map(|i| (i * 15 + at) % ROWS).collect(),
+        _ => vec![999 - at, at],
+    };
+    (0..count).map(bag).collect()
+}
+
+const ANSWERS_OK: &str = r#"hushtable_requests_total{method="AnswerBags",code="OK"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_bags_go_in_one_request() {
+    // Passes of fewer bags than a request holds.
+    let servers = Pair::start_with(laid_out, |spec| ServerSpec { batch_bags_max: Some(3), ..spec });
+    let table = laid_out();
+    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let none = client.fetch_bags(&[]).await.unwrap();
+    assert_eq!((none.bags.len(), none.requests, none.keys), (0, 0, 0));
+    assert_eq!(servers.left.metric("hushtable_answered_bags_total").await, 0.0);
+
+    let bags = some_bags(32);
+    let found = client.fetch_bags(&bags).await.unwrap();
+    let geometry = Geometry::new(table.layout().unwrap());
+    assert_eq!((found.requests, found.keys), (1, 32 * geometry.keys()));
+    let sent = Side::BOTH.map(|side| 32 * geometry.request_bytes(side) as u64).iter().sum::<u64>();
+    assert_eq!(found.stats.sent_bytes, sent);
+    assert_eq!(found.stats.received_bytes, 2 * 32 * geometry.answer_bytes() as u64);
+    for server in [&servers.left, &servers.right] {
+        assert_eq!(server.metric("hushtable_answered_bags_total").await, 32.0);
+        assert_eq!(server.metric(ANSWERS_OK).await, 1.0);
+        assert_eq!(server.metric("hushtable_inflight_bytes").await, 0.0);
+    }
+
+    // Each is what it is alone: the layout drops the most frequent, not by chance.
+    assert_eq!(found.bags.len(), bags.len());
+    let mut numbers = Vec::new();
+    for (ids, part) in bags.iter().zip(&found.bags) {
+        let alone = client.fetch_bag(ids).await.unwrap();
+        assert_rows(&table, ids, &alone);
+        assert_eq!((&part.rows, &part.kept), (&alone.rows, &alone.kept), "{ids:?}");
+        assert_eq!(part.dropped, alone.dropped, "{ids:?}");
+        numbers.extend(alone.to_f32().unwrap());
+    }
+    assert_eq!(found.to_f32().unwrap(), numbers);
+    assert!(found.bags.iter().any(|part| part.dropped > 0), "64 rows fit 24 keys?");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_take_fewer_bags_get_more_requests() {
+    let taking = |bags| ServerSpec { bags_per_request_max: Some(bags), ..spec(Side::Left) };
+    let left = Running::start(Server::of_table(taking(3), laid_out()).unwrap());
+    let right = Running::start(Server::of_table(spec(Side::Right), laid_out()).unwrap());
+    let spec =
+        ClientSpec::new(EndpointSpec::new(left.url(), None), EndpointSpec::new(right.url(), None));
+    let client = LookupClient::connect(&spec).await.unwrap();
+    let bags = some_bags(7);
+    let found = client.fetch_bags(&bags).await.unwrap();
+    assert_eq!((found.requests, found.bags.len()), (3, 7));
+    for server in [&left, &right] {
+        assert_eq!(server.metric(ANSWERS_OK).await, 3.0);
+        assert_eq!(server.metric("hushtable_answered_bags_total").await, 7.0);
+    }
+    let rows = |found: &hushtable_serve::FetchedBags| found.to_f32().unwrap();
+    let expected = rows(&found);
+
+    // One comes back that takes fewer still: it is asked what it takes, and gets that.
+    let addr = left.addr;
+    left.stop().unwrap();
+    let left = ServerSpec { addr, ..taking(1) };
+    let left = Running::start(Server::of_table(left, laid_out()).unwrap());
+    let found = client.fetch_bags(&bags).await.unwrap();
+    assert_eq!((found.requests, rows(&found)), (7, expected));
+    assert_eq!(left.metric(ANSWERS_OK).await, 7.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bags_in_a_request_are_counted_before_they_are_read() {
+    let limits = |spec| ServerSpec { bags_per_request_max: Some(3), ..spec };
+    let servers = Pair::start_with(laid_out, limits);
+    let version = *laid_out().layout().unwrap().version().as_bytes();
+    let one = keys(Side::Right, PrgKind::Aes128);
+    let reply = ask(&servers.right, &version, one.repeat(3)).await.unwrap();
+    let geometry = Geometry::new(laid_out().layout().unwrap());
+    assert_eq!(reply.answers.len(), 3 * geometry.answer_bytes());
+
+    let mut second_is_bad = one.repeat(2);
+    second_is_bad[one.len()] = 9;
+    let longer = [one.repeat(2), vec![0]].concat();
+    let cases = [
+        (one.repeat(4), "TOO_MANY_BAGS", "bags_max", "3"),
+        (second_is_bad, "BAD_BAG", "defect", "format"),
+        (longer, "BAD_BAG", "defect", "length"),
+    ];
+    for (keys, reason, fact, value) in cases {
+        let status = ask(&servers.right, &version, keys).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        let details = status.get_error_details();
+        let info = details.error_info().unwrap();
+        assert_eq!((info.reason.as_str(), info.metadata[fact].as_str()), (reason, value));
+    }
+    assert_eq!(servers.right.metric("hushtable_answered_bags_total").await, 3.0);
+    assert_eq!(servers.right.metric("hushtable_inflight_bytes").await, 0.0);
+}
+
+#[test]
+fn numbers_of_bags_that_no_queue_holds_are_refused() {
+    for (bags, queue) in [(0, 100), (101, 100), (4097, 5000)] {
+        let spec = ServerSpec {
+            bags_per_request_max: Some(bags),
+            queue_bags_max: queue,
+            ..spec(Side::Left)
+        };
+        let error = Server::of_table(spec, laid_out()).err().expect("a limit refused");
+        assert!(error.to_string().contains("bags_per_request_max"), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bags_go_through_tls_with_every_generator_that_servers_take() {
     let certificates = Certificates::new();
@@ -134,6 +254,9 @@ async fn a_bag_that_cannot_be_is_refused_before_it_is_sent() {
     let error = client.fetch_bag(&[0, ROWS]).await.unwrap_err();
     let expected = LayoutError::IdRange { id: ROWS, rows: ROWS };
     assert!(matches!(&error, Error::Bag(e) if *e == expected), "{error:?}");
+    let error = client.fetch_bags(&[vec![1], vec![0, ROWS]]).await.unwrap_err();
+    let range = LayoutError::IdRange { id: ROWS, rows: ROWS };
+    assert!(matches!(&error, Error::Bag(e) if *e == range), "{error:?}");
     let error = client.fetch_bag(&[0; 65]).await.unwrap_err();
     let expected = LayoutError::TooManyIds { ids: 65, ids_max: 64 };
     assert!(matches!(&error, Error::Bag(e) if *e == expected), "{error:?}");

@@ -25,6 +25,7 @@ pub(crate) struct Bags {
     version: Bytes,
     prgs: Vec<PrgKind>,
     window: Duration,
+    bags_per_request_max: usize,
     scheduler: Scheduler<batch::Server>,
     stored_bytes: u64,
     /// Who asks for it.
@@ -40,12 +41,23 @@ impl Bags {
         layout: &Layout,
         prgs: Vec<PrgKind>,
         window: Duration,
+        bags_per_request_max: usize,
         scheduler: Scheduler<batch::Server>,
     ) -> Self {
         let version = Bytes::copy_from_slice(layout.version().as_bytes());
         let stored_bytes = server.backend().geometry().costs(layout).stored_bytes;
         let (layout, uses) = (layout.to_bytes().into(), Uses::new());
-        Self { server, layout, version, prgs, window, scheduler, stored_bytes, uses }
+        Self {
+            server,
+            layout,
+            version,
+            prgs,
+            window,
+            bags_per_request_max,
+            scheduler,
+            stored_bytes,
+            uses,
+        }
     }
 
     pub fn version(&self) -> Version {
@@ -67,6 +79,7 @@ impl Bags {
             version: self.geometry().version(),
             bytes: self.layout.len() as u64,
             window: self.window,
+            bags_per_request_max: self.bags_per_request_max,
         }
     }
 
@@ -85,8 +98,19 @@ impl Bags {
         Ok(tokio_stream::iter(Chunks(self.layout.clone())))
     }
 
-    fn accept(&self, request: AnswerBagsRequest) -> Result<BatchKeys, Refusal> {
-        let keys = self.server.accept(request.keys.into()).map_err(|e| Refusal::of_bag(&e))?;
+    /// How many inferences are in so many bytes of keys. What makes none is for the parser to name.
+    fn count(&self, bytes: usize) -> Result<usize, Refusal> {
+        let one = self.geometry().request_bytes(self.server.side());
+        let bags_max = self.bags_per_request_max;
+        match bytes / one {
+            bags if bytes % one != 0 || bags == 0 => Ok(1),
+            bags if bags > bags_max => Err(Refusal::TooManyBags { bags, bags_max }),
+            bags => Ok(bags),
+        }
+    }
+
+    fn accept(&self, keys: Bytes) -> Result<BatchKeys, Refusal> {
+        let keys = self.server.accept(keys.into()).map_err(|e| Refusal::of_bag(&e))?;
         if !self.prgs.contains(&keys.prg()) {
             let accepted: Vec<_> = self.prgs.iter().map(|prg| prg.name()).collect();
             let message = format!("this server takes {}, not {}", accepted.join(", "), keys.prg());
@@ -103,12 +127,18 @@ impl Bags {
         admission: &Admission,
     ) -> Result<AnswerBagsReply, Refusal> {
         let _using = self.uses.begin();
-        let keys = self.accept(request)?;
-        admission.hold(reservation, held_bytes(self.geometry()))?;
+        let bags = self.count(request.keys.len())?;
+        admission.hold(reservation, bags * held_bytes(self.geometry()))?;
+        let mut keys = Vec::with_capacity(bags);
+        let mut rest = request.keys;
+        let one = rest.len() / bags;
+        for _ in 0..bags {
+            keys.push(self.accept(rest.split_to(one))?);
+        }
         let origin = origin_of(reservation);
         let Answered { answers, queued, answering } = self
             .scheduler
-            .answer_from(origin, vec![keys])
+            .answer_from(origin, keys)
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
         Ok(AnswerBagsReply {

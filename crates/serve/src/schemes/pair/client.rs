@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hushtable_pir::PrgKind;
-use hushtable_pir::client::{BagRows, ModelClient, PairClient, PairSpec, Place, RowFormat};
+use hushtable_pir::client::{
+    BagPart, BagRows, BagsRows, ModelClient, PairClient, PairSpec, Place, RowFormat,
+};
 use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
@@ -124,6 +126,38 @@ impl From<BagRows> for Bag {
     }
 }
 
+/// The rows of several bags of ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FetchedBags {
+    /// Each bag's, in their order.
+    pub bags: Vec<BagPart>,
+    /// Keys sent to each server, for all of them.
+    pub keys: usize,
+    /// Requests that each server got: one, unless it takes fewer bags at once.
+    pub requests: usize,
+    /// What all of it cost.
+    pub stats: LookupStats,
+    format: RowFormat,
+}
+
+impl FetchedBags {
+    /// The rows of all bags, one after the other, as `ids × dim` numbers: zero where an id was dropped.
+    ///
+    /// # Errors
+    /// As [`Bag::to_f32`].
+    pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
+        let rows = self.bags.iter().map(|bag| self.format.decode(&bag.rows));
+        Ok(rows.collect::<Result<Vec<_>, _>>().map_err(|source| Error::Rows { source })?.concat())
+    }
+}
+
+impl From<BagsRows> for FetchedBags {
+    fn from(BagsRows { bags, keys, requests, stats, format, .. }: BagsRows) -> Self {
+        Self { bags, keys, requests, stats, format }
+    }
+}
+
 impl LookupClient {
     /// Connects to both servers and checks that they are a left and a right one with one table. If
     /// the table has a layout, it is fetched.
@@ -229,5 +263,23 @@ impl LookupClient {
             }
         };
         bag.map(Bag::from)
+    }
+
+    /// As [`fetch_bag`](Self::fetch_bag), for several bags: one request to each server holds them all, or as
+    /// many as both servers take, and the next follows once its rows are there. Each server sees how many bags
+    /// there are, and each bag costs the same. Where one of them cannot be asked for, nothing is sent; without any,
+    /// nothing is either.
+    ///
+    /// # Errors
+    /// As [`fetch_bag`](Self::fetch_bag).
+    pub async fn fetch_bags(&self, bags: &[Vec<u64>]) -> Result<FetchedBags, Error> {
+        let random = random_u64()?;
+        let found = match &self.source {
+            Source::Table(client) => self.driver.run(client.bags(bags, random)).await,
+            Source::Feature(client, feature, _) => {
+                self.driver.run(client.table_bags(feature, bags, random)).await
+            }
+        };
+        found.map(FetchedBags::from)
     }
 }

@@ -35,6 +35,9 @@ impl From<&TableInfo> for wire::TableInfoReply {
             },
             layout_bytes: info.layout.map_or(0, |layout| layout.bytes),
             bags_window_us: info.layout.map_or(0, |layout| microseconds(layout.window)),
+            bags_per_request_max: info
+                .layout
+                .map_or(0, |layout| layout.bags_per_request_max.try_into().unwrap_or(u32::MAX)),
         }
     }
 }
@@ -68,6 +71,7 @@ impl TryFrom<wire::TableInfoReply> for AnnouncedTable {
             layout_version: reply.layout_version,
             layout_bytes: reply.layout_bytes,
             bags_window_us: reply.bags_window_us,
+            bags_per_request_max: reply.bags_per_request_max,
             state: reply.state,
         })
     }
@@ -118,6 +122,7 @@ mod tests {
                 version: Version::from([8; 32]),
                 bytes: 12_345,
                 window: Duration::from_micros(250),
+                bags_per_request_max: 32,
             }),
         }
     }
@@ -128,6 +133,13 @@ mod tests {
             let info = TableInfo { layout, ..info() };
             assert_eq!(TableInfo::try_from(wire::TableInfoReply::from(&info)), Ok(info));
         }
+    }
+
+    #[test]
+    fn a_server_that_names_no_number_of_bags_takes_one() {
+        let reply = wire::TableInfoReply { bags_per_request_max: 0, ..(&info()).into() };
+        let found = TableInfo::try_from(reply).unwrap().layout.unwrap();
+        assert_eq!(found.bags_per_request_max, 1);
     }
 
     #[test]

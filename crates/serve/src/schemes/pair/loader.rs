@@ -166,7 +166,8 @@ impl House<'_> {
             None => None,
             Some(layout) => {
                 if bundles.is_first_of_layout(index) {
-                    self.load_bins(table, name, layout)?;
+                    let bags_max = settings.tables[index].bags_per_request_max;
+                    self.load_bins(table, name, layout, bags_max)?;
                 }
                 let version = layout.version();
                 {
@@ -260,7 +261,13 @@ impl House<'_> {
     }
 
     /// Puts a layout's bins behind a scheduler with the same rules as the table's.
-    fn load_bins(&mut self, table: &Table, name: &str, layout: &Layout) -> Result<(), Error> {
+    fn load_bins(
+        &mut self,
+        table: &Table,
+        name: &str,
+        layout: &Layout,
+        bags_per_request_max: usize,
+    ) -> Result<(), Error> {
         if let Some(bags) = self.old.and_then(|old| old.find_bags(layout.version())) {
             self.windows.push(bags.info().window);
             self.holdings.bags.push(Arc::clone(bags));
@@ -297,7 +304,8 @@ impl House<'_> {
         );
         let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.bag_passes };
         let scheduler = Scheduler::start_on(&self.loader.runner, Arc::new(server.clone()), spec);
-        let bags = Bags::new(server, layout, self.settings.prgs.clone(), window, scheduler);
+        let prgs = self.settings.prgs.clone();
+        let bags = Bags::new(server, layout, prgs, window, bags_per_request_max, scheduler);
         self.holdings.bags.push(Arc::new(bags));
         Ok(())
     }

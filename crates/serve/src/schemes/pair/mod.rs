@@ -20,9 +20,11 @@ mod server;
 mod service;
 mod spec;
 
-pub use client::{Bag, ClientSpec, LookupClient};
+pub use client::{Bag, ClientSpec, FetchedBags, LookupClient};
 pub use device::DeviceSpec;
-pub use hushtable_pir::client::{FeatureRows, LayoutInfo, ModelFacts, PairTerms, TableInfo};
+pub use hushtable_pir::client::{
+    BagPart, FeatureRows, LayoutInfo, ModelFacts, PairTerms, TableInfo,
+};
 pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
 pub use spec::ServerSpec;

@@ -52,6 +52,14 @@ macro_rules! pair_reasons {
                  that `hushtable tune --apply` has made"
             )]
             NoLayout = FailedPrecondition "NO_LAYOUT",
+            /// More inferences than one request may hold.
+            #[error("a request may hold {bags_max} inferences, this one holds {bags}: split it")]
+            TooManyBags = InvalidArgument "TOO_MANY_BAGS" {
+                /// Inferences received.
+                bags: usize,
+                /// Inferences allowed.
+                bags_max: usize,
+            },
             /// More keys than one request may hold.
             #[error("a request may hold {keys_max} keys, this one holds {keys}: split it")]
             TooManyKeys = InvalidArgument "TOO_MANY_KEYS" {

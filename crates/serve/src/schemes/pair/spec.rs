@@ -24,7 +24,9 @@ use crate::host::network::{
 use crate::schemes::bundles::{Bundles, HeldModel, HeldTable};
 use crate::schemes::versions::ChangeSpec;
 use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
-use hushtable_pir::client::{KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES};
+use hushtable_pir::client::{
+    BAGS_PER_REQUEST_MAX, KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES,
+};
 
 /// How a server runs. Every field but `table` and `side` has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +95,10 @@ pub struct ServerSpec {
     /// Most inferences that wait; beyond, they are refused with a hint when to retry.
     #[serde(default = "default_queue_bags_max")]
     pub queue_bags_max: usize,
+    /// Most inferences in one request by a layout. The default is 256, less where they and their answers
+    /// would pass 8 MiB.
+    #[serde(default)]
+    pub bags_per_request_max: Option<usize>,
     /// Most bytes of requests and answers in memory. One connection may hold a quarter of it.
     #[serde(default = "default_inflight_bytes_max")]
     pub inflight_bytes_max: usize,
@@ -170,6 +176,7 @@ impl ServerSpec {
             queue_keys_max: default_queue_keys_max(),
             batch_bags_max: None,
             queue_bags_max: default_queue_bags_max(),
+            bags_per_request_max: None,
             inflight_bytes_max: default_inflight_bytes_max(),
             connections_max: default_connections_max(),
             connections_per_peer_max: None,
@@ -231,6 +238,8 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableLimits {
     pub keys_per_request_max: usize,
+    /// 1 without a layout.
+    pub bags_per_request_max: usize,
     pub request_bytes_max: usize,
 }
 
@@ -284,14 +293,30 @@ impl TableLimits {
         let around = REQUEST_BYTES as usize;
         let mut request_bytes_max = keys_per_request_max * key_bytes + around;
         let mut whole = request_bytes_max + keys_per_request_max * row_bytes;
+        let mut bags_per_request_max = 1;
         if let Some(layout) = table.layout() {
             let geometry = Geometry::new(layout);
-            let bag_bytes = geometry.request_bytes(spec.side) + around;
-            request_bytes_max = request_bytes_max.max(bag_bytes);
-            whole = whole.max(bag_bytes + bags::held_bytes(&geometry)).max(bags::STREAM_BYTES);
+            let bag_bytes = geometry.request_bytes(spec.side);
+            let held_bytes = bags::held_bytes(&geometry);
+            bags_per_request_max = bags_per_request(spec, bag_bytes + held_bytes)?;
+            let bags_bytes = bags_per_request_max * bag_bytes + around;
+            request_bytes_max = request_bytes_max.max(bags_bytes);
+            let held = bags_bytes + bags_per_request_max * held_bytes;
+            whole = whole.max(held).max(bags::STREAM_BYTES);
         }
-        Ok((Self { keys_per_request_max, request_bytes_max }, whole))
+        Ok((Self { keys_per_request_max, bags_per_request_max, request_bytes_max }, whole))
     }
+}
+
+/// Inferences that one request may hold, where each takes so many bytes with its answer.
+fn bags_per_request(spec: &ServerSpec, bytes: usize) -> Result<usize, Error> {
+    // A connection may hold a quarter of all: two such requests.
+    let typical = BAGS_BYTES_TYPICAL_MAX.min(spec.inflight_bytes_max / 8);
+    let default = (typical / bytes).clamp(1, BAGS_PER_REQUEST_DEFAULT.min(spec.queue_bags_max));
+    let bags = spec.bags_per_request_max.unwrap_or(default);
+    let most = spec.queue_bags_max.min(BAGS_PER_REQUEST_MAX as usize);
+    within("bags_per_request_max", bags, 1..=most)?;
+    Ok(bags)
 }
 
 /// Bytes in memory of a table and its layout's bins, each where no table before has taken them.
@@ -432,4 +457,6 @@ const PART_OVERHEAD_BYTES: usize = 8;
 const KEYS_MAX: usize = KEYS_PER_REQUEST_MAX as usize;
 const BAGS_MAX: usize = 1 << 16;
 const KEYS_PER_REQUEST_DEFAULT: usize = 1024;
+const BAGS_PER_REQUEST_DEFAULT: usize = 256;
+const BAGS_BYTES_TYPICAL_MAX: usize = 8 << 20;
 const ANSWER_BYTES_TYPICAL_MAX: usize = 8 << 20;
