@@ -103,7 +103,7 @@ impl Bags {
         let one = self.geometry().request_bytes(self.server.side());
         let bags_max = self.bags_per_request_max;
         match bytes / one {
-            bags if bytes % one != 0 || bags == 0 => Ok(1),
+            bags if !bytes.is_multiple_of(one) || bags == 0 => Ok(1),
             bags if bags > bags_max => Err(Refusal::TooManyBags { bags, bags_max }),
             bags => Ok(bags),
         }
