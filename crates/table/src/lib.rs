@@ -47,6 +47,7 @@ pub mod layout;
 mod manifest;
 mod mapping;
 pub mod model;
+mod parts;
 pub mod patch;
 pub mod prepared;
 mod reading;

@@ -249,7 +249,7 @@ impl Table {
     /// # Errors
     /// As [`copy_rows`](Self::copy_rows).
     pub fn copy_base_row(&self, id: u64, out: &mut [u8]) -> Result<(), Error> {
-        self.copy_base_rows(id, out)
+        self.copy_scattered_rows(id, out)
     }
 
     /// The version of the rows below the table's patch; its own where it has none.

@@ -93,6 +93,57 @@ fn a_patched_bundle_is_the_rebuilt_one() {
 }
 
 #[test]
+fn rows_all_over_a_table_make_the_rebuilt_one() {
+    // Enough leaves, blocks and nodes that threads share them.
+    let (rows, dim, every) = (800_001, 4, 17);
+    let folder = TempDir::new().unwrap();
+    saved(folder.path(), rows, dim, DType::F32);
+    let ids: Vec<u64> = (0..rows).step_by(every).collect();
+    let new = rows_of(DType::F32, dim, ids.len(), 7.5);
+    let (base, next) = (folder.path().join("base"), folder.path().join("next"));
+    let manifest = patch(&base, &ids, &new, &next).unwrap();
+    let mut expected = values(rows, dim);
+    expected.chunks_mut(dim).step_by(every).for_each(|row| row.fill(7.5));
+    let rebuilt = Table::from_weight("films", rows, dim, DType::F32, &expected).unwrap();
+    assert_eq!(manifest.version(), rebuilt.version());
+    Table::open(&next).unwrap().check_patch().unwrap();
+
+    // One damaged hash among them, in each level of the tree.
+    let tree = next.join("rows.tree");
+    let whole = fs::read(&tree).unwrap();
+    let length = whole.len();
+    for at in [16 + 32 * 5_000, length - 32 * 1_000, length - 32 * 2] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::remove_file(&tree).unwrap();
+        fs::write(&tree, bytes).unwrap();
+        let error = Table::open(&next).unwrap().check_patch().unwrap_err();
+        assert!(matches!(error, Error::Rows { .. }), "{at}: {error}");
+    }
+}
+
+#[test]
+fn rows_that_were_cut_off_are_noticed() {
+    for dtype in [DType::F32, DType::Int8] {
+        let folder = TempDir::new().unwrap();
+        saved(folder.path(), ROWS, 8, dtype);
+        let (base, next) = (folder.path().join("base"), folder.path().join("next"));
+        let last = ROWS - 1;
+        patch(&base, &[last], &rows_of(dtype, 8, 1, 2.0), &next).unwrap();
+        let table = Table::open(&next).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(base.join("rows.safetensors")).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 8).unwrap();
+        let mut row = vec![0; table.row_bytes()];
+        for error in
+            [table.check_patch().unwrap_err(), table.copy_base_row(last, &mut row).unwrap_err()]
+        {
+            assert!(matches!(error, Error::Rows { source: RowsError::Lost, .. }), "{error}");
+        }
+        table.copy_base_row(0, &mut row).unwrap();
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let base = saved(folder.path(), ROWS, 4, DType::F32);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::permutation::mix;
 use super::{DropRule, Layout, LayoutError, Part, PartName, Place, Trace};
+use crate::parts::in_parts;
 
 /// Plans inferences by one layout.
 ///
@@ -439,25 +440,18 @@ const CARRIERS_MAX: usize = 16;
 /// # Errors
 /// As [`Planner::plan_vartime`], for the first bag at fault.
 pub fn simulate(planner: &Planner, trace: &Trace, seed: u64) -> Result<Vec<bool>, LayoutError> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let bags_each = trace.bag_count().div_ceil(threads).max(1);
-    let plan_bags = |first: usize| -> Result<Vec<bool>, LayoutError> {
+    let bags: Vec<usize> = (0..trace.bag_count()).collect();
+    let plan_bags = |bags: &[usize]| -> Result<Vec<bool>, LayoutError> {
         let mut kept = Vec::new();
-        for bag in first..(first + bags_each).min(trace.bag_count()) {
+        for &bag in bags {
             let ids: Vec<u64> = trace.bag(bag).iter().map(|&id| id.into()).collect();
             let plan = planner.plan_vartime(&ids, mix(seed ^ bag as u64))?;
             kept.extend(plan.found.iter().map(Option::is_some));
         }
         Ok(kept)
     };
-    let parts: Vec<Result<Vec<bool>, LayoutError>> = std::thread::scope(|scope| {
-        let firsts = (0..trace.bag_count()).step_by(bags_each);
-        let threads: Vec<_> = firsts.map(|first| scope.spawn(move || plan_bags(first))).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
     let mut kept = Vec::with_capacity(trace.ids().len());
-    for part in parts {
+    for part in in_parts(&bags, 1, plan_bags) {
         kept.extend(part?);
     }
     Ok(kept)

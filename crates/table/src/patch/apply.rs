@@ -25,7 +25,7 @@ use crate::table::Table;
 /// written. On any error, what stood at `out` stands.
 pub fn patch(base: &Path, ids: &[u64], rows: &[u8], out: &Path) -> Result<Manifest, Error> {
     let bundle = Bundle::open(base)?;
-    let table = Table::map(base, &bundle)?;
+    let table = Table::map_with_file(base, &bundle)?;
     let patch = Patch::new(&table, ids, rows)?;
     write(base, &bundle, &table, &patch, out)
 }
@@ -36,7 +36,7 @@ pub fn patch(base: &Path, ids: &[u64], rows: &[u8], out: &Path) -> Result<Manife
 /// As [`patch`], and [`Error::Patch`] for one of another version, or whose rows make another version than it says.
 pub fn patch_with(base: &Path, patch: &Patch, out: &Path) -> Result<Manifest, Error> {
     let bundle = Bundle::open(base)?;
-    let table = Table::map(base, &bundle)?;
+    let table = Table::map_with_file(base, &bundle)?;
     let broken = |source| Error::Patch { path: base.to_owned(), source };
     let expected = patch.base();
     if patch.shape() != table.shape()
@@ -70,7 +70,7 @@ pub fn patch_from(base: &Path, file: &Path, out: &Path) -> Result<Manifest, Erro
 /// holds; and [`PatchError::Shapes`] for tables of two shapes.
 pub fn follow(base: &Path, next: &Table, out: &Path) -> Result<Manifest, Error> {
     let bundle = Bundle::open(base)?;
-    let table = Table::map(base, &bundle)?;
+    let table = Table::map_with_file(base, &bundle)?;
     let shape = table.shape();
     let broken = |source| Error::Patch { path: base.to_owned(), source };
     if next.shape() != shape {
@@ -128,8 +128,11 @@ fn write(
     ids.dedup();
     let mut after = vec![0; row_bytes];
     for id in ids {
-        table.copy_rows(id, &mut before)?;
-        table.copy_base_rows(id, &mut after)?;
+        table.copy_scattered_rows(id, &mut before)?;
+        after.copy_from_slice(&before);
+        if let Some(older) = table.patch() {
+            older.lay_over(id, &mut before);
+        }
         patch.lay_over(id, &mut after);
         nonfinite_count = (nonfinite_count + count(&after)).saturating_sub(count(&before));
     }

@@ -2,6 +2,7 @@
 
 use crate::bundle;
 use crate::error::{Error, RowsError};
+use crate::parts::in_parts;
 use crate::patch::{Patch, PatchError};
 use crate::shape::BLOCK_ROWS;
 use crate::table::Table;
@@ -10,6 +11,11 @@ use crate::version::{BlockHash, Version};
 
 /// Leaves that are read at a time: what they take stays in the second-level cache.
 const LEAVES_AT_ONCE: usize = 512;
+/// Fewer nodes than that are hashed in less time than a thread takes to start.
+const FAMILIES_LEAST: usize = 256;
+
+/// A place in a level of the tree, and the hash that it gets.
+type Changed = (usize, BlockHash);
 
 /// The version of the rows below `table`'s patch with those of `patch` laid over. Checks what it reads: the
 /// leaves around the changed rows, and every hash on the way from them to the version below.
@@ -21,57 +27,26 @@ pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<Version, Erro
     let geometry = Geometry::new(shape);
     let broken = || table.rows_error(bundle::TREE, RowsError::Tree);
 
-    // Leaves, and the leaves' hashes of the blocks that they lie in.
     let touched = touched_leaves(&geometry, patch);
-    let mut leaves = Vec::with_capacity(touched.len());
-    for touched in touched.chunks(LEAVES_AT_ONCE) {
-        new_leaves(table, patch, &geometry, touched, &stored[tree::MARK.len()..], &mut leaves)?;
-    }
-    let mut blocks: Vec<usize> = touched.iter().map(|leaf| leaf / geometry.block_leaves).collect();
-    blocks.dedup();
-    let leaves_of = |block: usize| {
-        let first = block * geometry.block_leaves;
-        let count = geometry.block_leaves.min(geometry.leaves - first);
-        &stored[tree::MARK.len() + first * HASH_BYTES..][..count * HASH_BYTES]
-    };
-    let old: Vec<&[u8]> = blocks.iter().map(|&block| leaves_of(block)).collect();
-    let level = &stored[geometry.level_offset(0)..];
-    check_level(&tree::hash_blocks(&old), &blocks, level).ok_or_else(broken)?;
-    let mut new: Vec<Vec<u8>> = old.iter().map(|leaves| leaves.to_vec()).collect();
-    let mut block = 0;
-    for (&leaf, hash) in touched.iter().zip(&leaves) {
-        while blocks[block] < leaf / geometry.block_leaves {
-            block += 1;
+    let stored_leaves = stored[tree::MARK.len()..].as_chunks::<HASH_BYTES>().0;
+    let parts = in_parts(&touched, LEAVES_AT_ONCE, |touched| {
+        let mut changed = Vec::with_capacity(touched.len());
+        for touched in touched.chunks(LEAVES_AT_ONCE) {
+            new_leaves(table, patch, &geometry, touched, stored_leaves, &mut changed)?;
         }
-        new[block][leaf % geometry.block_leaves * HASH_BYTES..][..HASH_BYTES].copy_from_slice(hash);
-    }
-    let new: Vec<&[u8]> = new.iter().map(|leaves| &leaves[..]).collect();
-    let mut hashes = tree::hash_blocks(&new);
+        Ok::<_, Error>(changed)
+    });
+    let mut changed = parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
 
-    // From the blocks to the top.
-    let mut places = blocks;
-    for (level, &width) in geometry.levels[..geometry.levels.len() - 1].iter().enumerate() {
-        let below = &stored[geometry.level_offset(level)..][..width * HASH_BYTES];
-        let mut parents: Vec<usize> = places.iter().map(|place| place / FANOUT).collect();
-        parents.dedup();
-        let under = |&parent: &usize| {
-            let start = parent * FANOUT * HASH_BYTES;
-            &below[start..below.len().min(start + FANOUT * HASH_BYTES)]
+    let mut below = &stored_leaves[..geometry.leaves];
+    for (level, &width) in geometry.levels.iter().enumerate() {
+        let above = stored[geometry.level_offset(level)..].as_chunks::<HASH_BYTES>().0;
+        let step = match level {
+            0 => Step { below, above, fanout: geometry.block_leaves, hash: tree::hash_blocks },
+            _ => Step { below, above, fanout: FANOUT, hash: tree::hash_nodes },
         };
-        let old: Vec<&[u8]> = parents.iter().map(under).collect();
-        let above = &stored[geometry.level_offset(level + 1)..];
-        check_level(&tree::hash_nodes(&old), &parents, above).ok_or_else(broken)?;
-        let mut new: Vec<Vec<u8>> = old.iter().map(|below| below.to_vec()).collect();
-        let mut parent = 0;
-        for (place, hash) in places.iter().zip(&hashes) {
-            while parents[parent] < place / FANOUT {
-                parent += 1;
-            }
-            new[parent][place % FANOUT * HASH_BYTES..][..HASH_BYTES].copy_from_slice(hash);
-        }
-        let new: Vec<&[u8]> = new.iter().map(|below| &below[..]).collect();
-        hashes = tree::hash_nodes(&new);
-        places = parents;
+        changed = step.take(&changed).ok_or_else(broken)?;
+        below = &above[..width];
     }
     let top = &stored[geometry.level_offset(geometry.levels.len() - 1)..][..HASH_BYTES];
     if tree::hash_root(shape, top) != patch.base() {
@@ -79,14 +54,56 @@ pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<Version, Erro
     }
     match stored.is_lost() {
         true => Err(table.rows_error(bundle::TREE, RowsError::Lost)),
-        false => Ok(tree::hash_root(shape, &hashes[0])),
+        false => Ok(tree::hash_root(shape, &changed[0].1)),
     }
 }
 
-/// Whether hashes are those that a level has at their places.
-fn check_level(hashes: &[BlockHash], places: &[usize], level: &[u8]) -> Option<()> {
-    let stored = level.as_chunks::<HASH_BYTES>().0;
-    hashes.iter().zip(places).all(|(hash, &place)| stored.get(place) == Some(hash)).then_some(())
+/// From one level of the tree to the next.
+struct Step<'a> {
+    /// The hashes that are stored of the level below, and those of the level above, which may go on.
+    below: &'a [BlockHash],
+    above: &'a [BlockHash],
+    /// How many of those below are under one above.
+    fanout: usize,
+    hash: fn(&[&[u8]]) -> Vec<BlockHash>,
+}
+
+impl Step<'_> {
+    /// What changes above, of what changes below; places ascend. `None` where a stored hash above is not that of
+    /// what is stored under it.
+    fn take(&self, changed: &[Changed]) -> Option<Vec<Changed>> {
+        let same_parent = |a: &Changed, b: &Changed| a.0 / self.fanout == b.0 / self.fanout;
+        let families: Vec<&[Changed]> = changed.chunk_by(same_parent).collect();
+        let parts = in_parts(&families, FAMILIES_LEAST, |families| self.take_part(families));
+        Some(parts.into_iter().collect::<Option<Vec<_>>>()?.concat())
+    }
+
+    fn take_part(&self, families: &[&[Changed]]) -> Option<Vec<Changed>> {
+        let parents: Vec<usize> = families.iter().map(|family| family[0].0 / self.fanout).collect();
+        let under = |&parent: &usize| {
+            let first = parent * self.fanout;
+            &self.below[first..self.below.len().min(first + self.fanout)]
+        };
+        let old: Vec<&[u8]> = parents.iter().map(|it| under(it).as_flattened()).collect();
+        let is_whole = |(hash, &parent): (&BlockHash, &usize)| self.above.get(parent) == Some(hash);
+        if !(self.hash)(&old).iter().zip(&parents).all(is_whole) {
+            return None;
+        }
+        let mut new = old.concat();
+        let mut rest = &mut new[..];
+        for ((family, parent), old) in families.iter().zip(&parents).zip(&old) {
+            let (own, after) = rest.split_at_mut(old.len());
+            for (place, hash) in *family {
+                let at = (place - parent * self.fanout) * HASH_BYTES;
+                own[at..at + HASH_BYTES].copy_from_slice(hash);
+            }
+            rest = after;
+        }
+        let mut rest = &new[..];
+        let new: Vec<&[u8]> =
+            old.iter().map(|old| rest.split_off(..old.len())).collect::<Option<_>>()?;
+        Some(parents.into_iter().zip((self.hash)(&new)).collect())
+    }
 }
 
 /// The leaves that hold a byte of a changed row, ascending.
@@ -112,8 +129,8 @@ fn new_leaves(
     patch: &Patch,
     geometry: &Geometry,
     touched: &[usize],
-    stored: &[u8],
-    hashes: &mut Vec<BlockHash>,
+    stored: &[BlockHash],
+    changed: &mut Vec<Changed>,
 ) -> Result<(), Error> {
     let shape = table.shape();
     let row_bytes = shape.row_bytes();
@@ -128,14 +145,13 @@ fn new_leaves(
         let row = (block * BLOCK_ROWS + first) as u64;
         let at = old.len();
         old.resize(at + (last - first) * row_bytes, 0);
-        table.copy_base_rows(row, &mut old[at..])?;
+        table.copy_scattered_rows(row, &mut old[at..])?;
         new.extend_from_slice(&old[at..]);
         patch.lay_over(row, &mut new[at..]);
         let skip = at + start - first * row_bytes;
         spans.push((row, skip..skip + end - start));
     }
     let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &old[span.clone()]).collect();
-    let stored = stored.as_chunks::<HASH_BYTES>().0;
     let found = tree::hash_leaves(&pieces);
     for ((hash, &leaf), &(row, _)) in found.iter().zip(touched).zip(&spans) {
         if stored.get(leaf) != Some(hash) {
@@ -143,6 +159,6 @@ fn new_leaves(
         }
     }
     let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &new[span.clone()]).collect();
-    hashes.extend(tree::hash_leaves(&pieces));
+    changed.extend(touched.iter().copied().zip(tree::hash_leaves(&pieces)));
     Ok(())
 }
