@@ -47,18 +47,13 @@ impl Patched {
     ) -> Result<Self, Error> {
         let no_patch = || Error::Table { reason: "the table has no patch".into() };
         let patch = table.patch().ok_or_else(no_patch)?;
-        table.check_patch().map_err(Error::of_table)?;
+        let old = table.check_patch().map_err(Error::of_table)?;
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
         if base.shape() != shape {
             let (expected, found) = (base.shape().table_bytes(), shape.table_bytes());
             return Err(Error::TableBytes { expected, found });
         }
-        let mut old = vec![0; patch.ids().len() * shape.row_bytes()];
-        let mut new = Vec::with_capacity(old.len());
-        for ((id, row), old) in patch.iter().zip(old.chunks_exact_mut(shape.row_bytes())) {
-            table.copy_base_row(id, old).map_err(Error::of_table)?;
-            new.extend_from_slice(row);
-        }
+        let new: Vec<u8> = patch.iter().flat_map(|(_, row)| row).copied().collect();
         let changes = Group::ALL.map(|group| changes_of(group, &old, &new, shape.row_bytes()));
         let (base_version, ids) = (patch.base(), patch.ids().to_vec());
         Ok(Self { base, base_version, ids, changes, platform, threads })

@@ -12,6 +12,7 @@
 mod apply;
 mod proof;
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::dtype::DType;
@@ -55,6 +56,11 @@ impl Patch {
     /// [`Error::Patch`] for ids that are not in the table or come twice, for another number of bytes, and for
     /// too many rows; [`Error::Rows`] for a table that is damaged.
     pub fn new(table: &Table, ids: &[u64], rows: &[u8]) -> Result<Self, Error> {
+        Ok(Self::with_rows_below(table, ids, rows)?.0)
+    }
+
+    /// As [`new`](Self::new), with the rows that the patch changes as they are below it.
+    fn with_rows_below(table: &Table, ids: &[u64], rows: &[u8]) -> Result<(Self, Vec<u8>), Error> {
         let shape = table.shape();
         let broken = |source| Error::Patch { path: path_of(table), source };
         let row_bytes = shape.row_bytes();
@@ -90,8 +96,9 @@ impl Patch {
         }
         let base = table.patch().map_or(table.version(), |patch| patch.base());
         let mut patch = Self { shape, base, next: base, ids: all_ids, rows: all_rows };
-        patch.next = proof::next_version(table, &patch)?;
-        Ok(patch)
+        let (next, below) = proof::next_version(table, &patch)?;
+        patch.next = next;
+        Ok((patch, below))
     }
 
     /// Reads a patch from the bytes of its file.
@@ -178,6 +185,13 @@ impl Patch {
         self.ids.iter().copied().zip(self.rows.chunks_exact(self.shape.row_bytes()))
     }
 
+    /// Those of the changed rows that are in a range.
+    pub(crate) fn ids_in(&self, range: Range<u64>) -> &[u64] {
+        let from = self.ids.partition_point(|&id| id < range.start);
+        let count = self.ids[from..].partition_point(|&id| id < range.end);
+        &self.ids[from..from + count]
+    }
+
     /// Puts the changed rows in the place of those in `out`, which starts with row `first`.
     pub(crate) fn lay_over(&self, first: u64, out: &mut [u8]) {
         let row_bytes = self.shape.row_bytes();
@@ -229,15 +243,16 @@ fn path_of(table: &Table) -> PathBuf {
 
 impl Table {
     /// Checks that the rows of the table's patch make its version of the version below, by hashing what they
-    /// change: enough where the rows below are known to be right.
+    /// change: enough where the rows below are known to be right. Returns the changed rows as they are below, in the
+    /// order of the patch's; none without a patch.
     ///
     /// # Errors
     /// [`Error::Patch`] where they make another, [`Error::Rows`] for a table that is damaged.
-    pub fn check_patch(&self) -> Result<(), Error> {
-        let Some(patch) = self.patch() else { return Ok(()) };
+    pub fn check_patch(&self) -> Result<Vec<u8>, Error> {
+        let Some(patch) = self.patch() else { return Ok(Vec::new()) };
         match proof::next_version(self, patch)? {
-            found if found == self.version() => Ok(()),
-            found => {
+            (found, below) if found == self.version() => Ok(below),
+            (found, _) => {
                 let source = PatchError::Next { expected: self.version(), found };
                 Err(Error::Patch { path: path_of(self), source })
             }

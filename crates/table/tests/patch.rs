@@ -123,6 +123,25 @@ fn rows_all_over_a_table_make_the_rebuilt_one() {
 }
 
 #[test]
+fn values_that_are_no_numbers_are_counted_through_patches() {
+    let folder = TempDir::new().unwrap();
+    saved(folder.path(), ROWS, 2, DType::F32);
+    let at = |name: &str| folder.path().join(name);
+    let rows = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let first = patch(&at("base"), &[3, 9], &rows(&[nan, 1.0, inf, nan]), &at("one")).unwrap();
+    assert_eq!(first.nonfinite_count(), 3);
+    // One of its rows changes again, the other one stays.
+    let second = patch(&at("one"), &[9, 12], &rows(&[1.0, inf, 0.0, 0.0]), &at("two")).unwrap();
+    assert_eq!(second.nonfinite_count(), 2);
+    // A patch of the base, in the place of the second: row 12 and row 9 are the base's again.
+    let other = patch(&at("base"), &[3, 7], &rows(&[2.0, nan, nan, nan]), &at("other")).unwrap();
+    assert_eq!(other.nonfinite_count(), 3);
+    let third = patch_from(&at("two"), &at("other").join("rows.patch"), &at("three")).unwrap();
+    assert_eq!((third.version(), third.nonfinite_count()), (other.version(), 3));
+}
+
+#[test]
 fn rows_that_were_cut_off_are_noticed() {
     for dtype in [DType::F32, DType::Int8] {
         let folder = TempDir::new().unwrap();

@@ -26,8 +26,8 @@ use crate::table::Table;
 pub fn patch(base: &Path, ids: &[u64], rows: &[u8], out: &Path) -> Result<Manifest, Error> {
     let bundle = Bundle::open(base)?;
     let table = Table::map_with_file(base, &bundle)?;
-    let patch = Patch::new(&table, ids, rows)?;
-    write(base, &bundle, &table, &patch, out)
+    let (patch, below) = Patch::with_rows_below(&table, ids, rows)?;
+    write(base, &bundle, &table, &patch, &below, out)
 }
 
 /// As [`patch`], with the rows of a patch that was made before, maybe elsewhere.
@@ -44,11 +44,11 @@ pub fn patch_with(base: &Path, patch: &Patch, out: &Path) -> Result<Manifest, Er
     {
         return Err(broken(PatchError::Base { expected, found: table.version() }));
     }
-    let found = super::proof::next_version(&table, patch)?;
+    let (found, below) = super::proof::next_version(&table, patch)?;
     if found != patch.next() {
         return Err(broken(PatchError::Next { expected: patch.next(), found }));
     }
-    write(base, &bundle, &table, patch, out)
+    write(base, &bundle, &table, patch, &below, out)
 }
 
 /// As [`patch_with`], with the patch in a file: the `rows.patch` of a patched bundle.
@@ -95,12 +95,12 @@ pub fn follow(base: &Path, next: &Table, out: &Path) -> Result<Manifest, Error> 
             return Err(broken(PatchError::TooMany { found: ids.len() as u64, max }));
         }
     }
-    let patch = Patch::new(&table, &ids, &rows)?;
+    let (patch, below) = Patch::with_rows_below(&table, &ids, &rows)?;
     if patch.next() != next.version() {
         let (expected, found) = (next.version(), patch.next());
         return Err(broken(PatchError::Next { expected, found }));
     }
-    write(base, &bundle, &table, &patch, out)
+    write(base, &bundle, &table, &patch, &below, out)
 }
 
 fn write(
@@ -108,9 +108,10 @@ fn write(
     bundle: &Bundle,
     table: &Table,
     patch: &Patch,
+    below: &[u8],
     out: &Path,
 ) -> Result<Manifest, Error> {
-    let (shape, row_bytes) = (table.shape(), table.row_bytes());
+    let shape = table.shape();
     let staging = Staging::new(out)?;
     let files = [(bundle::ROWS, Some(&bundle.rows)), (bundle::SUMS, Some(&bundle.sums))];
     for (name, file) in files.into_iter().chain([(bundle::TREE, bundle.tree.as_ref())]) {
@@ -118,25 +119,7 @@ fn write(
         share(&base.join(name), file, &staging.file_path(name))?;
     }
 
-    // What changes in the count of values that are no finite number.
-    let mut nonfinite_count = table.manifest().nonfinite_count();
-    let mut before = vec![0; row_bytes];
-    let count = |row: &[u8]| count_nonfinite(shape.dtype(), shape.dim(), row);
-    let older = table.patch().map_or(&[][..], |patch| patch.ids());
-    let mut ids: Vec<u64> = patch.ids().iter().chain(older).copied().collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let mut after = vec![0; row_bytes];
-    for id in ids {
-        table.copy_scattered_rows(id, &mut before)?;
-        after.copy_from_slice(&before);
-        if let Some(older) = table.patch() {
-            older.lay_over(id, &mut before);
-        }
-        patch.lay_over(id, &mut after);
-        nonfinite_count = (nonfinite_count + count(&after)).saturating_sub(count(&before));
-    }
-
+    let nonfinite_count = count_after(table, patch, below)?;
     let write = |name: &str, bytes: &[u8]| {
         let mut file = staging.create_file(name)?;
         file.write_all(bytes)
@@ -164,6 +147,26 @@ fn write(
     write(bundle::MANIFEST, manifest.to_json().as_bytes())?;
     staging.commit()?;
     Ok(manifest)
+}
+
+/// How many values are no finite number in `table` with the rows of `patch`, which are `below` without it.
+fn count_after(table: &Table, patch: &Patch, below: &[u8]) -> Result<u64, Error> {
+    let (shape, row_bytes) = (table.shape(), table.row_bytes());
+    let count = |rows: &[u8]| count_nonfinite(shape.dtype(), shape.dim(), rows);
+    // What goes, and what comes.
+    let (mut old, mut less, mut more) = (below.to_vec(), 0, count(&patch.rows));
+    let mut base_row = vec![0; row_bytes];
+    for (id, row) in table.patch().into_iter().flat_map(|older| older.iter()) {
+        match patch.ids.binary_search(&id) {
+            Ok(place) => old[place * row_bytes..][..row_bytes].copy_from_slice(row),
+            // A row that the older patch changes and this one does not is the base's again.
+            Err(_) => {
+                table.copy_scattered_rows(id, &mut base_row)?;
+                (less, more) = (less + count(row), more + count(&base_row));
+            }
+        }
+    }
+    Ok((table.manifest().nonfinite_count() + more).saturating_sub(less + count(&old)))
 }
 
 /// Gives a file of a bundle, which nobody writes to any more, a second name, or copies it.

@@ -19,7 +19,9 @@ type Changed = (usize, BlockHash);
 
 /// The version of the rows below `table`'s patch with those of `patch` laid over. Checks what it reads: the
 /// leaves around the changed rows, and every hash on the way from them to the version below.
-pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<Version, Error> {
+///
+/// With it come the rows that change, as they are below.
+pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<(Version, Vec<u8>), Error> {
     let Some(stored) = table.tree_mapping() else {
         return Err(Error::Patch { path: super::path_of(table), source: PatchError::NoTree });
     };
@@ -30,13 +32,18 @@ pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<Version, Erro
     let touched = touched_leaves(&geometry, patch);
     let stored_leaves = stored[tree::MARK.len()..].as_chunks::<HASH_BYTES>().0;
     let parts = in_parts(&touched, LEAVES_AT_ONCE, |touched| {
-        let mut changed = Vec::with_capacity(touched.len());
-        for touched in touched.chunks(LEAVES_AT_ONCE) {
-            new_leaves(table, patch, &geometry, touched, stored_leaves, &mut changed)?;
-        }
-        Ok::<_, Error>(changed)
+        let (changed, before) = (Vec::with_capacity(touched.len()), Vec::new());
+        let stored = stored_leaves;
+        let mut leaves = Leaves { table, patch, geometry: &geometry, stored, changed, before };
+        touched.chunks(LEAVES_AT_ONCE).try_for_each(|touched| leaves.read(touched))?;
+        Ok::<_, Error>((leaves.changed, leaves.before))
     });
-    let mut changed = parts.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
+    let (mut changed, mut before) = (Vec::with_capacity(touched.len()), Vec::new());
+    for part in parts {
+        let part = part?;
+        changed.extend(part.0);
+        before.extend(part.1);
+    }
 
     let mut below = &stored_leaves[..geometry.leaves];
     for (level, &width) in geometry.levels.iter().enumerate() {
@@ -54,7 +61,7 @@ pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<Version, Erro
     }
     match stored.is_lost() {
         true => Err(table.rows_error(bundle::TREE, RowsError::Lost)),
-        false => Ok(tree::hash_root(shape, &changed[0].1)),
+        false => Ok((tree::hash_root(shape, &changed[0].1), before)),
     }
 }
 
@@ -123,42 +130,60 @@ fn touched_leaves(geometry: &Geometry, patch: &Patch) -> Vec<usize> {
     leaves
 }
 
-/// Appends the hashes of leaves with the changed rows in them, having checked those without.
-fn new_leaves(
-    table: &Table,
-    patch: &Patch,
-    geometry: &Geometry,
-    touched: &[usize],
-    stored: &[BlockHash],
-    changed: &mut Vec<Changed>,
-) -> Result<(), Error> {
-    let shape = table.shape();
-    let row_bytes = shape.row_bytes();
-    // The rows that a leaf lies in, before and after, and the bytes of them that are the leaf.
-    let (mut old, mut new, mut spans) = (Vec::new(), Vec::new(), Vec::new());
-    for &leaf in touched {
-        let block = leaf / geometry.block_leaves;
-        let start = leaf % geometry.block_leaves * LEAF_BYTES;
-        let block_rows = (shape.rows() as usize - block * BLOCK_ROWS).min(BLOCK_ROWS);
-        let end = (start + LEAF_BYTES).min(block_rows * row_bytes);
-        let (first, last) = (start / row_bytes, end.div_ceil(row_bytes));
-        let row = (block * BLOCK_ROWS + first) as u64;
-        let at = old.len();
-        old.resize(at + (last - first) * row_bytes, 0);
-        table.copy_scattered_rows(row, &mut old[at..])?;
-        new.extend_from_slice(&old[at..]);
-        patch.lay_over(row, &mut new[at..]);
-        let skip = at + start - first * row_bytes;
-        spans.push((row, skip..skip + end - start));
-    }
-    let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &old[span.clone()]).collect();
-    let found = tree::hash_leaves(&pieces);
-    for ((hash, &leaf), &(row, _)) in found.iter().zip(touched).zip(&spans) {
-        if stored.get(leaf) != Some(hash) {
-            return Err(table.rows_error(bundle::ROWS, RowsError::Row { row }));
+/// What is read of the table on the way.
+struct Leaves<'a> {
+    table: &'a Table,
+    patch: &'a Patch,
+    geometry: &'a Geometry,
+    /// Their hashes as stored.
+    stored: &'a [BlockHash],
+    /// Of those read: their hashes with the changed rows in them.
+    changed: Vec<Changed>,
+    /// The rows that change, as they are below the patch.
+    before: Vec<u8>,
+}
+
+impl Leaves<'_> {
+    /// Hashes leaves without the changed rows, which checks them, and with.
+    fn read(&mut self, touched: &[usize]) -> Result<(), Error> {
+        let shape = self.table.shape();
+        let row_bytes = shape.row_bytes();
+        // The rows that leaves lie in, before and after, and the bytes of them that are each leaf.
+        let (mut old, mut new, mut spans) = (Vec::new(), Vec::new(), Vec::new());
+        let block_of = |leaf: &usize| leaf / self.geometry.block_leaves;
+        // Leaves side by side are read together: a row may lie in many.
+        for run in touched.chunk_by(|a, b| a + 1 == *b && block_of(a) == block_of(b)) {
+            let block = block_of(&run[0]);
+            let start = run[0] % self.geometry.block_leaves * LEAF_BYTES;
+            let block_rows = (shape.rows() as usize - block * BLOCK_ROWS).min(BLOCK_ROWS);
+            let end = (start + run.len() * LEAF_BYTES).min(block_rows * row_bytes);
+            let (first, last) = (start / row_bytes, end.div_ceil(row_bytes));
+            let row = (block * BLOCK_ROWS + first) as u64;
+            let at = old.len();
+            old.resize(at + (last - first) * row_bytes, 0);
+            self.table.copy_scattered_rows(row, &mut old[at..])?;
+            new.extend_from_slice(&old[at..]);
+            self.patch.lay_over(row, &mut new[at..]);
+            // A row that begins before the run has been read with the leaf before.
+            let begins = row + (start - first * row_bytes).div_ceil(row_bytes) as u64;
+            for &id in self.patch.ids_in(begins..row + (last - first) as u64) {
+                let from = at + (id - row) as usize * row_bytes;
+                self.before.extend_from_slice(&old[from..from + row_bytes]);
+            }
+            let skip = at + start - first * row_bytes;
+            let stop = skip + end - start;
+            let leaves = (skip..stop).step_by(LEAF_BYTES);
+            spans.extend(leaves.map(|from| (row, from..(from + LEAF_BYTES).min(stop))));
         }
+        let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &old[span.clone()]).collect();
+        let found = tree::hash_leaves(&pieces);
+        for ((hash, &leaf), &(row, _)) in found.iter().zip(touched).zip(&spans) {
+            if self.stored.get(leaf) != Some(hash) {
+                return Err(self.table.rows_error(bundle::ROWS, RowsError::Row { row }));
+            }
+        }
+        let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &new[span.clone()]).collect();
+        self.changed.extend(touched.iter().copied().zip(tree::hash_leaves(&pieces)));
+        Ok(())
     }
-    let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &new[span.clone()]).collect();
-    changed.extend(touched.iter().copied().zip(tree::hash_leaves(&pieces)));
-    Ok(())
 }
