@@ -10,8 +10,9 @@ use crate::tree::{self, FANOUT, Geometry, HASH_BYTES, LEAF_BYTES};
 use crate::version::{BlockHash, Version};
 
 /// Leaves that are read at a time: what they take stays in the second-level cache.
-const LEAVES_AT_ONCE: usize = 512;
-/// Fewer nodes than that are hashed in less time than a thread takes to start.
+const LEAVES_AT_ONCE: usize = 128;
+/// Fewer leaves, or nodes with something below them, than these are hashed in less time than a thread takes to start.
+const LEAVES_LEAST: usize = 128;
 const FAMILIES_LEAST: usize = 256;
 
 /// A place in a level of the tree, and the hash that it gets.
@@ -31,10 +32,17 @@ pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<(Version, Vec
 
     let touched = touched_leaves(&geometry, patch);
     let stored_leaves = stored[tree::MARK.len()..].as_chunks::<HASH_BYTES>().0;
-    let parts = in_parts(&touched, LEAVES_AT_ONCE, |touched| {
-        let (changed, before) = (Vec::with_capacity(touched.len()), Vec::new());
-        let stored = stored_leaves;
-        let mut leaves = Leaves { table, patch, geometry: &geometry, stored, changed, before };
+    let parts = in_parts(&touched, LEAVES_LEAST, |touched| {
+        let mut leaves = Leaves {
+            table,
+            patch,
+            geometry: &geometry,
+            stored: stored_leaves,
+            changed: Vec::with_capacity(touched.len()),
+            before: Vec::with_capacity(touched.len() * shape.row_bytes()),
+            old: Vec::with_capacity(2 * LEAVES_AT_ONCE * LEAF_BYTES),
+            new: Vec::with_capacity(2 * LEAVES_AT_ONCE * LEAF_BYTES),
+        };
         touched.chunks(LEAVES_AT_ONCE).try_for_each(|touched| leaves.read(touched))?;
         Ok::<_, Error>((leaves.changed, leaves.before))
     });
@@ -141,6 +149,9 @@ struct Leaves<'a> {
     changed: Vec<Changed>,
     /// The rows that change, as they are below the patch.
     before: Vec<u8>,
+    /// The rows that the leaves at hand lie in, before and after.
+    old: Vec<u8>,
+    new: Vec<u8>,
 }
 
 impl Leaves<'_> {
@@ -148,8 +159,11 @@ impl Leaves<'_> {
     fn read(&mut self, touched: &[usize]) -> Result<(), Error> {
         let shape = self.table.shape();
         let row_bytes = shape.row_bytes();
-        // The rows that leaves lie in, before and after, and the bytes of them that are each leaf.
-        let (mut old, mut new, mut spans) = (Vec::new(), Vec::new(), Vec::new());
+        let Self { old, new, .. } = self;
+        old.clear();
+        new.clear();
+        // Where in them each leaf is, and its first row.
+        let mut spans = Vec::with_capacity(touched.len());
         let block_of = |leaf: &usize| leaf / self.geometry.block_leaves;
         // Leaves side by side are read together: a row may lie in many.
         for run in touched.chunk_by(|a, b| a + 1 == *b && block_of(a) == block_of(b)) {
