@@ -79,10 +79,13 @@ impl Push {
         plan.check_room(&self.to.folder)?;
         let staging = Staging::make(&self.to.folder)?;
         let (sender, receiver) = channel(FRAMES_AHEAD);
-        let writing = {
-            let (folder, files) = (staging.0.clone(), plan.files.clone());
-            tokio::task::spawn_blocking(move || write(&folder, &files, receiver))
-        };
+        // Whoever works on the folder has it, and removes it when it gives up: a client that goes ends this call at
+        // any of its waits, and never what is under way in another thread.
+        let files = plan.files;
+        let writing = tokio::task::spawn_blocking(move || {
+            write(&staging.0, &files, receiver)?;
+            Ok::<_, Status>(staging)
+        });
         while let Some(frame) = frames.message().await? {
             let Some(Frame::Bytes(bytes)) = frame.frame else {
                 return Err(Status::invalid_argument("after its start, a push is bytes"));
@@ -97,20 +100,32 @@ impl Push {
             }
         }
         drop(sender);
-        writing.await.map_err(|_| Status::internal("the push could not be written"))??;
-        let (routes, folder) = (Arc::clone(&self.routes), staging.0.clone());
-        let examined = blocking(move || routes.examine(&folder)).await;
-        examined.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let folder = staging.arrive(&self.to.folder, &plan.name)?;
-        match self.reload.take(Next::Folder(folder.clone())).await {
-            Some(Ok(reloaded)) => Ok(reloaded),
-            Some(Err(error)) => {
-                // A server that is started again must not find it either.
-                let _ = fs::remove_dir_all(&folder);
-                Err(Status::failed_precondition(error.to_string()))
-            }
-            None => Err(Status::unavailable("the server is about to end")),
+        let lost = |_| Status::internal("the push could not be written");
+        let staging = writing.await.map_err(lost)??;
+        let routes = Arc::clone(&self.routes);
+        let examined = blocking(move || routes.examine(&staging.0).map(|()| staging)).await;
+        let staging = examined.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let (reload, to) = (self.reload.clone(), self.to.folder.clone());
+        tokio::spawn(take(staging, to, plan.name, reload)).await.map_err(lost)?
+    }
+}
+
+/// Puts a whole bundle in its place and has the server take it; what the server does not take goes.
+async fn take(
+    staging: Staging,
+    to: PathBuf,
+    name: String,
+    reload: Reload,
+) -> Result<Reloaded, Status> {
+    let folder = staging.arrive(&to, &name)?;
+    match reload.take(Next::Folder(folder.clone())).await {
+        Some(Ok(reloaded)) => Ok(reloaded),
+        Some(Err(error)) => {
+            // A server that is started again must not find it either.
+            let _ = fs::remove_dir_all(&folder);
+            Err(Status::failed_precondition(error.to_string()))
         }
+        None => Err(Status::unavailable("the server is about to end")),
     }
 }
 
@@ -188,8 +203,9 @@ struct Staging(PathBuf);
 
 impl Staging {
     fn make(beside: &Path) -> Result<Self, Status> {
+        remove_leftovers(beside);
         let random = peer::random_u64().map_err(|_| Status::internal("no randomness"))?;
-        let path = beside.join(format!(".push-{random:016x}"));
+        let path = beside.join(format!("{HIDDEN}{random:016x}"));
         fs::create_dir(&path).map_err(|error| failed("make a folder", &error))?;
         Ok(Self(path))
     }
@@ -209,6 +225,22 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // It may have taken its place.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Removes what a server that was killed has left of pushes. A younger folder may be one that another server, of the
+/// same place for pushes, is writing.
+fn remove_leftovers(beside: &Path) {
+    let is_old = |entry: &fs::DirEntry| {
+        let hidden = entry.file_name().to_str().is_some_and(|name| name.starts_with(HIDDEN));
+        let modified = entry.metadata().and_then(|about| about.modified());
+        let age = modified.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+        hidden && age.is_ok_and(|age| age > 2 * PUSH_MAX)
+    };
+    for entry in fs::read_dir(beside).into_iter().flatten().flatten().filter(is_old) {
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            tracing::warn!(%error, folder = %entry.path().display(), "could not remove what is left of a push");
+        }
     }
 }
 
@@ -257,6 +289,8 @@ fn failed(what: &str, error: &io::Error) -> Status {
     Status::internal(format!("the server could not {what}: {error}"))
 }
 
+/// How the names of folders begin that a push is written to.
+const HIDDEN: &str = ".push-";
 const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 128;

@@ -19,6 +19,7 @@ mod model_client;
 mod onion;
 mod onion_model;
 mod onion_refusals;
+mod pushes;
 mod refusals;
 mod train;
 mod train_audit;
