@@ -136,9 +136,10 @@ test-nightly: setup test-neon ## What takes too long for `make test`: 30,000 loo
 	cargo build --release --quiet -p hushtable-serve --example serve_bundle
 	HUSHTABLE_SOAK_LONG=1 cargo test --release -p hushtable-serve --test soak --test soak_train --test soak_infer --test kills_train --test drains -- --nocapture --test-threads 1
 
-lint: setup ## rustfmt, clippy, ruff, mypy
+lint: setup ## rustfmt, clippy, rustdoc, ruff, mypy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --no-deps --quiet
 	$(BIN)/ruff check python examples bench docs README.md
 	$(BIN)/ruff format --check python examples bench docs README.md
 	$(BIN)/mypy

@@ -7,7 +7,7 @@
 //! under the AEAD nonce *random ‖ bucket's number ‖ counter* (8 bytes each for the last two), with the
 //! name of the [attempt](crate::attempt) as associated data. The
 //! counter is how often evictions have passed the bucket, which the one root counter says for all of
-//! them ([`passes`](crate::geometry::passes)), so that an older bucket put back is found out (FEDORA
+//! them (`Shape::passes`), so that an older bucket put back is found out (FEDORA
 //! 5.2). A round that was begun, cut short and begun again writes buckets of the same counters twice:
 //! the attempt tells those that stand from the others, and the random half sees to it that no two
 //! pages are ever sealed under one nonce.

@@ -465,7 +465,7 @@ impl Controller {
     /// Takes a user's gradients, \[slots, dim\] (each the row that was served less the row after
     /// training), with the user's weight n_c. What is given for padding and lost rows is dropped; of
     /// the rest, what the spec's [`clip`](ControllerSpec::clip) and
-    /// [`VALUE_MAX`](crate::aggregate::VALUE_MAX) leave of it is added.
+    /// [`VALUE_MAX`] leave of it is added.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! One inference of a model: the keys of all its features, answered in one pass over all its tables.
 //!
-//! Each feature asks one table, by rows ([`dpf`](crate::dpf)) or by the table's layout
-//! ([`batch`](crate::batch)). Features that ask one table share its pass. The tables are shared out
+//! Each feature asks one table, by rows ([`dpf`]) or by the table's layout
+//! ([`batch`]). Features that ask one table share its pass. The tables are shared out
 //! over the threads, a large one over all of them, a small one on one thread beside the others, so
 //! that no thread waits for another before the last tables are done.
 

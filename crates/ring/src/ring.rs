@@ -8,7 +8,7 @@ use crate::crt::Crt;
 use crate::kernel::Kernel;
 use crate::{Coefficients, Error, Evaluations, Form, Gadget, Modulus, NttTable, Poly};
 
-/// Z_Q[X] / (X^N + 1) for distinct primes q_0, q_1, ... (limbs), each 1 modulo 2N.
+/// `Z_Q[X] / (X^N + 1)` for distinct primes q_0, q_1, ... (limbs), each 1 modulo 2N.
 ///
 /// Cheap to clone: the roots are shared.
 #[derive(Clone, Debug)]

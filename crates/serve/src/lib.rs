@@ -1,7 +1,7 @@
 //! Private lookup over gRPC: the servers, their clients, and the only sockets of hushtable.
 //!
 //! [`Server`] puts a table behind `proto/hushtable/v1/lookup.proto`: TLS, a batch scheduler
-//! ([`schedule`]) in front of the kernel, metrics and health on a second port. [`LookupClient`]
+//! ([`batch::Scheduler`]) in front of the kernel, metrics and health on a second port. [`LookupClient`]
 //! fetches rows from a left and a right server that do not collude, all rows of an inference at once
 //! ([`LookupClient::fetch_bag`]) where the table has a layout. [`load`] measures a server.
 //!

@@ -1,7 +1,7 @@
 //! Recommendation models (DLRM) under CKKS (Garimella et al., "HE-LRM").
 //!
 //! A model is read ([`spec`], [`weights`]), made a [`chain`] of linear maps and gates, laid out
-//! in slots and planned ([`planner`], [`plan`]), compiled for an evaluator ([`compile`]) and computed on
+//! in slots and planned ([`planner`], [`mod@plan`]), compiled for an evaluator ([`compile`]) and computed on
 //! ciphertexts. [`Client`] and [`Engine`] turn bytes into bytes; nothing here has sockets.
 
 pub mod bench;

@@ -6,7 +6,7 @@
 //! bits is 266 bytes.
 //!
 //! [`Client`] makes the two requests of a lookup and combines the two replies; [`Server`] checks
-//! keys and hands them to a [`Backend`](crate::Backend). [`reference`] is the same function written
+//! keys and hands them to a [`Backend`](crate::Backend). [`mod@reference`] is the same function written
 //! to be read.
 
 mod client;

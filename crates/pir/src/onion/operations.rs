@@ -1,6 +1,6 @@
 //! What one query's retrieval computes, counted.
 //!
-//! Splits and games are counted by the very code of [`tree`](super::tree) over a scheme that computes
+//! Splits and games are counted by the very code of [`tree`] over a scheme that computes
 //! nothing; what each of them does follows from the parameters, as in the evaluator. A test holds the
 //! transforms and products to those that an engine executes.
 

@@ -1,6 +1,6 @@
 //! Bytes that a schedule moves between memory and a scratchpad.
 //!
-//! A [`Ledger`] is a scheme that computes nothing: the very code of [`tree`](super::tree) runs over
+//! A [`Ledger`] is a scheme that computes nothing: the very code of [`tree`] runs over
 //! it, and each ciphertext, key and selector that is touched is looked for in a scratchpad of limited
 //! size, least recently used first out. What the paper's figure 8 compares are ratios of its totals.
 

@@ -1,6 +1,6 @@
 //! Kernels over slices of residues, on every instruction set.
 //!
-//! [`portable`] is the specification; every other file computes the same numbers, and `check` holds
+//! `portable` is the specification; every other file computes the same numbers, and `check` holds
 //! it to that. `avx512`, `basis_avx512`, `columns_avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
 //! `neon` doubles (`float`), beside digits in plain integers (`scalar`).
 
@@ -261,7 +261,7 @@ impl Kernel {
         }
     }
 
-    /// `out` = Σ xs[j] · ys[j], element by element, for 1 to [`TERMS_MAX`] terms.
+    /// `out = Σ xs[j] · ys[j]`, element by element, for 1 to [`TERMS_MAX`] terms.
     pub fn inner_product(self, modulus: Modulus, xs: &[&[u64]], ys: &[&[u64]], out: &mut [u64]) {
         #[cfg(feature = "counts")]
         counts::add(&counts::PRODUCTS, xs.len());
@@ -282,7 +282,7 @@ impl Kernel {
         }
     }
 
-    /// `outs[side]` = (Σ xs[j] · row_j[side] + Σ x · ys[side]) / 2^52, element by element, the second sum
+    /// `outs[side] = (Σ xs[j] · row_j[side] + Σ x · ys[side]) / 2^52`, element by element, the second sum
     /// over `more`'s (x, ys): what a key switch adds up.
     ///
     /// Rows are given times 2^52, packed ([`pack_rows`]): row 0's first side, its second, row 1's and so
@@ -313,7 +313,7 @@ impl Kernel {
         }
     }
 
-    /// `outs[side]` = Σ packed · factors[side] / 2^52, element by element, over 1 to [`PACKED_MAX`] terms
+    /// `outs[side] = Σ packed · factors[side] / 2^52`, element by element, over 1 to [`PACKED_MAX`] terms
     /// of all groups: plaintexts with ciphertexts.
     pub fn packed_products(self, modulus: Modulus, groups: &[PackedGroup], outs: [&mut [u64]; 2]) {
         let length = outs[0].len();
@@ -365,7 +365,7 @@ impl Kernel {
         }
     }
 
-    /// `out` = Σ_j xs[j] · weights[j] + counts · wrap modulo `modulus`, for 1 to [`SOURCES_MAX`]
+    /// `out = Σ_j xs[j] · weights[j] + counts · wrap` modulo `modulus`, for 1 to [`SOURCES_MAX`]
     /// sources of numbers below 2^51, which are other moduli's residues, and counts of at most 7.
     ///
     /// With the numbers y_j = x · (Q / q_j)^-1 modulo q_j, the weights Q / q_j, the counts of
@@ -393,7 +393,7 @@ impl Kernel {
         }
     }
 
-    /// `out` = Σ_j xs[j] / moduli[j], rounded to an integer, for 1 to [`SOURCES_MAX`] rows of
+    /// `out = Σ_j xs[j] / moduli[j]`, rounded to an integer, for 1 to [`SOURCES_MAX`] rows of
     /// residues. The sum is one of doubles: within 2^-48 of a half it may round to the other side.
     pub fn count_wraps(self, moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
         assert!((1..=SOURCES_MAX).contains(&xs.len()) && xs.len() == moduli.len());
@@ -408,7 +408,7 @@ impl Kernel {
         }
     }
 
-    /// out[i] = values[indices[i]]; indices are public.
+    /// `out[i] = values[indices[i]]`; indices are public.
     ///
     /// # Panics
     /// If an index is out of range.

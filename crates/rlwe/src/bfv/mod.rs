@@ -22,7 +22,7 @@ use hushtable_ring::{Coefficients, NoiseSource, Poly};
 use crate::{Ciphertext, Error, SecretKey};
 
 /// Encrypts `plain` (N coefficients modulo P, or fewer) modulo Q, so that
-/// [`drop_limbs`](crate::Evaluator::drop_limbs) leaves Δ · plain modulo q
+/// [`drop_limbs`](Evaluator::drop_limbs) leaves Δ · plain modulo q
 /// (Brakerski, CRYPTO 2012; Fan and Vercauteren, 2012).
 ///
 /// # Errors

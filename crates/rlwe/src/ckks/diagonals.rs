@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Error;
 
-/// A linear map of `slots` slots: out[i] = Σ_d diagonals[d][i] · in[(i + d) mod slots].
+/// A linear map of `slots` slots: `out[i] = Σ_d diagonals[d][i] · in[(i + d) mod slots]`.
 ///
 /// A diagonal that is not there is zero: it costs nothing.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Networks of floats: read, folded into stages, quantised.
 //!
 //! A [`Network`] is a graph of operators as importers write it ([`graph`]). It is lowered to stages of
-//! floats ([`lower`]), run on samples for its ranges ([`ranges`]), and quantised ([`quantise`]) to what
+//! floats ([`lower`]), run on samples for its ranges (`ranges`), and quantised ([`quantise`]) to what
 //! the protocol computes: a [`Program`](super::Program) that both parties know, and the server's
 //! [`Weights`](super::program::Weights). [`compile()`] does all of it.
 
