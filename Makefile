@@ -76,7 +76,7 @@ demo: setup ## Private recommendations, and nearest words, through real servers 
 
 # Python's tests last, and outside: what CI prints ends with their summary.
 test: ## Everything that CI runs
-	@MAKE="$(MAKE)" .ci/timed setup lint test-rust test-timing test-oblivious test-caps docs
+	@MAKE="$(MAKE)" .ci/timed setup lint test-rust test-timing test-oblivious test-caps docs test-torch
 	@$(MAKE) --no-print-directory test-python
 
 # NVRTC by its wheel: every kernel compiles on every machine. etcd: a root counter's races are real ones.
@@ -112,7 +112,7 @@ $(TORCH)/.installed: python/requirements-torch.txt
 	touch $@
 
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
-	$(TORCH)/bin/python -m pytest python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py
+	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py
 
 # Each NEON kernel against its specification, emulated; emulated time says nothing, so nothing is timed.
 test-neon: qemu ## NEON's kernels against the portable ones, under qemu: four minutes, most of it to build
