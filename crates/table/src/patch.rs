@@ -185,24 +185,25 @@ impl Patch {
         self.ids.iter().copied().zip(self.rows.chunks_exact(self.shape.row_bytes()))
     }
 
-    /// Those of the changed rows that are in a range.
-    pub(crate) fn ids_in(&self, range: Range<u64>) -> &[u64] {
+    /// Which of the changed rows are in a range, by their places among all of them.
+    pub(crate) fn places_in(&self, range: Range<u64>) -> Range<usize> {
         let from = self.ids.partition_point(|&id| id < range.start);
-        let count = self.ids[from..].partition_point(|&id| id < range.end);
-        &self.ids[from..from + count]
+        let count = self.ids[from..].iter().take_while(|&&id| id < range.end).count();
+        from..from + count
+    }
+
+    /// The new bytes of a changed row, by its place.
+    pub(crate) fn row(&self, place: usize) -> &[u8] {
+        let row_bytes = self.shape.row_bytes();
+        &self.rows[place * row_bytes..][..row_bytes]
     }
 
     /// Puts the changed rows in the place of those in `out`, which starts with row `first`.
     pub(crate) fn lay_over(&self, first: u64, out: &mut [u8]) {
         let row_bytes = self.shape.row_bytes();
-        let end = first + (out.len() / row_bytes) as u64;
-        let from = self.ids.partition_point(|&id| id < first);
-        for (place, &id) in self.ids.iter().enumerate().skip(from) {
-            if id >= end {
-                break;
-            }
-            let row = &self.rows[place * row_bytes..][..row_bytes];
-            out[(id - first) as usize * row_bytes..][..row_bytes].copy_from_slice(row);
+        for place in self.places_in(first..first + (out.len() / row_bytes) as u64) {
+            let at = (self.ids[place] - first) as usize * row_bytes;
+            out[at..at + row_bytes].copy_from_slice(self.row(place));
         }
     }
 }

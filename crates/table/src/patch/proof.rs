@@ -40,8 +40,7 @@ pub(super) fn next_version(table: &Table, patch: &Patch) -> Result<(Version, Vec
             stored: stored_leaves,
             changed: Vec::with_capacity(touched.len()),
             before: Vec::with_capacity(touched.len() * shape.row_bytes()),
-            old: Vec::with_capacity(2 * LEAVES_AT_ONCE * LEAF_BYTES),
-            new: Vec::with_capacity(2 * LEAVES_AT_ONCE * LEAF_BYTES),
+            rows: Vec::with_capacity(2 * LEAVES_AT_ONCE * LEAF_BYTES),
         };
         touched.chunks(LEAVES_AT_ONCE).try_for_each(|touched| leaves.read(touched))?;
         Ok::<_, Error>((leaves.changed, leaves.before))
@@ -149,9 +148,8 @@ struct Leaves<'a> {
     changed: Vec<Changed>,
     /// The rows that change, as they are below the patch.
     before: Vec<u8>,
-    /// The rows that the leaves at hand lie in, before and after.
-    old: Vec<u8>,
-    new: Vec<u8>,
+    /// The rows that the leaves at hand lie in.
+    rows: Vec<u8>,
 }
 
 impl Leaves<'_> {
@@ -159,11 +157,10 @@ impl Leaves<'_> {
     fn read(&mut self, touched: &[usize]) -> Result<(), Error> {
         let shape = self.table.shape();
         let row_bytes = shape.row_bytes();
-        let Self { old, new, .. } = self;
-        old.clear();
-        new.clear();
-        // Where in them each leaf is, and its first row.
+        self.rows.clear();
+        // Where in them each leaf is, and its first row; where in them each changed row goes.
         let mut spans = Vec::with_capacity(touched.len());
+        let mut changes = Vec::with_capacity(touched.len());
         let block_of = |leaf: &usize| leaf / self.geometry.block_leaves;
         // Leaves side by side are read together: a row may lie in many.
         for run in touched.chunk_by(|a, b| a + 1 == *b && block_of(a) == block_of(b)) {
@@ -173,31 +170,37 @@ impl Leaves<'_> {
             let end = (start + run.len() * LEAF_BYTES).min(block_rows * row_bytes);
             let (first, last) = (start / row_bytes, end.div_ceil(row_bytes));
             let row = (block * BLOCK_ROWS + first) as u64;
-            let at = old.len();
-            old.resize(at + (last - first) * row_bytes, 0);
-            self.table.copy_scattered_rows(row, &mut old[at..])?;
-            new.extend_from_slice(&old[at..]);
-            self.patch.lay_over(row, &mut new[at..]);
+            let at = self.rows.len();
+            self.rows.resize(at + (last - first) * row_bytes, 0);
+            self.table.copy_scattered_rows(row, &mut self.rows[at..])?;
             // A row that begins before the run has been read with the leaf before.
             let begins = row + (start - first * row_bytes).div_ceil(row_bytes) as u64;
-            for &id in self.patch.ids_in(begins..row + (last - first) as u64) {
+            for place in self.patch.places_in(row..row + (last - first) as u64) {
+                let id = self.patch.ids()[place];
                 let from = at + (id - row) as usize * row_bytes;
-                self.before.extend_from_slice(&old[from..from + row_bytes]);
+                if id >= begins {
+                    self.before.extend_from_slice(&self.rows[from..from + row_bytes]);
+                }
+                changes.push((place, from));
             }
             let skip = at + start - first * row_bytes;
             let stop = skip + end - start;
             let leaves = (skip..stop).step_by(LEAF_BYTES);
             spans.extend(leaves.map(|from| (row, from..(from + LEAF_BYTES).min(stop))));
         }
-        let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &old[span.clone()]).collect();
-        let found = tree::hash_leaves(&pieces);
-        for ((hash, &leaf), &(row, _)) in found.iter().zip(touched).zip(&spans) {
+        let hash = |rows: &[u8]| {
+            let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &rows[span.clone()]).collect();
+            tree::hash_leaves(&pieces)
+        };
+        for ((hash, &leaf), &(row, _)) in hash(&self.rows).iter().zip(touched).zip(&spans) {
             if self.stored.get(leaf) != Some(hash) {
                 return Err(self.table.rows_error(bundle::ROWS, RowsError::Row { row }));
             }
         }
-        let pieces: Vec<&[u8]> = spans.iter().map(|(_, span)| &new[span.clone()]).collect();
-        self.changed.extend(touched.iter().copied().zip(tree::hash_leaves(&pieces)));
+        for (place, at) in changes {
+            self.rows[at..at + row_bytes].copy_from_slice(self.patch.row(place));
+        }
+        self.changed.extend(touched.iter().copied().zip(hash(&self.rows)));
         Ok(())
     }
 }
