@@ -21,7 +21,7 @@ NEON_ENV := HUSHTABLE_NEEDS_NEON=1 CARGO_TARGET_DIR=target/neon \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 # What `make wheel` builds for: `make wheel WHEELS=x86_64`.
 WHEELS ?= x86_64 aarch64
-ZIG := ziglang==0.17.1
+WHEEL_TOOLS := ziglang==0.17.1 auditwheel==6.8.2
 # Tests that hold predictions against times they measure: alone, before the others share the cores.
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
@@ -154,13 +154,17 @@ evidence: setup ## What the papers show, repeated: under 30 minutes; writes docs
 
 # zig links against the C library of manylinux_2_28 whatever this machine has; abi3: one wheel for Python 3.11 and later.
 wheel: $(VENV)/.tools ## Wheels for Linux (manylinux_2_28) on x86-64 and arm64, into dist/
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(ZIG)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEEL_TOOLS)
 	for cpu in $(WHEELS); do \
 	    rustup target add $$cpu-unknown-linux-gnu; \
 	    PATH=$(CURDIR)/$(BIN):$$PATH CARGO_TARGET_DIR=target/wheel maturin build --release --locked --zig \
 	        --target $$cpu-unknown-linux-gnu --compatibility manylinux_2_28 --out dist; \
 	done
-	.ci/wheel $(PYTHON)
+	@for wheel in $(WHEELS:%=dist/*-manylinux_2_28_%.whl); do \
+	    $(BIN)/auditwheel show $$wheel | tr '\n' ' ' | grep -q 'tag: "manylinux_2_28_' \
+	        || { echo "$$wheel does not keep to manylinux_2_28" >&2; exit 1; }; \
+	done
+	for cpu in $(WHEELS); do .ci/wheel $$cpu $(BIN)/python; done
 
 gpu: setup ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots
