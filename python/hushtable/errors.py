@@ -30,6 +30,7 @@ __all__ = [
     "PrecomputeError",
     "PreparedError",
     "ProtocolError",
+    "PushRefused",
     "RoundError",
     "RoundOver",
     "RoundPending",
@@ -54,6 +55,18 @@ class Error(Exception):
 
 class ConfigError(Error, ValueError):
     """An option, address or argument that cannot work as given."""
+
+
+class PushRefused(ConfigError):
+    """A pushed bundle that a server does not take; what it held goes on being served.
+
+    Attributes:
+        reason: why, as it travels: ``PUSH_DAMAGED``, ``PUSH_SPACE``; docs/errors.md lists them.
+    """
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class TableError(Error):
@@ -313,7 +326,7 @@ class ServerBusy(ServerError):
 
 
 class OperatorOnly(ServerError, PermissionError):
-    """A call of a training server that is its operator's, without the operator's token."""
+    """A call that is the operator's without the operator's token: a push, or one of training."""
 
 
 class ControllerError(Error):

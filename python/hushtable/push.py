@@ -34,7 +34,12 @@ def push_bundle(
         Whether it is a version that the server did not have as its newest.
 
     Raises:
-        ConfigError: a wrong token, or a bundle that the server does not take.
+        ConfigError: a token that cannot be read, a server that takes no pushes.
+        OperatorOnly: a token that is not the server's.
+        PushRefused: a bundle that the server does not take: a damaged one, one of another name, one
+            that does not fit. What the server held goes on being served.
+        ServerBusy: another push is under way.
+        ServerError: the server could not write the bundle.
         ServerUnavailable: a server out of reach.
     """
     try:

@@ -5,6 +5,7 @@ use hushtable_oram::rounds::Refused;
 use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
+use hushtable_serve::host::PushRefusal;
 use hushtable_serve::{Error as ServeError, HybridRefusal, InferRefusal, Refusal, TrainRefusal};
 use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
@@ -425,8 +426,16 @@ impl From<ServeError> for Failure {
                     versions.map(|version| version.map_or_else(String::new, |v| v.to_string()));
                 failure.text("left", left).text("right", right)
             }
-            ServeError::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } => {
-                failure.number("retry_after", retry_after.as_secs_f64())
+            ServeError::Refused {
+                refusal:
+                    Refusal::Busy { retry_after, .. }
+                    | Refusal::Push(PushRefusal::PushUnderWay { retry_after }),
+                ..
+            } => failure.number("retry_after", retry_after.as_secs_f64()),
+            ServeError::Refused { refusal: Refusal::Push(refusal), .. }
+                if failure.class == "PushRefused" =>
+            {
+                failure.text("reason", refusal.reason())
             }
             ServeError::Refused {
                 refusal: Refusal::Train(TrainRefusal::BudgetSpent { rounds, .. }),
@@ -482,6 +491,11 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::UnknownKeys { .. } => "UnknownKeys",
         Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => "UnknownModel",
         Refusal::Backend | Refusal::KeysBudget { .. } => "ServerError",
+        Refusal::Push(PushRefusal::PushToken) => "OperatorOnly",
+        Refusal::Push(PushRefusal::PushUnderWay { .. }) => "ServerBusy",
+        Refusal::Push(PushRefusal::PushLate { .. }) => "ServerTimeout",
+        Refusal::Push(PushRefusal::PushUnwritable { .. }) => "ServerError",
+        Refusal::Push(_) => "PushRefused",
         _ => "ProtocolError",
     }
 }

@@ -113,8 +113,20 @@ def test_push_brings_the_next_version_to_both(tmp_path: Path) -> None:
     ):
         wrong = tmp_path / "wrong"
         wrong.write_text("another-token-of-length")
-        with pytest.raises(hushtable.ConfigError, match="token"):
+        with pytest.raises(hushtable.OperatorOnly, match="--push-token-file"):
             push_bundle(tmp_path / "next", left.url, token_file=wrong)
+        hushtable.Table.from_weight(second, name="books").save(tmp_path / "books")
+        refused = "PUSH_NOT_TAKEN", 'serves no table called "books"'
+        (tmp_path / "cut").mkdir()
+        (tmp_path / "cut" / "manifest.json").write_text("{")
+        damaged = "PUSH_DAMAGED", "the bundle is damaged: .*; push it again"
+        for name, (reason, text) in (("books", refused), ("cut", damaged)):
+            with pytest.raises(hushtable.PushRefused, match=text) as caught:
+                push_bundle(tmp_path / name, left.url, token_file=token)
+            assert caught.value.reason == reason
+        plain = hushtable.ServerProcess(bundle, "left", threads=1)
+        with plain, pytest.raises(hushtable.ConfigError, match="takes no pushes"):
+            push_bundle(tmp_path / "next", plain.url, token_file=token)
         command = [sys.executable, "-m", "hushtable", "table", "push", str(tmp_path / "next")]
         command += ["--token-file", str(token), "--to", left.url, "--to", right.url]
         pushed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use common::{Certificates, Process, metric_of, page, row, spec, table};
 use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
-use hushtable_serve::host::ReloadError;
+use hushtable_serve::host::PushRefusal;
 use hushtable_serve::{
     ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, ModelClient, ModelPin, NetworkSpec,
-    OnionClient, OnionClientSpec, OnionServerSpec, ServerSpec, push,
+    OnionClient, OnionClientSpec, OnionServerSpec, Refusal, ServerSpec, push,
 };
 use hushtable_table::{Table, Version, patch};
 use model_common::Bundle;
@@ -621,7 +621,11 @@ async fn an_operator_pushes_the_next_version() {
 
     // Not without the token, and nothing is left of what is refused.
     let error = push(&left, "0123456789abcdef-other", &bundle, wait).await.unwrap_err();
-    assert!(matches!(&error, Error::Reload(ReloadError::Push { .. })), "{error:?}");
+    let token_only = Refusal::Push(PushRefusal::PushToken);
+    assert!(
+        matches!(&error, Error::Refused { refusal, .. } if *refusal == token_only),
+        "{error:?}"
+    );
     let damaged = servers.folder.path().join("damaged");
     next.save(&damaged).unwrap();
     let mut bytes = std::fs::read(damaged.join("rows.safetensors")).unwrap();

@@ -48,6 +48,7 @@ pub use budget::Reservation;
 pub use door::{CountedBody, Routed, Routes, Service, Stopping, Visiting};
 pub use metrics::{TableLabel, TableSizes};
 pub use network::Network;
+pub use push::{PushDefect, PushRefusal};
 pub use reload::{Next, Reload, ReloadError, Reloaded};
 pub use scheme::{GrpcService, Load, Loading, Method, Scheme};
 

@@ -13,6 +13,10 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
+mod refusal;
+
+pub use refusal::{PushDefect, PushRefusal};
+
 use super::budget::Reservation;
 use super::door::Routes;
 use super::reload::{Next, Reload, Reloaded, blocking};
@@ -20,7 +24,7 @@ use crate::host::ReloadError;
 use crate::wire::operate_server::Operate;
 use crate::wire::push_frame::Frame;
 use crate::wire::{PushFile, PushFrame, PushReply, PushStart};
-use crate::{Error, peer};
+use crate::{Error, Refusal, peer};
 
 /// Where pushed bundles go, and who may push.
 #[derive(Clone, Debug)]
@@ -73,7 +77,7 @@ impl Push {
         reservation: Option<Arc<Reservation>>,
     ) -> Result<Reloaded, Status> {
         let Some(PushFrame { frame: Some(Frame::Start(start)) }) = frames.message().await? else {
-            return Err(Status::invalid_argument("a push starts with what it is of"));
+            return Err(wrong(PushDefect::Order));
         };
         let plan = Plan::check(start)?;
         plan.check_room(&self.to.folder)?;
@@ -84,11 +88,11 @@ impl Push {
         let files = plan.files;
         let writing = tokio::task::spawn_blocking(move || {
             write(&staging.0, &files, receiver)?;
-            Ok::<_, Status>(staging)
+            Ok::<_, PushRefusal>(staging)
         });
         while let Some(frame) = frames.message().await? {
             let Some(Frame::Bytes(bytes)) = frame.frame else {
-                return Err(Status::invalid_argument("after its start, a push is bytes"));
+                return Err(wrong(PushDefect::Order));
             };
             let count = bytes.len();
             // A writer that has ended says why below.
@@ -100,11 +104,11 @@ impl Push {
             }
         }
         drop(sender);
-        let lost = |_| Status::internal("the push could not be written");
+        let lost = |_| PushRefusal::unwritable("write the bundle", &io::ErrorKind::Other.into());
         let staging = writing.await.map_err(lost)??;
         let routes = Arc::clone(&self.routes);
         let examined = blocking(move || routes.examine(&staging.0).map(|()| staging)).await;
-        let staging = examined.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let staging = examined.map_err(|error| PushRefusal::damaged(&error))?;
         let (reload, to) = (self.reload.clone(), self.to.folder.clone());
         tokio::spawn(take(staging, to, plan.name, reload)).await.map_err(lost)?
     }
@@ -123,9 +127,9 @@ async fn take(
         Some(Err(error)) => {
             // A server that is started again must not find it either.
             let _ = fs::remove_dir_all(&folder);
-            Err(Status::failed_precondition(error.to_string()))
+            Err(PushRefusal::not_taken(&error).into())
         }
-        None => Err(Status::unavailable("the server is about to end")),
+        None => Err(Refusal::Draining.into()),
     }
 }
 
@@ -137,15 +141,17 @@ impl Operate for Push {
     ) -> Result<Response<PushReply>, Status> {
         let given = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
         if !self.to.is_token(given) {
-            return Err(Status::unauthenticated("a push is the operator's: give its token"));
+            return Err(PushRefusal::PushToken.into());
         }
         let Ok(_turn) = self.turn.try_lock() else {
-            return Err(Status::resource_exhausted("another push is under way"));
+            return Err(PushRefusal::PushUnderWay { retry_after: RETRY_AFTER }.into());
         };
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let mut frames = request.into_inner();
-        let received = timeout(PUSH_MAX, self.receive(&mut frames, reservation)).await;
-        let late = |_| Status::deadline_exceeded("the push took more than an hour");
+        // Before the door gives it up, which gives no reason.
+        let within = PUSH_MAX - Duration::from_secs(5);
+        let received = timeout(within, self.receive(&mut frames, reservation)).await;
+        let late = |_| PushRefusal::PushLate { s: within.as_secs() };
         let reloaded = received.map_err(late)??;
         Ok(Response::new(PushReply { taken: reloaded == Reloaded::Taken }))
     }
@@ -158,36 +164,34 @@ struct Plan {
 }
 
 impl Plan {
-    fn check(PushStart { name, files }: PushStart) -> Result<Self, Status> {
-        let wrong = |what: String| Status::invalid_argument(what);
+    fn check(PushStart { name, files }: PushStart) -> Result<Self, PushRefusal> {
         if !is_name(&name) {
-            return Err(wrong("the bundle's name is none that a folder may have".into()));
+            return Err(PushRefusal::name(&name));
         }
         if !(1..=FILES_MAX).contains(&files.len()) {
-            return Err(wrong(format!("{} files, but 1 to {FILES_MAX} are taken", files.len())));
+            return Err(PushRefusal::PushFiles { files: files.len(), files_max: FILES_MAX });
         }
         let mut paths = BTreeSet::new();
-        for (number, file) in files.iter().enumerate() {
+        for file in &files {
             let parts: Vec<&str> = file.path.split('/').collect();
             let fits = parts.len() <= DEPTH_MAX && parts.iter().all(|part| is_name(part));
             if !fits || !paths.insert(&file.path) {
-                return Err(wrong(format!("file {number} has no path that a bundle's may have")));
+                return Err(PushRefusal::name(&file.path));
             }
         }
         Ok(Self { name, files })
     }
 
     /// Refuses what the disk has no room for.
-    fn check_room(&self, folder: &Path) -> Result<(), Status> {
+    fn check_room(&self, folder: &Path) -> Result<(), PushRefusal> {
         let sum = |sum: u64, file: &PushFile| sum.checked_add(file.bytes);
         let bytes = self.files.iter().try_fold(0, sum).unwrap_or(u64::MAX);
         let about = rustix::fs::statvfs(folder)
-            .map_err(|error| failed("look at the disk", &error.into()))?;
+            .map_err(|error| PushRefusal::unwritable("look at the disk", &error.into()))?;
         let free = about.f_bavail.saturating_mul(about.f_frsize);
-        match bytes.saturating_add(ROOM_BYTES) > free {
-            true => Err(Status::resource_exhausted(format!(
-                "the bundle has {bytes} bytes, and the folder for pushes has room for {free}"
-            ))),
+        let bytes_max = free.saturating_sub(ROOM_BYTES);
+        match bytes > bytes_max {
+            true => Err(PushRefusal::PushSpace { bytes, bytes_max }),
             false => Ok(()),
         }
     }
@@ -202,21 +206,22 @@ fn is_name(name: &str) -> bool {
 struct Staging(PathBuf);
 
 impl Staging {
-    fn make(beside: &Path) -> Result<Self, Status> {
+    fn make(beside: &Path) -> Result<Self, PushRefusal> {
         remove_leftovers(beside);
-        let random = peer::random_u64().map_err(|_| Status::internal("no randomness"))?;
+        let no_random = |_| failed("draw a folder's name")(io::ErrorKind::Other.into());
+        let random = peer::random_u64().map_err(no_random)?;
         let path = beside.join(format!("{HIDDEN}{random:016x}"));
-        fs::create_dir(&path).map_err(|error| failed("make a folder", &error))?;
+        fs::create_dir(&path).map_err(failed("make a folder"))?;
         Ok(Self(path))
     }
 
     /// Takes its place, whole.
-    fn arrive(self, beside: &Path, name: &str) -> Result<PathBuf, Status> {
+    fn arrive(self, beside: &Path, name: &str) -> Result<PathBuf, PushRefusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let path = beside.join(format!("{name}-{:014}", now.as_millis()));
-        fs::rename(&self.0, &path).map_err(|error| failed("rename the folder", &error))?;
+        fs::rename(&self.0, &path).map_err(failed("rename the folder"))?;
         let flushed = File::open(beside).and_then(|folder| folder.sync_all());
-        flushed.map_err(|error| failed("flush the folder", &error))?;
+        flushed.map_err(failed("flush the folder"))?;
         Ok(path)
     }
 }
@@ -245,48 +250,55 @@ fn remove_leftovers(beside: &Path) {
 }
 
 /// Writes the files' bytes as they come, and flushes them.
-fn write(folder: &Path, files: &[PushFile], mut frames: Receiver<Bytes>) -> Result<(), Status> {
-    let wrong = |what: &str| Status::invalid_argument(what.to_owned());
+fn write(
+    folder: &Path,
+    files: &[PushFile],
+    mut frames: Receiver<Bytes>,
+) -> Result<(), PushRefusal> {
+    let wrong = |defect| PushRefusal::BadPush { defect };
     let mut rest = Bytes::new();
     let mut folders = BTreeSet::from([folder.to_owned()]);
     for PushFile { path, bytes } in files {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(|error| failed("make a folder", &error))?;
+            fs::create_dir_all(parent).map_err(failed("make a folder"))?;
             folders.insert(parent.to_owned());
         }
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
-        let mut file = file.map_err(|error| failed("make a file", &error))?;
+        let mut file = file.map_err(failed("make a file"))?;
         let mut left = *bytes;
         while left > 0 {
             if rest.is_empty() {
                 let next = frames.blocking_recv();
-                rest = next.ok_or_else(|| wrong("fewer bytes came than the files have"))?;
+                rest = next.ok_or_else(|| wrong(PushDefect::Fewer))?;
             }
             let now = rest.split_to(rest.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
-            file.write_all(&now).map_err(|error| failed("write a file", &error))?;
+            file.write_all(&now).map_err(failed("write a file"))?;
             left -= now.len() as u64;
         }
-        file.sync_all().map_err(|error| failed("flush a file", &error))?;
+        file.sync_all().map_err(failed("flush a file"))?;
     }
     while let Some(more) = frames.blocking_recv() {
         if !more.is_empty() {
-            return Err(wrong("more bytes came than the files have"));
+            return Err(wrong(PushDefect::More));
         }
     }
     if !rest.is_empty() {
-        return Err(wrong("more bytes came than the files have"));
+        return Err(wrong(PushDefect::More));
     }
     for folder in folders {
         let flushed = File::open(folder).and_then(|folder| folder.sync_all());
-        flushed.map_err(|error| failed("flush a folder", &error))?;
+        flushed.map_err(failed("flush a folder"))?;
     }
     Ok(())
 }
 
-fn failed(what: &str, error: &io::Error) -> Status {
-    tracing::error!(%error, "a push failed: could not {what}");
-    Status::internal(format!("the server could not {what}: {error}"))
+fn failed(what: &str) -> impl FnOnce(io::Error) -> PushRefusal {
+    move |error| PushRefusal::unwritable(what, &error)
+}
+
+fn wrong(defect: PushDefect) -> Status {
+    PushRefusal::BadPush { defect }.into()
 }
 
 /// How the names of folders begin that a push is written to.
@@ -300,6 +312,8 @@ const DEPTH_MAX: usize = 8;
 const FRAMES_AHEAD: usize = 2;
 /// What is left of the disk.
 const ROOM_BYTES: u64 = 64 << 20;
+/// When a push is to be tried again where another is under way.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long a push may take.
 pub(super) const PUSH_MAX: Duration = Duration::from_secs(3600);
 /// The largest frame: 1 MiB of bytes, or the start.
@@ -309,7 +323,7 @@ pub(super) const FRAME_BYTES_MAX: usize = (1 << 20) + 1024;
 mod tests {
     use super::*;
 
-    fn plan(name: &str, paths: &[&str]) -> Result<Plan, Status> {
+    fn plan(name: &str, paths: &[&str]) -> Result<Plan, PushRefusal> {
         let file = |path: &&str| PushFile { path: (*path).into(), bytes: 1 };
         Plan::check(PushStart { name: name.into(), files: paths.iter().map(file).collect() })
     }

@@ -102,13 +102,14 @@ pub enum ReloadError {
         /// The first damage.
         what: String,
     },
-    /// A server that does not take a pushed bundle.
-    #[error("{url} does not take the bundle: {message}")]
-    Push {
+    /// A server that takes no pushes.
+    #[error(
+        "{url} takes no pushes: start it with --push-folder and --push-token-file, or replace its bundle where it \
+         lies and send it SIGHUP"
+    )]
+    NoPushes {
         /// The server.
         url: String,
-        /// What it says.
-        message: String,
     },
     /// A bundle that is not another version of anything that is served.
     #[error("{}: this server serves no {kind} called {name:?}; it serves {served}", path.display())]

@@ -1,8 +1,9 @@
 //! Pushes a bundle to an operator's own server.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +12,6 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Request};
 
 use super::endpoint::{EndpointSpec, Peer, REPLY_OVERHEAD_BYTES};
-use super::refusal::MESSAGE_CHARS_MAX;
 use crate::Error;
 use crate::host::ReloadError;
 use crate::wire::operate_client::OperateClient;
@@ -23,18 +23,16 @@ use crate::wire::{PushFile, PushFrame, PushStart};
 ///
 /// # Errors
 /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for what is wrong with
-/// `endpoint`; [`Error::Io`] for a bundle that cannot be read; [`Error::Reload`] for what the server says against it;
-/// [`Error::Unavailable`], [`Error::Unserved`].
+/// `endpoint`; [`Error::TokenText`]; [`Error::Io`] for a bundle that cannot be read; [`Error::Refused`] for what the
+/// server says against it; [`Error::Reload`] of a server that takes no pushes; [`Error::Unavailable`].
 pub async fn push(
     endpoint: &EndpointSpec,
     token: &str,
     bundle: &Path,
     connect_max: Duration,
 ) -> Result<bool, Error> {
-    let refused = |message: String| ReloadError::Push { url: endpoint.url.clone(), message };
-    let token: MetadataValue<Ascii> = format!("Bearer {}", token.trim_end())
-        .parse()
-        .map_err(|_| refused("the token is none that a request can have".into()))?;
+    let token: MetadataValue<Ascii> =
+        format!("Bearer {}", token.trim_end()).parse().map_err(|_| Error::TokenText)?;
     let folder = fs::canonicalize(bundle).map_err(failed("open", bundle))?;
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut found = Vec::new();
@@ -43,21 +41,26 @@ pub async fn push(
     let files = found.iter().map(|(path, bytes)| PushFile { path: path.clone(), bytes: *bytes });
     let start = PushFrame { frame: Some(Frame::Start(PushStart { name, files: files.collect() })) };
     let paths: Vec<PathBuf> = found.iter().map(|(path, _)| folder.join(path)).collect();
-    let frames = std::iter::once(start).chain(Frames { paths: paths.into_iter(), file: None });
+    let broken = Arc::new(Mutex::new(None));
+    let frames = Frames { paths: paths.into_iter(), file: None, broken: Arc::clone(&broken) };
+    let frames = std::iter::once(start).chain(frames);
     let peer = Peer::new(endpoint, false, connect_max)?;
     let mut client = OperateClient::new(peer.channel.clone())
         .max_decoding_message_size(REPLY_OVERHEAD_BYTES + WORDS_BYTES_MAX);
     let mut request = Request::new(tokio_stream::iter(frames));
     request.metadata_mut().insert("authorization", token);
-    match client.push(request).await {
-        Ok(reply) => Ok(reply.into_inner().taken),
-        Err(status) => match status.code() {
-            Code::Unavailable | Code::Unimplemented | Code::Unknown => Err(peer.error(&status)),
-            _ => {
-                let message = status.message().chars().take(MESSAGE_CHARS_MAX).collect();
-                Err(refused(message).into())
-            }
-        },
+    let status = match client.push(request).await {
+        Ok(reply) => return Ok(reply.into_inner().taken),
+        Err(status) => status,
+    };
+    // The server says that bytes are missing, and does not know why.
+    let unread = broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match unread {
+        Some(error) => Err(error),
+        None if status.code() == Code::Unimplemented => {
+            Err(ReloadError::NoPushes { url: endpoint.url.clone() }.into())
+        }
+        None => Err(peer.error(&status)),
     }
 }
 
@@ -84,7 +87,7 @@ fn list(folder: &Path, prefix: &mut String, found: &mut Vec<(String, u64)>) -> R
     Ok(())
 }
 
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error + use<> {
+fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     let path = path.to_owned();
     move |source| Error::Io { what: format!("{what} {}", path.display()), source }
 }
@@ -92,7 +95,18 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error +
 /// The files' bytes. One that cannot be read ends them early, which the server refuses.
 struct Frames {
     paths: std::vec::IntoIter<PathBuf>,
-    file: Option<File>,
+    file: Option<(PathBuf, File)>,
+    /// Why they ended early.
+    broken: Arc<Mutex<Option<Error>>>,
+}
+
+impl Frames {
+    fn end(&mut self, path: &Path, source: io::Error) -> Option<PushFrame> {
+        (self.file, self.paths) = (None, Vec::new().into_iter());
+        let error = failed("read", path)(source);
+        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        None
+    }
 }
 
 impl Iterator for Frames {
@@ -100,8 +114,12 @@ impl Iterator for Frames {
 
     fn next(&mut self) -> Option<PushFrame> {
         loop {
-            let Some(file) = &mut self.file else {
-                self.file = Some(File::open(self.paths.next()?).ok()?);
+            let Some((path, file)) = &mut self.file else {
+                let path = self.paths.next()?;
+                match File::open(&path) {
+                    Ok(file) => self.file = Some((path, file)),
+                    Err(error) => return self.end(&path, error),
+                }
                 continue;
             };
             let mut bytes = vec![0; FRAME_BYTES];
@@ -111,9 +129,9 @@ impl Iterator for Frames {
                     bytes.truncate(count);
                     return Some(PushFrame { frame: Some(Frame::Bytes(Bytes::from(bytes))) });
                 }
-                Err(_) => {
-                    (self.file, self.paths) = (None, Vec::new().into_iter());
-                    return None;
+                Err(error) => {
+                    let path = std::mem::take(path);
+                    return self.end(&path, error);
                 }
             }
         }

@@ -302,6 +302,14 @@ macro_rules! refusals {
                 all
             }
 
+            /// The reason, as it travels.
+            pub fn reason(&self) -> &'static str {
+                match self {
+                    $( Self::$variant { .. } => $reason, )*
+                    $($( $(#[cfg($cfg)])? Self::$other(refusal) => refusal.reason(), )*)?
+                }
+            }
+
             /// The gRPC status that carries this.
             pub fn to_status(&self) -> $crate::refusal::Status {
                 use $crate::refusal::{Code, Fact, Facts};

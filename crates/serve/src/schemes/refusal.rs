@@ -1,6 +1,7 @@
 //! The refusals of all schemes that are built in, in one enum: what any server may answer with, and
 //! each scheme's own table.
 
+use crate::host::PushRefusal;
 #[cfg(any(feature = "infer", feature = "onion"))]
 use crate::keys::refusal::keys_reasons;
 use crate::peer::refusal::{gather, host_reasons, words};
@@ -35,6 +36,8 @@ gather! {
             /// An encrypted inference.
             #[cfg(feature = "infer")]
             Infer(InferRefusal),
+            /// A push of a bundle.
+            Push(PushRefusal),
             /// A call of a training round.
             #[cfg(feature = "train")]
             Train(TrainRefusal),

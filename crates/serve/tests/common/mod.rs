@@ -20,7 +20,7 @@ use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec}
 use hushtable_table::{DType, Table};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
@@ -362,9 +362,20 @@ impl Process {
     /// Starts the program by a spec, which is written to `folder` under `name`, and what else it is
     /// told.
     pub fn start(folder: &Path, name: &str, spec: &impl serde::Serialize, args: &[&str]) -> Self {
+        Self::start_by(&mut Command::new(program()), folder, name, spec, args)
+    }
+
+    /// The same by a command that ends in the program.
+    pub fn start_by(
+        command: &mut Command,
+        folder: &Path,
+        name: &str,
+        spec: &impl serde::Serialize,
+        args: &[&str],
+    ) -> Self {
         let file = folder.join(format!("{name}.json"));
         std::fs::write(&file, serde_json::to_vec(spec).unwrap()).unwrap();
-        let mut child = Command::new(program())
+        let mut child = command
             .arg(file)
             .args(args)
             .stdout(Stdio::piped())
@@ -376,6 +387,12 @@ impl Process {
         let addrs: serde_json::Value = serde_json::from_str(&line).unwrap();
         let addr = |name: &str| addrs[name].as_str().unwrap().parse().unwrap();
         Self { child, addr: addr("addr"), metrics_addr: addr("metrics_addr") }
+    }
+
+    /// Has its files grow no further than `bytes`; None for no bound.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let limit = Rlimit { current: bytes, maximum: None };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, limit).unwrap();
     }
 
     pub fn signal(&self, signal: Signal) {

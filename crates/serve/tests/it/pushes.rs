@@ -3,18 +3,20 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, row, spec, table};
+use crate::common::{Process, Running, program, row, spec, table};
 use bytes::Bytes;
 use hushtable_pir::dpf::Side;
+use hushtable_serve::host::{PushDefect, PushRefusal, ReloadError};
 use hushtable_serve::wire::operate_client::OperateClient;
 use hushtable_serve::wire::push_frame::Frame;
 use hushtable_serve::wire::{PushFile, PushFrame, PushStart};
 use hushtable_serve::{
-    ChangeSpec, ClientSpec, EndpointSpec, LookupClient, Server, ServerSpec, push,
+    ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, Refusal, Server, ServerSpec, push,
 };
+use hushtable_table::{DType, Table};
 use tempfile::TempDir;
-use tonic::Request;
 use tonic::codegen::tokio_stream::{self, StreamExt};
+use tonic::{Code, Request, Status};
 
 const TOKEN: &str = "0123456789abcdef-token";
 const FILES: usize = 4_000;
@@ -25,19 +27,24 @@ struct Pushed {
     folder: TempDir,
 }
 
+/// What is served and where pushes go, in `folder`.
+fn spec_in(folder: &TempDir, side: Side) -> ServerSpec {
+    let at = |name: &str| folder.path().join(name);
+    table(500, 4, 1).save(&at("films")).unwrap();
+    std::fs::write(at("token"), TOKEN).unwrap();
+    std::fs::create_dir(at("pushes")).unwrap();
+    let change = ChangeSpec {
+        push_folder: Some(at("pushes")),
+        push_token_file: Some(at("token")),
+        ..ChangeSpec::default()
+    };
+    ServerSpec { table: at("films"), change, ..spec(side) }
+}
+
 impl Pushed {
     fn start(side: Side) -> Self {
         let folder = TempDir::new().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        table(500, 4, 1).save(&at("films")).unwrap();
-        std::fs::write(at("token"), TOKEN).unwrap();
-        std::fs::create_dir(at("pushes")).unwrap();
-        let change = ChangeSpec {
-            push_folder: Some(at("pushes")),
-            push_token_file: Some(at("token")),
-            ..ChangeSpec::default()
-        };
-        let spec = ServerSpec { table: at("films"), change, ..spec(side) };
+        let spec = spec_in(&folder, side);
         Self { server: Running::start(Server::open(spec).unwrap()), folder }
     }
 
@@ -58,9 +65,37 @@ impl Pushed {
     }
 
     async fn push(&self, bundle: &Path) -> bool {
-        let endpoint = EndpointSpec::new(self.server.url(), None);
-        push(&endpoint, TOKEN, bundle, Duration::from_secs(5)).await.unwrap()
+        self.try_push(TOKEN, bundle).await.unwrap()
     }
+
+    async fn try_push(&self, token: &str, bundle: &Path) -> Result<bool, Error> {
+        let endpoint = EndpointSpec::new(self.server.url(), None);
+        push(&endpoint, token, bundle, Duration::from_secs(5)).await
+    }
+
+    /// What the server says to a push of `frames`.
+    async fn refusal(&self, token: &str, frames: Vec<PushFrame>) -> (Code, PushRefusal) {
+        let status = send(&self.server.url(), token, tokio_stream::iter(frames)).await.unwrap_err();
+        match Refusal::from_status(&status) {
+            Some(Refusal::Push(refusal)) => {
+                assert_eq!(refusal.to_string(), status.message());
+                (status.code(), refusal)
+            }
+            other => panic!("{other:?} of {status:?}"),
+        }
+    }
+}
+
+async fn send(
+    url: &str,
+    token: &str,
+    frames: impl tokio_stream::Stream<Item = PushFrame> + Send + 'static,
+) -> Result<bool, Status> {
+    let endpoint = tonic::transport::Endpoint::from_shared(url.to_owned()).unwrap();
+    let mut client = OperateClient::new(endpoint.connect().await.unwrap());
+    let mut request = Request::new(frames);
+    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    Ok(client.push(request).await?.into_inner().taken)
 }
 
 fn start_of(files: usize, bytes: u64) -> PushFrame {
@@ -81,13 +116,9 @@ async fn a_push_that_is_cut_short_leaves_nothing_and_the_next_is_taken() {
     next.save(&bundle).unwrap();
     // The client goes while the server waits for more, and while it has thousands of files to write.
     for (files, bytes) in [(2, 1), (FILES, FILES * 12)] {
-        let endpoint = tonic::transport::Endpoint::from_shared(servers[0].server.url()).unwrap();
-        let mut client = OperateClient::new(endpoint.connect().await.unwrap());
         let frames = tokio_stream::iter([start_of(files, 16), bytes_of(bytes)]);
-        let mut request = Request::new(frames.chain(tokio_stream::pending()));
-        let token = format!("Bearer {TOKEN}").parse().unwrap();
-        request.metadata_mut().insert("authorization", token);
-        let call = tokio::spawn(async move { client.push(request).await });
+        let (url, frames) = (servers[0].server.url(), frames.chain(tokio_stream::pending()));
+        let call = tokio::spawn(async move { send(&url, TOKEN, frames).await });
         while servers[0].names().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -125,4 +156,135 @@ async fn what_a_killed_server_left_of_a_push_goes_with_the_next() {
     assert!(server.push(&bundle).await);
     // A younger one may be another server's, which takes a push of its own.
     assert_eq!([&old, &young, &other].map(|folder| folder.exists()), [false, true, true]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_push_says_why_and_leaves_nothing() {
+    let server = Pushed::start(Side::Left);
+    let named = |name: &str, path: &str, bytes| {
+        let files = vec![PushFile { path: path.into(), bytes }];
+        PushFrame { frame: Some(Frame::Start(PushStart { name: name.into(), files })) }
+    };
+    let name = |name: &str| PushRefusal::BadPushName { name: name.into() };
+    let wrong = |defect| PushRefusal::BadPush { defect };
+    let good = || named("films", "rows", 4);
+    for (frames, expected) in [
+        (vec![], wrong(PushDefect::Order)),
+        (vec![bytes_of(4)], wrong(PushDefect::Order)),
+        (vec![good(), good()], wrong(PushDefect::Order)),
+        (vec![good(), bytes_of(3)], wrong(PushDefect::Fewer)),
+        (vec![good(), bytes_of(5)], wrong(PushDefect::More)),
+        (vec![good(), bytes_of(4), bytes_of(1)], wrong(PushDefect::More)),
+        (vec![named("a film", "rows", 4)], name("a film")),
+        (vec![named("films", "../rows", 4)], name("../rows")),
+        (vec![start_of(0, 4)], PushRefusal::PushFiles { files: 0, files_max: 4096 }),
+        (vec![start_of(4097, 4)], PushRefusal::PushFiles { files: 4097, files_max: 4096 }),
+    ] {
+        let (code, refusal) = server.refusal(TOKEN, frames).await;
+        assert_eq!((code, refusal), (Code::InvalidArgument, expected));
+        assert_eq!(server.names(), Vec::<String>::new());
+    }
+    // Two files that add up to more than any number.
+    for start in [named("films", "rows", 1 << 60), start_of(2, u64::MAX)] {
+        let (code, refusal) = server.refusal(TOKEN, vec![start]).await;
+        let has_room = |bytes, room| bytes >= 1 << 60 && room > 0 && room < 1 << 60;
+        assert!(
+            matches!(refusal, PushRefusal::PushSpace { bytes, bytes_max } if has_room(bytes, bytes_max)),
+            "{refusal:?}"
+        );
+        assert_eq!(code, Code::ResourceExhausted);
+    }
+    // Without the token nothing else is said, whatever is wrong besides.
+    for frames in [vec![], vec![named("a film", "rows", 4)], vec![start_of(2, u64::MAX)]] {
+        let refused = server.refusal("0123456789abcdef-other", frames).await;
+        assert_eq!(refused, (Code::Unauthenticated, PushRefusal::PushToken));
+    }
+    server.is_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_push_is_taken_at_a_time() {
+    let server = Pushed::start(Side::Left);
+    let bundle = server.folder.path().join("next");
+    table(500, 4, 2).save(&bundle).unwrap();
+    let frames = tokio_stream::iter([start_of(2, 16)]).chain(tokio_stream::pending());
+    let url = server.server.url();
+    let call = tokio::spawn(async move { send(&url, TOKEN, frames).await });
+    while server.names().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let error = server.try_push(TOKEN, &bundle).await.unwrap_err();
+    let Error::Refused { refusal: Refusal::Push(refusal), .. } = error else { panic!("{error}") };
+    let PushRefusal::PushUnderWay { retry_after } = refusal else { panic!("{refusal}") };
+    assert!(retry_after > Duration::ZERO);
+    call.abort();
+    server.is_clean().await;
+    assert!(server.push(&bundle).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_cannot_read_or_ask_for_is_said_by_it() {
+    let server = Pushed::start(Side::Left);
+    let bundle = server.folder.path().join("next");
+    let next = table(500, 4, 2);
+    next.save(&bundle).unwrap();
+    let error = server.try_push("a token\nof two lines", &bundle).await.unwrap_err();
+    assert!(matches!(error, Error::TokenText), "{error}");
+    let missing = server.folder.path().join("missing");
+    let error = server.try_push(TOKEN, &missing).await.unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+    // The first of its files: the server would say that bytes are missing.
+    let unread = bundle.join("a-file");
+    std::os::unix::fs::symlink("/proc/self/mem", &unread).unwrap();
+    let error = server.try_push(TOKEN, &bundle).await.unwrap_err();
+    assert!(matches!(&error, Error::Io { what, .. } if what.ends_with("next/a-file")), "{error}");
+    std::fs::remove_file(unread).unwrap();
+    assert!(server.push(&bundle).await);
+
+    // A bundle of another name, by the text that the log has.
+    let other = server.folder.path().join("other");
+    Table::from_weight("books", 10, 1, DType::F32, &[0.5; 10]).unwrap().save(&other).unwrap();
+    let error = server.try_push(TOKEN, &other).await.unwrap_err();
+    let Error::Refused { refusal: Refusal::Push(refusal), .. } = &error else { panic!("{error}") };
+    assert_eq!(refusal.reason(), "PUSH_NOT_TAKEN");
+    assert!(refusal.to_string().contains("serves no table called \"books\""), "{refusal}");
+
+    // A server that was started without a folder for pushes.
+    let folder = TempDir::new().unwrap();
+    let spec = ServerSpec { change: ChangeSpec::default(), ..spec_in(&folder, Side::Left) };
+    let plain = Running::start(Server::open(spec).unwrap());
+    let endpoint = EndpointSpec::new(plain.url(), None);
+    let error = push(&endpoint, TOKEN, &bundle, Duration::from_secs(5)).await.unwrap_err();
+    assert!(matches!(error, Error::Reload(ReloadError::NoPushes { .. })), "{error}");
+    assert!(error.to_string().contains("--push-folder"), "{error}");
+}
+
+/// A disk that takes no more in the middle of a file, by a bound on the size of files: the process has the signal of
+/// that ignored, as where the disk is full there is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_does() {
+    let folder = TempDir::new().unwrap();
+    let spec = spec_in(&folder, Side::Left);
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(program());
+    let server = Process::start_by(&mut command, folder.path(), "left", &spec, &[]);
+    server.ready().await;
+    // So many bytes that the client is still sending when the server gives up.
+    let next = table(200_000, 4, 2);
+    let bundle = folder.path().join("next");
+    next.save(&bundle).unwrap();
+    let endpoint = EndpointSpec::new(server.url(), None);
+    let names = || std::fs::read_dir(folder.path().join("pushes")).unwrap().count();
+
+    server.limit_files(Some(4096));
+    let error = push(&endpoint, TOKEN, &bundle, Duration::from_secs(5)).await.unwrap_err();
+    let Error::Refused { refusal: Refusal::Push(refusal), .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(refusal.reason(), "PUSH_UNWRITABLE");
+    assert!(refusal.to_string().contains("write a file"), "{refusal}");
+    assert_eq!(names(), 0);
+    server.limit_files(None);
+    assert!(push(&endpoint, TOKEN, &bundle, Duration::from_secs(5)).await.unwrap());
+    assert_eq!(names(), 1);
 }
