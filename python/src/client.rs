@@ -68,17 +68,17 @@ impl Connect for OnionClient {
 
 #[pymethods]
 impl NativePairClient {
-    /// Connects to both servers. `ca` is a file; `names` what the left and the right server's
-    /// certificates are for, where that is not their URL's host.
+    /// Connects to both servers. `cas` are the authorities that the left and the right server's
+    /// certificates may come from; `names` what they are for, where that is not their URL's host.
     #[new]
-    #[pyo3(signature = (left, right, *, ca, certificate, names, prg, insecure, connect_seconds,
+    #[pyo3(signature = (left, right, *, cas, certificate, names, prg, insecure, connect_seconds,
                         seconds, layout_bytes_max, version))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
         left: Vec<String>,
         right: Vec<String>,
-        ca: Option<Authorities>,
+        cas: (Option<Authorities>, Option<Authorities>),
         certificate: Option<(PathBuf, PathBuf)>,
         names: (Option<String>, Option<String>),
         prg: &str,
@@ -88,7 +88,7 @@ impl NativePairClient {
         layout_bytes_max: u64,
         version: Option<&str>,
     ) -> PyResult<Self> {
-        let trust = Trust::read(ca, certificate)?;
+        let [of_left, of_right] = Trust::of_sides(cas, certificate)?;
         let lookup_max = duration("timeout", seconds)?;
         let spec = ClientSpec {
             prg: prg.parse().map_err(Failure::config)?,
@@ -98,7 +98,7 @@ impl NativePairClient {
             lookup_max,
             layout_bytes_max,
             version: pinned_version(version)?,
-            ..ClientSpec::new(trust.side(left, names.0)?, trust.side(right, names.1)?)
+            ..ClientSpec::new(of_left.side(left, names.0)?, of_right.side(right, names.1)?)
         };
         Ok(Self(Connected::open(py, spec)?))
     }

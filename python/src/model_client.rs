@@ -70,14 +70,14 @@ impl NativeModelClient {
     /// Connects to both servers; `model` is a model's name, none for their only one. Other arguments
     /// as of `PairClient`.
     #[new]
-    #[pyo3(signature = (left, right, *, ca, certificate, names, prg, insecure, connect_seconds,
+    #[pyo3(signature = (left, right, *, cas, certificate, names, prg, insecure, connect_seconds,
                         seconds, layout_bytes_max, version, model))]
     #[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
     fn new(
         py: Python<'_>,
         left: Vec<String>,
         right: Vec<String>,
-        ca: Option<Authorities>,
+        cas: (Option<Authorities>, Option<Authorities>),
         certificate: Option<(PathBuf, PathBuf)>,
         names: (Option<String>, Option<String>),
         prg: &str,
@@ -88,7 +88,7 @@ impl NativeModelClient {
         version: Option<&str>,
         model: Option<String>,
     ) -> PyResult<Self> {
-        let trust = Trust::read(ca, certificate)?;
+        let [of_left, of_right] = Trust::of_sides(cas, certificate)?;
         let lookup_max = duration("timeout", seconds)?;
         let spec = ClientSpec {
             prg: prg.parse().map_err(Failure::config)?,
@@ -97,7 +97,7 @@ impl NativeModelClient {
             call_max: lookup_max,
             lookup_max,
             layout_bytes_max,
-            ..ClientSpec::new(trust.side(left, names.0)?, trust.side(right, names.1)?)
+            ..ClientSpec::new(of_left.side(left, names.0)?, of_right.side(right, names.1)?)
         };
         let pin = ModelPin { model, version: pinned_version(version)? };
         Ok(Self(Connected::open(py, ModelEndpoints { spec, pin })?))

@@ -229,13 +229,24 @@ CA_HELP = "PEM file: the authority of who serves; system for those that this mac
 
 
 def client_tls(
-    ca: Path | None, certificate: Path | None = None, key: Path | None = None
+    ca: Path | None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    *,
+    sides: tuple[Path | None, Path | None] = (None, None),
 ) -> TlsConfig | None:
-    """How a client checks servers, of its options; none without ``--ca``.
+    """How a client checks servers, of its options; none without an authority.
+
+    ``sides`` are left's authority and right's, in place of one for both.
 
     Raises:
-        ConfigError: a certificate without an authority, or without its key.
+        ConfigError: a certificate without an authority, or without its key; an authority for one
+            side alone, or beside one for both.
     """
+    if any(sides):
+        if ca is not None or not all(sides):
+            raise ConfigError("give --ca for both sides, or --left-ca and --right-ca")
+        return TlsConfig(None, certificate, key, left_ca=sides[0], right_ca=sides[1])
     if (certificate or key) and ca is None:
         raise ConfigError("a client certificate is for https: give --ca too")
     if ca is None:

@@ -65,6 +65,23 @@ def lookup(
         Path | None,
         typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
     ] = None,
+    left_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM file: the authority of left's operator, in place of --ca. What it signs is "
+            "taken from the left server alone.",
+            envvar="HUSHTABLE_LEFT_CA",
+            show_default=False,
+        ),
+    ] = None,
+    right_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="PEM file: the authority of right's operator.",
+            envvar="HUSHTABLE_RIGHT_CA",
+            show_default=False,
+        ),
+    ] = None,
     certificate: Annotated[
         Path | None,
         typer.Option(help="PEM file: this client's certificate.", envvar="HUSHTABLE_CERTIFICATE"),
@@ -125,7 +142,7 @@ def lookup(
         raise ConfigError("--bag is for two servers: leave it out with --server")
     if not server:
         left, right = left or [LEFT], right or [RIGHT]
-    tls = client_tls(ca, certificate, key)
+    tls = client_tls(ca, certificate, key, sides=(left_ca, right_ca))
     with connect(
         left or None,
         right or None,

@@ -35,6 +35,9 @@ class TlsConfig:
         left_name: the name that left's certificate is for, where that is not its URL's host.
         right_name: the same for right.
         server_name: the same for a single server.
+        left_ca: of two operators with an authority each, the PEM file of left's, in place of
+            ``ca``: what it signs is taken from the left server alone.
+        right_ca: the same for right. Both are given, or neither.
     """
 
     ca: str | os.PathLike[str] | None = None
@@ -43,15 +46,38 @@ class TlsConfig:
     left_name: str | None = None
     right_name: str | None = None
     server_name: str | None = None
+    left_ca: str | os.PathLike[str] | None = None
+    right_ca: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
+        if (self.left_ca is None) != (self.right_ca is None):
+            raise ConfigError(
+                "an authority for each side needs both: left_ca= and right_ca=; or ca= for both"
+            )
+        if self.ca is not None and self.left_ca is not None:
+            raise ConfigError("ca= is for both sides: leave it out with left_ca= and right_ca=")
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("a client certificate needs both: certificate= and key=")
 
     @property
     def authorities(self) -> Path | Literal[True]:
-        """The authority's file; True for those that this machine trusts."""
+        """The file of a single server's authority; True for those that this machine trusts.
+
+        Raises:
+            ConfigError: authorities for left and right, and a single server is neither.
+        """
+        if self.left_ca is not None:
+            raise ConfigError(
+                "left_ca= and right_ca= are for two servers: give ca= for a single one"
+            )
         return True if self.ca is None else Path(self.ca)
+
+    @property
+    def authorities_by_side(self) -> tuple[Path | Literal[True], Path | Literal[True]]:
+        """The files of left's and right's authorities; True for those that this machine trusts."""
+        if self.left_ca is None or self.right_ca is None:
+            return self.authorities, self.authorities
+        return Path(self.left_ca), Path(self.right_ca)
 
     @classmethod
     def of(cls, given: Tls | None) -> TlsConfig | None:
@@ -289,6 +315,11 @@ class _Options:
         return None if tls is None else tls.authorities
 
     @property
+    def _cas(self) -> tuple[Path | Literal[True] | None, Path | Literal[True] | None]:
+        tls = self._tls
+        return (None, None) if tls is None else tls.authorities_by_side
+
+    @property
     def _certificate(self) -> tuple[Path, Path] | None:
         tls = self._tls
         if tls is None or tls.certificate is None or tls.key is None:
@@ -316,7 +347,7 @@ class _Options:
         return _native.PairClient(
             urls.first,
             urls.second,
-            ca=self._ca,
+            cas=self._cas,
             certificate=self._certificate,
             names=self._names,
             prg=self.prg,
@@ -334,7 +365,7 @@ class _Options:
         return _native.ModelClient(
             urls.first,
             urls.second,
-            ca=self._ca,
+            cas=self._cas,
             certificate=self._certificate,
             names=self._names,
             prg=self.prg,
