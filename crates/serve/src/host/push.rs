@@ -71,6 +71,24 @@ impl Push {
         Self { to, routes, reload, turn: Mutex::new(()) }
     }
 
+    async fn answer(
+        &self,
+        token: Option<&[u8]>,
+        frames: &mut Streaming<PushFrame>,
+        reservation: Option<Arc<Reservation>>,
+    ) -> Result<Reloaded, Status> {
+        if !self.to.is_token(token) {
+            return Err(PushRefusal::PushToken.into());
+        }
+        let Ok(_turn) = self.turn.try_lock() else {
+            return Err(PushRefusal::PushUnderWay { retry_after: RETRY_AFTER }.into());
+        };
+        // Before the door gives it up, which gives no reason.
+        let within = PUSH_MAX - Duration::from_secs(5);
+        let received = timeout(within, self.receive(frames, reservation)).await;
+        received.map_err(|_| PushRefusal::PushLate { s: within.as_secs() })?
+    }
+
     async fn receive(
         &self,
         frames: &mut Streaming<PushFrame>,
@@ -139,22 +157,23 @@ impl Operate for Push {
         &self,
         mut request: Request<Streaming<PushFrame>>,
     ) -> Result<Response<PushReply>, Status> {
-        let given = request.metadata().get("authorization").map(|value| value.as_encoded_bytes());
-        if !self.to.is_token(given) {
-            return Err(PushRefusal::PushToken.into());
-        }
-        let Ok(_turn) = self.turn.try_lock() else {
-            return Err(PushRefusal::PushUnderWay { retry_after: RETRY_AFTER }.into());
-        };
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        let mut frames = request.into_inner();
-        // Before the door gives it up, which gives no reason.
-        let within = PUSH_MAX - Duration::from_secs(5);
-        let received = timeout(within, self.receive(&mut frames, reservation)).await;
-        let late = |_| PushRefusal::PushLate { s: within.as_secs() };
-        let reloaded = received.map_err(late)??;
-        Ok(Response::new(PushReply { taken: reloaded == Reloaded::Taken }))
+        let (metadata, _, mut frames) = request.into_parts();
+        let given = metadata.get("authorization").map(|value| value.as_encoded_bytes());
+        match self.answer(given, &mut frames, reservation).await {
+            Ok(reloaded) => Ok(Response::new(PushReply { taken: reloaded == Reloaded::Taken })),
+            Err(refused) => {
+                tokio::spawn(timeout(LINGER, pass_over(frames)));
+                Err(refused)
+            }
+        }
     }
+}
+
+/// Reads on until the client has seen the answer and ends. To drop what it still sends would reset the call, and a
+/// client that hears of the reset first never learns why it was refused.
+async fn pass_over(mut frames: Streaming<PushFrame>) {
+    while let Ok(Some(_)) = frames.message().await {}
 }
 
 /// What a push brings, checked.
@@ -314,6 +333,8 @@ const FRAMES_AHEAD: usize = 2;
 const ROOM_BYTES: u64 = 64 << 20;
 /// When a push is to be tried again where another is under way.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How long the rest of a refused push is passed over.
+const LINGER: Duration = Duration::from_secs(2);
 /// How long a push may take.
 pub(super) const PUSH_MAX: Duration = Duration::from_secs(3600);
 /// The largest frame: 1 MiB of bytes, or the start.

@@ -97,10 +97,12 @@ words! {
         Fewer = "fewer",
         /// More bytes than the files have.
         More = "more",
-        /// Frames in another order than the start, then bytes; or anything newer.
+        /// Frames in another order than the start, then bytes.
         Order = "order",
+        /// Anything newer.
+        Other = "other",
     }
-    or Order
+    or Other
 }
 
 impl PushRefusal {
