@@ -9,8 +9,8 @@
 //!
 //! The leaves that are read, which are uniform and independent of everything for a caller who draws a
 //! fresh leaf at each access, and how many accesses there were. Within a path and the stash every slot
-//! is scanned under masks. An eviction sorts path and stash by how deep each block may go, gives each
-//! its place by a single pass, and spreads them to their places by a network.
+//! is scanned under masks. An eviction works out the place of each block of path and stash by counting how
+//! many may go how deep, and moves them there by a network.
 //!
 //! # How buckets are sealed
 //!
@@ -21,16 +21,20 @@
 //! counters in the group above, as [`Vtree`] says.
 
 mod leaves;
+mod places;
+mod rows;
 mod shape;
 
-use hushtable_prg::{EntropyError, valgrind};
+use hushtable_prg::{EntropyError, Platform, valgrind};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::oblivious::{Mask, NOWHERE, compact, distribute, or_into_if, sort};
+use crate::oblivious::{Mask, Router, compact, pick, sort};
 use crate::seal::{Forged, Key, TAG_BYTES, group_nonce};
 use crate::vtree::{Vtree, VtreeError};
 pub(crate) use leaves::Leaves;
+use places::Places;
+use rows::Rows;
 pub use shape::{CAPACITY_MAX, PAYLOAD_BYTES_MAX, Shape};
 
 /// The id of no block: an access to it looks like any other.
@@ -167,8 +171,13 @@ pub struct MemoryOram {
     /// Slots of a path from the leaf up while an eviction lasts, then the stash's R, then A that
     /// accesses fill one after the other.
     keys: Zeroizing<Vec<u64>>,
-    payload: Zeroizing<Vec<u8>>,
+    payload: Rows,
     destinations: Zeroizing<Vec<u64>>,
+    places: Places,
+    router: Router,
+    platform: Platform,
+    /// Which slot of `keys` has the block of an access.
+    masks: Zeroizing<Vec<u8>>,
     /// The buckets of one path, open, root first.
     open: Zeroizing<Vec<u8>>,
     block: Zeroizing<Vec<u8>>,
@@ -200,6 +209,7 @@ impl MemoryOram {
         }
         let vtree = Vtree::build(shape.tree(), 1, &key, |_, _, _| ())?;
         let work = shape.work_slots();
+        let platform = Platform::detect();
         let mut keys = zeros(work)?;
         keys.fill(EMPTY);
         Ok(Self {
@@ -210,8 +220,12 @@ impl MemoryOram {
             fresh: 0,
             stopped: false,
             keys: Zeroizing::new(keys),
-            payload: Zeroizing::new(zeros(work * shape.payload_bytes)?),
+            payload: Rows::new(work * shape.payload_bytes)?,
             destinations: Zeroizing::new(zeros(work)?),
+            places: Places::new(platform, work)?,
+            router: Router::new(platform, work),
+            masks: Zeroizing::new(zeros(work)?),
+            platform,
             open: Zeroizing::new(zeros(shape.levels as usize * shape.bucket_bytes())?),
             block: Zeroizing::new(zeros(shape.payload_bytes)?),
             shape,
@@ -252,33 +266,33 @@ impl MemoryOram {
         let dummy = Mask::equal(u64::from(id), u64::from(DUMMY));
         // No key's id has more than 32 bits.
         let sought = dummy.select_u64(1 << 32, u64::from(id));
-        let (open, block) = (&self.open, &mut self.block);
+        let (open, block, masks) = (&self.open, &mut self.block, &mut self.masks);
         block.fill(0);
         let bucket_bytes = self.shape.bucket_bytes();
+        let stash = self.shape.path_slots();
         self.vtree.update_path(old_leaf.into(), |words| {
-            for (bucket, valid) in open.chunks_exact(bucket_bytes).zip(words) {
-                let (keys, rows) = bucket.split_at(8 * slots);
-                let keys = keys.as_chunks::<8>().0;
+            let masks = masks.chunks_exact_mut(slots);
+            for ((bucket, valid), masks) in open.chunks_exact(bucket_bytes).zip(words).zip(masks) {
+                let keys = bucket[..8 * slots].as_chunks::<8>().0;
                 let mut taken = 0;
-                for (slot, (key, row)) in
-                    keys.iter().zip(rows.chunks_exact(payload_bytes)).enumerate()
-                {
-                    let key = u64::from_le_bytes(*key);
-                    let hit =
-                        Mask::equal(key & 0xffff_ffff, sought) & Mask::from_bit(*valid >> slot);
-                    or_into_if(hit, block, row);
+                for (slot, (key, mask)) in keys.iter().zip(masks).enumerate() {
+                    let id = u64::from_le_bytes(*key) & 0xffff_ffff;
+                    let hit = Mask::equal(id, sought) & Mask::from_bit(*valid >> slot);
                     taken |= hit.bit() << slot;
+                    *mask = hit.bits() as u8;
                 }
                 *valid &= !taken;
             }
         })?;
-        let stash = self.shape.path_slots();
-        let rows = self.payload[stash * payload_bytes..].chunks_exact(payload_bytes);
-        for (key, row) in self.keys[stash..].iter_mut().zip(rows) {
+        for (key, mask) in self.keys[stash..].iter_mut().zip(&mut masks[stash..]) {
             let hit = Mask::equal(*key & 0xffff_ffff, sought);
-            or_into_if(hit, block, row);
             *key |= hit.bits();
+            *mask = hit.bits() as u8;
         }
+        let of_path = masks[..stash].chunks_exact(slots).zip(open.chunks_exact(bucket_bytes));
+        let of_path = of_path.map(|(masks, bucket)| (masks, &bucket[8 * slots..]));
+        let of_stash = (&masks[stash..], &self.payload[stash * payload_bytes..]);
+        pick(self.platform, of_path.chain([of_stash]), block);
         let result = change(block);
         self.enter(id, new_leaf)?;
         Ok(result)
@@ -405,6 +419,7 @@ impl MemoryOram {
         let (path_slots, bucket_bytes) = (self.shape.path_slots(), self.shape.bucket_bytes());
         let (keys, payload, destinations) =
             (&mut self.keys, &mut self.payload, &mut self.destinations);
+        let (places, router) = (&mut self.places, &self.router);
         let open = &mut self.open;
         self.vtree.update_path(leaf.into(), |words| {
             let from_leaf = open.chunks_exact(bucket_bytes).zip(words.iter()).rev();
@@ -416,18 +431,11 @@ impl MemoryOram {
                 }
                 payload[at * payload_bytes..][..rows.len()].copy_from_slice(rows);
             }
-            flip_leaves(keys, leaf);
-            sort(keys, payload, payload_bytes);
-            let end = assign(keys, destinations, slots);
+            let end = places.assign(keys, leaf, (levels, slots), destinations);
             if stash_overflowed(end, path_slots + stash) {
                 return Err(MemoryError::StashFull { stash, capacity });
             }
-            distribute(destinations, keys, payload, payload_bytes);
-            for (place, (key, destination)) in keys.iter_mut().zip(destinations.iter()).enumerate()
-            {
-                *key |= Mask::equal(*destination, place as u64).not().bits();
-            }
-            flip_leaves(keys, leaf);
+            router.route(destinations, keys, payload, payload_bytes);
             let from_leaf = open.chunks_exact_mut(bucket_bytes).zip(words).rev();
             for (at, (bucket, valid)) in (0..path_slots).step_by(slots).zip(from_leaf) {
                 let (to_keys, rows) = bucket.split_at_mut(8 * slots);
@@ -469,33 +477,6 @@ fn open_bucket(
 ) -> Result<(), Forged> {
     let tag = tag.try_into().map_err(|_| Forged)?;
     key.open_in_place(&group_nonce(bucket as u64, counter), b"", open, tag)
-}
-
-/// XORs `leaf` to the leaf of each block: the fewer bits are left, the longer the block's path and the one
-/// to `leaf` are the same. Empty slots stay.
-fn flip_leaves(keys: &mut [u64], leaf: u32) {
-    for key in keys {
-        *key ^= (u64::from(leaf) << 32) & Mask::from_bit(*key >> 63).not().bits();
-    }
-}
-
-/// Gives each block its place, for `keys` sorted ascending after [`flip_leaves`]; returns the end of the last
-/// place given. Places ascend from the leaf's first slot to the root's last and on into the stash: a
-/// block takes the first that is free among those of its deepest bucket and all after it. As
-/// the deepest come first, that is the first after the one taken last.
-fn assign(keys: &[u64], destinations: &mut [u64], slots: usize) -> u64 {
-    let mut next = 0;
-    for (key, destination) in keys.iter().zip(destinations) {
-        let real = Mask::from_bit(*key >> 63).not();
-        // Bits that are left: the levels from the leaf up to the deepest bucket. The 1 below them keeps the
-        // count of leading zeros from being asked of zero, where it may be a branch.
-        let above_leaf = u64::from(63 - ((key >> 32) << 1 | 1).leading_zeros());
-        let first = above_leaf * slots as u64;
-        let place = Mask::less(next, first).select_u64(first, next);
-        *destination = real.select_u64(place, NOWHERE);
-        next = real.select_u64(place + 1, next);
-    }
-    next
 }
 
 #[cfg(test)]

@@ -16,10 +16,14 @@ mod column;
 mod compact;
 mod distribute;
 mod mask;
+mod pick;
+mod route;
 mod sort;
 
 pub use bytes::{copy_if, or_into_if, swap_if};
 pub use compact::{compact, compact_pairs};
 pub use distribute::{NOWHERE, distribute, distribute_pairs};
 pub use mask::Mask;
+pub use pick::pick;
+pub use route::Router;
 pub use sort::{sort, sort_pairs};

@@ -5,7 +5,9 @@
 //! next map, and so on to one small enough to be scanned. An exchange reads one path in each memory, and
 //! each path's leaf was drawn when the block was touched last: uniform, and independent of the ids.
 
-use hushtable_prg::valgrind;
+use std::hint::black_box;
+
+use hushtable_prg::{Platform, Vectorised, valgrind};
 use zeroize::Zeroizing;
 
 use crate::memory::{DUMMY, Leaves, MemoryError, MemoryOram, zeros};
@@ -29,6 +31,7 @@ pub struct PositionMap {
     /// Leaves of the last memory's blocks, or the entries if there is no memory.
     scanned: Zeroizing<Vec<u32>>,
     random: Leaves,
+    platform: Platform,
     /// Leaves drawn for one exchange.
     drawn: Zeroizing<Vec<u32>>,
 }
@@ -91,6 +94,7 @@ impl PositionMap {
             memories,
             scanned: entries,
             random,
+            platform: Platform::detect(),
         })
     }
 
@@ -130,7 +134,8 @@ impl PositionMap {
             _ => drawn[level as usize - 1],
         };
         let entry = real.select_u32(((u64::from(id)) >> shift) as u32, DUMMY);
-        let mut old = exchange_scanned(&mut self.scanned, entry, given(depth, &self.drawn));
+        let fresh = given(depth, &self.drawn);
+        let mut old = self.platform.run(Scan { entries: &mut self.scanned, index: entry, fresh });
         for level in (0..depth).rev() {
             let memory = &mut self.memories[level as usize];
             let block = real.select_u32(((u64::from(id)) >> shift) as u32, DUMMY);
@@ -152,17 +157,39 @@ impl PositionMap {
 }
 
 /// Replaces entry `index` by `fresh` and returns it; zero for an index out of range.
-fn exchange_scanned(entries: &mut [u32], index: u32, fresh: u32) -> u32 {
-    let mut old = 0;
-    for (i, entry) in entries.iter_mut().enumerate() {
-        let hit = equal_u32(i as u32, index);
-        old |= *entry & hit;
-        *entry ^= (*entry ^ fresh) & hit;
-    }
-    old
+struct Scan<'a> {
+    entries: &'a mut [u32],
+    index: u32,
+    fresh: u32,
 }
 
-/// [`exchange_scanned`] of little-endian words.
+impl Vectorised for Scan<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run(self) -> u32 {
+        let Self { entries, index, fresh } = self;
+        let (mut old, mut hits) = (0, [0; SCANNED_AT_ONCE]);
+        for (entries, first) in
+            entries.chunks_mut(SCANNED_AT_ONCE).zip((0..).step_by(SCANNED_AT_ONCE))
+        {
+            for (hit, i) in hits.iter_mut().zip(first..) {
+                *hit = equal_u32(i, index);
+            }
+            // The optimiser is not to know what a mask can be, and makes no branch of it.
+            for (entry, hit) in entries.iter_mut().zip(black_box(&hits)) {
+                old |= *entry & hit;
+                *entry ^= (*entry ^ fresh) & hit;
+            }
+        }
+        old
+    }
+}
+
+/// Entries whose masks are made together.
+const SCANNED_AT_ONCE: usize = 64;
+
+/// [`Scan`] of little-endian words.
 fn exchange_packed(entries: &mut [u8], index: u32, fresh: u32) -> u32 {
     let mut old = 0;
     for (i, entry) in entries.as_chunks_mut::<4>().0.iter_mut().enumerate() {

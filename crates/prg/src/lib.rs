@@ -105,6 +105,6 @@ pub mod valgrind;
 pub use aes::round_keys;
 pub use entropy::{EntropyError, fill_random};
 pub use kind::{PrgKind, UnknownPrg};
-pub use platform::{Platform, Tier};
+pub use platform::{Platform, Tier, Vectorised};
 pub use prg::Prg;
 pub use secret::Secret;

@@ -101,6 +101,46 @@ impl Platform {
     }
 }
 
+/// Plain Rust that gains from being compiled for wider instructions, by [`Platform::run`].
+pub trait Vectorised {
+    /// What it returns.
+    type Output;
+
+    /// Does it. Mark it `#[inline(always)]`, and whatever it calls in its loops: only what is inlined is
+    /// compiled for the platform.
+    fn run(self) -> Self::Output;
+}
+
+impl Platform {
+    /// Runs `work`, compiled for the instructions of this platform: the same text for each, so the same
+    /// results.
+    #[inline]
+    pub fn run<W: Vectorised>(self, work: W) -> W::Output {
+        match self.0 {
+            // SAFETY: a tier is made only where all of its flags, these among them, were detected.
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx2 => unsafe { run_avx2(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512 => unsafe { run_avx512(work) },
+            // NEON is part of arm64's baseline.
+            _ => work.run(),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn run_avx2<W: Vectorised>(work: W) -> W::Output {
+    work.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl")]
+fn run_avx512<W: Vectorised>(work: W) -> W::Output {
+    work.run()
+}
+
 impl fmt::Debug for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -110,6 +150,24 @@ impl fmt::Debug for Platform {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_gives_the_same_on_every_platform() {
+        struct Sum<'a>(&'a [u16]);
+        impl Vectorised for Sum<'_> {
+            type Output = u16;
+
+            #[inline(always)]
+            fn run(self) -> u16 {
+                self.0.iter().fold(0, |sum, &term| sum.wrapping_mul(3) ^ term)
+            }
+        }
+        let terms: Vec<u16> = (0..1000u16).map(|i| i.wrapping_mul(77)).collect();
+        let expected = Sum(&terms).run();
+        for platform in Platform::available() {
+            assert_eq!(platform.run(Sum(&terms)), expected, "{platform:?}");
+        }
+    }
 
     /// What `make test-neon` asks for: where NEON is not found, its other tests would pass by the portable
     /// kernels alone.

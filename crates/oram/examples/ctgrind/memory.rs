@@ -16,25 +16,32 @@ fn secret(mut value: u32) -> u32 {
     value
 }
 
+/// Rows of sizes that have loops of their own, and of one that has not.
 pub fn accesses() {
-    let mut memory = MemoryOram::new(60, 20, &key()).expect("a memory");
+    accesses_of::<20>(60);
+    accesses_of::<64>(30);
+    accesses_of::<128>(30);
+}
+
+fn accesses_of<const BYTES: usize>(blocks: u32) {
+    let mut memory = MemoryOram::new(blocks as usize, BYTES, &key()).expect("a memory");
     let leaves = memory.leaves();
-    for id in 0..60u32 {
-        let mut payload = [id as u8; 20];
+    for id in 0..blocks {
+        let mut payload = [id as u8; BYTES];
         mark_secret(&mut payload);
         memory.insert(secret(id), secret(id % leaves), &payload).expect("room");
     }
-    for id in (0..60u32).chain([DUMMY; 10]) {
-        let mut seen = [0; 20];
+    for id in (0..blocks).chain([DUMMY; 10]) {
+        let mut seen = [0; BYTES];
         let leaf = if id == DUMMY { 0 } else { id % leaves };
         memory
-            .access(secret(id), leaf, secret(5 * id % leaves), |payload| {
+            .access(secret(id), leaf, secret(5u32.wrapping_mul(id) % leaves), |payload| {
                 seen.copy_from_slice(payload);
                 payload[3] ^= 1;
             })
             .expect("an access");
         mark_public(&mut seen);
-        assert_eq!(seen, [if id == DUMMY { 0 } else { id as u8 }; 20]);
+        assert_eq!(seen, [if id == DUMMY { 0 } else { id as u8 }; BYTES]);
     }
 }
 

@@ -87,6 +87,18 @@ pub fn swap_if(mask: Mask, a: &mut [u8], b: &mut [u8]) {
     });
 }
 
+/// [`swap_if`] of rows of a length known beforehand, by a byte that is all ones or all zeros, for vector code
+/// of the platform that it is compiled for. Who calls it keeps the mask's making from the optimiser.
+#[inline(always)]
+pub(super) fn swap_bits<const BYTES: usize>(mask: u8, a: &mut [u8; BYTES], b: &mut [u8; BYTES]) {
+    let (mut x, mut y) = (*a, *b);
+    for (x, y) in x.iter_mut().zip(&mut y) {
+        let change = (*x ^ *y) & mask;
+        (*x, *y) = (*x ^ change, *y ^ change);
+    }
+    (*a, *b) = (x, y);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
