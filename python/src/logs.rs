@@ -11,7 +11,12 @@ use crate::errors::Failure;
 pub(crate) fn log_to_stderr(filter: &str, json: bool) -> PyResult<()> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| Failure::config(format!("log filter {filter:?}: {error}")))?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // A full disk or a reader that went costs lines, never an answer: with this on, what could not be written is
+        // said by eprintln, which panics for the same reason and takes the call that logged with it.
+        .log_internal_errors(false);
     // An embedding program may have its own subscriber, which then stays.
     drop(match json {
         true => logs.json().try_init(),

@@ -38,7 +38,11 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (path, kind) = args.split_first().ok_or(USAGE)?;
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or("info".into());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // Else what could not be written is said by eprintln, which panics for the same reason.
+        .log_internal_errors(false);
     match std::env::var_os("HUSHTABLE_LOG_JSON") {
         Some(_) => log.json().init(),
         None => log.init(),

@@ -1,5 +1,6 @@
 //! Pushes that end before they are whole: nothing is left of them, and the server takes the next one.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -260,13 +261,15 @@ async fn what_a_client_cannot_read_or_ask_for_is_said_by_it() {
 }
 
 /// A disk that takes no more in the middle of a file, by a bound on the size of files: the process has the signal of
-/// that ignored, as where the disk is full there is none.
+/// that ignored, as where the disk is full there is none. Its log
+/// goes to a full disk too: a refusal that could not be written down was lost to its client with a panic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_does() {
     let folder = TempDir::new().unwrap();
     let spec = spec_in(&folder, Side::Left);
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(program());
+    command.stderr(File::options().write(true).open("/dev/full").unwrap());
     let server = Process::start_by(&mut command, folder.path(), "left", &spec, &[]);
     server.ready().await;
     // So many bytes that the client is still sending when the server gives up.
