@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -158,6 +159,20 @@ def test_json_lines(bundle: Path) -> None:
         server.terminate()
         assert server.wait(10) == 0
         assert json.loads(first_line(server)) == {"event": "stopped", "side": "left"}
+
+
+def test_a_log_that_cannot_be_written_costs_no_answer(bundle: Path, weight: np.ndarray) -> None:
+    with contextlib.ExitStack() as stack:
+        urls: list[str] = []
+        for side in ("left", "right"):
+            full = stack.enter_context(Path("/dev/full").open("w"))
+            options = ["--side", side, "--log", "trace", "--json", *FREE]
+            server = stack.enter_context(start(str(bundle), *options, stderr=full))
+            stack.callback(server.terminate)
+            urls.append(json.loads(first_line(server))["url"])
+        left, right = urls
+        with hushtable.connect(left, right) as client:
+            assert np.array_equal(client.lookup([5]), weight[[5]])
 
 
 def test_sigterm_answers_what_is_under_way(deployment: Deployment, weight: np.ndarray) -> None:
