@@ -261,8 +261,8 @@ async fn what_a_client_cannot_read_or_ask_for_is_said_by_it() {
 }
 
 /// A disk that takes no more in the middle of a file, by a bound on the size of files: the process has the signal of
-/// that ignored, as where the disk is full there is none. Its log
-/// goes to a full disk too: a refusal that could not be written down was lost to its client with a panic.
+/// that ignored, as where the disk is full there is none. Its log goes to a full disk too: a refusal that could not be
+/// written down was lost to its client with a panic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_does() {
     let folder = TempDir::new().unwrap();
