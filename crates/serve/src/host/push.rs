@@ -160,20 +160,9 @@ impl Operate for Push {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let (metadata, _, mut frames) = request.into_parts();
         let given = metadata.get("authorization").map(|value| value.as_encoded_bytes());
-        match self.answer(given, &mut frames, reservation).await {
-            Ok(reloaded) => Ok(Response::new(PushReply { taken: reloaded == Reloaded::Taken })),
-            Err(refused) => {
-                tokio::spawn(timeout(LINGER, pass_over(frames)));
-                Err(refused)
-            }
-        }
+        let reloaded = self.answer(given, &mut frames, reservation).await?;
+        Ok(Response::new(PushReply { taken: reloaded == Reloaded::Taken }))
     }
-}
-
-/// Reads on until the client has seen the answer and ends. To drop what it still sends would reset the call, and a
-/// client that hears of the reset first never learns why it was refused.
-async fn pass_over(mut frames: Streaming<PushFrame>) {
-    while let Ok(Some(_)) = frames.message().await {}
 }
 
 /// What a push brings, checked.
@@ -333,8 +322,6 @@ const FRAMES_AHEAD: usize = 2;
 const ROOM_BYTES: u64 = 64 << 20;
 /// When a push is to be tried again where another is under way.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// How long the rest of a refused push is passed over.
-const LINGER: Duration = Duration::from_secs(2);
 /// How long a push may take.
 pub(super) const PUSH_MAX: Duration = Duration::from_secs(3600);
 /// The largest frame: 1 MiB of bytes, or the start.
