@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokio::sync::Mutex;
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -108,28 +108,40 @@ impl Push {
             write(&staging.0, &files, receiver)?;
             Ok::<_, PushRefusal>(staging)
         });
-        while let Some(frame) = frames.message().await? {
-            let Some(Frame::Bytes(bytes)) = frame.frame else {
-                return Err(wrong(PushDefect::Order));
-            };
-            let count = bytes.len();
-            // A writer that has ended says why below.
-            if sender.send(bytes).await.is_err() {
-                break;
-            }
-            if let Some(reservation) = &reservation {
-                reservation.shrink(count);
-            }
-        }
+        let sent = send(frames, &sender, reservation.as_deref()).await;
         drop(sender);
         let lost = |_| PushRefusal::unwritable("write the bundle", &io::ErrorKind::Other.into());
-        let staging = writing.await.map_err(lost)??;
+        // Waited for in any case: whoever hears of the refusal finds the folder gone.
+        let written = writing.await.map_err(lost)?;
+        sent?;
+        let staging = written?;
         let routes = Arc::clone(&self.routes);
         let examined = blocking(move || routes.examine(&staging.0).map(|()| staging)).await;
         let staging = examined.map_err(|error| PushRefusal::damaged(&error))?;
         let (reload, to) = (self.reload.clone(), self.to.folder.clone());
         tokio::spawn(take(staging, to, plan.name, reload)).await.map_err(lost)?
     }
+}
+
+/// Hands the bytes of all frames to the writer. One that has ended says why itself.
+async fn send(
+    frames: &mut Streaming<PushFrame>,
+    writer: &Sender<Bytes>,
+    reservation: Option<&Reservation>,
+) -> Result<(), Status> {
+    while let Some(frame) = frames.message().await? {
+        let Some(Frame::Bytes(bytes)) = frame.frame else {
+            return Err(wrong(PushDefect::Order));
+        };
+        let count = bytes.len();
+        if writer.send(bytes).await.is_err() {
+            break;
+        }
+        if let Some(reservation) = reservation {
+            reservation.shrink(count);
+        }
+    }
+    Ok(())
 }
 
 /// Puts a whole bundle in its place and has the server take it; what the server does not take goes.
