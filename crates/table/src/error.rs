@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::layout::LayoutError;
-use crate::model::ModelError;
+use crate::model::{MapError, ModelError};
 use crate::patch::PatchError;
 use crate::shape::{BLOCK_ROWS, Shape, ShapeError};
 use crate::source::SourceError;
@@ -78,6 +78,14 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         source: Box<ModelError>,
+    },
+    /// The map of a model's shards is missing or damaged, or does not fit.
+    #[error("{}: {source}", path.display())]
+    ShardMap {
+        /// The map's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: MapError,
     },
     /// The table's name cannot be used.
     #[error(
@@ -330,6 +338,12 @@ pub enum RowsError {
         /// What is wrong with it.
         source: HeaderError,
     },
+    /// A bundle of format 1, of which no range can be checked alone.
+    #[error(
+        "a bundle of format 1 has no tree of hashes, by which some of its rows are checked without the \
+         others; build it again to shard it"
+    )]
+    NoTree,
     /// Not a plain file.
     #[error("this is a folder, pipe or device, not a plain file")]
     NotAFile,

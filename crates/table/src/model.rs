@@ -10,6 +10,7 @@
 //! | `prepared/NAME.onion` | what a single server answers from: derived, and no part of the version |
 //! | `plans/NAME.ckks.json` | how it is computed on encrypted features ([`CompiledPlan`]): derived, too |
 //! | `plans/NAME.hybrid.json` | how it is computed by both parties: likewise |
+//! | `shards.json` | which rows lie on which shard ([`ShardMap`]): derived, too |
 //!
 //! As with tables, a bundle takes its place in one step, and nothing in it is written in place.
 
@@ -20,6 +21,7 @@ mod error;
 mod manifest;
 pub mod places;
 mod plans;
+mod shards;
 mod verify;
 mod writer;
 
@@ -32,6 +34,9 @@ pub use self::manifest::{
     MODEL_JSON_BYTES_MAX, ModelManifest, ModelSpec, NAME_BYTES_MAX, Pooling, TableRef,
 };
 pub use self::plans::{CompiledPlan, PlanReport};
+pub use self::shards::{
+    FilePiece, MapError, SHARD_ALIGN_ROWS, Shard, ShardMap, ShardMapSpec, ShardPart, ShardedTable,
+};
 pub use self::verify::{Report, TableReport, verify};
 use self::writer::ModelWriter;
 pub use self::writer::write;

@@ -14,6 +14,9 @@ pub const PREPARED: &str = "prepared";
 /// How the prepared file of a table for a single server ends.
 pub const PREPARED_EXTENSION: &str = "onion";
 
+/// Which rows lie on which shard: derived from the model, and can be made again.
+pub const SHARDS: &str = "shards.json";
+
 /// The folder of compiled plans, which are derived from the model and can be made again.
 pub const PLANS: &str = "plans";
 /// What plans are compiled for. The file of a plan ends with its scheme, and names are unique over all.

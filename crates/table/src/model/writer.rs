@@ -181,7 +181,14 @@ impl Write for DenseWriter {
 /// Refuses to replace anything but a model or an empty folder: it and the folders in it may hold
 /// nothing that no model holds.
 fn check_replaceable(target: &Path) -> Result<(), Error> {
-    let ours = [places::MANIFEST, places::DENSE, places::TABLES, places::PREPARED, places::PLANS];
+    let ours = [
+        places::MANIFEST,
+        places::DENSE,
+        places::TABLES,
+        places::PREPARED,
+        places::PLANS,
+        places::SHARDS,
+    ];
     check_entries(target, &|name| ours.contains(&name))?;
     check_entries(&target.join(places::PREPARED), &|name| {
         // A file that is being prepared has others beside it that begin with its name.

@@ -1,0 +1,123 @@
+//! Which bytes of a model's files a shard needs, and a front.
+
+use std::path::PathBuf;
+
+use super::ShardMap;
+use crate::bundle;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::header::{DATA_OFFSET, scales_bytes};
+use crate::model::{Model, places};
+use crate::sums;
+use crate::table::Table;
+use crate::tree::Geometry;
+
+/// Some of a file's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "written out for whoever copies them")]
+pub struct FilePiece {
+    /// The file, relative to the model's folder.
+    pub path: PathBuf,
+    /// Bytes of the whole file: what is not copied stays a hole.
+    pub file_bytes: u64,
+    /// Where the bytes begin.
+    pub first: u64,
+    /// How many there are.
+    pub bytes: u64,
+}
+
+impl ShardMap {
+    /// The bytes of the model's files that shard `shard` needs, or with none, a front, which has no
+    /// rows. The small files are in it whole, so that what is copied opens as the model does.
+    ///
+    /// A table whose layout's bins are served is needed whole by every shard that serves some: a bin
+    /// has rows from all over it.
+    ///
+    /// # Errors
+    /// [`Error::ShardMap`] for a shard that there is not; the errors of tables that do not open.
+    pub fn pieces(&self, model: &Model, shard: Option<usize>) -> Result<Vec<FilePiece>, Error> {
+        let mut pieces = Pieces { model, all: Vec::new() };
+        if let Some(shard) = shard {
+            self.shard(shard).map_err(|source| {
+                let path = model.path().join(places::SHARDS);
+                Error::ShardMap { path, source }
+            })?;
+        }
+        pieces.whole(places::MANIFEST.into())?;
+        pieces.whole(places::SHARDS.into())?;
+        if model.manifest().dense().is_some() {
+            pieces.whole(places::DENSE.into())?;
+        }
+        for (index, table) in self.tables().iter().enumerate() {
+            let folder = places::table(&table.name);
+            let opened = model.table(index)?;
+            pieces.whole(folder.join(bundle::MANIFEST))?;
+            if opened.layout().is_some() {
+                pieces.whole(folder.join(bundle::LAYOUT))?;
+                pieces.whole(folder.join(bundle::LAYOUT_MAP))?;
+            }
+            if opened.patch().is_some() {
+                pieces.whole(folder.join(bundle::PATCH))?;
+            }
+            let rows = shard.and_then(|shard| self.rows_of(shard, index));
+            match opened.layout().is_some() && shard.is_some() {
+                true => {
+                    for name in [bundle::ROWS, bundle::SUMS, bundle::TREE] {
+                        pieces.whole(folder.join(name))?;
+                    }
+                }
+                false => pieces.of_rows(&folder, &opened, rows),
+            }
+        }
+        Ok(pieces.all)
+    }
+}
+
+struct Pieces<'a> {
+    model: &'a Model,
+    all: Vec<FilePiece>,
+}
+
+impl Pieces<'_> {
+    fn whole(&mut self, path: PathBuf) -> Result<(), Error> {
+        let file = self.model.path().join(&path);
+        let bytes = file.metadata().map_err(Error::io("read the size of", &file))?.len();
+        self.all.push(FilePiece { path, file_bytes: bytes, first: 0, bytes });
+        Ok(())
+    }
+
+    /// The heads of a table's large files, and of its rows those of a range.
+    fn of_rows(
+        &mut self,
+        folder: &std::path::Path,
+        table: &Table,
+        rows: Option<std::ops::Range<u64>>,
+    ) {
+        let shape = table.shape();
+        let mut piece = |name: &str, file_bytes: u64, first: u64, bytes: u64| {
+            let path = folder.join(name);
+            self.all.push(FilePiece { path, file_bytes, first, bytes });
+        };
+        let rows_bytes = DATA_OFFSET as u64 + shape.content_bytes();
+        piece(bundle::ROWS, rows_bytes, 0, DATA_OFFSET as u64);
+        piece(bundle::SUMS, sums::file_bytes(shape), 0, sums::MARK.len() as u64);
+        let tree = Geometry::new(shape);
+        let tree_bytes = tree.file_bytes();
+        piece(bundle::TREE, tree_bytes, 0, crate::tree::MARK.len() as u64);
+        let Some(rows) = rows else { return };
+        let levels = tree.level_offset(0) as u64;
+        piece(bundle::TREE, tree_bytes, levels, tree_bytes - levels);
+        let mut range = |start: u64, width: u64| {
+            let (first, count) = (rows.start, rows.end - rows.start);
+            let at = DATA_OFFSET as u64 + start + first * width;
+            piece(bundle::ROWS, rows_bytes, at, count * width);
+        };
+        match shape.dtype() {
+            DType::Int8 => {
+                range(0, 4);
+                range(scales_bytes(shape), shape.dim() as u64);
+            }
+            _ => range(0, shape.row_bytes() as u64),
+        }
+    }
+}
