@@ -1,5 +1,7 @@
 //! The backend for processors.
 
+use std::ops::Range;
+
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
 
@@ -40,7 +42,12 @@ impl EngineSpec {
 /// while both are in cache, so memory beyond the table is O(keys × depth) and no key's expansion
 /// is ever whole.
 pub struct CpuEngine {
+    /// The whole table's.
+    shape: TableShape,
+    /// The rows that it has: all, but for a shard.
     planes: Planes,
+    /// Blocks of the table before the first that it has.
+    first_block: usize,
     kernel: Kernel,
     platform: Platform,
     batch_keys_max: usize,
@@ -64,7 +71,26 @@ impl CpuEngine {
     pub fn from_table(table: &Table, spec: &EngineSpec) -> Result<Self, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
         let reading = table.reading().map_err(Error::of_table)?;
-        let engine = Self::new(shape, spec, |first, rows| {
+        let engine = Self::new(shape, 0..shape.rows(), spec, |first, rows| {
+            reading.copy_rows(first, rows).map_err(Error::of_table)
+        })?;
+        reading.finish().map_err(Error::of_table)?;
+        Ok(engine)
+    }
+
+    /// Loads a range of a bundle's rows, below the table's patch, and checks them against the
+    /// version as they are loaded. Keys are those of the whole table, and are expanded below the
+    /// range alone; an answer is the part of the range: those of ranges that make the table, added
+    /// up ([`Group::add`]), are the table's.
+    ///
+    /// # Errors
+    /// As [`from_table`](Self::from_table), and [`Error::RowRange`] for a range that is empty, ends
+    /// after the table, or begins at no multiple of 512 rows.
+    pub fn from_range(table: &Table, rows: Range<u64>, spec: &EngineSpec) -> Result<Self, Error> {
+        let shape = TableShape::new(table.rows(), table.row_bytes())?;
+        check_range(shape, &rows)?;
+        let reading = table.reading_of(rows.clone()).map_err(Error::of_table)?;
+        let engine = Self::new(shape, rows, spec, |first, rows| {
             reading.copy_rows(first, rows).map_err(Error::of_table)
         })?;
         reading.finish().map_err(Error::of_table)?;
@@ -80,26 +106,31 @@ impl CpuEngine {
             let (expected, found) = (shape.table_bytes(), rows.len() as u64);
             return Err(Error::TableBytes { expected, found });
         }
-        Self::new(shape, spec, |first, to| {
+        Self::new(shape, 0..shape.rows(), spec, |first, to| {
             let start = first as usize * shape.row_bytes();
             to.copy_from_slice(&rows[start..start + to.len()]);
             Ok(())
         })
     }
 
+    /// Loads `rows`, which `copy(first, bytes)` writes.
     fn new(
         shape: TableShape,
+        rows: Range<u64>,
         spec: &EngineSpec,
         copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
     ) -> Result<Self, Error> {
         let threads = spec.threads()?;
-        let planes = threads.run(|| Planes::new(shape, BLOCK_ROWS, copy))?;
+        let own = TableShape::new(rows.end - rows.start, shape.row_bytes())?;
+        let copy = |first: u64, to: &mut [u8]| copy(rows.start + first, to);
+        let planes = threads.run(|| Planes::new(own, BLOCK_ROWS, copy))?;
         let batch_keys_max = match spec.batch_keys_max {
             0 => BATCH_KEYS_MAX,
             keys => keys,
         };
         let kernel = Kernel::new(spec.platform);
-        Ok(Self { planes, kernel, platform: spec.platform, batch_keys_max, threads })
+        let (platform, first_block) = (spec.platform, rows.start as usize / BLOCK_ROWS);
+        Ok(Self { shape, planes, first_block, kernel, platform, batch_keys_max, threads })
     }
 
     /// Bytes that the stored table occupies.
@@ -128,7 +159,8 @@ impl CpuEngine {
         let blocks = 0..self.planes.block_count();
         let cost = self.planes.resident_bytes().saturating_mul(keys.len().div_ceil(LANES));
         self.threads.run_if_worth(cost, |sharing| {
-            let pass = Pass::new(&self.planes, self.kernel, blocks, sharing.threads);
+            let pass = Pass::new(&self.planes, self.kernel, blocks, sharing.threads)
+                .from_leaf(self.first_block);
             // Whole subtrees a share, so that no subtree is expanded twice, and a few shares a
             // thread, so that none waits long for the others.
             let subtrees = pass.subtree_count();
@@ -155,7 +187,7 @@ impl CpuEngine {
                 Group::Bits => pass.answers(&sums, keys.len()),
                 Group::Z8 | Group::Z32 => {
                     let padded = self.planes.row_units() * UNIT_ROW_BYTES;
-                    let row_bytes = self.planes.shape().row_bytes();
+                    let row_bytes = self.shape.row_bytes();
                     sums.chunks_exact(padded).flat_map(|sums| &sums[..row_bytes]).copied().collect()
                 }
             }
@@ -169,7 +201,7 @@ impl CpuEngine {
         group: Group,
         keys: &[&Key],
         pass: &Pass<'_>,
-        subtrees: std::ops::Range<usize>,
+        subtrees: Range<usize>,
     ) -> Vec<u8> {
         let padded = self.planes.row_units() * UNIT_ROW_BYTES;
         let leaves_per_block = BLOCK_ROWS / group.rows_per_leaf() as usize;
@@ -185,7 +217,7 @@ impl CpuEngine {
         let mut sums = vec![0u8; keys.len() * padded];
         for block in subtrees.flat_map(|subtree| pass.blocks_of(subtree)) {
             for (walk, shares) in walks.iter_mut().zip(shares.chunks_exact_mut(share_bytes)) {
-                walk.leaves(block as u64, &mut leaves, &mut scratch);
+                walk.leaves((self.first_block + block) as u64, &mut leaves, &mut scratch);
                 for (share, word) in shares.chunks_exact_mut(16).zip(&leaves) {
                     share.copy_from_slice(&word.to_le_bytes());
                 }
@@ -210,7 +242,7 @@ impl CpuEngine {
 
 impl Backend for CpuEngine {
     fn shape(&self) -> TableShape {
-        self.planes.shape()
+        self.shape
     }
 
     fn answer(&self, keys: &[Key], answers: &mut [u8]) -> Result<(), Error> {
@@ -255,12 +287,33 @@ impl Backend for CpuEngine {
     }
 
     fn description(&self) -> String {
+        let own = self.planes.shape().rows();
+        let part = match own == self.shape.rows() {
+            true => String::new(),
+            false => {
+                let first = (self.first_block * BLOCK_ROWS) as u64;
+                format!(", rows {first} to {} of {}", first + own, self.shape.rows())
+            }
+        };
         format!(
-            "cpu, {}, {} thread(s), {:.1} MiB resident",
+            "cpu, {}, {} thread(s), {:.1} MiB resident{part}",
             self.kernel.name(),
             self.threads(),
             self.resident_bytes() as f64 / f64::from(1 << 20)
         )
+    }
+}
+
+/// Whether a shard may have these rows.
+fn check_range(shape: TableShape, rows: &Range<u64>) -> Result<(), Error> {
+    let is_whole = |row: u64| row.is_multiple_of(BLOCK_ROWS as u64);
+    let is_end = is_whole(rows.end) || rows.end == shape.rows();
+    match is_whole(rows.start) && is_end && rows.start < rows.end && rows.end <= shape.rows() {
+        true => Ok(()),
+        false => {
+            let (first, end) = (rows.start, rows.end);
+            Err(Error::RowRange { first, end, rows: shape.rows() })
+        }
     }
 }
 

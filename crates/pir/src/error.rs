@@ -46,6 +46,42 @@ pub enum Error {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// Rows that no shard can have.
+    #[error(
+        "rows {first} to {end} are no shard's of a table of {rows} rows: a shard begins at a multiple of \
+         512, and ends at one or with the table; `hushtable shard plan` makes such"
+    )]
+    RowRange {
+        /// The first row.
+        first: u64,
+        /// The row after the last.
+        end: u64,
+        /// Rows of the table.
+        rows: u64,
+    },
+    /// Bins that no shard can have.
+    #[error(
+        "{found} ranges of bins for a layout of {parts} parts: one a part, of bins that it has"
+    )]
+    BinRange {
+        /// Parts of the layout.
+        parts: usize,
+        /// Ranges given.
+        found: usize,
+    },
+    /// A shard without which there is no answer, and of which no server answers.
+    #[error(
+        "no server of shard {shard} answers ({reason}): retry in {} ms, and see that a server of it \
+         runs and holds the version that is asked for", retry_after.as_millis()
+    )]
+    Absent {
+        /// Its number in the map of shards.
+        shard: usize,
+        /// What the last server that was asked said, or why none was.
+        reason: String,
+        /// When one may be there again.
+        retry_after: std::time::Duration,
+    },
     /// An id that is not a row of the table.
     #[error("id {id} is out of range: the table has {rows} rows, ids run from 0 to {last}", last = rows - 1)]
     IdRange {

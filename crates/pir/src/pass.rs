@@ -24,6 +24,8 @@ pub(crate) struct Pass<'a> {
     kernel: Kernel,
     blocks: Range<usize>,
     subtree_blocks: usize,
+    /// The subtree of a key's leaves that the first block's lies in.
+    first_subtree: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -36,7 +38,17 @@ impl<'a> Pass<'a> {
     ) -> Self {
         let fair = (blocks.len() / (2 * threads)).max(1);
         let subtree_blocks = (1 << fair.ilog2()).min(SUBTREE_BLOCKS_MAX);
-        Self { planes, kernel, blocks, subtree_blocks }
+        Self { planes, kernel, blocks, subtree_blocks, first_subtree: 0 }
+    }
+
+    /// The same pass where the first block's leaf is leaf number `leaf` of a key, and no longer its
+    /// first: subtrees are cut so small that none begins before it.
+    pub(crate) fn from_leaf(mut self, leaf: usize) -> Self {
+        if leaf > 0 {
+            self.subtree_blocks = self.subtree_blocks.min(1 << leaf.trailing_zeros());
+        }
+        self.first_subtree = leaf / self.subtree_blocks;
+        self
     }
 
     /// How many subtrees the blocks make.
@@ -48,6 +60,10 @@ impl<'a> Pass<'a> {
     pub(crate) fn blocks_of(&self, subtree: usize) -> Range<usize> {
         let first = self.blocks.start + subtree * self.subtree_blocks;
         first..(first + self.subtree_blocks).min(self.blocks.end)
+    }
+
+    fn subtree_of_key(&self, subtree: usize) -> u64 {
+        (self.first_subtree + subtree) as u64
     }
 
     /// The sums of `keys` over `subtrees`, as the kernels leave them.
@@ -68,7 +84,7 @@ impl<'a> Pass<'a> {
         let mut scans = self.scans(keys.len());
         for subtree in subtrees {
             for (walk, leaves) in walks.iter_mut().zip(leaves.chunks_exact_mut(4 * leaf_count)) {
-                walk.leaves(subtree as u64, leaves, &mut scratch);
+                walk.leaves(self.subtree_of_key(subtree), leaves, &mut scratch);
             }
             for (at, block) in self.blocks_of(subtree).enumerate() {
                 let share = |key: usize| leaf_bytes(&leaves[4 * (key * leaf_count + at)..][..4]);
@@ -121,7 +137,7 @@ impl<'a> Pass<'a> {
         let mut sums = vec![0u8; query_groups * self.planes.row_units() * UNIT_BYTES];
         for subtree in subtrees {
             for (walk, seeds) in walks.iter_mut().zip(seeds.chunks_exact_mut(leaf_count)) {
-                walk.seeds(subtree as u64, seeds, &mut scratch);
+                walk.seeds(self.subtree_of_key(subtree), seeds, &mut scratch);
             }
             let blocks = self.blocks_of(subtree);
             for first in blocks.clone().step_by(share_count) {

@@ -5,6 +5,7 @@
 //! copied or written: both versions answer from it while both are held, and the next one is there
 //! in time proportional to the change.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -57,6 +58,34 @@ impl Patched {
         let changes = Group::ALL.map(|group| changes_of(group, &old, &new, shape.row_bytes()));
         let (base_version, ids) = (patch.base(), patch.ids().to_vec());
         Ok(Self { base, base_version, ids, changes, platform, threads })
+    }
+
+    /// As [`new`](Self::new), over a `base` that has the rows of a range alone
+    /// ([`CpuEngine::from_range`](crate::CpuEngine::from_range)). The patch is taken as what the bundle says that it is:
+    /// to check it against the next version takes rows of other ranges, so whoever has all checks it before.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn over_range(
+        base: Arc<dyn Backend>,
+        table: &Table,
+        rows: Range<u64>,
+        platform: Platform,
+        threads: Threads,
+    ) -> Result<Self, Error> {
+        let no_patch = || Error::Table { reason: "the table has no patch".into() };
+        let patch = table.patch().ok_or_else(no_patch)?;
+        let row_bytes = table.row_bytes();
+        let (mut ids, mut old, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, row) in patch.iter().filter(|(id, _)| rows.contains(id)) {
+            ids.push(id);
+            new.extend_from_slice(row);
+            let start = old.len();
+            old.resize(start + row_bytes, 0);
+            table.copy_row_below_patch(id, &mut old[start..]).map_err(Error::of_table)?;
+        }
+        let changes = Group::ALL.map(|group| changes_of(group, &old, &new, row_bytes));
+        Ok(Self { base, base_version: patch.base(), ids, changes, platform, threads })
     }
 
     /// Whether a table of `rows` rows with `changed` of them changed is better answered over the engine below

@@ -139,6 +139,52 @@ fn the_engine_agrees_with_the_reference() {
     }
 }
 
+#[test]
+fn the_bins_of_shards_make_the_answer_of_all() {
+    let table = table(2);
+    for layout in layouts(&table) {
+        let geometry = Geometry::new(&layout);
+        let whole = engine(&table, &layout, Platform::detect());
+        let spec = EngineSpec { threads: 2, ..EngineSpec::default() };
+        let plan = Plan::empty(geometry.keys());
+        let client = Client::new(geometry.clone(), PrgKind::Aes128);
+        for count in [1, 2, 7] {
+            let bins = |index| geometry.bins_of_shard(index, count);
+            let shards: Vec<_> = (0..count)
+                .map(|index| BatchEngine::from_bins(&table, &layout, &bins(index), &spec).unwrap())
+                .collect();
+            let (request, _) = client.query(&plan).unwrap();
+            for (side, bytes) in
+                [(Side::Left, request.left.clone()), (Side::Right, request.right.clone())]
+            {
+                let keys = [BatchKeys::parse(&geometry, side, bytes).unwrap()];
+                let mut expected = vec![0; geometry.answer_bytes()];
+                whole.answer(&keys, &mut expected).unwrap();
+                let (mut put, mut sum) = (vec![7; expected.len()], vec![0; expected.len()]);
+                for (index, shard) in shards.iter().enumerate() {
+                    let mut own = vec![1; expected.len()];
+                    shard.answer(&keys, &mut own).unwrap();
+                    sum.iter_mut().zip(&own).for_each(|(sum, own)| *sum ^= own);
+                    for range in geometry.answers_of_bins(&bins(index)) {
+                        put[range.clone()].copy_from_slice(&own[range]);
+                    }
+                }
+                assert_eq!((&put, &sum), (&expected, &expected), "{count} shards, {layout:?}");
+            }
+        }
+        for bad in [
+            vec![],
+            vec![0..1; geometry.parts().len() + 1],
+            vec![0..usize::MAX; geometry.parts().len()],
+        ] {
+            assert!(matches!(
+                BatchEngine::from_bins(&table, &layout, &bad, &spec).err(),
+                Some(Error::BinRange { .. })
+            ));
+        }
+    }
+}
+
 /// Key number `key`'s entry in an answer.
 fn entry<'a>(geometry: &Geometry, answer: &'a [u8], key: usize) -> &'a [u8] {
     let (mut first, mut start) = (0, 0);

@@ -22,13 +22,20 @@ use crate::{EngineSpec, Error, TableShape, Threads};
 /// product with its rows, so that a bin is read once for all of them.
 pub struct BatchEngine {
     geometry: Geometry,
-    parts: Vec<Planes>,
+    parts: Vec<BinPlanes>,
     kernel: Kernel,
     platform: Platform,
     threads: Threads,
     batch_requests_max: usize,
     /// Most keys of one request for one bin.
     queries_max: usize,
+}
+
+/// Bins of a part that lie in memory: all, but for a shard.
+struct BinPlanes {
+    bins: Range<usize>,
+    /// None where there are no bins.
+    planes: Option<Planes>,
 }
 
 /// Keys of one product; more gain little.
@@ -50,6 +57,22 @@ impl BatchEngine {
     /// [`Error::Table`] where it cannot be read, [`Error::Damaged`] for a row that is not what its
     /// sum says, [`Error::Memory`], [`Error::Threads`].
     pub fn from_table(table: &Table, layout: &Layout, spec: &EngineSpec) -> Result<Self, Error> {
+        Self::from_bins(table, layout, &all_bins(layout), spec)
+    }
+
+    /// As [`from_table`](Self::from_table), but loads of each part a range of its bins alone: what a
+    /// shard has. The entries of other bins in an answer are zeros, so that the answers of shards
+    /// that have all bins between them add up to a whole engine's.
+    ///
+    /// # Errors
+    /// As [`from_table`](Self::from_table), and [`Error::BinRange`] for ranges that are not one for
+    /// each part, of bins that it has.
+    pub fn from_bins(
+        table: &Table,
+        layout: &Layout,
+        bins: &[Range<usize>],
+        spec: &EngineSpec,
+    ) -> Result<Self, Error> {
         if layout.table_version() != table.version() {
             return Err(Error::LayoutTable {
                 expected: table.version(),
@@ -58,7 +81,7 @@ impl BatchEngine {
         }
         let row_bytes = table.row_bytes();
         let rows = table.checked_rows().map_err(Error::of_table)?;
-        Self::new(layout, spec, |id, row| {
+        Self::load(layout, bins, spec, |id, row| {
             debug_assert_eq!(row.len(), row_bytes);
             rows.copy_rows(id, row).map_err(Error::of_table)
         })
@@ -73,12 +96,25 @@ impl BatchEngine {
         spec: &EngineSpec,
         copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
     ) -> Result<Self, Error> {
+        Self::load(layout, &all_bins(layout), spec, copy)
+    }
+
+    fn load(
+        layout: &Layout,
+        bins: &[Range<usize>],
+        spec: &EngineSpec,
+        copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
+    ) -> Result<Self, Error> {
         let threads = spec.threads()?;
         let geometry = Geometry::new(layout);
+        geometry.check_bins(bins)?;
         let parts = layout
             .parts()
             .zip(geometry.parts())
-            .map(|(part, shape)| threads.run(|| load_part(layout, part, shape, &copy)))
+            .zip(bins)
+            .map(|((part, shape), bins)| {
+                threads.run(|| load_part(layout, part, shape, bins.clone(), &copy))
+            })
             .collect::<Result<_, _>>()?;
         let batch_requests_max = match spec.batch_keys_max {
             0 => BATCH_REQUESTS_MAX,
@@ -91,7 +127,8 @@ impl BatchEngine {
 
     /// Bytes that the stored bins occupy.
     pub fn resident_bytes(&self) -> usize {
-        self.parts.iter().map(Planes::resident_bytes).sum()
+        let planes = self.parts.iter().filter_map(|part| part.planes.as_ref());
+        planes.map(Planes::resident_bytes).sum()
     }
 
     /// Threads that answer.
@@ -99,7 +136,7 @@ impl BatchEngine {
         self.threads.count()
     }
 
-    /// The entries of each bin of a part: for every request its keys' in order.
+    /// The entries of each bin of a part that is here: for every request its keys' in order.
     fn answer_part(
         &self,
         number: usize,
@@ -109,15 +146,19 @@ impl BatchEngine {
         sharing: Sharing,
     ) -> Vec<Vec<u8>> {
         let part = &self.geometry.parts()[number];
-        let planes = &self.parts[number];
+        let BinPlanes { bins: own, planes: Some(planes) } = &self.parts[number] else {
+            return Vec::new();
+        };
         if part.leaf_count <= EXPANDED_LEAVES_MAX {
-            return self.answer_small_bins(part, planes, starts, prg, requests, sharing);
+            let own = (own.clone(), planes);
+            return self.answer_small_bins(part, own, starts, prg, requests, sharing);
         }
         // Bins are shared out over the threads; where there are too few, their subtrees are.
         let threads = sharing.threads;
-        let threads_a_bin = if part.bins < 2 * threads { threads } else { 1 };
-        let answer = |bin: usize| {
-            let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
+        let threads_a_bin = if own.len() < 2 * threads { threads } else { 1 };
+        let answer = |number: usize| {
+            let blocks = number * part.leaf_count..(number + 1) * part.leaf_count;
+            let bin = own.start + number;
             let pass = Pass::new(planes, self.kernel, blocks, threads_a_bin);
             let keys: Vec<Key> = requests
                 .iter()
@@ -146,7 +187,7 @@ impl BatchEngine {
             keys.chunks(PRODUCT_KEYS_MAX).for_each(|keys| answers.extend(product(keys)));
             answers
         };
-        sharing.map(part.bins, answer)
+        sharing.map(own.len(), answer)
     }
 
     /// [`answer_part`](Self::answer_part) for bins whose keys are expanded whole, a few bins' keys of
@@ -154,7 +195,7 @@ impl BatchEngine {
     fn answer_small_bins(
         &self,
         part: &PartGeometry,
-        planes: &Planes,
+        (own, planes): (Range<usize>, &Planes),
         starts: Start,
         prg: Prg,
         requests: &[&BatchKeys],
@@ -163,17 +204,18 @@ impl BatchEngine {
         // Words of one key's leaves, and of one bin's.
         let stride = 4 * part.leaf_count;
         let bin_words = requests.len() * part.queries * stride;
-        let bins_at_once = (EXPANDED_WORDS_MAX / bin_words).clamp(1, part.bins);
+        let bins_at_once = (EXPANDED_WORDS_MAX / bin_words).clamp(1, own.len());
         let answer = |number: usize| {
-            let first_bin = number * bins_at_once;
-            let bins = first_bin..(first_bin + bins_at_once).min(part.bins);
+            let first_bin = own.start + number * bins_at_once;
+            let bins = first_bin..(first_bin + bins_at_once).min(own.end);
             let keys = bins.start * part.queries..bins.end * part.queries;
             let leaves: Vec<Vec<u128>> = requests
                 .iter()
                 .map(|request| leaves(part, starts, keys.clone(), prg, request))
                 .collect();
             let answer_bin = |bin: usize| {
-                let blocks = bin * part.leaf_count..(bin + 1) * part.leaf_count;
+                let stored = bin - own.start;
+                let blocks = stored * part.leaf_count..(stored + 1) * part.leaf_count;
                 let pass = Pass::new(planes, self.kernel, blocks, 1);
                 let count = requests.len() * part.queries;
                 let mut answers = Vec::with_capacity(count * part.entry_bytes);
@@ -191,7 +233,7 @@ impl BatchEngine {
             };
             bins.map(answer_bin).collect::<Vec<_>>()
         };
-        let bins = sharing.map(part.bins.div_ceil(bins_at_once), answer);
+        let bins = sharing.map(own.len().div_ceil(bins_at_once), answer);
         bins.into_iter().flatten().collect()
     }
 
@@ -306,11 +348,24 @@ fn load_part(
     layout: &Layout,
     part: &Part,
     shape: &PartGeometry,
+    bins: Range<usize>,
     copy: impl Fn(u64, &mut [u8]) -> Result<(), Error> + Send + Sync,
-) -> Result<Planes, Error> {
+) -> Result<BinPlanes, Error> {
+    if bins.is_empty() {
+        return Ok(BinPlanes { bins, planes: None });
+    }
     let rows = PartRows::new(layout, part, shape);
-    let planes_shape = TableShape::new(rows.count() as u64, shape.entry_bytes)?;
-    Planes::new(planes_shape, shape.leaf_rows, |first, bytes| rows.copy(first, bytes, &copy))
+    let before = (bins.start * shape.bin_rows()) as u64;
+    let count = bins.len() * shape.bin_rows();
+    let planes_shape = TableShape::new(count as u64, shape.entry_bytes)?;
+    let planes = Planes::new(planes_shape, shape.leaf_rows, |first, bytes| {
+        rows.copy(before + first, bytes, &copy)
+    })?;
+    Ok(BinPlanes { bins, planes: Some(planes) })
+}
+
+fn all_bins(layout: &Layout) -> Vec<Range<usize>> {
+    layout.parts().map(|part| 0..part.bins()).collect()
 }
 
 impl BatchBackend for BatchEngine {
@@ -361,7 +416,7 @@ impl BatchBackend for BatchEngine {
             "cpu, {}, {} thread(s), {} bins, {:.1} MiB resident",
             self.kernel.name(),
             self.threads(),
-            self.geometry.parts().iter().map(|part| part.bins).sum::<usize>(),
+            self.parts.iter().map(|part| part.bins.len()).sum::<usize>(),
             self.resident_bytes() as f64 / f64::from(1 << 20)
         )
     }
@@ -371,10 +426,13 @@ impl BatchEngine {
     /// Collects request `number`'s entries out of the bins' answers.
     fn gather(&self, parts: &[Vec<Vec<u8>>], number: usize, answer: &mut [u8]) {
         let mut rest = answer;
-        for (bins, part) in parts.iter().zip(self.geometry.parts()) {
+        let stored = self.parts.iter().zip(self.geometry.parts());
+        for (bins, (stored, part)) in parts.iter().zip(stored) {
             let bin_bytes = part.queries * part.entry_bytes;
-            let (own, after) = rest.split_at_mut(part.bins * bin_bytes);
+            let (all, after) = rest.split_at_mut(part.bins * bin_bytes);
             rest = after;
+            all.fill(0);
+            let own = &mut all[stored.bins.start * bin_bytes..stored.bins.end * bin_bytes];
             for (entries, bin) in own.chunks_exact_mut(bin_bytes).zip(bins) {
                 entries.copy_from_slice(&bin[number * bin_bytes..][..bin_bytes]);
             }

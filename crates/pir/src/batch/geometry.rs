@@ -1,8 +1,11 @@
 //! The sizes of a layout's requests, answers and work.
 
+use std::ops::Range;
+
 use hushtable_table::Version;
 use hushtable_table::layout::{Layout, Part};
 
+use crate::Error;
 use crate::divisor::Divisor;
 use crate::dpf::{Domain, Group, Side};
 
@@ -155,6 +158,35 @@ impl Geometry {
     /// Bytes of the answer to a request.
     pub fn answer_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.keys() * part.entry_bytes).sum()
+    }
+
+    /// The bins of each part that shard `index` of `count` has: every bin is one shard's.
+    pub fn bins_of_shard(&self, index: usize, count: usize) -> Vec<Range<usize>> {
+        let cut = |bins: usize, at: usize| (bins as u128 * at as u128 / count as u128) as usize;
+        let of = |part: &PartGeometry| cut(part.bins, index)..cut(part.bins, index + 1);
+        self.parts.iter().map(of).collect()
+    }
+
+    /// Where the entries of such bins lie in an answer, in bytes: a range a part, in order.
+    pub fn answers_of_bins(&self, bins: &[Range<usize>]) -> Vec<Range<usize>> {
+        let mut start = 0;
+        let of = |(part, bins): (&PartGeometry, &Range<usize>)| {
+            let bin_bytes = part.queries * part.entry_bytes;
+            let own = start + bins.start * bin_bytes..start + bins.end * bin_bytes;
+            start += part.bins * bin_bytes;
+            own
+        };
+        self.parts.iter().zip(bins).map(of).collect()
+    }
+
+    pub(crate) fn check_bins(&self, bins: &[Range<usize>]) -> Result<(), Error> {
+        let is_there = |(part, bins): (&PartGeometry, &Range<usize>)| {
+            bins.start <= bins.end && bins.end <= part.bins
+        };
+        match bins.len() == self.parts.len() && self.parts.iter().zip(bins).all(is_there) {
+            true => Ok(()),
+            false => Err(Error::BinRange { parts: self.parts.len(), found: bins.len() }),
+        }
     }
 
     /// What one inference costs.
