@@ -76,6 +76,24 @@ fn is_same<T: ?Sized>(a: &Arc<T>, b: &Arc<T>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
+/// What one table is asked in a pass.
+pub enum Asked<'a> {
+    /// Keys of its rows, for the backend of this server.
+    Rows(&'a dpf::Server, Vec<&'a Key>),
+    /// Inferences by its layout.
+    Bins(&'a batch::Server, Vec<&'a BatchKeys>),
+}
+
+/// Answers all tables of a pass together, where that is better than one after the other: a front's
+/// tables lie on the same shards, and one message to each asks for all.
+pub trait Together: Send + Sync {
+    /// The answers to each of `asked`, as the table's backend would write them, in order.
+    ///
+    /// # Errors
+    /// Those of the backends.
+    fn answer_together(&self, asked: Vec<Asked<'_>>) -> Result<Vec<Vec<u8>>, Error>;
+}
+
 /// A model's features, ready to answer whole inferences.
 #[derive(Clone)]
 pub struct Server {
@@ -87,6 +105,7 @@ pub struct Server {
     tables: Arc<[Vec<usize>]>,
     answer_bytes: usize,
     threads: Threads,
+    together: Option<Arc<dyn Together>>,
 }
 
 /// The checked keys of one inference, feature by feature.
@@ -177,7 +196,13 @@ impl Server {
         };
         tables.sort_by_key(|table| std::cmp::Reverse(work(table)));
         let (features, starts, tables) = (features.into(), starts.into(), tables.into());
-        Self { version, features, starts, tables, answer_bytes, threads }
+        Self { version, features, starts, tables, answer_bytes, threads, together: None }
+    }
+
+    /// Has all tables of a pass answered by `together`.
+    #[must_use]
+    pub fn answering_together(self, together: Arc<dyn Together>) -> Self {
+        Self { together: Some(together), ..self }
     }
 
     /// The version of the model, which goes into every answer.
@@ -260,8 +285,15 @@ impl Server {
         let product = self.product_bytes().saturating_mul(inferences.len().div_ceil(8) as u64);
         let cost = usize::try_from(product).unwrap_or(usize::MAX);
         let answer = |table: usize| self.answer_table(table, inferences);
-        let done =
-            self.threads.run_if_worth(cost, |sharing| sharing.map(self.tables.len(), answer));
+        let done = match &self.together {
+            Some(together) => {
+                let asked = self.tables.iter().map(|table| self.ask_table(table, inferences));
+                together.answer_together(asked.collect())?.into_iter().map(Ok).collect()
+            }
+            None => {
+                self.threads.run_if_worth(cost, |sharing| sharing.map(self.tables.len(), answer))
+            }
+        };
         for (table, answered) in self.tables.iter().zip(done) {
             let answered = answered?;
             let mut rest = answered.as_slice();
@@ -278,32 +310,36 @@ impl Server {
         Ok(())
     }
 
-    /// One table's answers: feature after feature, each inference after inference.
-    fn answer_table(&self, table: usize, inferences: &[Inference]) -> Result<Vec<u8>, Error> {
-        let table = &self.tables[table];
-        let parts = || {
-            let parts = |&feature: &usize| inferences.iter().map(move |it| &it.0[feature]);
-            table.iter().flat_map(parts)
-        };
-        let bytes: usize = table.iter().map(|&feature| self.features[feature].answer_bytes()).sum();
-        let mut answers = vec![0; inferences.len() * bytes];
+    /// What one table is asked: feature after feature, each inference after inference.
+    fn ask_table<'a>(&'a self, table: &[usize], inferences: &'a [Inference]) -> Asked<'a> {
+        let parts =
+            table.iter().flat_map(|&feature| inferences.iter().map(move |it| &it.0[feature]));
         match &self.features[table[0]] {
             Feature::Rows { server, .. } => {
-                let keys = parts().flat_map(|part| match part {
+                let keys = parts.flat_map(|part| match part {
                     Part::Rows(keys) => keys.as_slice(),
                     Part::Bins(_) => &[],
                 });
-                let keys: Vec<&Key> = keys.collect();
-                server.backend().answer_each(&keys, &mut answers)?;
+                Asked::Rows(server, keys.collect())
             }
             Feature::Bins(server) => {
-                let keys = parts().filter_map(|part| match part {
+                let keys = parts.filter_map(|part| match part {
                     Part::Rows(_) => None,
                     Part::Bins(keys) => Some(keys),
                 });
-                let keys: Vec<&BatchKeys> = keys.collect();
-                server.backend().answer_each(&keys, &mut answers)?;
+                Asked::Bins(server, keys.collect())
             }
+        }
+    }
+
+    /// One table's answers, in the order of what it is asked.
+    fn answer_table(&self, table: usize, inferences: &[Inference]) -> Result<Vec<u8>, Error> {
+        let table = &self.tables[table];
+        let bytes: usize = table.iter().map(|&feature| self.features[feature].answer_bytes()).sum();
+        let mut answers = vec![0; inferences.len() * bytes];
+        match self.ask_table(table, inferences) {
+            Asked::Rows(server, keys) => server.backend().answer_each(&keys, &mut answers)?,
+            Asked::Bins(server, keys) => server.backend().answer_each(&keys, &mut answers)?,
         }
         Ok(answers)
     }
