@@ -36,6 +36,7 @@ pub(crate) mod expiry;
 pub(crate) mod frames;
 pub(crate) mod gather;
 pub(crate) mod metrics;
+mod named;
 pub(crate) mod network;
 pub(crate) mod peers;
 pub(crate) mod push;
@@ -271,6 +272,7 @@ impl BoundServer {
             asked,
             certificate,
             watched: watched.into_iter().map(Watched::new).collect(),
+            waiting: None,
         };
         let changing = Aborted(tokio::spawn(changes.run()));
         let mut serving =

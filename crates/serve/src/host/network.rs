@@ -105,6 +105,10 @@ pub struct TlsSpec {
     /// The CA that clients' certificates must come from; none to let every client in.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
+    /// The DNS name that clients' certificates must have, where not every one of that CA will do. What
+    /// a server is decides it, not its operator.
+    #[serde(skip)]
+    pub client_name: Option<String>,
 }
 
 /// A checked [`NetworkSpec`].

@@ -81,6 +81,12 @@ pub enum ReloadError {
         /// How many.
         held: usize,
     },
+    /// What the next version is answered from is not there yet. Of a watched folder it is looked for again every second.
+    #[error("the next version waits: {reason}; what is held goes on being served")]
+    NotYet {
+        /// What is waited for.
+        reason: String,
+    },
     /// A token that cannot be one.
     #[error(
         "{}: a token for pushes is one line of 16 to 1,024 characters without spaces, such as \
@@ -159,6 +165,8 @@ pub(super) struct Changes {
     pub asked: UnboundedReceiver<Asked>,
     pub certificate: Option<Certificate>,
     pub watched: Vec<Watched>,
+    /// What waits for something elsewhere, and is tried again; and why, as it was said last.
+    pub waiting: Option<(PathBuf, String)>,
 }
 
 impl Changes {
@@ -195,6 +203,10 @@ impl Changes {
                     });
                     let (watched, found) = looked.await;
                     self.watched = watched;
+                    let found = match found.is_empty() {
+                        true => self.waiting.as_ref().map(|(folder, _)| folder.clone()).into_iter().collect(),
+                        false => found,
+                    };
                     for folder in found {
                         let _ = self.take(Next::Folder(folder)).await;
                     }
@@ -206,14 +218,27 @@ impl Changes {
         }
     }
 
-    async fn take(&self, next: Next) -> Result<Reloaded, Error> {
+    async fn take(&mut self, next: Next) -> Result<Reloaded, Error> {
         let routes = Arc::clone(&self.routes);
         let loading = Loading::default();
         // Where this task ends, the load does too.
         let _abandon = super::Abandon(Arc::clone(&loading.is_abandoned));
         let asked = next.clone();
         let outcome = blocking(move || routes.reload(&asked, &loading)).await;
+        let waited = match next {
+            Next::Folder(_) => self.waiting.take(),
+            Next::Paths => None,
+        };
         match &outcome {
+            Err(Error::Reload(ReloadError::NotYet { reason }))
+                if let Next::Folder(folder) = &next =>
+            {
+                // Said once, and again when it is another.
+                if waited.is_none_or(|(before, said)| (&before, &said) != (folder, reason)) {
+                    tracing::info!(reason, ?next, "the next version waits");
+                }
+                self.waiting = Some((folder.clone(), reason.clone()));
+            }
             Ok(Reloaded::Taken) => self.metrics.reload("taken"),
             Ok(Reloaded::Unchanged) => {
                 tracing::info!(?next, "nothing is new");

@@ -11,6 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::host::expiry::Expiry;
+use crate::host::named::NamedClients;
 use crate::{EndpointSpec, Error, TlsSpec};
 
 /// The certificate that a client proved to have when it connected: BLAKE3 of the leaf. No name in it
@@ -50,7 +51,13 @@ pub(crate) fn server_tls(spec: &TlsSpec) -> Result<ServerTls, Error> {
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
                 .build()
                 .map_err(|error| Error::Tls { from, reason: error.to_string() })?;
-            builder.with_client_cert_verifier(verifier)
+            match &spec.client_name {
+                None => builder.with_client_cert_verifier(verifier),
+                Some(name) => {
+                    let named = NamedClients { verifier, name: name.clone() };
+                    builder.with_client_cert_verifier(Arc::new(named))
+                }
+            }
         }
     };
     let mut config =

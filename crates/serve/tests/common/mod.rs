@@ -71,7 +71,12 @@ impl Certificates {
     }
 
     pub fn tls(&self) -> TlsSpec {
-        TlsSpec { cert: self.path("cert.pem"), key: self.path("key.pem"), client_ca: None }
+        TlsSpec {
+            cert: self.path("cert.pem"),
+            key: self.path("key.pem"),
+            client_ca: None,
+            client_name: None,
+        }
     }
 
     pub fn ca_pem(&self) -> Vec<u8> {
