@@ -160,7 +160,7 @@ impl CpuEngine {
         let cost = self.planes.resident_bytes().saturating_mul(keys.len().div_ceil(LANES));
         self.threads.run_if_worth(cost, |sharing| {
             let pass = Pass::new(&self.planes, self.kernel, blocks, sharing.threads)
-                .from_leaf(self.first_block);
+                .starting_at(self.first_block);
             // Whole subtrees a share, so that no subtree is expanded twice, and a few shares a
             // thread, so that none waits long for the others.
             let subtrees = pass.subtree_count();

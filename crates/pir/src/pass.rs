@@ -43,7 +43,7 @@ impl<'a> Pass<'a> {
 
     /// The same pass where the first block's leaf is leaf number `leaf` of a key, and no longer its
     /// first: subtrees are cut so small that none begins before it.
-    pub(crate) fn from_leaf(mut self, leaf: usize) -> Self {
+    pub(crate) fn starting_at(mut self, leaf: usize) -> Self {
         if leaf > 0 {
             self.subtree_blocks = self.subtree_blocks.min(1 << leaf.trailing_zeros());
         }

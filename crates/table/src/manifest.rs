@@ -213,7 +213,7 @@ impl Manifest {
     }
 
     /// BLAKE3 of the whole `rows.patch`, where there is one.
-    pub(crate) fn patch(&self) -> Option<&[u8; 32]> {
+    pub fn patch(&self) -> Option<&[u8; 32]> {
         self.patch.as_ref()
     }
 

@@ -94,6 +94,11 @@ impl BatchKeys {
         self.prg
     }
 
+    /// The request's bytes, as they came.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.expose()
+    }
+
     /// The root seed of key number `key`, its low bit zero.
     pub(super) fn root(&self, key: usize) -> u128 {
         self.roots.expose()[key]
