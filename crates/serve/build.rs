@@ -4,7 +4,7 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    let services = ["hybrid", "infer", "lookup", "onion", "operate", "train"]
+    let services = ["hybrid", "infer", "lookup", "onion", "operate", "shard", "train"]
         .map(|name| proto.join(format!("hushtable/v1/{name}.proto")));
     println!("cargo:rerun-if-changed={}", proto.display());
     let descriptors = protox::compile(&services, [&proto])?;

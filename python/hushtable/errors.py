@@ -38,6 +38,7 @@ __all__ = [
     "ServerError",
     "ServerTimeout",
     "ServerUnavailable",
+    "ShardAbsent",
     "SwappedServers",
     "TableError",
     "TlsError",
@@ -322,6 +323,20 @@ class ServerBusy(ServerError):
 
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ShardAbsent(ServerUnavailable):
+    """A front that reaches no server of one of its shards: said at once, and over as soon as one is back.
+
+    Attributes:
+        shard: the shard's number in the map.
+        retry_after: seconds after which the front asks to be tried again.
+    """
+
+    def __init__(self, message: str, *, shard: int = 0, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.shard = shard
         self.retry_after = retry_after
 
 

@@ -432,6 +432,11 @@ impl From<ServeError> for Failure {
                     | Refusal::Push(PushRefusal::PushUnderWay { retry_after }),
                 ..
             } => failure.number("retry_after", retry_after.as_secs_f64()),
+            ServeError::Refused {
+                refusal: Refusal::ShardAbsent { shard, retry_after }, ..
+            } => failure
+                .count("shard", shard as u64)
+                .number("retry_after", retry_after.as_secs_f64()),
             ServeError::Refused { refusal: Refusal::Push(refusal), .. }
                 if failure.class == "PushRefused" =>
             {
@@ -460,6 +465,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Busy { .. } => "ServerBusy",
         Refusal::Draining => "ServerUnavailable",
+        Refusal::ShardAbsent { .. } => "ShardAbsent",
         Refusal::BadBag { .. }
         | Refusal::BadKey { .. }
         | Refusal::BadKeyId { .. }

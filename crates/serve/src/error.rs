@@ -159,6 +159,10 @@ pub enum Error {
         /// What is wrong.
         source: hushtable_table::Error,
     },
+    /// A shard or a front that cannot be served.
+    #[cfg(feature = "pair")]
+    #[error(transparent)]
+    Shard(#[from] crate::ShardError),
     /// The scheme's own errors: ids, keys, replies.
     #[error(transparent)]
     Pir(#[from] hushtable_pir::Error),

@@ -89,7 +89,8 @@ pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, O
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
     Bag, BagPart, ClientSpec, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo, LookupClient,
-    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
+    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, ShardError,
+    TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]

@@ -330,6 +330,18 @@ const PAIR: &[Setting] = &[
     TABLES_BYTES_MAX,
     Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers."),
     Setting::new(
+        "shard",
+        Kind::Count,
+        "all of the model",
+        "Be a server of this shard of the model, for fronts of this side alone.",
+    ),
+    Setting::new(
+        "shards_file",
+        Kind::Path,
+        "it holds the rows itself",
+        "Be a front: this TOML file says where each shard's servers are.",
+    ),
+    Setting::new(
         "device",
         Kind::Text,
         "",
@@ -552,7 +564,7 @@ mod tests {
     fn whole(served: Served) -> Value {
         let tls = || {
             let file = || "file".into();
-            Some(TlsSpec { cert: file(), key: file(), client_ca: None })
+            Some(TlsSpec { cert: file(), key: file(), client_ca: None, client_name: None })
         };
         match served {
             Served::Pair => {

@@ -8,12 +8,13 @@ use hushtable_serve::refusal::Reason;
 
 const PAGE: &str = include_str!("../../../docs/errors.md");
 const CLASSES: &str = include_str!("../../../python/hushtable/errors.py");
-const PROTOS: [&str; 6] = [
+const PROTOS: [&str; 7] = [
     include_str!("../../../proto/hushtable/v1/hybrid.proto"),
     include_str!("../../../proto/hushtable/v1/infer.proto"),
     include_str!("../../../proto/hushtable/v1/lookup.proto"),
     include_str!("../../../proto/hushtable/v1/onion.proto"),
     include_str!("../../../proto/hushtable/v1/operate.proto"),
+    include_str!("../../../proto/hushtable/v1/shard.proto"),
     include_str!("../../../proto/hushtable/v1/train.proto"),
 ];
 /// What tonic and the door answer with where no handler has been asked: no reason comes with these.

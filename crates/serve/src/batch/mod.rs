@@ -36,6 +36,23 @@ pub trait Answerer: Send + Sync + 'static {
     /// # Errors
     /// The whole batch fails or none of it does.
     fn answer(&self, queries: &[Self::Query], answers: &mut [u8]) -> Result<(), Self::Error>;
+
+    /// Where a batch failed for want of a part of what answers that lies elsewhere: whoever asked is
+    /// told so at once, and when to come back.
+    #[allow(unused_variables, reason = "an answerer names it")]
+    fn absent(error: &Self::Error) -> Option<Absent> {
+        None
+    }
+}
+
+/// A part of what answers that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "it is made of its fields")]
+pub struct Absent {
+    /// Its number.
+    pub shard: usize,
+    /// When it may be there again.
+    pub retry_after: Duration,
 }
 
 /// No server is set to wait longer.

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::PassMetrics;
 use super::runner::{Lane, Runner, Visited, Visitor};
-use super::{Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
+use super::{Absent, Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 use crate::Error;
 
 /// How a [`Scheduler`] runs.
@@ -59,6 +59,9 @@ pub enum Unanswered {
     /// The scheduler was closed.
     #[error("the scheduler is closed")]
     Closed,
+    /// A part of what answers is not there.
+    #[error("shard {} is not there: retry in {} ms", .0.shard, .0.retry_after.as_millis())]
+    Absent(Absent),
     /// The answerer failed or panicked; the log says why.
     #[error("the pass failed")]
     Failed,
@@ -230,9 +233,9 @@ impl<A: Answerer> Lane for Shared<A> {
         for unfinished in unfinished.into_iter().rev() {
             match unfinished {
                 Unfinished::Resume(request) => state.queue.resume(request),
-                Unfinished::Abandon(request) => {
+                Unfinished::Abandon(request, why) => {
                     let receiver = state.queue.abandon(request);
-                    deliver(vec![receiver.failed()]);
+                    deliver(vec![receiver.failed(why)]);
                 }
             }
         }
@@ -323,15 +326,15 @@ impl<A: Answerer> Shared<A> {
             catch_unwind(AssertUnwindSafe(|| self.answerer.answer(&pass.queries, answers)));
         let took = started.elapsed();
         self.spec.metrics.record(count, took);
-        let ok = match result {
-            Ok(Ok(())) => true,
+        let failed = match result {
+            Ok(Ok(())) => None,
             Ok(Err(error)) => {
                 tracing::error!(%error, queries = count, "a pass failed");
-                false
+                Some(A::absent(&error).map_or(Unanswered::Failed, Unanswered::Absent))
             }
             Err(_) => {
                 tracing::error!(queries = count, "the backend panicked in a pass");
-                false
+                Some(Unanswered::Failed)
             }
         };
         drop(pass.queries);
@@ -340,8 +343,9 @@ impl<A: Answerer> Shared<A> {
         for (mut request, taken) in pass.shares {
             let (own, others) = rest.split_at(taken * answer_bytes);
             rest = others;
-            if !ok {
-                unfinished.extend(request.finish_failed(deliveries).map(Unfinished::Abandon));
+            if let Some(why) = failed {
+                let request = request.finish_failed(why, deliveries);
+                unfinished.extend(request.map(|request| Unfinished::Abandon(request, why)));
                 continue;
             }
             request.receiver.answers.extend_from_slice(own);
@@ -360,14 +364,14 @@ impl<A: Answerer> Shared<A> {
 
 enum Unfinished<Q> {
     Resume(Waiting<Q, Receiver>),
-    Abandon(Waiting<Q, Receiver>),
+    Abandon(Waiting<Q, Receiver>, Unanswered),
 }
 
 impl<Q> Waiting<Q, Receiver> {
     /// Fails a request whose queries are all taken; hands back one with queries still counted.
-    fn finish_failed(self, deliveries: &mut Vec<Delivery>) -> Option<Self> {
+    fn finish_failed(self, why: Unanswered, deliveries: &mut Vec<Delivery>) -> Option<Self> {
         if self.is_taken() {
-            deliveries.push(self.receiver.failed());
+            deliveries.push(self.receiver.failed(why));
             None
         } else {
             Some(self)
@@ -381,8 +385,8 @@ impl Receiver {
         (sender, Ok(Answered { answers, queued, answering }))
     }
 
-    fn failed(self) -> Delivery {
-        (self.sender, Err(Unanswered::Failed))
+    fn failed(self, why: Unanswered) -> Delivery {
+        (self.sender, Err(why))
     }
 }
 

@@ -13,7 +13,7 @@ use hushtable_table::Version;
 pub use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::batch::Unanswered;
+use crate::batch::{Absent, Unanswered};
 use crate::{Limit, Refusal};
 
 /// What the table says of a reason.
@@ -475,6 +475,18 @@ macro_rules! host_reasons {
                 "the server is shutting down: connect to another one, or retry after its restart"
             )]
             Draining = Unavailable "DRAINING",
+            /// A shard of what is asked that no server answers for.
+            #[error(
+                "no server of shard {shard} answers: retry in {} ms; the front's log says which were \
+                 asked",
+                retry_after.as_millis()
+            )]
+            ShardAbsent = Unavailable "SHARD_ABSENT" {
+                /// Its number in the map of shards.
+                shard: usize,
+                /// When one may answer again.
+                retry_after: std::time::Duration,
+            },
             /// A model that the server does not hold.
             #[error(
                 "the server holds no model version {found}: ask for its catalog again, or serve \
@@ -518,6 +530,9 @@ impl Refusal {
         match unanswered {
             Unanswered::Busy { retry_after, .. } => Self::Busy { limit: queue, retry_after },
             Unanswered::Closed => Self::Draining,
+            Unanswered::Absent(Absent { shard, retry_after }) => {
+                Self::ShardAbsent { shard, retry_after }
+            }
             Unanswered::Failed => Self::Backend,
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct HeldTable {
 /// A model that is held.
 pub(crate) struct HeldModel {
     pub manifest: ModelManifest,
+    /// The bundle.
+    pub path: PathBuf,
     /// By the manifest's index, its place among the tables that are held.
     pub tables: Vec<usize>,
 }
@@ -103,7 +105,7 @@ impl Bundles {
             let prepared = Some(model.prepared_path(index));
             tables.push(self.push(HeldTable { table, name, prepared, reader }));
         }
-        self.models.push(HeldModel { manifest, tables });
+        self.models.push(HeldModel { manifest, path: path.to_owned(), tables });
         Ok(())
     }
 

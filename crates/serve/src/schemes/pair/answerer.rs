@@ -3,7 +3,7 @@
 
 use hushtable_pir::{batch, dpf, model};
 
-use crate::batch::Answerer;
+use crate::batch::{Absent, Answerer};
 
 impl Answerer for dpf::Server {
     type Query = dpf::Key;
@@ -15,6 +15,10 @@ impl Answerer for dpf::Server {
 
     fn answer(&self, keys: &[dpf::Key], answers: &mut [u8]) -> Result<(), Self::Error> {
         Self::answer(self, keys, answers)
+    }
+
+    fn absent(error: &Self::Error) -> Option<Absent> {
+        absent(error)
     }
 }
 
@@ -29,6 +33,10 @@ impl Answerer for batch::Server {
     fn answer(&self, bags: &[batch::BatchKeys], answers: &mut [u8]) -> Result<(), Self::Error> {
         Self::answer(self, bags, answers)
     }
+
+    fn absent(error: &Self::Error) -> Option<Absent> {
+        absent(error)
+    }
 }
 
 impl Answerer for model::Server {
@@ -41,5 +49,19 @@ impl Answerer for model::Server {
 
     fn answer(&self, queries: &[model::Inference], answers: &mut [u8]) -> Result<(), Self::Error> {
         Self::answer(self, queries, answers)
+    }
+
+    fn absent(error: &Self::Error) -> Option<Absent> {
+        absent(error)
+    }
+}
+
+/// The shard that a front found no server of.
+fn absent(error: &hushtable_pir::Error) -> Option<Absent> {
+    match *error {
+        hushtable_pir::Error::Absent { shard, retry_after, .. } => {
+            Some(Absent { shard, retry_after })
+        }
+        _ => None,
     }
 }

@@ -43,9 +43,9 @@ impl Bags {
         window: Duration,
         bags_per_request_max: usize,
         scheduler: Scheduler<batch::Server>,
+        stored_bytes: u64,
     ) -> Self {
         let version = Bytes::copy_from_slice(layout.version().as_bytes());
-        let stored_bytes = server.backend().geometry().costs(layout).stored_bytes;
         let (layout, uses) = (layout.to_bytes().into(), Uses::new());
         Self {
             server,

@@ -3,20 +3,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hushtable_pir::{Patched, Platform, Threads};
+use hushtable_pir::{CpuEngine, Patched, Platform, Threads};
 use hushtable_table::Table;
 use hushtable_table::layout::Layout;
 
 use super::bags::Bags;
 use super::device;
 use super::engine::{self, Checked, ModelTable};
+use super::front::{Fleet, Front};
 use super::held::{Held, Holdings};
 use super::inferences::Inferences;
 use super::metrics::PairMetrics;
 use super::rows::Rows;
 use super::server::{MakeBackend, MakeBatchBackend};
+use super::sharded::{ShardError, Sharded};
 use super::spec::{Settings, base_of, needed_bytes};
-use crate::batch::{QueueLimits, Runner, Scheduler, SchedulerSpec};
+use crate::batch::{Answerer, QueueLimits, Runner, Scheduler, SchedulerSpec};
 use crate::host::scheme::Loading;
 use crate::host::{Next, ReloadError, SOFTWARE};
 use crate::schemes::bundles::{Bundles, HeldTable};
@@ -32,10 +34,17 @@ pub(super) struct Loader {
     threads: Threads,
     metrics: PairMetrics,
     sources: Mutex<Sources>,
+    /// The shards that answer, of a front.
+    fleet: Option<Arc<Fleet>>,
 }
 
 impl Loader {
-    pub fn new(settings: &Settings, metrics: PairMetrics, sources: Sources) -> Result<Self, Error> {
+    pub fn new(
+        settings: &Settings,
+        metrics: PairMetrics,
+        sources: Sources,
+        fleet: Option<Arc<Fleet>>,
+    ) -> Result<Self, Error> {
         Ok(Self {
             keep: settings.spec.change.check()?,
             threads: Threads::new(settings.spec.threads)?,
@@ -43,7 +52,25 @@ impl Loader {
             spec: settings.spec.clone(),
             metrics,
             sources: Mutex::new(sources),
+            fleet,
         })
+    }
+
+    /// Puts what answers behind a scheduler. At a front each has a thread of its own, as a pass there is mostly waiting;
+    /// and none runs on a thread of connections, however short it is.
+    fn schedule<A: Answerer>(
+        &self,
+        answerer: A,
+        spec: SchedulerSpec,
+    ) -> Result<Scheduler<A>, Error> {
+        let answerer = Arc::new(answerer);
+        match &self.fleet {
+            Some(fleet) => {
+                let _within = fleet.handle().enter();
+                Scheduler::start(answerer, spec)
+            }
+            None => Ok(Scheduler::start_on(&self.runner, answerer, spec)),
+        }
     }
 
     pub fn metrics(&self) -> &PairMetrics {
@@ -63,8 +90,13 @@ impl Loader {
         old: Option<&Held>,
         (make_backend, make_batch_backend): (Option<MakeBackend>, Option<MakeBatchBackend>),
     ) -> Result<(Holdings, Duration), Error> {
+        let front = match &self.fleet {
+            Some(fleet) => Some(Front::new(fleet, &sharded(bundles)?, &settings.spec)),
+            None => None,
+        };
         let mut house = House {
             loader: self,
+            front,
             settings,
             bundles,
             old,
@@ -106,15 +138,38 @@ impl Loader {
         // The network stands, and its files have their own turn.
         let spec = ServerSpec { tls: None, insecure: true, ..self.spec.clone() };
         let (settings, _) = Settings::check(spec, &bundles)?;
-        let bytes = needed_bytes(&bundles, held)?;
-        check_room(bytes, held.bytes(), self.spec.tables_bytes_max)?;
-        tracing::info!(bytes, held = held.bytes(), "loading the next version");
+        match &self.fleet {
+            // Every shard holds it before a client hears of it.
+            Some(fleet) => fleet.check_ready(&sharded(&bundles)?).map_err(|error| match error {
+                ShardError::Absent { .. } | ShardError::Side { .. } => {
+                    Error::from(ReloadError::NotYet { reason: error.to_string() })
+                }
+                error => error.into(),
+            })?,
+            None => {
+                let bytes = needed_bytes(&bundles, held)?;
+                check_room(bytes, held.bytes(), self.spec.tables_bytes_max)?;
+                tracing::info!(bytes, held = held.bytes(), "loading the next version");
+            }
+        }
         let (holdings, _) = self.load(&settings, &bundles, Some(held), (None, None))?;
         if loading.is_abandoned.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(None);
         }
         *sources = found;
         Ok(Some(holdings))
+    }
+}
+
+/// The one model that a front serves, and its map.
+pub(super) fn sharded(bundles: &Bundles) -> Result<Sharded, Error> {
+    match bundles.models.as_slice() {
+        [model] if model.tables.len() == bundles.tables.len() => Sharded::open(&model.path),
+        _ => {
+            let path = bundles.tables.first().and_then(|held| held.table.path());
+            let path = path.map(Into::into).unwrap_or_default();
+            Err(ShardError::NotAModel { path }.into())
+        }
     }
 }
 
@@ -142,6 +197,8 @@ struct House<'a> {
     bundles: &'a Bundles,
     /// What is held already: what has the same version is shared.
     old: Option<&'a Held>,
+    /// What answers instead of this machine, at a front.
+    front: Option<Front>,
     holdings: Holdings,
     windows: Vec<Duration>,
     make_backend: Option<MakeBackend>,
@@ -198,17 +255,22 @@ impl House<'_> {
         let spec = &settings.spec;
         let started = Instant::now();
         let threads = &self.loader.threads;
-        let base = self.old.and_then(|old| base_of(table, old));
+        let base = match &self.front {
+            Some(_) => None,
+            None => self.old.and_then(|old| base_of(table, old)),
+        };
         let changed = base.as_ref().map(|base| base.changed);
         let checked = match (self.make_backend.take(), base) {
-            (Some(make), _) => engine::check_rows(spec.side, table, make(table)?)?,
+            _ if let Some(front) = &self.front => front.rows(spec.side, table, name)?,
+            (Some(make), _) => engine::check_rows(spec.side, table, 0..table.rows(), make(table)?)?,
             (None, Some(base)) => {
                 let platform = Platform::detect();
                 let patched = Patched::new(base.backend, table, platform, threads.clone())?;
-                engine::check_changes(spec.side, table, patched, base.scan)?
+                engine::check_changes(spec.side, table, 0..table.rows(), patched, base.scan)?
             }
             (None, None) => {
-                engine::check_rows(spec.side, table, device::load(spec, threads, table)?)?
+                let backend = device::load(spec, threads, table)?;
+                engine::check_rows(spec.side, table, 0..table.rows(), backend)?
             }
         };
         let (server, scan) = (&checked.server, checked.scan);
@@ -254,9 +316,10 @@ impl House<'_> {
             software: SOFTWARE.into(),
             layout: None,
         };
+        let whole_bytes = if self.front.is_some() { 0 } else { CpuEngine::stored_bytes(shape) };
         let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.passes };
-        let scheduler = Scheduler::start_on(&self.loader.runner, Arc::new(server.clone()), spec);
-        self.holdings.rows.push(Arc::new(Rows::new(checked, info, scheduler)));
+        let scheduler = self.loader.schedule(server.clone(), spec)?;
+        self.holdings.rows.push(Arc::new(Rows::new(checked, info, scheduler, whole_bytes)));
         Ok(())
     }
 
@@ -274,11 +337,16 @@ impl House<'_> {
             return Ok(());
         }
         let spec = &self.settings.spec;
-        let backend = match self.make_batch_backend.take() {
-            Some(make) => make(table, layout)?,
-            None => device::load_batch(spec, &self.loader.threads, table, layout)?,
+        let Checked { server, scan } = match &self.front {
+            Some(front) => front.bins(spec.side, table, name, layout)?,
+            None => {
+                let backend = match self.make_batch_backend.take() {
+                    Some(make) => make(table, layout)?,
+                    None => device::load_batch(spec, &self.loader.threads, table, layout)?,
+                };
+                engine::check_bins(spec.side, table, layout, None, backend)?
+            }
         };
-        let Checked { server, scan } = engine::check_bins(spec.side, table, layout, backend)?;
         let metrics = self.loader.metrics.table(name);
         let costs = server.backend().geometry().costs(layout);
         metrics.describe_layout(costs.keys, costs.stored_bytes, scan);
@@ -302,10 +370,12 @@ impl House<'_> {
             batch_bags_max = limits.batch_queries_max,
             "loaded the bins of the table's layout"
         );
+        let stored_bytes = if self.front.is_some() { 0 } else { costs.stored_bytes };
         let spec = SchedulerSpec { limits, pass: scan, metrics: metrics.bag_passes };
-        let scheduler = Scheduler::start_on(&self.loader.runner, Arc::new(server.clone()), spec);
+        let scheduler = self.loader.schedule(server.clone(), spec)?;
         let prgs = self.settings.prgs.clone();
-        let bags = Bags::new(server, layout, prgs, window, bags_per_request_max, scheduler);
+        let bags =
+            Bags::new(server, layout, prgs, window, bags_per_request_max, scheduler, stored_bytes);
         self.holdings.bags.push(Arc::new(bags));
         Ok(())
     }
@@ -330,13 +400,24 @@ impl House<'_> {
             tables.push(ModelTable { table, rows, bins });
         }
         let manifest = &model.manifest;
-        let Checked { server, scan } =
-            engine::check_model(spec.side, manifest, &tables, &self.loader.threads)?;
+        let bytes_max = settings.model_request_bytes_max[index];
+        let threads = &self.loader.threads;
+        let (Checked { server, scan }, best) = match &self.front {
+            Some(front) => {
+                let checked = front.model(spec.side, manifest, &tables, threads)?;
+                (checked, front.batch_bags_max(bytes_max))
+            }
+            None => {
+                let checked = engine::check_model(spec.side, manifest, &tables, threads)?;
+                let best = spec.batch_bags_max.unwrap_or(checked.server.batch_best());
+                (checked, best)
+            }
+        };
         let window = self.window(scan);
         let limits = QueueLimits {
             window,
             lone_waits: spec.window_us.is_some(),
-            batch_queries_max: spec.batch_bags_max.unwrap_or(server.batch_best()),
+            batch_queries_max: best,
             queue_queries_max: spec.queue_bags_max,
         };
         tracing::info!(
@@ -353,8 +434,8 @@ impl House<'_> {
         );
         let metrics = self.loader.metrics.model(manifest.name());
         let spec = SchedulerSpec { limits, pass: scan, metrics };
-        let scheduler = Scheduler::start_on(&self.loader.runner, Arc::new(server.clone()), spec);
-        let (prgs, bytes_max) = (settings.prgs.clone(), settings.model_request_bytes_max[index]);
+        let scheduler = self.loader.schedule(server.clone(), spec)?;
+        let prgs = settings.prgs.clone();
         let manifest = manifest.clone();
         let inferences = Inferences::new(server, manifest, prgs, window, bytes_max, scheduler);
         self.holdings.models.push(Arc::new(inferences));

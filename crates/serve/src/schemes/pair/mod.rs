@@ -5,6 +5,7 @@ mod bags;
 pub(crate) mod client;
 mod device;
 mod engine;
+mod front;
 mod held;
 mod inferences;
 mod info;
@@ -18,6 +19,8 @@ pub(crate) mod refusal;
 mod rows;
 mod server;
 mod service;
+mod shard;
+mod sharded;
 mod spec;
 
 pub use client::{Bag, ClientSpec, FetchedBags, LookupClient};
@@ -27,6 +30,7 @@ pub use hushtable_pir::client::{
 };
 pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
+pub use sharded::ShardError;
 pub use spec::ServerSpec;
 
 use crate::host::scheme::{GrpcService, Method};

@@ -1,5 +1,7 @@
 //! Questions whose answers the server's own tables have: what self-checks ask.
 
+use std::ops::Range;
+
 use hushtable_pir::batch::{self, Geometry};
 use hushtable_pir::dpf::{self, Group, Reply};
 use hushtable_pir::{PrgKind, TableShape};
@@ -37,13 +39,15 @@ impl<'a> Question<'a> {
         Ok((Self::Row { table, row, pending }, [request.left, request.right]))
     }
 
-    /// Asks for one row of each of a few bins of each part of `layout`.
+    /// Asks for one row of each of a few bins of each part of `layout`; of some of its bins alone, where
+    /// `own` says which of each part.
     pub fn of_bins(
         table: &'a Table,
         layout: &Layout,
+        own: Option<&[Range<usize>]>,
         geometry: &Geometry,
     ) -> Result<(Self, Sides<Vec<u8>>), Error> {
-        let (plan, ids) = random_plan(layout)?;
+        let (plan, ids) = random_plan(layout, own)?;
         let client = batch::Client::new(geometry.clone(), PrgKind::Aes128);
         let (request, pending) = client.query(&plan)?;
         let sides = [request.left.clone(), request.right.clone()];
@@ -76,24 +80,37 @@ impl<'a> Question<'a> {
     }
 }
 
-/// A random row of a table of `rows`, or of those that changed.
-pub(super) fn random_row(rows: u64, changed: Option<&[u64]>) -> Result<u64, Error> {
-    let random = random_u64()?;
-    Ok(match changed {
-        Some(ids) if !ids.is_empty() => ids[(random % ids.len() as u64) as usize],
-        _ => random % rows,
-    })
+/// A random one of `rows`.
+pub(super) fn random_row(rows: Range<u64>) -> Result<u64, Error> {
+    Ok(rows.start + random_u64()? % (rows.end - rows.start))
+}
+
+/// A random one of the rows that changed; None where none did.
+pub(super) fn random_change(changed: &[u64]) -> Result<Option<u64>, Error> {
+    match changed.len() {
+        0 => Ok(None),
+        count => Ok(Some(changed[(random_u64()? % count as u64) as usize])),
+    }
 }
 
 /// A plan that wants one row of each of a few bins of each part, and the ids stored there.
-fn random_plan(layout: &Layout) -> Result<(Plan, Vec<u64>), Error> {
+fn random_plan(layout: &Layout, own: Option<&[Range<usize>]>) -> Result<(Plan, Vec<u64>), Error> {
     let mut plan = Plan::empty(layout.keys());
     let mut ids = Vec::new();
     let mut first_key = 0;
-    for part in layout.parts() {
-        for _ in 0..ENTRIES_CHECKED {
+    for (number, part) in layout.parts().enumerate() {
+        let own = own.map(|own| &own[number]);
+        let is_own = |bin: usize| own.is_none_or(|own| own.contains(&bin));
+        // A shard has few of the bins: it looks for rows in them until it has found some.
+        let (mut left, mut tries) = (ENTRIES_CHECKED, ENTRY_TRIES_MAX);
+        while left > 0 && tries > 0 && own.is_none_or(|own| !own.is_empty()) {
+            tries -= 1;
             let index = random_u64()? % part.spec().rows;
-            for place in part.places(index) {
+            if !part.places(index).any(|place| is_own(place.bin as usize)) {
+                continue;
+            }
+            left -= 1;
+            for place in part.places(index).filter(|place| is_own(place.bin as usize)) {
                 let key = first_key + place.bin as usize * part.queries();
                 if plan.found.iter().flatten().any(|found| found.key as usize == key) {
                     continue;
@@ -111,3 +128,4 @@ fn random_plan(layout: &Layout) -> Result<(Plan, Vec<u64>), Error> {
 }
 
 const ENTRIES_CHECKED: usize = 4;
+const ENTRY_TRIES_MAX: usize = 1 << 16;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::CpuEngine;
 use hushtable_pir::dpf::{self, Key};
 use hushtable_table::Version;
 
@@ -23,6 +22,8 @@ pub(crate) struct Rows {
     scheduler: Scheduler<dpf::Server>,
     /// What a pass for one key takes.
     scan: Duration,
+    /// Bytes of the whole table in memory; none at a front.
+    whole_bytes: u64,
     /// Who asks for it.
     pub uses: Uses,
 }
@@ -32,9 +33,10 @@ impl Rows {
         Checked { server, scan }: Checked<dpf::Server>,
         info: TableInfo,
         scheduler: Scheduler<dpf::Server>,
+        whole_bytes: u64,
     ) -> Self {
         let version = Bytes::copy_from_slice(server.version().as_bytes());
-        Self { server, info, version, scheduler, scan, uses: Uses::new() }
+        Self { server, info, version, scheduler, scan, whole_bytes, uses: Uses::new() }
     }
 
     pub fn scan(&self) -> Duration {
@@ -47,7 +49,7 @@ impl Rows {
 
     /// What takes memory, by version: the table, or its changed rows and the table below them.
     pub fn parts(&self) -> impl Iterator<Item = (Version, u64)> + use<> {
-        let whole = CpuEngine::stored_bytes(self.info.shape);
+        let whole = self.whole_bytes;
         let (own, below) = match self.server.backend().below() {
             Some(below) => (below.changed_bytes, Some((below.version, whole))),
             None => (whole, None),

@@ -9,10 +9,13 @@ use hushtable_table::layout::Layout;
 use prometheus_client::registry::Registry;
 
 use super::SERVICE;
+use super::front::{Fleet, FrontMetrics};
 use super::held::Held;
-use super::loader::{Loader, describe};
+use super::loader::{self, Loader, describe};
 use super::metrics::PairMetrics;
 use super::service::LookupService;
+use super::shard::ShardServer;
+use super::sharded::ShardError;
 use super::spec::Settings;
 use crate::host::admission::Admission;
 use crate::host::door::{Fresh, Routed, Routes};
@@ -30,7 +33,16 @@ pub(super) type MakeBatchBackend =
 pub(super) type MakeBackend = Box<dyn FnOnce(&Table) -> Result<Arc<dyn Backend>, Error> + Send>;
 
 /// A checked server that has not started yet.
-pub struct Server {
+pub struct Server(Kind);
+
+enum Kind {
+    /// Of tables and models, which it holds or, as a front, has shards of.
+    Whole(Box<Whole>),
+    /// Of a part of a model.
+    Shard(usize, Box<ShardServer>),
+}
+
+struct Whole {
     network: Network,
     settings: Settings,
     bundles: Bundles,
@@ -48,8 +60,17 @@ impl Server {
     /// [`Error::Table`] for a bundle that does not open; [`Error::Model`], [`Error::ModelTable`],
     /// [`Error::ModelTwice`] for a model's; [`Error::TablesBudget`] for tables that take more memory
     /// than they may; [`Error::Exposed`], [`Error::Setting`], [`Error::PrgName`], [`Error::Pem`],
-    /// [`Error::Tls`] for what else is wrong with `spec`.
+    /// [`Error::Tls`] for what else is wrong with `spec`; [`Error::Shard`] for a shard or a front of a model
+    /// without a map, or that cannot be what `spec` says.
     pub fn open(spec: ServerSpec) -> Result<Self, Error> {
+        match (spec.shard, &spec.shards_file) {
+            (Some(_), Some(_)) => return Err(ShardError::Both.into()),
+            (Some(number), None) => {
+                let shard = Box::new(ShardServer::open(spec, number)?);
+                return Ok(Self(Kind::Shard(number, shard)));
+            }
+            (None, _) => {}
+        }
         let paths = || std::iter::once(&spec.table).chain(&spec.tables);
         let (bundles, sources) = (Bundles::open(paths())?, Sources::of(paths())?);
         Self::of_bundles(spec, bundles, sources)
@@ -66,18 +87,25 @@ impl Server {
     fn of_bundles(spec: ServerSpec, bundles: Bundles, sources: Sources) -> Result<Self, Error> {
         let (settings, network) = Settings::check(spec, &bundles)?;
         let push = settings.spec.change.push()?;
+        if settings.spec.shards_file.is_some() {
+            loader::sharded(&bundles)?;
+        }
         let (make_backend, make_batch_backend) = (None, None);
-        Ok(Self { network, settings, bundles, sources, push, make_backend, make_batch_backend })
+        let whole =
+            Whole { network, settings, bundles, sources, push, make_backend, make_batch_backend };
+        Ok(Self(Kind::Whole(Box::new(whole))))
     }
 
     /// Answers from what `make` loads, instead of from processors. It is called once, on a thread
     /// that may block, and what it makes is checked against the table before it serves. A server of
-    /// several tables answers the first of them so.
+    /// several tables answers the first of them so; a shard or a front none.
     pub fn with_backend(
         mut self,
         make: impl FnOnce(&Table) -> Result<Arc<dyn Backend>, Error> + Send + 'static,
     ) -> Self {
-        self.make_backend = Some(Box::new(make));
+        if let Kind::Whole(whole) = &mut self.0 {
+            whole.make_backend = Some(Box::new(make));
+        }
         self
     }
 
@@ -87,7 +115,9 @@ impl Server {
         mut self,
         make: impl FnOnce(&Table, &Layout) -> Result<Arc<dyn BatchBackend>, Error> + Send + 'static,
     ) -> Self {
-        self.make_batch_backend = Some(Box::new(make));
+        if let Kind::Whole(whole) = &mut self.0 {
+            whole.make_batch_backend = Some(Box::new(make));
+        }
         self
     }
 
@@ -96,7 +126,7 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] for a port that is not to be had.
     pub async fn bind(self) -> Result<BoundServer, Error> {
-        self.unbound().bind().await
+        self.unbound()?.bind().await
     }
 
     /// Serves until SIGTERM or SIGINT on a runtime of its own; `on_bound` is told the addresses
@@ -105,21 +135,45 @@ impl Server {
     /// # Errors
     /// As [`bind`](Self::bind) and [`BoundServer::run`].
     pub fn run_blocking(self, on_bound: impl FnOnce(&BoundServer)) -> Result<(), Error> {
-        self.unbound().run_blocking(on_bound)
+        self.unbound()?.run_blocking(on_bound)
     }
 
+    fn unbound(self) -> Result<Unbound, Error> {
+        match self.0 {
+            Kind::Whole(whole) => Ok(whole.unbound()),
+            Kind::Shard(number, shard) => shard.unbound(number),
+        }
+    }
+}
+
+impl Whole {
     fn unbound(self) -> Unbound {
         let Self { network, settings, bundles, sources, push, make_backend, make_batch_backend } =
             self;
         let side = settings.spec.side;
         let metrics = PairMetrics::default();
+        let front = settings.spec.shards_file.is_some().then(FrontMetrics::default);
         let register = {
-            let metrics = metrics.clone();
-            Box::new(move |registry: &mut Registry| metrics.register(registry))
+            let (metrics, front) = (metrics.clone(), front.clone());
+            Box::new(move |registry: &mut Registry| {
+                metrics.register(registry);
+                if let Some(front) = front {
+                    front.register(registry);
+                }
+            })
         };
         let watched = settings.spec.change.watched();
         let load = move |loading: &Loading| {
-            let loader = Loader::new(&settings, metrics, sources)?;
+            let fleet = match (&settings.spec.shards_file, front) {
+                (Some(file), Some(metrics)) => {
+                    let ServerSpec { side, insecure, io_threads, .. } = settings.spec;
+                    let fleet = Fleet::start(file, side, insecure, io_threads, metrics)?;
+                    fleet.wait_ready(&loader::sharded(&bundles)?, &loading.is_abandoned)?;
+                    Some(fleet)
+                }
+                _ => None,
+            };
+            let loader = Loader::new(&settings, metrics, sources, fleet)?;
             let (holdings, window) =
                 loader.load(&settings, &bundles, None, (make_backend, make_batch_backend))?;
             // Loaded once, so said once.

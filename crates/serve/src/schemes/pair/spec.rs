@@ -46,6 +46,13 @@ pub struct ServerSpec {
     /// Which of the two servers this is.
     #[serde(with = "side_name")]
     pub side: Side,
+    /// Which shard of the model this is a server of, by its map; none for all of it. It answers the
+    /// fronts of its side alone.
+    #[serde(default)]
+    pub shard: Option<usize>,
+    /// Where the servers of the model's shards are, for a front: it holds no rows, and asks them.
+    #[serde(default)]
+    pub shards_file: Option<PathBuf>,
     /// Where lookups are answered; port 0 for any. Default 127.0.0.1:4000.
     #[serde(default = "default_addr", deserialize_with = "address::one")]
     pub addr: SocketAddr,
@@ -161,6 +168,8 @@ impl ServerSpec {
             tables: Vec::new(),
             tables_bytes_max: None,
             side,
+            shard: None,
+            shards_file: None,
             addr: default_addr(),
             port: None,
             metrics_addr: default_metrics_addr(),
@@ -196,7 +205,18 @@ impl ServerSpec {
         }
     }
 
-    fn network(&self) -> NetworkSpec {
+    /// Checks the numbers that need no table to be checked.
+    pub(super) fn check_counts(&self) -> Result<(), Error> {
+        within("threads", self.threads, 0..=4096)?;
+        within("batch_keys_max", self.batch_keys_max.unwrap_or(1), 1..=KEYS_MAX)?;
+        within("queue_keys_max", self.queue_keys_max, 1..=KEYS_MAX)?;
+        within("batch_bags_max", self.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
+        within("queue_bags_max", self.queue_bags_max, 1..=BAGS_MAX)?;
+        check_window(self.window_us)?;
+        self.change.check().map(drop)
+    }
+
+    pub(super) fn network(&self) -> NetworkSpec {
         NetworkSpec {
             addr: self.addr,
             port: self.port,
@@ -246,15 +266,11 @@ pub(crate) struct TableLimits {
 impl Settings {
     /// Checks `spec` for a server of what `bundles` hold.
     pub fn check(spec: ServerSpec, bundles: &Bundles) -> Result<(Self, Network), Error> {
-        let batch_keys_max = spec.batch_keys_max.unwrap_or(1);
-        within("threads", spec.threads, 0..=4096)?;
-        within("batch_keys_max", batch_keys_max, 1..=KEYS_MAX)?;
-        within("queue_keys_max", spec.queue_keys_max, 1..=KEYS_MAX)?;
-        within("batch_bags_max", spec.batch_bags_max.unwrap_or(1), 1..=BAGS_MAX)?;
-        within("queue_bags_max", spec.queue_bags_max, 1..=BAGS_MAX)?;
-        check_window(spec.window_us)?;
-        spec.change.check()?;
-        bundles.check_budget(spec.tables_bytes_max, |index| stored_bytes(bundles, index))?;
+        spec.check_counts()?;
+        // A front holds no rows.
+        if spec.shards_file.is_none() {
+            bundles.check_budget(spec.tables_bytes_max, |index| stored_bytes(bundles, index))?;
+        }
 
         let prgs = parse_prgs(&spec.prgs)?;
         // Bytes of the largest request, with what it holds until it is answered.
@@ -378,7 +394,7 @@ pub(super) fn base_of(table: &Table, held: &Held) -> Option<Base> {
 }
 
 /// The longest key of a table. Which groups are taken is the backend's to say, once it is loaded.
-fn key_bytes_max(side: Side, table: &Table) -> Result<usize, Error> {
+pub(super) fn key_bytes_max(side: Side, table: &Table) -> Result<usize, Error> {
     let mut key_bytes = 0;
     for group in Group::ALL {
         let domain = Domain::new(table.rows(), group)?;
@@ -411,6 +427,11 @@ fn model_bytes(
         }
     }
     Ok((request, held))
+}
+
+/// What a pass holds, where nobody says how much.
+pub(super) fn max_batch(batch_max: Option<usize>) -> usize {
+    batch_max.unwrap_or(BATCH_TYPICAL)
 }
 
 fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
@@ -454,6 +475,7 @@ fn default_prgs() -> Vec<String> {
 
 /// What a part of a message has around its bytes: a tag and a length.
 const PART_OVERHEAD_BYTES: usize = 8;
+const BATCH_TYPICAL: usize = 256;
 const KEYS_MAX: usize = KEYS_PER_REQUEST_MAX as usize;
 const BAGS_MAX: usize = 1 << 16;
 const KEYS_PER_REQUEST_DEFAULT: usize = 1024;
