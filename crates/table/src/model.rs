@@ -35,7 +35,8 @@ pub use self::manifest::{
 };
 pub use self::plans::{CompiledPlan, PlanReport};
 pub use self::shards::{
-    FilePiece, MapError, SHARD_ALIGN_ROWS, Shard, ShardMap, ShardMapSpec, ShardPart, ShardedTable,
+    FileHead, FilePiece, MapError, SHARD_ALIGN_ROWS, Shard, ShardMap, ShardMapSpec, ShardPart,
+    ShardedTable,
 };
 pub use self::verify::{Report, TableReport, verify};
 use self::writer::ModelWriter;
