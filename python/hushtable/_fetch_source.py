@@ -210,7 +210,7 @@ class _Remote:
                 cause = _cause(error)
                 if isinstance(cause, FileNotFoundError | NotADirectoryError | IsADirectoryError):
                     return None
-                if wait is None or isinstance(cause, PermissionError | NotImplementedError):
+                if wait is None or isinstance(cause, PermissionError):
                     text = f"cannot read {path} from {self.shown}: {_words(cause)}"
                     raise FetchError(text) from error
                 time.sleep(wait)
