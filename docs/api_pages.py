@@ -22,6 +22,7 @@ MODULES = (
     "hushtable.table",
     "hushtable.model",
     "hushtable.push",
+    "hushtable.shards",
     "hushtable.server",
     "hushtable.nn",
     "hushtable.nn.encrypted",

@@ -16,6 +16,7 @@ __all__ = [
     "ControllerError",
     "DamagedTable",
     "Error",
+    "FetchError",
     "IdOutOfRange",
     "KeyFormatError",
     "LayoutError",
@@ -23,8 +24,10 @@ __all__ = [
     "ModelError",
     "ModelTooDeep",
     "NoLayout",
+    "NoRoom",
     "OperatorOnly",
     "ParametersRefused",
+    "PartExists",
     "PinMismatch",
     "PlanMismatch",
     "PrecomputeError",
@@ -39,6 +42,8 @@ __all__ = [
     "ServerTimeout",
     "ServerUnavailable",
     "ShardAbsent",
+    "ShardMapError",
+    "SourceChanged",
     "SwappedServers",
     "TableError",
     "TlsError",
@@ -98,6 +103,49 @@ class ModelTooDeep(ModelError):
         super().__init__(message)
         self.levels = levels
         self.levels_max = levels_max
+
+
+class ShardMapError(ModelError):
+    """A map of a model's shards that is missing, damaged, of another version or cannot be made."""
+
+
+class FetchError(TableError):
+    """A shard's part of a model that cannot be fetched: a source or a disk that fails.
+
+    What was copied is kept: the same fetch made again goes on where this one stopped.
+    """
+
+
+class SourceChanged(FetchError):
+    """A model that changed while it was copied. The same fetch made again begins anew."""
+
+
+class NoRoom(FetchError):
+    """A disk that a shard's part of a model does not fit on. Nothing was copied to it.
+
+    Attributes:
+        needed_bytes: what it takes beside what is there of it.
+        free_bytes: what is free.
+    """
+
+    def __init__(self, message: str, *, needed_bytes: int = 0, free_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+
+
+class PartExists(FetchError):
+    """A folder that has another part of the model where a shard's is to be.
+
+    Attributes:
+        path: what stands there.
+        part: what it has: ``front``, ``shard-0`` and so on; empty where that is not known.
+    """
+
+    def __init__(self, message: str, *, path: str = "", part: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.part = part
 
 
 class BadFeatures(Error, ValueError):

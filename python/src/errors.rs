@@ -121,9 +121,11 @@ impl From<hushtable_table::Error> for Failure {
                     | RowsError::Sums { .. },
                 ..
             } => Self::new("DamagedTable", text),
+            hushtable_table::Error::Damaged { .. } => Self::new("DamagedTable", text),
             hushtable_table::Error::Model { .. } | hushtable_table::Error::NotAModel { .. } => {
                 Self::new("ModelError", text)
             }
+            hushtable_table::Error::ShardMap { .. } => Self::new("ShardMapError", text),
             _ => Self::new("TableError", text),
         }
     }

@@ -33,6 +33,7 @@ mod prepare;
 mod push;
 mod server;
 mod settings;
+mod shards;
 mod table;
 mod trust;
 
@@ -109,6 +110,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
+    #[pymodule_export]
+    use super::shards::{plan_shards, read_shards, shard_heads, shard_pieces, verify_shard};
     #[pymodule_export]
     use super::table::{
         DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,

@@ -8,6 +8,7 @@ use crate::model::{MapError, ModelError};
 use crate::patch::PatchError;
 use crate::shape::{BLOCK_ROWS, Shape, ShapeError};
 use crate::source::SourceError;
+use crate::verify::Damage;
 use crate::version::Version;
 
 /// What can go wrong with a table.
@@ -29,6 +30,14 @@ pub enum Error {
     /// Values or bytes that cannot be converted.
     #[error(transparent)]
     Codec(#[from] CodecError),
+    /// A byte of a bundle is not as it was built.
+    #[error("{}: {damage}; fetch the bundle again, or build it again", path.display())]
+    Damaged {
+        /// The bundle.
+        path: PathBuf,
+        /// The first damage.
+        damage: Damage,
+    },
     /// The system refused a file operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

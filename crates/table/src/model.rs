@@ -35,8 +35,8 @@ pub use self::manifest::{
 };
 pub use self::plans::{CompiledPlan, PlanReport};
 pub use self::shards::{
-    FilePiece, MapError, REPLICA_COUNT_MAX, SHARD_ALIGN_ROWS, SHARD_COUNT_MAX, Shard, ShardMap,
-    ShardMapSpec, ShardPart, ShardedTable,
+    FileHead, FilePiece, MapError, REPLICA_COUNT_MAX, SHARD_ALIGN_ROWS, SHARD_COUNT_MAX, Shard,
+    ShardMap, ShardMapSpec, ShardPart, ShardedTable,
 };
 pub use self::verify::{Report, TableReport, verify};
 use self::writer::ModelWriter;

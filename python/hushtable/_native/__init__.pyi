@@ -89,15 +89,20 @@ __all__ = [
     "parameter_sets",
     "patch_table",
     "plan_model",
+    "plan_shards",
     "platforms",
     "prepare_table",
     "prg_names",
     "project_trace",
     "public_key",
     "push_bundle",
+    "read_shards",
     "server_is_hybrid",
+    "shard_heads",
+    "shard_pieces",
     "verify_model",
     "verify_prepared",
+    "verify_shard",
     "verify_table",
     "write_model",
 ]
@@ -391,6 +396,20 @@ def push_bundle(
 ) -> bool: ...
 def verify_model(path: Path, *, progress: Callable[[int, int], None] | None) -> str: ...
 def model_of_dense(out: Path, name: str, dense: Path) -> None: ...
+def plan_shards(
+    model: Path,
+    *,
+    shards: int | None,
+    memory_bytes: int | None,
+    versions: int,
+    replicas: int,
+) -> str: ...
+def read_shards(model: Path) -> str: ...
+def shard_heads(manifest: bytes, map: bytes) -> str: ...
+def shard_pieces(model: Path, shard: int | None) -> list[tuple[Path, int, int, int]]: ...
+def verify_shard(
+    model: Path, shard: int | None, *, progress: Callable[[int, int], None] | None
+) -> None: ...
 def write_model(
     out: Path,
     name: str,

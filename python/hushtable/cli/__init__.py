@@ -9,7 +9,15 @@ from typing import Annotated, NoReturn
 import typer
 
 from .. import __version__
-from ..errors import Error, IdOutOfRange, ModelError, TableError, VersionMismatch
+from ..errors import (
+    Error,
+    FetchError,
+    IdOutOfRange,
+    ModelError,
+    ShardMapError,
+    TableError,
+    VersionMismatch,
+)
 from . import (
     bench,
     bench_ckks,
@@ -33,6 +41,7 @@ from . import (
     lookup,
     model,
     serve,
+    shard,
     sim,
     table,
     train,
@@ -53,6 +62,7 @@ app = typer.Typer(
 )
 app.add_typer(table.app, name="table")
 app.add_typer(model.app, name="model")
+app.add_typer(shard.app, name="shard")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
 train_recover.register(train.app)
@@ -78,7 +88,7 @@ bench_oram.register(bench.app)
 bench_patch.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, model.app, bench.app, sim.app, train.app, infer.app):
+for group in (app, table.app, model.app, shard.app, bench.app, sim.app, train.app, infer.app):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")
@@ -137,6 +147,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _hint(error: Error) -> str | None:
+    if isinstance(error, ShardMapError):
+        return "`hushtable shard show MODEL` prints a map, `shard plan --help` makes one"
+    if isinstance(error, FetchError):
+        # The others say themselves what to do.
+        kept = "what was copied is kept: the same command goes on with it"
+        return kept if type(error) is FetchError else None
     if isinstance(error, ModelError):
         return "`hushtable model verify MODEL` checks a model, `model build --help` makes one"
     if isinstance(error, TableError):

@@ -1,5 +1,6 @@
 //! What can be wrong with a model bundle, and what to do about it.
 
+use super::places::DENSE;
 use super::{FEATURE_COUNT_MAX, IDS_MAX, IDS_SUM_MAX, MODEL_JSON_BYTES_MAX, NAME_BYTES_MAX};
 use crate::dtype::DType;
 use crate::shape::ShapeError;
@@ -15,6 +16,9 @@ pub enum ModelError {
          restore it from a copy or build the model again"
     )]
     Checksum,
+    /// The dense file has other bytes than those that were built.
+    #[error("{DENSE} is not as it was built; restore that file, or build the model again")]
+    DenseContent,
     /// A tensor that is no table has values of a type that the dense file does not keep.
     #[error(
         "tensor {tensor} is of a type that dense.safetensors does not keep; convert it, or leave out \

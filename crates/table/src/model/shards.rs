@@ -8,6 +8,7 @@
 
 mod files;
 mod plan;
+mod verify;
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -21,7 +22,7 @@ use crate::error::Error;
 use crate::staging::sync_folder;
 use crate::version::Version;
 
-pub use files::FilePiece;
+pub use files::{FileHead, FilePiece};
 pub use plan::ShardMapSpec;
 
 /// Every range of a shard begins at a multiple of so many rows: what an engine stores in one piece.
@@ -328,10 +329,20 @@ impl ShardMap {
     }
 
     /// Checks that it is of this version of this model.
-    fn check_model(&self, model: &ModelManifest) -> Result<(), MapError> {
+    ///
+    /// # Errors
+    /// [`MapError::Model`] for a map of another version, or that names or sizes its tables otherwise.
+    pub fn check_model(&self, model: &ModelManifest) -> Result<(), MapError> {
         let (expected, found) = (model.version(), self.document.model);
+        // Names lead to files: those of a map are the manifest's, which were checked.
         let is_its = |(of_map, of_model): (&ShardedTable, &super::TableRef)| {
-            (of_map.version, of_map.rows) == (of_model.version, of_model.shape.rows())
+            (&of_map.name, of_map.version, of_map.rows, of_map.row_bytes)
+                == (
+                    &of_model.name,
+                    of_model.version,
+                    of_model.shape.rows(),
+                    of_model.shape.row_bytes(),
+                )
         };
         let tables = self.document.tables.iter().zip(model.tables());
         let is_same =

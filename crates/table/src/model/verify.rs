@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::manifest::ModelManifest;
 use super::plans::{PlanReport, check_plans};
-use super::{Model, ModelError, check_table, places};
+use super::{Model, ModelError, check_table};
 use crate::error::Error;
 use crate::table::Table;
 use crate::verify::Report as TableDamage;
@@ -104,22 +104,28 @@ pub fn verify(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Report,
 
 /// What is wrong with the dense file.
 fn check_dense(model: &Model) -> Option<String> {
-    let (expected, path) = (model.manifest.dense()?, model.dense_path()?);
-    let mut file = match File::open(&path) {
-        Ok(file) => file,
-        Err(_) => return Some(ModelError::MissingDense.to_string()),
+    match read_dense(model) {
+        Ok(()) => None,
+        Err(Error::Model { source, .. }) => Some(source.to_string()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Reads the dense file, if the model has one, and checks it against the manifest.
+pub(super) fn read_dense(model: &Model) -> Result<(), Error> {
+    let (Some(expected), Some(path)) = (model.manifest.dense(), model.dense_path()) else {
+        return Ok(());
     };
+    let wrong = |source| Err(Error::model(&model.path)(source));
+    let Ok(mut file) = File::open(&path) else { return wrong(ModelError::MissingDense) };
     let mut hasher = blake3::Hasher::new();
-    match io::copy(&mut file, &mut hasher) {
-        Err(error) => Some(format!("cannot read {}: {error}", path.display())),
-        Ok(_) if *hasher.finalize().as_bytes() == expected.blake3 => None,
-        Ok(found) if found != expected.bytes => {
-            let expected = expected.bytes;
-            Some(ModelError::DenseBytes { expected, found }.to_string())
-        }
-        Ok(_) => Some(format!(
-            "{} is not as it was built; restore that file, or build the model again",
-            places::DENSE
-        )),
+    let found = io::copy(&mut file, &mut hasher).map_err(Error::io("read", &path))?;
+    if *hasher.finalize().as_bytes() == expected.blake3 {
+        return Ok(());
+    }
+    let expected = expected.bytes;
+    match found == expected {
+        true => wrong(ModelError::DenseContent),
+        false => wrong(ModelError::DenseBytes { expected, found }),
     }
 }

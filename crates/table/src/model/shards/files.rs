@@ -7,7 +7,7 @@ use crate::bundle;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::header::{DATA_OFFSET, scales_bytes};
-use crate::model::{Model, places};
+use crate::model::{Model, ModelManifest, places};
 use crate::sums;
 use crate::table::Table;
 use crate::tree::Geometry;
@@ -26,7 +26,45 @@ pub struct FilePiece {
     pub bytes: u64,
 }
 
+/// A file that a copy of a model has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "written out for whoever copies them")]
+pub struct FileHead {
+    /// The file, relative to the model's folder.
+    pub path: PathBuf,
+    /// How many of its first bytes the model cannot be opened without; none: all.
+    pub bytes: Option<u64>,
+}
+
 impl ShardMap {
+    /// Every file that each shard and front has of a model, with the bytes that it takes to open it:
+    /// then [`pieces`](Self::pieces) says of what is left what is needed. Files are as long as the
+    /// model's own.
+    pub fn heads(&self, model: &ModelManifest) -> Vec<FileHead> {
+        let mut heads = Vec::new();
+        let mut push = |path: PathBuf, bytes: Option<u64>| heads.push(FileHead { path, bytes });
+        push(places::MANIFEST.into(), None);
+        push(places::SHARDS.into(), None);
+        if model.dense().is_some() {
+            push(places::DENSE.into(), Some(0));
+        }
+        for (table, of_model) in self.tables().iter().zip(model.tables()) {
+            let folder = places::table(&of_model.name);
+            push(folder.join(bundle::MANIFEST), None);
+            if of_model.layout.is_some() {
+                push(folder.join(bundle::LAYOUT), None);
+                push(folder.join(bundle::LAYOUT_MAP), None);
+            }
+            if table.patch.is_some() {
+                push(folder.join(bundle::PATCH), None);
+            }
+            push(folder.join(bundle::ROWS), Some(DATA_OFFSET as u64));
+            push(folder.join(bundle::SUMS), Some(sums::MARK.len() as u64));
+            push(folder.join(bundle::TREE), Some(crate::tree::MARK.len() as u64));
+        }
+        heads
+    }
+
     /// The bytes of the model's files that shard `shard` needs, or with none, a front, which has no
     /// rows. The small files are in it whole, so that what is copied opens as the model does.
     ///

@@ -154,6 +154,10 @@ fn what_is_copied_for_a_shard_opens_and_is_checked() {
         }
         let copy = Model::open(&to).unwrap();
         assert_eq!(ShardMap::read(&copy).unwrap(), map);
+        assert_eq!(verified(&map, &copy, shard).unwrap(), map.pieces(&copy, shard).unwrap());
+        for other in 0..3 {
+            assert!(shard == Some(other) || verified(&map, &copy, Some(other)).is_err());
+        }
         for index in 0..2 {
             let table = copy.table(index).unwrap();
             let check = |rows: Range<u64>| {
@@ -171,4 +175,60 @@ fn what_is_copied_for_a_shard_opens_and_is_checked() {
             );
         }
     }
+}
+
+/// What a shard of a copy needs, once the copy is verified.
+fn verified(map: &ShardMap, copy: &Model, shard: Option<usize>) -> Result<Vec<FilePiece>, Error> {
+    let mut last = (0, 0);
+    map.verify(copy, shard, &mut |done, all| {
+        assert!(last.0 <= done && done <= all);
+        last = (done, all);
+    })?;
+    assert_eq!((last.0, shard.is_some()), (last.1, last.1 > 0));
+    let heads = map.heads(copy.manifest());
+    let pieces = map.pieces(copy, shard)?;
+    // What opens a model is among what its shards need, and no file is left out.
+    for head in &heads {
+        let bytes =
+            head.bytes.unwrap_or_else(|| copy.path().join(&head.path).metadata().unwrap().len());
+        assert!(pieces.iter().any(|it| it.path == head.path && it.first == 0 && it.bytes >= bytes));
+    }
+    assert!(pieces.iter().all(|piece| heads.iter().any(|head| head.path == piece.path)));
+    Ok(pieces)
+}
+
+#[test]
+fn a_damaged_byte_of_a_shard_is_found_before_it_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), &[(3_000, 4)]);
+    let map = ShardMap::plan(&model, &spec(2)).unwrap();
+    map.write(&model).unwrap();
+    let rows = map.rows_of(1, 0).unwrap();
+    let path = model.table_path(0).join("rows.safetensors");
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    for row in [rows.start, rows.end - 1] {
+        let (at, mut byte) = (4_096 + row * 16, [0]);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+        let error = verified(&map, &model, Some(1)).unwrap_err().to_string();
+        assert!(error.contains("hash to version"), "{error}");
+        verified(&map, &model, Some(0)).unwrap();
+        file.write_all_at(&byte, at).unwrap();
+        verified(&map, &model, Some(1)).unwrap();
+    }
+    let error = verified(&map, &model, Some(2)).unwrap_err().to_string();
+    assert!(error.contains("there is no shard 2"), "{error}");
+}
+
+#[test]
+fn a_map_names_no_files_but_the_models() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), &[(3_000, 4)]);
+    let map = ShardMap::plan(&model, &spec(2)).unwrap();
+    let mut document = map.document.clone();
+    document.tables[0].name = "../../elsewhere".into();
+    let other = ShardMap::from_json(&ShardMap::sealed(document).to_json()).unwrap();
+    assert!(matches!(other.check_model(model.manifest()), Err(MapError::Model { .. })));
+    fs::write(model.path().join(places::SHARDS), other.to_json()).unwrap();
+    assert!(ShardMap::read(&model).is_err());
 }

@@ -1,0 +1,239 @@
+"""Where a model is fetched from: a folder, or what fsspec opens."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from .errors import ConfigError, FetchError
+
+__all__ = ["FileFacts", "Source", "no_file", "open_source"]
+
+_T = TypeVar("_T")
+
+#: What file systems say of a file that changes when the file does.
+_TAGS = (
+    "ETag",
+    "etag",
+    "e_tag",
+    "Content-MD5",
+    "Digest",
+    "md5Hash",
+    "checksum",
+    "generation",
+    "version_id",
+    "VersionId",
+    "ino",
+    "mtime",
+    "LastModified",
+    "Last-Modified",
+    "last_modified",
+    "modified",
+    "updated",
+    "created",
+)
+#: Seconds to wait before a read is tried again; a network that is gone for longer ends the fetch.
+_WAITS_S = (0.5, 2.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file as it was seen.
+
+    Attributes:
+        bytes: how long it is.
+        tag: what tells it from a later file of that name; empty where the source says nothing.
+    """
+
+    bytes: int
+    tag: str
+
+
+class Source(Protocol):
+    """Files of a model, by their path in its folder. Its methods are called from several threads.
+
+    Attributes:
+        shown: its place as it may be printed.
+        threads: how many reads to have under way.
+    """
+
+    shown: str
+    threads: int
+
+    def facts(self, path: str) -> FileFacts | None:
+        """What a file is now; None where there is none. Raises FetchError if it cannot be told."""
+
+    def read(self, path: str, first: int, count: int) -> bytes:
+        """Some of a file's bytes. Raises FetchError where it has not that many."""
+
+
+def open_source(place: str | os.PathLike[str]) -> Source:
+    """A folder, or a URL of what fsspec opens.
+
+    Raises:
+        ConfigError: a URL that nothing installed opens.
+    """
+    text = os.fspath(place)
+    return _Remote(text) if "://" in text else _Folder(Path(text))
+
+
+def no_file(shown: str, path: str) -> FetchError:
+    """What to say of a file that a source does not have."""
+    if path == "model.json":
+        return FetchError(
+            f"{shown} is no model (it has no model.json): name the folder of one, or its URL"
+        )
+    if path == "shards.json":
+        return FetchError(
+            f"the model {shown} has no map of shards: make one with `hushtable shard plan`, and "
+            "keep its shards.json with the model's other files"
+        )
+    return FetchError(
+        f"{shown} has no {path}, which its map of shards names: restore that file, or make the map "
+        "again with `hushtable shard plan`"
+    )
+
+
+def _cut_short(shown: str, path: str, first: int, count: int, found: int) -> FetchError:
+    return FetchError(
+        f"{shown}: {path} gave {found} bytes where {count} were asked for, from byte {first} on"
+    )
+
+
+class _Folder:
+    threads = 4
+
+    def __init__(self, folder: Path) -> None:
+        # The manifest may be named instead of the folder that it is in.
+        self._folder = folder.parent if folder.name == "model.json" else folder
+        self.shown = str(self._folder)
+
+    def facts(self, path: str) -> FileFacts | None:
+        try:
+            found = (self._folder / path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._failed(path, error) from error
+        return FileFacts(found.st_size, f"{found.st_ino} {found.st_mtime_ns}")
+
+    def read(self, path: str, first: int, count: int) -> bytes:
+        try:
+            with (self._folder / path).open("rb", buffering=0) as file:
+                file.seek(first)
+                data = bytearray(count)
+                view, done = memoryview(data), 0
+                while done < count and (got := file.readinto(view[done:])):
+                    done += got
+        except OSError as error:
+            raise self._failed(path, error) from error
+        if done < count:
+            raise _cut_short(self.shown, path, first, count, done)
+        return bytes(data)
+
+    def _failed(self, path: str, error: OSError) -> FetchError:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            return no_file(self.shown, path)
+        return FetchError(f"cannot read {self._folder / path}: {error.strerror}")
+
+
+class _Remote:
+    threads = 4
+
+    def __init__(self, url: str) -> None:
+        self.shown = _shown(url)
+        try:
+            import fsspec
+        except ImportError as error:
+            text = "takes fsspec: pip install 'hushtable[remote]'"
+            raise ConfigError(f"to fetch from {self.shown} {text}") from error
+        try:
+            self._files, root = fsspec.core.url_to_fs(url)
+        # Any of dozens of packages may be what opens it.
+        except Exception as error:
+            text = f"{self.shown} cannot be opened by fsspec: {_words(error)}"
+            raise ConfigError(text) from error
+        self._root = root.rstrip("/")
+
+    def facts(self, path: str) -> FileFacts | None:
+        def ask() -> dict[str, Any]:
+            # Some keep what they were told once.
+            self._files.invalidate_cache()
+            found: dict[str, Any] = self._files.info(f"{self._root}/{path}")
+            return found
+
+        found = self._tried(path, ask)
+        if found is None or found.get("type", "file") != "file":
+            return None
+        size = found.get("size")
+        if not isinstance(size, int) or found.get("partial") is False:
+            raise self._no_ranges(path)
+        tag = "; ".join(f"{key} {found[key]}" for key in _TAGS if found.get(key) is not None)
+        return FileFacts(size, tag)
+
+    def read(self, path: str, first: int, count: int) -> bytes:
+        if count == 0:
+            return b""
+
+        def ask() -> bytes:
+            file = f"{self._root}/{path}"
+            found: bytes = self._files.cat_file(file, start=first, end=first + count)
+            return found
+
+        data = self._tried(path, ask)
+        if data is None:
+            raise no_file(self.shown, path)
+        if len(data) > count:
+            raise self._no_ranges(path)
+        if len(data) < count:
+            raise _cut_short(self.shown, path, first, count, len(data))
+        return data
+
+    def _no_ranges(self, path: str) -> FetchError:
+        return FetchError(
+            f"{self.shown} does not say how long {path} is, or gives it in one piece alone: a "
+            "source must say sizes and give ranges of bytes"
+        )
+
+    def _tried(self, path: str, ask: Callable[[], _T]) -> _T | None:
+        """What is answered; None where there is no such file."""
+        for wait in (*_WAITS_S, None):
+            try:
+                return ask()
+            # Each file system raises what the library below it does.
+            except Exception as error:
+                cause = _cause(error)
+                if isinstance(cause, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+                    return None
+                if wait is None or isinstance(cause, PermissionError):
+                    text = f"cannot read {path} from {self.shown}: {_words(cause)}"
+                    raise FetchError(text) from error
+                time.sleep(wait)
+        raise AssertionError("the last wait is none")
+
+
+def _cause(error: Exception) -> Exception:
+    """What went wrong: over HTTP, fsspec says that there is no file whatever it was."""
+    cause = error.__cause__
+    if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
+        return error
+    if (status := getattr(cause, "status", None)) is not None:
+        return error if status in (404, 410) else cause
+    is_of_http = type(cause).__module__.startswith("aiohttp")
+    is_of_network = is_of_http or isinstance(cause, ConnectionError | TimeoutError)
+    return cause if is_of_network else error
+
+
+def _words(error: Exception) -> str:
+    """What a library says, without the user and password that a URL may have."""
+    return f"{type(error).__name__}: {_shown(str(error))}" if str(error) else type(error).__name__
+
+
+def _shown(text: str) -> str:
+    """A text whose URLs have neither user and password nor a query, which may be a signature."""
+    return re.sub(r"(://[^\s?#]*)[?#]\S*", r"\1", re.sub(r"://[^/@\s]*@", "://", text))
