@@ -71,11 +71,26 @@ class Certificates:
     key: Path
     client_certificate: Path
     client_key: Path
+    shard_certificate: Path | None = None
+    shard_key: Path | None = None
+    front_certificate: Path | None = None
+    front_key: Path | None = None
 
     @property
     def server(self) -> ServerTls:
         """Certificate and key of a server."""
         return ServerTls(self.certificate, self.key)
+
+    @property
+    def shard(self) -> ServerTls:
+        """Certificate and key of a shard, which lets fronts of its side in alone.
+
+        Raises:
+            ConfigError: certificates that were made for no side.
+        """
+        if self.shard_certificate is None or self.shard_key is None:
+            raise ConfigError("these certificates are of no side's shards: name the side")
+        return ServerTls(self.shard_certificate, self.shard_key, self.ca)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,8 @@ class Serving:
         engine: what answers lookups, processors or a GPU; None for a single server.
         tables: the tables of its table bundles; those of models are in ``models``.
         models: its models.
+        shard: which shard of the model it is a server of; None of a server of all of it.
+        is_front: whether it holds no rows, and asks the servers of the model's shards.
     """
 
     side: str | None
@@ -107,38 +124,52 @@ class Serving:
     engine: str | None = None
     tables: tuple[TableInfo, ...] = ()
     models: tuple[ModelInfo, ...] = ()
+    shard: int | None = None
+    is_front: bool = False
 
     @property
     def name(self) -> str:
         """Which server this is, for people."""
-        return _name(self.side)
+        if self.shard is not None:
+            return f"shard {self.shard} of the {_name(self.side)}"
+        return f"front of the {_name(self.side)}" if self.is_front else _name(self.side)
 
 
 def make_certificates(
-    folder: str | os.PathLike[str], names: Iterable[str] = ("localhost", "127.0.0.1", "::1")
+    folder: str | os.PathLike[str],
+    names: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
+    *,
+    side: Side | None = None,
 ) -> Certificates:
     """Makes a local authority and certificates for servers that have none.
 
     For runs on one machine, demos and tests. The authority's own key is not kept, so that nothing
     more can be issued. ``folder`` gets ``ca.pem``, ``server.pem`` and ``server.key`` for all of
-    ``names``, and ``client.pem`` and ``client.key`` for servers that ask for one. Certificates are
-    valid for a year.
+    ``names``, and ``client.pem`` and ``client.key`` for servers that ask for one. With a ``side``
+    it also gets what that side's shards and its fronts show each other: ``shard.pem``,
+    ``shard.key``, ``front.pem`` and ``front.key``. Certificates are valid for a year.
 
     Raises:
         ConfigError: a name that no certificate can hold.
     """
-    issued = _native.make_certificates(list(names))
+    issued = _native.make_certificates(list(names), side)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files = Certificates(
-        *(folder / name for name in ("ca.pem", "server.pem", "server.key")),
-        *(folder / name for name in ("client.pem", "client.key")),
-    )
+
+    def pair(name: str) -> tuple[Path, Path]:
+        return folder / f"{name}.pem", folder / f"{name}.key"
+
+    of_side: tuple[Path, ...] = () if side is None else (*pair("shard"), *pair("front"))
+    files = Certificates(folder / "ca.pem", *pair("server"), *pair("client"), *of_side)
     files.ca.write_text(issued.ca)
     for pems, certificate_path, key_path in (
         (issued.server, files.certificate, files.key),
         (issued.client, files.client_certificate, files.client_key),
+        (issued.shard, files.shard_certificate, files.shard_key),
+        (issued.front, files.front_certificate, files.front_key),
     ):
+        if pems is None or certificate_path is None or key_path is None:
+            continue
         certificate_path.write_text(pems.certificate)
         # Owner only, from the first byte on.
         key_path.unlink(missing_ok=True)
@@ -218,6 +249,8 @@ def serve(
         onion=onion,
         tables=tuple(map(TableInfo.of_facts, tables)),
         models=models,
+        shard=settings.get("shard"),
+        is_front=settings.get("shards_file") is not None,
     )
 
     def tell() -> None:

@@ -106,7 +106,8 @@ mod _native {
     #[pymodule_export]
     use super::server::{
         IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
-        NativeServer, NativeTrainServer, PemPair, certificate_validities, make_certificates,
+        NativeServer, NativeTrainServer, PemPair, certificate_validities, exit_with_parent,
+        make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
@@ -147,6 +148,8 @@ mod _native {
         use crate::bench::oram::{NativePathBench, page_seconds, union_seconds};
         #[pymodule_export]
         use crate::bench::ring::unit_seconds;
+        #[pymodule_export]
+        use crate::bench::shards::stub_shards;
         #[pymodule_export]
         use crate::bench::{
             NativeBench, expand_seconds, instruction_ns, load_bags, load_open, load_server,

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa, Validity, validities};
 use hushtable_serve::host::Reload;
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
     InferServerSpec, OnionServer, OnionServerSpec, Server, ServerSpec, TrainServer,
-    TrainServerSpec, raise_file_limit,
+    TrainServerSpec, front_name, raise_file_limit, shard_name,
 };
 use hushtable_table::Table;
 use hushtable_table::model::{ModelManifest, places};
@@ -385,6 +386,15 @@ pub(crate) struct IssuedPems {
     ca: String,
     server: PemPair,
     client: PemPair,
+    /// Of a side's shards, and of its fronts as their clients; None where no side was named.
+    shard: Option<PemPair>,
+    front: Option<PemPair>,
+}
+
+/// Has the system end this process with the thread that started it.
+#[pyfunction]
+pub(crate) fn exit_with_parent() -> PyResult<()> {
+    Ok(hushtable_serve::exit_with_parent().map_err(Failure::from)?)
 }
 
 /// A certificate's subject, names, and the seconds since 1970 between which it may be used.
@@ -400,16 +410,32 @@ pub(crate) fn certificate_validities(pem: &[u8], source: &str) -> PyResult<Vec<V
     Ok(found.into_iter().map(facts).collect())
 }
 
-/// A new local authority, with a certificate for a server of `names` and one for a client.
+/// A new local authority, with a certificate for a server of `names` and one for a client; and, of a `side`, those
+/// that its shards and its fronts show each other.
 #[pyfunction]
-pub(crate) fn make_certificates(py: Python<'_>, names: Vec<String>) -> PyResult<IssuedPems> {
+#[pyo3(signature = (names, side=None))]
+pub(crate) fn make_certificates(
+    py: Python<'_>,
+    names: Vec<String>,
+    side: Option<&str>,
+) -> PyResult<IssuedPems> {
+    let side: Option<Side> = side.map(str::parse).transpose().map_err(Failure::config)?;
     let made = py.detach(|| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let ca = LocalCa::new()?;
         let server = ca.issue_server(&names)?;
         let client = ca.issue_client("hushtable client")?;
         let pair = |pem: CertificatePem| PemPair { certificate: pem.cert, key: pem.key };
-        Ok::<_, Error>(IssuedPems { ca: ca.cert_pem(), server: pair(server), client: pair(client) })
+        let (mut shard, mut front) = (None, None);
+        if let Some(side) = side {
+            let role = shard_name(side);
+            let mut of_shard = names.clone();
+            of_shard.push(&role);
+            shard = Some(pair(ca.issue_server(&of_shard)?));
+            front = Some(pair(ca.issue_client(&front_name(side))?));
+        }
+        let (ca, server, client) = (ca.cert_pem(), pair(server), pair(client));
+        Ok::<_, Error>(IssuedPems { ca, server, client, shard, front })
     });
     Ok(made.map_err(Failure::from)?)
 }

@@ -55,7 +55,7 @@ pub mod load {
     pub use crate::schemes::onion::load::OnionLoadSpec;
     #[cfg(feature = "pair")]
     pub use crate::schemes::pair::load::{
-        BagLoadSpec, LoadSpec, ModelEngineReport, ModelEngineSpec, ModelLoadSpec,
+        BagLoadSpec, LoadSpec, ModelEngineReport, ModelEngineSpec, ModelLoadSpec, serve_stub_shards,
     };
 }
 
@@ -67,7 +67,7 @@ pub mod refusal {
 pub use error::{Error, ReplyDefect};
 pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
-pub use host::{BoundServer, raise_file_limit};
+pub use host::{BoundServer, exit_with_parent, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
 pub use peer::push::push;
 pub use peer::shaper::LinkSpec;
@@ -90,7 +90,7 @@ pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, O
 pub use schemes::pair::{
     Bag, BagPart, ClientSpec, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo, LookupClient,
     ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, ShardError,
-    TableInfo,
+    TableInfo, front_name, shard_name,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]

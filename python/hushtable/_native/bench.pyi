@@ -1,5 +1,6 @@
 """Measurements: what engines and servers do, and what the machine could do at best."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = [
     "page_seconds",
     "read_gb_per_s",
     "ring_kernel",
+    "stub_shards",
     "union_seconds",
     "unit_seconds",
 ]
@@ -214,3 +216,12 @@ def hybrid_network(out: Path, *, network: str, size: int) -> None: ...
 def garble_rates(
     *, bits: int, fraction: int, threads: int, seconds: float, isa: str | None
 ) -> str: ...
+
+def stub_shards(
+    model: Path,
+    side: str,
+    *,
+    tls: tuple[Path, Path] | None,
+    seconds: float,
+    on_bound: Callable[[list[str]], None],
+) -> None: ...

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
-from ..server import make_certificates
+from ..errors import ConfigError
+from ..server import Side, make_certificates
 from .output import Json, examples, print_facts, print_json
 
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "hushtable certificates certs",
             "hushtable certificates certs --name left.internal --name 10.0.0.7",
+            "hushtable certificates certs --side left",
         )
     )(certificates)
 
@@ -27,6 +29,10 @@ def certificates(
         list[str] | None,
         typer.Option(help="A host name or IP address of a server; repeat for more. "),
     ] = None,
+    side: Annotated[
+        str | None,
+        typer.Option(help="Also make those of this side's shards and fronts: left or right."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a local authority, a server's certificate and a client's, valid for a year.
@@ -34,13 +40,25 @@ def certificates(
     For runs on one machine, demos and tests. In production use your own authority's certificates.
     """
     names = name or ["localhost", "127.0.0.1", "::1"]
-    files = make_certificates(folder, names)
+    if side not in (None, "left", "right"):
+        raise ConfigError(f"side must be left or right, not {side!r}")
+    files = make_certificates(folder, names, side=cast(Side | None, side))
     facts = {
         "ca": str(files.ca),
         "certificate": str(files.certificate),
         "key": str(files.key),
         "client_certificate": str(files.client_certificate),
         "client_key": str(files.client_key),
+        **(
+            {}
+            if side is None
+            else {
+                "shard_certificate": str(files.shard_certificate),
+                "shard_key": str(files.shard_key),
+                "front_certificate": str(files.front_certificate),
+                "front_key": str(files.front_key),
+            }
+        ),
         "names": names,
     }
     if json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +32,8 @@ def register(app: typer.Typer) -> None:
             "hushtable serve --config left.toml --json",
             "hushtable serve bundles/items --side left --device cuda:1",
             "hushtable serve bundles/items --scheme onion --keys-folder keys",
+            "hushtable serve models/clicks --side left --shard 3 --watch next",
+            "hushtable serve models/clicks --side left --shards-file shards.toml",
         )
     )(serve)
 
@@ -54,6 +57,14 @@ def serve(
             "scheme",
         ),
     ] = None,
+    exit_with_parent: Annotated[
+        bool,
+        typer.Option(
+            "--exit-with-parent",
+            help="End at once, as by SIGKILL, with the thread that started this process.",
+            show_default=False,
+        ),
+    ] = False,
     config: Config = None,
     log: Log = "warn",
     log_json: LogJson = False,
@@ -68,6 +79,11 @@ def serve(
     name: --queue-keys-max may also come from the environment, as HUSHTABLE_QUEUE_KEYS_MAX=4096, or
     from a file, as queue_keys_max = 4096.
     """
+    if exit_with_parent:
+        _native.exit_with_parent()
+        if os.getppid() == 1:
+            # It had ended before it could be asked for.
+            raise typer.Exit(1)
     settings = gathered(("pair", "onion"), config, {**given, "scheme": scheme})
     if bundles:
         settings["table"] = str(bundles[0])

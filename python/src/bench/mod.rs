@@ -9,6 +9,7 @@ pub(crate) mod model;
 pub(crate) mod onion;
 pub(crate) mod oram;
 pub(crate) mod ring;
+pub(crate) mod shards;
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -60,7 +60,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -397,6 +399,19 @@ pub fn raise_file_limit() -> u64 {
         Ok(()) => limit.maximum.unwrap_or(u64::MAX),
         Err(_) => limit.current.unwrap_or(u64::MAX),
     }
+}
+
+/// Has the system end this process, without a word, once the thread that started it has ended: what keeps a server
+/// must not leave it behind. Only what happens from now on counts; whether the parent is still there is for the
+/// caller to see.
+///
+/// # Errors
+/// [`Error::Io`] where the system does not do that.
+pub fn exit_with_parent() -> Result<(), Error> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|source| Error::Io {
+        what: "be ended with the parent process".into(),
+        source: source.into(),
+    })
 }
 
 /// Tells a load, when dropped, that nobody waits for it any more: a runtime waits for its threads.

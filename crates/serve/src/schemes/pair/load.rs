@@ -9,9 +9,11 @@
 
 mod bag;
 mod model;
+mod stub;
 
 pub use bag::BagLoadSpec;
 pub use model::{ModelEngineReport, ModelEngineSpec, ModelLoadSpec};
+pub use stub::serve_stub_shards;
 
 use std::sync::Arc;
 use std::time::Duration;

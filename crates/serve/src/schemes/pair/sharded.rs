@@ -147,12 +147,12 @@ impl Sharded {
     }
 }
 
-/// The name that a shard's certificate must have: of its side, so that no front takes the other's.
-pub(crate) fn shard_name(side: Side) -> String {
+/// The DNS name that a shard's certificate must have: of its side, so that no front takes the other's.
+pub fn shard_name(side: Side) -> String {
     format!("shard.{side}.hushtable.internal")
 }
 
-/// The name that a front's certificate must have.
-pub(crate) fn front_name(side: Side) -> String {
+/// The DNS name that a front's certificate must have, as a client of its shards.
+pub fn front_name(side: Side) -> String {
     format!("front.{side}.hushtable.internal")
 }

@@ -12,6 +12,7 @@ mod remote;
 mod replica;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hushtable_pir::batch::{self, BatchBackend, Geometry};
 use hushtable_pir::dpf::{self, Side};
@@ -29,7 +30,6 @@ use super::question::{Question, random_row};
 use super::sharded::Sharded;
 use crate::batch::Answerer;
 use crate::{Error, ServerSpec};
-use std::time::{Duration, Instant};
 
 /// What the tables of one version of a model are answered by at a front.
 pub(super) struct Front {

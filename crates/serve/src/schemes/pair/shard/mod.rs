@@ -5,6 +5,9 @@ mod held;
 mod loader;
 mod service;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use prometheus_client::registry::Registry;
 
 use self::held::HeldShards;
@@ -20,10 +23,9 @@ use crate::host::scheme::{GrpcService, Loading, Method, Scheme};
 use crate::schemes::versions::Sources;
 use crate::wire::private_shard_server::PrivateShardServer;
 use crate::{Error, ServerSpec};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// What a shard offers.
+pub(super) const SERVICES: &[GrpcService] = &[SERVICE];
 const SERVICE: GrpcService = GrpcService {
     name: "hushtable.v1.PrivateShard",
     methods: &[Method::named("AnswerPass"), Method::named("Holds")],
@@ -81,7 +83,7 @@ impl ShardServer {
             });
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         };
-        let scheme = Scheme { services: &[SERVICE], side, register, load: Box::new(load) };
+        let scheme = Scheme { services: SERVICES, side, register, load: Box::new(load) };
         Ok(Unbound::new(network, scheme).watching(watched).taking(push))
     }
 }
