@@ -33,6 +33,7 @@ from . import (
     bench_onion,
     bench_oram,
     bench_patch,
+    bench_shards,
     certificates,
     doctor,
     infer,
@@ -86,6 +87,7 @@ bench_model.register(bench.app)
 bench_onion.register(bench.app)
 bench_oram.register(bench.app)
 bench_patch.register(bench.app)
+bench_shards.register(bench.app)
 certificates.register(app)
 doctor.register(app)
 for group in (app, table.app, model.app, shard.app, bench.app, sim.app, train.app, infer.app):
