@@ -15,6 +15,7 @@ from .model import open_model
 from .output import print_json
 
 if TYPE_CHECKING:
+    from ..scale.pool import Pool
     from ..tune import ModelTuneResult
 
 _COLUMNS = ("table", "share", "KB", "us", "ms", "lost", "even: KB", "us", "lost")
@@ -25,6 +26,7 @@ def tune_tables(
     traces: list[str],
     weights: list[str],
     *,
+    workers: contextlib.AbstractContextManager[Pool | None],
     out: Path | None,
     apply: Path | None,
     column: str | None,
@@ -46,7 +48,7 @@ def tune_tables(
     }
     for name in (*files, *given):
         model.feature(name)  # rather now than after reading traces
-    with search_progress(shown=not json) as progress:
+    with workers as pool, search_progress(shown=not json) as progress:
         result = tune_model(
             model,
             {name: read_trace(file, column=column) for name, file in files.items()},
@@ -54,6 +56,7 @@ def tune_tables(
             server_us_max=max_server_us,
             weights=given or None,
             progress=progress,
+            pool=pool,
             **options,
         )
     document = result.to_json()

@@ -12,6 +12,8 @@ from rich.markup import escape
 
 from ..errors import ConfigError
 from ..model import BuildPlan, Feature, Model, ModelPlan, ModelReport, verify_model
+from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
+from ..table import PARAMETERS
 from . import push
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 from .table import _killable
@@ -197,6 +199,80 @@ def verify(folder: _Folder, json: Json = False) -> None:
         _print_report(report, folder)
     if not report.ok:
         raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(
+        "hushtable model prepare models/clicks",
+        "hushtable model prepare models/clicks --table items --table shops --workers 2",
+        "hushtable model prepare /shared/models/clicks --ray auto --threads 8 --json",
+    )
+)
+def prepare(
+    folder: _Folder,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", help="Which table; may be repeated. All by default.", show_default=False
+        ),
+    ] = None,
+    parameters: Annotated[
+        str, typer.Option(help="Parameter set: n4096_128 or ive_paper.")
+    ] = PARAMETERS,
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Threads of each table; 0 for one a core, or with --workers or --ray one."
+        ),
+    ] = 0,
+    workers: Workers = None,
+    ray: RayAddress = None,
+    insecure: RayInsecure = False,
+    json: Json = False,
+) -> None:
+    """Make the files that a single server answers a model's tables from.
+
+    As `hushtable table prepare` for each table, with --workers or --ray for several at once.
+    Interrupted, it goes on where it ended. On several machines the model is on a disk that they
+    share.
+    """
+    from ..scale.preparing import prepare_model
+
+    model = Model.open(folder)
+    started = time.perf_counter()
+    with (
+        given_workers(workers, ray, insecure=insecure) as pool,
+        progress_bar("preparing", shown=not json, of_bytes=True) as progress,
+    ):
+        made = prepare_model(
+            model,
+            tables=tables,
+            parameters=parameters,
+            threads=threads,
+            pool=pool,
+            progress=progress,
+        )
+    seconds = time.perf_counter() - started
+    if json:
+        facts = {
+            name: {**dataclasses.asdict(info), "path": str(info.path)}
+            for name, info in made.items()
+        }
+        print_json({"model": model.name, "tables": facts, "seconds": round(seconds, 3)})
+        return
+    print_table(
+        ["table", "bytes", "seconds", "how"],
+        [
+            [
+                name,
+                f"{info.prepared_bytes:,}",
+                f"{info.seconds:.1f}",
+                "was there already" if info.reused else "made",
+            ]
+            for name, info in made.items()
+        ],
+    )
+    print(f"prepared in {seconds:.1f} s; serve it: hushtable serve {folder} --scheme onion")
 
 
 def _print_report(report: ModelReport, folder: Path) -> None:

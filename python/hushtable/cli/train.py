@@ -19,6 +19,7 @@ from ..errors import ConfigError
 from ..fl.controller import Controller, Spent, fdp_spec, place
 from ..fl.training import TrainServing, serve_training
 from ..model import Model
+from ..scale import commands
 from ..table import Table
 from ._settings import Config, Log, LogJson, gathered, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
@@ -655,3 +656,6 @@ def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) ->
             "counter": counter_path,
         }
     )
+
+
+commands.register(app)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
+from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import Table
 from ._tune_model import search_progress, tune_tables
 from .model import model_feature, open_model
@@ -34,6 +35,7 @@ def register(app: typer.Typer) -> None:
             "models/clicks",
             "hushtable tune models/clicks --trace cart=cart.csv --trace seen=seen.csv "
             "--max-comm-kb 400 --max-server-us 2000 --apply models/clicks",
+            "hushtable tune bundles/items trace.npz --max-drop 0.01 --ray auto --workers 64",
         )
     )(tune)
 
@@ -141,6 +143,9 @@ def tune(
         typer.Option(help="Layouts simulated at most; 400 by default, of large tables 240."),
     ] = None,
     sample_bags: Annotated[int, typer.Option(help="Bags that each is simulated on.")] = 1000,
+    workers: Workers = None,
+    ray: RayAddress = None,
+    insecure: RayInsecure = False,
     json: Json = False,
 ) -> None:
     """Choose how a table is served to inferences that read many rows at once.
@@ -152,6 +157,9 @@ def tune(
 
     With --trace, tables of a model share one budget of bytes and one of time: of each table's
     layouts one is taken, so that together they lose the least share of the lookups.
+
+    Layouts are simulated by threads of this process; with --workers or --ray by processes, here or
+    on all machines of a Ray cluster. What is found is the same.
     """
     if traces or trace is None:
         options = {
@@ -169,6 +177,7 @@ def tune(
             bundle,
             traces or [],
             weight or [],
+            workers=given_workers(workers, ray, insecure=insecure),
             out=out,
             apply=apply,
             column=column,
@@ -200,7 +209,10 @@ def tune(
     table = Table.open(bundle) if model is None or chosen is None else model.table(chosen.table)
     if chosen is not None and ids_max is None:
         ids_max = chosen.max_ids  # what clients pad to
-    with search_progress(shown=not json) as progress:
+    with (
+        given_workers(workers, ray, insecure=insecure) as pool,
+        search_progress(shown=not json) as progress,
+    ):
         result = search(
             table,
             read_trace(trace, column=column),
@@ -215,6 +227,7 @@ def tune(
             drop_rule=drop_rule,
             evaluations=evaluations,
             sample_bags=sample_bags,
+            pool=pool,
         )
     written: list[Path] = []
     if out is not None:

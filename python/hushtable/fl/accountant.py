@@ -51,6 +51,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, get_args
@@ -67,6 +68,7 @@ __all__ = [
     "Composition",
     "Mechanism",
     "MissingExtra",
+    "compose",
     "uniform_worst_loss",
 ]
 
@@ -273,14 +275,16 @@ class Accountant:
     def _add_up(self, booked: Counter[float], composition: Composition | None = None) -> float:
         if math.isinf(self.epsilon_per_value):
             return math.inf if booked else 0.0
+        return _add_up(self._losses(booked), composition or self.composition, self.delta)
+
+    def _losses(self, booked: Counter[float]) -> tuple[tuple[_Loss, int], ...]:
         # For a round of cost 1: the width of the interval that losses lie in, and its upper end.
         width = 2.0 if self.mechanism in ("geometric", "shifted") else 1.0
         worst = self.worst_loss / self.epsilon_per_value if booked else 1.0
-        costs = tuple(
+        return tuple(
             (_Loss(width=width * cost, worst=worst * cost), rounds)
             for cost, rounds in sorted(booked.items())
         )
-        return _add_up(costs, composition or self.composition, self.delta)
 
     def to_json(self) -> str:
         """All of it as text, so that a budget outlives the process."""
@@ -319,6 +323,28 @@ class Accountant:
                 f"this is not an accountant's text ({error!r}): expected what to_json wrote"
             ) from error
         return accountant
+
+
+def compose(
+    accountants: Iterable[Accountant], user: str, composition: Composition, delta: float
+) -> float:
+    """What a user has lost to the rounds of several accountants together.
+
+    Their noise is drawn apart, so losses add up as those of so many rounds of one do, whichever of
+    them ran at once.
+
+    Raises:
+        MissingExtra: ``"pld"`` without dp-accounting.
+    """
+    booked = [(each, each._ledger.get(user, Counter())) for each in accountants]
+    if any(counts and math.isinf(each.epsilon_per_value) for each, counts in booked):
+        return math.inf
+    losses = Counter[_Loss]()
+    for each, counts in booked:
+        losses.update(dict(each._losses(counts)))
+    # In one order, as sums of floats depend on it.
+    ordered = sorted(losses.items(), key=lambda loss: (loss[0].worst, loss[0].width))
+    return _add_up(tuple(ordered), composition, delta)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from .screen import Screen
 from .search import Report, Search, Simulator, native_arrays
 from .spec import LayoutSpec, seed_text
 from .trace import Trace, TraceError
+
+if TYPE_CHECKING:
+    from ..scale.pool import Pool
 
 __all__ = ["Quality", "TuneResult", "check_enough", "tune"]
 
@@ -103,6 +106,7 @@ def tune(
     quality_evaluations: int = 40,
     prf_calls_max: int | None = None,
     costs: CostModel | None = None,
+    pool: Pool | None = None,
 ) -> TuneResult:
     """Searches the layouts of a table that serve a trace within budgets.
 
@@ -131,6 +135,8 @@ def tune(
             communication is looked for; five a row by default. Layouts over it stay candidates.
         costs: the model of time; by default what ``hushtable bench layout`` kept for this machine,
             and where there is nothing, this machine is measured and the model kept.
+        pool: workers that simulate layouts, see :func:`hushtable.scale.open_pool`; the threads of
+            this process by default. The result is the same.
 
     Raises:
         ConfigError: no limit at all, a limit of quality without its measure, or an argument out of
@@ -176,14 +182,23 @@ def tune(
     simulator = Simulator(table._native, profile, model, seed)
     screen = Screen(sample, profile.ranked(rows), row_bytes, model)
     space = Space(rows, ids_max, drop_rule, seed_text(seed), _ROW_BYTES_MAX // row_bytes - 1)
-    judge = Judge(simulator, held_out, quality, budgets, quality_evaluations, report)
     calls = prf_calls_limit(rows) if prf_calls_max is None else prf_calls_max
     goals = goals_of(budgets, calls)
-    search = Search(space, simulator, screen, sample, goals, evaluations, report)
-    if budgets.quality_limit is not None and budgets.drop_max is None:
-        search.refocus = lambda first: goals_of(judge.allow_drops(first), calls)
-    found = search.run()
-    points = judge.measure(found, search.goals)
+    with contextlib.ExitStack() as closing:
+        runner = simulator
+        if pool is not None:
+            from ..scale.tuning import PooledSimulator
+
+            traces = (sample, held_out)
+            runner = closing.enter_context(
+                PooledSimulator(table, learned, profile, traces, model, seed, pool)
+            )
+        judge = Judge(runner, held_out, quality, budgets, quality_evaluations, report)
+        search = Search(space, runner, screen, sample, goals, evaluations, report)
+        if budgets.quality_limit is not None and budgets.drop_max is None:
+            search.refocus = lambda first: goals_of(judge.allow_drops(first), calls)
+        found = search.run()
+        points = judge.measure(found, search.goals)
     lower = budgets.lower_is_better
     facts = {
         "table": {

@@ -63,8 +63,12 @@ class Simulator:
         layout = self.design(spec)
         costs = layout.costs()
         kept = layout.simulate(*native_arrays(bags), seed=self._seed)
+        return self.point(spec, costs, kept), kept
+
+    def point(self, spec: LayoutSpec, costs: dict[str, int], kept: npt.NDArray[np.bool_]) -> Point:
+        """The figures of a layout of these costs that serves ``kept`` of the accesses."""
         wire_ms = self._model.wire_seconds(costs) * 1e3
-        point = Point(
+        return Point(
             spec=spec,
             costs=costs,
             latency_ms=self._model.alone_seconds(costs, spec) * 1e3 + wire_ms,
@@ -74,7 +78,6 @@ class Simulator:
             accesses=len(kept),
             wire_ms=wire_ms,
         )
-        return point, kept
 
     def run_all(
         self, specs: Iterable[LayoutSpec], bags: Trace

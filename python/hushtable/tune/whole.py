@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from .run import TuneResult, check_enough, tune
 from .search import Report
 from .share import Share, check_limits, split_budget, split_evenly
 from .trace import Trace
+
+if TYPE_CHECKING:
+    from ..scale.pool import Pool
 
 __all__ = ["ModelTuneResult", "tune_model"]
 
@@ -133,6 +136,7 @@ def tune_model(
     evaluations: int | None = None,
     sample_bags: int = 1000,
     costs: CostModel | None = None,
+    pool: Pool | None = None,
 ) -> ModelTuneResult:
     """Chooses a layout for each table of a model, within one budget for all of them.
 
@@ -155,6 +159,7 @@ def tune_model(
         evaluations: layouts simulated at most, of each table.
         sample_bags: held-out bags that each of them is simulated on.
         costs: the model of time; by default this machine's, see :func:`tune`.
+        pool: workers that simulate layouts, see :func:`tune`.
 
     Raises:
         ConfigError: no budget, no trace, or a weight of a feature without a trace.
@@ -197,6 +202,7 @@ def tune_model(
                     evaluations=evaluations,
                     sample_bags=sample_bags,
                     costs=costs,
+                    pool=pool,
                 )
             costs = result.costs  # the first search may have measured this machine
             found += [(_times(point, reads[name]), point, result) for point in result.points]
