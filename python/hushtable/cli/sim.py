@@ -12,7 +12,7 @@ from .._fdp import DEFAULT
 from .._records import bench_record
 from ..errors import ConfigError
 from ..model import Model
-from . import sim_accelerator, sim_fdp, sim_inference
+from . import sim_accelerator, sim_fdp, sim_inference, sim_serve
 from .output import Json, examples, note, print_json, print_table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ app = typer.Typer(help="Plan: what a deployment would cost.", no_args_is_help=Tr
 
 sim_inference.register(app)
 sim_accelerator.register(app)
+sim_serve.register(app)
 sim_fdp.register(app)
 
 
