@@ -35,6 +35,9 @@ pub enum Error {
         /// The address asked for.
         addr: SocketAddr,
     },
+    /// What is no collector of traces.
+    #[error(transparent)]
+    Collector(#[from] crate::NoCollector),
     /// A setting outside its range.
     #[error("{name} is {value}, but must be {min} to {max}")]
     Setting {
