@@ -301,7 +301,7 @@ pub enum Error {
     #[error("the operator's token holds characters that cannot be sent: use printable ASCII")]
     TokenText,
     /// A parameter set's name that no set has.
-    #[error("there is no parameter set {name:?}: choose one of {}", set_names())]
+    #[error("there is no parameter set {name:?}: choose one of {}", names_of(&ParameterSet::ALL))]
     ParameterSet {
         /// The name.
         name: String,
@@ -681,10 +681,6 @@ impl From<hushtable_oram::round::Error> for Error {
 
 fn version_or_none(version: &Option<Version>) -> String {
     version.map_or_else(|| "none".to_owned(), |version| version.to_string())
-}
-
-fn set_names() -> String {
-    ParameterSet::ALL.map(ParameterSet::name).join(", ")
 }
 
 fn names_of(sets: &[ParameterSet]) -> String {
