@@ -28,8 +28,8 @@ class Setting:
 
     Attributes:
         name: the field; with a dot, the field of a field.
-        kind: what its value is: ``addr``, ``bytes``, ``choice``, ``count``, ``flag``, ``names``,
-            ``path``, ``paths``, ``text`` or ``time``.
+        kind: what its value is: ``addr``, ``bytes``, ``choice``, ``count``, ``flag``,
+            ``fraction``, ``names``, ``path``, ``paths``, ``text`` or ``time``.
         unit: what numbers count: ``bytes``, ``ms``, ``us``, or None.
         choices: the words that it may be; empty for others.
         default: its value where nobody gives one; None for none.

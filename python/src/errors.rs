@@ -318,6 +318,7 @@ impl From<ServeError> for Failure {
             | ServeError::Controller(_) => "",
             ServeError::Refused { refusal, .. } => refusal_class(refusal),
             ServeError::Exposed { .. }
+            | ServeError::Collector(_)
             | ServeError::Setting { .. }
             | ServeError::PrgName { .. }
             | ServeError::ParameterSet { .. }

@@ -35,6 +35,9 @@ pub enum Error {
         /// The address asked for.
         addr: SocketAddr,
     },
+    /// What is no collector of traces.
+    #[error(transparent)]
+    Collector(#[from] crate::NoCollector),
     /// A setting outside its range.
     #[error("{name} is {value}, but must be {min} to {max}")]
     Setting {
@@ -302,7 +305,7 @@ pub enum Error {
     #[error("the operator's token holds characters that cannot be sent: use printable ASCII")]
     TokenText,
     /// A parameter set's name that no set has.
-    #[error("there is no parameter set {name:?}: choose one of {}", set_names())]
+    #[error("there is no parameter set {name:?}: choose one of {}", names_of(&ParameterSet::ALL))]
     ParameterSet {
         /// The name.
         name: String,
@@ -682,10 +685,6 @@ impl From<hushtable_oram::round::Error> for Error {
 
 fn version_or_none(version: &Option<Version>) -> String {
     version.map_or_else(|| "none".to_owned(), |version| version.to_string())
-}
-
-fn set_names() -> String {
-    ParameterSet::ALL.map(ParameterSet::name).join(", ")
 }
 
 fn names_of(sets: &[ParameterSet]) -> String {

@@ -45,6 +45,8 @@ mod schemes;
     feature = "train"
 ))]
 pub mod settings;
+#[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "nothing is traced without"))]
+mod trace;
 pub mod wire;
 
 /// Loads servers and measures what they answer.
@@ -103,3 +105,4 @@ pub use schemes::train::{
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::versions::ChangeSpec;
+pub use trace::{Fraction, NoCollector, NoFraction};

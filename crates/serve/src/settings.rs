@@ -4,9 +4,12 @@
 //! `--request-ms-max` and the variable `HUSHTABLE_REQUEST_MS_MAX`; a dot in a name is a table in a
 //! file, and `-` or `_` elsewhere.
 
+mod network;
+
 use hushtable_pir::dpf::Side;
 use serde_json::Value;
 
+use self::network::NETWORK;
 use crate::{HybridServerSpec, InferServerSpec, OnionServerSpec, ServerSpec, TrainServerSpec};
 
 /// One field of a server's spec.
@@ -37,6 +40,8 @@ pub enum Kind {
     Count,
     /// Yes or no.
     Flag,
+    /// A number from 0 to 1.
+    Fraction,
     /// A time in microseconds.
     Microseconds,
     /// A time in milliseconds.
@@ -60,6 +65,7 @@ impl Kind {
             Self::Choice(_) => "choice",
             Self::Count => "count",
             Self::Flag => "flag",
+            Self::Fraction => "fraction",
             Self::Microseconds | Self::Milliseconds => "time",
             Self::Names => "names",
             Self::Path => "path",
@@ -150,97 +156,6 @@ impl Served {
 }
 
 const REQUIRED: [&str; 3] = ["model", "side", "table"];
-
-/// Of every server: [`NetworkSpec`](crate::NetworkSpec).
-const NETWORK: &[Setting] = &[
-    Setting::new("addr", Kind::Addr, "", "IP or name, and port, to listen on; port 0 for any."),
-    Setting::new("port", Kind::Count, "that of --addr", "The port to listen on."),
-    Setting::new("metrics_addr", Kind::Addr, "", "The same of metrics and probes, or none."),
-    Setting::new(
-        "tls.cert",
-        Kind::Path,
-        "none, for this machine alone",
-        "PEM file: this server's certificate and chain.",
-    ),
-    Setting::new("tls.key", Kind::Path, "none", "PEM file: the certificate's private key."),
-    Setting::new(
-        "tls.client_ca",
-        Kind::Path,
-        "every client may connect",
-        "PEM file: ask clients for certificates of this authority.",
-    ),
-    Setting::new(
-        "insecure",
-        Kind::Flag,
-        "",
-        "Serve other machines without TLS: only where something else encrypts the way.",
-    ),
-    Setting::new("io_threads", Kind::Count, "", "Threads for connections."),
-    Setting::new(
-        "inflight_bytes_max",
-        Kind::Bytes,
-        "",
-        "Most bytes of requests and answers in memory; one connection may hold a quarter of it.",
-    ),
-    Setting::new("connections_max", Kind::Count, "", "Most connections."),
-    Setting::new(
-        "connections_per_peer_max",
-        Kind::Count,
-        "a quarter of all",
-        "Most connections of one peer: an IPv4 address, or an IPv6 network of 64 bits.",
-    ),
-    Setting::new(
-        "inflight_bytes_per_peer_max",
-        Kind::Bytes,
-        "half of all",
-        "Most bytes of one peer's requests and answers in memory.",
-    ),
-    Setting::new(
-        "requests_per_s_per_peer_max",
-        Kind::Count,
-        "",
-        "Most requests a second of one peer; beyond, BUSY.",
-    ),
-    Setting::new(
-        "streams_per_connection_max",
-        Kind::Count,
-        "",
-        "Most open requests of a connection.",
-    ),
-    Setting::new("handshake_ms_max", Kind::Milliseconds, "", "Longest handshake."),
-    Setting::new(
-        "keep_alive_ms",
-        Kind::Milliseconds,
-        "",
-        "How often a quiet connection is pinged, and how long its answer may take.",
-    ),
-    Setting::new(
-        "idle_ms_max",
-        Kind::Milliseconds,
-        "",
-        "How long a connection may have no request before it is closed.",
-    ),
-    Setting::new("headers_ms_max", Kind::Milliseconds, "", "Longest headers of a request."),
-    Setting::new(
-        "body_idle_ms_max",
-        Kind::Milliseconds,
-        "",
-        "How long a request's body may bring nothing.",
-    ),
-    Setting::new(
-        "pings_per_s_max",
-        Kind::Count,
-        "",
-        "Most HTTP/2 frames a second that cost a client nothing: PING, SETTINGS, PRIORITY, empty DATA.",
-    ),
-    Setting::new("request_ms_max", Kind::Milliseconds, "", "Longest request."),
-    Setting::new(
-        "drain_ms_max",
-        Kind::Milliseconds,
-        "",
-        "Longest wait for requests after SIGTERM.",
-    ),
-];
 
 const TABLE: Setting =
     Setting::new("table", Kind::Path, "none", "The folder of the bundle that is served.");
@@ -649,6 +564,7 @@ mod tests {
                         value.is_u64()
                     }
                     Kind::Flag => value.is_boolean(),
+                    Kind::Fraction => value.is_f64(),
                     Kind::Names | Kind::Paths => value.is_array(),
                     Kind::Choice(words) => words.iter().any(|word| value == *word),
                     Kind::Addr | Kind::Path | Kind::Text => value.is_string(),

@@ -118,6 +118,8 @@ def _annotation(setting: Setting, only: list[Served] | None) -> Any:
         more["parser"] = parse_bytes
     elif setting.kind in ("count", "time"):
         kind = int
+    elif setting.kind == "fraction":
+        kind = float
     else:
         kind = str
         if setting.choices:

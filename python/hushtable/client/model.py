@@ -18,6 +18,7 @@ from .._bags import FloatArray
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import ConfigError, UnknownFeature
+from .spans import CallSpan
 from .table import Done, Urls, awaited, check_max_ids, connected_again, copied, unmovable
 
 _Asked = list[tuple[str, npt.NDArray[np.uint64]]]
@@ -149,16 +150,20 @@ class ModelClient(_Model):
         self, asked: Mapping[str, Ids]
     ) -> tuple[dict[str, FloatArray], LookupStats]:
         """:meth:`lookup`, with what it cost."""
-        flat, shapes = self._flattened(asked)
-        bags, stats = self._bags(self._native.lookup(flat), shapes)
-        self._of_thread.stats = stats
+        bags, stats = self._looked_up(asked)
         return _rows(bags), stats
 
     def lookup_bags(self, asked: Mapping[str, Ids]) -> dict[str, Bag]:
         """:meth:`lookup`, with which ids' rows are there (all, where no table has a layout)."""
+        return self._looked_up(asked)[0]
+
+    def _looked_up(self, asked: Mapping[str, Ids]) -> tuple[dict[str, Bag], LookupStats]:
         flat, shapes = self._flattened(asked)
-        bags, self._of_thread.stats = self._bags(self._native.lookup(flat), shapes)
-        return bags
+        with CallSpan("lookup_model", model=self._info.name) as span:
+            bags, stats = self._bags(self._native.lookup(flat), shapes)
+            span.note(stats)
+        self._of_thread.stats = stats
+        return bags, stats
 
     def lookup_many(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, FloatArray]]:
         """:meth:`lookup` for several inferences, side by side: one message each.
@@ -166,6 +171,12 @@ class ModelClient(_Model):
         The servers see how many inferences there were. Where one fails, the others are given up and
         its error is raised.
         """
+        with CallSpan("lookup_many", model=self._info.name, inferences=len(inferences)):
+            return self._looked_up_many(inferences)
+
+    def _looked_up_many(
+        self, inferences: Sequence[Mapping[str, Ids]]
+    ) -> list[dict[str, FloatArray]]:
         asked = [self._flattened(inference) for inference in inferences]
         calls: list[_native.Call] = []
         futures: list[Future[_native.ModelRows]] = []
@@ -264,7 +275,10 @@ class AsyncModelClient(_Model):
         def start(done: Done[_native.ModelRows]) -> _native.Call:
             return self._native.start_lookup(flat, done)
 
-        return self._bags(await awaited(start), shapes)
+        with CallSpan("lookup_model", model=self._info.name) as span:
+            bags, stats = self._bags(await awaited(start), shapes)
+            span.note(stats)
+        return bags, stats
 
     async def __aenter__(self) -> Self:
         return self
@@ -336,9 +350,12 @@ class FeatureClient(_Feature):
         """:meth:`lookup`, with what it cost."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids)
-        found = self._model._native.lookup_feature(self._name, flat, bound)
-        rows, self._model._of_thread.stats = self._shaped(found, shape, bound)
-        return rows, self._model._of_thread.stats
+        with CallSpan("lookup", table=self.info.name, max_ids=bound) as span:
+            found = self._model._native.lookup_feature(self._name, flat, bound)
+            rows, stats = self._shaped(found, shape, bound)
+            span.note(stats)
+        self._model._of_thread.stats = stats
+        return rows, stats
 
     @property
     def last_stats(self) -> LookupStats | None:
@@ -363,4 +380,7 @@ class AsyncFeatureClient(_Feature):
         def start(done: Done[_native.Rows]) -> _native.Call:
             return self._model._native.start_lookup_feature(self._name, flat, bound, done)
 
-        return self._shaped(await awaited(start), shape, bound)
+        with CallSpan("lookup", table=self.info.name, max_ids=bound) as span:
+            rows, stats = self._shaped(await awaited(start), shape, bound)
+            span.note(stats)
+        return rows, stats

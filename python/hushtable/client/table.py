@@ -16,6 +16,7 @@ from .._bags import FloatArray
 from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from ..errors import ConfigError, NoLayout
+from .spans import CallSpan
 
 Native = _native.PairClient | _native.OnionClient
 _Result = TypeVar("_Result")
@@ -208,8 +209,10 @@ class Client(_Base):
         """:meth:`lookup`, with what it cost."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
-        found = self._native.lookup(flat, bound)
-        stats = LookupStats.of_costs(flat.size, bound, found.costs)
+        with CallSpan("lookup", table=self._info.name, max_ids=bound) as span:
+            found = self._native.lookup(flat, bound)
+            stats = LookupStats.of_costs(flat.size, bound, found.costs)
+            span.note(stats)
         self._of_thread.stats = stats
         return self._shaped(found.values, shape), stats
 
@@ -258,7 +261,10 @@ class Client(_Base):
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
         asked = AskedBags.of(bags)
-        found = self._bags(self._pair.lookup_bags(asked.ids, asked.bounds), asked)
+        with CallSpan("lookup_bags", table=self._info.name, bags=len(bags)) as span:
+            found = self._bags(self._pair.lookup_bags(asked.ids, asked.bounds), asked)
+            if found:
+                span.note(found[0].stats)
         if found:
             self._of_thread.stats = found[0].stats
         return found
@@ -304,8 +310,10 @@ class AsyncClient(_Base):
         def start(done: Done[_native.Rows]) -> _native.Call:
             return self._native.start_lookup(flat, bound, done)
 
-        found = await awaited(start)
-        stats = LookupStats.of_costs(flat.size, bound, found.costs)
+        with CallSpan("lookup", table=self._info.name, max_ids=bound) as span:
+            found = await awaited(start)
+            stats = LookupStats.of_costs(flat.size, bound, found.costs)
+            span.note(stats)
         return self._shaped(found.values, shape), stats
 
     async def lookup_bag(self, ids: Ids) -> Bag:
@@ -319,7 +327,11 @@ class AsyncClient(_Base):
         def start(done: Done[_native.BagsRows]) -> _native.Call:
             return pair.start_bags(asked.ids, asked.bounds, done)
 
-        return self._bags(await awaited(start), asked)
+        with CallSpan("lookup_bags", table=self._info.name, bags=len(bags)) as span:
+            found = self._bags(await awaited(start), asked)
+            if found:
+                span.note(found[0].stats)
+        return found
 
     async def __aenter__(self) -> Self:
         return self

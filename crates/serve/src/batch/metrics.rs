@@ -1,5 +1,6 @@
 //! What schedulers count, for each table that they answer from.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
@@ -13,6 +14,10 @@ use crate::host::metrics::{TableLabel, seconds};
 /// What the scheduler of one table counts.
 #[derive(Clone, Debug)]
 pub struct PassMetrics {
+    /// Of which table; None where it is counted alone.
+    pub(crate) table: Option<Arc<str>>,
+    /// What is asked, as metrics call it.
+    pub(crate) asked: &'static str,
     pub(crate) queued: Gauge,
     pub(crate) waited: Histogram,
     queries: Histogram,
@@ -24,6 +29,7 @@ pub struct PassMetrics {
 /// What the schedulers of all tables count.
 #[derive(Clone, Debug)]
 pub struct PassFamilies {
+    asked: Arc<OnceLock<&'static str>>,
     queued: Family<TableLabel, Gauge>,
     waited: Family<TableLabel, Histogram>,
     queries: Family<TableLabel, Histogram>,
@@ -49,6 +55,8 @@ pub struct PassNames {
 impl Default for PassMetrics {
     fn default() -> Self {
         Self {
+            table: None,
+            asked: ASKED,
             queued: Gauge::default(),
             waited: seconds(),
             queries: sizes(),
@@ -81,6 +89,7 @@ impl PassMetrics {
 impl Default for PassFamilies {
     fn default() -> Self {
         Self {
+            asked: Arc::default(),
             queued: Family::default(),
             waited: Family::new_with_constructor(seconds),
             queries: Family::new_with_constructor(sizes),
@@ -95,6 +104,8 @@ impl PassFamilies {
     /// Registers them under these names.
     pub fn register(&self, r: &mut Registry, names: PassNames) {
         let PassNames { queries, waited, answer, passes } = names;
+        // Registered once, so named once.
+        let _ = self.asked.set(queries);
         r.register(
             format!("queue_{queries}"),
             "What is asked and waits for a pass",
@@ -123,6 +134,8 @@ impl PassFamilies {
     /// What the scheduler of the table of `label` counts.
     pub fn table(&self, label: &TableLabel) -> PassMetrics {
         PassMetrics {
+            table: Some(label.table.as_str().into()),
+            asked: self.asked.get().copied().unwrap_or(ASKED),
             queued: self.queued.get_or_create_owned(label),
             waited: self.waited.get_or_create_owned(label),
             queries: self.queries.get_or_create_owned(label),
@@ -132,6 +145,9 @@ impl PassFamilies {
         }
     }
 }
+
+/// What is asked where nobody gave it a name.
+const ASKED: &str = "queries";
 
 /// From one query to what no pass holds.
 fn sizes() -> Histogram {

@@ -13,6 +13,7 @@ use super::PassMetrics;
 use super::runner::{Lane, Runner, Visited, Visitor};
 use super::{Absent, Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 use crate::Error;
+use crate::trace::{self, PassFacts, Traced, TracedPass};
 
 /// How a [`Scheduler`] runs.
 #[derive(Clone, Debug)]
@@ -94,6 +95,7 @@ struct Receiver {
     answers: Vec<u8>,
     answering: Duration,
     sender: oneshot::Sender<Answer>,
+    traced: Option<Arc<Traced>>,
 }
 
 impl<A: Answerer> Scheduler<A> {
@@ -165,8 +167,12 @@ impl<A: Answerer> Scheduler<A> {
         }
         let (sender, answer) = oneshot::channel();
         let bytes = queries.len() * self.shared.answerer.answer_bytes();
-        let receiver =
-            Receiver { answers: Vec::with_capacity(bytes), answering: Duration::ZERO, sender };
+        let traced = trace::current();
+        if let Some(traced) = &traced {
+            traced.note_queries(queries.len());
+        }
+        let answers = Vec::with_capacity(bytes);
+        let receiver = Receiver { answers, answering: Duration::ZERO, sender, traced };
         let (wake, is_short) = self.shared.push(queries, origin, receiver)?;
         match (wake, &self.shared.short) {
             (Wake::Nobody, _) => {}
@@ -338,6 +344,7 @@ impl<A: Answerer> Shared<A> {
             }
         };
         drop(pass.queries);
+        self.trace(&pass.shares, count, started, took, ok);
         let mut unfinished = Vec::new();
         let mut rest = answers.as_slice();
         for (mut request, taken) in pass.shares {
@@ -362,6 +369,42 @@ impl<A: Answerer> Shared<A> {
     }
 }
 
+impl<A: Answerer> Shared<A> {
+    /// Traces a pass, where it took part of a request that is traced.
+    fn trace(
+        &self,
+        shares: &[(Waiting<A::Query, Receiver>, usize)],
+        queries: usize,
+        started: Instant,
+        took: Duration,
+        ok: bool,
+    ) {
+        let traced = || {
+            shares
+                .iter()
+                .filter_map(|(request, _)| Some((request, request.receiver.traced.as_ref()?)))
+        };
+        let Some(pass) = TracedPass::of(traced().map(|(_, traced)| traced)) else { return };
+        for (request, traced) in traced() {
+            pass.answered(traced);
+            if request.is_taken() {
+                traced.waited(request.arrived(), started);
+            }
+        }
+        let oldest = shares.iter().map(|(request, _)| request.arrived()).min();
+        pass.finish(PassFacts {
+            started,
+            took,
+            oldest: oldest.unwrap_or(started),
+            requests: shares.len(),
+            queries,
+            asked: self.spec.metrics.asked,
+            table: self.spec.metrics.table.clone(),
+            is_failed: !ok,
+        });
+    }
+}
+
 enum Unfinished<Q> {
     Resume(Waiting<Q, Receiver>),
     Abandon(Waiting<Q, Receiver>, Unanswered),
@@ -381,7 +424,7 @@ impl<Q> Waiting<Q, Receiver> {
 
 impl Receiver {
     fn done(self, queued: Duration) -> Delivery {
-        let Self { answers, answering, sender } = self;
+        let Self { answers, answering, sender, .. } = self;
         (sender, Ok(Answered { answers, queued, answering }))
     }
 

@@ -23,8 +23,9 @@ use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::Rate;
 use crate::host::push::{FRAME_BYTES_MAX, PUSH_MAX, Push};
 use crate::host::reload::{Next, Reloaded};
-use crate::host::scheme::{Destination, GrpcService, Loading};
+use crate::host::scheme::{Destination, GrpcService, Loading, service_of};
 use crate::host::tls::PeerCertificate;
+use crate::trace::{Traced, Tracer};
 use crate::wire::operate_server::OperateServer;
 use crate::{Error, Limit, Refusal};
 
@@ -191,6 +192,8 @@ pub(crate) struct Door {
     certificate: Option<PeerCertificate>,
     /// What takes bundles from the operator, where there is a token for it.
     push: Option<OperateServer<Push>>,
+    /// What traces requests; None where they are not.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl Door {
@@ -213,7 +216,13 @@ impl Door {
             rate: None,
             certificate: None,
             push: None,
+            tracer: None,
         }
+    }
+
+    /// The same, with what traces its requests.
+    pub fn traced(self, tracer: Option<Arc<Tracer>>) -> Self {
+        Self { tracer, ..self }
     }
 
     /// The same, with what takes an operator's pushes.
@@ -224,14 +233,15 @@ impl Door {
     }
 
     /// Answers a request whose bytes, and whose answer's, count against the budget.
-    fn look_up(&self, request: Request<Incoming>) -> Visiting {
+    fn look_up(&self, request: Request<Incoming>, traced: Option<Arc<Traced>>) -> Visiting {
         let routes = Arc::clone(&self.routes);
-        self.count_in(request, move |request| routes.call(request))
+        self.count_in(request, traced, move |request| routes.call(request))
     }
 
     fn count_in(
         &self,
         request: Request<Incoming>,
+        traced: Option<Arc<Traced>>,
         call: impl FnOnce(Request<CountedBody>) -> Visiting,
     ) -> Visiting {
         let reservation = Arc::new(self.budget.reserve());
@@ -243,12 +253,16 @@ impl Door {
             idle_max: self.body_idle_max,
             idle: None,
             metrics: Arc::clone(&self.metrics),
+            traced: traced.clone(),
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
         if let Some(certificate) = self.certificate {
             request.extensions_mut().insert(certificate);
         }
-        let reply = call(request);
+        let reply = match traced {
+            None => call(request),
+            Some(traced) => Box::pin(traced.scope(call(request))),
+        };
         Box::pin(async move {
             let reply = reply.await?;
             Ok(reply.map(|body| tonic::body::Body::new(HeldBody { body, reservation })))
@@ -303,24 +317,28 @@ impl hyper::service::Service<Request<Incoming>> for Door {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let destination = Destination::of(request.uri().path(), self.services);
-        let visit = Visit::new(Arc::clone(&self.metrics), destination.metric());
+        let mut visit = Visit::new(Arc::clone(&self.metrics), destination.metric());
         let mut request_max = self.request_max;
         if let Err(refusal) = self.check_rate() {
             let status = refusal.to_status();
             visit.finish(status.code());
             return Box::pin(async move { Ok(status.into_http()) });
         }
+        if let (Some(tracer), Destination::Offered(_)) = (&self.tracer, destination) {
+            visit.trace(tracer, service_of(request.uri().path(), self.services));
+        }
+        let traced = visit.traced();
         let push = self.push.clone().filter(|_| request.uri().path() == PUSH_PATH);
         let reply: Self::Future = match destination {
             Destination::NoService if push.is_some() => {
                 request_max = PUSH_MAX;
-                self.count_in(request, move |request| match push {
+                self.count_in(request, None, move |request| match push {
                     Some(mut push) => Box::pin(push.call(request)),
                     None => Box::pin(async { Ok(Status::unimplemented("no pushes").into_http()) }),
                 })
             }
             Destination::Health => self.probe(request),
-            Destination::Offered(_) => self.look_up(request),
+            Destination::Offered(_) => self.look_up(request, traced),
             Destination::NoMethod => {
                 Box::pin(async { Ok(Status::unimplemented("no such method").into_http()) })
             }
@@ -360,12 +378,23 @@ struct Visit {
     method: &'static str,
     started: Instant,
     code: Code,
+    /// Its trace, and the service that it is for.
+    traced: Option<(Arc<Traced>, &'static str)>,
 }
 
 impl Visit {
     fn new(metrics: Arc<Metrics>, method: &'static str) -> Self {
         // A client that goes away drops the future: then this code stands.
-        Self { metrics, method, started: Instant::now(), code: Code::Cancelled }
+        Self { metrics, method, started: Instant::now(), code: Code::Cancelled, traced: None }
+    }
+
+    /// Traces it, where it is sampled.
+    fn trace(&mut self, tracer: &Arc<Tracer>, service: &'static str) {
+        self.traced = tracer.begin().map(|traced| (traced, service));
+    }
+
+    fn traced(&self) -> Option<Arc<Traced>> {
+        self.traced.as_ref().map(|(traced, _)| Arc::clone(traced))
     }
 
     fn finish(mut self, code: Code) {
@@ -376,6 +405,9 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.metrics.record(self.method, self.code, self.started.elapsed());
+        if let Some((traced, service)) = &self.traced {
+            traced.finish(service, self.method, self.code, self.started);
+        }
     }
 }
 
@@ -388,6 +420,7 @@ pub struct CountedBody {
     idle_max: Duration,
     idle: Option<Pin<Box<Sleep>>>,
     metrics: Arc<Metrics>,
+    traced: Option<Arc<Traced>>,
 }
 
 impl CountedBody {
@@ -426,6 +459,9 @@ impl Body for CountedBody {
         {
             let retry_after = self.retry_after;
             return Poll::Ready(Some(Err(Refusal::Busy { limit, retry_after }.to_status())));
+        }
+        if let (Some(data), Some(traced)) = (frame.data_ref(), &self.traced) {
+            traced.receive(data.len());
         }
         Poll::Ready(Some(Ok(frame)))
     }

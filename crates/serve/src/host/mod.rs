@@ -78,6 +78,7 @@ use self::metrics::Metrics;
 use self::peers::Peers;
 use self::push::{Push, PushTo};
 use self::reload::{Certificate, Changes, Watched};
+use crate::trace::{SpanCounts, Tracing};
 use crate::{Error, Limit, NetworkSpec};
 
 /// A checked server that has not started yet.
@@ -201,15 +202,21 @@ impl BoundServer {
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let expiry = expiry::Gauge::default();
+        let spans = SpanCounts::default();
         let metrics = Metrics::new(side, Arc::clone(&budget), |registry| {
             if network.tls.is_some() {
                 expiry::register(&expiry, registry);
+            }
+            if network.collector.is_some() {
+                spans.register(registry);
             }
             register(registry);
         });
         let admin = metrics_listener
             .map(|listener| Admin::start(listener, Arc::clone(&metrics), phase.subscribe()))
             .transpose()?;
+        let collector = network.collector.clone();
+        let traces = Tracing::start(&network.spec, collector, side, spans, Arc::clone(&engine))?;
         let mut shutdown = std::pin::pin!(shutdown);
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
@@ -236,7 +243,7 @@ impl BoundServer {
             Arc::clone(&budget),
         );
         let push = push.map(|to| Push::new(to, Arc::clone(&routes), reload.clone()));
-        let door = door.taking(push);
+        let door = door.taking(push).traced(traces.tracer());
         let tls = network.spec.tls.clone().zip(network.tls.clone());
         let certificate = tls.map(|(spec, tls)| Certificate::new(spec, tls, expiry));
         let rules = ConnectionRules {
@@ -311,6 +318,7 @@ impl BoundServer {
             Err(_) => tracing::warn!("some requests were not answered in time"),
         }
         routes.stop().await;
+        traces.flush().await;
         drop(admin);
         failure.map_or(Ok(()), Err)
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{address, tls};
 use crate::Error;
 use crate::batch::WINDOW_MAX;
+use crate::trace::{Collector, Fraction};
 
 /// What a server's connections may take: the part of its spec that every scheme shares. Fields that
 /// are not given have their defaults.
@@ -64,6 +65,12 @@ pub struct NetworkSpec {
     pub request_ms_max: u64,
     /// How long open requests may go on after a signal to stop, in milliseconds.
     pub drain_ms_max: u64,
+    /// The URL of a collector of traces (OTLP over HTTP); none to send none.
+    pub otlp_endpoint: Option<String>,
+    /// What traces call this server: `service.name`.
+    pub otlp_service: String,
+    /// The part of all requests that is traced.
+    pub otlp_sample: Fraction,
 }
 
 impl Default for NetworkSpec {
@@ -89,6 +96,9 @@ impl Default for NetworkSpec {
             pings_per_s_max: default_pings_per_s_max(),
             request_ms_max: default_request_ms_max(),
             drain_ms_max: default_drain_ms_max(),
+            otlp_endpoint: None,
+            otlp_service: default_otlp_service(),
+            otlp_sample: default_otlp_sample(),
         }
     }
 }
@@ -125,14 +135,15 @@ pub struct Network {
     pub(crate) keep_alive: Duration,
     pub(crate) request_max: Duration,
     pub(crate) drain_max: Duration,
+    pub(crate) collector: Option<Collector>,
 }
 
 impl Network {
     /// Checks `spec` for a server that may hold `whole` bytes for one request.
     ///
     /// # Errors
-    /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`] for what is
-    /// wrong with it.
+    /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Collector`],
+    /// [`Error::Io`] for what is wrong with it.
     pub fn check(mut spec: NetworkSpec, whole: usize) -> Result<Self, Error> {
         if let Some(port) = spec.port {
             spec.addr.set_port(port);
@@ -179,6 +190,7 @@ impl Network {
             keep_alive: Duration::from_millis(spec.keep_alive_ms),
             request_max: Duration::from_millis(spec.request_ms_max),
             drain_max: Duration::from_millis(spec.drain_ms_max),
+            collector: spec.otlp_endpoint.as_deref().map(Collector::parse).transpose()?,
             spec,
         })
     }
@@ -268,4 +280,13 @@ pub(crate) fn default_request_ms_max() -> u64 {
 
 pub(crate) fn default_drain_ms_max() -> u64 {
     10_000
+}
+
+pub(crate) fn default_otlp_service() -> String {
+    "hushtable".into()
+}
+
+/// Enough to see where time goes on a busy server, at little cost to it and to whoever keeps the spans.
+pub(crate) fn default_otlp_sample() -> Fraction {
+    Fraction::HUNDREDTH
 }

@@ -106,6 +106,13 @@ impl Destination {
     }
 }
 
+/// The name of the service that `path` leads to, of those offered.
+pub(super) fn service_of(path: &str, services: &'static [GrpcService]) -> &'static str {
+    let service = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+    let offered = services.iter().find(|offered| service.is_some_and(|(it, _)| it == offered.name));
+    offered.map_or("other", |offered| offered.name)
+}
+
 const HEALTH_SERVICE: &str = "grpc.health.v1.Health";
 const HEALTH_METHODS: [&str; 2] = ["Check", "Watch"];
 

@@ -394,6 +394,10 @@ impl Process {
         Self { child, addr: addr("addr"), metrics_addr: addr("metrics_addr") }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Has its files grow no further than `bytes`; None for no bound.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let limit = Rlimit { current: bytes, maximum: None };

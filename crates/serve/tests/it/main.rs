@@ -10,6 +10,7 @@ mod model_common;
 mod train_common;
 
 mod bags;
+mod collector;
 mod fleet;
 mod groups;
 mod hostile;
@@ -21,6 +22,7 @@ mod onion_model;
 mod onion_refusals;
 mod pushes;
 mod refusals;
+mod traces;
 mod train;
 mod train_audit;
 mod train_outcomes;

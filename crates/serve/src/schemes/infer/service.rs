@@ -20,6 +20,7 @@ use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
+use crate::trace::note_version;
 use crate::wire::encrypted_inference_server::EncryptedInference;
 use crate::wire::{
     HaveKeysReply, HaveKeysRequest, InferInfoReply, InferInfoRequest, PredictReply, PredictRequest,
@@ -85,7 +86,10 @@ impl InferService {
         let found = version_from_wire(plan).map_err(|_| Refusal::BadVersion { bytes })?;
         let expected = self.computation.info.plan;
         match found == expected {
-            true => Ok(()),
+            true => {
+                note_version(expected);
+                Ok(())
+            }
             false => Err(InferRefusal::PlanSkew { expected, found }.into()),
         }
     }

@@ -25,6 +25,7 @@ use crate::host::{Next, Reloaded};
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::schemes::versions::examine;
+use crate::trace::note_version;
 use crate::wire::onion_lookup_server::OnionLookup;
 use crate::wire::{KeysChunk, PutKeysReply};
 use crate::wire::{OnionAnswerModelReply, OnionAnswerModelRequest};
@@ -100,13 +101,17 @@ impl OnionService {
     fn table(&self, held: &Held, version: &[u8]) -> Result<Arc<HeldTable>, Refusal> {
         self.admission.check_open()?;
         let found = parse_version(version)?;
-        held.find_table(found).cloned().ok_or_else(|| held.unknown(found))
+        let table = held.find_table(found).cloned().ok_or_else(|| held.unknown(found))?;
+        note_version(found);
+        Ok(table)
     }
 
     fn model(&self, held: &Held, version: &[u8]) -> Result<Arc<HeldModel>, Refusal> {
         self.admission.check_open()?;
         let found = parse_version(version)?;
-        held.find_model(found).cloned().ok_or(Refusal::UnknownModel { found })
+        let model = held.find_model(found).cloned().ok_or(Refusal::UnknownModel { found })?;
+        note_version(found);
+        Ok(model)
     }
 
     /// Runs `work` where it may compute and read files.

@@ -19,6 +19,7 @@ use crate::host::scheme::Loading;
 use crate::host::{Next, Reloaded};
 use crate::peer::values::version_from_wire;
 use crate::schemes::versions::examine;
+use crate::trace::note_version;
 use crate::wire::private_lookup_server::PrivateLookup;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
@@ -55,7 +56,9 @@ impl LookupService {
     fn rows(&self, held: &Held, version: &[u8]) -> Result<Arc<Rows>, Refusal> {
         self.admission.check_open()?;
         let found = parse(version)?;
-        held.find_rows(found).cloned().ok_or_else(|| held.unknown(found))
+        let rows = held.find_rows(found).cloned().ok_or_else(|| held.unknown(found))?;
+        note_version(rows.version());
+        Ok(rows)
     }
 
     /// The layout that is asked: the only one where the request names none and may.
@@ -71,6 +74,7 @@ impl LookupService {
         }
         let found = parse(version);
         if let Some(bags) = found.as_ref().ok().and_then(|&found| held.find_bags(found)) {
+            note_version(bags.version());
             return Ok(Arc::clone(bags));
         }
         if let ([], 1) = (bags.as_slice(), tables) {
@@ -86,7 +90,9 @@ impl LookupService {
     fn model(&self, held: &Held, version: &[u8]) -> Result<Arc<Inferences>, Refusal> {
         self.admission.check_open()?;
         let found = parse(version)?;
-        held.find_model(found).cloned().ok_or(Refusal::UnknownModel { found })
+        let model = held.find_model(found).cloned().ok_or(Refusal::UnknownModel { found })?;
+        note_version(model.version());
+        Ok(model)
     }
 }
 

@@ -18,12 +18,12 @@ use crate::host::network::{
     Network, check_window, default_addr, default_body_idle_ms_max, default_connections_max,
     default_drain_ms_max, default_handshake_ms_max, default_headers_ms_max, default_idle_ms_max,
     default_inflight_bytes_max, default_io_threads, default_keep_alive_ms, default_metrics_addr,
-    default_pings_per_s_max, default_request_ms_max, default_requests_per_s_per_peer_max,
-    default_streams_per_connection_max, within,
+    default_otlp_sample, default_otlp_service, default_pings_per_s_max, default_request_ms_max,
+    default_requests_per_s_per_peer_max, default_streams_per_connection_max, within,
 };
 use crate::schemes::bundles::{Bundles, HeldModel, HeldTable};
 use crate::schemes::versions::ChangeSpec;
-use crate::{DeviceSpec, Error, NetworkSpec, TlsSpec};
+use crate::{DeviceSpec, Error, Fraction, NetworkSpec, TlsSpec};
 use hushtable_pir::client::{
     BAGS_PER_REQUEST_MAX, KEY_OVERHEAD_BYTES, KEYS_PER_REQUEST_MAX, REQUEST_BYTES,
 };
@@ -151,6 +151,15 @@ pub struct ServerSpec {
     /// How long requests may take to finish after a signal to stop, in milliseconds.
     #[serde(default = "default_drain_ms_max")]
     pub drain_ms_max: u64,
+    /// The URL of a collector of traces (OTLP over HTTP): none leave the server without.
+    #[serde(default)]
+    pub otlp_endpoint: Option<String>,
+    /// What traces call this server.
+    #[serde(default = "default_otlp_service")]
+    pub otlp_service: String,
+    /// The part of all requests that is traced.
+    #[serde(default = "default_otlp_sample")]
+    pub otlp_sample: Fraction,
     /// Generators that keys may use, by name. The default leaves out those that cost the server
     /// several times the work.
     #[serde(default = "default_prgs")]
@@ -200,6 +209,9 @@ impl ServerSpec {
             pings_per_s_max: default_pings_per_s_max(),
             request_ms_max: default_request_ms_max(),
             drain_ms_max: default_drain_ms_max(),
+            otlp_endpoint: None,
+            otlp_service: default_otlp_service(),
+            otlp_sample: default_otlp_sample(),
             prgs: default_prgs(),
             change: ChangeSpec::default(),
         }
@@ -238,6 +250,9 @@ impl ServerSpec {
             pings_per_s_max: self.pings_per_s_max,
             request_ms_max: self.request_ms_max,
             drain_ms_max: self.drain_ms_max,
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            otlp_service: self.otlp_service.clone(),
+            otlp_sample: self.otlp_sample,
         }
     }
 }
