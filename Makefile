@@ -26,7 +26,7 @@ WHEEL_TOOLS := ziglang==0.17.1 auditwheel==6.8.2
 TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
 
 .NOTPARALLEL:
-.PHONY: help setup valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu docs site notebooks fuzz clean
+.PHONY: help setup kube valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu docs site notebooks fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -96,6 +96,10 @@ test-timing: setup
 # what a client runs.
 test-oblivious: setup
 	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-mpc -p hushtable-oram -p hushtable-pir --test ctgrind
+
+kube: setup ## The Helm chart, rendered and held against Kubernetes' schemas; builds helm once, 150 s
+	HUSHTABLE_NEEDS_KUBE=1 .ci/kube
+	.ci/image
 
 test-caps: setup
 	@.ci/capped $(CAPS)

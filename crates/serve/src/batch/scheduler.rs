@@ -344,7 +344,7 @@ impl<A: Answerer> Shared<A> {
             }
         };
         drop(pass.queries);
-        self.trace(&pass.shares, count, started, took, ok);
+        self.trace(&pass.shares, count, started, took, failed.is_none());
         let mut unfinished = Vec::new();
         let mut rest = answers.as_slice();
         for (mut request, taken) in pass.shares {
