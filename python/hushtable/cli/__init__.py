@@ -35,6 +35,7 @@ from . import (
     bench_patch,
     bench_shards,
     certificates,
+    cluster,
     doctor,
     infer,
     infer_import,
@@ -66,6 +67,7 @@ app.add_typer(model.app, name="model")
 app.add_typer(shard.app, name="shard")
 app.add_typer(bench.app, name="bench")
 app.add_typer(sim.app, name="sim")
+app.add_typer(cluster.app, name="cluster")
 train_recover.register(train.app)
 app.add_typer(train.app, name="train")
 infer_import.register(infer.app)
@@ -90,7 +92,8 @@ bench_patch.register(bench.app)
 bench_shards.register(bench.app)
 certificates.register(app)
 doctor.register(app)
-for group in (app, table.app, model.app, shard.app, bench.app, sim.app, train.app, infer.app):
+groups = (table, model, shard, cluster, bench, sim, train, infer)
+for group in (app, *(part.app for part in groups)):
     for command in group.registered_commands:
         # typer keeps a docstring's own line breaks, which then break lines a second time.
         command.help = unfold(inspect.getdoc(command.callback) or "")

@@ -24,7 +24,7 @@ _OTHERS = frozenset(
     }
 )
 #: What our tests are told by.
-_OF_TESTS = ("HUSHTABLE_NEEDS_", "HUSHTABLE_SOAK_", "HUSHTABLE_TEST_")
+_OF_TESTS = ("HUSHTABLE_NEEDS_", "HUSHTABLE_SCALE_", "HUSHTABLE_SOAK_", "HUSHTABLE_TEST_")
 
 
 def known_variables(command: Any) -> frozenset[str]:
