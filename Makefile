@@ -138,6 +138,7 @@ qemu:
 # Optimised, as it is shipped; one test after the other, as each counts memory.
 test-nightly: setup test-neon ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills, NEON
 	cargo build --release --quiet -p hushtable-serve --example serve_bundle
+	HUSHTABLE_SCALE_LONG=1 $(BIN)/python -m pytest python/tests/test_cluster_ray.py python/tests/test_cluster_real.py python/tests/test_scale_ray.py
 	HUSHTABLE_SOAK_LONG=1 cargo test --release -p hushtable-serve --test soak --test soak_train --test soak_infer --test kills_train --test drains -- --nocapture --test-threads 1
 
 lint: setup ## rustfmt, clippy, rustdoc, ruff, mypy
