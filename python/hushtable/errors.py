@@ -375,7 +375,7 @@ class ServerBusy(ServerError):
 
 
 class ShardAbsent(ServerUnavailable):
-    """A front that reaches no server of one of its shards: said at once, and over as soon as one is back.
+    """A front that reaches no server of one of its shards: said at once, over when one is back.
 
     Attributes:
         shard: the shard's number in the map.

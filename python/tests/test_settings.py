@@ -46,6 +46,8 @@ def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Settin
 
 def test_no_flag_of_a_server_is_anything_else() -> None:
     own = {"bundles", "scheme", "config", "log", "log_json", "json", "help"}
+    # Of the process, and no setting: a file must not end a server.
+    own |= {"exit_with_parent"}
     named = {setting.parameter for kind in KINDS[:2] for setting in settings(kind)}
     assert parameters("serve").keys() == (own | named) - {"table", "help"}
 

@@ -216,7 +216,6 @@ def hybrid_network(out: Path, *, network: str, size: int) -> None: ...
 def garble_rates(
     *, bits: int, fraction: int, threads: int, seconds: float, isa: str | None
 ) -> str: ...
-
 def stub_shards(
     model: Path,
     side: str,

@@ -52,8 +52,8 @@ def shards(
     shards: Annotated[int, typer.Option(help="Shards to hold against one.")] = 2,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1 << 20,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row, a multiple of 4.")] = 256,
-    clients: Annotated[int, typer.Option(help="Clients that ask all the time.")] = 64,
-    keys: Annotated[int, typer.Option(help="Keys of each request.")] = 8,
+    clients: Annotated[int, typer.Option(help="Clients that ask all the time.")] = 8,
+    keys: Annotated[int, typer.Option(help="Keys of each request.")] = 64,
     stubs: Annotated[
         int, typer.Option(help="Stand-ins for shards that the front alone is measured with.")
     ] = 64,
