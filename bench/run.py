@@ -176,6 +176,17 @@ def load(quick: bool) -> list[list[str]]:
     ]
 
 
+def shards(quick: bool) -> list[list[str]]:
+    """What more shards answer than one, and what a front of 64 costs by itself."""
+    rows = ["--rows", str(ROWS["2^16" if quick else "2^20"])]
+    time = ["--seconds", "2", "--warmup", "1", "--rounds", "1"] if quick else []
+    return [
+        ["shards", "--shards", "2", *rows, *time],
+        # Passes of an eighth of the keys.
+        ["shards", "--shards", "1", "--clients", "8", "--keys", "8", *rows, *time],
+    ]
+
+
 SUITES = {
     "ckks": ckks,
     "cpu": two_servers,
@@ -187,6 +198,7 @@ SUITES = {
     "onion-sweep": onion_sweep,
     "oram": oram,
     "patch": patch,
+    "shards": shards,
 }
 
 
