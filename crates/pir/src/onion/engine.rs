@@ -596,6 +596,12 @@ impl Engine {
         out
     }
 
+    /// Takes the memory back of winners that nobody needs any more.
+    pub(crate) fn take_back(&self, won: Vec<Vec<Vec<Won>>>) {
+        let won = won.into_iter().flatten().flatten();
+        won.for_each(|subtree| self.spare.give(subtree.ciphertext));
+    }
+
     /// Joins each chunk's subtrees and writes the response.
     pub(crate) fn respond(&self, expanded: &Expanded, won: Vec<Vec<Won>>, out: &mut [u8]) {
         let params = self.params();
