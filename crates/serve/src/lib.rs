@@ -45,6 +45,8 @@ mod schemes;
     feature = "train"
 ))]
 pub mod settings;
+#[cfg(any(feature = "onion", feature = "pair"))]
+mod shards;
 pub mod wire;
 
 /// Loads servers and measures what they answer.
@@ -89,8 +91,7 @@ pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, O
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
     Bag, BagPart, ClientSpec, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo, LookupClient,
-    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, ShardError,
-    TableInfo, front_name, shard_name,
+    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]
@@ -103,3 +104,5 @@ pub use schemes::train::{
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::versions::ChangeSpec;
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub use shards::{Owner, ShardError, front_name, shard_name};
