@@ -86,9 +86,9 @@ pub struct Stages {
 pub struct Engine {
     geometry: Geometry,
     version: Version,
-    payload: Payload,
+    pub(super) payload: Payload,
     /// The blocks that are answered here: all, or a shard's.
-    blocks: Vec<Block>,
+    pub(super) blocks: Vec<Block>,
     columns: Range<u64>,
     row_select: RowSelect,
     spec: OnionSpec,

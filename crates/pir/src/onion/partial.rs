@@ -31,6 +31,11 @@ impl Partial {
         self.columns.clone()
     }
 
+    /// The table's version that it answers from.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// Queries that it answers.
     pub fn queries(&self) -> usize {
         self.won.len()

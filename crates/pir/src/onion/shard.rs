@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use hushtable_table::prepared::Standing;
 use hushtable_table::{Table, Version};
 use rayon::prelude::*;
 
@@ -59,8 +60,9 @@ impl Engine {
         })
     }
 
-    /// Shard `index` of `count` of the file at `path`, from which its part is answered. A table so small that
-    /// its shards end within the file's blocks is made in memory instead.
+    /// Shard `index` of `count` of the file at `path`, from which its part is answered, or of which its part is copied
+    /// to memory where `spec.load` says so. A table so small that its shards end within the file's blocks is
+    /// made in memory.
     ///
     /// # Errors
     /// As [`Engine::open`]; [`Error::Shard`].
@@ -75,9 +77,27 @@ impl Engine {
         let columns = whole.geometry().shard_columns(of)?;
         match columns.start.is_multiple_of(BLOCK_COLUMNS as u64) && whole.geometry().is_large(of.1)
         {
+            true if spec.load => whole.covering(columns).in_memory(),
             true => Ok(whole.covering(columns)),
             false => Self::shard_from_table(table, of, set, spec),
         }
+    }
+
+    /// The same engine with a copy of what it answers from in memory.
+    fn in_memory(mut self) -> Result<Self, Error> {
+        let bytes = self.blocks.iter().map(|block| block.bytes).sum::<usize>();
+        let mut copy = zeros(bytes + SLACK_BYTES)?;
+        let mut end = 0;
+        for block in &mut self.blocks {
+            let from = block.offset..block.offset + block.bytes;
+            copy[end..end + block.bytes].copy_from_slice(&self.payload.bytes()[from]);
+            block.offset = end;
+            end += block.bytes;
+        }
+        // What was copied was still what was checked.
+        let _: Standing = self.confirm()?;
+        self.payload = Payload::Made(copy);
+        Ok(self)
     }
 
     /// What joins shards' answers and has no row of the table itself: a front's.
@@ -261,6 +281,11 @@ impl Geometry {
     /// Whether shards of a table are cut between blocks; those of small tables are between groups of columns.
     fn is_large(&self, count: u32) -> bool {
         self.columns() >= u64::from(count) * BLOCK_COLUMNS as u64
+    }
+
+    /// Bytes of some columns in the form in which queries multiply them.
+    pub fn prepared_bytes_of(&self, columns: Range<u64>) -> u64 {
+        self.blocks_of(columns).iter().map(|block| block.bytes as u64).sum()
     }
 
     /// The columns of shard `index` of `count`; the last shards of a very small table have none.
