@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Process, Running, page, row, table};
-use hushtable_pir::onion::{Geometry, ParameterSet};
+use hushtable_pir::onion::{self, Geometry, ParameterSet};
 use hushtable_serve::certificate::LocalCa;
+use hushtable_serve::wire::onion_shard_client::OnionShardClient;
+use hushtable_serve::wire::{HoldsRequest, KeyedQueries, KeysChunk, OnionPassRequest};
 use hushtable_serve::{
     ChangeSpec, EndpointSpec, Error, NetworkSpec, OnionClient, OnionClientSpec, OnionServer,
     OnionServerSpec, Owner, Refusal, TlsSpec,
@@ -21,6 +23,7 @@ use rustix::process::Signal;
 use shard_common::{front_client, shard_tls, write_certificate, write_shards};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
+use tonic::codegen::tokio_stream;
 
 const ROWS: u64 = 4096;
 const DIM: usize = 256;
@@ -336,6 +339,106 @@ async fn a_version_changes_on_every_shard_before_clients_hear_of_it() {
     assert_eq!(found.rows, rows(&tables[1], &[3]));
     let right = load.end().await;
     println!("{right} answers over a change of version, 0 wrong, 0 failed");
+}
+
+/// One table is so small that only one of three shards has a column of it; and one upload of keys serves both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_tables_lie_on_the_same_shards_however_small() {
+    let home = TempDir::new().unwrap();
+    let tables = [table(ROWS, DIM, 1), table(300, 4, 2)];
+    let paths = ["films", "genres"].map(|name| home.path().join(name));
+    tables.iter().zip(&paths).for_each(|(table, path)| table.save(path).unwrap());
+    let spec = || OnionServerSpec { tables: vec![paths[1].clone()], ..spec(&paths[0]) };
+    let shards = [0, 1, 2].map(|shard| {
+        let spec = OnionServerSpec { shard: Some(shard), shards: Some(3), ..spec() };
+        Running::start(OnionServer::open(spec).unwrap())
+    });
+    let file = home.path().join("shards.toml");
+    let servers = shards.iter().map(|it| format!("[[shard]]\nreplicas = [\"{}\"]\n", it.url()));
+    std::fs::write(&file, servers.collect::<String>()).unwrap();
+    let front = OnionServerSpec { shards_file: Some(file), ..spec() };
+    let front = Running::start(OnionServer::open(front).unwrap());
+    for table in &tables {
+        let endpoint = EndpointSpec::new(front.url(), None);
+        let version = Some(table.version());
+        let of_table = OnionClientSpec { version, ..OnionClientSpec::new(endpoint) };
+        let client = OnionClient::connect(&of_table).await.unwrap();
+        let ids = [0, table.rows() / 2, table.rows() - 1];
+        assert_eq!(client.lookup(&ids, 4).await.unwrap().rows, rows(table, &ids));
+    }
+    let found = shards[2].page("/metrics").await.1;
+    assert!(found.contains("hushtable_passes_total{table=\"films\"}"), "{found}");
+}
+
+fn reason(status: &tonic::Status) -> String {
+    Refusal::from_status(status).map_or_else(|| status.to_string(), |it| it.reason().into())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_bad_pass_is_refused_for_what_it_is() {
+    let server = OnionServerSpec { shard: Some(1), shards: Some(2), ..spec(Path::new("")) };
+    let server = Running::start(OnionServer::of_table(server, table(ROWS, DIM, 1)).unwrap());
+    let endpoint = tonic::transport::Endpoint::from_shared(server.url()).unwrap();
+    let mut shard = OnionShardClient::new(endpoint.connect().await.unwrap());
+    let holds = shard.holds(HoldsRequest { in_use: vec![vec![1; 31].into()] }).await.unwrap();
+    let holds = holds.into_inner();
+    assert_eq!((holds.shard, holds.held.len(), holds.held[0].shards), (1, 1, 2));
+    let shape = hushtable_pir::TableShape::new(ROWS, DIM * 4).unwrap();
+    let geometry = Geometry::new(ParameterSet::N4096128, shape).unwrap();
+    assert!(holds.request_bytes_max as usize > 16 * geometry.query_bytes());
+    let version = table(ROWS, DIM, 1).version();
+    let client = onion::Client::new(geometry.clone(), version).unwrap();
+    let (queries, _) = client.query(&[ROWS - 1, 2], 2).unwrap();
+    let good = OnionPassRequest {
+        map_version: holds.held[0].map_version.clone(),
+        shard: 1,
+        clients: vec![KeyedQueries {
+            key_id: client.key_id().as_bytes().to_vec().into(),
+            queries: queries.concat().into(),
+        }],
+    };
+    let of = |key_id: &[u8], queries: Vec<u8>| {
+        let key_id = key_id.to_vec().into();
+        vec![KeyedQueries { key_id, queries: queries.into() }]
+    };
+    let id = client.key_id();
+    let id = id.as_bytes();
+    let mut damaged = queries.concat();
+    damaged[geometry.query_bytes()] ^= 1;
+    for (request, expected) in [
+        (OnionPassRequest { map_version: vec![3; 32].into(), ..good.clone() }, "UNKNOWN_MAP"),
+        (OnionPassRequest { map_version: vec![3; 31].into(), ..good.clone() }, "BAD_VERSION"),
+        (OnionPassRequest { shard: 0, ..good.clone() }, "WRONG_SHARD"),
+        (OnionPassRequest { clients: vec![], ..good.clone() }, "BAD_PASS"),
+        (OnionPassRequest { clients: of(id, vec![]), ..good.clone() }, "BAD_PASS"),
+        (OnionPassRequest { clients: of(id, vec![0; 100]), ..good.clone() }, "BAD_PASS"),
+        (OnionPassRequest { clients: of(&id[1..], damaged.clone()), ..good.clone() }, "BAD_KEY_ID"),
+        (good.clone(), "UNKNOWN_KEYS"),
+    ] {
+        let status = shard.answer_pass(request).await.unwrap_err();
+        assert_eq!(reason(&status), expected, "{status}");
+    }
+    let chunk = |bytes: &[u8]| tokio_stream::iter([KeysChunk { bytes: bytes.to_vec().into() }]);
+    let status = shard.put_keys(chunk(&client.keys()[..100])).await.unwrap_err();
+    assert_eq!(reason(&status), "BAD_KEYS", "{status}");
+    let chunks: Vec<_> = client.keys().chunks(1 << 20).map(<[u8]>::to_vec).collect();
+    let chunks = chunks.into_iter().map(|bytes| KeysChunk { bytes: bytes.into() });
+    let put = shard.put_keys(tokio_stream::iter(chunks.collect::<Vec<_>>())).await.unwrap();
+    assert_eq!(put.into_inner().key_id[..], id[..]);
+    let bad = OnionPassRequest { clients: of(id, damaged), ..good.clone() };
+    let status = shard.answer_pass(bad).await.unwrap_err();
+    assert!(status.message().contains("query 1 "), "{status}");
+    assert_eq!(reason(&status), "BAD_QUERY", "{status}");
+    let reply = shard.answer_pass(good).await.unwrap().into_inner();
+    let part = onion::Partial::parse(&geometry, 2, &reply.parts).unwrap();
+    assert_eq!(
+        (part.version(), part.columns()),
+        (version, geometry.shard_columns((1, 2)).unwrap())
+    );
+    // A client takes it for no server of its own.
+    let of_shard = OnionClientSpec::new(EndpointSpec::new(server.url(), None));
+    let error = OnionClient::connect(&of_shard).await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unserved { .. }), "{error}");
 }
 
 /// What a server that does not start says.

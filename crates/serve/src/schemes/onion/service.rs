@@ -234,8 +234,7 @@ impl OnionService {
         if count == 0 {
             return Err(Refusal::BadPass { message: "it has no query".into() });
         }
-        let each = held_bytes(&table.info.geometry) + table.server.backend().answer_bytes();
-        self.admission.hold(reservation, count.saturating_mul(each))?;
+        self.admission.hold(reservation, count.saturating_mul(pass_bytes(table)))?;
         let (keys, server) = (Arc::clone(&self.keys), table.server.clone());
         let origin = origin_of(reservation);
         let accept = move || {
@@ -370,6 +369,11 @@ impl OnionService {
             state: Some(now.state()),
         })
     }
+}
+
+/// Bytes that a query of a front's pass holds beside its request's.
+pub(super) fn pass_bytes(table: &HeldTable) -> usize {
+    held_bytes(&table.info.geometry) + table.server.backend().answer_bytes()
 }
 
 pub(super) fn to_reply(stored: Stored) -> PutKeysReply {

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::held::Held;
 use super::role::ShardOf;
-use super::service::{OnionService, to_reply};
+use super::service::{OnionService, pass_bytes, to_reply};
 use crate::Error;
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
@@ -41,6 +42,17 @@ impl ShardService {
         Arc::new(Self { inner, shard, request_bytes_max, refused: Mutex::default() })
     }
 
+    /// Bytes that one request may have, whichever table it is for, so that it fits with all that it holds until it is
+    /// answered.
+    fn pass_bytes_max(&self, held: &Held) -> usize {
+        let fitting = held.tables().map(|table| {
+            let query = table.info.geometry.query_bytes();
+            let queries = self.request_bytes_max / (query + pass_bytes(table)).max(1);
+            queries.max(1) * query + MESSAGE_BYTES
+        });
+        fitting.min().unwrap_or(self.request_bytes_max)
+    }
+
     fn describe(&self) -> HoldsReply {
         let held = self.inner.held();
         let maps = held.tables().map(|table| HeldMap {
@@ -54,7 +66,7 @@ impl ShardService {
             shard: self.shard.number,
             held: maps.collect(),
             software: SOFTWARE.into(),
-            request_bytes_max: self.request_bytes_max as u64,
+            request_bytes_max: self.pass_bytes_max(&held) as u64,
             refused,
             is_draining: self.inner.admission().check_open().is_err(),
         }
@@ -139,6 +151,8 @@ impl OnionShard for ShardService {
     }
 }
 
+/// What a message has around its queries.
+const MESSAGE_BYTES: usize = 64 << 10;
 /// More maps than a front can go by.
 const IN_USE_MAX: usize = 1024;
 
