@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use hushtable_pir::TableShape;
 use hushtable_pir::onion::{
     Asked, Client, CopyRows, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionBackend,
-    OnionSpec, ParameterSet, Partial, Schedule, Server, Shard,
+    OnionSpec, ParameterSet, Partial, Schedule, Server, Shard, prepare,
 };
-use hushtable_table::Version;
+use hushtable_pir::{DType, TableShape};
+use hushtable_table::{Table, Version};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
@@ -217,6 +217,56 @@ fn parts_of_shards_through_bytes_are_the_whole_servers_answer() {
             let mut joined = vec![0; whole.len()];
             front.combine(&front.expansions(&asked), parts, &mut joined).unwrap();
             assert!(joined == whole, "{} {rows} of {count} shards", set.name());
+        }
+    }
+}
+
+/// Large tables are cut between a prepared file's blocks, so that a shard reads or copies just its own; of small ones
+/// it makes its own in memory.
+#[test]
+fn shards_of_a_prepared_file_answer_as_the_whole_does() {
+    let set = ParameterSet::N256Test;
+    let folder = tempfile::tempdir().unwrap();
+    for (rows, counts) in [(1u64 << 19, [1, 2]), (9000, [2, 5])] {
+        let values: Vec<f32> = (0..rows * 4).map(|index| (index % 1013) as f32).collect();
+        let table = Table::from_weight("films", rows, 4, DType::F32, &values).unwrap();
+        let path = folder.path().join(format!("{rows}.prepared"));
+        let spec = OnionSpec { threads: 2, ..OnionSpec::new() };
+        prepare(&table, &path, set, &spec, &|_, _| true).unwrap();
+        let whole = Engine::open(&path, &table, set, &spec).unwrap();
+        let geometry = whole.geometry().clone();
+        let is_large = |count: u32| geometry.columns() >= u64::from(count) * 64;
+        assert!(counts.into_iter().all(|count| is_large(count) == (rows > 9000)));
+        let client = Client::new(geometry.clone(), table.version()).unwrap();
+        let server = Server::new(Arc::new(whole));
+        let keys = Arc::new(server.accept_keys(client.keys()).unwrap());
+        let ids = [0, rows / 3, rows - 1];
+        let (queries, _) = client.query(&ids, 3).unwrap();
+        let asked = queries.iter().map(|query| server.accept(&keys, query).unwrap());
+        let asked: Vec<_> = asked.collect();
+        let mut expected = vec![0; 3 * geometry.response_bytes()];
+        server.answer(&asked, &mut expected).unwrap();
+        let front = Engine::without_rows(geometry.clone(), table.version(), &spec).unwrap();
+        for (count, load) in counts.into_iter().zip([false, true]) {
+            let spec = OnionSpec { load, ..spec.clone() };
+            let mut bytes = 0;
+            let parts = (0..count).map(|index| {
+                let of = (index, count);
+                let engine = Engine::open_shard(&path, &table, of, set, &spec).unwrap();
+                let columns = geometry.shard_columns(of).unwrap();
+                assert_eq!(engine.resident_bytes(), geometry.prepared_bytes_of(columns));
+                bytes += engine.resident_bytes();
+                let shard = Shard::new(engine);
+                let mut part = vec![0; 3 * shard.answer_bytes()];
+                shard.answer(&asked, &mut part).unwrap();
+                Partial::parse(&geometry, 3, &part).unwrap()
+            });
+            let parts = parts.collect();
+            let mut joined = vec![0; expected.len()];
+            front.combine(&front.expansions(&asked), parts, &mut joined).unwrap();
+            assert!(joined == expected, "{rows} rows on {count} shards");
+            // Each column is on one shard.
+            assert!(bytes <= geometry.prepared_bytes(), "{bytes}");
         }
     }
 }

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use super::engine::{Engine, Expanded, OnionSpec, Stages, Won};
 use super::geometry::{BLOCK_COLUMNS, Block};
+use super::keys::depth_in_words;
 use super::payload::{Payload, zeros};
 use super::prepare::{CopyRows, check_content, geometry};
 use super::{Asked, Error, Geometry, OnionBackend, ParameterSet, Partial};
@@ -155,7 +156,10 @@ impl Engine {
                 return Err(Error::ShardVersion { expected, found: partial.version });
             }
             if partial.geometry != *self.geometry() {
-                let words = |geometry: &Geometry| format!("{geometry:?}");
+                let words = |geometry: &Geometry| {
+                    let depth = depth_in_words(geometry.set().id(), geometry.levels() as u8);
+                    format!("{depth}, {} rows", geometry.shape().rows())
+                };
                 let (expected, found) = (words(self.geometry()), words(&partial.geometry));
                 return Err(Error::PartialParameters { expected, found });
             }
