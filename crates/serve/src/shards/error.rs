@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use hushtable_pir::dpf::Side;
 
@@ -30,6 +31,17 @@ impl Owner {
 impl From<Side> for Owner {
     fn from(side: Side) -> Self {
         Self::Side(side)
+    }
+}
+
+impl FromStr for Owner {
+    type Err = <Side as FromStr>::Err;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "single" => Ok(Self::Single),
+            side => side.parse().map(Self::Side),
+        }
     }
 }
 
