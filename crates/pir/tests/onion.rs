@@ -227,7 +227,7 @@ fn parts_of_shards_through_bytes_are_the_whole_servers_answer() {
 fn shards_of_a_prepared_file_answer_as_the_whole_does() {
     let set = ParameterSet::N256Test;
     let folder = tempfile::tempdir().unwrap();
-    for (rows, counts) in [(1u64 << 19, [1, 2]), (9000, [2, 5])] {
+    for (rows, counts) in [(1u64 << 20, [1, 2]), (9000, [2, 5])] {
         let values: Vec<f32> = (0..rows * 4).map(|index| (index % 1013) as f32).collect();
         let table = Table::from_weight("films", rows, 4, DType::F32, &values).unwrap();
         let path = folder.path().join(format!("{rows}.prepared"));
@@ -235,7 +235,7 @@ fn shards_of_a_prepared_file_answer_as_the_whole_does() {
         prepare(&table, &path, set, &spec, &|_, _| true).unwrap();
         let whole = Engine::open(&path, &table, set, &spec).unwrap();
         let geometry = whole.geometry().clone();
-        let is_large = |count: u32| geometry.columns() >= u64::from(count) * 64;
+        let is_large = |count: u32| geometry.columns() >= u64::from(count) * 128;
         assert!(counts.into_iter().all(|count| is_large(count) == (rows > 9000)));
         let client = Client::new(geometry.clone(), table.version()).unwrap();
         let server = Server::new(Arc::new(whole));

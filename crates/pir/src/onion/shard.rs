@@ -74,14 +74,13 @@ impl Engine {
         set: ParameterSet,
         spec: &OnionSpec,
     ) -> Result<Self, Error> {
-        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..spec.clone() })?;
-        let columns = whole.geometry().shard_columns(of)?;
-        match columns.start.is_multiple_of(BLOCK_COLUMNS as u64) && whole.geometry().is_large(of.1)
-        {
-            true if spec.load => whole.covering(columns).in_memory(),
-            true => Ok(whole.covering(columns)),
-            false => Self::shard_from_table(table, of, set, spec),
+        let geometry = geometry(table, set)?;
+        if !geometry.is_large(of.1) {
+            return Self::shard_from_table(table, of, set, spec);
         }
+        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..spec.clone() })?;
+        let shard = whole.covering(geometry.shard_columns(of)?);
+        if spec.load { shard.in_memory() } else { Ok(shard) }
     }
 
     /// The same engine with a copy of what it answers from in memory.
@@ -282,9 +281,10 @@ impl Geometry {
         blocks
     }
 
-    /// Whether shards of a table are cut between blocks; those of small tables are between groups of columns.
+    /// Whether shards of a table are cut between blocks; those of small tables are between groups of columns, as one
+    /// shard with a block more than another would have to be waited for too long.
     fn is_large(&self, count: u32) -> bool {
-        self.columns() >= u64::from(count) * BLOCK_COLUMNS as u64
+        self.columns() >= u64::from(count) * (SHARD_BLOCKS_LEAST * BLOCK_COLUMNS) as u64
     }
 
     /// Bytes of some columns in the form in which queries multiply them.
@@ -316,3 +316,6 @@ impl Geometry {
         (columns.start * of_column).min(all)..(columns.end * of_column).min(all)
     }
 }
+
+/// Blocks of a shard, on average, from which on it is cut between them.
+const SHARD_BLOCKS_LEAST: usize = 2;

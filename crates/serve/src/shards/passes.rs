@@ -31,10 +31,13 @@ pub(crate) trait Ask: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Won<Self::Answers>, Unheld>> + Send;
 }
 
-/// What one server answered, and how long that took it by its own clock.
+/// What one server answered.
 pub(crate) struct Won<T> {
     pub answers: T,
+    /// How long that took it by its own clock.
     pub took: Duration,
+    /// How long the call took that brought the answers, without what the server had to be given before.
+    pub call: Duration,
 }
 
 /// A shard without which there is no answer, and of which no server answers.
@@ -176,12 +179,11 @@ impl<A: Ask> Part<A> {
     }
 
     async fn ask(&self, replica: Arc<Replica>, is_hedge: bool) -> Asked<A::Answers> {
-        let started = Instant::now();
         let outcome = {
             let _inflight = replica.begin();
             self.ask.ask(&replica, self.map, self.pass_max).await
         };
-        Asked { replica, is_hedge, took: started.elapsed(), outcome }
+        Asked { replica, is_hedge, outcome }
     }
 
     async fn answer(&self) -> Ended<A::Answers> {
@@ -209,8 +211,9 @@ impl<A: Ask> Part<A> {
                 calls.push(self.ask(next, false));
             }
             tokio::select! {
-                Some(Asked { replica, is_hedge, took, outcome }) = calls.next() => match outcome {
+                Some(Asked { replica, is_hedge, outcome }) = calls.next() => match outcome {
                     Ok(won) => {
+                        let took = won.call;
                         replica.took(took);
                         self.shard.recent.note(bytes, took);
                         metrics.took(number, took.as_secs_f64());
@@ -260,7 +263,6 @@ impl<A: Ask> Part<A> {
 struct Asked<T> {
     replica: Arc<Replica>,
     is_hedge: bool,
-    took: Duration,
     outcome: Result<Won<T>, Unheld>,
 }
 

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_pir::dpf::Side;
@@ -39,6 +39,8 @@ struct State {
     reason: String,
     /// A moving average of what parts took it.
     average: Duration,
+    /// When the last of them was there.
+    answered: Instant,
     /// How often in a row it did not say how it is.
     misses: u32,
     owner: Option<Owner>,
@@ -69,6 +71,7 @@ impl Replica {
             request_bytes_max: 0,
             reason: "it has not answered yet".into(),
             average: Duration::ZERO,
+            answered: Instant::now(),
             misses: 0,
             owner: None,
         };
@@ -136,9 +139,15 @@ impl Replica {
         self.state().request_bytes_max
     }
 
-    /// How much it has to do for this front, and what that took lately.
+    /// How much it has to do for this front, and what that took lately. What it took fades: else a server that was
+    /// slow once would never be asked again, where another is quicker.
     pub fn load(&self) -> (usize, Duration) {
-        (self.inflight.load(Ordering::Relaxed), self.state().average)
+        let (average, answered) = {
+            let state = self.state();
+            (state.average, state.answered)
+        };
+        let half_lives = answered.elapsed().as_secs_f64() / HALF_LIFE.as_secs_f64();
+        (self.inflight.load(Ordering::Relaxed), average.mul_f64(0.5f64.powf(half_lives)))
     }
 
     pub(super) fn begin(&self) -> InFlight<'_> {
@@ -152,6 +161,7 @@ impl Replica {
             Duration::ZERO => took,
             average => (average * 7 + took) / 8,
         };
+        state.answered = Instant::now();
     }
 
     /// Leaves it out until it has said again what it holds.
@@ -274,9 +284,34 @@ impl Drop for InFlight<'_> {
     }
 }
 
+/// After how long unasked half of what a server took is forgotten.
+const HALF_LIFE: Duration = Duration::from_secs(2);
 /// How often each server is asked what it holds.
 pub(super) const HOLDS_EVERY: Duration = Duration::from_millis(300);
 const HOLDS_MAX: Duration = Duration::from_secs(2);
 const MISSES_MAX: u32 = 3;
 const HOLDS_BYTES_MAX: usize = 64 << 10;
 const REASON_CHARS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use crate::EndpointSpec;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_server_took_fades() {
+        let spec = EndpointSpec::new("http://127.0.0.1:1", None);
+        let peer = Peer::new(&spec, false, HALF_LIFE).unwrap();
+        let replica = Replica::new(0, "http://127.0.0.1:1", peer);
+        replica.took(Duration::from_millis(100));
+        assert!(replica.load().1 > Duration::from_millis(90));
+        let long_ago = Instant::now().checked_sub(4 * HALF_LIFE).unwrap();
+        replica.state().answered = long_ago;
+        let faded = replica.load().1;
+        assert!(faded < Duration::from_millis(7) && faded > Duration::from_millis(5), "{faded:?}");
+        // An answer brings what is known back.
+        replica.took(Duration::from_millis(100));
+        assert!(replica.load().1 > Duration::from_millis(90));
+    }
+}

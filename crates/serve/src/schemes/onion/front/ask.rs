@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_pir::onion::{EvaluationKeys, Geometry, KeyId, Partial};
@@ -37,13 +37,13 @@ pub(super) struct ShardAsk {
 }
 
 impl ShardAsk {
-    /// Sends the queries; and a client's keys, where the server lacks them.
+    /// Sends the queries; and a client's keys, where the server lacks them. How long the last call took.
     async fn send(
         &self,
         replica: &Replica,
         request: OnionPassRequest,
         limit: Duration,
-    ) -> Result<OnionPassReply, Unheld> {
+    ) -> Result<(OnionPassReply, Duration), Unheld> {
         let peer = replica.peer();
         let part_bytes = self.pass.geometry.partial_bytes(&self.columns);
         let bytes_max = self.pass.queries * part_bytes + REPLY_OVERHEAD_BYTES;
@@ -63,8 +63,9 @@ impl ShardAsk {
                 let put = peer.within(limit, client.put_keys(chunks)).await;
                 put.map_err(|error| Unheld::of(replica.url(), error))?;
             }
+            let started = Instant::now();
             match peer.within(limit, client.answer_pass(request.clone())).await {
-                Ok(reply) => return Ok(reply.into_inner()),
+                Ok(reply) => return Ok((reply.into_inner(), started.elapsed())),
                 Err(Error::Refused { refusal: Refusal::UnknownKeys { key_id }, .. }) => {
                     missing = Some(key_id);
                 }
@@ -96,7 +97,7 @@ impl Ask for ShardAsk {
         let map_version = Bytes::copy_from_slice(map.as_bytes());
         let clients = self.pass.clients.clone();
         let request = OnionPassRequest { map_version: map_version.clone(), shard, clients };
-        let reply = self.send(replica, request, limit).await?;
+        let (reply, call) = self.send(replica, request, limit).await?;
         let skew = |what: String| Unheld::Skew(format!("{}: {what}", replica.url()));
         if reply.map_version != map_version || reply.shard != shard {
             return Err(skew("it answered by another map, or as another shard".into()));
@@ -114,7 +115,7 @@ impl Ask for ShardAsk {
             )));
         }
         let took = Duration::from_micros(reply.queue_us.saturating_add(reply.answer_us));
-        Ok(Won { answers: part, took })
+        Ok(Won { answers: part, took, call })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a pass asks of one shard, by `shard.proto`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_table::Version;
@@ -48,6 +48,7 @@ impl Ask for ShardAsk {
             self.expected.iter().map(|bytes| bytes + 16).sum::<usize>() + REPLY_OVERHEAD_BYTES;
         let mut client =
             PrivateShardClient::new(peer.channel.clone()).max_decoding_message_size(bytes_max);
+        let started = Instant::now();
         let reply = match peer.within(limit, client.answer_pass(request)).await {
             Ok(reply) => reply.into_inner(),
             Err(Error::Refused { refusal: refusal @ Refusal::WrongSide { .. }, .. }) => {
@@ -68,7 +69,7 @@ impl Ask for ShardAsk {
             )));
         }
         let took = Duration::from_micros(reply.queue_us.saturating_add(reply.answer_us));
-        Ok(Won { answers: reply.answers, took })
+        Ok(Won { answers: reply.answers, took, call: started.elapsed() })
     }
 }
 
