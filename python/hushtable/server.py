@@ -139,15 +139,16 @@ def make_certificates(
     folder: str | os.PathLike[str],
     names: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
     *,
-    side: Side | None = None,
+    side: Side | Literal["single"] | None = None,
 ) -> Certificates:
     """Makes a local authority and certificates for servers that have none.
 
     For runs on one machine, demos and tests. The authority's own key is not kept, so that nothing
     more can be issued. ``folder`` gets ``ca.pem``, ``server.pem`` and ``server.key`` for all of
     ``names``, and ``client.pem`` and ``client.key`` for servers that ask for one. With a ``side``
-    it also gets what that side's shards and its fronts show each other: ``shard.pem``,
-    ``shard.key``, ``front.pem`` and ``front.key``. Certificates are valid for a year.
+    it also gets what that side's shards and its fronts show each other, or those of servers that
+    are asked alone where it is ``single``: ``shard.pem``, ``shard.key``, ``front.pem`` and
+    ``front.key``. Certificates are valid for a year.
 
     Raises:
         ConfigError: a name that no certificate can hold.

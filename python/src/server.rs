@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa, Validity, validities};
 use hushtable_serve::host::Reload;
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
-    InferServerSpec, OnionServer, OnionServerSpec, Server, ServerSpec, TrainServer,
+    InferServerSpec, OnionServer, OnionServerSpec, Owner, Server, ServerSpec, TrainServer,
     TrainServerSpec, front_name, raise_file_limit, shard_name,
 };
 use hushtable_table::Table;
@@ -419,7 +418,7 @@ pub(crate) fn make_certificates(
     names: Vec<String>,
     side: Option<&str>,
 ) -> PyResult<IssuedPems> {
-    let side: Option<Side> = side.map(str::parse).transpose().map_err(Failure::config)?;
+    let owner: Option<Owner> = side.map(str::parse).transpose().map_err(Failure::config)?;
     let made = py.detach(|| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let ca = LocalCa::new()?;
@@ -427,12 +426,12 @@ pub(crate) fn make_certificates(
         let client = ca.issue_client("hushtable client")?;
         let pair = |pem: CertificatePem| PemPair { certificate: pem.cert, key: pem.key };
         let (mut shard, mut front) = (None, None);
-        if let Some(side) = side {
-            let role = shard_name(side);
+        if let Some(owner) = owner {
+            let role = shard_name(owner);
             let mut of_shard = names.clone();
             of_shard.push(&role);
             shard = Some(pair(ca.issue_server(&of_shard)?));
-            front = Some(pair(ca.issue_client(&front_name(side))?));
+            front = Some(pair(ca.issue_client(&front_name(owner))?));
         }
         let (ca, server, client) = (ca.cert_pem(), pair(server), pair(client));
         Ok::<_, Error>(IssuedPems { ca, server, client, shard, front })

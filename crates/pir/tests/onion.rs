@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use hushtable_pir::TableShape;
 use hushtable_pir::onion::{
     Asked, Client, CopyRows, Engine, Error, EvaluationKeys, Geometry, KeyId, OnionBackend,
-    OnionSpec, ParameterSet, Partial, Schedule, Server,
+    OnionSpec, ParameterSet, Partial, Schedule, Server, Shard, prepare,
 };
-use hushtable_table::Version;
+use hushtable_pir::{DType, TableShape};
+use hushtable_table::{Table, Version};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
@@ -167,6 +167,175 @@ fn shards_answer_as_the_whole_does() {
         });
         assert!(matches!(shard(count), Err(Error::Shard { .. })));
     }
+}
+
+/// What travels between shards and a front is bytes, and what the front answers is what one server would have, to
+/// the bit.
+#[test]
+fn parts_of_shards_through_bytes_are_the_whole_servers_answer() {
+    let sets = [(ParameterSet::N256Test, 9000, 64), (ParameterSet::N256Test, 40, 600)];
+    for (set, rows, row_bytes) in sets.into_iter().chain([(ParameterSet::N4096128, 600, 4096)]) {
+        let spec = OnionSpec { threads: 2, ..OnionSpec::new() };
+        let world = World::new(set, rows, row_bytes, &spec);
+        let geometry = &world.geometry;
+        let ids = [0, rows - 1, rows / 2];
+        let (queries, pending) = world.client.query(&ids, ids.len()).unwrap();
+        // A front hands on what it read.
+        assert_eq!(world.keys.to_bytes(), world.client.keys());
+        assert_eq!(world.keys.id(), world.client.key_id());
+        let accept = |query: &Vec<u8>| world.server.accept(&world.keys, query).unwrap();
+        let asked: Vec<_> = queries.iter().map(accept).collect();
+        for (asked, query) in asked.iter().zip(&queries) {
+            assert_eq!(asked.query().to_bytes(geometry), *query);
+        }
+        let mut whole = vec![0; ids.len() * geometry.response_bytes()];
+        world.server.answer(&asked, &mut whole).unwrap();
+        let front = Engine::without_rows(geometry.clone(), VERSION.into(), &spec).unwrap();
+        for count in [1, 2, 3, 5] {
+            let mut parts = Vec::new();
+            for index in (0..count).rev() {
+                let shard = with_rows(&world.table, geometry, |copy| {
+                    let of = (index, count);
+                    Engine::shard_from_rows(geometry.clone(), VERSION.into(), of, &spec, copy)
+                });
+                let shard = Shard::new(shard.unwrap());
+                assert_eq!(shard.columns(), geometry.shard_columns((index, count)).unwrap());
+                let mut bytes = vec![0; ids.len() * shard.answer_bytes()];
+                shard.answer(&asked, &mut bytes).unwrap();
+                let part = Partial::parse(geometry, ids.len(), &bytes).unwrap();
+                assert_eq!(part.to_bytes(), bytes);
+                parts.push(part);
+                // A shard finds its own rows by itself, and nobody else's.
+                let mut alone = vec![0; whole.len()];
+                shard.answer_alone(&asked, &mut alone).unwrap();
+                let found = world.client.decode(&pending, VERSION.into(), &alone).unwrap();
+                for (&id, row) in ids.iter().zip(found.chunks_exact(row_bytes)) {
+                    let is_its = shard.ids().contains(&id);
+                    assert_eq!(row == world.row(id), is_its, "row {id} of shard {index}");
+                }
+            }
+            let mut joined = vec![0; whole.len()];
+            front.combine(&front.expansions(&asked), parts, &mut joined).unwrap();
+            assert!(joined == whole, "{} {rows} of {count} shards", set.name());
+        }
+    }
+}
+
+/// Large tables are cut between a prepared file's blocks, so that a shard reads or copies just its own; of small ones
+/// it makes its own in memory.
+#[test]
+fn shards_of_a_prepared_file_answer_as_the_whole_does() {
+    let set = ParameterSet::N256Test;
+    let folder = tempfile::tempdir().unwrap();
+    for (rows, counts) in [(1u64 << 20, [1, 2]), (9000, [2, 5])] {
+        let values: Vec<f32> = (0..rows * 4).map(|index| (index % 1013) as f32).collect();
+        let table = Table::from_weight("films", rows, 4, DType::F32, &values).unwrap();
+        let path = folder.path().join(format!("{rows}.prepared"));
+        let spec = OnionSpec { threads: 2, ..OnionSpec::new() };
+        prepare(&table, &path, set, &spec, &|_, _| true).unwrap();
+        let whole = Engine::open(&path, &table, set, &spec).unwrap();
+        let geometry = whole.geometry().clone();
+        let is_large = |count: u32| geometry.columns() >= u64::from(count) * 128;
+        assert!(counts.into_iter().all(|count| is_large(count) == (rows > 9000)));
+        let client = Client::new(geometry.clone(), table.version()).unwrap();
+        let server = Server::new(Arc::new(whole));
+        let keys = Arc::new(server.accept_keys(client.keys()).unwrap());
+        let ids = [0, rows / 3, rows - 1];
+        let (queries, _) = client.query(&ids, 3).unwrap();
+        let asked = queries.iter().map(|query| server.accept(&keys, query).unwrap());
+        let asked: Vec<_> = asked.collect();
+        let mut expected = vec![0; 3 * geometry.response_bytes()];
+        server.answer(&asked, &mut expected).unwrap();
+        let front = Engine::without_rows(geometry.clone(), table.version(), &spec).unwrap();
+        for (count, load) in counts.into_iter().zip([false, true]) {
+            let spec = OnionSpec { load, ..spec.clone() };
+            let mut bytes = 0;
+            let parts = (0..count).map(|index| {
+                let of = (index, count);
+                let engine = Engine::open_shard(&path, &table, of, set, &spec).unwrap();
+                let columns = geometry.shard_columns(of).unwrap();
+                assert_eq!(engine.resident_bytes(), geometry.prepared_bytes_of(columns));
+                bytes += engine.resident_bytes();
+                let shard = Shard::new(engine);
+                let mut part = vec![0; 3 * shard.answer_bytes()];
+                shard.answer(&asked, &mut part).unwrap();
+                Partial::parse(&geometry, 3, &part).unwrap()
+            });
+            let parts = parts.collect();
+            let mut joined = vec![0; expected.len()];
+            front.combine(&front.expansions(&asked), parts, &mut joined).unwrap();
+            assert!(joined == expected, "{rows} rows on {count} shards");
+            // Each column is on one shard.
+            assert!(bytes <= geometry.prepared_bytes(), "{bytes}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_part_of_an_answer_is_refused() {
+    let spec = OnionSpec { threads: 1, ..OnionSpec::new() };
+    let world = World::new(ParameterSet::N256Test, 9000, 64, &spec);
+    let geometry = &world.geometry;
+    let (queries, _) = world.client.query(&[5, 6], 2).unwrap();
+    let asked = queries.iter().map(|query| world.server.accept(&world.keys, query).unwrap());
+    let asked: Vec<_> = asked.collect();
+    let part = |index, version: [u8; 32]| {
+        let shard = with_rows(&world.table, geometry, |copy| {
+            Engine::shard_from_rows(geometry.clone(), version.into(), (index, 3), &spec, copy)
+        });
+        let shard = Shard::new(shard.unwrap());
+        let mut bytes = vec![0; 2 * shard.answer_bytes()];
+        shard.answer(&asked, &mut bytes).unwrap();
+        bytes
+    };
+    let good = part(1, VERSION);
+    let parse = |queries, bytes: &[u8]| Partial::parse(geometry, queries, bytes).map(drop);
+    let one = good.len() / 2;
+    parse(2, &good).unwrap();
+    for length in [0, 1, 51, 52, one, one + 30, 2 * one - 1] {
+        let error = parse(2, &good[..length]).unwrap_err();
+        assert!(matches!(error, Error::PartialBytes { found, .. } if found == length), "{error}");
+    }
+    for queries in [0, 1, 3, usize::MAX] {
+        let error = parse(queries, &good).unwrap_err();
+        assert!(matches!(error, Error::PartialBytes { .. }), "{queries}: {error}");
+    }
+    // The head: parameters, the version, columns.
+    for byte in 0..4 {
+        let mut other = good.clone();
+        other[byte] ^= 1;
+        let error = parse(2, &other).unwrap_err();
+        let Error::PartialParameters { expected, found } = &error else { panic!("{error}") };
+        assert_ne!(expected, found, "byte {byte}");
+    }
+    let mut beyond = good.clone();
+    beyond[44..52].copy_from_slice(&(geometry.columns() + 1).to_le_bytes());
+    assert!(matches!(parse(2, &beyond), Err(Error::ShardColumns { .. })));
+    beyond[44..52].copy_from_slice(&0u64.to_le_bytes());
+    assert!(matches!(parse(2, &beyond), Err(Error::ShardColumns { .. })));
+    // Two heads that do not agree.
+    let mut mixed = good.clone();
+    mixed[one + 4..][..32].fill(8);
+    assert!(matches!(parse(2, &mixed), Err(Error::ShardVersion { .. })));
+    let mut mixed = good.clone();
+    mixed[one + 36..][..8].copy_from_slice(&1u64.to_le_bytes());
+    assert!(matches!(parse(2, &mixed), Err(Error::ShardColumns { .. })));
+    let mut large = good.clone();
+    large[52..90].fill(0xff);
+    assert!(matches!(parse(2, &large), Err(Error::Residue { what: "partial answers" })));
+    // Whole parts that do not belong together.
+    let front = Engine::without_rows(geometry.clone(), VERSION.into(), &spec).unwrap();
+    let expansions = front.expansions(&asked);
+    let mut out = vec![0; 2 * geometry.response_bytes()];
+    let mut join = |parts: [Vec<u8>; 3]| {
+        let parts = parts.map(|bytes| Partial::parse(geometry, 2, &bytes).unwrap());
+        front.combine(&expansions, parts.into(), &mut out)
+    };
+    join([0, 1, 2].map(|index| part(index, VERSION))).unwrap();
+    let twice = join([part(0, VERSION), good.clone(), good]);
+    assert!(matches!(twice, Err(Error::ShardColumns { .. })));
+    let skewed = join([part(0, VERSION), part(1, VERSION), part(2, [8; 32])]);
+    assert!(matches!(skewed, Err(Error::ShardVersion { .. })));
 }
 
 #[test]

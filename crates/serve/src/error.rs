@@ -163,7 +163,7 @@ pub enum Error {
         source: hushtable_table::Error,
     },
     /// A shard or a front that cannot be served.
-    #[cfg(feature = "pair")]
+    #[cfg(any(feature = "onion", feature = "pair"))]
     #[error(transparent)]
     Shard(#[from] crate::ShardError),
     /// The scheme's own errors: ids, keys, replies.

@@ -45,6 +45,8 @@ mod schemes;
     feature = "train"
 ))]
 pub mod settings;
+#[cfg(any(feature = "onion", feature = "pair"))]
+mod shards;
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "nothing is traced without"))]
 mod trace;
 pub mod wire;
@@ -91,8 +93,7 @@ pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, O
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
     Bag, BagPart, ClientSpec, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo, LookupClient,
-    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, ShardError,
-    TableInfo, front_name, shard_name,
+    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "train")]
@@ -105,4 +106,6 @@ pub use schemes::train::{
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::versions::ChangeSpec;
+#[cfg(any(feature = "onion", feature = "pair"))]
+pub use shards::{Owner, ShardError, front_name, shard_name};
 pub use trace::{Fraction, NoCollector, NoFraction};

@@ -239,23 +239,26 @@ const KEYS_BYTES_PER_PEER_MAX: Setting = Setting::new(
     "Most bytes of the keys of one peer's clients, in memory and in --keys-folder.",
 );
 
+const SHARD: Setting = Setting::new(
+    "shard",
+    Kind::Count,
+    "all of them",
+    "Be a server of this shard of the rows, for fronts of this side alone.",
+);
+const SHARDS_FILE: Setting = Setting::new(
+    "shards_file",
+    Kind::Path,
+    "it holds the rows itself",
+    "Be a front: this TOML file says where each shard's servers are.",
+);
+
 const PAIR: &[Setting] = &[
     TABLE,
     TABLES,
     TABLES_BYTES_MAX,
     Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers."),
-    Setting::new(
-        "shard",
-        Kind::Count,
-        "all of the model",
-        "Be a server of this shard of the model, for fronts of this side alone.",
-    ),
-    Setting::new(
-        "shards_file",
-        Kind::Path,
-        "it holds the rows itself",
-        "Be a front: this TOML file says where each shard's servers are.",
-    ),
+    SHARD,
+    SHARDS_FILE,
     Setting::new(
         "device",
         Kind::Text,
@@ -297,6 +300,14 @@ const PAIR: &[Setting] = &[
 const ONION: &[Setting] = &[
     TABLE,
     TABLES,
+    SHARD,
+    Setting::new(
+        "shards",
+        Kind::Count,
+        "it is no shard",
+        "How many shards there are, of which --shard is one.",
+    ),
+    SHARDS_FILE,
     TABLES_BYTES_MAX,
     Setting::new(
         "parameters",

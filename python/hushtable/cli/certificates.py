@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -31,7 +31,10 @@ def certificates(
     ] = None,
     side: Annotated[
         str | None,
-        typer.Option(help="Also make those of this side's shards and fronts: left or right."),
+        typer.Option(
+            help="Also make those of this side's shards and fronts: left, right, or single of "
+            "servers that are asked alone."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -40,9 +43,9 @@ def certificates(
     For runs on one machine, demos and tests. In production use your own authority's certificates.
     """
     names = name or ["localhost", "127.0.0.1", "::1"]
-    if side not in (None, "left", "right"):
-        raise ConfigError(f"side must be left or right, not {side!r}")
-    files = make_certificates(folder, names, side=cast(Side | None, side))
+    if side not in (None, "left", "right", "single"):
+        raise ConfigError(f"side must be left, right or single, not {side!r}")
+    files = make_certificates(folder, names, side=cast(Side | Literal["single"] | None, side))
     facts = {
         "ca": str(files.ca),
         "certificate": str(files.certificate),

@@ -86,9 +86,9 @@ pub struct Stages {
 pub struct Engine {
     geometry: Geometry,
     version: Version,
-    payload: Payload,
+    pub(super) payload: Payload,
     /// The blocks that are answered here: all, or a shard's.
-    blocks: Vec<Block>,
+    pub(super) blocks: Vec<Block>,
     columns: Range<u64>,
     row_select: RowSelect,
     spec: OnionSpec,
@@ -594,6 +594,12 @@ impl Engine {
             self.packing().unpack_sums(&sums[at..at + words], masks, bodies);
         }
         out
+    }
+
+    /// Takes the memory back of winners that nobody needs any more.
+    pub(crate) fn take_back(&self, won: Vec<Vec<Vec<Won>>>) {
+        let won = won.into_iter().flatten().flatten();
+        won.for_each(|subtree| self.spare.give(subtree.ciphertext));
     }
 
     /// Joins each chunk's subtrees and writes the response.

@@ -46,6 +46,24 @@ pub enum Error {
         /// Bytes that were asked for.
         bytes: u64,
     },
+    /// A shard's part of another length.
+    #[error("a shard's part of the answers has {found} bytes, expected {expected}: it is cut off")]
+    PartialBytes {
+        /// Bytes there should be.
+        expected: usize,
+        /// Bytes there are.
+        found: usize,
+    },
+    /// A shard's part for other parameters.
+    #[error(
+        "a shard's part of the answers is for {found}, expected {expected}: give all shards one table"
+    )]
+    PartialParameters {
+        /// What the table needs.
+        expected: String,
+        /// What the part says.
+        found: String,
+    },
     /// The prepared file.
     #[error(transparent)]
     Prepared(#[from] PreparedError),
@@ -68,7 +86,7 @@ pub enum Error {
     /// A number at or above its modulus.
     #[error("the {what} hold a number at or above its modulus: the bytes are damaged")]
     Residue {
-        /// "keys" or "query".
+        /// "keys", "query" or "partial answers".
         what: &'static str,
     },
     /// Responses of another length.
@@ -92,6 +110,16 @@ pub enum Error {
     Rows {
         /// Rows of the table.
         rows: u64,
+    },
+    /// A shard of which no server answers.
+    #[error("shard {shard} is not there: {reason}")]
+    Absent {
+        /// Its number.
+        shard: usize,
+        /// What is wrong with its servers.
+        reason: String,
+        /// When one may be there again.
+        retry_after: std::time::Duration,
     },
     /// A shard that a split does not have.
     #[error("shard {index} of {count}: shards are numbered from 0 to one less than their count")]
@@ -164,6 +192,14 @@ impl Error {
         match error {
             RlweError::Residue { what } => Self::Residue { what },
             RlweError::Bytes { expected, found, .. } => Self::KeyBytes { expected, found },
+            _ => Self::Entropy,
+        }
+    }
+
+    pub(crate) fn of_partial(error: RlweError) -> Self {
+        match error {
+            RlweError::Residue { what } => Self::Residue { what },
+            RlweError::Bytes { expected, found, .. } => Self::PartialBytes { expected, found },
             _ => Self::Entropy,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::bfv::{Parameters, Substitution, SwitchKey};
-use hushtable_rlwe::ring::{NoiseSource, Poly};
+use hushtable_rlwe::ring::{NoiseSource, Poly, Seed};
 
 use super::geometry::HEADER_BYTES;
 use super::{Error, Geometry, ParameterSet};
@@ -42,6 +42,9 @@ impl fmt::Display for KeyId {
 /// expansion, and one from s² to s.
 pub struct EvaluationKeys {
     set: ParameterSet,
+    id: KeyId,
+    /// What all masks come from.
+    seed: Seed,
     levels: Vec<SwitchKey>,
     square: SwitchKey,
     memory_bytes: usize,
@@ -87,7 +90,7 @@ impl EvaluationKeys {
         if bytes.len() != expected {
             return Err(Error::KeyBytes { expected, found: bytes.len() });
         }
-        let seed = header[4..].try_into().expect("32 bytes");
+        let seed: Seed = header[4..].try_into().expect("32 bytes");
         let params: &Parameters = geometry.params();
         let digits = params.key_switch().digits() as u64;
         let mut key = |index: u32| {
@@ -98,7 +101,8 @@ impl EvaluationKeys {
         let square = key(geometry.levels())?;
         let keys = levels.iter().chain([&square]);
         let memory_bytes = size_of::<Self>() + keys.map(SwitchKey::memory_bytes).sum::<usize>();
-        Ok(Self { set: geometry.set(), levels, square, memory_bytes })
+        let (set, id) = (geometry.set(), KeyId::of(bytes));
+        Ok(Self { set, id, seed, levels, square, memory_bytes })
     }
 
     /// Reads keys for tables of one of these geometries: they say themselves of which depth they
@@ -131,6 +135,21 @@ impl EvaluationKeys {
         })
     }
 
+    /// The bytes that they were read from: what a front hands on to its shards.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let params = &self.set.parameters();
+        let mut bytes = Vec::new();
+        bytes.extend([FORMAT, self.set.id(), self.levels.len() as u8, 0]);
+        bytes.extend(self.seed);
+        self.levels.iter().chain([&self.square]).for_each(|key| key.pack(params, &mut bytes));
+        bytes
+    }
+
+    /// What they are known by.
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
     /// The parameter set they are for.
     pub fn set(&self) -> ParameterSet {
         self.set
@@ -160,12 +179,9 @@ pub(super) fn other_parameters(
     let expected = [format, geometry.set().id(), geometry.levels() as u8, 0];
     let words = |header: &[u8]| match header[0] == format {
         true => {
-            let set = ParameterSet::from_id(header[1]);
-            let name = set
-                .map_or_else(|| format!("an unknown set {}", header[1]), |set| set.name().into());
             let rest =
                 if header[3] == 0 { String::new() } else { format!(", byte 3 = {}", header[3]) };
-            format!("{name} at depth {}{rest}", header[2])
+            format!("{}{rest}", depth_in_words(header[1], header[2]))
         }
         false => format!("format {}", header[0]),
     };
@@ -174,6 +190,14 @@ pub(super) fn other_parameters(
         false => [format!("format {format}"), words(header)],
     };
     (header[..4] != expected).then(both)
+}
+
+/// A header's set and levels.
+pub(super) fn depth_in_words(set: u8, levels: u8) -> String {
+    match ParameterSet::from_id(set) {
+        Some(set) => format!("{} at depth {levels}", set.name()),
+        None => format!("an unknown set {set} at depth {levels}"),
+    }
 }
 
 impl fmt::Debug for EvaluationKeys {

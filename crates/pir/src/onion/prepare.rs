@@ -223,7 +223,7 @@ impl<'a> Encoder<'a> {
 }
 
 /// Reads all rows and compares them with the table's version, on the current pool's threads.
-fn check_content(table: &Table) -> Result<(), Error> {
+pub(super) fn check_content(table: &Table) -> Result<(), Error> {
     let reading = table.reading().map_err(Error::Table)?;
     let rows_at_once = (1 << 20) / table.row_bytes();
     let rows_at_once = rows_at_once.next_multiple_of(BLOCK_ROWS) as u64;
@@ -238,7 +238,7 @@ fn check_content(table: &Table) -> Result<(), Error> {
     Ok(reading.finish()?)
 }
 
-fn geometry(table: &Table, set: ParameterSet) -> Result<Geometry, Error> {
+pub(super) fn geometry(table: &Table, set: ParameterSet) -> Result<Geometry, Error> {
     let row_bytes = table.row_bytes();
     let shape = TableShape::new(table.rows(), row_bytes);
     Geometry::new(set, shape.map_err(|_| Error::RowBytes { row_bytes })?)

@@ -87,6 +87,15 @@ impl Query {
         Ok(Self { seed, body })
     }
 
+    /// The bytes that it was read from.
+    pub fn to_bytes(&self, geometry: &Geometry) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(geometry.query_bytes());
+        bytes.extend([FORMAT, geometry.set().id(), geometry.levels() as u8, 0]);
+        bytes.extend(self.seed);
+        pack_poly(geometry.params().answer_ring(), &self.body, &mut bytes);
+        bytes
+    }
+
     /// The ciphertext modulo Q: the body times the dropped limbs, which are zero in it then.
     ///
     /// It is taken from `spare`, where its memory goes when it is used up.

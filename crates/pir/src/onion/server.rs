@@ -19,11 +19,13 @@ impl Asked {
         Self { keys, query }
     }
 
-    pub(crate) fn keys(&self) -> &EvaluationKeys {
+    /// Whose keys answer it.
+    pub fn keys(&self) -> &Arc<EvaluationKeys> {
         &self.keys
     }
 
-    pub(crate) fn query(&self) -> &Query {
+    /// The query.
+    pub fn query(&self) -> &Query {
         &self.query
     }
 }
@@ -36,8 +38,13 @@ pub trait OnionBackend: Send + Sync {
     /// The table's version (not the prepared file's).
     fn version(&self) -> Version;
 
-    /// Answers every query: the response to `queries[i]` lands in
-    /// `responses[i * response_bytes..(i + 1) * response_bytes]`.
+    /// Bytes that come of one query: a response, or of a shard's backend its part of one.
+    fn answer_bytes(&self) -> usize {
+        self.geometry().response_bytes()
+    }
+
+    /// Answers every query: what comes of `queries[i]` lands in
+    /// `responses[i * answer_bytes..(i + 1) * answer_bytes]`.
     ///
     /// # Errors
     /// [`Error::ResponseBytes`] for a buffer of another size.

@@ -4,6 +4,8 @@
 //! each ciphertext is the same in every order; what differs is how long results and keys stay near
 //! the processor. [`traffic`](super::traffic) counts that.
 
+use std::ops::Range;
+
 use hushtable_rlwe::bfv::scheme::Scheme;
 
 /// The order in which a tree's steps are taken.
@@ -137,6 +139,19 @@ pub struct Subtree<C> {
     pub index: u64,
     /// The ciphertext.
     pub ciphertext: C,
+}
+
+/// The subtrees that a tournament of `games` rounds leaves of `columns`, as level and index, from left to right:
+/// the largest that lie wholly within them.
+pub fn subtrees(columns: Range<u64>, games: u32) -> impl Iterator<Item = (u32, u64)> {
+    let mut next = columns.start;
+    std::iter::from_fn(move || {
+        let left = columns.end.checked_sub(next).filter(|&left| left > 0)?;
+        let level = left.ilog2().min(next.trailing_zeros()).min(games);
+        let subtree = (level, next >> level);
+        next += 1 << level;
+        Some(subtree)
+    })
 }
 
 /// A tournament over columns that arrive in order.
@@ -357,12 +372,15 @@ mod tests {
                 let mut won = Vec::new();
                 for part in [0..cut, cut..columns] {
                     let mut tournament = Tournament::new(schedule, games);
-                    for index in part {
+                    for index in part.clone() {
                         let ciphertext = constant(&scheme, index as i64);
                         let entry = Subtree { level: 0, index, ciphertext };
                         tournament.push(&mut scheme, &bits, entry);
                     }
-                    won.extend(tournament.finish(&mut scheme, &bits));
+                    let own = tournament.finish(&mut scheme, &bits);
+                    let places = own.iter().map(|subtree| (subtree.level, subtree.index));
+                    assert!(places.eq(subtrees(part, games)), "{schedule:?} {cut}");
+                    won.extend(own);
                 }
                 let won = join(&mut scheme, &bits, won, games, Alone::Advances);
                 let expected = constant(&scheme, wanted as i64);

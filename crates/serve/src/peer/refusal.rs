@@ -454,6 +454,12 @@ macro_rules! host_reasons {
             /// The backend failed; the server's log says how.
             #[error("the server could not answer: its log has the cause")]
             Backend = Internal "BACKEND",
+            /// A pass that is not made by the map of shards that it names.
+            #[error("the pass does not fit the shard's map: {message}")]
+            BadPass = InvalidArgument "BAD_PASS" {
+                /// The shard's explanation.
+                message: String,
+            },
             /// A version of a table or layout that is not 32 bytes.
             #[error("a version has 32 bytes, this one {bytes}: send the one of the table info")]
             BadVersion = InvalidArgument "BAD_VERSION" {
@@ -487,6 +493,14 @@ macro_rules! host_reasons {
                 /// When one may answer again.
                 retry_after: std::time::Duration,
             },
+            /// A map of shards that the server does not hold.
+            #[error(
+                "the shard holds no map {found}: it has not loaded that version, or dropped it"
+            )]
+            UnknownMap = NotFound "UNKNOWN_MAP" {
+                /// The request's map.
+                found: hushtable_table::Version,
+            },
             /// A model that the server does not hold.
             #[error(
                 "the server holds no model version {found}: ask for its catalog again, or serve \
@@ -518,6 +532,17 @@ macro_rules! host_reasons {
                 expected: hushtable_table::Version,
                 /// The request's version.
                 found: hushtable_table::Version,
+            },
+            /// A pass for another shard.
+            #[error(
+                "this is shard {expected}, the pass is for shard {found}: put the servers in \
+                 shards.toml in the order of their shards"
+            )]
+            WrongShard = FailedPrecondition "WRONG_SHARD" {
+                /// The server's shard.
+                expected: usize,
+                /// The pass's shard.
+                found: usize,
             },
         }
     };

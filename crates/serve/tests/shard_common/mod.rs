@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
-use hushtable_serve::{ChangeSpec, ClientSpec, EndpointSpec, ServerSpec, TlsSpec};
+use hushtable_serve::{ChangeSpec, ClientSpec, EndpointSpec, Owner, ServerSpec, TlsSpec};
 use hushtable_table::model::{Model, ShardMap, ShardMapSpec};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -73,16 +73,18 @@ pub fn write_certificate(folder: &Path, name: &str, pem: &CertificatePem) -> Tls
 }
 
 /// What a shard's server shows: a name of its side.
-pub fn shard_tls(folder: &Path, ca: &LocalCa, side: Side) -> TlsSpec {
-    let role = format!("shard.{side}.hushtable.internal");
+pub fn shard_tls(folder: &Path, ca: &LocalCa, owner: impl Into<Owner>) -> TlsSpec {
+    let owner = owner.into();
+    let role = format!("shard.{owner}.hushtable.internal");
     let pem = ca.issue_server(&["localhost", "127.0.0.1", &role]).unwrap();
-    write_certificate(folder, &format!("shard-{side}"), &pem)
+    write_certificate(folder, &format!("shard-{owner}"), &pem)
 }
 
 /// What a front shows its shards.
-pub fn front_client(folder: &Path, ca: &LocalCa, side: Side) -> TlsSpec {
-    let pem = ca.issue_client(&format!("front.{side}.hushtable.internal")).unwrap();
-    write_certificate(folder, &format!("front-client-{side}"), &pem)
+pub fn front_client(folder: &Path, ca: &LocalCa, owner: impl Into<Owner>) -> TlsSpec {
+    let owner = owner.into();
+    let pem = ca.issue_client(&format!("front.{owner}.hushtable.internal")).unwrap();
+    write_certificate(folder, &format!("front-client-{owner}"), &pem)
 }
 
 /// `shards.toml` of a front.

@@ -22,6 +22,10 @@ pub(super) struct HeldTable {
     pub server: onion::Server,
     pub info: OnionInfo,
     pub version: Bytes,
+    /// What fronts and shards know this table and its split by.
+    pub map: Version,
+    /// Bytes in memory.
+    pub stored_bytes: u64,
     pub scheduler: Scheduler<onion::Server>,
     /// Who asks for it.
     pub uses: Uses,
@@ -32,17 +36,14 @@ impl HeldTable {
         server: onion::Server,
         info: OnionInfo,
         scheduler: Scheduler<onion::Server>,
+        (map, stored_bytes): (Version, u64),
     ) -> Self {
         let version = Bytes::copy_from_slice(info.version.as_bytes());
-        Self { server, info, version, scheduler, uses: Uses::new() }
+        Self { server, info, version, map, stored_bytes, scheduler, uses: Uses::new() }
     }
 
     pub fn version(&self) -> Version {
         self.info.version
-    }
-
-    fn stored_bytes(&self) -> u64 {
-        self.info.geometry.prepared_bytes()
     }
 }
 
@@ -228,7 +229,7 @@ impl Held {
     pub fn bytes(&self) -> u64 {
         let mut versions = BTreeSet::new();
         let tables = self.tables().filter(|table| versions.insert(&table.version));
-        tables.map(|table| table.stored_bytes()).sum()
+        tables.map(|table| table.stored_bytes).sum()
     }
 
     /// Says in the metrics how many versions there are of each table.
@@ -240,7 +241,7 @@ impl Held {
             for info in of_it {
                 let table = self.tables().find(|table| table.version == info.version);
                 versions += 1;
-                bytes += table.map_or(0, |table| table.stored_bytes());
+                bytes += table.map_or(0, |table| table.stored_bytes);
             }
             metrics.hold(name, versions, bytes);
         }

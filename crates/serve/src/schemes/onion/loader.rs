@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hushtable_pir::Threads;
-use hushtable_table::Version;
+use hushtable_pir::onion::{self, Geometry};
+use hushtable_table::{Table, Version};
 
 use super::engine::{self, Checked, Loaded};
+use super::front::Remote;
 use super::held::{Held, HeldModel, HeldTable, Holdings};
 use super::metrics::OnionMetrics;
+use super::role::{Role, map_of, stored_bytes};
 use super::server::{MakeBackend, Progress};
 use super::spec::{Settings, TableLimits};
 use super::{OnionInfo, OnionServerSpec};
@@ -34,6 +37,7 @@ pub(super) struct Loader {
     metrics: OnionMetrics,
     progress: Progress,
     sources: Mutex<Sources>,
+    role: Role,
 }
 
 impl Loader {
@@ -42,6 +46,7 @@ impl Loader {
         metrics: OnionMetrics,
         sources: Sources,
         progress: Progress,
+        role: Role,
     ) -> Result<Self, Error> {
         Ok(Self {
             keep: settings.spec.change.check()?,
@@ -51,6 +56,7 @@ impl Loader {
             metrics,
             progress,
             sources: Mutex::new(sources),
+            role,
         })
     }
 
@@ -60,6 +66,60 @@ impl Loader {
 
     pub fn keep(&self) -> Keep {
         self.keep
+    }
+
+    /// Puts what answers behind a scheduler. At a front each has a thread of its own, as a pass there is mostly waiting;
+    /// and none runs on a thread of connections, however short it is.
+    fn schedule(
+        &self,
+        server: &onion::Server,
+        spec: SchedulerSpec,
+    ) -> Result<Scheduler<onion::Server>, Error> {
+        let server = Arc::new(server.clone());
+        match &self.role {
+            Role::Front(fleet) => {
+                let _within = fleet.handle().enter();
+                Scheduler::start(server, spec)
+            }
+            Role::Whole | Role::Shard(_) => Ok(Scheduler::start_on(&self.runner, server, spec)),
+        }
+    }
+
+    /// What answers a table's queries, checked.
+    fn load_table(
+        &self,
+        settings: &Settings,
+        geometry: &Geometry,
+        table: &Table,
+        prepared: Option<&Path>,
+        make_backend: Option<MakeBackend>,
+        loading: &Loading,
+    ) -> Result<(Checked, Option<Duration>), Error> {
+        let (threads, batch_max) = (&self.threads, settings.spec.batch_queries_max);
+        Ok(match &self.role {
+            Role::Front(fleet) => {
+                let remote = Remote::new(fleet, geometry, table.version(), threads, batch_max)?;
+                (engine::check_front(geometry, table, Arc::new(remote))?, None)
+            }
+            Role::Shard(shard) => {
+                let loaded =
+                    engine::load_shard(settings, geometry, *shard, threads, table, prepared)?;
+                let scan = loaded.scan();
+                (engine::check_shard(geometry, table, loaded)?, Some(scan))
+            }
+            Role::Whole => {
+                let Loaded { backend, scan } = match make_backend {
+                    Some(make) => Loaded { backend: make(table)?, scan: None },
+                    None => {
+                        let progress = &*self.progress;
+                        engine::load(
+                            settings, geometry, threads, table, prepared, loading, progress,
+                        )?
+                    }
+                };
+                (engine::check_row(geometry, table, backend)?, scan)
+            }
+        })
     }
 
     /// Loads what `bundles` hold and `old` does not, checks it, and puts it behind schedulers.
@@ -91,14 +151,8 @@ impl Loader {
                 Some(_) => beside(path, version),
             });
             let prepared = first.as_deref().or(held.prepared.as_deref());
-            let loaded = match make_backend.take() {
-                Some(make) => Loaded { backend: make(&held.table)?, scan: None },
-                None => {
-                    let (table, progress) = (&held.table, &*self.progress);
-                    let threads = &self.threads;
-                    engine::load(settings, geometry, threads, table, prepared, loading, progress)?
-                }
-            };
+            let (table, make) = (&held.table, make_backend.take());
+            let loaded = self.load_table(settings, geometry, table, prepared, make, loading)?;
             house.hold(index, loaded)?;
         }
         Ok(house.finish(old))
@@ -130,7 +184,19 @@ impl Loader {
             bundles.is_first_of_version(index) && held.find_table(version).is_none()
         };
         let new = (0..bundles.tables.len()).filter(new);
-        let bytes = new.map(|index| settings.tables[index].geometry.prepared_bytes()).sum();
+        let new: Vec<_> = new.collect();
+        let of_new = || new.iter().map(|&index| &settings.tables[index].geometry);
+        if let Role::Front(fleet) = &self.role {
+            // Every shard holds it before a client hears of it.
+            for (&index, geometry) in new.iter().zip(of_new()) {
+                let version = bundles.tables[index].table.version();
+                let count = self.role.count();
+                let map = map_of(version, geometry, count);
+                fleet.check_ready(count as usize, map).map_err(Error::of_next)?;
+            }
+        }
+        let bytes = of_new().map(|geometry| stored_bytes(&self.spec, geometry));
+        let bytes = bytes.sum::<Result<u64, Error>>()?;
         check_room(bytes, held.bytes(), self.spec.tables_bytes_max)?;
         tracing::info!(bytes, held = held.bytes(), "loading the next version");
         let holdings = self.load(&settings, &bundles, Some(held), None, loading)?;
@@ -172,18 +238,27 @@ struct House<'a> {
 
 impl House<'_> {
     /// Checks what was loaded and puts it behind a scheduler.
-    fn hold(&mut self, index: usize, loaded: Loaded) -> Result<(), Error> {
+    fn hold(
+        &mut self,
+        index: usize,
+        (checked, scan): (Checked, Option<Duration>),
+    ) -> Result<(), Error> {
         let (bundles, spec) = (self.bundles, &self.settings.spec);
         let (table, name) = (&bundles.tables[index].table, &bundles.tables[index].name);
         let TableLimits { geometry, queries_per_request_max, request_bytes_max } =
             self.settings.tables[index].clone();
-        let Checked { server, pass } = engine::check_row(&geometry, table, loaded.backend)?;
+        let Checked { server, pass } = checked;
         let (shape, backend) = (geometry.shape(), server.backend());
         let metrics = self.loader.metrics.table(name);
         metrics.describe_table(shape.rows(), shape.table_bytes(), pass);
 
-        let scan = loaded.scan.unwrap_or(pass);
-        let window = spec.window_us.map_or(scan.min(WINDOW_MAX), Duration::from_micros);
+        let scan = scan.unwrap_or(pass);
+        let window = match (spec.window_us, &self.loader.role) {
+            (Some(us), _) => Duration::from_micros(us),
+            // A front's has made the pass, and a second one would add to it.
+            (None, Role::Shard(_)) => Duration::ZERO,
+            (None, _) => scan.min(WINDOW_MAX),
+        };
         let best = backend.batch_queries_best().max(1);
         let limits = QueueLimits {
             window,
@@ -220,9 +295,11 @@ impl House<'_> {
             software: SOFTWARE.into(),
         };
         self.infos.push((&info).into());
+        let map = map_of(info.version, &info.geometry, self.loader.role.count());
+        let stored = (map, stored_bytes(&self.settings.spec, &info.geometry)?);
         let spec = SchedulerSpec { limits, pass, metrics: metrics.passes.clone() };
-        let scheduler = Scheduler::start_on(&self.loader.runner, Arc::new(server.clone()), spec);
-        self.tables.push(Arc::new(HeldTable::new(server, info, scheduler)));
+        let scheduler = self.loader.schedule(&server, spec)?;
+        self.tables.push(Arc::new(HeldTable::new(server, info, scheduler, stored)));
         Ok(())
     }
 

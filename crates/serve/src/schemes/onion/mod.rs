@@ -3,6 +3,7 @@
 mod answerer;
 mod client;
 mod engine;
+mod front;
 mod held;
 mod info;
 pub(crate) mod load;
@@ -10,8 +11,10 @@ mod loader;
 mod metrics;
 mod peer;
 pub(crate) mod refusal;
+mod role;
 mod server;
 mod service;
+mod shard;
 mod spec;
 
 pub use client::{OnionClient, OnionClientSpec};

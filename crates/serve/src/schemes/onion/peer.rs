@@ -83,7 +83,13 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
 }
 
 /// An upload's messages.
-struct Chunks(Bytes);
+pub(super) struct Chunks(Bytes);
+
+impl Chunks {
+    pub fn new(keys: Bytes) -> Self {
+        Self(keys)
+    }
+}
 
 impl Iterator for Chunks {
     type Item = KeysChunk;

@@ -6,21 +6,26 @@ use hushtable_pir::onion::OnionBackend;
 use hushtable_table::Table;
 use prometheus_client::registry::Registry;
 
+use super::front::ask_holds;
 use super::held::Held;
 use super::loader::Loader;
 use super::metrics::OnionMetrics;
+use super::role::{Role, ShardOf, guard, map_of};
 use super::service::{Depths, OnionService};
+use super::shard::{self, ShardService};
 use super::spec::Settings;
 use super::{CHUNK_BYTES_MAX, OnionServerSpec, SERVICE};
 use crate::host::Unbound;
 use crate::host::door::{Fresh, Routed, Routes};
 use crate::host::network::Network;
 use crate::host::push::PushTo;
-use crate::host::scheme::{Loading, Scheme};
+use crate::host::scheme::{GrpcService, Loading, Scheme};
 use crate::keys::KeyStore;
 use crate::schemes::bundles::Bundles;
 use crate::schemes::versions::Sources;
+use crate::shards::{Fleet, FleetSpec, FrontMetrics, Owner};
 use crate::wire::onion_lookup_server::OnionLookupServer;
+use crate::wire::onion_shard_server::OnionShardServer;
 use crate::{BoundServer, Error};
 
 pub(super) type MakeBackend =
@@ -47,7 +52,8 @@ impl OnionServer {
     /// [`Error::Table`] for a bundle that does not open; [`Error::Model`], [`Error::ModelTable`],
     /// [`Error::ModelTwice`] for a model's; [`Error::TablesBudget`]; [`Error::Exposed`], [`Error::Setting`],
     /// [`Error::ParameterSet`], [`Error::Onion`] for a table that the parameters do not hold,
-    /// [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
+    /// [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`; [`Error::Shard`] for a shard or a front that
+    /// cannot be what it says.
     pub fn open(spec: OnionServerSpec) -> Result<Self, Error> {
         let paths = || std::iter::once(&spec.table).chain(&spec.tables);
         let (bundles, sources) = (Bundles::open(paths())?, Sources::of(paths())?);
@@ -63,10 +69,13 @@ impl OnionServer {
     }
 
     fn of_bundles(
-        spec: OnionServerSpec,
+        mut spec: OnionServerSpec,
         bundles: Bundles,
         sources: Sources,
     ) -> Result<Self, Error> {
+        if ShardOf::check(&spec)?.is_some() {
+            guard(&mut spec)?;
+        }
         let (settings, network) = Settings::check(spec, &bundles)?;
         let push = settings.spec.change.push()?;
         let (make_backend, progress): (_, Progress) = (None, Box::new(|_, _| {}));
@@ -77,7 +86,7 @@ impl OnionServer {
     /// that may block, and what it makes is checked against the table before it serves. Its
     /// geometry must be the one that
     /// [`Geometry::new`](hushtable_pir::onion::Geometry::new) chooses. A server of several tables
-    /// answers the first of them so.
+    /// answers the first of them so; a shard or a front none.
     pub fn with_backend(
         mut self,
         make: impl FnOnce(&Table) -> Result<Arc<dyn OnionBackend>, Error> + Send + 'static,
@@ -113,13 +122,24 @@ impl OnionServer {
     fn unbound(self) -> Unbound {
         let Self { network, settings, bundles, sources, push, make_backend, progress } = self;
         let metrics = OnionMetrics::default();
+        let front = settings.spec.shards_file.is_some().then(FrontMetrics::default);
         let register = {
-            let metrics = metrics.clone();
-            Box::new(move |registry: &mut Registry| metrics.register(registry))
+            let (metrics, front) = (metrics.clone(), front.clone());
+            Box::new(move |registry: &mut Registry| {
+                metrics.register(registry);
+                if let Some(front) = front {
+                    front.register(registry);
+                }
+            })
         };
         let watched = settings.spec.change.watched();
+        let services: &[GrpcService] = match settings.spec.shard {
+            Some(_) => shard::SERVICES,
+            None => &[SERVICE],
+        };
         let load = move |loading: &Loading| {
-            let loader = Loader::new(&settings, metrics, sources, progress)?;
+            let role = role_of(&settings, &bundles, front, loading)?;
+            let loader = Loader::new(&settings, metrics, sources, progress, role.clone())?;
             let holdings = loader.load(&settings, &bundles, None, make_backend, loading)?;
             let held = Held::new(holdings);
             held.count(loader.metrics());
@@ -127,6 +147,19 @@ impl OnionServer {
             let keys = loader.metrics().keys.clone();
             let keys = KeyStore::open(depths.clone(), &settings.keys, keys)?;
             let service = OnionService::new(held, loader, keys, depths);
+            if let Some(shard) = role.shard() {
+                let bytes_max = settings.spec.network.inflight_bytes_max / 4;
+                let service = ShardService::new(service, shard, bytes_max);
+                let grpc = Fresh({
+                    let service = Arc::clone(&service);
+                    move || {
+                        OnionShardServer::from_arc(Arc::clone(&service)).max_decoding_message_size(
+                            bytes_max.max(CHUNK_BYTES_MAX + CHUNK_OVERHEAD_BYTES),
+                        )
+                    }
+                });
+                return Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>);
+            }
             let grpc = Fresh({
                 let service = Arc::clone(&service);
                 move || {
@@ -138,10 +171,38 @@ impl OnionServer {
             });
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         };
-        let (services, side, load) = (&[SERVICE], "single", Box::new(load));
+        let (side, load) = ("single", Box::new(load));
         let scheme = Scheme { services, side, register, load };
         Unbound::new(network, scheme).watching(watched).taking(push)
     }
+}
+
+/// What the server is; of a front, once every shard has a server that is ready.
+fn role_of(
+    settings: &Settings,
+    bundles: &Bundles,
+    metrics: Option<FrontMetrics>,
+    loading: &Loading,
+) -> Result<Role, Error> {
+    let spec = &settings.spec;
+    if let Some(shard) = ShardOf::check(spec)? {
+        return Ok(Role::Shard(shard));
+    }
+    let (Some(file), Some(metrics)) = (&spec.shards_file, metrics) else { return Ok(Role::Whole) };
+    let fleet = Fleet::start(FleetSpec {
+        file,
+        owner: Owner::Single,
+        ask_holds,
+        insecure: spec.network.insecure,
+        threads: spec.network.io_threads,
+        metrics,
+    })?;
+    let count = fleet.shards();
+    for (held, limits) in bundles.tables.iter().zip(&settings.tables) {
+        let map = map_of(held.table.version(), &limits.geometry, count as u32);
+        fleet.wait_ready(count, map, &loading.is_abandoned)?;
+    }
+    Ok(Role::Front(fleet))
 }
 
 /// What a chunk of keys has around its bytes.

@@ -27,7 +27,7 @@ use crate::peer::values::{microseconds, version_from_wire};
 use crate::schemes::versions::examine;
 use crate::trace::note_version;
 use crate::wire::onion_lookup_server::OnionLookup;
-use crate::wire::{KeysChunk, PutKeysReply};
+use crate::wire::{KeyedQueries, KeysChunk, PutKeysReply};
 use crate::wire::{OnionAnswerModelReply, OnionAnswerModelRequest};
 use crate::wire::{OnionAnswerReply, OnionAnswerRequest, OnionInfoReply, OnionInfoRequest};
 use crate::wire::{OnionCatalogReply, OnionCatalogRequest};
@@ -124,7 +124,7 @@ impl OnionService {
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(Refusal::Backend))
     }
 
-    async fn put(
+    pub async fn put(
         &self,
         mut chunks: Streaming<KeysChunk>,
         reservation: Option<&Reservation>,
@@ -214,6 +214,54 @@ impl OnionService {
             answer_us: Some(microseconds(answering)),
             state: Some(now.state()),
         })
+    }
+
+    /// Answers the queries of one pass of a front's, each client's with its keys.
+    pub async fn answer_pass(
+        &self,
+        table: &HeldTable,
+        clients: Vec<KeyedQueries>,
+        reservation: Option<&Reservation>,
+    ) -> Result<Answered, Refusal> {
+        let _using = table.uses.begin();
+        let query_bytes = table.info.geometry.query_bytes();
+        let mut parts = Vec::with_capacity(clients.len());
+        let mut count = 0;
+        for KeyedQueries { key_id, queries } in clients {
+            let bytes = queries.len();
+            if bytes == 0 || !bytes.is_multiple_of(query_bytes) {
+                let message = format!("{bytes} bytes are no queries of {query_bytes} each");
+                return Err(Refusal::BadPass { message });
+            }
+            count += bytes / query_bytes;
+            parts.push((parse_key_id(&key_id)?, queries));
+        }
+        if count == 0 {
+            return Err(Refusal::BadPass { message: "it has no query".into() });
+        }
+        self.admission.hold(reservation, count.saturating_mul(pass_bytes(table)))?;
+        let (keys, server) = (Arc::clone(&self.keys), table.server.clone());
+        let origin = origin_of(reservation);
+        let accept = move || {
+            // All keys first: what is missing is said before anything is parsed.
+            let mut found = Vec::with_capacity(parts.len());
+            for (key_id, queries) in parts {
+                let keys = keys.fetch(&key_id, origin).map_err(refuse)?;
+                found.push((keys.ok_or(Refusal::UnknownKeys { key_id })?, queries));
+            }
+            let mut asked = Vec::with_capacity(count);
+            for (keys, queries) in found {
+                for query in queries.chunks_exact(query_bytes) {
+                    let accepted = server.accept(&keys, query);
+                    let refuse = |error: onion::Error| Refusal::of_query(asked.len(), &error);
+                    asked.push(accepted.map_err(refuse)?);
+                }
+            }
+            Ok(asked)
+        };
+        let asked = self.parse(accept).await?;
+        let answered = table.scheduler.answer_from(origin, asked).await;
+        answered.map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))
     }
 
     /// Takes the parts of an inference apart: each feature's queries, in the manifest's order.
@@ -328,6 +376,20 @@ impl OnionService {
     }
 }
 
+/// Bytes that a query of a front's pass holds beside its request's.
+pub(super) fn pass_bytes(table: &HeldTable) -> usize {
+    held_bytes(&table.info.geometry) + table.server.backend().answer_bytes()
+}
+
+pub(super) fn to_reply(stored: Stored) -> PutKeysReply {
+    let Stored { id, evicted, held } = stored;
+    PutKeysReply {
+        key_id: Bytes::copy_from_slice(id.as_bytes()),
+        evicted: Some(evicted.try_into().unwrap_or(u32::MAX)),
+        held: Some(held),
+    }
+}
+
 /// Queries, by features.
 type Parts = Vec<Vec<Bytes>>;
 
@@ -423,13 +485,8 @@ impl OnionLookup for OnionService {
         mut request: Request<Streaming<KeysChunk>>,
     ) -> Result<Response<PutKeysReply>, Status> {
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        let Stored { id, evicted, held } =
-            self.put(request.into_inner(), reservation.as_deref()).await?;
-        Ok(Response::new(PutKeysReply {
-            key_id: Bytes::copy_from_slice(id.as_bytes()),
-            evicted: Some(evicted.try_into().unwrap_or(u32::MAX)),
-            held: Some(held),
-        }))
+        let stored = self.put(request.into_inner(), reservation.as_deref()).await?;
+        Ok(Response::new(to_reply(stored)))
     }
 
     async fn answer(

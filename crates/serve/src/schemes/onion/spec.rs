@@ -8,6 +8,7 @@ use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_table::Table;
 use serde::{Deserialize, Serialize};
 
+use super::role::{ShardOf, stored_bytes};
 use crate::host::network::{Network, check_window, within};
 use crate::keys::{KeyStoreSpec, PeerShare};
 use crate::schemes::bundles::Bundles;
@@ -25,6 +26,15 @@ pub struct OnionServerSpec {
     /// several of them hold is loaded once.
     #[serde(default)]
     pub tables: Vec<PathBuf>,
+    /// Be one of the servers of this shard, of each table's columns, for fronts alone. Goes with `shards`.
+    #[serde(default)]
+    pub shard: Option<usize>,
+    /// How many shards there are.
+    #[serde(default)]
+    pub shards: Option<usize>,
+    /// Be a front, which has no columns itself: this TOML file says where each shard's servers are.
+    #[serde(default)]
+    pub shards_file: Option<PathBuf>,
     /// Most bytes that all tables may take in memory, in the form in which queries multiply them;
     /// none for no limit. Tables that take more are refused at the start, before any is loaded.
     #[serde(default)]
@@ -89,6 +99,9 @@ impl OnionServerSpec {
         Self {
             table: table.into(),
             tables: Vec::new(),
+            shard: None,
+            shards: None,
+            shards_file: None,
             tables_bytes_max: None,
             prepared: None,
             mapped: false,
@@ -140,6 +153,7 @@ impl Settings {
         within("batch_queries_max", spec.batch_queries_max.unwrap_or(1), 1..=QUERIES_MAX)?;
         within("queue_queries_max", spec.queue_queries_max, 1..=QUERIES_MAX)?;
         check_window(spec.window_us)?;
+        let shard = ShardOf::check(&spec)?;
         spec.change.check()?;
         let tables = bundles
             .tables
@@ -147,8 +161,10 @@ impl Settings {
             .map(|held| TableLimits::check(&spec, set, &held.table))
             .collect::<Result<Vec<_>, _>>()?;
         bundles.check_budget(spec.tables_bytes_max, |index| {
-            let is_first = bundles.is_first_of_version(index);
-            Ok(if is_first { tables[index].geometry.prepared_bytes() } else { 0 })
+            match bundles.is_first_of_version(index) {
+                true => stored_bytes(&spec, &tables[index].geometry),
+                false => Ok(0),
+            }
         })?;
         let geometries = || tables.iter().map(|table| &table.geometry);
         let Some(deepest) = geometries().max_by_key(|geometry| geometry.levels()).cloned() else {
@@ -181,13 +197,18 @@ impl Settings {
         let request_bytes_max =
             of_tables.chain(model_request_bytes_max.iter().copied()).max().unwrap_or(0);
         let network = Network::check(spec.network.clone(), whole)?;
+        // Of a shard a front is the only peer there is.
+        let given = match shard {
+            Some(_) if spec.keys_bytes_per_peer_max.is_none() => Some(usize::MAX),
+            _ => spec.keys_bytes_per_peer_max,
+        };
         let keys = KeyStoreSpec {
             memory_bytes_max: spec.keys_memory_bytes_max,
             folder: spec.keys_folder.clone(),
             folder_bytes_max: spec.keys_folder_bytes_max,
             key_bytes_max,
             peer_bytes_max: PeerShare::of(
-                spec.keys_bytes_per_peer_max,
+                given,
                 [spec.keys_memory_bytes_max, spec.keys_folder_bytes_max],
                 [parsed, deepest.key_bytes()],
             ),

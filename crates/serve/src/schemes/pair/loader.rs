@@ -10,19 +10,20 @@ use hushtable_table::layout::Layout;
 use super::bags::Bags;
 use super::device;
 use super::engine::{self, Checked, ModelTable};
-use super::front::{Fleet, Front};
+use super::front::Front;
 use super::held::{Held, Holdings};
 use super::inferences::Inferences;
 use super::metrics::PairMetrics;
 use super::rows::Rows;
 use super::server::{MakeBackend, MakeBatchBackend};
-use super::sharded::{ShardError, Sharded};
+use super::sharded::Sharded;
 use super::spec::{Settings, base_of, needed_bytes};
 use crate::batch::{Answerer, QueueLimits, Runner, Scheduler, SchedulerSpec};
 use crate::host::scheme::Loading;
 use crate::host::{Next, ReloadError, SOFTWARE};
 use crate::schemes::bundles::{Bundles, HeldTable};
 use crate::schemes::versions::{GENERATIONS_MAX, Keep, Sources, check_room};
+use crate::shards::{Fleet, ShardError};
 use crate::{Error, ServerSpec, TableInfo};
 
 /// What loads tables and models, and what they run on.
@@ -140,12 +141,11 @@ impl Loader {
         let (settings, _) = Settings::check(spec, &bundles)?;
         match &self.fleet {
             // Every shard holds it before a client hears of it.
-            Some(fleet) => fleet.check_ready(&sharded(&bundles)?).map_err(|error| match error {
-                ShardError::Absent { .. } | ShardError::Side { .. } => {
-                    Error::from(ReloadError::NotYet { reason: error.to_string() })
-                }
-                error => error.into(),
-            })?,
+            Some(fleet) => {
+                let sharded = sharded(&bundles)?;
+                let (shards, map) = (sharded.map.shards().len(), sharded.map_version);
+                fleet.check_ready(shards, map).map_err(Error::of_next)?;
+            }
             None => {
                 let bytes = needed_bytes(&bundles, held)?;
                 check_room(bytes, held.bytes(), self.spec.tables_bytes_max)?;

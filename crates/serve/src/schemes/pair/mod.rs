@@ -30,7 +30,6 @@ pub use hushtable_pir::client::{
 };
 pub use model::{ModelClient, ModelLookup, ModelPin};
 pub use server::Server;
-pub use sharded::{ShardError, front_name, shard_name};
 pub use spec::ServerSpec;
 
 use crate::host::scheme::{GrpcService, Method};

@@ -32,12 +32,6 @@ macro_rules! pair_reasons {
                 /// The server's explanation.
                 message: String,
             },
-            /// A pass that is not made by the map of shards that it names.
-            #[error("the pass does not fit the shard's map: {message}")]
-            BadPass = InvalidArgument "BAD_PASS" {
-                /// The shard's explanation.
-                message: String,
-            },
             /// Keys made for another layout.
             #[error(
                 "the server holds layout version {expected}, the keys are for {found}: fetch the \
@@ -74,14 +68,6 @@ macro_rules! pair_reasons {
                 /// Keys allowed.
                 keys_max: usize,
             },
-            /// A map of shards that the server does not hold.
-            #[error(
-                "the shard holds no map {found}: it has not loaded that version, or dropped it"
-            )]
-            UnknownMap = NotFound "UNKNOWN_MAP" {
-                /// The request's map.
-                found: hushtable_table::Version,
-            },
             /// A key made for another number of rows.
             #[error(
                 "key {key_index} is for a table of {found} rows, this one has {expected}: fetch \
@@ -94,17 +80,6 @@ macro_rules! pair_reasons {
                 expected: u64,
                 /// The key's rows.
                 found: u64,
-            },
-            /// A pass for another shard.
-            #[error(
-                "this is shard {expected}, the pass is for shard {found}: put the servers in \
-                 shards.toml in the order of their shards"
-            )]
-            WrongShard = FailedPrecondition "WRONG_SHARD" {
-                /// The server's shard.
-                expected: usize,
-                /// The pass's shard.
-                found: usize,
             },
             /// A left key at the right server, or the other way round.
             #[error(

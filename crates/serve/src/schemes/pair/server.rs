@@ -9,13 +9,12 @@ use hushtable_table::layout::Layout;
 use prometheus_client::registry::Registry;
 
 use super::SERVICE;
-use super::front::{Fleet, FrontMetrics};
+use super::front::ask_holds;
 use super::held::Held;
 use super::loader::{self, Loader, describe};
 use super::metrics::PairMetrics;
 use super::service::LookupService;
 use super::shard::ShardServer;
-use super::sharded::ShardError;
 use super::spec::Settings;
 use crate::host::admission::Admission;
 use crate::host::door::{Fresh, Routed, Routes};
@@ -25,6 +24,7 @@ use crate::host::scheme::{Loading, Scheme};
 use crate::host::{BoundServer, Unbound};
 use crate::schemes::bundles::Bundles;
 use crate::schemes::versions::Sources;
+use crate::shards::{Fleet, FleetSpec, FrontMetrics, ShardError};
 use crate::wire::private_lookup_server::PrivateLookupServer;
 use crate::{Error, ServerSpec};
 
@@ -167,8 +167,17 @@ impl Whole {
             let fleet = match (&settings.spec.shards_file, front) {
                 (Some(file), Some(metrics)) => {
                     let ServerSpec { side, insecure, io_threads, .. } = settings.spec;
-                    let fleet = Fleet::start(file, side, insecure, io_threads, metrics)?;
-                    fleet.wait_ready(&loader::sharded(&bundles)?, &loading.is_abandoned)?;
+                    let fleet = Fleet::start(FleetSpec {
+                        file,
+                        owner: side.into(),
+                        ask_holds,
+                        insecure,
+                        threads: io_threads,
+                        metrics,
+                    })?;
+                    let sharded = loader::sharded(&bundles)?;
+                    let (shards, map) = (sharded.map.shards().len(), sharded.map_version);
+                    fleet.wait_ready(shards, map, &loading.is_abandoned)?;
                     Some(fleet)
                 }
                 _ => None,

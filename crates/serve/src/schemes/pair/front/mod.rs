@@ -1,15 +1,10 @@
 //! A front: what clients of one side ask as they would any server, where the rows lie on shards.
 //!
-//! The scheduler makes passes here; each goes to a server of every shard ([`passes`]), and what comes back is added
-//! up ([`remote`]). No shard's choice depends on a query: every pass goes to every shard that has some of its table.
+//! The scheduler makes passes here; each goes to a server of every shard, and what comes back is added up
+//! ([`remote`]). No shard's choice depends on a query: every pass goes to every shard that has some of its table.
 
-mod file;
-mod fleet;
-mod hedge;
-mod metrics;
-mod passes;
+mod ask;
 mod remote;
-mod replica;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,13 +17,13 @@ use hushtable_table::Table;
 use hushtable_table::layout::Layout;
 use hushtable_table::model::ModelManifest;
 
-pub(super) use self::fleet::Fleet;
-pub(super) use self::metrics::FrontMetrics;
-use self::remote::{Remote, RemoteBins, RemoteRows, RemoteTables};
+pub(super) use self::ask::ask_holds;
+use self::remote::{Mapped, Remote, RemoteBins, RemoteRows, RemoteTables};
 use super::engine::{self, Checked, ModelTable};
 use super::question::{Question, random_row};
 use super::sharded::Sharded;
 use crate::batch::Answerer;
+use crate::shards::Fleet;
 use crate::{Error, ServerSpec};
 
 /// What the tables of one version of a model are answered by at a front.
@@ -40,7 +35,10 @@ impl Front {
     pub fn new(fleet: &Arc<Fleet>, sharded: &Sharded, spec: &ServerSpec) -> Self {
         let remote = Remote {
             fleet: Arc::clone(fleet),
-            map: fleet.use_map(sharded),
+            map: Arc::new(Mapped {
+                map: Arc::clone(&sharded.map),
+                in_use: fleet.use_map(sharded.map_version),
+            }),
             batch_keys_max: spec.batch_keys_max.unwrap_or(BATCH_KEYS),
             batch_bags_max: spec.batch_bags_max.unwrap_or(BATCH_BAGS),
         };

@@ -8,20 +8,27 @@ use hushtable_pir::dpf::{Group, Key};
 use hushtable_pir::model::{Asked, Together};
 use hushtable_pir::{Backend, Error, TableShape};
 use hushtable_table::Version;
+use hushtable_table::model::ShardMap;
 
-use super::fleet::{Fleet, InUse};
-use super::passes::{ShardAnswers, ShardAsk};
+use super::ask::ShardAsk;
+use crate::shards::{Fleet, InUse};
 use crate::wire::{KeyRun, TableKeys};
 
 /// What all backends of one version of a model go by.
 #[derive(Clone)]
 pub(super) struct Remote {
     pub fleet: Arc<Fleet>,
-    pub map: Arc<InUse>,
+    pub map: Arc<Mapped>,
     /// Keys of a pass over one table.
     pub batch_keys_max: usize,
     /// Inferences of a pass.
     pub batch_bags_max: usize,
+}
+
+/// A map that is gone by.
+pub(super) struct Mapped {
+    pub map: Arc<ShardMap>,
+    pub in_use: Arc<InUse>,
 }
 
 /// A table's rows on shards.
@@ -87,7 +94,7 @@ impl Ask<'_> {
     }
 
     /// Bytes that `shard` answers; none of a shard that has nothing of the table.
-    fn expected(&self, map: &InUse, shard: usize) -> usize {
+    fn expected(&self, map: &Mapped, shard: usize) -> usize {
         match &self.what {
             What::Rows { .. } => match map.map.rows_of(shard, self.table) {
                 Some(_) => self.answer_bytes(),
@@ -102,7 +109,7 @@ impl Ask<'_> {
     }
 
     /// Adds what `shard` answered.
-    fn add(&self, map: &InUse, shard: usize, part: &[u8], answers: &mut [u8]) {
+    fn add(&self, map: &Mapped, shard: usize, part: &[u8], answers: &mut [u8]) {
         match &self.what {
             What::Rows { row_bytes, keys } => {
                 let mut at = 0;
@@ -154,13 +161,13 @@ impl Remote {
             if !places.is_empty() {
                 let tables = places.iter().map(|&place| wire[place].clone()).collect();
                 let expected = places.iter().map(|&place| expected[place]).collect();
-                parts.push(ShardAsk { shard, tables, expected });
+                parts.push((shard, ShardAsk { tables, expected }));
             }
             asked.push(places);
         }
         let mut answers: Vec<Vec<u8>> =
             asks.iter().map(|ask| vec![0; ask.answer_bytes()]).collect();
-        self.fleet.ask(&self.map, parts, |ShardAnswers { shard, answers: found }| {
+        self.fleet.ask(&self.map.in_use, parts, |shard, found| {
             for (&place, part) in asked[shard].iter().zip(&found) {
                 asks[place].add(&self.map, shard, part, &mut answers[place]);
             }

@@ -14,13 +14,14 @@ use self::held::HeldShards;
 use self::loader::ShardLoader;
 use self::service::ShardService;
 use super::metrics::PairMetrics;
-use super::sharded::{ShardError, Sharded, front_name};
+use super::sharded::Sharded;
 use crate::host::Unbound;
 use crate::host::admission::Admission;
 use crate::host::door::{Fresh, Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{GrpcService, Loading, Method, Scheme};
 use crate::schemes::versions::Sources;
+use crate::shards::{ShardError, front_name};
 use crate::wire::private_shard_server::PrivateShardServer;
 use crate::{Error, ServerSpec};
 

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hushtable_table::Version;
@@ -14,46 +13,71 @@ use hushtable_table::Version;
 use super::fleet::{Fleet, InUse, ShardState, Shared};
 use super::metrics::Outcome;
 use super::replica::{Replica, Unheld};
-use crate::wire::{AnswerPassReply, AnswerPassRequest, TableKeys};
 
 /// What a pass asks of one shard.
-pub(super) struct ShardAsk {
-    pub shard: usize,
-    pub tables: Vec<TableKeys>,
-    /// Bytes that come back for each of them.
-    pub expected: Vec<usize>,
+pub(crate) trait Ask: Send + Sync + 'static {
+    /// What comes back.
+    type Answers: Send + 'static;
+
+    /// Bytes of keys in it: parts with about as many take about as long.
+    fn key_bytes(&self) -> usize;
+
+    /// Asks a server of the shard, which goes by `map`.
+    fn ask(
+        &self,
+        replica: &Replica,
+        map: Version,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Won<Self::Answers>, Unheld>> + Send;
 }
 
-/// What one shard answered, for each table that it was asked for.
-pub(super) struct ShardAnswers {
+/// What one server answered.
+pub(crate) struct Won<T> {
+    pub answers: T,
+    /// How long that took it by its own clock.
+    pub took: Duration,
+    /// How long the call took that brought the answers, without what the server had to be given before.
+    pub call: Duration,
+}
+
+/// A shard without which there is no answer, and of which no server answers.
+#[derive(Debug)]
+pub(crate) struct NoShard {
     pub shard: usize,
-    pub answers: Vec<Bytes>,
+    /// What the last server that was asked said, or why none was.
+    pub reason: String,
+    /// When one may be there again.
+    pub retry_after: Duration,
 }
 
 /// What came of one shard's part.
-type Won = Result<(ShardAnswers, Duration), hushtable_pir::Error>;
+type Ended<T> = Result<(usize, Won<T>), NoShard>;
+
+/// A pass that all shards were asked for.
+pub(crate) struct Passing<T> {
+    fleet: Arc<Shared>,
+    started: Instant,
+    answers: Receiver<Ended<T>>,
+    tasks: Vec<Ending>,
+}
 
 impl Fleet {
-    /// Asks every shard of `asks` at once, and hands each one's answers to `take` as they come. Blocks.
+    /// Asks every shard of `asks` at once.
     ///
     /// # Errors
-    /// [`hushtable_pir::Error::Absent`] for a shard of which no server answers; what was taken then is to be dropped.
-    pub(super) fn ask(
+    /// [`NoShard`] for one that the file does not have.
+    pub fn begin<A: Ask>(
         &self,
         map: &InUse,
-        asks: Vec<ShardAsk>,
-        mut take: impl FnMut(ShardAnswers),
-    ) -> Result<(), hushtable_pir::Error> {
+        asks: Vec<(usize, A)>,
+    ) -> Result<Passing<A::Answers>, NoShard> {
         let started = Instant::now();
-        let count = asks.len();
         let (sender, answers) = channel();
-        let mut tasks = Vec::with_capacity(count);
+        let mut tasks = Vec::with_capacity(asks.len());
         let state = self.shared.state();
-        for ask in asks {
-            let Some(shard) = state.shards.get(ask.shard) else {
-                let (shard, reason) =
-                    (ask.shard, "the file of shards has no such shard".to_owned());
-                return Err(absent(shard, reason));
+        for (number, ask) in asks {
+            let Some(shard) = state.shards.get(number) else {
+                return Err(absent(number, "the file of shards has no such shard".to_owned()));
             };
             let part = Part {
                 fleet: Arc::clone(&self.shared),
@@ -65,20 +89,43 @@ impl Fleet {
             };
             tasks.push(Ending(self.handle().spawn(part.run(sender.clone()))));
         }
-        drop(sender);
+        let fleet = Arc::clone(&self.shared);
+        Ok(Passing { fleet, started, answers, tasks })
+    }
+
+    /// Asks every shard of `asks` at once, and hands each one's answers to `take` as they come. Blocks.
+    ///
+    /// # Errors
+    /// As [`Passing::finish`].
+    pub fn ask<A: Ask>(
+        &self,
+        map: &InUse,
+        asks: Vec<(usize, A)>,
+        take: impl FnMut(usize, A::Answers),
+    ) -> Result<(), NoShard> {
+        self.begin(map, asks)?.finish(take)
+    }
+}
+
+impl<T> Passing<T> {
+    /// Hands each shard's answers to `take` as they come. Blocks.
+    ///
+    /// # Errors
+    /// [`NoShard`] for a shard of which no server answers; what was taken then is to be dropped.
+    pub fn finish(self, mut take: impl FnMut(usize, T)) -> Result<(), NoShard> {
         let mut shards = Duration::ZERO;
-        for _ in 0..count {
+        for _ in 0..self.tasks.len() {
             // One that ends without a word has panicked: it is in the log.
-            let won: Won =
-                answers.recv().unwrap_or_else(|_| Err(absent(0, "its task ended".into())));
-            let (won, took) = won.inspect_err(|_| {
-                self.shared.metrics.absent.inc();
+            let ended: Ended<T> =
+                self.answers.recv().unwrap_or_else(|_| Err(absent(0, "its task ended".into())));
+            let (shard, won) = ended.inspect_err(|_| {
+                self.fleet.metrics.absent.inc();
             })?;
-            shards = shards.max(took);
-            take(won);
+            shards = shards.max(won.took);
+            take(shard, won.answers);
         }
-        let own = started.elapsed().saturating_sub(shards);
-        self.shared.metrics.own.observe(own.as_secs_f64());
+        let own = self.started.elapsed().saturating_sub(shards);
+        self.fleet.metrics.own.observe(own.as_secs_f64());
         Ok(())
     }
 }
@@ -92,22 +139,22 @@ impl Drop for Ending {
     }
 }
 
-fn absent(shard: usize, reason: String) -> hushtable_pir::Error {
-    hushtable_pir::Error::Absent { shard, reason, retry_after: RETRY_AFTER }
+fn absent(shard: usize, reason: String) -> NoShard {
+    NoShard { shard, reason, retry_after: RETRY_AFTER }
 }
 
 /// One shard's part of a pass.
-struct Part {
+struct Part<A> {
     fleet: Arc<Shared>,
     shard: Arc<ShardState>,
     map: Version,
     pass_max: Duration,
     per_mille: u32,
-    ask: ShardAsk,
+    ask: A,
 }
 
-impl Part {
-    async fn run(self, to: Sender<Won>) {
+impl<A: Ask> Part<A> {
+    async fn run(self, to: Sender<Ended<A::Answers>>) {
         let won = self.answer().await;
         // A pass that has failed waits for nobody.
         let _ = to.send(won);
@@ -131,24 +178,18 @@ impl Part {
         Some(Arc::clone(alike[turn % alike.len()]))
     }
 
-    async fn ask(&self, replica: Arc<Replica>, is_hedge: bool) -> Asked {
-        let started = Instant::now();
+    async fn ask(&self, replica: Arc<Replica>, is_hedge: bool) -> Asked<A::Answers> {
         let outcome = {
             let _inflight = replica.begin();
-            let request = AnswerPassRequest {
-                map_version: Bytes::copy_from_slice(self.map.as_bytes()),
-                shard: self.shard.number as u32,
-                tables: self.ask.tables.clone(),
-            };
-            replica.answer(request, &self.ask.expected, self.pass_max).await
+            self.ask.ask(&replica, self.map, self.pass_max).await
         };
-        Asked { replica, is_hedge, took: started.elapsed(), outcome }
+        Asked { replica, is_hedge, outcome }
     }
 
-    async fn answer(&self) -> Won {
+    async fn answer(&self) -> Ended<A::Answers> {
         let number = self.shard.number;
         let (metrics, budget) = (&self.fleet.metrics, &self.fleet.budget);
-        let bytes = self.ask.tables.iter().map(key_bytes).sum();
+        let bytes = self.ask.key_bytes();
         let late_after = self.shard.recent.late_after(bytes);
         budget.earn(self.per_mille);
         let mut asked: Vec<Arc<Replica>> = Vec::new();
@@ -164,18 +205,15 @@ impl Part {
                         reason = self.reasons();
                     }
                     tracing::error!(shard = number, reason, "no server of the shard answers");
-                    return Err(hushtable_pir::Error::Absent {
-                        shard: number,
-                        reason,
-                        retry_after,
-                    });
+                    return Err(NoShard { shard: number, reason, retry_after });
                 };
                 asked.push(Arc::clone(&next));
                 calls.push(self.ask(next, false));
             }
             tokio::select! {
-                Some(Asked { replica, is_hedge, took, outcome }) = calls.next() => match outcome {
-                    Ok(reply) => {
+                Some(Asked { replica, is_hedge, outcome }) = calls.next() => match outcome {
+                    Ok(won) => {
+                        let took = won.call;
                         replica.took(took);
                         self.shard.recent.note(bytes, took);
                         metrics.took(number, took.as_secs_f64());
@@ -183,9 +221,7 @@ impl Part {
                         for _ in 0..calls.len() {
                             metrics.asked(number, Outcome::HedgeLost);
                         }
-                        let AnswerPassReply { answers, queue_us, answer_us, .. } = reply;
-                        let shards = Duration::from_micros(queue_us.saturating_add(answer_us));
-                        return Ok((ShardAnswers { shard: number, answers }, shards));
+                        return Ok((number, won));
                     }
                     Err(Unheld::Busy(after)) => {
                         metrics.asked(number, Outcome::Failed);
@@ -224,15 +260,10 @@ impl Part {
     }
 }
 
-struct Asked {
+struct Asked<T> {
     replica: Arc<Replica>,
     is_hedge: bool,
-    took: Duration,
-    outcome: Result<AnswerPassReply, Unheld>,
-}
-
-fn key_bytes(keys: &TableKeys) -> usize {
-    keys.runs.iter().map(|run| run.keys.len()).sum::<usize>() + keys.bags.len()
+    outcome: Result<Won<T>, Unheld>,
 }
 
 /// When a shard without a server may have one again: most that restart are back by then.

@@ -1,22 +1,25 @@
 //! One server of a shard, as a front sees it.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_pir::dpf::Side;
 use hushtable_table::Version;
 use tokio::sync::Notify;
+use tonic::Status;
+use tonic::transport::Channel;
 
-use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
+use super::Owner;
+use crate::peer::endpoint::Peer;
 use crate::peer::values::version_from_wire;
-use crate::wire::private_shard_client::PrivateShardClient;
-use crate::wire::{self, AnswerPassReply, AnswerPassRequest, HoldsReply, HoldsRequest};
+use crate::wire::{self, HoldsReply, HoldsRequest};
 use crate::{Error, Refusal};
 
 /// A server of a shard.
-pub(super) struct Replica {
+pub(crate) struct Replica {
     shard: usize,
     url: String,
     peer: Peer,
@@ -36,16 +39,25 @@ struct State {
     reason: String,
     /// A moving average of what parts took it.
     average: Duration,
+    /// When the last of them was there.
+    answered: Instant,
     /// How often in a row it did not say how it is.
     misses: u32,
-    side: Option<Side>,
+    owner: Option<Owner>,
 }
+
+/// Asks a shard what it holds, in its scheme's service; the last number is the most bytes of the reply.
+pub(crate) type AskHolds = fn(
+    Channel,
+    HoldsRequest,
+    usize,
+) -> Pin<Box<dyn Future<Output = Result<HoldsReply, Status>> + Send>>;
 
 /// A part that is asked for.
 pub(super) struct InFlight<'a>(&'a Replica);
 
 /// Why a server did not answer its part.
-pub(super) enum Unheld {
+pub(crate) enum Unheld {
     /// It goes by another map, or is another shard.
     Skew(String),
     Busy(Duration),
@@ -59,8 +71,9 @@ impl Replica {
             request_bytes_max: 0,
             reason: "it has not answered yet".into(),
             average: Duration::ZERO,
+            answered: Instant::now(),
             misses: 0,
-            side: None,
+            owner: None,
         };
         Self {
             shard,
@@ -97,9 +110,19 @@ impl Replica {
         !self.state().maps.is_empty()
     }
 
-    /// Which side it says that it is of.
-    pub fn side(&self) -> Option<Side> {
-        self.state().side
+    /// Whose it says that it is.
+    pub fn owner(&self) -> Option<Owner> {
+        self.state().owner
+    }
+
+    /// The shard that it is one of the servers of.
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// The way to it.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
     }
 
     /// Why it is not ready, in words.
@@ -116,12 +139,18 @@ impl Replica {
         self.state().request_bytes_max
     }
 
-    /// How much it has to do for this front, and what that took lately.
+    /// How much it has to do for this front, and what that took lately. What it took fades: else a server that was
+    /// slow once would never be asked again, where another is quicker.
     pub fn load(&self) -> (usize, Duration) {
-        (self.inflight.load(Ordering::Relaxed), self.state().average)
+        let (average, answered) = {
+            let state = self.state();
+            (state.average, state.answered)
+        };
+        let half_lives = answered.elapsed().as_secs_f64() / HALF_LIFE.as_secs_f64();
+        (self.inflight.load(Ordering::Relaxed), average.mul_f64(0.5f64.powf(half_lives)))
     }
 
-    pub fn begin(&self) -> InFlight<'_> {
+    pub(super) fn begin(&self) -> InFlight<'_> {
         self.inflight.fetch_add(1, Ordering::Relaxed);
         InFlight(self)
     }
@@ -132,6 +161,7 @@ impl Replica {
             Duration::ZERO => took,
             average => (average * 7 + took) / 8,
         };
+        state.answered = Instant::now();
     }
 
     /// Leaves it out until it has said again what it holds.
@@ -153,26 +183,26 @@ impl Replica {
     }
 
     /// Asks it what it holds.
-    pub async fn ask_holds(&self, side: Side, in_use: Vec<Bytes>) {
-        let mut client = PrivateShardClient::new(self.peer.channel.clone())
-            .max_decoding_message_size(HOLDS_BYTES_MAX);
-        let reply = self.peer.within(HOLDS_MAX, client.holds(HoldsRequest { in_use })).await;
-        match reply {
-            Ok(reply) => self.told(side, &reply.into_inner()),
+    pub async fn ask_holds(&self, ask: AskHolds, owner: Owner, in_use: Vec<Bytes>) {
+        let request = HoldsRequest { in_use };
+        let reply = ask(self.peer.channel.clone(), request, HOLDS_BYTES_MAX);
+        match self.peer.within(HOLDS_MAX, reply).await {
+            Ok(reply) => self.told(owner, &reply),
             Err(error) => self.missed(&error),
         }
     }
 
-    fn told(&self, side: Side, reply: &HoldsReply) {
+    fn told(&self, owner: Owner, reply: &HoldsReply) {
         let found = match wire::Side::try_from(reply.side) {
-            Ok(wire::Side::Left) => Some(Side::Left),
-            Ok(wire::Side::Right) => Some(Side::Right),
-            _ => None,
+            Ok(wire::Side::Left) => Some(Owner::Side(Side::Left)),
+            Ok(wire::Side::Right) => Some(Owner::Side(Side::Right)),
+            Ok(wire::Side::Unspecified) => Some(Owner::Single),
+            Err(_) => None,
         };
-        let (maps, reason) = if found != Some(side) {
-            let found = found.map_or("no", Side::name);
+        let (maps, reason) = if found != Some(owner) {
+            let found = found.map_or("no", Owner::name);
             let reason = format!(
-                "it is a shard of the {found} server, and this is a front of the {side} one: the two \
+                "it is a shard of the {found} server, and this is a front of the {owner} one: the two \
                  sides' shards must never meet"
             );
             (Vec::new(), reason)
@@ -206,7 +236,7 @@ impl Replica {
             }
         }
         let request_bytes_max = reply.request_bytes_max.try_into().unwrap_or(usize::MAX);
-        *state = State { maps, request_bytes_max, reason, misses: 0, side: found, ..*state };
+        *state = State { maps, request_bytes_max, reason, misses: 0, owner: found, ..*state };
     }
 
     /// A server that is slow to say how it is may have much to do: it is left out after the second time.
@@ -233,44 +263,17 @@ impl Replica {
             state.reason = reason;
         }
     }
+}
 
-    /// Asks it for its part of a pass; what comes back has `expected` bytes for each table.
-    pub async fn answer(
-        &self,
-        request: AnswerPassRequest,
-        expected: &[usize],
-        limit: Duration,
-    ) -> Result<AnswerPassReply, Unheld> {
-        let map = request.map_version.clone();
-        let bytes_max =
-            expected.iter().map(|bytes| bytes + 16).sum::<usize>() + REPLY_OVERHEAD_BYTES;
-        let mut client =
-            PrivateShardClient::new(self.peer.channel.clone()).max_decoding_message_size(bytes_max);
-        let reply = match self.peer.within(limit, client.answer_pass(request)).await {
-            Ok(reply) => reply.into_inner(),
-            Err(Error::Refused { refusal, .. }) => {
-                let text = format!("{}: {refusal}", self.url);
-                return Err(match refusal {
-                    Refusal::Busy { retry_after, .. } => Unheld::Busy(retry_after),
-                    Refusal::UnknownMap { .. }
-                    | Refusal::WrongShard { .. }
-                    | Refusal::WrongSide { .. } => Unheld::Skew(text),
-                    _ => Unheld::Failed(text),
-                });
-            }
-            Err(error) => return Err(Unheld::Failed(error.to_string())),
-        };
-        if reply.map_version != map || reply.shard as usize != self.shard {
-            let text = format!("{}: it answered by another map, or as another shard", self.url);
-            return Err(Unheld::Skew(text));
-        }
-        let found: Vec<usize> = reply.answers.iter().map(Bytes::len).collect();
-        match found == expected {
-            true => Ok(reply),
-            false => {
-                let text = format!("{}: answers of {found:?} bytes, not {expected:?}", self.url);
-                Err(Unheld::Skew(text))
-            }
+impl Unheld {
+    /// What came of a call that failed.
+    pub fn of(url: &str, error: Error) -> Self {
+        let Error::Refused { refusal, .. } = error else { return Self::Failed(error.to_string()) };
+        let text = format!("{url}: {refusal}");
+        match refusal {
+            Refusal::Busy { retry_after, .. } => Self::Busy(retry_after),
+            Refusal::UnknownMap { .. } | Refusal::WrongShard { .. } => Self::Skew(text),
+            _ => Self::Failed(text),
         }
     }
 }
@@ -281,9 +284,34 @@ impl Drop for InFlight<'_> {
     }
 }
 
+/// After how long unasked half of what a server took is forgotten.
+const HALF_LIFE: Duration = Duration::from_secs(2);
 /// How often each server is asked what it holds.
 pub(super) const HOLDS_EVERY: Duration = Duration::from_millis(300);
 const HOLDS_MAX: Duration = Duration::from_secs(2);
 const MISSES_MAX: u32 = 3;
 const HOLDS_BYTES_MAX: usize = 64 << 10;
 const REASON_CHARS_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use crate::EndpointSpec;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_server_took_fades() {
+        let spec = EndpointSpec::new("http://127.0.0.1:1", None);
+        let peer = Peer::new(&spec, false, HALF_LIFE).unwrap();
+        let replica = Replica::new(0, "http://127.0.0.1:1", peer);
+        replica.took(Duration::from_millis(100));
+        assert!(replica.load().1 > Duration::from_millis(90));
+        let long_ago = Instant::now().checked_sub(4 * HALF_LIFE).unwrap();
+        replica.state().answered = long_ago;
+        let faded = replica.load().1;
+        assert!(faded < Duration::from_millis(7) && faded > Duration::from_millis(5), "{faded:?}");
+        // An answer brings what is known back.
+        replica.took(Duration::from_millis(100));
+        assert!(replica.load().1 > Duration::from_millis(90));
+    }
+}

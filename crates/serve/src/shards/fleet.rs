@@ -8,16 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use hushtable_pir::dpf::Side;
 use hushtable_table::Version;
-use hushtable_table::model::ShardMap;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::super::sharded::{ShardError, Sharded};
 use super::file::FleetFile;
 use super::hedge::{Budget, Recent};
 use super::metrics::FrontMetrics;
-use super::replica::{HOLDS_EVERY, Replica};
+use super::replica::{AskHolds, HOLDS_EVERY, Replica};
+use super::{Owner, ShardError};
 use crate::Error;
 use crate::peer::endpoint::Peer;
 
@@ -28,7 +26,8 @@ pub(crate) struct Fleet {
 }
 
 pub(super) struct Shared {
-    side: Side,
+    owner: Owner,
+    ask_holds: AskHolds,
     path: PathBuf,
     insecure: bool,
     fleet: RwLock<Arc<State>>,
@@ -56,19 +55,25 @@ pub(super) struct ShardState {
 
 /// A map that a front answers by: shards keep it for as long as this is there.
 pub(crate) struct InUse {
-    pub map: Arc<ShardMap>,
     pub map_version: Version,
 }
 
+/// How a [`Fleet`] is made.
+pub(crate) struct FleetSpec<'a> {
+    /// `shards.toml`.
+    pub file: &'a Path,
+    pub owner: Owner,
+    /// How a shard is asked what it holds.
+    pub ask_holds: AskHolds,
+    pub insecure: bool,
+    pub threads: usize,
+    pub metrics: FrontMetrics,
+}
+
 impl Fleet {
-    /// Reads the file at `path` and begins to ask each server how it is.
-    pub fn start(
-        path: &Path,
-        side: Side,
-        insecure: bool,
-        threads: usize,
-        metrics: FrontMetrics,
-    ) -> Result<Arc<Self>, Error> {
+    /// Reads the file of shards and begins to ask each server how it is.
+    pub fn start(spec: FleetSpec<'_>) -> Result<Arc<Self>, Error> {
+        let FleetSpec { file: path, owner, ask_holds, insecure, threads, metrics } = spec;
         let file = FleetFile::read(path)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(2))
@@ -78,7 +83,8 @@ impl Fleet {
             .map_err(|source| Error::Io { what: "start the front's threads".into(), source })?;
         let empty = State { file: file.clone(), shards: Vec::new() };
         let shared = Arc::new(Shared {
-            side,
+            owner,
+            ask_holds,
             path: path.to_owned(),
             insecure,
             fleet: RwLock::new(Arc::new(empty)),
@@ -99,28 +105,31 @@ impl Fleet {
     }
 
     /// Notes that a front goes by this map, for as long as what is returned is there.
-    pub fn use_map(&self, sharded: &Sharded) -> Arc<InUse> {
-        let (map, map_version) = (Arc::clone(&sharded.map), sharded.map_version);
+    pub fn use_map(&self, map_version: Version) -> Arc<InUse> {
         let mut in_use = self.shared.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         in_use.retain(|map| map.strong_count() > 0);
         let known = in_use.iter().filter_map(Weak::upgrade);
         if let Some(known) = { known }.find(|known| known.map_version == map_version) {
             return known;
         }
-        let new = Arc::new(InUse { map, map_version });
+        let new = Arc::new(InUse { map_version });
         in_use.push(Arc::downgrade(&new));
         new
     }
 
-    /// Whether every shard of `sharded` has a server that holds it; then every server that answers at all, or as many
-    /// as had it once the wait for the last is over.
-    pub fn check_ready(&self, sharded: &Sharded) -> Result<(), ShardError> {
+    /// How many shards the file names.
+    pub fn shards(&self) -> usize {
+        self.shared.state().shards.len()
+    }
+
+    /// Whether each of `expected` shards has a server that holds `map`; then every server that answers at all, or as
+    /// many as had it once the wait for the last is over.
+    pub fn check_ready(&self, expected: usize, map: Version) -> Result<(), ShardError> {
         let state = self.shared.state();
-        let (expected, found) = (sharded.map.shards().len(), state.shards.len());
+        let found = state.shards.len();
         if expected != found {
             return Err(ShardError::Count { path: self.shared.path.clone(), expected, found });
         }
-        let map = sharded.map_version;
         let mut waited = self.shared.waited.lock().unwrap_or_else(PoisonError::into_inner);
         if waited.len() > WAITED_MAX {
             waited.clear();
@@ -132,8 +141,8 @@ impl Fleet {
             let (ready, others): (Vec<_>, Vec<_>) =
                 shard.replicas.iter().partition(|replica| replica.holds(map));
             for replica in &others {
-                if let Some(found) = replica.side().filter(|&found| found != self.shared.side) {
-                    let (url, expected) = (replica.url().to_owned(), self.shared.side);
+                if let Some(found) = replica.owner().filter(|&found| found != self.shared.owner) {
+                    let (url, expected) = (replica.url().to_owned(), self.shared.owner);
                     return Err(ShardError::Side { url, expected, found });
                 }
             }
@@ -155,12 +164,17 @@ impl Fleet {
     }
 
     /// Waits until that is so, for as long as the file says.
-    pub fn wait_ready(&self, sharded: &Sharded, is_abandoned: &AtomicBool) -> Result<(), Error> {
+    pub fn wait_ready(
+        &self,
+        shards: usize,
+        map: Version,
+        is_abandoned: &AtomicBool,
+    ) -> Result<(), Error> {
         let started = Instant::now();
         let limit = Duration::from_secs(self.shared.state().file.start_s_max);
         let mut said = started;
         loop {
-            match self.check_ready(sharded) {
+            match self.check_ready(shards, map) {
                 Ok(()) => return Ok(()),
                 Err(error @ ShardError::Absent { .. }) if started.elapsed() < limit => {
                     if said.elapsed() >= SAY_EVERY {
@@ -240,7 +254,7 @@ impl Shared {
                 replicas.push(match known {
                     Some(known) => Arc::clone(known),
                     None => {
-                        let endpoint = file.endpoint(url, self.side)?;
+                        let endpoint = file.endpoint(url, self.owner)?;
                         let peer = Peer::new(&endpoint, self.insecure, CONNECT_MAX)?;
                         let replica = Replica::new(number, url, peer);
                         let before = before.shards.get(number);
@@ -283,7 +297,7 @@ impl Shared {
 async fn follow(replica: Weak<Replica>, shared: Weak<Shared>) {
     loop {
         let (Some(of), Some(fleet)) = (replica.upgrade(), shared.upgrade()) else { return };
-        of.ask_holds(fleet.side, fleet.maps_in_use()).await;
+        of.ask_holds(fleet.ask_holds, fleet.owner, fleet.maps_in_use()).await;
         let doubted = Arc::clone(&of.doubted);
         drop((of, fleet));
         tokio::select! {

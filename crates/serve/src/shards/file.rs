@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use hushtable_pir::dpf::Side;
 use hushtable_table::model::{REPLICA_COUNT_MAX, SHARD_COUNT_MAX};
 use serde::Deserialize;
 
-use super::super::sharded::{ShardError, shard_name};
+use super::{Owner, ShardError, shard_name};
 use crate::{EndpointSpec, Error, Identity};
 
 /// What the file says.
@@ -110,8 +109,8 @@ impl FleetFile {
         Ok(())
     }
 
-    /// How the server at `url` is reached: one that proves to be a shard of `side`.
-    pub fn endpoint(&self, url: &str, side: Side) -> Result<EndpointSpec, Error> {
+    /// How the server at `url` is reached: one that proves to be a shard of `owner`.
+    pub fn endpoint(&self, url: &str, owner: Owner) -> Result<EndpointSpec, Error> {
         let read = |path: &PathBuf| {
             let what = || format!("read {}", path.display());
             fs::read(path).map_err(|source| Error::Io { what: what(), source })
@@ -123,7 +122,7 @@ impl FleetFile {
             _ => None,
         };
         Ok(EndpointSpec {
-            domain: Some(shard_name(side)),
+            domain: Some(shard_name(owner)),
             identity,
             ..EndpointSpec::new(url, self.ca.as_ref().map(read).transpose()?)
         })

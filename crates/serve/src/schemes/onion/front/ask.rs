@@ -1,0 +1,132 @@
+//! What a pass asks of one shard, by `onion_shard.proto`.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hushtable_pir::onion::{EvaluationKeys, Geometry, KeyId, Partial};
+use hushtable_table::Version;
+use tonic::Status;
+use tonic::codegen::tokio_stream;
+use tonic::transport::Channel;
+
+use super::super::peer::Chunks;
+use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
+use crate::shards::{Ask, Replica, Unheld, Won};
+use crate::wire::onion_shard_client::OnionShardClient;
+use crate::wire::{HoldsReply, HoldsRequest, KeyedQueries, OnionPassReply, OnionPassRequest};
+use crate::{Error, Refusal};
+
+/// What a pass asks of every shard.
+pub(super) struct PassQueries {
+    pub clients: Vec<KeyedQueries>,
+    pub queries: usize,
+    /// Of all clients, some more than once.
+    pub keys: Vec<Arc<EvaluationKeys>>,
+    pub geometry: Geometry,
+    pub version: Version,
+}
+
+/// What it asks of one.
+pub(super) struct ShardAsk {
+    pub pass: Arc<PassQueries>,
+    /// Those that the shard has.
+    pub columns: Range<u64>,
+}
+
+impl ShardAsk {
+    /// Sends the queries; and a client's keys, where the server lacks them. How long the last call took.
+    async fn send(
+        &self,
+        replica: &Replica,
+        request: OnionPassRequest,
+        limit: Duration,
+    ) -> Result<(OnionPassReply, Duration), Unheld> {
+        let peer = replica.peer();
+        let part_bytes = self.pass.geometry.partial_bytes(&self.columns);
+        let bytes_max = self.pass.queries * part_bytes + REPLY_OVERHEAD_BYTES;
+        let mut client =
+            OnionShardClient::new(peer.channel.clone()).max_decoding_message_size(bytes_max);
+        let mut missing: Option<KeyId> = None;
+        // Each client's keys once, and once more for those that gave way to others meanwhile.
+        for _ in 0..=2 * self.pass.keys.len() {
+            if let Some(key_id) = missing.take() {
+                let known = self.pass.keys.iter().find(|keys| keys.id() == key_id);
+                let Some(keys) = known else {
+                    let url = replica.url();
+                    let text = format!("{url}: it asks for keys that no query is answered with");
+                    return Err(Unheld::Failed(text));
+                };
+                let chunks = tokio_stream::iter(Chunks::new(keys.to_bytes().into()));
+                let put = peer.within(limit, client.put_keys(chunks)).await;
+                put.map_err(|error| Unheld::of(replica.url(), error))?;
+            }
+            let started = Instant::now();
+            match peer.within(limit, client.answer_pass(request.clone())).await {
+                Ok(reply) => return Ok((reply.into_inner(), started.elapsed())),
+                Err(Error::Refused { refusal: Refusal::UnknownKeys { key_id }, .. }) => {
+                    missing = Some(key_id);
+                }
+                Err(error) => return Err(Unheld::of(replica.url(), error)),
+            }
+        }
+        let url = replica.url();
+        let text = format!(
+            "{url}: it does not keep the keys of one pass: raise its --keys-memory-bytes-max"
+        );
+        Err(Unheld::Failed(text))
+    }
+}
+
+impl Ask for ShardAsk {
+    type Answers = Partial;
+
+    fn key_bytes(&self) -> usize {
+        self.pass.clients.iter().map(|client| client.queries.len()).sum()
+    }
+
+    async fn ask(
+        &self,
+        replica: &Replica,
+        map: Version,
+        limit: Duration,
+    ) -> Result<Won<Partial>, Unheld> {
+        let shard = replica.shard() as u32;
+        let map_version = Bytes::copy_from_slice(map.as_bytes());
+        let clients = self.pass.clients.clone();
+        let request = OnionPassRequest { map_version: map_version.clone(), shard, clients };
+        let (reply, call) = self.send(replica, request, limit).await?;
+        let skew = |what: String| Unheld::Skew(format!("{}: {what}", replica.url()));
+        if reply.map_version != map_version || reply.shard != shard {
+            return Err(skew("it answered by another map, or as another shard".into()));
+        }
+        let pass = &self.pass;
+        let part = Partial::parse(&pass.geometry, pass.queries, &reply.parts);
+        let part = part.map_err(|error| skew(error.to_string()))?;
+        if part.columns() != self.columns || part.version() != pass.version {
+            let found = part.columns();
+            let expected = &self.columns;
+            return Err(skew(format!(
+                "it answered for columns {found:?} of version {}, not for {expected:?} of {}",
+                part.version(),
+                pass.version
+            )));
+        }
+        let took = Duration::from_micros(reply.queue_us.saturating_add(reply.answer_us));
+        Ok(Won { answers: part, took, call })
+    }
+}
+
+/// Asks a shard what it holds.
+pub(in super::super) fn ask_holds(
+    channel: Channel,
+    request: HoldsRequest,
+    bytes_max: usize,
+) -> Pin<Box<dyn Future<Output = Result<HoldsReply, Status>> + Send>> {
+    Box::pin(async move {
+        let mut client = OnionShardClient::new(channel).max_decoding_message_size(bytes_max);
+        Ok(client.holds(request).await?.into_inner())
+    })
+}
