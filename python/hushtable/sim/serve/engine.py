@@ -1,7 +1,7 @@
 """One side's servers under load, event by event.
 
 A front's rules are those of crates/serve: `batch/queue.rs` says when a pass begins and what it
-takes, `schemes/pair/front/passes.rs` and `hedge.rs` which replica is asked and when a second one. A
+takes, `shards/passes.rs` and `hedge.rs` which replica is asked and when a second one. A
 shard's server has no window: it takes what waits, in one pass.
 """
 
