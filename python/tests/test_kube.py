@@ -31,7 +31,7 @@ from conftest import Deployment
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "hushtable"
-FRONT = ROOT / "crates" / "serve" / "src" / "schemes" / "pair" / "front"
+FRONT = ROOT / "crates" / "serve" / "src" / "shards"
 sys.path.insert(0, str(ROOT / "docs"))
 
 import commands  # noqa: E402  (it parses command lines of pages, and these)
