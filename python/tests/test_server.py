@@ -154,6 +154,8 @@ def test_json_lines(bundle: Path) -> None:
             "engine": ready["engine"],
             "tables": [dataclasses.asdict(hushtable.Table.open(bundle).info)],
             "models": [],
+            "shard": None,
+            "is_front": False,
         }
         assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
         server.terminate()
