@@ -15,6 +15,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,10 @@ class Ray:
         self.versions = 0
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
         self.env["HUSHTABLE_TEST_CLUSTER"] = str(self.told)
+        # Where a cluster is written down that `ray.init()` of others, as Flower's, would join:
+        # short, as the path of a socket is.
+        self.temporary = tempfile.TemporaryDirectory(prefix="ht-", ignore_cleanup_errors=True)
+        self.env["RAY_TMPDIR"] = self.temporary.name
         if token is not None:
             self.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
         self.log = (folder / "driver.log").open("w")
@@ -88,6 +93,7 @@ class Ray:
                 kill(pid)
         self.process.stdout.close()
         self.log.close()
+        self.temporary.cleanup()
 
     def up(self, record: dict[str, Any], wait_s: float) -> Any:
         """Brings up what stands for a model."""

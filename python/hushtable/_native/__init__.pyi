@@ -68,6 +68,7 @@ __all__ = [
     "controller_restore",
     "create_key",
     "enroll",
+    "exit_with_parent",
     "fdp_expect",
     "follow_table",
     "gpu_report",
