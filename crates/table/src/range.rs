@@ -18,7 +18,7 @@ use crate::version::{BlockHash, BlockHasher, Version, VersionHasher};
 /// A reading of a range of a table's rows, in any order and from any threads, that ends in a check
 /// of what was read against the table's version.
 ///
-/// Of a table with a [patch](crate::patch()), the rows below the patch are read, and checked against
+/// Of a table with a [patch](mod@crate::patch), the rows below the patch are read, and checked against
 /// the version that the patch is of.
 pub struct RangeReading<'a> {
     table: &'a Table,
