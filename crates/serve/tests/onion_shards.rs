@@ -6,7 +6,6 @@ mod shard_common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Process, Running, page, row, table};
@@ -20,9 +19,8 @@ use hushtable_serve::{
 };
 use hushtable_table::Table;
 use rustix::process::Signal;
-use shard_common::{front_client, shard_tls, write_certificate, write_shards};
+use shard_common::{Load, front_client, shard_tls, write_certificate, write_shards};
 use tempfile::TempDir;
-use tokio::task::JoinSet;
 use tonic::codegen::tokio_stream;
 
 const ROWS: u64 = 4096;
@@ -208,57 +206,24 @@ async fn shards_behind_a_front_answer_as_one_server_does() {
     whole.stop().unwrap();
 }
 
-/// Clients that look rows up until they are told to end.
-struct Load {
-    end: Arc<AtomicBool>,
-    right: Arc<AtomicUsize>,
-    tasks: JoinSet<Vec<Error>>,
-}
-
-impl Load {
-    async fn start(deployment: &Deployment, clients: u64, tables: Arc<Vec<Table>>) -> Self {
-        let (end, right) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let mut tasks = JoinSet::new();
-        for number in 0..clients {
-            let client = deployment.client().await;
-            let (end, right, tables) = (Arc::clone(&end), Arc::clone(&right), Arc::clone(&tables));
-            tasks.spawn(async move {
-                let (mut failed, mut turn) = (Vec::new(), number * 1000);
-                while !end.load(Ordering::Relaxed) {
-                    turn += 1;
-                    let ids = [turn * 977 % ROWS];
-                    match client.lookup(&ids, 1).await {
-                        Ok(found) => {
-                            let of =
-                                tables.iter().find(|table| table.version() == found.stats.version);
-                            assert_eq!(found.rows, rows(of.expect("a version served"), &ids));
-                            right.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(error) => failed.push(error),
-                    }
-                }
-                failed
-            });
-        }
-        Self { end, right, tasks }
+/// Clients of whichever of `tables` is served.
+async fn load(deployment: &Deployment, clients: u64, tables: Arc<Vec<Table>>) -> Load {
+    let mut load = Load::new();
+    for number in 0..clients {
+        let client = Arc::new(deployment.client().await);
+        let tables = Arc::clone(&tables);
+        load.ask(number * 1000, move |turn| {
+            let (client, tables) = (Arc::clone(&client), Arc::clone(&tables));
+            async move {
+                let ids = [turn * 977 % ROWS];
+                let found = client.lookup(&ids, 1).await?;
+                let of = tables.iter().find(|table| table.version() == found.stats.version);
+                assert_eq!(found.rows, rows(of.expect("a version served"), &ids));
+                Ok(())
+            }
+        });
     }
-
-    async fn wait(&self, more: usize) {
-        let (from, started) = (self.right.load(Ordering::Relaxed), Instant::now());
-        while self.right.load(Ordering::Relaxed) < from + more {
-            assert!(started.elapsed() < Duration::from_secs(60), "no answers come any more");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    async fn end(mut self) -> usize {
-        self.end.store(true, Ordering::Relaxed);
-        while let Some(failed) = self.tasks.join_next().await {
-            let failed = failed.unwrap();
-            assert!(failed.is_empty(), "{} failed, the first: {:?}", failed.len(), failed[0]);
-        }
-        self.right.load(Ordering::Relaxed)
-    }
+    load
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -266,7 +231,7 @@ async fn a_killed_replica_costs_no_answer_and_comes_back_by_itself() {
     let mut deployment = Deployment::start(2, 2).await;
     deployment.all_ready().await;
     let tables = Arc::new(vec![table(ROWS, DIM, 1)]);
-    let load = Load::start(&deployment, 6, tables).await;
+    let load = load(&deployment, 6, tables).await;
     load.wait(40).await;
     let home = deployment.home.path().to_owned();
     for (shard, replica) in [(0, 0), (1, 1)] {
@@ -322,7 +287,7 @@ fn arrive(watched: &Path, next: &Table) {
 async fn a_version_changes_on_every_shard_before_clients_hear_of_it() {
     let deployment = Deployment::start(2, 1).await;
     let tables = Arc::new(vec![table(ROWS, DIM, 1), table(ROWS, DIM, 2)]);
-    let load = Load::start(&deployment, 2, Arc::clone(&tables)).await;
+    let load = load(&deployment, 2, Arc::clone(&tables)).await;
     load.wait(10).await;
     let home = deployment.home.path();
     // The front hears of it first, and waits.

@@ -7,7 +7,6 @@ mod shard_common;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Process, page, row, spec};
@@ -20,10 +19,9 @@ use hushtable_table::{Table, Version, patch};
 use model_common::Bundle;
 use rustix::process::Signal;
 use shard_common::{
-    Deployment, Place, front_client, metric, plan, shard_tls, urls, wait_for, write_shards,
+    Deployment, Load, Place, front_client, metric, plan, shard_tls, urls, wait_for, write_shards,
 };
 use tempfile::TempDir;
-use tokio::task::JoinSet;
 
 const TAKEN: &str = "hushtable_reloads_total{outcome=\"taken\"}";
 
@@ -83,60 +81,24 @@ async fn shards_behind_a_front_answer_as_one_server_does() {
     assert!(text.contains("hushtable_passes_total"), "{text}");
 }
 
-/// Clients that look rows up until they are told to end: how many answers came, and what failed.
-struct Load {
-    end: Arc<AtomicBool>,
-    right: Arc<AtomicUsize>,
-    tasks: JoinSet<Vec<Error>>,
-}
-
-impl Load {
-    async fn start(spec: &ClientSpec, clients: usize, bundles: &'static [Bundle]) -> Self {
-        let end = Arc::new(AtomicBool::new(false));
-        let right = Arc::new(AtomicUsize::new(0));
-        let mut tasks = JoinSet::new();
-        for number in 0..clients as u64 {
-            let client = connect(spec).await;
-            let (end, right) = (Arc::clone(&end), Arc::clone(&right));
-            tasks.spawn(async move {
-                let mut failed = Vec::new();
-                let mut turn = number * 1000;
-                while !end.load(Ordering::Relaxed) {
-                    turn += 1;
-                    let ids = [turn * 977 % 3000];
-                    let asked: [(&str, &[u64]); 1] = [("user", &ids)];
-                    match client.lookup(&asked).await {
-                        Ok(found) => {
-                            let of =
-                                bundles.iter().find(|it| it.manifest.version() == found.version);
-                            of.expect("a version that was served").check(&asked, &found);
-                            right.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(error) => failed.push(error),
-                    }
-                }
-                failed
-            });
-        }
-        Self { end, right, tasks }
+/// Clients of whichever of `bundles` is served.
+async fn load(spec: &ClientSpec, clients: u64, bundles: &'static [Bundle]) -> Load {
+    let mut load = Load::new();
+    for number in 0..clients {
+        let client = Arc::new(connect(spec).await);
+        load.ask(number * 1000, move |turn| {
+            let client = Arc::clone(&client);
+            async move {
+                let ids = [turn * 977 % 3000];
+                let asked: [(&str, &[u64]); 1] = [("user", &ids)];
+                let found = client.lookup(&asked).await?;
+                let of = bundles.iter().find(|it| it.manifest.version() == found.version);
+                of.expect("a version that was served").check(&asked, &found);
+                Ok(())
+            }
+        });
     }
-
-    async fn wait(&self, more: usize) {
-        let (from, started) = (self.right.load(Ordering::Relaxed), Instant::now());
-        while self.right.load(Ordering::Relaxed) < from + more {
-            assert!(started.elapsed() < Duration::from_secs(60), "no answers come any more");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    async fn end(mut self) -> usize {
-        self.end.store(true, Ordering::Relaxed);
-        while let Some(failed) = self.tasks.join_next().await {
-            let failed = failed.unwrap();
-            assert!(failed.is_empty(), "{} failed, the first: {:?}", failed.len(), failed[0]);
-        }
-        self.right.load(Ordering::Relaxed)
-    }
+    load
 }
 
 fn leaked(bundles: Vec<Bundle>) -> &'static [Bundle] {
@@ -156,7 +118,7 @@ async fn a_killed_replica_costs_no_answer_and_comes_back_by_itself() {
             wait_for(&side.front, &ready, 2.0).await;
         }
     }
-    let load = Load::start(&deployment.client_spec(), 64, bundles).await;
+    let load = load(&deployment.client_spec(), 64, bundles).await;
     load.wait(200).await;
     let folder = deployment.folder.path().to_owned();
     for (side, shard, replica) in [(0, 0, 0), (1, 1, 1)] {
@@ -255,7 +217,7 @@ async fn a_version_changes_on_every_shard_before_clients_hear_of_it() {
     bundles.iter().for_each(|bundle| drop(plan(&bundle.path, 4)));
     let deployment = Deployment::start(&bundles[0].path, 2, "", unchanged);
     deployment.ready().await;
-    let load = Load::start(&deployment.client_spec(), 8, bundles).await;
+    let load = load(&deployment.client_spec(), 8, bundles).await;
     load.wait(100).await;
     for (number, next) in [(1usize, &bundles[1]), (2, &bundles[2])] {
         let name = format!("version-{number}");

@@ -3,14 +3,17 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
-use hushtable_serve::{ChangeSpec, ClientSpec, EndpointSpec, Owner, ServerSpec, TlsSpec};
+use hushtable_serve::{ChangeSpec, ClientSpec, EndpointSpec, Error, Owner, ServerSpec, TlsSpec};
 use hushtable_table::model::{Model, ShardMap, ShardMapSpec};
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::common::{Process, page, spec};
 
@@ -203,5 +206,57 @@ pub async fn wait_for(place: &Place, name: &str, value: f64) {
         let limit = Duration::from_secs(60);
         assert!(started.elapsed() < limit, "{}: {name} is {found}, not {value}", place.name);
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Clients that look rows up until they are told to end: how many answers came, and what failed.
+pub struct Load {
+    end: Arc<AtomicBool>,
+    right: Arc<AtomicUsize>,
+    tasks: JoinSet<Vec<Error>>,
+}
+
+impl Load {
+    pub fn new() -> Self {
+        Self { end: Arc::default(), right: Arc::default(), tasks: JoinSet::new() }
+    }
+
+    /// Has one more client ask turn after turn, from `first` on; what comes back is known to be right.
+    pub fn ask<F, R>(&mut self, first: u64, ask: F)
+    where
+        F: Fn(u64) -> R + Send + 'static,
+        R: Future<Output = Result<(), Error>> + Send,
+    {
+        let (end, right) = (Arc::clone(&self.end), Arc::clone(&self.right));
+        self.tasks.spawn(async move {
+            let (mut failed, mut turn) = (Vec::new(), first);
+            while !end.load(Ordering::Relaxed) {
+                turn += 1;
+                match ask(turn).await {
+                    Ok(()) => drop(right.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => failed.push(error),
+                }
+            }
+            failed
+        });
+    }
+
+    /// Waits for so many more answers.
+    pub async fn wait(&self, more: usize) {
+        let (from, started) = (self.right.load(Ordering::Relaxed), Instant::now());
+        while self.right.load(Ordering::Relaxed) < from + more {
+            assert!(started.elapsed() < Duration::from_secs(60), "no answers come any more");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Ends it, with none failed; how many answers there were.
+    pub async fn end(mut self) -> usize {
+        self.end.store(true, Ordering::Relaxed);
+        while let Some(failed) = self.tasks.join_next().await {
+            let failed = failed.unwrap();
+            assert!(failed.is_empty(), "{} failed, the first: {:?}", failed.len(), failed[0]);
+        }
+        self.right.load(Ordering::Relaxed)
     }
 }
