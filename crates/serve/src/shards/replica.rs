@@ -166,20 +166,18 @@ impl Replica {
 
     /// Leaves it out until it has said again what it holds.
     pub fn doubt(&self, reason: &str) {
-        {
-            let mut state = self.state();
-            if !state.maps.is_empty() {
-                tracing::warn!(
-                    shard = self.shard,
-                    url = self.url,
-                    reason,
-                    "a shard's server is left out"
-                );
-            }
-            state.maps.clear();
-            reason.clone_into(&mut state.reason);
-        }
+        self.leave_out(reason);
         self.doubted.notify_one();
+    }
+
+    fn leave_out(&self, reason: &str) {
+        let mut state = self.state();
+        if !state.maps.is_empty() {
+            let (shard, url) = (self.shard, &self.url);
+            tracing::warn!(shard, url, reason, "a shard's server is left out");
+        }
+        state.maps.clear();
+        reason.clone_into(&mut state.reason);
     }
 
     /// Asks it what it holds.
@@ -248,19 +246,7 @@ impl Replica {
             state.misses
         };
         if !is_slow || misses >= MISSES_MAX || !self.is_up() {
-            let was_up = self.is_up();
-            let mut state = self.state();
-            let reason = error.to_string();
-            if was_up {
-                tracing::warn!(
-                    shard = self.shard,
-                    url = self.url,
-                    reason,
-                    "a shard's server is left out"
-                );
-            }
-            state.maps.clear();
-            state.reason = reason;
+            self.leave_out(&error.to_string());
         }
     }
 }
