@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from .. import _native
 from .._bags import FloatArray
+from .._closing import Closing
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import ConfigError, UnknownFeature
@@ -98,7 +99,7 @@ def _rows(bags: dict[str, Bag]) -> dict[str, FloatArray]:
     return {name: bag.rows for name, bag in bags.items()}
 
 
-class ModelClient(_Model):
+class ModelClient(_Model, Closing):
     """A connection to two servers that hold a model; made by :func:`connect` with ``model=``.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
@@ -210,17 +211,6 @@ class ModelClient(_Model):
         After :meth:`lookup_many`, of its last inference.
         """
         return getattr(self._of_thread, "stats", None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _resolves(future: Future[_native.ModelRows]) -> Done[_native.ModelRows]:

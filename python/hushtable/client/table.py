@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Self, TypeVar
 from .. import _native
 from .._asked import AskedBags
 from .._bags import FloatArray
+from .._closing import Closing
 from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from ..errors import ConfigError, NoLayout
@@ -144,7 +145,7 @@ class _Base:
         return default_max_ids(count) if bound is None else bound
 
 
-class Client(_Base):
+class Client(_Base, Closing):
     """A connection to two servers that hold one table, or to one; made by :func:`connect`.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
@@ -273,17 +274,6 @@ class Client(_Base):
     def last_stats(self) -> LookupStats | None:
         """What this thread's last lookup cost; None before the first."""
         return getattr(self._of_thread, "stats", None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class AsyncClient(_Base):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from .. import _native
+from .._closing import Closing
 from ..client import Tls, TlsConfig
 from ..errors import RoundError
 from .budget import Budget
@@ -130,7 +129,7 @@ class BackupMade:
     bytes: int
 
 
-class TrainingClient:
+class TrainingClient(Closing):
     """A training server, made by :func:`connect`.
 
     The operator's calls: :meth:`open_round`, :meth:`close_requests`, :meth:`finish`,
@@ -320,17 +319,6 @@ class TrainingClient:
 
     def _seconds(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else timeout
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"TrainingClient({self._address!r}, {self._connected.table!r})"

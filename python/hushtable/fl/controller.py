@@ -22,13 +22,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._closing import Closing
 from .._fdp import DEFAULT, Mechanism
 from ..errors import ConfigError, RoundError
 from ..table import Table as Bundle
@@ -216,7 +216,7 @@ def fdp_spec(epsilon: float, mechanism: str, values: int, requests: int) -> dict
     return spec
 
 
-class Controller:
+class Controller(Closing):
     """A table behind an oblivious memory, in this process.
 
     Made by :meth:`create` and :meth:`open`. Calls come one at a time: from several threads they
@@ -581,17 +581,6 @@ class Controller:
     def close(self) -> None:
         """Ends it in order. Opening it again is quicker then."""
         self._native.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         size = f"{self.table_rows} x {self.dim}"

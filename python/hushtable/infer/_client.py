@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, overload
 import numpy.typing as npt
 
 from .. import _native
+from .._closing import Closing
 from ..client import Tls
 from ..client.table import Done, Servers, awaited, urls_of
 from ..errors import ConfigError
@@ -54,7 +55,7 @@ class _Client:
         )
 
 
-class Client(_Client):
+class Client(_Client, Closing):
     """A connection to a server of encrypted inference; made by :func:`connect`.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
@@ -86,17 +87,6 @@ class Client(_Client):
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
         return Predictions.of_facts(self._native.predict(*features(dense, sparse, self._info)))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class AsyncClient(_Client):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from .._closing import Closing
 from ..client import TlsConfig
 from ._hybrid import (
     NetworkInfo,
@@ -64,7 +65,7 @@ class _HybridClient:
         return Outputs(outputs[0] if is_one else outputs, stats)
 
 
-class HybridClient(_HybridClient):
+class HybridClient(_HybridClient, Closing):
     """A connection to a server of hybrid inference; made by :func:`hushtable.infer.connect`.
 
     Threads may share a client. A precompute is made ahead of time by :meth:`precompute`, and used
@@ -104,17 +105,6 @@ class HybridClient(_HybridClient):
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
         return self._predict(inputs, progress)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class AsyncHybridClient(_HybridClient):

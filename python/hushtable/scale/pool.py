@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from .._closing import Closing
 from .._floors import cores
 from ..errors import ConfigError, Error
 from ._ray import join
@@ -49,7 +50,7 @@ class WorkerLost(Error):
     """A worker that died, or did not answer in time."""
 
 
-class Stage:
+class Stage(Closing):
     """A state that each worker builds once, and work on parts with it."""
 
     def __init__(self, pool: Pool, key: str, source: Any) -> None:
@@ -85,17 +86,6 @@ class Stage:
     def close(self) -> None:
         """Lets go of the arguments."""
         self._pool.drop(self._source)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Pending(Protocol[_Made]):
@@ -164,22 +154,11 @@ def open_pool(
     return SerialPool() if count == 1 else ProcessPool(count)
 
 
-class _Closing:
+class _Ending(Closing):
     """Ends with its ``with``."""
 
     def close(self) -> None:
         """Ends the workers."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Done(Generic[Result]):
@@ -193,7 +172,7 @@ class _Done(Generic[Result]):
         return
 
 
-class SerialPool(_Closing):
+class SerialPool(_Ending):
     """This process, one part after the other."""
 
     size = 1
@@ -216,7 +195,7 @@ class SerialPool(_Closing):
         """See :class:`Pool`."""
 
 
-class ProcessPool(_Closing):
+class ProcessPool(Closing):
     """Processes of this machine."""
 
     def __init__(self, workers: int) -> None:
@@ -274,7 +253,7 @@ def _died() -> WorkerLost:
     )
 
 
-class RayPool(_Closing):
+class RayPool(_Ending):
     """Tasks on a Ray cluster. Traces and other arguments are in its object store, once a machine.
 
     Args:

@@ -25,9 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from .._closing import Closing
 from ..errors import BudgetSpent, ConfigError, ControllerError, Error, RoundError
 from ..fl import Floats, RoundReport, RoundTerms, Spent
 from ..model import Model
@@ -98,7 +98,7 @@ class _Round:
     replies: dict[int, bytes] | None = None
 
 
-class ModelController:
+class ModelController(Closing):
     """Controllers of a model's tables, as one.
 
     Made by :meth:`create` and :meth:`open`, or of ``places``, which may be on several machines.
@@ -459,17 +459,6 @@ class ModelController:
         for link in self._links.values():
             link.close()
         self._hosts.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"ModelController({len(self._places)} tables, {self.users} users)"
