@@ -46,9 +46,11 @@ impl Front {
     }
 
     /// The number of a table of this name in the manifest.
-    fn number_of(&self, name: &str) -> usize {
+    fn number_of(&self, name: &str) -> Result<usize, Error> {
         let tables = self.remote.map.map.tables();
-        tables.iter().position(|table| table.name == name).unwrap_or_default()
+        let found = tables.iter().position(|table| table.name == name);
+        let unknown = || format!("the map of shards has no table {name:?}");
+        Ok(found.ok_or_else(|| hushtable_pir::Error::Table { reason: unknown() })?)
     }
 
     /// What answers the rows of `table`, once every shard has answered for it. A front has no row to hold an answer
@@ -60,7 +62,7 @@ impl Front {
         name: &str,
     ) -> Result<Checked<dpf::Server>, Error> {
         let shape = TableShape::new(table.rows(), table.row_bytes())?;
-        let (remote, number) = (self.remote.clone(), self.number_of(name));
+        let (remote, number) = (self.remote.clone(), self.number_of(name)?);
         let backend: Arc<dyn Backend> = Arc::new(RemoteRows { remote, table: number, shape });
         let server = dpf::Server::new(side, table.version(), Arc::clone(&backend));
         let row = random_row(0..table.rows())?;
@@ -79,7 +81,7 @@ impl Front {
         name: &str,
         layout: &Layout,
     ) -> Result<Checked<batch::Server>, Error> {
-        let (remote, number) = (self.remote.clone(), self.number_of(name));
+        let (remote, number) = (self.remote.clone(), self.number_of(name)?);
         let geometry = Geometry::new(layout);
         let (_, asked) = Question::of_bins(table, layout, None, &geometry)?;
         let backend: Arc<dyn BatchBackend> =

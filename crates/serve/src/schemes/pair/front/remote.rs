@@ -50,8 +50,11 @@ pub(super) struct RemoteBins {
 pub(super) struct RemoteTables {
     pub remote: Remote,
     /// By the manifest's index, the versions of tables and of their layouts.
-    pub versions: Vec<(Version, Option<Version>)>,
+    pub versions: Vec<TableVersions>,
 }
+
+/// A table's version, and its layout's.
+pub(super) type TableVersions = (Version, Option<Version>);
 
 /// What is asked of one table.
 struct Ask<'a> {
@@ -262,26 +265,23 @@ impl BatchBackend for RemoteBins {
 
 impl Together for RemoteTables {
     fn answer_together(&self, asked: Vec<Asked<'_>>) -> Result<Vec<Vec<u8>>, Error> {
-        // The manifest names each of them.
-        let of_rows = |version: Version| {
-            self.versions.iter().position(|known| known.0 == version).unwrap_or_default()
+        let table = |is_it: &dyn Fn(&TableVersions) -> bool| {
+            // Never another table: its rows would be taken for the one's.
+            let unknown = || Error::Table { reason: "it is none of the front's model".into() };
+            self.versions.iter().position(is_it).ok_or_else(unknown)
         };
-        let of_bins = |layout: Version| {
-            self.versions.iter().position(|known| known.1 == Some(layout)).unwrap_or_default()
-        };
-        let asks: Vec<_> = asked
-            .iter()
-            .map(|asked| match asked {
-                Asked::Rows(server, keys) => Ask {
-                    table: of_rows(server.version()),
-                    what: What::Rows { row_bytes: server.backend().shape().row_bytes(), keys },
-                },
-                Asked::Bins(server, keys) => {
-                    let geometry = server.backend().geometry();
-                    Ask { table: of_bins(geometry.version()), what: What::Bins { geometry, keys } }
-                }
-            })
-            .collect();
+        let asks = asked.iter().map(|asked| match asked {
+            Asked::Rows(server, keys) => Ok(Ask {
+                table: table(&|known| known.0 == server.version())?,
+                what: What::Rows { row_bytes: server.backend().shape().row_bytes(), keys },
+            }),
+            Asked::Bins(server, keys) => {
+                let geometry = server.backend().geometry();
+                let table = table(&|known| known.1 == Some(geometry.version()))?;
+                Ok(Ask { table, what: What::Bins { geometry, keys } })
+            }
+        });
+        let asks = asks.collect::<Result<Vec<_>, Error>>()?;
         self.remote.ask(&asks)
     }
 }
