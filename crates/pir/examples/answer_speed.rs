@@ -1,4 +1,6 @@
-//! Times the engine: `cargo run --release -p hushtable-pir --example answer_speed -- ROWS BYTES BATCH THREADS`.
+//! Times the engine:
+//! `cargo run --release -p hushtable-pir --example answer_speed -- ROWS BYTES BATCH THREADS GROUPS`.
+//! Groups are separated by commas, and measured in turns: `bits,z32,z8`.
 
 use std::time::Instant;
 
@@ -6,47 +8,68 @@ use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, expand_leaves};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape};
 use hushtable_prg::{Platform, Prg, PrgKind};
 
+/// Answers measured of each group, and whole expansions of a key.
+const ROUNDS: usize = 9;
+const EXPANSIONS: usize = 20;
+
 fn main() -> Result<(), hushtable_pir::Error> {
-    let args: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
-    let arg = |i: usize, default| args.get(i).copied().unwrap_or(default);
-    let (rows, row_bytes) = (arg(0, 1 << 20), arg(1, 256) as usize);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let arg = |i: usize, default| args.get(i).and_then(|arg| arg.parse().ok()).unwrap_or(default);
+    let (rows, row_bytes) = (arg(0, 1u64 << 20), arg(1, 256) as usize);
     let (batch, threads) = (arg(2, 256), arg(3, 1) as usize);
+    let groups: Vec<Group> = match args.get(4) {
+        None => vec![Group::Bits],
+        Some(names) => names.split(',').map(|name| name.parse().expect("a group")).collect(),
+    };
     let shape = TableShape::new(rows, row_bytes)?;
     let table: Vec<u8> = (0..shape.table_bytes()).map(|i| ((i * 31) >> 3) as u8).collect();
     let start = Instant::now();
     let spec = EngineSpec { threads, ..EngineSpec::default() };
     let engine = CpuEngine::from_rows(shape, &table, &spec)?;
     println!("{}, loaded in {:.2?}", engine.description(), start.elapsed());
-    let domain = Domain::new(rows, Group::Bits)?;
     let prg = Prg::new(PrgKind::Aes128, Platform::detect());
-    let keys: Vec<Key> = (0..batch)
-        .map(|i| KeyPair::generate(prg, domain, i * 977 % rows).map(|pair| pair.left))
-        .collect::<Result<_, _>>()?;
-    for height in [6, 8, 9, 11] {
-        let mut best = f64::INFINITY;
-        for _ in 0..100 {
-            let start = Instant::now();
-            expand_leaves(&keys[0], Platform::detect(), height, |_, leaves| {
-                std::hint::black_box(leaves);
-            });
-            best = best.min(start.elapsed().as_secs_f64());
+    let keys_of = |group: &Group| -> Result<Vec<Key>, hushtable_pir::Error> {
+        let domain = Domain::new(rows, *group)?;
+        let key = |i| KeyPair::generate(prg, domain, i * 977 % rows).map(|pair| pair.left);
+        (0..batch).map(key).collect()
+    };
+    let keys: Vec<Vec<Key>> = groups.iter().map(keys_of).collect::<Result<_, _>>()?;
+    for (group, keys) in groups.iter().zip(&keys) {
+        for height in [6, 8, 9, 11] {
+            let mut best = f64::INFINITY;
+            for _ in 0..EXPANSIONS {
+                let start = Instant::now();
+                expand_leaves(&keys[0], Platform::detect(), height, |_, leaves| {
+                    std::hint::black_box(leaves);
+                });
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            let ns = best * 1e9 / rows as f64;
+            println!("{}: expansion, 2^{height} leaves at a time: {ns:.4} ns/row", group.name());
         }
-        println!("expansion, 2^{height} leaves at a time: {:.4} ns/row", best * 1e9 / rows as f64);
     }
-    let mut answers = vec![0; keys.len() * row_bytes];
-    let mut times: Vec<f64> = (0..9)
-        .map(|_| {
+    let mut answers = vec![0; batch as usize * row_bytes];
+    let mut times = vec![Vec::new(); groups.len()];
+    for _ in 0..ROUNDS {
+        for (keys, times) in keys.iter().zip(&mut times) {
             let start = Instant::now();
-            engine.answer(&keys, &mut answers).map(|()| start.elapsed().as_secs_f64())
-        })
-        .collect::<Result<_, _>>()?;
-    times.sort_by(f64::total_cmp);
-    let (best, median) = (times[0], times[times.len() / 2]);
-    println!(
-        "best {:.3} ms, median {:.3} ms: {:.0} queries/s",
-        best * 1e3,
-        median * 1e3,
-        batch as f64 / median
-    );
+            engine.answer(keys, &mut answers)?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let mut first = None;
+    for (group, times) in groups.iter().zip(&mut times) {
+        times.sort_by(f64::total_cmp);
+        let (best, median) = (times[0], times[times.len() / 2]);
+        let of_first = *first.get_or_insert(median) / median;
+        println!(
+            "{}: best {:.3} ms, median {:.3} ms: {:.0} queries/s, {of_first:.4} of {}'s",
+            group.name(),
+            best * 1e3,
+            median * 1e3,
+            batch as f64 / median,
+            groups[0].name(),
+        );
+    }
     Ok(())
 }

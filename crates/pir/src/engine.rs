@@ -4,9 +4,13 @@ use std::ops::Range;
 
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_table::Table;
+use zerocopy::IntoBytes;
 
-use crate::dpf::{Group, Key, Walk, le_word};
-use crate::kernel::{BLOCK_ROWS, Kernel, LANES, Planes, UNIT_ROW_BYTES};
+use crate::dpf::{Group, Key, Walk};
+use crate::kernel::additive::{Additive, PANEL_TILES, Ring, UNIT_ROWS_BYTES};
+use crate::kernel::{
+    BLOCK_ROWS, Kernel, LANES, Planes, Strip, TILE_UNITS_MAX, UNIT_BYTES, UNIT_ROW_BYTES,
+};
 use crate::pass::Pass;
 use crate::{Backend, Error, TableShape, Threads};
 
@@ -61,6 +65,16 @@ const _: () = assert!(BLOCK_ROWS.is_multiple_of(hushtable_table::BLOCK_ROWS));
 const BATCH_KEYS_MAX: usize = 256;
 /// Shares of a pass for each thread: a thread that is late keeps the others waiting for one of them.
 const SHARES_A_THREAD: usize = 4;
+/// Bytes of a leaf.
+const LEAF_BYTES: usize = 64;
+/// Leaves of additive shares that a key is expanded to at once, a tree's narrow levels leaving a pipeline
+/// idle: with 128, a quarter of the nodes (2 MiB for a batch of 256), a pass takes 1.02 to 1.04 times
+/// as long.
+const ADDITIVE_LEAVES: usize = 512;
+/// Bytes of a thread's sums of additive shares: those of 256 keys for rows of 16 KiB.
+const SUMS_BYTES_MAX: usize = 32 << 20;
+/// Keys whose shares, at most 96 KiB, and sums, 48 KiB, are in a second-level cache with a panel's rows.
+const KEYS_AT_ONCE: usize = 48;
 
 impl CpuEngine {
     /// Loads a bundle's rows, and checks them against its version as they are loaded.
@@ -153,6 +167,15 @@ impl CpuEngine {
         self.platform
     }
 
+    /// Most keys of one pass. Sums of additive shares are eight times the rows, for each thread.
+    fn pass_keys_max(&self, group: Group) -> usize {
+        let keys_max = match group {
+            Group::Bits => usize::MAX,
+            Group::Z8 | Group::Z32 => SUMS_BYTES_MAX / (self.planes.row_units() * UNIT_BYTES),
+        };
+        self.batch_keys_max.min(keys_max.max(LANES))
+    }
+
     /// One pass over the table for keys of one group and generator.
     fn pass(&self, group: Group, prg: PrgKind, keys: &[&Key]) -> Vec<u8> {
         let prg = Prg::new(prg, self.platform);
@@ -174,7 +197,8 @@ impl CpuEngine {
                 let range = first..(first + share).min(subtrees);
                 match group {
                     Group::Bits => pass.sums(prg, keys, range),
-                    Group::Z8 | Group::Z32 => self.sum_additive(prg, group, keys, &pass, range),
+                    Group::Z8 => self.sum_additive(prg, Ring::Z8, keys, &pass, range),
+                    Group::Z32 => self.sum_additive(prg, Ring::Z32, keys, &pass, range),
                 }
             };
             let sums = sharing.map(subtrees.div_ceil(share), part).into_iter();
@@ -194,49 +218,108 @@ impl CpuEngine {
         })
     }
 
-    /// Additive shares: rows are put together again a strip of a block at a time and multiplied.
+    /// Additive shares: a block's rows are transposed back once for all keys, and multiplied while they
+    /// and some keys' shares and sums are in the second-level cache.
     fn sum_additive(
         &self,
         prg: Prg,
-        group: Group,
+        ring: Ring,
         keys: &[&Key],
         pass: &Pass<'_>,
         subtrees: Range<usize>,
     ) -> Vec<u8> {
-        let padded = self.planes.row_units() * UNIT_ROW_BYTES;
-        let leaves_per_block = BLOCK_ROWS / group.rows_per_leaf() as usize;
-        let mut walks: Vec<Walk> =
-            keys.iter().map(|key| Walk::new(key, prg, leaves_per_block.ilog2())).collect();
+        let kernel = Additive::new(self.platform);
+        let share_bytes = ring.share_bytes();
+        let leaves_per_block = share_bytes / LEAF_BYTES;
+        // A power of two: a part of a pass's subtree.
+        let blocks_at_once = pass.blocks_of(0).len().min(ADDITIVE_LEAVES / leaves_per_block);
+        let height = (blocks_at_once * leaves_per_block).ilog2();
+        let mut walks: Vec<Walk> = keys.iter().map(|key| Walk::new(key, prg, height)).collect();
         let leaf_count = walks.first().map_or(1, Walk::leaves_per_subtree);
-        let share_bytes = 64 * leaves_per_block;
-        let mut leaves = vec![0u128; 4 * leaf_count];
-        let mut scratch = vec![0u128; 2 * leaf_count];
+        // Not a power of two, which would put all keys' nodes of one block into the same few cache sets.
+        let node_stride = leaf_count + LEAF_BYTES / 16;
+        let mut seeds = vec![0u128; keys.len() * node_stride];
+        let mut scratch = vec![0u128; leaf_count];
         // A tree smaller than a block leaves the shares of the block's absent rows zero.
-        let mut shares = vec![0u8; keys.len() * share_bytes];
-        let mut tile_rows = vec![0u8; BLOCK_ROWS * 32];
-        let mut sums = vec![0u8; keys.len() * padded];
-        for block in subtrees.flat_map(|subtree| pass.blocks_of(subtree)) {
-            for (walk, shares) in walks.iter_mut().zip(shares.chunks_exact_mut(share_bytes)) {
-                walk.leaves((self.first_block + block) as u64, &mut leaves, &mut scratch);
-                for (share, word) in shares.chunks_exact_mut(16).zip(&leaves) {
-                    share.copy_from_slice(&word.to_le_bytes());
+        let block_leaves = leaves_per_block.min(leaf_count);
+        let mut shares = Lines::new(keys.len() * share_bytes);
+        let strips: Vec<Strip> = self.planes.strips().collect();
+        let mut rows = Lines::new(PANEL_TILES * TILE_UNITS_MAX * UNIT_ROWS_BYTES);
+        // Panel by panel, and in a panel key by key.
+        let mut sums = Lines::new(keys.len() * self.planes.row_units() * UNIT_BYTES);
+        for blocks in subtrees.map(|subtree| pass.blocks_of(subtree)) {
+            for block in blocks.clone() {
+                let at = (block - blocks.start) % blocks_at_once;
+                if at == 0 {
+                    let number = ((self.first_block + block) / blocks_at_once) as u64;
+                    for (walk, seeds) in walks.iter_mut().zip(seeds.chunks_exact_mut(node_stride)) {
+                        walk.seeds(number, &mut seeds[..leaf_count], &mut scratch);
+                    }
                 }
-            }
-            for strip in self.planes.strips() {
-                let width = strip.units * UNIT_ROW_BYTES;
-                self.planes.rows_of_tile(block, strip, &mut tile_rows);
-                let rows = &tile_rows[..BLOCK_ROWS * width];
-                let queries = shares.chunks_exact(share_bytes).zip(sums.chunks_exact_mut(padded));
-                for (shares, sums) in queries {
-                    let sums = &mut sums[strip.unit * UNIT_ROW_BYTES..][..width];
-                    match group {
-                        Group::Z32 => add_products_z32(rows, width, shares, sums),
-                        Group::Bits | Group::Z8 => add_products_z8(rows, width, shares, sums),
+                let shares_of_keys = shares.words().chunks_exact_mut(share_bytes / 16);
+                let seeds = seeds.chunks_exact(node_stride);
+                for ((walk, seeds), shares) in walks.iter().zip(seeds).zip(shares_of_keys) {
+                    let nodes = &seeds[at * leaves_per_block..][..block_leaves];
+                    walk.convert(nodes, &mut shares[..4 * block_leaves]);
+                }
+                let mut sums = sums.bytes();
+                for panel in strips.chunks(PANEL_TILES) {
+                    let units: usize = panel.iter().map(|strip| strip.units).sum();
+                    let mut to = rows.bytes();
+                    for strip in panel {
+                        let tile = self.planes.tile(block, *strip);
+                        kernel.unpack(
+                            ring,
+                            tile,
+                            to.split_off_mut(..tile.len()).expect("its room"),
+                        );
+                    }
+                    let rows = &rows.bytes()[..units * UNIT_ROWS_BYTES];
+                    let next = self.planes.after(block, panel[panel.len() - 1], rows.len());
+                    let parts = keys.len().div_ceil(KEYS_AT_ONCE);
+                    let mut next = next.chunks(next.len().div_ceil(parts).max(1));
+                    for shares in shares.bytes().chunks(KEYS_AT_ONCE * share_bytes) {
+                        let sums_bytes = shares.len() / share_bytes * units * UNIT_BYTES;
+                        let sums = sums.split_off_mut(..sums_bytes).expect("its room");
+                        kernel.multiply(ring, rows, next.next().unwrap_or_default(), shares, sums);
                     }
                 }
             }
         }
-        sums
+        let padded = self.planes.row_units() * UNIT_ROW_BYTES;
+        let mut answers = vec![0; keys.len() * padded];
+        for panel in strips.chunks(PANEL_TILES) {
+            let units: usize = panel.iter().map(|strip| strip.units).sum();
+            let columns = panel[0].unit * UNIT_ROW_BYTES..(panel[0].unit + units) * UNIT_ROW_BYTES;
+            let sums = &sums.bytes()[panel[0].unit * UNIT_BYTES * keys.len()..];
+            let sums = sums.chunks_exact(units * UNIT_BYTES);
+            for (answer, sums) in answers.chunks_exact_mut(padded).zip(sums) {
+                kernel.fold(ring, sums, &mut answer[columns.clone()]);
+            }
+        }
+        answers
+    }
+}
+
+/// Zeros at first, from the start of a cache line on: a register of the kernels' lies in one line then.
+struct Lines {
+    words: Vec<u128>,
+    range: Range<usize>,
+}
+
+impl Lines {
+    fn new(bytes: usize) -> Self {
+        let words = vec![0; bytes.div_ceil(16) + 3];
+        let first = words.as_ptr().align_offset(64);
+        Self { words, range: first..first + bytes.div_ceil(16) }
+    }
+
+    fn words(&mut self) -> &mut [u128] {
+        &mut self.words[self.range.clone()]
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.words().as_mut_bytes()
     }
 }
 
@@ -270,7 +353,7 @@ impl Backend for CpuEngine {
                     params.domain.group() == group && params.prg == prg
                 };
                 let chosen: Vec<usize> = (0..keys.len()).filter(|&i| kind(keys[i])).collect();
-                for batch in chosen.chunks(self.batch_keys_max) {
+                for batch in chosen.chunks(self.pass_keys_max(group)) {
                     let keys: Vec<&Key> = batch.iter().map(|&i| keys[i]).collect();
                     let sums = self.pass(group, prg, &keys);
                     for (&i, row) in batch.iter().zip(sums.chunks_exact(shape.row_bytes())) {
@@ -314,29 +397,5 @@ fn check_range(shape: TableShape, rows: &Range<u64>) -> Result<(), Error> {
             let (first, end) = (rows.start, rows.end);
             Err(Error::RowRange { first, end, rows: shape.rows() })
         }
-    }
-}
-
-/// `sums[j] += shares[i] × rows[i][j]` in bytes.
-fn add_products_z8(rows: &[u8], width: usize, shares: &[u8], sums: &mut [u8]) {
-    for (row, share) in rows.chunks_exact(width).zip(shares) {
-        for (sum, byte) in sums.iter_mut().zip(row) {
-            *sum = sum.wrapping_add(byte.wrapping_mul(*share));
-        }
-    }
-}
-
-/// The same in little-endian 32-bit words.
-fn add_products_z32(rows: &[u8], width: usize, shares: &[u8], sums: &mut [u8]) {
-    let mut words = [0u32; 8];
-    let words = &mut words[..width / 4];
-    for (row, share) in rows.chunks_exact(width).zip(shares.chunks_exact(4)) {
-        let share = le_word(share);
-        for (sum, word) in words.iter_mut().zip(row.chunks_exact(4)) {
-            *sum = sum.wrapping_add(le_word(word).wrapping_mul(share));
-        }
-    }
-    for (to, word) in sums.chunks_exact_mut(4).zip(words) {
-        to.copy_from_slice(&le_word(to).wrapping_add(*word).to_le_bytes());
     }
 }

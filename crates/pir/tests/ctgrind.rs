@@ -1,6 +1,6 @@
-//! The client's optimised code with its secrets marked: no branch and no address may depend on one
-//! (under valgrind), and no division (by its operands, for several secrets). The cases are in
-//! `examples/ctgrind`.
+//! The client's optimised code, and a server's answers, with their secrets marked: no branch and no
+//! address may depend on one (under valgrind), and no division (by its operands, for several secrets).
+//! The cases are in `examples/ctgrind`.
 //!
 //! It takes an optimised build and valgrind, so it runs by `make test-oblivious` (which sets
 //! `HUSHTABLE_NEEDS_VALGRIND=1`: then a missing valgrind is a failure), or by

@@ -98,6 +98,37 @@ fn long_rows_and_many_subtrees() {
     }
 }
 
+/// Of tables wider than a panel of rows, with a narrower strip at its end and without; of more keys than
+/// are multiplied with at once, and of more subtrees than one.
+#[test]
+fn additive_answers_of_wide_and_long_tables() {
+    for platform in Platform::available() {
+        for (rows, row_bytes) in [(1_500, 301), (30_000, 8), (9_000, 64)] {
+            let (shape, bytes) = table(rows, row_bytes, 4);
+            let spec = EngineSpec { threads: 2, platform, ..EngineSpec::default() };
+            let engine = CpuEngine::from_rows(shape, &bytes, &spec).unwrap();
+            for (group, keys) in
+                [(Group::Z8, 1), (Group::Z32, 1), (Group::Z8, 61), (Group::Z32, 61)]
+            {
+                let ids: Vec<u64> = (0..keys).map(|i| (i * 7919 + rows - 1) % rows).collect();
+                let (left, right): (Vec<Key>, Vec<Key>) = ids
+                    .iter()
+                    .map(|&id| pair(PrgKind::Aes128, group, rows, id))
+                    .map(|p| (p.left, p.right))
+                    .unzip();
+                let mut answers = vec![vec![0; ids.len() * row_bytes]; 2];
+                engine.answer(&left, &mut answers[0]).unwrap();
+                engine.answer(&right, &mut answers[1]).unwrap();
+                let answers = answers[0].chunks(row_bytes).zip(answers[1].chunks(row_bytes));
+                for ((left, right), id) in answers.zip(ids) {
+                    let row = &bytes[id as usize * row_bytes..][..row_bytes];
+                    assert_eq!(combine(group, left, right), row, "{platform:?} {group:?} {id}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_mixed_batch_is_answered_key_by_key() {
     let (shape, bytes) = table(1300, 21, 3);

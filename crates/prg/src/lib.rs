@@ -98,6 +98,7 @@ mod prg;
 mod secret;
 #[doc(hidden)]
 pub mod timing;
+mod tree;
 #[doc(hidden)]
 pub mod valgrind;
 

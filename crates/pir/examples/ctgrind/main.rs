@@ -1,5 +1,5 @@
-//! Each part of a client once, with its secrets marked, for valgrind to watch; and several times, with
-//! other secrets, for divisions.
+//! Each part of a client, and a server's answers, once, with their secrets marked, for valgrind to watch;
+//! and several times, with other secrets, for divisions.
 //!
 //! `valgrind -q --error-exitcode=99 target/release/examples/ctgrind CASE` exits with 0 if no branch
 //! and no address depended on a secret. `ctgrind divisions CASE`, without valgrind, exits with 0 if the
@@ -10,6 +10,7 @@
 //! To add a case: a function that takes the number of a secret, prepares, and returns what is watched;
 //! that returns what checks the results (a case that did nothing would pass).
 
+mod answer;
 mod bag;
 mod ckks;
 mod onion;
@@ -32,6 +33,7 @@ type Case = fn(u64) -> Work;
 /// Cases that must be clean.
 const CASES: &[(&str, Case)] = &[
     ("pair-keys", pair::keys),
+    ("pair-answers", answer::pair),
     ("bag-request", bag::request),
     ("onion-keys", onion::keys),
     ("onion-query", onion::query),

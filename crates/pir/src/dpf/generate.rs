@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use hushtable_prg::valgrind::declassify;
 use hushtable_prg::{Prg, Secret, fill_random};
-use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 use super::key::Words;
@@ -55,15 +55,15 @@ impl KeyPair {
         }
         let roots = seeds.map(|seed| u128::from_le_bytes(seed) & !1);
         // Nodes hold their control bit in the low bit: left starts with 0, right with 1.
-        let mut nodes = [roots[0], roots[1] | 1];
+        let mut nodes = [[roots[0], roots[1] | 1]];
         let depth = domain.depth();
         let leaf_index = index >> domain.group().leaf_bits();
-        let mut levels = Vec::with_capacity(depth as usize);
-        for level in (0..depth).rev() {
-            let go_right = Choice::from((leaf_index >> level & 1) as u8);
-            levels.push(descend(prg, &mut nodes, go_right));
+        let mut levels = vec![[0; 2]; depth as usize];
+        for (level, correction) in (0..depth).rev().zip(&mut levels) {
+            let go_right = (leaf_index >> level & 1) as u8;
+            prg.descend(&mut nodes, &[go_right], std::slice::from_mut(correction));
         }
-        let leaf = leaf_correction(prg, domain, nodes, index);
+        let leaf = leaf_correction(prg, domain, nodes[0], index);
         nodes.zeroize();
         let key = |side: Side, root: u128| {
             let params = KeyParams { side, domain, prg: prg.kind() };
@@ -73,34 +73,6 @@ impl KeyPair {
         levels.zeroize();
         Ok(pair)
     }
-}
-
-/// Moves both sides' nodes one level down the path; returns the level's correction words.
-///
-/// The child off the path is corrected to be equal on both sides (seed and control bit), the child
-/// on it keeps independent seeds and unequal control bits.
-fn descend(prg: Prg, nodes: &mut [u128; 2], go_right: Choice) -> [u128; 2] {
-    let mut children = [0; 4];
-    prg.expand(&*nodes, &[0, 0], &mut children);
-    let [left_l, right_l, left_r, right_r] = children;
-    let right = u128::from(go_right.unwrap_u8());
-    let lose = u128::conditional_select(&(right_l ^ right_r), &(left_l ^ left_r), go_right);
-    let seed = lose & !1;
-    let control_left = (left_l ^ left_r ^ right ^ 1) & 1;
-    let control_right = (right_l ^ right_r ^ right) & 1;
-    let correction = [seed | control_left, seed | control_right];
-    let keep = u128::conditional_select(&correction[0], &correction[1], go_right);
-    let kept = [
-        u128::conditional_select(&left_l, &right_l, go_right),
-        u128::conditional_select(&left_r, &right_r, go_right),
-    ];
-    for (node, kept) in nodes.iter_mut().zip(kept) {
-        // Opaque to the compiler, which could otherwise branch on the bit.
-        let mask = black_box(*node & 1).wrapping_neg();
-        *node = kept ^ (keep & mask);
-    }
-    children.zeroize();
-    correction
 }
 
 /// The leaf's correction word: what turns the two sides' leaf blocks into shares of the unit.

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use hushtable_prg::{Platform, Prg};
+use hushtable_prg::{Platform, Prg, Vectorised};
 use zeroize::Zeroize;
 
 use super::{Group, Key};
@@ -68,30 +68,11 @@ impl<'k> Walk<'k> {
     pub(crate) fn convert(&self, nodes: &[u128], leaves: &mut [u128]) {
         match self.key.params().domain.group() {
             Group::Bits => self.prg.convert(nodes, &self.key.words().leaf, leaves),
-            Group::Z8 => {
+            group => {
                 self.prg.convert(nodes, &[0; 4], leaves);
-                self.correct_additive(nodes, leaves, add_z8);
-            }
-            Group::Z32 => {
-                self.prg.convert(nodes, &[0; 4], leaves);
-                self.correct_additive(nodes, leaves, add_z32);
-            }
-        }
-    }
-
-    /// Adds the leaf correction where the control bit is set, and negates right's shares.
-    fn correct_additive(
-        &self,
-        nodes: &[u128],
-        leaves: &mut [u128],
-        add: fn(u128, u128, bool) -> u128,
-    ) {
-        let right = self.key.params().side.id() == 1;
-        for (node, leaf) in nodes.iter().zip(leaves.chunks_exact_mut(4)) {
-            // Opaque to the compiler, which could otherwise branch on the bit.
-            let mask = black_box(node & 1).wrapping_neg();
-            for (share, correction) in leaf.iter_mut().zip(self.key.words().leaf) {
-                *share = add(*share, correction & mask, right);
+                let right = self.key.params().side.id() == 1;
+                let correction = &self.key.words().leaf;
+                self.prg.platform().run(Correction { group, nodes, leaves, correction, right });
             }
         }
     }
@@ -149,24 +130,55 @@ pub fn expand_leaves(
     scratch.zeroize();
 }
 
-fn add_z8(share: u128, correction: u128, negate: bool) -> u128 {
-    let (mut bytes, correction) = (share.to_le_bytes(), correction.to_le_bytes());
-    for (byte, correction) in bytes.iter_mut().zip(correction) {
-        *byte = byte.wrapping_add(correction);
-        if negate {
-            *byte = byte.wrapping_neg();
-        }
-    }
-    u128::from_le_bytes(bytes)
+/// Adds the leaf correction where the control bit is set, and negates right's shares.
+struct Correction<'a> {
+    /// Not bits.
+    group: Group,
+    nodes: &'a [u128],
+    leaves: &'a mut [u128],
+    correction: &'a [u128; 4],
+    right: bool,
 }
 
-fn add_z32(share: u128, correction: u128, negate: bool) -> u128 {
-    let mut sum = 0;
-    for lane in 0..4 {
-        let lane_of = |word: u128| (word >> (32 * lane)) as u32;
-        let word = lane_of(share).wrapping_add(lane_of(correction));
-        let word = if negate { word.wrapping_neg() } else { word };
-        sum |= u128::from(word) << (32 * lane);
+impl Vectorised for Correction<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        const { assert!(cfg!(target_endian = "little"), "leaves are little-endian numbers") };
+        // The words as they are, or their negatives: (x ^ -1) - -1.
+        let negate = u8::from(self.right).wrapping_neg();
+        for (node, leaf) in self.nodes.iter().zip(self.leaves.as_chunks_mut::<4>().0) {
+            // Opaque to the compiler, which could otherwise branch on the bit.
+            let mask = black_box(*node as u8 & 1).wrapping_neg();
+            // Copies, which overlap nothing, so that they are added in vectors.
+            *leaf = match self.group {
+                Group::Z32 => {
+                    let mut shares: [u32; 16] = zerocopy::transmute!(*leaf);
+                    let correction: [u32; 16] = zerocopy::transmute!(*self.correction);
+                    let (mask, negate) = (wide(mask), wide(negate));
+                    for (share, correction) in shares.iter_mut().zip(correction) {
+                        let sum = share.wrapping_add(correction & mask);
+                        *share = (sum ^ negate).wrapping_sub(negate);
+                    }
+                    zerocopy::transmute!(shares)
+                }
+                Group::Bits | Group::Z8 => {
+                    let mut shares: [u8; 64] = zerocopy::transmute!(*leaf);
+                    let correction: [u8; 64] = zerocopy::transmute!(*self.correction);
+                    for (share, correction) in shares.iter_mut().zip(correction) {
+                        let sum = share.wrapping_add(correction & mask);
+                        *share = (sum ^ negate).wrapping_sub(negate);
+                    }
+                    zerocopy::transmute!(shares)
+                }
+            };
+        }
     }
-    sum
+}
+
+/// All ones of all ones.
+#[inline(always)]
+fn wide(mask: u8) -> u32 {
+    i32::from(mask as i8) as u32
 }

@@ -14,6 +14,7 @@
 
 use hushtable_prg::{Platform, Tier};
 
+pub(crate) mod additive;
 mod planes;
 mod portable;
 pub(crate) mod rowsel;
@@ -30,7 +31,7 @@ mod neon;
 mod check;
 pub mod floor;
 
-pub(crate) use planes::Planes;
+pub(crate) use planes::{Planes, Strip};
 pub(crate) use transpose::{transpose_bytes8, transpose8};
 
 /// Rows of a block: one leaf of bit shares. Where bins are smaller, blocks are too.

@@ -107,19 +107,6 @@ impl Planes {
     fn tile_bytes(&self, strip: Strip) -> usize {
         strip.units * UNIT_BYTES * self.block_rows / 8
     }
-
-    /// Writes the bytes of one strip of a block's rows, row by row, `units × 8` bytes each.
-    pub(crate) fn rows_of_tile(&self, block: usize, strip: Strip, rows: &mut [u8]) {
-        let width = strip.units * UNIT_ROW_BYTES;
-        let tile = self.tile(block, strip);
-        for (group, planes) in tile.chunks_exact(strip.units * UNIT_BYTES).enumerate() {
-            for (column, planes) in planes.chunks_exact(8).enumerate() {
-                for (row, byte) in transpose8(word(planes)).to_le_bytes().into_iter().enumerate() {
-                    rows[(8 * group + row) * width + column] = byte;
-                }
-            }
-        }
-    }
 }
 
 fn block_bytes(shape: TableShape, block_rows: usize) -> usize {
@@ -156,10 +143,4 @@ fn transpose_block(rows: &[u8], row_bytes: usize, planes: &mut [u8]) {
             }
         }
     }
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(bytes);
-    u64::from_le_bytes(word)
 }
