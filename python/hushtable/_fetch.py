@@ -7,6 +7,8 @@ In the folder of fetched models a fetch keeps, under hidden names that no server
     .parts/NAME-VERSION.json     which part the whole copy NAME-VERSION has
     .parts/NAME-VERSION.lock     held while one is fetched
 
+PART is ``shard-0`` and so on, or ``front``; of a server that is asked alone, ``onion-shard-0``.
+
 The journal is what counts: without it, or with another source's, the copy begins anew. What it
 names is trusted until the end, where every byte is checked against the model's version.
 """
@@ -26,7 +28,7 @@ from typing import Any
 
 from . import _native
 from ._fetch_copy import Chunk, Journal, Piece, chunks_of, copy, damaged, sync, write_failed
-from ._fetch_source import FileFacts, Source, no_file
+from ._fetch_source import FileFacts, Source, first_files, no_file
 from .errors import (
     DamagedTable,
     Error,
@@ -41,8 +43,8 @@ from .table import Progress
 
 __all__ = ["Copied", "Fetch"]
 
-#: Most bytes of the two files that a fetch reads first.
-_FIRST_FILES = {"model.json": 1 << 20, "shards.json": 64 << 20}
+#: Rows of a table that have a hash together.
+_BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +68,31 @@ class Fetch:
     Args:
         source: where the model is.
         folder: the folder of fetched models.
+        scheme: ``pair`` or ``onion``: whose shards they are.
         shard: which shard; None for a front.
         progress: called with bytes done and bytes there are, copying and checking together.
     """
 
     def __init__(
-        self, source: Source, folder: Path, shard: int | None, progress: Progress | None
+        self,
+        source: Source,
+        folder: Path,
+        scheme: str,
+        shard: int | None,
+        progress: Progress | None,
     ) -> None:
         self._source = source
         self._folder = folder
-        self._shard = shard
+        self._scheme, self._shard = scheme, shard
         self._progress = progress
         self._done = self._copied = self._total = 0
-        self._first = {path: self._read_first(path) for path in _FIRST_FILES}
+        self._first = {
+            path: self._read_first(path, bytes_max)
+            for path, bytes_max in first_files(scheme).items()
+        }
+        (_, manifest), (_, map_) = self._first.values()
         try:
-            found = json.loads(_native.shard_heads(*(text for _, text in self._first.values())))
+            found = json.loads(_native.shard_heads(manifest, map_, scheme))
         except TableError as error:
             raise type(error)(f"{source.shown}: {error}") from error
         self.map: dict[str, Any] = found["map"]
@@ -88,21 +100,22 @@ class Fetch:
         shards = len(self.map["shards"])
         if shard is not None and not 0 <= shard < shards:
             raise ShardMapError(f"there is no shard {shard}: the map has {shards}, numbered from 0")
-        self.part = "front" if shard is None else f"shard-{shard}"
+        part = "front" if shard is None else f"shard-{shard}"
+        self.part = part if scheme == "pair" else f"{scheme}-{part}"
         self._whole = folder / f"{self.map['name']}-{self.map['model'][:16]}"
         self._partial = folder / f".{self._whole.name}.{self.part}.partial"
         self._journal = self._partial.with_suffix(".journal")
         self._marks = folder / ".parts"
         self._mark = self._marks / f"{self._whole.name}.json"
 
-    def _read_first(self, path: str) -> tuple[FileFacts, bytes]:
+    def _read_first(self, path: str, bytes_max: int) -> tuple[FileFacts, bytes]:
         facts = self._source.facts(path)
         if facts is None:
             raise no_file(self._source.shown, path)
-        if facts.bytes > _FIRST_FILES[path]:
+        if facts.bytes > bytes_max:
             raise FetchError(
-                f"{self._source.shown}: {path} has {facts.bytes} bytes, over the "
-                f"{_FIRST_FILES[path]} of any: it is damaged or no model's"
+                f"{self._source.shown}: {path} has {facts.bytes} bytes, over the {bytes_max} of "
+                "any: it is damaged or no model's"
             )
         return facts, self._source.read(path, 0, facts.bytes)
 
@@ -145,8 +158,8 @@ class Fetch:
         if held is None:
             # A folder that was brought here by other means.
             try:
-                _native.verify_shard(self._whole, self._shard, progress=None)
-                found = json.loads(_native.read_shards(self._whole))
+                _native.verify_shard(self._whole, self._shard, self._scheme, progress=None)
+                found = json.loads(_native.read_shards(self._whole, self._scheme))
             except Error:
                 found = {}
             if (found.get("model"), found.get("version")) == (self.map["model"], self._map()):
@@ -254,7 +267,7 @@ class Fetch:
         ]
 
     def _pieces(self, model: Path) -> list[Piece]:
-        pieces = _native.shard_pieces(model, self._shard)
+        pieces = _native.shard_pieces(model, self._shard, self._scheme)
         return [Piece(path.as_posix(), *numbers) for path, *numbers in pieces]
 
     def _check_piece(self, piece: Piece, facts: dict[str, FileFacts]) -> None:
@@ -271,7 +284,7 @@ class Fetch:
     def _opened(self, journal: Journal, facts: dict[str, FileFacts]) -> list[Piece]:
         """What else the copy needs, now that it opens."""
         try:
-            found = json.loads(_native.read_shards(self._partial))
+            found = json.loads(_native.read_shards(self._partial, self._scheme))
             pieces = self._pieces(self._partial)
         except TableError as error:
             if self._is_changed(facts):
@@ -329,9 +342,17 @@ class Fetch:
         if self._shard is None:
             return 0
         tables = {table["name"]: table for table in self.map["tables"]}
-        rows = {name: table["rows"] for name, table in tables.items() if table["has_layout"]}
+        rows = {
+            name: table["rows"]
+            for name, table in tables.items()
+            if table["has_layout"] and self._scheme == "pair"
+        }
         for part in self.map["shards"][self._shard]["parts"]:
-            rows.setdefault(part["table"], part["end"] - part["first"])
+            # What is checked is whole blocks.
+            first = part["first"] // _BLOCK_ROWS * _BLOCK_ROWS
+            end = -(-part["end"] // _BLOCK_ROWS) * _BLOCK_ROWS
+            count = min(end, tables[part["table"]]["rows"]) - first
+            rows.setdefault(part["table"], count)
         return sum(count * tables[name]["row_bytes"] for name, count in rows.items())
 
     def _tell(self, count: int) -> None:
@@ -366,7 +387,7 @@ class Fetch:
             self._done = before + done
             self._tell(0)
 
-        _native.verify_shard(self._partial, self._shard, progress=verified)
+        _native.verify_shard(self._partial, self._shard, self._scheme, progress=verified)
 
     def _damaged(self, error: TableError) -> DamagedTable:
         return DamagedTable(

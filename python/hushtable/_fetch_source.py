@@ -12,7 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from .errors import ConfigError, FetchError
 
-__all__ = ["FileFacts", "Source", "no_file", "open_source"]
+__all__ = ["MAPS", "FileFacts", "Source", "first_files", "no_file", "open_source"]
+
+#: Where a model's map of shards is, by the scheme that it is for.
+MAPS = {"pair": "shards.json", "onion": "shards.onion.json"}
 
 _T = TypeVar("_T")
 
@@ -82,17 +85,30 @@ def open_source(place: str | os.PathLike[str]) -> Source:
     return _Remote(text) if "://" in text else _Folder(Path(text))
 
 
+def first_files(scheme: str) -> dict[str, int]:
+    """Most bytes of the two files that are read first, by their places: all else follows from them.
+
+    Raises:
+        ConfigError: no scheme of that name.
+    """
+    if scheme not in MAPS:
+        raise ConfigError(f"scheme must be {' or '.join(MAPS)}, not {scheme!r}")
+    return {"model.json": 1 << 20, MAPS[scheme]: 64 << 20}
+
+
 def no_file(shown: str, path: str) -> FetchError:
     """What to say of a file that a source does not have."""
     if path == "model.json":
         return FetchError(
             f"{shown} is no model (it has no model.json): name the folder of one, or its URL"
         )
-    if path == "shards.json":
-        return FetchError(
-            f"the model {shown} has no map of shards: make one with `hushtable shard plan`, and "
-            "keep its shards.json with the model's other files"
-        )
+    for scheme, place in MAPS.items():
+        if path == place:
+            plan = "hushtable shard plan" + ("" if scheme == "pair" else f" --scheme {scheme}")
+            return FetchError(
+                f"the model {shown} has no map of shards: make one with `{plan}`, and keep its "
+                f"{place} with the model's other files"
+            )
     return FetchError(
         f"{shown} has no {path}, which its map of shards names: restore that file, or make the map "
         "again with `hushtable shard plan`"

@@ -8,6 +8,9 @@ cut into shards. The map lies in the model's bundle, and leads servers of both s
     plan_shards("models/clicks", memory_bytes=64 << 30)
     fetched = fetch_shard("s3://models/clicks", "/srv/models", shard=3)
     print(fetched.path)  # /srv/models/clicks-0f3c9a1b2c3d4e5f
+
+Servers that are asked alone have a map of their own beside it, ``shards.onion.json``: their shards
+hold columns of the tables as they are prepared. All here takes ``scheme="onion"`` for it.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from typing import Any
 
 from . import _native
 from ._fetch import Fetch
-from ._fetch_source import open_source
+from ._fetch_source import first_files, open_source
 from .errors import ConfigError
-from .table import Progress
+from .table import PARAMETERS, Progress
 
 __all__ = [
     "Fetched",
@@ -59,7 +62,8 @@ class Shard:
     """What one shard holds.
 
     Attributes:
-        bytes: bytes of its rows in memory, of one version.
+        bytes: bytes of its rows in memory, of one version: of a server that is asked alone, as they
+            are prepared.
         parts: its ranges, one a table at most.
     """
 
@@ -77,7 +81,10 @@ class ShardedTable:
         rows: how many rows.
         row_bytes: bytes of one, as served.
         patched: True where some of its rows were changed by a patch.
-        has_layout: True where bins are served of it; each shard's servers fetch it whole then.
+        has_layout: True where bins are served of it; each shard's servers of a pair fetch it whole
+            then.
+        prepared: True where each shard of a server that is asked alone takes its part of the
+            prepared file; where not, it prepares its rows at each start.
     """
 
     name: str
@@ -86,6 +93,7 @@ class ShardedTable:
     row_bytes: int
     patched: bool
     has_layout: bool
+    prepared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,9 @@ class ShardMap:
         model: the version of the model that it is of.
         version: what the map itself hashes to; servers with the same one mean the same by a
             shard's number.
-        replicas: servers of each shard, on each side, that it was planned for.
+        scheme: ``pair``, or ``onion`` for servers that are asked alone.
+        parameters: the parameter set of servers that are asked alone; None of a pair.
+        replicas: servers of each shard, of a pair on each side, that it was planned for.
         tables: the model's tables.
         shards: the shards, numbered from 0.
     """
@@ -105,6 +115,8 @@ class ShardMap:
     name: str
     model: str
     version: str
+    scheme: str
+    parameters: str | None
     replicas: int
     tables: tuple[ShardedTable, ...]
     shards: tuple[Shard, ...]
@@ -118,7 +130,8 @@ class Fetched:
         path: the folder, for ``hushtable serve``.
         name: the model's name.
         version: the model's version.
-        part: ``shard-0`` and so on, or ``front``.
+        part: ``shard-0`` and so on, or ``front``; of a server that is asked alone
+            ``onion-shard-0``.
         bytes: bytes of the model that it has.
         copied_bytes: bytes of them that this call copied: 0 where it was there already.
     """
@@ -134,6 +147,8 @@ class Fetched:
 def plan_shards(
     model: _Path,
     *,
+    scheme: str = "pair",
+    parameters: str | None = None,
     shards: int | None = None,
     memory_bytes: int | None = None,
     versions: int = 2,
@@ -145,36 +160,54 @@ def plan_shards(
 
     Args:
         model: the model's folder.
+        scheme: ``pair``, or ``onion`` for servers that are asked alone. Their tables are prepared
+            before, if at all: the map says of which prepared files shards take their part.
+        parameters: of ``onion``, the parameter set; ``n4096_128`` by default.
         shards: how many; as many as ``memory_bytes`` takes by default, or one.
-        memory_bytes: memory of the server of a shard.
+        memory_bytes: memory of the server of a shard; of ``onion`` with a GiB of clients' keys.
         versions: how many versions such a server holds at once: two, while it changes to the next.
         replicas: servers of each shard, on each side: what deployments are made by.
 
     Raises:
-        ConfigError: a number below 1, or no number at all.
+        ConfigError: a number below 1, or no number at all; a scheme or a set that there is not.
+        PreparedError: a prepared file that is damaged, or of another version or set.
         ShardMapError: numbers that make no map of this model.
         ModelError, TableError: a model that cannot be opened, a table whose patch is damaged, a
             table of format 1.
     """
     _check(shards=shards, memory_bytes=memory_bytes, versions=versions, replicas=replicas)
+    first_files(scheme)
+    if scheme == "pair" and parameters is not None:
+        raise ConfigError('parameters are of servers that are asked alone: give scheme="onion" too')
     planned = _native.plan_shards(
-        Path(model), shards=shards, memory_bytes=memory_bytes, versions=versions, replicas=replicas
+        Path(model),
+        shards=shards,
+        memory_bytes=memory_bytes,
+        versions=versions,
+        replicas=replicas,
+        parameters=None if scheme == "pair" else parameters or PARAMETERS,
     )
     return _map(json.loads(planned))
 
 
-def read_shards(model: _Path) -> ShardMap:
-    """The map in a model's bundle.
+def read_shards(model: _Path, *, scheme: str = "pair") -> ShardMap:
+    """The map in a model's bundle, for ``pair`` or for ``onion``.
 
     Raises:
+        ConfigError: no scheme of that name.
         ShardMapError: there is none, or one that is damaged or of another version of the model.
         ModelError: no model.
     """
-    return _map(json.loads(_native.read_shards(Path(model))))
+    return _map(json.loads(_native.read_shards(Path(model), scheme)))
 
 
 def fetch_shard(
-    source: _Path, folder: _Path, *, shard: int | None, progress: Progress | None = None
+    source: _Path,
+    folder: _Path,
+    *,
+    shard: int | None,
+    scheme: str = "pair",
+    progress: Progress | None = None,
 ) -> Fetched:
     """Copies what one shard of a model needs, or a front, which has no rows.
 
@@ -190,6 +223,8 @@ def fetch_shard(
         folder: where fetched models are kept; of each version one part. ``hushtable serve --watch``
             takes the newest of them.
         shard: which shard; None for a front.
+        scheme: ``pair``, or ``onion`` for a server that is asked alone: its rows, and its part of
+            the prepared files that the map names.
         progress: called with (bytes done, bytes): of copying and checking together.
 
     Raises:
@@ -199,11 +234,12 @@ def fetch_shard(
         SourceChanged: the source changed meanwhile: the next call begins anew.
         NoRoom: the disk has less room than it takes.
         PartExists: the folder has another part of this version.
-        DamagedTable: what the source holds is not what the model's version says.
+        DamagedTable: what the source holds is not what the model's version says, or of prepared
+            files not what the map says.
     """
     if shard is not None and (isinstance(shard, bool) or not isinstance(shard, int)):
         raise ConfigError(f"shard must be a whole number, or None for a front, not {shard!r}")
-    fetch = Fetch(open_source(source), Path(folder), shard, progress)
+    fetch = Fetch(open_source(source), Path(folder), scheme, shard, progress)
     copied = fetch.run()
     of = fetch.map
     return Fetched(
@@ -211,22 +247,25 @@ def fetch_shard(
     )
 
 
-def verify_shard(model: _Path, *, shard: int | None, progress: Progress | None = None) -> None:
+def verify_shard(
+    model: _Path, *, shard: int | None, scheme: str = "pair", progress: Progress | None = None
+) -> None:
     """Reads what a shard has of a model, or a front, and checks it against the model's version.
 
     Args:
         model: a model's folder, or what :func:`fetch_shard` made.
         shard: which shard; None for a front.
+        scheme: ``pair`` or ``onion``.
         progress: called with (bytes of rows done, bytes of rows).
 
     Raises:
-        DamagedTable, ModelError: the first damage.
+        DamagedTable, ModelError, PreparedError: the first damage.
         ShardMapError: a shard or a map that there is not.
         TableError: a table that cannot be opened.
     """
     if shard is not None:
         _check(shard=shard, least=0)
-    _native.verify_shard(Path(model), shard, progress=progress)
+    _native.verify_shard(Path(model), shard, scheme, progress=progress)
 
 
 def _check(*, least: int = 1, **numbers: int | None) -> None:

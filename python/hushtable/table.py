@@ -51,6 +51,15 @@ def prepared_path(bundle: str | os.PathLike[str], parameters: str = PARAMETERS) 
     return folder.with_name(f"{folder.name}.onion-{parameters}.prepared")
 
 
+def place_to_prepare(bundle: Path, out: str | os.PathLike[str] | None, parameters: str) -> Path:
+    """Where the prepared file of a bundle is to be made; a model's folder for them is made."""
+    place = Path(out) if out is not None else prepared_path(bundle, parameters)
+    in_model = _place_in_model(bundle.resolve())
+    if in_model is not None and place.parent == in_model.parent:
+        place.parent.mkdir(exist_ok=True)
+    return place
+
+
 def _place_in_model(folder: Path) -> Path | None:
     """Where the prepared file of a table in a model bundle is kept; None for any other table."""
     try:
@@ -241,12 +250,12 @@ class Table:
             PreparedError: the file is being made by another process, or something else is there.
             TableError: rows above 32 KiB, or a table that cannot be read.
         """
-        if out is None and self._path is None:
+        if self._path is not None:
+            place = place_to_prepare(self._path, out, parameters)
+        elif out is not None:
+            place = Path(out)
+        else:
             raise ConfigError("a table in memory has no folder to prepare beside: give out=")
-        place = Path(out) if out is not None else prepared_path(self._path or "", parameters)
-        in_model = None if self._path is None else _place_in_model(self._path.resolve())
-        if in_model is not None and place.parent == in_model.parent:
-            place.parent.mkdir(exist_ok=True)
         started = time.perf_counter()
         made = _native.prepare_table(
             self._native, place, parameters=parameters, threads=threads, progress=progress

@@ -3,11 +3,15 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use hushtable_pir::TableShape;
-use hushtable_pir::onion::{Engine, Error, Geometry, OnionSpec, ParameterSet, prepare};
+use hushtable_pir::onion::{
+    self, Cut, Engine, Error, Geometry, OnionSpec, ParameterSet, Preparation, Progress, Summary,
+    prepare,
+};
 use hushtable_table::Table;
 use pyo3::prelude::*;
 
@@ -45,9 +49,29 @@ pub(crate) fn prepare_table(
         return Ok(made);
     }
     let spec = OnionSpec { threads, ..OnionSpec::new() };
+    let made = listening(py, progress, |report| prepare(table, &out, set, &spec, report))?;
+    Ok(PreparedFacts::of(&made))
+}
+
+impl PreparedFacts {
+    fn of(made: &Summary) -> Self {
+        Self {
+            payload_bytes: made.payload_bytes,
+            units: made.units,
+            resumed_units: made.resumed_units,
+            is_reused: false,
+        }
+    }
+}
+
+/// Does `work` on another thread, so that this one can hear of Ctrl-C and of progress.
+fn listening<T: Send>(
+    py: Python<'_>,
+    progress: Option<Py<PyAny>>,
+    work: impl FnOnce(Progress<'_>) -> Result<T, Error> + Send,
+) -> PyResult<T> {
     let (done, all, is_stopped) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let (news, mut changes) = channel::<()>();
-    // The work is done elsewhere, so that this thread can hear of Ctrl-C.
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let news = news;
@@ -58,7 +82,7 @@ pub(crate) fn prepare_table(
                 let _ = news.send(());
                 !is_stopped.load(Ordering::Relaxed)
             };
-            prepare(table, &out, set, &spec, &report)
+            work(&report)
         });
         let mut listen = || loop {
             // Borrowed for itself alone: a receiver is of one thread at a time.
@@ -83,15 +107,118 @@ pub(crate) fn prepare_table(
         match (heard, outcome) {
             // What was raised says more than that the work was stopped.
             (Err(raised), Ok(_) | Err(Error::Stopped)) => Err(raised),
-            (_, Ok(made)) => Ok(PreparedFacts {
-                payload_bytes: made.payload_bytes,
-                units: made.units,
-                resumed_units: made.resumed_units,
-                is_reused: false,
-            }),
+            (_, Ok(made)) => Ok(made),
             (_, Err(error)) => Err(Failure::from(error).into()),
         }
     })
+}
+
+/// The facts of the file at `out` if it fits `table` and is whole; None if it is to be made.
+#[pyfunction]
+#[pyo3(signature = (table, out, *, parameters, threads))]
+pub(crate) fn standing_prepared(
+    py: Python<'_>,
+    table: &NativeTable,
+    out: PathBuf,
+    parameters: &str,
+    threads: usize,
+) -> PyResult<Option<PreparedFacts>> {
+    let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
+    Ok(py.detach(|| reuse(table.table(), &out, set, threads))?)
+}
+
+/// Ranges of units that `table` may be prepared in, of `table_bytes` bytes of its rows each or somewhat
+/// more. `pages`: several machines prepare them.
+#[pyfunction]
+#[pyo3(signature = (table, *, parameters, table_bytes, pages))]
+pub(crate) fn prepare_ranges(
+    table: &NativeTable,
+    parameters: &str,
+    table_bytes: u64,
+    pages: bool,
+) -> PyResult<Vec<(u32, u32)>> {
+    let set = parameter_set(parameters)?;
+    let cut = if pages { Cut::Pages } else { Cut::Units };
+    let ranges = onion::prepare_ranges(table.table(), set, table_bytes, cut);
+    let ranges = ranges.map_err(Failure::from)?;
+    Ok(ranges.into_iter().map(|units| (units.start, units.end)).collect())
+}
+
+/// Prepares the units `first` to `end` of a table of which a `Preparation` is open in this process or
+/// another; returns how many an earlier run had done.
+#[pyfunction]
+#[pyo3(signature = (table, out, first, end, *, parameters, threads))]
+pub(crate) fn prepare_range(
+    py: Python<'_>,
+    table: &NativeTable,
+    out: PathBuf,
+    first: u32,
+    end: u32,
+    parameters: &str,
+    threads: usize,
+) -> PyResult<u32> {
+    let (set, threads) = (parameter_set(parameters)?, check_threads(threads)?);
+    let (table, spec) = (table.table(), OnionSpec { threads, ..OnionSpec::new() });
+    listening(py, None, |report| onion::prepare_range(table, &out, set, first..end, &spec, report))
+}
+
+/// A prepared file that is made in ranges. No other run is at it until it is finished or closed.
+#[pyclass(frozen, module = "hushtable._native", name = "Preparation")]
+pub(crate) struct NativePreparation {
+    /// Until it is finished or closed.
+    made: Mutex<Option<Preparation>>,
+    #[pyo3(get)]
+    units: u32,
+}
+
+#[pymethods]
+impl NativePreparation {
+    #[new]
+    #[pyo3(signature = (table, out, *, parameters))]
+    fn new(py: Python<'_>, table: &NativeTable, out: PathBuf, parameters: &str) -> PyResult<Self> {
+        let (set, table) = (parameter_set(parameters)?, table.table());
+        let made = py.detach(|| Preparation::begin(table, &out, set)).map_err(Failure::from)?;
+        Ok(Self { units: made.units(), made: Mutex::new(Some(made)) })
+    }
+
+    /// Units that are done.
+    #[getter]
+    fn done(&self, py: Python<'_>) -> u32 {
+        py.detach(|| self.hold().as_ref().map_or(0, Preparation::done))
+    }
+
+    /// Notes what was done of a range.
+    fn take(&self, py: Python<'_>, first: u32, end: u32) -> PyResult<()> {
+        py.detach(|| match self.hold().as_ref() {
+            Some(made) => made.take(first..end).map_err(Failure::from),
+            None => Err(closed()),
+        })?;
+        Ok(())
+    }
+
+    /// Puts the file in its place.
+    fn finish(&self, py: Python<'_>) -> PyResult<PreparedFacts> {
+        let made = py.detach(|| match self.hold().take() {
+            Some(made) => made.finish().map_err(Failure::from),
+            None => Err(closed()),
+        })?;
+        Ok(PreparedFacts::of(&made))
+    }
+
+    /// Leaves what is done for the next run.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.hold().take()));
+    }
+}
+
+impl NativePreparation {
+    fn hold(&self) -> MutexGuard<'_, Option<Preparation>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn closed() -> Failure {
+    Failure::config("the preparation is finished or closed: begin it again".to_owned())
 }
 
 /// Names of the parameter sets, the default first.

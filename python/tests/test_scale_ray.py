@@ -30,6 +30,7 @@ from hushtable.scale import (
     join,
     open_pool,
     prepare_model,
+    prepare_table,
 )
 from hushtable.scale._ray import _check_reachable
 from hushtable.tune.report import to_json
@@ -152,6 +153,25 @@ def test_tables_are_prepared_by_tasks(model: Path) -> None:
     assert [info.reused for info in made.values()] == [False] * 3
     assert all(info.path == bundle.prepared_path(name) for name, info in made.items())
     assert [info.reused for info in prepare_model(bundle).values()] == [True] * 3
+
+
+def test_a_large_table_is_prepared_by_tasks_in_ranges(tmp_path: Path) -> None:
+    # Ranges of machines end between blocks of 64 columns, of which this table has three.
+    weight = np.random.default_rng(4).normal(size=(360_000, 96)).astype(np.float32)
+    Table.from_weight(weight, name="items").save(tmp_path / "items")
+    alone = Table.open(tmp_path / "items").prepare(tmp_path / "alone")
+    steps: list[int] = []
+    with open_pool(address="auto") as pool:
+        made = prepare_table(
+            tmp_path / "items",
+            tmp_path / "made",
+            pool=pool,
+            progress=lambda done, _: steps.append(done),
+        )
+    assert len(steps) == 2 and steps[-1] == weight.nbytes  # ranges of 64 MiB or more
+    assert made.units == alone.units and not made.reused
+    assert made.path.read_bytes() == alone.path.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "items", "made"]
 
 
 def test_a_process_that_is_killed_at_any_time(tmp_path: Path, model: Path) -> None:

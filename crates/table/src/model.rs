@@ -10,6 +10,7 @@
 //! | `prepared/NAME.onion` | what a single server answers from: derived, and no part of the version |
 //! | `plans/NAME.ckks.json` | how it is computed on encrypted features ([`CompiledPlan`]): derived, too |
 //! | `plans/NAME.hybrid.json` | how it is computed by both parties: likewise |
+//! | `plans/NAME.shares.json` | how it is computed by two servers on shares: likewise |
 //! | `shards.json` | which rows lie on which shard ([`ShardMap`]): derived, too |
 //!
 //! As with tables, a bundle takes its place in one step, and nothing in it is written in place.
@@ -35,8 +36,8 @@ pub use self::manifest::{
 };
 pub use self::plans::{CompiledPlan, PlanReport};
 pub use self::shards::{
-    FileHead, FilePiece, MapError, REPLICA_COUNT_MAX, SHARD_ALIGN_ROWS, SHARD_COUNT_MAX, Shard,
-    ShardMap, ShardMapSpec, ShardPart, ShardedTable,
+    FileHead, FilePiece, MapError, MapScheme, REPLICA_COUNT_MAX, SHARD_ALIGN_ROWS, SHARD_COUNT_MAX,
+    Shard, ShardMap, ShardMapSpec, ShardPart, ShardedTable, whole_blocks,
 };
 pub use self::verify::{Report, TableReport, verify};
 use self::writer::ModelWriter;

@@ -4,7 +4,9 @@
 //! table's bytes, which take longer to compute than to read. A [`PreparedWriter`] takes them from
 //! many threads, block by block, into `PATH.partial`, and notes in `PATH.journal` which blocks are
 //! on the disk; killed at any moment, the next one goes on from there, and the finished file is the
-//! same byte for byte. [`Prepared::open`] maps a finished file if it is just what is expected.
+//! same byte for byte. Meanwhile other processes, on machines that share the disk, may each write a
+//! [`PreparedPart`] of the blocks into the same file. [`Prepared::open`] maps a finished file if it is just
+//! what is expected.
 //!
 //! | offset | what it holds |
 //! |---|---|
@@ -45,14 +47,17 @@ mod blocks;
 mod error;
 mod file;
 mod journal;
+mod part;
 mod reader;
 mod stamp;
 mod writer;
 
+use self::file::Extents;
 use crate::version::Version;
 
 pub use error::{PreparedError, PreparedFormatError, PreparedSpecError};
 pub use file::PreparedBytes;
+pub use part::PreparedPart;
 pub use reader::{Loaded, Prepared, Standing};
 pub use writer::PreparedWriter;
 
@@ -108,6 +113,17 @@ impl PreparedSpec {
         range("meta's length", self.meta.len() as u64, 0, META_BYTES_MAX as u64)?;
         range("payload_bytes", self.payload_bytes, 1, PAYLOAD_BYTES_MAX)?;
         range("blocks", self.blocks.into(), 1, BLOCKS_MAX.into())
+    }
+
+    /// Where the payload begins in a file of this spec, and bytes of the whole file: what a copy of some of the
+    /// payload is cut by.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn extents(&self) -> Result<(u64, u64), PreparedSpecError> {
+        self.check()?;
+        let extents = Extents::of(self);
+        Ok((extents.payload_start, extents.file_bytes))
     }
 }
 

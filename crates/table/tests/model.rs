@@ -336,10 +336,14 @@ fn a_plans_file_ends_with_its_scheme_and_its_name_is_the_only_one() {
     let (out, _) = write_model(folder.path());
     let model = Model::open(&out).unwrap();
     model.write_plan("fast", "ckks", "{}").unwrap();
+    let apart = model.write_plan("apart", "shares", "{}").unwrap();
     let written = model.write_plan("both", "hybrid", "[1]").unwrap();
-    assert_eq!(names(&out.join(places::PLANS)), ["both.hybrid.json", "fast.ckks.json"]);
-    assert_eq!(model.plan_names().unwrap(), ["both", "fast"]);
+    let files = ["apart.shares.json", "both.hybrid.json", "fast.ckks.json"];
+    assert_eq!(names(&out.join(places::PLANS)), files);
+    assert_eq!(model.plan_names().unwrap(), ["apart", "both", "fast"]);
     assert_eq!(model.plan("both").unwrap(), written);
+    assert_eq!(model.plan("apart").unwrap(), apart);
+    fs::remove_file(model.plan_path("apart", "shares")).unwrap();
     // It may be written again, but not for something else, nor for what nobody reads.
     model.write_plan("both", "hybrid", "[1]").unwrap();
     for (name, scheme) in [("both", "ckks"), ("fast", "hybrid"), ("new", "tfhe"), ("new", "")] {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use hushtable_table::Version;
 use hushtable_table::prepared::{
-    PAYLOAD_BYTES_MAX, Prepared, PreparedError, PreparedFormatError, PreparedSpec,
+    PAYLOAD_BYTES_MAX, Prepared, PreparedError, PreparedFormatError, PreparedPart, PreparedSpec,
     PreparedSpecError, PreparedWriter, SLACK_BYTES,
 };
 use proptest::prelude::*;
@@ -611,6 +612,194 @@ fn a_writer_synchronises_by_itself_once_a_second() {
     assert!(done >= 2, "{done}");
     finish(&path, &spec);
     assert_eq!(fs::read(&path).unwrap(), whole(&spec));
+}
+
+/// Writes what is missing of a part, and says how many blocks that were.
+fn finish_part(path: &Path, spec: &PreparedSpec, blocks: Range<u32>) -> u32 {
+    let part = PreparedPart::open(path, spec, blocks.clone()).unwrap();
+    let missing: Vec<_> = blocks.filter(|&block| !part.is_done(block)).collect();
+    missing.iter().for_each(|&block| write_block(&part, spec, block));
+    part.finish().unwrap();
+    missing.len() as u32
+}
+
+#[test]
+fn parts_make_the_file_that_one_writer_makes() {
+    let spec = spec(10);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    write_block(&whole_writer, &spec, 2);
+    whole_writer.sync().unwrap();
+    thread::scope(|scope| {
+        for (blocks, missing) in [(0..3, 2), (3..4, 1), (4..10, 6)] {
+            let (path, spec) = (&path, &spec);
+            scope.spawn(move || assert_eq!(finish_part(path, spec, blocks), missing));
+        }
+    });
+    assert_eq!(
+        names(folder.path()),
+        ["t.0-3.part", "t.3-4.part", "t.4-10.part", "t.journal", "t.partial"]
+    );
+    whole_writer.take_part(0..3).unwrap();
+    assert_eq!(whole_writer.done(), 3);
+    // One that has not been is not missed, and the others are found without being named.
+    whole_writer.take_part(1..2).unwrap();
+    whole_writer.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), whole(&spec));
+    assert_eq!(names(folder.path()), ["t"]);
+}
+
+#[test]
+fn parts_that_were_interrupted_are_gone_on_with_by_any_others() {
+    let spec = spec(10);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    let part = PreparedPart::open(&path, &spec, 0..5).unwrap();
+    (3..5).for_each(|block| write_block(&part, &spec, block));
+    assert!(matches!(part.finish(), Err(PreparedError::Undone { expected: 5, found: 2, .. })));
+    // The same part goes on, also without the whole file's writer taking anything.
+    let part = PreparedPart::open(&path, &spec, 0..5).unwrap();
+    assert_eq!((part.done(), part.is_done(3), part.is_done(0)), (2, true, false));
+    assert_eq!(part.hash_of(3), Some(hash(&content(&spec, 3))));
+    let mut bytes = [1; BLOCK_BYTES];
+    part.read_at(3 * BLOCK_BYTES as u64, &mut bytes).unwrap();
+    assert_eq!(bytes[..], content(&spec, 3));
+    write_block(&part, &spec, 0);
+    drop((part, whole_writer));
+    assert_eq!(names(folder.path()), ["t.0-5.part", "t.journal", "t.partial"]);
+
+    // The next run has other parts.
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    assert_eq!(whole_writer.done(), 3);
+    assert_eq!(names(folder.path()), ["t.journal", "t.partial"]);
+    assert_eq!(finish_part(&path, &spec, 0..4), 2);
+    drop(whole_writer);
+    // And the one after none.
+    assert_eq!(finish(&path, &spec), 5);
+    assert_eq!(fs::read(&path).unwrap(), whole(&spec));
+    assert_eq!(names(folder.path()), ["t"]);
+}
+
+#[test]
+fn two_processes_never_share_a_part() {
+    let spec = spec(6);
+    if let Some(path) = std::env::var_os(KILLED_PATH) {
+        let part = PreparedPart::open(path, &spec, 1..4).unwrap();
+        write_block(&part, &spec, 1);
+        part.sync().unwrap();
+        println!("wrote 1");
+        thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    let mut writer = start_writer("two_processes_never_share_a_part", &path);
+    let lines = BufReader::new(writer.stdout.as_mut().unwrap()).lines();
+    lines.map(Result::unwrap).find(|line| line.contains("wrote")).unwrap();
+    let is_locked =
+        |error: PreparedError| matches!(error, PreparedError::Locked { path: at } if at == path);
+    for blocks in [1..4, 0..2, 2..3, 3..6] {
+        assert!(is_locked(PreparedPart::open(&path, &spec, blocks).unwrap_err()));
+    }
+    assert_eq!(finish_part(&path, &spec, 0..1), 1);
+    assert_eq!(finish_part(&path, &spec, 4..6), 2);
+    assert!(is_locked(whole_writer.take_part(1..4).unwrap_err()));
+    assert!(is_locked(whole_writer.finish().unwrap_err()));
+    // The whole file is not begun again under one that lives on.
+    assert!(is_locked(PreparedWriter::open(&path, &spec).unwrap_err()));
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    assert_eq!(whole_writer.done(), 4);
+    assert_eq!(finish_part(&path, &spec, 1..4), 2);
+    whole_writer.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), whole(&spec));
+}
+
+#[test]
+fn a_part_of_nothing_that_was_begun_is_refused() {
+    let spec = spec(5);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let is_not_begun = |spec: &PreparedSpec| match PreparedPart::open(&path, spec, 0..2) {
+        Err(PreparedError::NotBegun { path: at }) => at == path,
+        _ => false,
+    };
+    assert!(is_not_begun(&spec));
+    assert!(names(folder.path()).is_empty());
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    for (what, other) in others(&spec) {
+        assert!(is_not_begun(&other), "{what}");
+    }
+    for blocks in [2..2, 0..6, 5..7] {
+        let error = PreparedPart::open(&path, &spec, blocks).unwrap_err();
+        assert!(
+            matches!(error, PreparedError::PartRange { own_first: 0, own_end: 5, .. }),
+            "{error}"
+        );
+    }
+    let part = PreparedPart::open(&path, &spec, 1..3).unwrap();
+    let error = part.finish_block(3, [0; 32]).unwrap_err();
+    assert!(
+        matches!(error, PreparedError::PartRange { first: 3, own_first: 1, own_end: 3, .. }),
+        "{error}"
+    );
+    assert!(matches!(part.finish_block(5, [0; 32]), Err(PreparedError::BlockIndex { .. })));
+    (1..3).for_each(|block| write_block(&part, &spec, block));
+    part.finish().unwrap();
+    [0, 3, 4].into_iter().for_each(|block| write_block(&whole_writer, &spec, block));
+    whole_writer.finish().unwrap();
+    assert!(is_not_begun(&spec));
+    // What another program wrote there is none of ours.
+    fs::write(beside(&path, ".0-2.part"), b"a diary").unwrap();
+    assert!(matches!(PreparedWriter::open(&path, &spec), Err(PreparedError::Occupied { .. })));
+    assert_eq!(fs::read(beside(&path, ".0-2.part")).unwrap(), b"a diary");
+}
+
+#[test]
+fn a_damaged_part_costs_only_what_was_hit() {
+    let spec = spec(4);
+    let expected = whole(&spec);
+    let end = JOURNAL_HEADER_BYTES + 2 * RECORD_BYTES;
+    // By the part's own next writer, and by that of the whole file.
+    for by_part in [true, false] {
+        for (at, kept) in [(20, 0), (50, 0), (64, 0), (103, 0), (104, 1), (end - 1, 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("t");
+            let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+            let part = PreparedPart::open(&path, &spec, 1..4).unwrap();
+            (1..3).for_each(|block| write_block(&part, &spec, block));
+            drop(part);
+            flip(&beside(&path, ".1-4.part"), at, 0x10);
+            if by_part {
+                assert_eq!(finish_part(&path, &spec, 1..4), 3 - kept, "byte {at}");
+                write_block(&whole_writer, &spec, 0);
+                whole_writer.finish().unwrap();
+            } else {
+                drop(whole_writer);
+                assert_eq!(finish(&path, &spec), 4 - kept, "byte {at}");
+            }
+            assert_eq!(fs::read(&path).unwrap(), expected);
+        }
+    }
+    // A part of an earlier run, whose file is gone, says nothing of this one's.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t");
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    assert_eq!(finish_part(&path, &spec, 1..4), 3);
+    drop(whole_writer);
+    fs::remove_file(beside(&path, ".partial")).unwrap();
+    fs::copy(beside(&path, ".1-4.part"), folder.path().join("kept")).unwrap();
+    let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
+    assert_eq!(whole_writer.done(), 0);
+    fs::rename(folder.path().join("kept"), beside(&path, ".1-4.part")).unwrap();
+    assert_eq!(finish_part(&path, &spec, 1..4), 3);
+    write_block(&whole_writer, &spec, 0);
+    whole_writer.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), expected);
 }
 
 proptest! {

@@ -222,7 +222,8 @@ def prepare(
     threads: Annotated[
         int,
         typer.Option(
-            help="Threads of each table; 0 for one a core, or with --workers or --ray one."
+            help="Threads of each table; 0 for one a core. With --workers or --ray: of each task, "
+            "1 by default."
         ),
     ] = 0,
     workers: Workers = None,
@@ -232,9 +233,9 @@ def prepare(
 ) -> None:
     """Make the files that a single server answers a model's tables from.
 
-    As `hushtable table prepare` for each table, with --workers or --ray for several at once.
-    Interrupted, it goes on where it ended. On several machines the model is on a disk that they
-    share.
+    As `hushtable table prepare` for each table, with --workers or --ray for several at once; large
+    ones are cut into ranges. Interrupted, it goes on where it ended. On several machines the model
+    is on a disk that they share.
     """
     from ..scale.preparing import prepare_model
 

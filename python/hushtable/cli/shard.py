@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,12 +24,17 @@ app = typer.Typer(
 _Folder = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model's folder.", show_default=False)
 ]
+_Scheme = Annotated[
+    Literal["pair", "onion"],
+    typer.Option(help="Whose shards: of two servers, or of one that is asked alone."),
+]
 
 
 @app.command(
     epilog=examples(
         "hushtable shard plan models/clicks --memory 64GiB",
         "hushtable shard plan models/clicks --shards 4 --replicas 3 --json",
+        "hushtable shard plan models/clicks --scheme onion --memory 64GiB",
     )
 )
 def plan(
@@ -51,22 +56,38 @@ def plan(
         int,
         typer.Option(min=1, help="Versions that a server holds at once while it changes."),
     ] = 2,
+    scheme: _Scheme = "pair",
+    parameters: Annotated[
+        Literal["n4096_128", "ive_paper"] | None,
+        typer.Option(help="Parameter set, of --scheme onion; n4096_128 by default."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Cut a model's tables into shards of equal size, and write the map into its bundle.
 
     The map is shards.json, and no part of the model's version. All shards and fronts of a side must
     have the same one; the other side may have another. A side takes shards times replicas servers.
+
+    With --scheme onion it is shards.onion.json, of servers that are asked alone: their shards hold
+    columns of the tables as they are prepared. Prepare tables before, so that each shard is sent
+    its part of the prepared file (hushtable model prepare).
     """
     memory_bytes = None if memory is None else parse_bytes(memory)
     made = plan_shards(
-        model, shards=shards, memory_bytes=memory_bytes, versions=versions, replicas=replicas
+        model,
+        scheme=scheme,
+        parameters=parameters,
+        shards=shards,
+        memory_bytes=memory_bytes,
+        versions=versions,
+        replicas=replicas,
     )
     if json:
         print_json(_record(model, made))
         return
     _print_map(model, made)
-    print(f"fetch a shard: hushtable shard fetch {model} -o FOLDER --shard 0")
+    of = "" if scheme == "pair" else f" --scheme {scheme}"
+    print(f"fetch a shard: hushtable shard fetch {model} -o FOLDER{of} --shard 0")
 
 
 @app.command(
@@ -74,9 +95,9 @@ def plan(
         "hushtable shard show models/clicks", "hushtable shard show models/clicks --json"
     )
 )
-def show(model: _Folder, json: Json = False) -> None:
+def show(model: _Folder, scheme: _Scheme = "pair", json: Json = False) -> None:
     """Print which rows of which tables lie on which shard."""
-    found = read_shards(model)
+    found = read_shards(model, scheme=scheme)
     if json:
         print_json(_record(model, found))
     else:
@@ -87,6 +108,7 @@ def show(model: _Folder, json: Json = False) -> None:
     epilog=examples(
         "hushtable shard fetch /mnt/models/clicks -o /srv/models --shard 3",
         "hushtable shard fetch s3://models/clicks -o /srv/models --front",
+        "hushtable shard fetch s3://models/clicks -o /srv/models --scheme onion --shard 0",
     )
 )
 def fetch(
@@ -108,6 +130,7 @@ def fetch(
     front: Annotated[
         bool, typer.Option("--front", help="Fetch what a front needs: no rows.")
     ] = False,
+    scheme: _Scheme = "pair",
     json: Json = False,
 ) -> None:
     """Copy what a shard, or a front, needs of a model, and check every byte of it.
@@ -120,7 +143,7 @@ def fetch(
         raise ConfigError("name what to fetch: --shard K, or --front")
     started = time.perf_counter()
     with progress_bar("fetching", shown=not json, of_bytes=True) as progress, _killable():
-        fetched = fetch_shard(source, output, shard=shard, progress=progress)
+        fetched = fetch_shard(source, output, shard=shard, scheme=scheme, progress=progress)
     seconds = round(time.perf_counter() - started, 3)
     if json:
         record = dataclasses.asdict(fetched)
@@ -143,21 +166,27 @@ def _record(model: Path, of: ShardMap) -> dict[str, Any]:
 
 def _print_map(model: Path, of: ShardMap) -> None:
     sizes = [shard.bytes for shard in of.shards]
+    servers = f"{len(sizes) * of.replicas:,}{' a side' if of.scheme == 'pair' else ''}"
     print_facts(
         {
             "model": of.name,
             "version": of.model,
             "path": str(model),
             "map": of.version,
+            "scheme": of.scheme if of.parameters is None else f"{of.scheme}, {of.parameters}",
             "shards": f"{len(sizes):,} of {min(sizes):,} to {max(sizes):,} bytes a version",
-            "servers": f"{len(sizes) * of.replicas:,} a side: {of.replicas} of each shard",
+            "servers": f"{servers}: {of.replicas} of each shard",
         }
     )
     tables = {table.name: table for table in of.tables}
     rows = []
     for number, shard in enumerate(of.shards):
         for part in shard.parts:
-            layout = "whole, for its layout" if tables[part.table].has_layout else "its rows"
+            fetched = "its rows"
+            if of.scheme == "pair" and tables[part.table].has_layout:
+                fetched = "whole, for its layout"
+            elif tables[part.table].prepared:
+                fetched = "its rows, and its part of the prepared file"
             rows.append(
                 [
                     str(number),
@@ -165,7 +194,7 @@ def _print_map(model: Path, of: ShardMap) -> None:
                     f"{part.first:,}",
                     f"{part.end:,}",
                     f"{(part.end - part.first) * tables[part.table].row_bytes:,}",
-                    layout,
+                    fetched,
                 ]
             )
     print_table(["shard", "table", "first row", "end", "bytes", "fetched"], rows)

@@ -15,6 +15,7 @@ import typer
 
 from .. import _native
 from ..errors import PreparedError
+from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import (
     PARAMETERS,
     Table,
@@ -182,6 +183,7 @@ def _defect(table: Table, path: Path, parameters: str) -> str | None:
     epilog=examples(
         "hushtable table prepare bundles/items",
         "hushtable table prepare bundles/items --out /fast/items.prepared --threads 4 --json",
+        "hushtable table prepare /shared/items --ray auto",
     )
 )
 def prepare(
@@ -196,18 +198,40 @@ def prepare(
             show_default=False,
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads; 0 for one a core.")] = 0,
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="Threads; 0 for one a core. With --workers or --ray: of each task, 1 by default."
+        ),
+    ] = 0,
+    workers: Workers = None,
+    ray: RayAddress = None,
+    insecure: RayInsecure = False,
     json: Json = False,
 ) -> None:
     """Make the file that a single server answers from: three to four times the table's bytes.
 
-    Interrupted, it goes on where it ended. A file that fits the table is left as it is.
+    Interrupted, it goes on where it ended. A file that fits the table is left as it is. With
+    --workers or --ray a large table is cut into ranges that are prepared side by side; on several
+    machines the bundle and the file are on a disk that they share.
     """
+    from ..scale.preparing import prepare_table
+
     table = Table.open(bundle)
     place = out or prepared_path(bundle, parameters)
     try:
-        with progress_bar("preparing", shown=not json, of_bytes=True) as progress:
-            made = table.prepare(place, parameters=parameters, threads=threads, progress=progress)
+        with (
+            given_workers(workers, ray, insecure=insecure) as pool,
+            progress_bar("preparing", shown=not json, of_bytes=True) as progress,
+        ):
+            made = prepare_table(
+                bundle,
+                place,
+                parameters=parameters,
+                threads=threads,
+                pool=pool,
+                progress=progress,
+            )
     except KeyboardInterrupt:
         fail(
             f"stopped before {place} was whole; what is done is kept",

@@ -1,8 +1,9 @@
 """Work that is spread over processes and machines, on Ray or without it.
 
 :class:`ModelController` trains a model's tables by a controller each, side by side, in rounds that
-its users and Flower see as one; :func:`open_pool` gives workers to :func:`hushtable.tune.tune` and
-:func:`prepare_model`. Ray is an executor: ``pip install 'hushtable[ray]'``.
+its users and Flower see as one; :func:`open_pool` gives workers to :func:`hushtable.tune.tune`,
+:func:`prepare_model` and :func:`prepare_table`. Ray is an executor:
+``pip install 'hushtable[ray]'``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .hosts import HostFacts, RayHosts, TablePlace, ThreadHosts
 from .ledger import ModelRound
 from .messages import ModelSession, model_pin
 from .pool import Pool, WorkerLost, open_pool
-from .preparing import prepare_model
+from .preparing import prepare_model, prepare_table
 from .training import ModelController, ModelReport, TableFailed
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "model_pin",
     "open_pool",
     "prepare_model",
+    "prepare_table",
 ]

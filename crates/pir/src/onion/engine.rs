@@ -14,7 +14,7 @@ use hushtable_table::Version;
 use hushtable_table::prepared::Standing;
 use rayon::prelude::*;
 
-use super::check::check_blocks;
+use super::check::check_columns;
 use super::geometry::{BLOCK_COLUMNS, Block};
 use super::payload::{Payload, zeros};
 use super::pool::{Lent, Pool};
@@ -47,6 +47,9 @@ pub struct OnionSpec {
     /// Whether the table is copied to memory of huge pages instead of being read from its file:
     /// faster by what page walks cost, at the price of memory that cannot be given back.
     pub load: bool,
+    /// Whether it is known that the rows of the table's patch make its version of the one below, which a shard
+    /// cannot see by its own rows: a map of shards was made with that very patch.
+    pub is_patch_checked: bool,
 }
 
 impl OnionSpec {
@@ -61,6 +64,7 @@ impl OnionSpec {
             tournament: Schedule::Hierarchical { depth: 4 },
             overlap: false,
             load: false,
+            is_patch_checked: false,
         }
     }
 }
@@ -237,7 +241,9 @@ impl Engine {
     pub(crate) fn confirm(&self) -> Result<Standing, Error> {
         let Payload::File(file) = &self.payload else { return Ok(Standing::Kept) };
         let (payload, hashes) = (file.payload(), file.block_hashes());
-        let check = || self.install(|| check_blocks(file.path(), &self.geometry, payload, hashes));
+        let (path, columns) = (file.path(), &self.columns);
+        let check =
+            || self.install(|| check_columns(path, &self.geometry, columns, payload, hashes));
         Ok(file.standing(check)?)
     }
 
@@ -682,4 +688,4 @@ impl OnionBackend for Engine {
 /// Passes over a file that something touches in each of them.
 const CONFIRMATIONS_MAX: usize = 8;
 /// Beyond this a pass gains little: the table's reading is shared by enough.
-const BATCH_QUERIES: usize = 16;
+pub(super) const BATCH_QUERIES: usize = 16;

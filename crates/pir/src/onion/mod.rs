@@ -31,6 +31,7 @@ mod query;
 mod sampling;
 mod server;
 mod shard;
+mod shard_map;
 pub mod traffic;
 pub mod tree;
 
@@ -42,9 +43,12 @@ pub use keys::{EvaluationKeys, KeyId};
 pub use mask::Mask;
 pub use params::ParameterSet;
 pub use partial::Partial;
-pub use prepare::{CopyRows, Progress, Summary, prepare};
+pub use prepare::{
+    CopyRows, Cut, Preparation, Progress, Summary, prepare, prepare_range, prepare_ranges,
+};
 pub use query::Query;
 pub use sampling::{Samples, sample_noise};
 pub use server::{Asked, OnionBackend, Server};
 pub use shard::{Expansions, Shard};
+pub use shard_map::{check_map, plan_shards, shard_pieces, verify_shard};
 pub use tree::Schedule;

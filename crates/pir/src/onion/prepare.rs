@@ -1,13 +1,16 @@
 //! A table's rows as evaluations, in the order in which RowSel reads them.
 
+mod ranges;
+
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hushtable_rlwe::ring::{Coefficients, Poly};
 use hushtable_table::prepared::{Prepared, PreparedSpec, PreparedWriter, Standing};
-use hushtable_table::{BLOCK_ROWS, Table, Version};
-use rayon::ThreadPoolBuilder;
+use hushtable_table::{BLOCK_ROWS, CheckedRows, Error as TableError, Table, Version};
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::check::check_blocks;
 use super::engine::{Engine, OnionSpec};
@@ -17,6 +20,8 @@ use super::pool::Pool;
 use super::{Error, Geometry, Mask, OnionBackend, ParameterSet};
 use crate::TableShape;
 use crate::kernel::rowsel::{GROUP_COLUMNS, LANES, Packing, SLACK_BYTES};
+
+pub use ranges::{Cut, Preparation, prepare_range, prepare_ranges};
 
 /// The outcome of a preparation.
 #[derive(Clone, Debug)]
@@ -52,49 +57,16 @@ pub fn prepare(
 ) -> Result<Summary, Error> {
     let geometry = geometry(table, set)?;
     let writer = PreparedWriter::open(path, &file_spec(table, &geometry))?;
-    let mask = Mask::new(table.version(), set);
-    let units = units(&geometry);
+    let units: Vec<_> = (0..).zip(units(&geometry)).collect();
     let resumed_units = writer.done();
-    let bytes = AtomicU64::new(0);
-    let report = |unit: &Unit| {
-        let own = unit.table_bytes(&geometry);
-        let done = bytes.fetch_add(own, Ordering::Relaxed) + own;
-        match progress(done, geometry.shape().table_bytes()) {
-            true => Ok(()),
-            false => Err(Error::Stopped),
-        }
-    };
-    let pool = ThreadPoolBuilder::new()
-        .num_threads(spec.threads)
-        .build()
-        .map_err(|error| Error::Threads { message: error.to_string() })?;
-    // All of it against its version first, and then each row where it is used.
-    pool.install(|| check_content(table))?;
-    let checked = table.checked_rows().map_err(Error::Table)?;
-    let workspaces = Pool::default();
-    let outcome = pool.install(|| {
-        units.par_iter().enumerate().try_for_each_init(
-            || workspaces.take(|| Workspace::new(&geometry)),
-            |workspace, (index, unit)| {
-                if !writer.is_done(index as u32) {
-                    unit.encode(&geometry, &mask, workspace, &|first, rows| {
-                        checked.copy_rows(first, rows).map_err(Error::Table)
-                    })?;
-                    for (vector, bytes) in workspace.vectors(unit) {
-                        let at = unit.block.offset + unit.block.group_offset(vector, unit.group);
-                        writer.write_at(at as u64, bytes)?;
-                    }
-                    writer.finish_block(index as u32, *blake3::hash(&workspace.out).as_bytes())?;
-                }
-                report(unit)
-            },
-        )
-    });
-    if let Err(error) = outcome {
-        // What is done stays done.
-        writer.sync()?;
-        return Err(error);
-    }
+    let making =
+        Making::new(&writer, &geometry, table.version(), geometry.shape().table_bytes(), progress);
+    thread_pool(spec)?.install(|| {
+        let missing = making.missing(&units)?;
+        // All of it against its version first, and then each row where it is used.
+        check_content(table)?;
+        making.make(&missing, &table.checked_rows().map_err(Error::Table)?)
+    })?;
     let prepared = writer.finish()?;
     Ok(Summary {
         version: prepared.version(),
@@ -102,6 +74,84 @@ pub fn prepare(
         resumed_units,
         units: units.len() as u32,
     })
+}
+
+fn thread_pool(spec: &OnionSpec) -> Result<ThreadPool, Error> {
+    let pool = ThreadPoolBuilder::new().num_threads(spec.threads).build();
+    pool.map_err(|error| Error::Threads { message: error.to_string() })
+}
+
+/// What makes units of a prepared file and writes them, on the current pool's threads.
+struct Making<'a> {
+    writer: &'a PreparedWriter,
+    geometry: &'a Geometry,
+    mask: Mask,
+    workspaces: Pool<Workspace>,
+    progress: Progress<'a>,
+    /// Bytes of the table that are prepared, of so many.
+    done_bytes: AtomicU64,
+    all_bytes: u64,
+}
+
+impl<'a> Making<'a> {
+    fn new(
+        writer: &'a PreparedWriter,
+        geometry: &'a Geometry,
+        version: Version,
+        all_bytes: u64,
+        progress: Progress<'a>,
+    ) -> Self {
+        let (mask, workspaces) = (Mask::new(version, geometry.set()), Pool::default());
+        let done_bytes = AtomicU64::new(0);
+        Self { writer, geometry, mask, workspaces, progress, done_bytes, all_bytes }
+    }
+
+    /// Those of the units that are not done, or were by an earlier run and are damaged since.
+    fn missing(&self, units: &[(u32, Unit)]) -> Result<Vec<(u32, Unit)>, Error> {
+        let is_missing = |&(index, unit): &(u32, Unit)| {
+            let Some(hash) = self.writer.hash_of(index) else { return Ok(Some((index, unit))) };
+            let mut workspace = self.workspaces.take(|| Workspace::new(self.geometry));
+            workspace.resize(self.geometry, &unit);
+            for (vector, bytes) in workspace.vectors_mut(&unit) {
+                self.writer.read_at(unit.offset(vector), bytes)?;
+            }
+            match *blake3::hash(&workspace.out).as_bytes() == hash {
+                true => self.report(&unit).map(|()| None),
+                false => Ok(Some((index, unit))),
+            }
+        };
+        units.par_iter().filter_map(|unit| is_missing(unit).transpose()).collect()
+    }
+
+    /// Makes the units, of which what is done stays done whatever happens.
+    fn make(&self, units: &[(u32, Unit)], rows: &CheckedRows<'_>) -> Result<(), Error> {
+        let outcome = units.par_iter().try_for_each_init(
+            || self.workspaces.take(|| Workspace::new(self.geometry)),
+            |workspace, (index, unit)| {
+                unit.encode(self.geometry, &self.mask, workspace, &|first, out| {
+                    rows.copy_rows(first, out).map_err(Error::Table)
+                })?;
+                for (vector, bytes) in workspace.vectors(unit) {
+                    self.writer.write_at(unit.offset(vector), bytes)?;
+                }
+                self.writer.finish_block(*index, *blake3::hash(&workspace.out).as_bytes())?;
+                self.report(unit)
+            },
+        );
+        if outcome.is_err() {
+            self.writer.sync()?;
+        }
+        outcome
+    }
+
+    fn report(&self, unit: &Unit) -> Result<(), Error> {
+        let own = unit.table_bytes(self.geometry);
+        let done = self.done_bytes.fetch_add(own, Ordering::Relaxed) + own;
+        match (self.progress)(done, self.all_bytes) {
+            true => Ok(()),
+            false => Err(Error::Stopped),
+        }
+    }
 }
 
 impl Engine {
@@ -213,7 +263,7 @@ impl<'a> Encoder<'a> {
             let done = units.par_iter().map(encode).collect::<Result<Vec<_>, Error>>()?;
             for (unit, workspace) in units.iter().zip(&done) {
                 for (vector, bytes) in workspace.vectors(unit) {
-                    let at = unit.block.offset + unit.block.group_offset(vector, unit.group);
+                    let at = unit.offset(vector) as usize;
                     payload[at..at + bytes.len()].copy_from_slice(bytes);
                 }
             }
@@ -225,17 +275,26 @@ impl<'a> Encoder<'a> {
 /// Reads all rows and compares them with the table's version, on the current pool's threads.
 pub(super) fn check_content(table: &Table) -> Result<(), Error> {
     let reading = table.reading().map_err(Error::Table)?;
+    read_rows(table, 0..table.rows(), |first, out| reading.copy_rows(first, out))?;
+    Ok(reading.finish()?)
+}
+
+/// Reads rows, from the first one of a block on, by `copy(first, bytes)`, on the current pool's threads.
+fn read_rows(
+    table: &Table,
+    rows: Range<u64>,
+    copy: impl Fn(u64, &mut [u8]) -> Result<(), TableError> + Sync,
+) -> Result<(), Error> {
     let rows_at_once = (1 << 20) / table.row_bytes();
     let rows_at_once = rows_at_once.next_multiple_of(BLOCK_ROWS) as u64;
-    (0..table.rows().div_ceil(rows_at_once)).into_par_iter().try_for_each_init(Vec::new, {
-        |rows, chunk| {
-            let first = chunk * rows_at_once;
-            let count = rows_at_once.min(table.rows() - first) as usize;
-            rows.resize(count * table.row_bytes(), 0);
-            reading.copy_rows(first, rows)
-        }
-    })?;
-    Ok(reading.finish()?)
+    let chunks = (rows.end - rows.start).div_ceil(rows_at_once);
+    let read = |out: &mut Vec<u8>, chunk| {
+        let first = rows.start + chunk * rows_at_once;
+        let count = rows_at_once.min(rows.end - first) as usize;
+        out.resize(count * table.row_bytes(), 0);
+        copy(first, out)
+    };
+    Ok((0..chunks).into_par_iter().try_for_each_init(Vec::new, read)?)
 }
 
 pub(super) fn geometry(table: &Table, set: ParameterSet) -> Result<Geometry, Error> {
@@ -244,7 +303,7 @@ pub(super) fn geometry(table: &Table, set: ParameterSet) -> Result<Geometry, Err
     Geometry::new(set, shape.map_err(|_| Error::RowBytes { row_bytes })?)
 }
 
-fn file_spec(table: &Table, geometry: &Geometry) -> PreparedSpec {
+pub(super) fn file_spec(table: &Table, geometry: &Geometry) -> PreparedSpec {
     PreparedSpec {
         kind: format!("onion/{}", geometry.set().name()),
         format: FORMAT,
@@ -284,6 +343,18 @@ impl Workspace {
         Self { rows: Vec::new(), plaintext, polys, out: Vec::new() }
     }
 
+    /// Makes room for the unit's bytes, whatever is there.
+    fn resize(&mut self, geometry: &Geometry, unit: &Unit) {
+        let ring = geometry.params().answer_ring();
+        let vectors = ring.limbs() * ring.degree() / LANES;
+        self.out.resize(vectors * unit.block.group_bytes, 0);
+    }
+
+    /// The unit's bytes for each limb and vector, to be read.
+    fn vectors_mut(&mut self, unit: &Unit) -> impl Iterator<Item = (usize, &mut [u8])> {
+        self.out.chunks_exact_mut(unit.block.group_bytes).enumerate()
+    }
+
     /// The unit's bytes for each limb and vector.
     fn vectors(&self, unit: &Unit) -> impl Iterator<Item = (usize, &[u8])> {
         self.out.chunks_exact(unit.block.group_bytes).enumerate()
@@ -296,14 +367,21 @@ impl Unit {
         (0..block.groups).map(move |group| Self { block, group })
     }
 
+    /// The columns that it holds; the last may not be there.
+    fn columns(&self) -> Range<u64> {
+        let first = self.block.first + (self.group * GROUP_COLUMNS) as u64;
+        first..first + GROUP_COLUMNS as u64
+    }
+
+    /// Where in the payload its bytes for a limb's vector are.
+    fn offset(&self, vector: usize) -> u64 {
+        (self.block.offset + self.block.group_offset(vector, self.group)) as u64
+    }
+
     /// Bytes of the table that this unit holds, for progress.
     fn table_bytes(&self, geometry: &Geometry) -> u64 {
-        let rows = geometry.shape().rows();
-        let rows_per_column = (geometry.rows() * geometry.rows_per_item()) as u64;
-        let first = self.block.first + (self.group * GROUP_COLUMNS) as u64;
-        let column = |column: u64| (column * rows_per_column).min(rows);
-        let count = column(first + GROUP_COLUMNS as u64) - column(first);
-        count * geometry.shape().row_bytes() as u64 / geometry.chunks() as u64
+        let ids = geometry.ids_of(self.columns());
+        (ids.end - ids.start) * geometry.shape().row_bytes() as u64 / geometry.chunks() as u64
     }
 
     /// Reads the unit's rows by `copy(first, bytes)` and leaves its bytes in the workspace.
@@ -319,7 +397,7 @@ impl Unit {
         let vectors = ring.limbs() * ring.degree() / LANES;
         let vector_bytes = packing.vector_bytes();
         // Every byte is written below: what an earlier unit left need not be cleared.
-        workspace.out.resize(vectors * self.block.group_bytes, 0);
+        workspace.resize(geometry, self);
         let matrix_rows = geometry.rows();
         for first in (0..matrix_rows).step_by(TILE_ROWS) {
             let tile = TILE_ROWS.min(matrix_rows - first);

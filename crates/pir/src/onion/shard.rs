@@ -8,15 +8,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use hushtable_table::prepared::Standing;
-use hushtable_table::{Table, Version};
+use hushtable_table::model::whole_blocks;
+use hushtable_table::prepared::{Prepared, Standing};
+use hushtable_table::{BLOCK_ROWS, Error as TableError, RangeReading, RowsError, Table, Version};
 use rayon::prelude::*;
 
+use super::check::check_columns;
 use super::engine::{Engine, Expanded, OnionSpec, Stages, Won};
 use super::geometry::{BLOCK_COLUMNS, Block};
 use super::keys::depth_in_words;
 use super::payload::{Payload, zeros};
-use super::prepare::{CopyRows, check_content, geometry};
+use super::prepare::{CopyRows, Encoder, check_content, file_spec, geometry};
 use super::{Asked, Error, Geometry, OnionBackend, ParameterSet, Partial};
 use crate::kernel::rowsel::{GROUP_COLUMNS, SLACK_BYTES};
 
@@ -43,7 +45,8 @@ impl Engine {
         Ok(Self::from_blocks(geometry, version, blocks, spec, copy)?.covering(columns))
     }
 
-    /// Shard `index` of `count`, made in memory of the rows that are its own.
+    /// Shard `index` of `count`, made in memory of the rows that are its own. No others are read, and a copy of the
+    /// table need not have them; a table without a tree of hashes is read whole, as nothing less of it can be checked.
     ///
     /// # Errors
     /// As [`Engine::from_table`]; [`Error::Shard`].
@@ -54,16 +57,93 @@ impl Engine {
         spec: &OnionSpec,
     ) -> Result<Self, Error> {
         let geometry = geometry(table, set)?;
-        check_content(table)?;
-        let checked = table.checked_rows().map_err(Error::Table)?;
-        Self::shard_from_rows(geometry, table.version(), of, spec, &|first, rows| {
-            checked.copy_rows(first, rows).map_err(Error::Table)
-        })
+        let columns = geometry.shard_columns(of)?;
+        if columns.is_empty() {
+            let blocks = Vec::new();
+            let payload = Payload::Made(zeros(SLACK_BYTES)?);
+            let engine = Self::new(geometry, table.version(), payload, blocks, spec)?;
+            return Ok(engine.covering(columns));
+        }
+        let rows = whole_blocks(geometry.ids_of(columns.clone()), table.rows());
+        let no_tree = |error: &TableError| {
+            matches!(error, TableError::Rows { source: RowsError::NoTree, .. })
+        };
+        match table.reading_of(rows) {
+            Ok(reading) => Self::shard_from_reading(table, reading, geometry, columns, spec),
+            Err(error) if no_tree(&error) => {
+                check_content(table)?;
+                let checked = table.checked_rows().map_err(Error::Table)?;
+                Self::shard_from_rows(geometry, table.version(), of, spec, &|first, rows| {
+                    checked.copy_rows(first, rows).map_err(Error::Table)
+                })
+            }
+            Err(error) => Err(Error::Table(error)),
+        }
+    }
+
+    /// Some columns, made in memory of the rows of a reading, which has all of theirs: a block's rows at a time, so
+    /// that little is there twice, and that what is encoded is what was hashed.
+    fn shard_from_reading(
+        table: &Table,
+        reading: RangeReading<'_>,
+        geometry: Geometry,
+        columns: Range<u64>,
+        spec: &OnionSpec,
+    ) -> Result<Self, Error> {
+        if !spec.is_patch_checked {
+            table.check_patch().map_err(Error::Table)?;
+        }
+        let mut blocks = geometry.blocks_of(columns.clone());
+        let mut end = 0;
+        for block in &mut blocks {
+            block.offset = end;
+            end += block.bytes;
+        }
+        let mut payload = zeros(end + SLACK_BYTES)?;
+        let encoder = Encoder::new(&geometry, table.version());
+        let row_bytes = table.row_bytes();
+        let mut encode = || {
+            let mut rows = Vec::new();
+            for first in columns.clone().step_by(BLOCK_COLUMNS) {
+                let end = (first + BLOCK_COLUMNS as u64).min(columns.end);
+                let ids = whole_blocks(geometry.ids_of(first..end), table.rows());
+                rows.resize((ids.end - ids.start) as usize * row_bytes, 0);
+                let stretch = BLOCK_ROWS * row_bytes;
+                rows.par_chunks_mut(stretch).enumerate().try_for_each(|(block, rows)| {
+                    reading.copy_rows(ids.start + (block * BLOCK_ROWS) as u64, rows)
+                })?;
+                if let Some(patch) = table.patch() {
+                    let place = patch.ids().partition_point(|&id| id < ids.start);
+                    for (id, row) in patch.iter().skip(place).take_while(|(id, _)| *id < ids.end) {
+                        let at = (id - ids.start) as usize * row_bytes;
+                        rows[at..at + row_bytes].copy_from_slice(row);
+                    }
+                }
+                let own: Vec<_> = blocks.iter().filter(|it| it.first == first).copied().collect();
+                encoder.encode(
+                    &own,
+                    &|first, out| {
+                        let at = (first - ids.start) as usize * row_bytes;
+                        out.copy_from_slice(&rows[at..at + out.len()]);
+                        Ok(())
+                    },
+                    &mut payload,
+                )?;
+            }
+            Ok::<_, Error>(())
+        };
+        match &spec.shared {
+            Some(threads) => threads.run(encode)?,
+            None => encode()?,
+        }
+        reading.finish().map_err(Error::Table)?;
+        let engine = Self::new(geometry, table.version(), Payload::Made(payload), blocks, spec)?;
+        Ok(engine.covering(columns))
     }
 
     /// Shard `index` of `count` of the file at `path`, from which its part is answered, or of which its part is copied
-    /// to memory where `spec.load` says so. A table so small that its shards end within the file's blocks is
-    /// made in memory.
+    /// to memory where `spec.load` says so. Only that part is read and checked: a copy of the file may have holes
+    /// elsewhere. A table so small that its shards end within the file's blocks is made in memory.
     ///
     /// # Errors
     /// As [`Engine::open`]; [`Error::Shard`].
@@ -78,8 +158,17 @@ impl Engine {
         if !geometry.is_large(of.1) {
             return Self::shard_from_table(table, of, set, spec);
         }
-        let whole = Self::open(path, table, set, &OnionSpec { load: false, ..spec.clone() })?;
-        let shard = whole.covering(geometry.shard_columns(of)?);
+        let columns = geometry.shard_columns(of)?;
+        let prepared = Prepared::open(path, &file_spec(table, &geometry))?;
+        let hashes = prepared.block_hashes().to_vec();
+        let (blocks, payload) = (geometry.blocks(), Payload::File(prepared));
+        let shard = Self::new(geometry, table.version(), payload, blocks, spec)?.covering(columns);
+        let (geometry, columns) = (shard.geometry(), shard.columns());
+        let check = || check_columns(path, geometry, &columns, shard.payload().bytes(), &hashes);
+        shard.install(check)?;
+        match shard.confirm()? {
+            Standing::Kept | Standing::Restored => {}
+        }
         if spec.load { shard.in_memory() } else { Ok(shard) }
     }
 
@@ -283,7 +372,7 @@ impl Geometry {
 
     /// Whether shards of a table are cut between blocks; those of small tables are between groups of columns, as one
     /// shard with a block more than another would have to be waited for too long.
-    fn is_large(&self, count: u32) -> bool {
+    pub(super) fn is_large(&self, count: u32) -> bool {
         self.columns() >= u64::from(count) * (SHARD_BLOCKS_LEAST * BLOCK_COLUMNS) as u64
     }
 

@@ -16,11 +16,13 @@ pub const PREPARED_EXTENSION: &str = "onion";
 
 /// Which rows lie on which shard: derived from the model, and can be made again.
 pub const SHARDS: &str = "shards.json";
+/// The same for servers that are asked alone, whose shards hold columns.
+pub const SHARDS_ONION: &str = "shards.onion.json";
 
 /// The folder of compiled plans, which are derived from the model and can be made again.
 pub const PLANS: &str = "plans";
 /// What plans are compiled for. The file of a plan ends with its scheme, and names are unique over all.
-pub const PLAN_SCHEMES: [&str; 2] = ["ckks", "hybrid"];
+pub const PLAN_SCHEMES: [&str; 3] = ["ckks", "hybrid", "shares"];
 
 /// The bundle of the table of this name: `tables/NAME`.
 pub fn table(name: &str) -> PathBuf {

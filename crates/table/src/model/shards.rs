@@ -5,6 +5,10 @@
 //! tables are large, so that a key is expanded below a few nodes of its tree, of which no other shard
 //! expands any. The map is derived from the model: it can be made again, and is no part of the
 //! model's version. It says which version it is of, and is refused beside another.
+//!
+//! Servers that are asked alone hold columns of tables, whose rows begin anywhere: their map is a file
+//! of its own, [`MapScheme`] says which, and names the parameters that the columns follow from. What makes
+//! it knows those; here it is read, and checked to be every row once.
 
 mod files;
 mod plan;
@@ -22,7 +26,7 @@ use crate::error::Error;
 use crate::staging::sync_folder;
 use crate::version::Version;
 
-pub use files::{FileHead, FilePiece};
+pub use files::{FileHead, FilePiece, whole_blocks};
 pub use plan::ShardMapSpec;
 
 /// Every range of a shard begins at a multiple of so many rows: what an engine stores in one piece.
@@ -83,6 +87,49 @@ pub struct ShardedTable {
     pub rows: u64,
     /// Bytes of one, as served.
     pub row_bytes: usize,
+    /// The version of the prepared file of which each shard takes its part; none where shards prepare their
+    /// rows themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<Version>,
+}
+
+/// Whose shards a map is of. A model may have a map for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "callers handle both")]
+pub enum MapScheme {
+    /// Two servers that do not collude: shards hold rows.
+    Pair,
+    /// One that is asked alone: shards hold columns.
+    Onion,
+}
+
+impl MapScheme {
+    /// What the command calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pair => "pair",
+            Self::Onion => "onion",
+        }
+    }
+
+    /// The map's file in a model's bundle.
+    pub fn place(self) -> &'static str {
+        match self {
+            Self::Pair => places::SHARDS,
+            Self::Onion => places::SHARDS_ONION,
+        }
+    }
+}
+
+impl std::str::FromStr for MapScheme {
+    type Err = MapError;
+
+    fn from_str(name: &str) -> Result<Self, MapError> {
+        [Self::Pair, Self::Onion]
+            .into_iter()
+            .find(|scheme| scheme.name() == name)
+            .ok_or_else(|| MapError::UnknownScheme { found: name.to_owned() })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +139,9 @@ struct Document {
     format_version: u64,
     model: Version,
     name: String,
+    /// Of servers that are asked alone, what the columns follow from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parameters: Option<String>,
     replicas: usize,
     tables: Vec<ShardedTable>,
     shards: Vec<Shard>,
@@ -110,8 +160,78 @@ pub struct ShardMap {
 #[non_exhaustive]
 pub enum MapError {
     /// There is none.
-    #[error("the model has no map of shards: make one with `hushtable shard plan MODEL`")]
-    Missing,
+    #[error("the model has no map of shards: make one with `hushtable shard plan MODEL{}`", of(*scheme))]
+    Missing {
+        /// Of what.
+        scheme: MapScheme,
+    },
+    /// Another scheme's map, under this one's name.
+    #[error(
+        "it is a map of shards for {}, not for {}: make this one again with `hushtable shard plan MODEL{}`",
+        found.name(), expected.name(), of(*expected)
+    )]
+    Scheme {
+        /// The scheme that it is read for.
+        expected: MapScheme,
+        /// Whose it is.
+        found: MapScheme,
+    },
+    /// No scheme of that name.
+    #[error("no scheme is called {found:?}: shards are of \"pair\" or of \"onion\"")]
+    UnknownScheme {
+        /// What was given.
+        found: String,
+    },
+    /// Columns of other parameters.
+    #[error(
+        "the map is for the parameters {expected:?}, not {found:?}: give the servers `--parameters \
+         {expected}`, or plan again with `hushtable shard plan --scheme onion --parameters {found}`"
+    )]
+    Parameters {
+        /// The map's.
+        expected: String,
+        /// The server's.
+        found: String,
+    },
+    /// A server that was told of another number of shards.
+    #[error(
+        "the map is of {expected} shard(s), and the server was told that there are {found}: leave `--shards` \
+         out, or plan again with `hushtable shard plan --scheme onion --shards {found}`"
+    )]
+    Shards {
+        /// The map's.
+        expected: usize,
+        /// What the server was told.
+        found: usize,
+    },
+    /// Rows on a shard that are not those of its columns.
+    #[error(
+        "shard {shard} has rows {found:?} of table {table:?}, and its columns are rows {expected:?}: make the map \
+         again with `hushtable shard plan --scheme onion`"
+    )]
+    Columns {
+        /// The shard.
+        shard: usize,
+        /// The table.
+        table: String,
+        /// Rows of its columns.
+        expected: Range<u64>,
+        /// Rows that the map has.
+        found: Range<u64>,
+    },
+    /// A prepared file that is not the one that the map was made with.
+    #[error(
+        "the prepared file of table {table:?} is not the one that the map was made with (version {found}, not \
+         {expected}): make the map again with `hushtable shard plan --scheme onion`"
+    )]
+    Prepared {
+        /// The table.
+        table: String,
+        /// The map's.
+        expected: Version,
+        /// The file's.
+        found: Version,
+    },
     /// No JSON, or not of the entries that a map has.
     #[error("the map of shards is malformed ({reason}): make it again with `hushtable shard plan`")]
     Malformed {
@@ -200,6 +320,17 @@ pub enum MapError {
         /// Bytes of all tables in memory.
         bytes: u64,
     },
+    /// Memory that leaves nothing for columns.
+    #[error(
+        "a server of {memory_bytes} bytes has no room for columns: the program, clients' keys and a pass's \
+         queries take {besides_bytes} of them; give servers more memory"
+    )]
+    Besides {
+        /// What was given.
+        memory_bytes: u64,
+        /// What a server takes besides its columns.
+        besides_bytes: u64,
+    },
     /// A shard that the map does not have.
     #[error("there is no shard {found}: the map has {shards}, numbered from 0")]
     Shard {
@@ -211,17 +342,26 @@ pub enum MapError {
 }
 
 impl ShardMap {
-    /// Reads the map in a model's bundle, and checks that it is of that very version.
+    /// Reads the map for pairs of servers in a model's bundle, and checks that it is of that very version.
     ///
     /// # Errors
-    /// [`Error::ShardMap`] for one that is missing, damaged or of another version; [`Error::Io`].
+    /// As [`read_of`](Self::read_of).
     pub fn read(model: &Model) -> Result<Self, Error> {
-        let path = model.path().join(places::SHARDS);
+        Self::read_of(model, MapScheme::Pair)
+    }
+
+    /// Reads the map for a scheme in a model's bundle, and checks that it is of that very version.
+    ///
+    /// # Errors
+    /// [`Error::ShardMap`] for one that is missing, damaged, of another version or of another scheme;
+    /// [`Error::Io`].
+    pub fn read_of(model: &Model, scheme: MapScheme) -> Result<Self, Error> {
+        let path = model.path().join(scheme.place());
         let wrong = |source| Error::ShardMap { path: path.clone(), source };
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(wrong(MapError::Missing));
+                return Err(wrong(MapError::Missing { scheme }));
             }
             Err(error) => return Err(Error::io("open", &path)(error)),
         };
@@ -229,6 +369,7 @@ impl ShardMap {
         let mut limited = file.take(JSON_BYTES_MAX + 1);
         limited.read_to_end(&mut bytes).map_err(Error::io("read", &path))?;
         let map = Self::from_json(&bytes).map_err(wrong)?;
+        map.check_scheme(scheme).map_err(wrong)?;
         map.check_model(model.manifest()).map_err(wrong)?;
         Ok(map)
     }
@@ -257,9 +398,25 @@ impl ShardMap {
         Ok(map)
     }
 
+    /// The map of these shards of `model`, for servers that are asked alone and whose columns follow from
+    /// `parameters`. Whoever makes it says which rows are whose, and which prepared files there are.
+    ///
+    /// # Errors
+    /// [`MapError`] for shards that have not every row once, or for too many.
+    pub fn of_columns(
+        model: &ModelManifest,
+        parameters: &str,
+        tables: Vec<ShardedTable>,
+        shards: Vec<Shard>,
+        replicas: usize,
+    ) -> Result<Self, MapError> {
+        Self::new(model, Some(parameters.to_owned()), tables, shards, replicas)
+    }
+
     /// The map of these shards of `model`.
     fn new(
         model: &ModelManifest,
+        parameters: Option<String>,
         tables: Vec<ShardedTable>,
         shards: Vec<Shard>,
         replicas: usize,
@@ -269,6 +426,7 @@ impl ShardMap {
             format_version: FORMAT_VERSION,
             model: model.version(),
             name: model.name().to_owned(),
+            parameters,
             replicas,
             tables,
             shards,
@@ -290,14 +448,18 @@ impl ShardMap {
         let Document { shards, tables, replicas, .. } = &self.document;
         count("the number of shards", shards.len(), SHARD_COUNT_MAX)?;
         count("the number of replicas", *replicas, REPLICA_COUNT_MAX)?;
+        let align = match self.scheme() {
+            MapScheme::Pair => SHARD_ALIGN_ROWS,
+            MapScheme::Onion => 1,
+        };
         let mut ranges: Vec<Vec<(u64, u64, usize)>> = vec![Vec::new(); tables.len()];
         for (shard, parts) in shards.iter().enumerate() {
             for &ShardPart { table, first, end } in &parts.parts {
                 let is_range = tables.get(table).is_some_and(|table| {
                     first < end
                         && end <= table.rows
-                        && first.is_multiple_of(SHARD_ALIGN_ROWS)
-                        && (end == table.rows || end.is_multiple_of(SHARD_ALIGN_ROWS))
+                        && first.is_multiple_of(align)
+                        && (end == table.rows || end.is_multiple_of(align))
                 });
                 let is_once = parts.parts.iter().filter(|part| part.table == table).count() == 1;
                 if !is_range || !is_once {
@@ -326,6 +488,17 @@ impl ShardMap {
             }
         }
         Ok(())
+    }
+
+    /// Checks that it is for the servers of a scheme.
+    ///
+    /// # Errors
+    /// [`MapError::Scheme`].
+    pub fn check_scheme(&self, expected: MapScheme) -> Result<(), MapError> {
+        match self.scheme() {
+            found if found == expected => Ok(()),
+            found => Err(MapError::Scheme { expected, found }),
+        }
     }
 
     /// Checks that it is of this version of this model.
@@ -358,10 +531,11 @@ impl ShardMap {
     /// # Errors
     /// [`Error::ShardMap`] for a map of another version; [`Error::Io`].
     pub fn write(&self, model: &Model) -> Result<PathBuf, Error> {
-        let path = model.path().join(places::SHARDS);
+        let place = self.scheme().place();
+        let path = model.path().join(place);
         self.check_model(model.manifest())
             .map_err(|source| Error::ShardMap { path: path.clone(), source })?;
-        let new = model.path().join(format!(".{}.{}", places::SHARDS, std::process::id()));
+        let new = model.path().join(format!(".{place}.{}", std::process::id()));
         let write = || {
             let mut file = File::create(&new)?;
             file.write_all(&self.to_json())?;
@@ -389,6 +563,19 @@ impl ShardMap {
     /// The version of the model that it is of.
     pub fn model(&self) -> Version {
         self.document.model
+    }
+
+    /// Whose shards they are.
+    pub fn scheme(&self) -> MapScheme {
+        match self.document.parameters {
+            None => MapScheme::Pair,
+            Some(_) => MapScheme::Onion,
+        }
+    }
+
+    /// Of servers that are asked alone, the parameter set that their columns follow from.
+    pub fn parameters(&self) -> Option<&str> {
+        self.document.parameters.as_deref()
     }
 
     /// The model's name.
@@ -424,6 +611,14 @@ impl ShardMap {
     pub fn rows_of(&self, shard: usize, table: usize) -> Option<Range<u64>> {
         let parts = &self.document.shards.get(shard)?.parts;
         parts.iter().find(|part| part.table == table).map(ShardPart::rows)
+    }
+}
+
+/// What `hushtable shard plan` is told beside the model.
+fn of(scheme: MapScheme) -> &'static str {
+    match scheme {
+        MapScheme::Pair => "",
+        MapScheme::Onion => " --scheme onion",
     }
 }
 

@@ -188,6 +188,7 @@ fn check_replaceable(target: &Path) -> Result<(), Error> {
         places::PREPARED,
         places::PLANS,
         places::SHARDS,
+        places::SHARDS_ONION,
     ];
     check_entries(target, &|name| ours.contains(&name))?;
     check_entries(&target.join(places::PREPARED), &|name| {

@@ -73,6 +73,12 @@ impl Blocks {
         &self.hashes
     }
 
+    /// The blocks that are done, and their hashes.
+    pub(super) fn done(&self) -> impl Iterator<Item = (u32, Hash)> + '_ {
+        let hashes = (0..).zip(&self.hashes);
+        hashes.filter(|&(block, _)| self.is_done(block)).map(|(block, hash)| (block, *hash))
+    }
+
     /// The blocks that the journal does not know of; from now on it is taken to.
     pub(super) fn take_pending(&mut self) -> Vec<(u32, Hash)> {
         let pending = std::mem::take(&mut self.pending);

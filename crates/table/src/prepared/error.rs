@@ -115,7 +115,7 @@ pub enum PreparedError {
         /// The kind in the file.
         found: String,
     },
-    /// Another writer is at this file.
+    /// Another writer is at this file, or at the same part of it.
     #[error(
         "{} is being prepared by another process or thread; wait for it, or choose another path",
         path.display()
@@ -154,6 +154,16 @@ pub enum PreparedError {
         /// The path as given.
         path: PathBuf,
     },
+    /// A part of a file that nobody has begun.
+    #[error(
+        "no writer has begun {} for this table and these parameters, so that no part of it can be \
+         written; begin it, and write its parts while that writer is open",
+        path.display()
+    )]
+    NotBegun {
+        /// The file to be made.
+        path: PathBuf,
+    },
     /// Not a plain file.
     #[error("{} is a folder, pipe or device, not a plain file; choose another path", path.display())]
     NotAFile {
@@ -165,6 +175,24 @@ pub enum PreparedError {
     Occupied {
         /// What is in the way.
         path: PathBuf,
+    },
+    /// A part that is none of the file, or a block that is none of the part.
+    #[error(
+        "{}: blocks {first} to {end} are no part of blocks {own_first} to {own_end}; a part has one \
+         block or more of those",
+        path.display()
+    )]
+    PartRange {
+        /// The file to be made.
+        path: PathBuf,
+        /// The first block named.
+        first: u32,
+        /// The one after the last.
+        end: u32,
+        /// The first block that there is.
+        own_first: u32,
+        /// The one after the last that there is.
+        own_end: u32,
     },
     /// The file's payload has another size.
     #[error("{} has a payload of {found} bytes, not {expected}; prepare the table again", path.display())]

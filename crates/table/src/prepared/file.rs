@@ -83,6 +83,12 @@ pub(super) fn unfinished_version(nonce: u64) -> Hash {
     bytes
 }
 
+/// The nonce in the last bytes of a file that is not finished; `None` for one that is.
+pub(super) fn nonce_of(version: &Hash) -> Option<u64> {
+    let nonce = version.strip_prefix(&UNFINISHED)?;
+    Some(u64::from_le_bytes(nonce.try_into().ok()?))
+}
+
 /// Whether the last bytes of a file say that it is not finished.
 pub(super) fn is_unfinished(version: &Hash) -> bool {
     version.starts_with(&UNFINISHED)

@@ -4,9 +4,10 @@
 //! stands at the end of that very file, so that a journal is never taken for another run's. Then
 //! come records of 40 bytes: the block, its hash, and a CRC-32 of both. What follows the first
 //! record that is damaged counts as not written, so that a write that was torn costs its blocks
-//! and nothing else. The writer that holds the lock on the journal is the only one at its file.
+//! and nothing else. The writer that holds the lock on the journal is the only one at its file, but
+//! for those of its parts, each of which has a journal of its own.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -60,10 +61,6 @@ impl Journal {
         Err(PreparedError::Locked { path: target.to_owned() })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Forgets all that it says, on the disk too.
     pub(super) fn clear(&mut self) -> Result<(), PreparedError> {
         let clear = || self.file.set_len(0).and_then(|()| self.file.sync_all());
@@ -97,6 +94,27 @@ impl Journal {
             Ok(Some((nonce, blocks)))
         };
         read().map_err(PreparedError::io("read", &self.path))
+    }
+
+    /// As [`resume`](Self::resume), of a journal that another writer holds, and leaves it as it is.
+    pub(super) fn peek(
+        path: &Path,
+        checksum: &Hash,
+        count: u32,
+    ) -> Result<Option<(u64, Blocks)>, PreparedError> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(PreparedError::io("open", path)(error)),
+        };
+        let reader = BufReader::with_capacity(RECORD_BYTES << 12, file);
+        read_journal(reader, checksum, count).map_err(PreparedError::io("read", path))
+    }
+
+    /// Removes its file, which nobody else can be at. One that cannot be removed says nothing of any
+    /// other file, so that the next writer clears it.
+    pub(super) fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
     }
 
     /// Makes every later [`append`](Self::append) fail, as a broken disk would.

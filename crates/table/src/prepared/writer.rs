@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use rustix::fs::OFlags;
 use super::blocks::{Blocks, Recorded};
 use super::file::{self, Extents, HASH_BYTES, Hash};
 use super::journal::{self, Journal};
-use super::{Prepared, PreparedError, PreparedSpec, SLACK_BYTES};
+use super::{Prepared, PreparedError, PreparedSpec, SLACK_BYTES, part};
 use crate::staging::{parent_of, resolve, sync_folder};
 use crate::version::Version;
 
@@ -34,9 +35,13 @@ pub struct PreparedWriter {
     target: PathBuf,
     partial_path: PathBuf,
     partial: File,
+    /// What the unfinished file and its journals have in common, and no other run's.
+    nonce: u64,
     spec: PreparedSpec,
     header: Vec<u8>,
     extents: Extents,
+    /// The blocks that it may write: all but for the writer of a part.
+    own: Range<u32>,
     blocks: Mutex<Blocks>,
     /// Locked while the disk is waited for.
     journal: Mutex<Journal>,
@@ -54,54 +59,91 @@ impl PreparedWriter {
     /// It is written to `path` + `.partial`, with a journal at `path` + `.journal`. Where both are
     /// there and are of this very spec, the blocks that the journal says are done are kept;
     /// otherwise all begins anew. What stands at `path` stays until the new file takes its place.
-    /// The file takes its whole size at once but disk space only as it is written.
+    /// The file takes its whole size at once but disk space only as it is written. What writers of
+    /// [parts](super::PreparedPart) left is taken over.
     ///
     /// # Errors
-    /// [`PreparedError::Locked`] if another writer is at it, [`PreparedError::Spec`] for a spec
-    /// outside the limits, [`PreparedError::Occupied`] and [`PreparedError::NotAFile`] if something
-    /// else is in the way, [`PreparedError::Io`] for what the system refuses.
+    /// [`PreparedError::Locked`] if another writer is at it or at a part of it,
+    /// [`PreparedError::Spec`] for a spec outside the limits, [`PreparedError::Occupied`] and
+    /// [`PreparedError::NotAFile`] if something else is in the way, [`PreparedError::Io`] for what
+    /// the system refuses.
     pub fn open(path: impl AsRef<Path>, spec: &PreparedSpec) -> Result<Self, PreparedError> {
         spec.check()?;
-        let path = path.as_ref();
-        let target = resolve(path).map_err(PreparedError::io("follow the link", path))?;
-        let beside = |ending: &str| {
-            let name = target.file_name();
-            let mut name = name
-                .map(OsString::from)
-                .ok_or_else(|| PreparedError::Unnamed { path: path.to_owned() })?;
-            name.push(ending);
-            Ok::<_, PreparedError>(target.with_file_name(name))
-        };
-        let (partial_path, journal_path) = (beside(".partial")?, beside(".journal")?);
-        check_replaceable(&target, &file::MARK, false)?;
-        // After a power failure, bytes that were on their way may read as zeros.
-        check_replaceable(&partial_path, &file::MARK, true)?;
-        check_replaceable(&journal_path, &journal::MARK, true)?;
-        let mut journal = Journal::lock(&journal_path, &target)?;
+        let places = Places::of(path.as_ref())?;
+        check_replaceable(&places.target, &file::MARK, false)?;
+        places.check()?;
+        let mut journal = Journal::lock(&places.journal, &places.target)?;
+        let mut parts = part::lock_all(&places.target)?;
 
         let (header, extents) = (file::encode_header(spec), Extents::of(spec));
-        let (partial, blocks) = match resume(&partial_path, &mut journal, spec, &header, &extents)?
-        {
+        let resumed = resume(&places.partial, &mut journal, spec, &header, &extents)?;
+        let (partial, nonce, blocks) = match resumed {
             Some(resumed) => resumed,
             None => {
-                let partial = begin(&partial_path, &mut journal, &header, &extents)?;
-                (partial, Blocks::new(spec.blocks))
+                let (partial, nonce) = begin(&places.partial, &mut journal, &header, &extents)?;
+                (partial, nonce, Blocks::new(spec.blocks))
             }
         };
-        Ok(Self {
-            target,
-            partial_path,
+        let writer = Self::new(places, partial, nonce, spec, 0..spec.blocks, blocks, journal);
+        parts.iter_mut().try_for_each(|part| writer.take(part))?;
+        Ok(writer)
+    }
+
+    /// A writer of the blocks `own` of an unfinished file.
+    pub(super) fn new(
+        places: Places,
+        partial: File,
+        nonce: u64,
+        spec: &PreparedSpec,
+        own: Range<u32>,
+        blocks: Blocks,
+        journal: Journal,
+    ) -> Self {
+        Self {
+            target: places.target,
+            partial_path: places.partial,
             partial,
+            nonce,
             spec: spec.clone(),
-            header,
-            extents,
+            header: file::encode_header(spec),
+            extents: Extents::of(spec),
+            own,
             blocks: Mutex::new(blocks),
             journal: Mutex::new(journal),
             opened: Instant::now(),
             synced_ms: AtomicU64::new(0),
             unsynced_bytes: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
-        })
+        }
+    }
+
+    /// Takes over what the writer of this [part](super::PreparedPart) has done, and removes its journal.
+    ///
+    /// # Errors
+    /// [`PreparedError::Locked`] while that writer is open, [`PreparedError::BlockHash`] if a block is
+    /// done already with another hash, [`PreparedError::Io`].
+    pub fn take_part(&self, blocks: Range<u32>) -> Result<(), PreparedError> {
+        let path = part::journal_path(&self.target, &blocks);
+        check_replaceable(&path, &journal::MARK, true)?;
+        self.take(&mut Journal::lock(&path, &self.target)?)
+    }
+
+    fn take(&self, part: &mut Journal) -> Result<(), PreparedError> {
+        let found = part.resume(&checksum_of(&self.header), self.spec.blocks)?;
+        // Another nonce is that of a run whose file is gone.
+        if let Some((_, done)) = found.filter(|(nonce, _)| *nonce == self.nonce) {
+            let mut blocks = hold(&self.blocks);
+            for (block, hash) in done.done() {
+                if let Recorded::Otherwise(known) = blocks.record(block, hash) {
+                    let (expected, found) = (known.into(), hash.into());
+                    let path = self.target.clone();
+                    return Err(PreparedError::BlockHash { path, block, expected, found });
+                }
+            }
+        }
+        self.sync()?;
+        part.remove();
+        Ok(())
     }
 
     /// How many blocks are done.
@@ -114,26 +156,46 @@ impl PreparedWriter {
         hold(&self.blocks).is_done(block)
     }
 
+    /// What `block` was finished with; `None` if it is not done.
+    pub fn hash_of(&self, block: u32) -> Option<[u8; 32]> {
+        let blocks = hold(&self.blocks);
+        blocks.is_done(block).then(|| blocks.hashes()[block as usize])
+    }
+
     /// Writes bytes of the payload, `payload_offset` from its start.
     ///
     /// # Errors
     /// [`PreparedError::PayloadRange`] if they do not all lie in the payload, and then none is
     /// written; [`PreparedError::Io`] if the disk refuses them, for want of space say.
     pub fn write_at(&self, payload_offset: u64, bytes: &[u8]) -> Result<(), PreparedError> {
-        let (byte_count, payload_bytes) = (bytes.len() as u64, self.spec.payload_bytes);
-        if payload_offset.checked_add(byte_count).is_none_or(|end| end > payload_bytes) {
-            return Err(PreparedError::PayloadRange {
-                path: self.target.clone(),
-                offset: payload_offset,
-                byte_count: bytes.len(),
-                payload_bytes,
-            });
-        }
+        self.check_range(payload_offset, bytes.len())?;
         self.partial
             .write_all_at(bytes, self.extents.payload_start + payload_offset)
             .map_err(PreparedError::io("write", &self.partial_path))?;
-        self.unsynced_bytes.fetch_add(byte_count, Ordering::Relaxed);
+        self.unsynced_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reads bytes of the payload, `payload_offset` from its start: zeros where none were written.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn read_at(&self, payload_offset: u64, bytes: &mut [u8]) -> Result<(), PreparedError> {
+        self.check_range(payload_offset, bytes.len())?;
+        self.partial
+            .read_exact_at(bytes, self.extents.payload_start + payload_offset)
+            .map_err(PreparedError::io("read", &self.partial_path))
+    }
+
+    fn check_range(&self, offset: u64, byte_count: usize) -> Result<(), PreparedError> {
+        let payload_bytes = self.spec.payload_bytes;
+        match offset.checked_add(byte_count as u64) {
+            Some(end) if end <= payload_bytes => Ok(()),
+            _ => {
+                let path = self.target.clone();
+                Err(PreparedError::PayloadRange { path, offset, byte_count, payload_bytes })
+            }
+        }
     }
 
     /// Says that all of `block`'s bytes have been written, and that they hash to `hash`, by a hash
@@ -144,12 +206,17 @@ impl PreparedWriter {
     /// again with the same hash does nothing.
     ///
     /// # Errors
-    /// [`PreparedError::BlockIndex`] if there is no such block, [`PreparedError::BlockHash`] if it
-    /// was done with another hash, [`PreparedError::Io`] if the disk fails, and
-    /// [`PreparedError::Stopped`] from then on.
+    /// [`PreparedError::BlockIndex`] if there is no such block, [`PreparedError::PartRange`] if it is
+    /// none of the part that is written, [`PreparedError::BlockHash`] if it was done with another hash,
+    /// [`PreparedError::Io`] if the disk fails, and [`PreparedError::Stopped`] from then on.
     pub fn finish_block(&self, block: u32, hash: [u8; 32]) -> Result<(), PreparedError> {
         self.check_running()?;
         let path = || self.target.clone();
+        if block < self.spec.blocks && !self.own.contains(&block) {
+            let Range { start: own_first, end: own_end } = self.own;
+            let (first, end) = (block, block + 1);
+            return Err(PreparedError::PartRange { path: path(), first, end, own_first, own_end });
+        }
         let recorded = hold(&self.blocks).record(block, hash);
         match recorded {
             Recorded::New => {}
@@ -184,12 +251,16 @@ impl PreparedWriter {
         self.sync_holding(&mut hold(&self.journal))
     }
 
-    /// Puts the file in its place, and opens it.
+    /// Puts the file in its place, and opens it. What writers of parts have done is taken over first.
     ///
     /// # Errors
     /// [`PreparedError::Undone`] if blocks are missing; those that are done stay for the next
-    /// writer. [`PreparedError::Io`] for what the system refuses; what stood at the path stands.
+    /// writer. [`PreparedError::Locked`] while the writer of a part is open. [`PreparedError::Io`] for
+    /// what the system refuses; what stood at the path stands.
     pub fn finish(self) -> Result<Prepared, PreparedError> {
+        let mut parts = part::lock_all(&self.target)?;
+        parts.iter_mut().try_for_each(|part| self.take(part))?;
+        drop(parts);
         self.sync()?;
         let version = {
             let blocks = hold(&self.blocks);
@@ -208,14 +279,33 @@ impl PreparedWriter {
             .write_all_at(version.as_bytes(), self.extents.version_start)
             .and_then(|()| self.partial.sync_all())
             .map_err(PreparedError::io("write", &self.partial_path))?;
+        // Whoever opens a part locks its journal first and then looks whether the file is unfinished:
+        // either that is seen here or this there, and nothing is written to a file that is served.
+        part::lock_all(&self.target)?.iter().for_each(Journal::remove);
         fs::rename(&self.partial_path, &self.target)
             .map_err(PreparedError::io("rename the finished file to", &self.target))?;
         // The journal goes last: without it, a finished file that has not its name yet is lost.
         let parent = parent_of(&self.target);
         sync_folder(parent).map_err(PreparedError::io("synchronise", parent))?;
-        // One that cannot be removed says nothing of any other file, so the next writer clears it.
-        let _ = fs::remove_file(hold(&self.journal).path());
+        hold(&self.journal).remove();
         Prepared::open(&self.target, &self.spec)
+    }
+
+    /// Waits until the disk has every block of the part, those too that were written again.
+    pub(super) fn finish_part(&self) -> Result<(), PreparedError> {
+        self.sync()?;
+        let synced = self.partial.sync_data();
+        synced.map_err(PreparedError::io("synchronise", &self.partial_path))?;
+        let (expected, found) = (self.own.len() as u32, self.done_of_own());
+        match expected == found {
+            true => Ok(()),
+            false => Err(PreparedError::Undone { path: self.target.clone(), expected, found }),
+        }
+    }
+
+    pub(super) fn done_of_own(&self) -> u32 {
+        let blocks = hold(&self.blocks);
+        self.own.clone().filter(|&block| blocks.is_done(block)).count() as u32
     }
 
     fn check_running(&self) -> Result<(), PreparedError> {
@@ -259,6 +349,39 @@ impl Drop for PreparedWriter {
     }
 }
 
+/// Where a file is to stand, and what is beside it meanwhile.
+pub(super) struct Places {
+    /// The file; never a symbolic link.
+    pub(super) target: PathBuf,
+    pub(super) partial: PathBuf,
+    pub(super) journal: PathBuf,
+}
+
+impl Places {
+    pub(super) fn of(path: &Path) -> Result<Self, PreparedError> {
+        let target = resolve(path).map_err(PreparedError::io("follow the link", path))?;
+        if target.file_name().is_none() {
+            return Err(PreparedError::Unnamed { path: path.to_owned() });
+        }
+        let (partial, journal) = (beside(&target, ".partial"), beside(&target, ".journal"));
+        Ok(Self { target, partial, journal })
+    }
+
+    /// Refuses to write over other files. After a power failure, bytes that were on their way may
+    /// read as zeros.
+    pub(super) fn check(&self) -> Result<(), PreparedError> {
+        check_replaceable(&self.partial, &file::MARK, true)?;
+        check_replaceable(&self.journal, &journal::MARK, true)
+    }
+}
+
+/// The path of `target` with `ending` after its name.
+pub(super) fn beside(target: &Path, ending: &str) -> PathBuf {
+    let mut name = target.file_name().map(OsString::from).unwrap_or_default();
+    name.push(ending);
+    target.with_file_name(name)
+}
+
 fn is_due(since: Duration, unsynced_bytes: u64) -> bool {
     since >= SYNC_INTERVAL || unsynced_bytes >= SYNC_BYTES
 }
@@ -270,7 +393,11 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Refuses to write over anything but a file that is empty or starts with `mark`, or with zeros
 /// if `zeros` says so.
-fn check_replaceable(path: &Path, mark: &[u8; 16], zeros: bool) -> Result<(), PreparedError> {
+pub(super) fn check_replaceable(
+    path: &Path,
+    mark: &[u8; 16],
+    zeros: bool,
+) -> Result<(), PreparedError> {
     let mut options = OpenOptions::new();
     // To open a pipe must not wait for its other end.
     options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
@@ -290,14 +417,14 @@ fn check_replaceable(path: &Path, mark: &[u8; 16], zeros: bool) -> Result<(), Pr
     if is_ours { Ok(()) } else { Err(PreparedError::Occupied { path: path.to_owned() }) }
 }
 
-/// The unfinished file and what is done of it, if journal and file are of this spec.
+/// The unfinished file, its nonce and what is done of it, if journal and file are of this spec.
 fn resume(
     path: &Path,
     journal: &mut Journal,
     spec: &PreparedSpec,
     header: &[u8],
     extents: &Extents,
-) -> Result<Option<(File, Blocks)>, PreparedError> {
+) -> Result<Option<(File, u64, Blocks)>, PreparedError> {
     let Some((nonce, blocks)) = journal.resume(&checksum_of(header), spec.blocks)? else {
         return Ok(None);
     };
@@ -324,16 +451,16 @@ fn resume(
         Ok(is_sound && (end == file::unfinished_version(nonce) || is_finished()))
     };
     let is_ours = read().map_err(PreparedError::io("read", path))?;
-    Ok(is_ours.then_some((file, blocks)))
+    Ok(is_ours.then_some((file, nonce, blocks)))
 }
 
-/// Begins journal and file anew.
+/// Begins journal and file anew; with the file comes its nonce.
 fn begin(
     path: &Path,
     journal: &mut Journal,
     header: &[u8],
     extents: &Extents,
-) -> Result<File, PreparedError> {
+) -> Result<(File, u64), PreparedError> {
     // At no moment does a journal that says something stand beside a file of another run.
     journal.clear()?;
     match fs::remove_file(path) {
@@ -356,11 +483,11 @@ fn begin(
     let parent = parent_of(path);
     sync_folder(parent).map_err(PreparedError::io("synchronise", parent))?;
     journal.begin(&checksum_of(header), nonce)?;
-    Ok(file)
+    Ok((file, nonce))
 }
 
 /// The checksum at a header's end.
-fn checksum_of(header: &[u8]) -> Hash {
+pub(super) fn checksum_of(header: &[u8]) -> Hash {
     let mut checksum = [0; HASH_BYTES];
     checksum.copy_from_slice(&header[header.len() - HASH_BYTES..]);
     checksum

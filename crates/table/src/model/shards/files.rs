@@ -1,13 +1,15 @@
 //! Which bytes of a model's files a shard needs, and a front.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
-use super::ShardMap;
+use super::{MapScheme, ShardMap};
 use crate::bundle;
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::header::{DATA_OFFSET, scales_bytes};
 use crate::model::{Model, ModelManifest, places};
+use crate::shape::BLOCK_ROWS;
 use crate::sums;
 use crate::table::Table;
 use crate::tree::Geometry;
@@ -44,7 +46,7 @@ impl ShardMap {
         let mut heads = Vec::new();
         let mut push = |path: PathBuf, bytes: Option<u64>| heads.push(FileHead { path, bytes });
         push(places::MANIFEST.into(), None);
-        push(places::SHARDS.into(), None);
+        push(self.scheme().place().into(), None);
         if model.dense().is_some() {
             push(places::DENSE.into(), Some(0));
         }
@@ -61,6 +63,9 @@ impl ShardMap {
             push(folder.join(bundle::ROWS), Some(DATA_OFFSET as u64));
             push(folder.join(bundle::SUMS), Some(sums::MARK.len() as u64));
             push(folder.join(bundle::TREE), Some(crate::tree::MARK.len() as u64));
+            if table.prepared.is_some() {
+                push(places::prepared(&of_model.name), Some(0));
+            }
         }
         heads
     }
@@ -69,7 +74,8 @@ impl ShardMap {
     /// rows. The small files are in it whole, so that what is copied opens as the model does.
     ///
     /// A table whose layout's bins are served is needed whole by every shard that serves some: a bin
-    /// has rows from all over it.
+    /// has rows from all over it. Servers that are asked alone serve no bins. Of their prepared files, what
+    /// knows the columns has the bytes.
     ///
     /// # Errors
     /// [`Error::ShardMap`] for a shard that there is not; the errors of tables that do not open.
@@ -77,12 +83,12 @@ impl ShardMap {
         let mut pieces = Pieces { model, all: Vec::new() };
         if let Some(shard) = shard {
             self.shard(shard).map_err(|source| {
-                let path = model.path().join(places::SHARDS);
+                let path = model.path().join(self.scheme().place());
                 Error::ShardMap { path, source }
             })?;
         }
         pieces.whole(places::MANIFEST.into())?;
-        pieces.whole(places::SHARDS.into())?;
+        pieces.whole(self.scheme().place().into())?;
         if model.manifest().dense().is_some() {
             pieces.whole(places::DENSE.into())?;
         }
@@ -97,8 +103,8 @@ impl ShardMap {
             if opened.patch().is_some() {
                 pieces.whole(folder.join(bundle::PATCH))?;
             }
-            let rows = shard.and_then(|shard| self.rows_of(shard, index));
-            match opened.layout().is_some() && shard.is_some() {
+            let rows = shard.and_then(|shard| self.blocks_of(shard, index));
+            match self.is_whole(shard, opened.layout().is_some()) {
                 true => {
                     for name in [bundle::ROWS, bundle::SUMS, bundle::TREE] {
                         pieces.whole(folder.join(name))?;
@@ -109,6 +115,24 @@ impl ShardMap {
         }
         Ok(pieces.all)
     }
+
+    /// The rows that a shard has of a table, in whole blocks: others cannot be checked.
+    pub(super) fn blocks_of(&self, shard: usize, table: usize) -> Option<Range<u64>> {
+        let rows = self.rows_of(shard, table)?;
+        Some(whole_blocks(rows, self.tables()[table].rows))
+    }
+
+    /// Whether a shard has all rows of a table, for its layout.
+    pub(super) fn is_whole(&self, shard: Option<usize>, has_layout: bool) -> bool {
+        shard.is_some() && has_layout && self.scheme() == MapScheme::Pair
+    }
+}
+
+/// The blocks of rows, of which a table has `all`, that these rows are in: what can be read and checked alone
+/// ([`Table::reading_of`]).
+pub fn whole_blocks(rows: Range<u64>, all: u64) -> Range<u64> {
+    let block = BLOCK_ROWS as u64;
+    rows.start / block * block..rows.end.next_multiple_of(block).min(all)
 }
 
 struct Pieces<'a> {
@@ -125,12 +149,7 @@ impl Pieces<'_> {
     }
 
     /// The heads of a table's large files, and of its rows those of a range.
-    fn of_rows(
-        &mut self,
-        folder: &std::path::Path,
-        table: &Table,
-        rows: Option<std::ops::Range<u64>>,
-    ) {
+    fn of_rows(&mut self, folder: &std::path::Path, table: &Table, rows: Option<Range<u64>>) {
         let shape = table.shape();
         let mut piece = |name: &str, file_bytes: u64, first: u64, bytes: u64| {
             let path = folder.join(name);

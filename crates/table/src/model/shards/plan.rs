@@ -58,10 +58,11 @@ impl ShardMap {
                 patch: table.manifest().patch().map(|hash| Version::from(*hash)),
                 rows: table.rows(),
                 row_bytes: table.row_bytes(),
+                prepared: None,
             });
         }
         let shards = cut(&tables, spec).map_err(wrong)?;
-        Self::new(model.manifest(), tables, shards, spec.replicas).map_err(wrong)
+        Self::new(model.manifest(), None, tables, shards, spec.replicas).map_err(wrong)
     }
 }
 

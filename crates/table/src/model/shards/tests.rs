@@ -232,3 +232,39 @@ fn a_map_names_no_files_but_the_models() {
     fs::write(model.path().join(places::SHARDS), other.to_json()).unwrap();
     assert!(ShardMap::read(&model).is_err());
 }
+
+#[test]
+fn a_map_of_columns_begins_anywhere_and_lies_beside_a_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model(folder.path(), &[(1_000, 4), (700, 2)]);
+    let pair = ShardMap::plan(&model, &spec(2)).unwrap();
+    pair.write(&model).unwrap();
+    let part = |table, first, end| ShardPart { table, first, end };
+    let columns = |cut: u64| {
+        let parts = vec![part(0, 0, cut), part(1, 0, 700)];
+        let rest = vec![part(0, cut, 1_000)];
+        let shards = [parts, rest].map(|parts| Shard { bytes: 1, parts }).to_vec();
+        ShardMap::of_columns(model.manifest(), "set", pair.tables().to_vec(), shards, 3)
+    };
+    let map = columns(301).unwrap();
+    assert_eq!((map.scheme(), map.parameters()), (MapScheme::Onion, Some("set")));
+    assert_eq!((map.rows_of(0, 0), map.rows_of(1, 1)), (Some(0..301), None));
+    // What is read and checked is whole blocks.
+    assert_eq!((map.blocks_of(0, 0), map.blocks_of(1, 0)), (Some(0..512), Some(256..1_000)));
+    assert!(matches!(columns(1_001), Err(MapError::Part { .. })));
+    map.write(&model).unwrap();
+    assert_eq!(ShardMap::read(&model).unwrap(), pair);
+    assert_eq!(ShardMap::read_of(&model, MapScheme::Onion).unwrap(), map);
+    assert_eq!(ShardMap::from_json(&map.to_json()).unwrap(), map);
+    assert_ne!(map.version(), columns(302).unwrap().version());
+    // Neither says anything else by being there: the next version takes the model's place, without them.
+    let table = Table::from_weight("t", 10, 1, DType::F32, &[0.5; 10]).unwrap();
+    let feature = Feature { name: "t".into(), table: 0, pooling: Pooling::Sum, max_ids: 1 };
+    write(model.path(), "m", &[("t", &table)], &[feature], None).unwrap();
+    let next = Model::open(model.path()).unwrap();
+    for scheme in [MapScheme::Pair, MapScheme::Onion] {
+        let error = ShardMap::read_of(&next, scheme).unwrap_err();
+        let Error::ShardMap { source, .. } = error else { panic!("{error}") };
+        assert_eq!(source, MapError::Missing { scheme });
+    }
+}

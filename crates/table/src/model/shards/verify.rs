@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::{MapError, ShardMap};
 use crate::error::Error;
+use crate::model::Model;
 use crate::model::verify::read_dense;
-use crate::model::{Model, places};
 use crate::shape::BLOCK_ROWS;
 use crate::table::Table;
 
@@ -18,7 +18,8 @@ impl ShardMap {
     /// rows. The model may be a copy that has [`pieces`](Self::pieces) alone.
     ///
     /// `progress` is called with the bytes of rows done and the bytes there are. What lies above the
-    /// blocks' hashes in `rows.tree` is not looked at: no shard reads it.
+    /// blocks' hashes in `rows.tree` is not looked at: no shard reads it. Nor are prepared files: what knows
+    /// their columns checks those.
     ///
     /// # Errors
     /// [`Error::ShardMap`] for a shard that there is not; [`Error::Rows`], [`Error::Damaged`] or
@@ -29,7 +30,7 @@ impl ShardMap {
         shard: Option<usize>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        let path = model.path().join(places::SHARDS);
+        let path = model.path().join(self.scheme().place());
         let wrong = |source: MapError| Error::ShardMap { path: path.clone(), source };
         self.check_model(model.manifest()).map_err(wrong)?;
         if let Some(shard) = shard {
@@ -45,10 +46,10 @@ impl ShardMap {
             let Some(shard) = shard else { continue };
             let row_bytes = table.row_bytes() as u64;
             let mut step = |rows: u64| progress(done + rows * row_bytes, total);
-            match table.layout().is_some() {
+            match self.is_whole(Some(shard), table.layout().is_some()) {
                 true => check_whole(model, index, &mut step)?,
                 false => {
-                    if let Some(rows) = self.rows_of(shard, index) {
+                    if let Some(rows) = self.blocks_of(shard, index) {
                         check_rows(&table, rows, &mut step)?;
                     }
                 }
@@ -62,13 +63,12 @@ impl ShardMap {
     /// Bytes of the rows of a table that are read for a shard.
     fn bytes_of(&self, model: &Model, shard: Option<usize>, index: usize) -> u64 {
         let table = &self.tables()[index];
-        let rows = match (shard, model.manifest().tables()[index].layout) {
-            (None, _) => 0,
-            (Some(_), Some(_)) => table.rows,
-            (Some(shard), None) => {
-                self.rows_of(shard, index).map_or(0, |rows| rows.end - rows.start)
-            }
-        };
+        let Some(shard) = shard else { return 0 };
+        let rows =
+            match self.is_whole(Some(shard), model.manifest().tables()[index].layout.is_some()) {
+                true => table.rows,
+                false => self.blocks_of(shard, index).map_or(0, |rows| rows.end - rows.start),
+            };
         rows * table.row_bytes as u64
     }
 }
