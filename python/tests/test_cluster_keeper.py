@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from hushtable.cluster import Cluster
 from hushtable.cluster.child import Child, Queue, samples, whole_command
 from hushtable.cluster.keeper import Keeper, Role
 from hushtable.cluster.source import Source
-from hushtable.cluster.wanted import Report, Wanted
+from hushtable.cluster.wanted import Report, Wanted, shards_text
 
 DOUBLE = [sys.executable, str(Path(__file__).with_name("cluster_double.py"))]
 
@@ -78,6 +79,32 @@ def until(keeper: Keeper, holds: Callable[[Report], bool], seconds: float = 20) 
         assert time.monotonic() < by, report
         time.sleep(0.02)
     return report
+
+
+@contextlib.contextmanager
+def real_side(source: Source, folder: Path, **scheme: str) -> Iterator[tuple[list[Keeper], Report]]:
+    """Two shards and a front as actors have them, and what the front says once it is ready."""
+    part = {"host": "127.0.0.1", "settings": {"threads": 1}}
+    cluster = {
+        **{"source": source.place, "folder": str(folder)},
+        **scheme,
+        "shards": {"replicas_min": 1, **part},
+        "fronts": {"count": 1, "port": 0, "metrics_port": 0, **part},
+    }
+    wanted = Wanted("one", 1, cluster, (source,), (1, 1), time.time())
+    keepers = [Keeper(Role(k, 0), wanted.record(), "node", "127.0.0.1") for k in (0, 1, None)]
+    try:
+        for keeper in keepers:
+            keeper.start()
+        urls = [until(keeper, lambda report: report.state == "ready").url for keeper in keepers[:2]]
+        text = shards_text(Cluster.of_record(cluster), [[str(url)] for url in urls])
+        keepers[2].tell(wanted.record(), text)
+        yield keepers, until(keepers[2], lambda report: report.holds(source.version))
+    finally:
+        for keeper in keepers:
+            keeper.drain(10)
+        for keeper in keepers:
+            assert until(keeper, lambda report: report.state == "stopped").restarts == 0
 
 
 def is_ready(*letters: str) -> Callable[[Report], bool]:

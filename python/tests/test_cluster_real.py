@@ -17,15 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from test_cluster_keeper import until
+from test_cluster_keeper import real_side, until
 from test_cluster_ray import Ray, is_back, kill, parent_of, server
 
 import hushtable
 from hushtable import _native
 from hushtable.cli import app
-from hushtable.cluster import Cluster, read_source
-from hushtable.cluster.keeper import Keeper, Role
-from hushtable.cluster.wanted import Wanted, shards_text
+from hushtable.cluster import read_source
 from hushtable.shards import plan_shards
 
 ROWS, DIM = 3000, 8
@@ -113,34 +111,15 @@ def test_keepers_of_real_servers(
 ) -> None:
     """Without Ray, and without TLS: what starts, watches and drains is what an actor has."""
     source = read_source(str(models[0]))
-    part = {"host": "127.0.0.1", "settings": {"threads": 1}}
-    cluster = {
-        **{"side": "left", "source": source.place, "folder": str(tmp_path / "copies")},
-        "shards": {"replicas_min": 1, **part},
-        "fronts": {"count": 1, "port": 0, "metrics_port": 0, **part},
-    }
-    wanted = Wanted("one", 1, cluster, (source,), (1, 1), time.time())
-    keepers = [Keeper(Role(k, 0), wanted.record(), "node", "127.0.0.1") for k in (0, 1, None)]
-    try:
-        for keeper in keepers:
-            keeper.start()
-        urls = [until(keeper, lambda report: report.state == "ready").url for keeper in keepers[:2]]
-        text = shards_text(Cluster.of_record(cluster), [[str(url)] for url in urls])
-        keepers[2].tell(wanted.record(), text)
-        front = until(keepers[2], lambda report: report.holds(source.version))
-        with (
-            hushtable.ServerProcess(models[0], "right", threads=1) as right,
-            hushtable.connect(str(front.url), right.url, model="clicks") as client,
-        ):
-            rows = client.lookup({"items": [3, ROWS - 1]})["items"]
-            assert np.array_equal(np.asarray(rows), values[0][[3, ROWS - 1]])
-            shard = until(keepers[0], lambda report: report.queue_s is not None)
-            assert shard.versions == (source.version,)
-    finally:
-        for keeper in keepers:
-            keeper.drain(10)
-        for keeper in keepers:
-            assert until(keeper, lambda report: report.state == "stopped").restarts == 0
+    with (
+        real_side(source, tmp_path / "copies", side="left") as (keepers, front),
+        hushtable.ServerProcess(models[0], "right", threads=1) as right,
+        hushtable.connect(str(front.url), right.url, model="clicks") as client,
+    ):
+        rows = client.lookup({"items": [3, ROWS - 1]})["items"]
+        assert np.array_equal(np.asarray(rows), values[0][[3, ROWS - 1]])
+        shard = until(keepers[0], lambda report: report.queue_s is not None)
+        assert shard.versions == (source.version,)
 
 
 @pytest.mark.skipif(

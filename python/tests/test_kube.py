@@ -240,18 +240,27 @@ def test_what_lies_in_two_places_is_one_file() -> None:
 _SAMPLES = {
     "{{ .Values.side }}": "left",
     "{{ $shard }}": "3",
+    "{{ .Values.shards.count }}": "4",
+    "{{ .Values.onion.parameters }}": "n4096_128",
+    "{{ .Values.onion.keysMemoryMax }}": "1GiB",
     "{{ .Values.listenAddress }}": "0.0.0.0",
     "{{ mul .Values.shards.drainSeconds 1000 }}": "10000",
     "{{ mul .Values.fronts.drainSeconds 1000 }}": "15000",
 }
 
 
-def server_words(template: str) -> list[str]:
-    """The command line of a template's server, with all that it has under any condition."""
+def server_words(template: str, scheme: str) -> list[str]:
+    """The command line of a template's server, with all that it has under any other condition."""
     text = (CHART / "templates" / template).read_text()
     found = re.search(r"\n +command: \[hushtable\]\n +args:\n(.*?)\n +ports:", text, re.DOTALL)
     assert found
-    words = [line.strip() for line in found[1].splitlines()]
+    of_onion = re.compile(
+        r" *{{- if eq \.Values\.scheme \"onion\" }}\n(.*?) *{{- else }}\n(.*?) *{{- end }}\n",
+        re.DOTALL,
+    )
+    assert len(of_onion.findall(found[1])) == 1
+    kept = of_onion.sub(r"\1" if scheme == "onion" else r"\2", found[1])
+    words = [line.strip() for line in kept.splitlines()]
     words = [word[2:] for word in words if word.startswith("- ") and word != "- {{ . | quote }}"]
     for placeholder, sample in _SAMPLES.items():
         words = [word.replace(placeholder, sample) for word in words]
@@ -266,14 +275,23 @@ def extra(role: str) -> list[str]:
     return found
 
 
-def test_a_shard_takes_what_the_chart_gives_it() -> None:
-    words = server_words("shards.yaml")
-    assert {"--shard=3", "--side=left", "--window-us=0", "--log-json"} <= set(words)
+#: What says whose servers they are.
+_ROLES = {"pair": "--side=left", "onion": "--scheme=onion"}
+
+
+@pytest.mark.parametrize("scheme", _ROLES)
+def test_a_shard_takes_what_the_chart_gives_it(scheme: str) -> None:
+    words = server_words("shards.yaml", scheme)
+    assert {"--shard=3", _ROLES[scheme], "--window-us=0", "--log-json"} <= set(words)
+    assert len(set(_ROLES.values()) & set(words)) == 1
+    assert ("--shards=4" in words) == (scheme == "onion")
     assert commands.defect([*words, *extra("shards")]) is None
 
 
-def test_a_front_takes_what_the_chart_gives_it() -> None:
-    words = server_words("fronts.yaml")
+@pytest.mark.parametrize("scheme", _ROLES)
+def test_a_front_takes_what_the_chart_gives_it(scheme: str) -> None:
+    words = server_words("fronts.yaml", scheme)
+    assert len(set(_ROLES.values()) & set(words)) == 1
     assert any(word.startswith("--shards-file=") for word in words)
     assert commands.defect([*words, *extra("fronts")]) is None
 
@@ -290,6 +308,10 @@ def test_what_fetches_is_a_command(template: str, part: str) -> None:
     text = (CHART / "templates" / template).read_text()
     assert len(re.findall(rf'"part" \(list "{option}"', text)) == 2  # once, and beside the server
     assert commands.defect([*words[:-1], *part.split()]) is None
+    (of_onion,) = re.findall(
+        r"\"onion\" \| ternary \(list (.*?)\) list", (CHART / "templates" / "_pods.tpl").read_text()
+    )
+    assert commands.defect([*words[:-1], *shlex.split(of_onion), *part.split()]) is None
 
 
 # The values.
@@ -319,9 +341,12 @@ def invalid(values: dict[str, Any]) -> str | None:
 
 
 def test_the_schema_takes_the_defaults_and_one_side() -> None:
+    without_side = {name: value for name, value in LEAST.items() if name != "side"}
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     assert invalid({}) is not None
     assert invalid(LEAST) is None
+    assert invalid({**without_side, "scheme": "onion"}) is None
+    assert invalid({**without_side, "scheme": "pair"}) is not None
     for path in (CHART / "ci").glob("*.yaml"):
         assert invalid(yaml.safe_load(path.read_text())) is None, path
 
@@ -330,6 +355,9 @@ def test_the_schema_takes_the_defaults_and_one_side() -> None:
     ("values", "says"),
     [
         ({"side": "both"}, "both"),
+        ({"scheme": "onion"}, "left"),
+        ({"scheme": "single"}, "single"),
+        ({"scheme": "pair", "onion": {"parameters": "n256_test"}}, "n256_test"),
         ({"side": ["left", "right"]}, "left"),
         ({"right": {"shards": {"count": 2}}}, "right"),
         ({"shards": {"count": 0}}, "0"),
@@ -407,7 +435,9 @@ def test_the_page_names_values_that_there_are() -> None:
             at = at["properties"][key]
     for block in re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         values = yaml.safe_load(block)
-        if "side" in values:
+        if "scheme" in values:
+            assert invalid(merged(values, {"tls": {"mode": "insecure"}})) is None
+        elif "side" in values:
             assert invalid(values) is None
     assert len(page.splitlines()) < 200
 

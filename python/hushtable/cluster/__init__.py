@@ -1,4 +1,4 @@
-"""One side's servers on a Ray cluster: shards, their replicas, and fronts.
+"""One side's servers on a Ray cluster, or those of a scheme with one server: shards and fronts.
 
 Needs ``pip install 'hushtable[ray]'``. Ray places actors, restarts them and says what nodes there
 are; each actor keeps one server, a child process, and what clients and fronts say goes between

@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import OtherSide, RayAbsent, RayMissing, RayOpen
 from .room import Node
+from .spec import SINGLE
 
 __all__ = [
     "COORDINATOR",
@@ -175,11 +176,13 @@ def connected(address: str, namespace: str) -> Iterator[Any]:
 
 
 def check_other_side(ray: Any, side: str) -> None:
-    """Whether the cluster serves the other side.
+    """Whether the cluster serves the other side; of a server that is asked alone there is none.
 
     Raises:
         OtherSide: it does.
     """
+    if side == SINGLE:
+        return
     other = "right" if side == "left" else "left"
     actors = ray.util.list_named_actors(all_namespaces=True)
     if any(actor["namespace"] == f"hushtable-{other}" for actor in actors):

@@ -231,7 +231,7 @@ class Coordinator:
                     self._take(found)
         if self._look is None and every_s and time.monotonic() - self._looked_at >= every_s:
             self._looked_at = time.monotonic()
-            self._look = self._pool.submit(read_source, cluster.source)
+            self._look = self._pool.submit(read_source, cluster.source, cluster.scheme)
 
     def _take(self, found: Source) -> None:
         wanted = self._wanted

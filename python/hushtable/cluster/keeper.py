@@ -341,7 +341,8 @@ class Keeper:
         cluster = Cluster.of_record(wanted.cluster)
         what = ["--front"] if self.role.shard is None else ["--shard", str(self.role.shard)]
         command = whole_command(cluster.command, child_environment())
-        return [*command, "shard", "fetch", source.place, "-o", str(self._models), *what]
+        of = [] if cluster.scheme == "pair" else ["--scheme", cluster.scheme]
+        return [*command, "shard", "fetch", source.place, "-o", str(self._models), *of, *what]
 
     def _serve_command(self, wanted: Wanted, bundle: Path) -> list[str]:
         cluster = Cluster.of_record(wanted.cluster)
@@ -352,15 +353,18 @@ class Keeper:
         if self.role.shard is None:
             port, metrics_port = cluster.fronts.port, cluster.fronts.metrics_port
             what = ["--shards-file", str(self._shards_file)]
+            if cluster.scheme == "onion":
+                # Its clients need not bring theirs again after a restart.
+                what += ["--keys-folder", str(self._folder / "keys")]
         else:
             what = ["--shard", str(self.role.shard)]
         return [
             *whole_command(cluster.command, child_environment()),
-            *("serve", str(bundle), "--side", cluster.side, *what, "--exit-with-parent"),
+            *("serve", str(bundle), *_role_flags(cluster), *what, "--exit-with-parent"),
             *("--addr", f"{host}:{port}", "--metrics-addr", f"{host}:{metrics_port}"),
             *("--watch", str(self._models), "--json", "--log", "info", "--log-json"),
             *_tls_flags(part.tls),
-            *setting_flags(part.settings),
+            *setting_flags(part.settings, cluster.scheme),
         ]
 
     # Its folder.
@@ -438,6 +442,13 @@ def _write(path: Path, text: str) -> None:
     beside.touch(mode=0o600)
     beside.write_text(text)
     beside.replace(path)
+
+
+def _role_flags(cluster: Cluster) -> list[str]:
+    if cluster.scheme == "pair":
+        return ["--side", cluster.side]
+    # How many shards there are, the fetched map says.
+    return ["--scheme", cluster.scheme]
 
 
 def _tls_flags(tls: TlsFiles | None) -> list[str]:

@@ -70,7 +70,7 @@ def bring_up(
             TLS.
         ClusterLate: not ready in ``wait_s``; it goes on trying.
     """
-    source = source or read_source(cluster.source)
+    source = source or read_source(cluster.source, cluster.scheme)
     with connected(cluster.address, cluster.namespace) as ray:
         check_other_side(ray, cluster.side)
         running = _coordinator(ray)

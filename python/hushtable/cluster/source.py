@@ -1,4 +1,4 @@
-"""A model's source: which version it holds, and how many shards its map has."""
+"""A model's source: which version it holds, and how many shards its map has for a scheme."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _native
-from .._fetch_source import no_file, open_source
+from .._fetch_source import MAPS, first_files, no_file, open_source
 from ..errors import FetchError, ShardMapError
 from .errors import OtherSide
 
 __all__ = ["Source", "read_source"]
-
-_BYTES_MAX = {"model.json": 1 << 20, "shards.json": 64 << 20}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,12 @@ class Source:
     shards: int
 
 
-def read_source(place: str) -> Source:
+def read_source(place: str, scheme: str = "pair") -> Source:
     """Reads the map of the model at ``place``, a folder or a URL, and checks that it is of it.
+
+    Args:
+        place: where the model is.
+        scheme: ``pair`` or ``onion``: each has a map of its own.
 
     Raises:
         FetchError: nothing that can be read, or no map.
@@ -46,17 +48,17 @@ def read_source(place: str) -> Source:
         ConfigError: a URL that nothing installed opens.
     """
     opened = open_source(place)
-    texts = []
-    for path, bytes_max in _BYTES_MAX.items():
+    texts: list[bytes] = []
+    for path, bytes_max in first_files(scheme).items():
         facts = opened.facts(path)
         if facts is None:
             raise no_file(opened.shown, path)
         if facts.bytes > bytes_max:
             raise FetchError(f"{opened.shown}: {path} has {facts.bytes} bytes, over {bytes_max}")
         texts.append(opened.read(path, 0, facts.bytes))
-    check_sides(texts[1], opened.shown)
+    check_sides(texts[1], f"{opened.shown}: {MAPS[scheme]}")
     try:
-        found = json.loads(_native.shard_heads(*texts))["map"]
+        found = json.loads(_native.shard_heads(texts[0], texts[1], scheme))["map"]
     except ShardMapError as error:
         raise ShardMapError(f"{opened.shown}: {error}") from error
     return Source(place, opened.shown, found["name"], found["model"], len(found["shards"]))
@@ -74,7 +76,7 @@ def check_sides(text: bytes, shown: str) -> None:
         return
     if sides := sorted(set(_sides(map_))):
         raise OtherSide(
-            f"{shown}: shards.json names {' and '.join(sides)}: a map says which rows are on which "
+            f"{shown} names {' and '.join(sides)}: a map says which rows are on which "
             "shard, and left and right are two clusters of two operators; make it again with "
             "`hushtable shard plan`, once for both",
             side=sides[-1],

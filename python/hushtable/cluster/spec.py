@@ -1,4 +1,4 @@
-"""``cluster.toml``: what one side's cluster is to be."""
+"""``cluster.toml``: what one side's cluster is to be, or that of a server that is asked alone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,24 @@ from .errors import OtherSide
 __all__ = ["Cluster", "Fronts", "Scaling", "Shards", "TlsFiles", "Watch", "read_cluster"]
 
 Placement = Literal["strict_spread", "spread", "pack"]
+_Scheme = Literal["pair", "onion"]
+
+#: The side of a server that is asked alone: in names, in metrics and in certificates.
+SINGLE = "single"
 
 #: Settings of a server that the cluster gives itself.
 _RESERVED = frozenset(
     {
         "addr",
         "exit_with_parent",
+        "keys_folder",
         "metrics_addr",
         "port",
+        "prepared",
         "push_folder",
         "push_token_file",
         "shard",
+        "shards",
         "shards_file",
         "side",
         "table",
@@ -158,7 +165,8 @@ class Cluster:
     """One side's cluster, as ``cluster.toml`` describes it; always valid.
 
     Attributes:
-        side: ``left`` or ``right``.
+        scheme: ``pair``, or ``onion`` for a server that is asked alone.
+        side: ``left`` or ``right``; ``single`` of a server that is asked alone.
         source: the model bundle with its map of shards: a folder or a URL.
         folder: where each node keeps copies.
         address: of the Ray cluster; ``auto`` for the one that this machine is part of.
@@ -169,6 +177,7 @@ class Cluster:
         record: what the file held, as it travels.
     """
 
+    scheme: _Scheme
     side: str
     source: str
     folder: str
@@ -299,13 +308,21 @@ _PLACEMENTS = ("strict_spread", "spread", "pack")
 
 def _parse(record: Mapping[str, Any]) -> Cluster:
     top = _Table("", record)
+    scheme: _Scheme = top.word("scheme", ("pair", "onion"), "pair")
     side = top.left.get("side")
     if isinstance(side, list) or side == "both" or {"left", "right"} <= set(top.left):
         raise OtherSide(
             "it names both sides: left and right are two operators, each with a cluster.toml and a "
             "Ray cluster of its own"
         )
-    side = top.word("side", ("left", "right"), None)
+    if scheme == "pair":
+        side = top.word("side", ("left", "right"), None)
+    elif top.text("side", None) is None:
+        side = SINGLE
+    else:
+        raise ConfigError(
+            f'side is {side!r}, and scheme = "onion" has one server alone: leave it out'
+        )
     source, folder = top.text("source"), top.text("folder")
     if not Path(folder).is_absolute():
         raise ConfigError(f"folder must be an absolute path, for it is one of each node: {folder}")
@@ -314,7 +331,7 @@ def _parse(record: Mapping[str, Any]) -> Cluster:
     autoscaler = top.flag("autoscaler", False)
     drain_s = top.number("drain_s", 30, 3600)
     targets_file = top.text("targets_file", None)
-    shards, fronts = _shards(top.table("shards")), _fronts(top.table("fronts"))
+    shards, fronts = _shards(top.table("shards"), scheme), _fronts(top.table("fronts"), scheme)
     watch, scaling = _watch(top.table("watch")), _scaling(top.table("scale"))
     top.end()
     if shards.tls is None and fronts.to_shards is not None:
@@ -322,6 +339,7 @@ def _parse(record: Mapping[str, Any]) -> Cluster:
     if shards.tls is not None and fronts.to_shards is None:
         raise ConfigError("shards.tls has shards ask for TLS: give fronts.to_shards too")
     return Cluster(
+        scheme=scheme,
         side=side,
         source=source,
         folder=folder,
@@ -351,7 +369,7 @@ def _needs(table: _Table, num_cpus: float) -> Needs:
     return needs
 
 
-def _shards(table: _Table) -> Shards:
+def _shards(table: _Table, scheme: _Scheme) -> Shards:
     replicas_min = table.count("replicas_min", 2, 1, 64)
     replicas_max = table.count("replicas_max", replicas_min, 1, 64)
     if replicas_max < replicas_min:
@@ -365,13 +383,13 @@ def _shards(table: _Table) -> Shards:
         placement=table.word("placement", _PLACEMENTS, "strict_spread"),
         host=table.text("host", None),
         tls=_tls(table.table("tls"), "client_ca"),
-        settings=_settings(table.table("settings")),
+        settings=_settings(table.table("settings"), scheme),
     )
     table.end()
     return shards
 
 
-def _fronts(table: _Table) -> Fronts:
+def _fronts(table: _Table, scheme: _Scheme) -> Fronts:
     fronts = Fronts(
         count=table.count("count", 2, 1, 256),
         port=table.count("port", 4000, 0, 65_535),
@@ -381,7 +399,7 @@ def _fronts(table: _Table) -> Fronts:
         host=table.text("host", None),
         tls=_tls(table.table("tls"), "client_ca"),
         to_shards=_tls(table.table("to_shards"), "ca"),
-        settings=_settings(table.table("settings")),
+        settings=_settings(table.table("settings"), scheme),
     )
     table.end()
     if fronts.port and fronts.port == fronts.metrics_port:
@@ -402,8 +420,8 @@ def _tls(table: _Table, ca: str) -> TlsFiles | None:
     return files
 
 
-def _settings(table: _Table) -> dict[str, Any]:
-    found = checked("pair", flat(table.left))
+def _settings(table: _Table, scheme: _Scheme) -> dict[str, Any]:
+    found = checked(scheme, flat(table.left))
     for name in found:
         if name in _RESERVED or name.startswith("tls."):
             raise ConfigError(f"{table.name}.{name} is not to be set: the cluster gives it itself")
@@ -433,9 +451,9 @@ def _scaling(table: _Table) -> Scaling:
     return scaling
 
 
-def setting_flags(values: Mapping[str, Any]) -> list[str]:
-    """Settings as flags of ``hushtable serve``."""
-    known = {setting.name: setting for setting in settings("pair")}
+def setting_flags(values: Mapping[str, Any], scheme: _Scheme = "pair") -> list[str]:
+    """Settings of a scheme's server as flags of ``hushtable serve``."""
+    known = {setting.name: setting for setting in settings(scheme)}
     flags: list[str] = []
     for name, value in values.items():
         flag = known[name].flag

@@ -1,14 +1,19 @@
 {{/* The name of all that a release makes: short enough for "-shard-4095" and what a controller adds. */}}
 {{- define "hushtable.name" -}}
-{{- $name := .Values.nameOverride | default (printf "%s-%s" .Release.Name .Values.side) -}}
+{{- $name := .Values.nameOverride | default (printf "%s-%s" .Release.Name (include "hushtable.side" .)) -}}
 {{- $name | trunc 36 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Whose servers they are, in names, labels and certificates: of a server that is asked alone, nobody's side. */}}
+{{- define "hushtable.side" -}}
+{{- eq .Values.scheme "onion" | ternary "single" .Values.side -}}
 {{- end -}}
 
 {{/* What selects a release's pods. A label of the other side is in none of it. */}}
 {{- define "hushtable.selector" -}}
 app.kubernetes.io/name: hushtable
 app.kubernetes.io/instance: {{ .Release.Name }}
-hushtable.internal/side: {{ .Values.side }}
+hushtable.internal/side: {{ include "hushtable.side" . }}
 {{- end -}}
 
 {{- define "hushtable.labels" -}}
@@ -61,6 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* What the schema cannot say. Strings that name the other side: a value that was meant for it. */}}
 {{- define "hushtable.checked" -}}
+{{- if eq .Values.scheme "pair" -}}
 {{- $side := .Values.side -}}
 {{- $other := eq $side "left" | ternary "right" "left" -}}
 {{- $own := omit .Values "bundle" "image" "global" -}}
@@ -73,6 +79,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- with regexFind (printf "\\b%s\\b" $other) .Release.Namespace -}}
 {{- fail (printf "\n\nside is %s, but the namespace is called %s: the two sides share no namespace, and better no cluster.\n" $side $.Release.Namespace) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (eq .Values.tls.mode "certManager") (not .Values.ray.enabled) -}}
 {{- if not (and .Values.tls.internalIssuer.name .Values.tls.publicIssuer.name .Values.tls.dnsNames) -}}

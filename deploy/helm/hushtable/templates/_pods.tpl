@@ -29,7 +29,7 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with .own.tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if $values.apartFromOtherSide }}
+{{- if and $values.apartFromOtherSide (eq $values.scheme "pair") }}
 affinity: {{- include "hushtable.apart" .root | nindent 2 }}
 {{- end }}
 {{- end -}}
@@ -100,7 +100,8 @@ lifecycle:
   image: {{ include "hushtable.image" .root }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   command: [/bin/sh, /etc/hushtable/scripts/fetch.sh]
-  args: {{ prepend .part .mode | toJson }}
+  {{- $of := eq .root.Values.scheme "onion" | ternary (list "--scheme" "onion") list }}
+  args: {{ concat (list .mode) $of .part | toJson }}
   env:
     - {name: FETCH_FOLDER, value: /var/lib/hushtable}
     - {name: FETCH_SOURCE, value: /etc/hushtable/bundle/source}
