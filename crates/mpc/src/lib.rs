@@ -1,13 +1,14 @@
 //! Two parties compute together and neither sees the other's numbers.
 //!
 //! [`garble`] has half-gates garbled circuits over many instances in lockstep, [`ot`] oblivious
-//! transfer, [`share`] additive shares. Halves are functions and machines over bytes: nothing here
+//! transfer, [`share`] additive shares, [`compare`] keys to compare shared numbers with. Halves are functions and machines over bytes: nothing here
 //! has sockets. Parties are honest but curious: they follow the protocol, and are to learn nothing
 //! from what they see.
 
 #![deny(unsafe_code)]
 
 pub mod bench;
+pub mod compare;
 pub mod garble;
 #[allow(unsafe_code, reason = "SIMD")]
 mod kernel;

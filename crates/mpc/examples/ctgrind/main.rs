@@ -5,6 +5,7 @@
 //! a `!`. `crates/mpc/tests/ctgrind.rs` runs them all. To add a case: a function in a file beside this one
 //! and a line in [`CASES`]; see `crates/oram/examples/ctgrind`.
 
+mod comparing;
 mod garbling;
 mod transfer;
 
@@ -21,6 +22,8 @@ const CASES: &[(&str, fn())] = &[
     ("transfer-choices", transfer::choices),
     ("transfer-delta", transfer::delta),
     ("shares", transfer::shares),
+    ("compare", comparing::compares),
+    ("make-keys", comparing::makes),
 ];
 
 /// Cases that must be caught: else the method, or the build, is broken.

@@ -26,6 +26,8 @@
 
 mod base;
 mod cot;
+mod mutual;
+mod product;
 mod setup;
 mod tree;
 
@@ -35,6 +37,8 @@ mod tests;
 mod views;
 
 pub use cot::{CotReceiver, CotSender, correction_bytes};
+pub use mutual::{Mutual, MutualSetup, SetupStep, choice_bytes};
+pub use product::{Group, SharedBits};
 pub use setup::{ReceiverSetup, SenderSetup};
 
 /// Bytes of what [`ReceiverSetup::new`] sends.

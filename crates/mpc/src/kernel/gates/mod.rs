@@ -24,7 +24,7 @@ mod avx512;
 mod neon;
 
 use crate::garble::Inputs;
-use crate::{Block, Platform};
+use crate::{Block, LANES, Platform};
 use hushtable_prg::{Tier, round_keys};
 use std::hint::black_box;
 
@@ -47,6 +47,27 @@ pub(crate) enum Hash {
     Tmmo,
     /// π(σ(x ⊕ tweak)) ⊕ σ(x ⊕ tweak): half the work and a weaker bound, to be compared.
     Mmo,
+}
+
+/// Hashes blocks in place by [`Hash::Tmmo`], the first under `tweak` and each other under one more than the one before.
+pub(crate) fn hash(blocks: &mut [Block], tweak: u128) {
+    let mut next = tweak;
+    let mut tweaks = || {
+        let first = next;
+        next += LANES as u128;
+        std::array::from_fn(|lane| first + lane as u128)
+    };
+    let (groups, rest) = blocks.as_chunks_mut::<LANES>();
+    for group in groups {
+        portable::tmmo(std::slice::from_mut(group), &[tweaks()]);
+    }
+    if !rest.is_empty() {
+        let mut group = [[0; LANES]];
+        group[0][..rest.len()].copy_from_slice(rest);
+        portable::tmmo(&mut group, &[tweaks()]);
+        rest.copy_from_slice(&group[0][..rest.len()]);
+        zeroize::Zeroize::zeroize(&mut group);
+    }
 }
 
 /// The tweak of hash `number` of an instance.

@@ -35,7 +35,7 @@ pub(super) fn function(hash: Hash) -> HashFunction {
 }
 
 /// π(π(x) ⊕ tweak) ⊕ π(x)
-fn tmmo(blocks: &mut [Labels], tweaks: &[Labels]) {
+pub(super) fn tmmo(blocks: &mut [Labels], tweaks: &[Labels]) {
     permute(blocks);
     for (blocks, tweaks) in blocks.iter_mut().zip(tweaks) {
         let first = *blocks;
