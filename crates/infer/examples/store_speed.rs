@@ -3,9 +3,8 @@
 
 use std::time::Instant;
 
-use hushtable_infer::hybrid::records::Records;
-use hushtable_infer::hybrid::store::{Head, Store, StoreSpec};
-use hushtable_mpc::Party;
+use hushtable_infer::records::Records;
+use hushtable_infer::store::{Head, Role, Store, StoreSpec};
 
 const RECORD_BYTES: usize = 2 << 20;
 const RECORDS: usize = 1000;
@@ -17,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spec =
         StoreSpec { folder: folder.join("store"), bytes_max: 4 << 30, key: folder.join("key") };
     let store = Store::open(&spec)?;
-    let head = Head { id: [1; 16], plan: [2; 32], client_garbles: false, role: Party::Client };
+    let head = Head { id: [1; 16], plan: [2; 32], client_garbles: false, role: Role::Client };
     let record: Vec<u8> = (0..RECORD_BYTES).map(|i| i as u8).collect();
     let rate =
         |start: Instant| (RECORDS * RECORD_BYTES) as f64 / start.elapsed().as_secs_f64() / 1e6;

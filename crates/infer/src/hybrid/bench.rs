@@ -14,7 +14,7 @@ use super::network::{CompileSpec, compile, encode, reference};
 use super::offline::{Next, OfflineClient, OfflineServer, Parallel};
 use super::online::{OnlineClient, OnlineServer};
 use super::outline::{Outline, Step};
-use super::records::{Memory, Records};
+use crate::records::{Memory, Records};
 
 /// Seconds of a thread.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

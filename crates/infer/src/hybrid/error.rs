@@ -2,8 +2,8 @@
 
 use hushtable_mpc::{EntropyError, garble, ot, share};
 
-use super::records::RecordError;
 use super::{linear, network};
+use crate::records::RecordError;
 
 /// Why a network, a step, a frame or a precompute was refused.
 #[derive(Debug, thiserror::Error)]

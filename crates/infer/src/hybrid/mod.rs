@@ -20,14 +20,14 @@ mod online;
 mod outline;
 pub mod plan;
 pub mod program;
-pub mod records;
 mod reference;
 mod seeds;
-pub mod store;
 mod terms;
 mod together;
 mod windows;
 
+pub use crate::records::{self, Records};
+pub use crate::store;
 pub use clock::{Clock, Work};
 pub use costs::{Bytes, Costs, Floors, Operations, Speeds, Split};
 pub use error::Error;
@@ -38,7 +38,6 @@ pub use online::{OnlineClient, OnlineServer};
 pub use outline::{Chunk, Outline, Step};
 pub use plan::Plan;
 pub use program::Program;
-pub use records::Records;
 #[doc(hidden)]
 pub use seeds::Seed;
 pub use terms::{TERMS_BYTES_MAX, Terms};

@@ -8,7 +8,7 @@ use super::error::Error;
 use super::model::HybridModel;
 use super::offline::{Next, OfflineClient, OfflineServer, Parallel};
 use super::online::{OnlineClient, OnlineServer};
-use super::records::{Memory, Records};
+use crate::records::{Memory, Records};
 
 /// Both halves of a precompute.
 pub struct Precompute {

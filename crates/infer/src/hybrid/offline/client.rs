@@ -12,9 +12,9 @@ use super::super::error::Error;
 use super::super::linear::LinearClient;
 use super::super::outline::{Outline, Step};
 use super::super::program::Term;
-use super::super::records::Records;
 use super::super::seeds::{self, Seed, Use};
 use super::super::windows::add_share;
+use crate::records::Records;
 
 /// How many steps are under way at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

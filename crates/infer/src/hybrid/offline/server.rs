@@ -13,9 +13,9 @@ use super::super::error::Error;
 use super::super::linear::LinearServer;
 use super::super::model::HybridModel;
 use super::super::outline::Step;
-use super::super::records::Records;
 use super::super::seeds::{self, Seed, Use};
 use super::client::{empty, lock};
+use crate::records::Records;
 
 /// The server's half of one precompute.
 pub struct OfflineServer {

@@ -11,9 +11,9 @@ use hushtable_mpc::share::{pack, packed_bytes, unpack};
 use super::super::clock::{Clock, Work};
 use super::super::error::Error;
 use super::super::outline::{Chunk, Outline};
-use super::super::records::Records;
 use super::super::seeds::{self, Seed, Use};
 use super::message::{Incoming, cut, label_bytes, read_labels};
+use crate::records::Records;
 
 /// The client's half of one prediction.
 pub struct OnlineClient {

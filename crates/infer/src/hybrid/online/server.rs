@@ -14,11 +14,11 @@ use super::super::linear::convolve_modulo;
 use super::super::model::HybridModel;
 use super::super::outline::Chunk;
 use super::super::program::Term;
-use super::super::records::Records;
 use super::super::seeds::{self, Seed};
 use super::super::windows::add_share;
 use super::client::check_tables;
 use super::message::{Incoming, cut, label_bytes, read_labels};
+use crate::records::Records;
 
 /// The server's half of one prediction.
 pub struct OnlineServer {

@@ -1,4 +1,5 @@
-//! A folder of precomputes: what one party keeps of the offline phase until an online phase uses it, once.
+//! A folder of precomputes: what one party keeps of an offline phase until an online phase uses it, once. It serves
+//! [`hybrid`](crate::hybrid) and what two servers deal for [`shares`](crate::shares::joint).
 //!
 //! ```text
 //! lock            held by the process that has the folder open
@@ -7,7 +8,7 @@
 //! ID.data         its records, each sealed by its own key
 //! ```
 //!
-//! A precompute that is used twice shows the client's input and the server's weights, so its key is gone
+//! A precompute that is used twice shows what it hides (a client's input, a server's weights), so its key is gone
 //! from the folder, durably, before any record is handed out: whatever kills the process, or cuts the
 //! machine's power, the precompute is either whole and unused or can never be read again. Until it is
 //! committed it has no key in the folder either. What is left behind is swept when the folder is opened.
@@ -29,10 +30,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use hushtable_mpc::compare::Half;
 use hushtable_mpc::{EntropyError, Party};
 use zeroize::Zeroizing;
 
-use super::records::RecordError;
+use crate::records::RecordError;
 use folder::Folder;
 use sealed::Contents;
 pub use taken::Taken;
@@ -61,10 +63,42 @@ pub struct Head {
     pub id: [u8; 16],
     /// The hash of the terms that it was made under.
     pub plan: [u8; 32],
-    /// Who garbled.
+    /// Who garbled, where one of the two did; else false.
     pub client_garbles: bool,
     /// Whose half it is.
-    pub role: Party,
+    pub role: Role,
+}
+
+/// Whose half a precompute is: of a client and a server, or of two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "there are two parties, of two kinds")]
+pub enum Role {
+    /// Who has the input.
+    Client,
+    /// Who has the model.
+    Server,
+    /// One of two servers.
+    Left,
+    /// The other one.
+    Right,
+}
+
+impl From<Party> for Role {
+    fn from(party: Party) -> Self {
+        match party {
+            Party::Client => Self::Client,
+            Party::Server => Self::Server,
+        }
+    }
+}
+
+impl From<Half> for Role {
+    fn from(half: Half) -> Self {
+        match half {
+            Half::Left => Self::Left,
+            Half::Right => Self::Right,
+        }
+    }
 }
 
 /// One precompute of a folder.
@@ -205,7 +239,7 @@ impl State {
         ready.chain(writing).chain(self.taken.iter().map(|(_, bytes)| *bytes)).sum()
     }
 
-    fn roles(&self) -> impl Iterator<Item = Party> + '_ {
+    fn roles(&self) -> impl Iterator<Item = Role> + '_ {
         let writing = self.writing.iter().map(|(head, _)| head.role);
         self.ready.iter().map(|listed| listed.head.role).chain(writing)
     }
@@ -281,7 +315,7 @@ impl Store {
                 |head: &Head| head.plan == *plan && head.client_garbles == client_garbles;
             let Some(listed) = self.0.claim(is_wanted) else { return Ok(None) };
             // What is damaged is deleted, and the next one tried.
-            if let Some(taken) = Taken::new(self.0.clone(), listed)? {
+            if let Some(taken) = Taken::all(&self.0, &[listed])?.pop() {
                 return Ok(Some(taken));
             }
         }
@@ -292,9 +326,20 @@ impl Store {
     /// # Errors
     /// [`StoreError::Io`], where the folder does not let it go.
     pub fn take_id(&self, id: &[u8; 16]) -> Result<Option<Taken>, StoreError> {
-        match self.0.claim(|head| head.id == *id) {
-            Some(listed) => Taken::new(self.0.clone(), listed),
-            None => Ok(None),
+        Ok(self.take_ids(&[*id])?.pop())
+    }
+
+    /// Takes the precomputes of these names, as [`take`](Self::take) does, but for those that are not there or damaged: so
+    /// many that the folder is made durable once.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], where the folder does not let them go: none is handed out then.
+    pub fn take_ids(&self, ids: &[[u8; 16]]) -> Result<Vec<Taken>, StoreError> {
+        let listed = ids.iter().filter_map(|id| self.0.claim(|head| head.id == *id));
+        let listed: Vec<Listed> = listed.collect();
+        match listed[..] {
+            [] => Ok(Vec::new()),
+            _ => Taken::all(&self.0, &listed),
         }
     }
 
@@ -307,6 +352,12 @@ impl Store {
         let deleted = self.0.folder.delete(&listed.head.id);
         self.0.release(&listed.head.id);
         deleted.map(|()| true)
+    }
+
+    /// How many more precomputes of records of these sizes there is room for.
+    pub fn room(&self, record_bytes: &[u64]) -> u64 {
+        let Counts { bytes, bytes_max, .. } = self.counts();
+        bytes_max.saturating_sub(bytes) / sealed::bytes_of(record_bytes)
     }
 
     /// How full the folder is.

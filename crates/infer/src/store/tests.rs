@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::hybrid::records::Records;
+use crate::records::Records;
 
 const SIZES: [u64; 3] = [5, 0, 70_000];
 const CUT: &str = "HUSHTABLE_STORE_CUT";
@@ -28,7 +28,7 @@ fn spec(path: &Path) -> StoreSpec {
 }
 
 fn head(number: u8) -> Head {
-    Head { id: [number; 16], plan: [9; 32], client_garbles: true, role: Party::Client }
+    Head { id: [number; 16], plan: [9; 32], client_garbles: true, role: Role::Client }
 }
 
 fn record(number: usize) -> Vec<u8> {
@@ -137,7 +137,7 @@ fn the_folder_is_bounded_and_one_partys() {
     assert!(matches!(store.begin(head(2), &[u64::MAX, 9]), Err(StoreError::Full { .. })));
     let too_many = vec![0; RECORDS_MAX + 1];
     assert!(matches!(store.begin(head(2), &too_many), Err(StoreError::Records { .. })));
-    let other = Head { role: Party::Server, ..head(2) };
+    let other = Head { role: Role::Server, ..head(2) };
     assert!(matches!(store.begin(other, &[1]), Err(StoreError::OtherParty { .. })));
     drop(writing);
     store.begin(head(2), &[600_000]).unwrap();
@@ -229,6 +229,16 @@ fn one_at_a_time_has_the_folder() {
 }
 
 #[test]
+fn the_folder_goes_though_a_forked_process_has_the_lock_open() {
+    let place = tempfile::tempdir().unwrap();
+    let store = Store::open(&spec(place.path())).unwrap();
+    let inherited = store.0.folder.inherit();
+    drop(store);
+    Store::open(&spec(place.path())).unwrap();
+    drop(inherited);
+}
+
+#[test]
 fn threads_take_each_precompute_once() {
     let place = tempfile::tempdir().unwrap();
     let store = Store::open(&spec(place.path())).unwrap();
@@ -248,7 +258,7 @@ fn threads_take_each_precompute_once() {
 /// Starts one test again, in a process of its own, waits for it to say `until`, and kills it there.
 fn kill_at(test: &str, path: &Path, point: &str, until: &str) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([&format!("hybrid::store::tests::{test}"), "--exact", "--nocapture"])
+        .args([&format!("store::tests::{test}"), "--exact", "--nocapture"])
         .env(CUT, point)
         .env(FOLDER, path)
         .stdout(Stdio::piped())

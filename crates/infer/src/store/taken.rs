@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::sealed::Contents;
 use super::writing::{io_error, read};
 use super::{Head, Inner, Listed, StoreError};
-use crate::hybrid::records::{RecordError, Records};
+use crate::records::{RecordError, Records};
 
 /// A precompute that was taken from the folder: nothing else can use it, now or later. Its records are
 /// gone when it is dropped.
@@ -31,23 +31,40 @@ impl Drop for Claim {
 }
 
 impl Taken {
-    /// None where it is damaged: it is then deleted, and told of.
-    pub(super) fn new(store: Arc<Inner>, listed: Listed) -> Result<Option<Self>, StoreError> {
-        let id = listed.head.id;
-        let claim = Claim { store, id };
-        let folder = &claim.store.folder;
-        let found = folder.contents(&claim.store.key, &id);
-        let data = folder.open_data(&id);
+    /// All of these, but for those that are damaged: they are deleted then, and told of.
+    pub(super) fn all(store: &Arc<Inner>, listed: &[Listed]) -> Result<Vec<Self>, StoreError> {
+        let folder = &store.folder;
+        let open = |listed: &Listed| {
+            let id = listed.head.id;
+            let claim = Claim { store: Arc::clone(store), id };
+            (claim, folder.contents(&store.key, &id), folder.open_data(&id))
+        };
+        let opened: Vec<_> = listed.iter().map(open).collect();
+        let ids: Vec<[u8; 16]> = listed.iter().map(|listed| listed.head.id).collect();
         #[cfg(test)]
         super::tests::cut("before the key is deleted");
-        // Before anything is handed out; where it cannot be deleted, nothing is.
-        folder.delete_key(&id)?;
+        // Before anything is handed out; where they cannot be deleted, nothing is.
+        folder.delete_keys(&ids)?;
         #[cfg(test)]
         super::tests::cut("after the key is deleted");
-        folder.delete_data(&id)?;
+        ids.iter().try_for_each(|id| folder.delete_data(id))?;
         #[cfg(test)]
         super::tests::cut("after the data are deleted");
-        let contents = match found? {
+        let mut taken = Vec::with_capacity(opened.len());
+        for (claim, found, data) in opened {
+            taken.extend(Self::whole(claim, found?, data)?);
+        }
+        Ok(taken)
+    }
+
+    /// None where it is damaged.
+    fn whole(
+        claim: Claim,
+        found: Result<Contents, &'static str>,
+        data: Result<(File, u64), StoreError>,
+    ) -> Result<Option<Self>, StoreError> {
+        let id = claim.id;
+        let contents = match found {
             Ok(contents) => contents,
             Err(why) => return Ok(claim.store.drop_damaged(&id, why)),
         };

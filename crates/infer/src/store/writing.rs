@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use super::folder::failed;
 use super::sealed::{Contents, SEAL_BYTES};
 use super::{Head, Inner, Listed, StoreError};
-use crate::hybrid::records::{RecordError, Records};
+use crate::records::{RecordError, Records};
 
 /// A precompute that is being made. Unless it is committed, it is deleted when it is dropped, or when the
 /// folder is next opened.

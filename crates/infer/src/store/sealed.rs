@@ -3,10 +3,10 @@
 use std::io;
 
 use aegis::aegis256::Aegis256;
-use hushtable_mpc::{EntropyError, Party, fill_random};
+use hushtable_mpc::{EntropyError, fill_random};
 use zeroize::Zeroizing;
 
-use super::{Head, RECORDS_MAX};
+use super::{Head, RECORDS_MAX, Role};
 
 const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
@@ -59,8 +59,7 @@ impl Contents {
 
     /// Bytes of both files.
     pub(super) fn bytes(&self) -> u64 {
-        let key_file = MAGIC.len() + SEAL_BYTES + FIXED_BYTES + 8 * self.records();
-        self.data_bytes().saturating_add(key_file as u64)
+        self.data_bytes().saturating_add(key_file_bytes(self.records()))
     }
 
     /// The key's file.
@@ -102,7 +101,7 @@ impl Contents {
         let (count, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
         let (sizes, odd) = rest.as_chunks::<8>();
         let is_counted = sizes.len() == u32::from_le_bytes(*count) as usize && odd.is_empty();
-        let role = [Party::Client, Party::Server].into_iter().find(|it| role_byte(*it) == *role);
+        let role = ROLES.into_iter().find(|it| role_byte(*it) == *role);
         let (true, Some(role), true) = (*garbles < 2, role, is_counted) else {
             return Err("its key's file is malformed");
         };
@@ -157,6 +156,16 @@ impl Contents {
     }
 }
 
+/// Bytes of the files of a precompute of records of these sizes.
+pub(super) fn bytes_of(record_bytes: &[u64]) -> u64 {
+    let data = offsets(record_bytes.iter().copied()).last().copied().unwrap_or_default();
+    data.saturating_add(key_file_bytes(record_bytes.len()))
+}
+
+fn key_file_bytes(records: usize) -> u64 {
+    (MAGIC.len() + SEAL_BYTES + FIXED_BYTES + 8 * records) as u64
+}
+
 /// What a folder keeps to know its key by.
 pub(super) fn check_of(store_key: &[u8; 32]) -> [u8; 32] {
     blake3::keyed_hash(store_key, b"hushtable precomputes v1").into()
@@ -172,10 +181,14 @@ fn offsets(record_bytes: impl Iterator<Item = u64>) -> Vec<u64> {
     std::iter::once(0).chain(ends).collect()
 }
 
-fn role_byte(role: Party) -> u8 {
+const ROLES: [Role; 4] = [Role::Client, Role::Server, Role::Left, Role::Right];
+
+fn role_byte(role: Role) -> u8 {
     match role {
-        Party::Client => 1,
-        Party::Server => 2,
+        Role::Client => 1,
+        Role::Server => 2,
+        Role::Left => 3,
+        Role::Right => 4,
     }
 }
 

@@ -16,8 +16,7 @@ pub(super) struct Folder {
     path: PathBuf,
     /// Open, to make changes of names durable.
     handle: File,
-    /// Held as long as the file is open.
-    _lock: File,
+    lock: File,
 }
 
 impl Folder {
@@ -36,11 +35,17 @@ impl Folder {
             Err(TryLockError::Error(source)) => return Err(self::failed(&lock_path)(source)),
         }
         let handle = File::open(path).map_err(&failed)?;
-        Ok(Self { path: path.to_owned(), handle, _lock: lock })
+        Ok(Self { path: path.to_owned(), handle, lock })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The lock's file, as a process has it that is forked now.
+    #[cfg(test)]
+    pub(super) fn inherit(&self) -> File {
+        self.lock.try_clone().unwrap()
     }
 
     /// That the folder was made with this key; a new folder is from now on.
@@ -108,9 +113,9 @@ impl Folder {
         Ok(Contents::of_file(store_key, *id, &bytes))
     }
 
-    /// Deletes a precompute's key, durably: nothing can use it from now on.
-    pub(super) fn delete_key(&self, id: &[u8; 16]) -> Result<(), StoreError> {
-        remove(&self.key(id))?;
+    /// Deletes precomputes' keys, durably: nothing can use them from now on.
+    pub(super) fn delete_keys(&self, ids: &[[u8; 16]]) -> Result<(), StoreError> {
+        ids.iter().try_for_each(|id| remove(&self.key(id)))?;
         self.sync()
     }
 
@@ -121,7 +126,7 @@ impl Folder {
 
     /// Deletes a precompute.
     pub(super) fn delete(&self, id: &[u8; 16]) -> Result<(), StoreError> {
-        self.delete_key(id)?;
+        self.delete_keys(&[*id])?;
         self.delete_data(id)
     }
 
@@ -213,6 +218,14 @@ impl Folder {
 
     pub(super) fn data(&self, id: &[u8; 16]) -> PathBuf {
         self.path.join(format!("{}.data", name(id)))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing it is not enough: a process that was forked meanwhile, by this program to run
+        // another say, has the lock as well until it starts that one.
+        let _ = self.lock.unlock();
     }
 }
 
