@@ -6,7 +6,7 @@ use toml::Table;
 const ARROWS: [(&str, &[&str]); 13] = [
     ("gpu", &["pir", "prg", "ring", "rlwe"]),
     ("house", &[]),
-    ("infer", &["mpc", "rlwe", "table"]),
+    ("infer", &["mpc", "pir", "rlwe", "table"]),
     ("mpc", &["prg", "rlwe"]),
     ("oram", &["prg", "table"]),
     ("pir", &["prg", "rlwe", "table"]),

@@ -1,6 +1,7 @@
 //! Private inference: a model computed on features that the server never sees.
 //!
-//! [`dlrm`] compiles a recommendation model to a circuit on encrypted features and runs it; [`trace`]
+//! [`dlrm`] compiles a recommendation model to a circuit on encrypted features and runs it, [`shares`] computes
+//! one on shares that two servers hold; [`trace`]
 //! records a circuit's operations, [`project`] says what they would take elsewhere, and [`coded`] is
 //! the lookup that came before, to compare with.
 
@@ -10,6 +11,9 @@ pub mod coded;
 pub mod dlrm;
 pub mod hybrid;
 pub mod project;
+pub mod records;
+pub mod shares;
+pub mod store;
 pub mod trace;
 
 // What a caller must name beside these.

@@ -50,8 +50,11 @@ impl Shape {
                 (13, bottom, top, 16, threshold, CRITEO_ROWS.to_vec())
             }
         };
-        let name =
-            |(index, &rows): (usize, &u64)| FeatureSpec { name: format!("C{}", index + 1), rows };
+        let name = |(index, &rows): (usize, &u64)| FeatureSpec {
+            name: format!("C{}", index + 1),
+            rows,
+            bag: 1,
+        };
         Dlrm::new(DlrmSpec {
             dense,
             bottom,

@@ -136,8 +136,9 @@ impl Chain {
     /// for and possible.
     ///
     /// # Errors
-    /// [`Error::Spec`] for an activation that needs a range and has none.
+    /// [`Error::Spec`] for an activation that needs a range and has none, or a feature with a bag.
     pub fn new(dlrm: &Dlrm, weights: &Weights, lift: bool) -> Result<Self, Error> {
+        dlrm.check_single()?;
         let (activation, mut links) = (dlrm.spec().activation, Vec::new());
         let is_dot = dlrm.is_dot();
         let mut waiting: Option<Link> = None;

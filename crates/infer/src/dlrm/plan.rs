@@ -225,6 +225,7 @@ impl Plan {
         users: usize,
         fusion: Fusion,
     ) -> Result<Self, Error> {
+        dlrm.check_single()?;
         let refuse = |why: String| Err(Error::Layout { why });
         let slots = parameters.degree / 2 / users;
         let (digits, dim) = (dlrm.digits(), dlrm.spec().dim);

@@ -22,9 +22,11 @@ pub struct Forward {
     pub logit: f64,
     /// Every activation's inputs, in order.
     pub seen: Vec<Seen>,
+    /// The bottom perceptron's output and what the embeddings made of it: the top perceptron's inputs.
+    pub joined: Vec<f64>,
 }
 
-/// The logit of one user.
+/// The logit of one user, whose indices are as [`Dlrm::places`] takes them.
 ///
 /// # Errors
 /// [`Error::Count`], [`Error::Index`].
@@ -39,10 +41,7 @@ pub fn forward(
         let (expected, found) = (spec.dense, dense.len());
         return Err(Error::Count { what: "dense features", expected, found });
     }
-    if indices.len() != spec.features.len() {
-        let (expected, found) = (spec.features.len(), indices.len());
-        return Err(Error::Count { what: "indices", expected, found });
-    }
+    let places = dlrm.places(indices)?;
     let mut seen = Vec::new();
     let mut hidden = dense.to_vec();
     for (index, (layer, shape)) in weights.bottom.iter().zip(dlrm.bottom()).enumerate() {
@@ -54,14 +53,11 @@ pub fn forward(
         }
     }
     let mut vectors = vec![hidden];
-    for ((feature, digits), &index) in dlrm.digits().iter().enumerate().zip(indices) {
-        if index >= digits.rows() {
-            let (feature, rows) = (spec.features[feature].name.clone(), digits.rows());
-            return Err(Error::Index { user: 0, feature, index, rows });
-        }
+    for ((table, digits), places) in weights.tables.iter().zip(dlrm.digits()).zip(&places) {
         let mut sum = vec![0.0; spec.dim];
-        for place in digits.places(index) {
-            let row = &weights.tables[feature][place * spec.dim..][..spec.dim];
+        // A row after the table's last is one of zeros.
+        for place in places.iter().filter(|place| **place < digits.slots()) {
+            let row = &table[place * spec.dim..][..spec.dim];
             sum.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
         }
         vectors.push(sum);
@@ -79,6 +75,7 @@ pub fn forward(
                 joined
             }
         };
+    let joined = hidden.clone();
     for (index, (layer, shape)) in weights.top.iter().zip(dlrm.top()).enumerate() {
         hidden = layer.apply(&hidden);
         if shape.is_activated {
@@ -87,7 +84,7 @@ pub fn forward(
             hidden.iter_mut().for_each(|x| *x = activate(spec.activation, trained, *x));
         }
     }
-    Ok(Forward { logit: hidden[0], seen })
+    Ok(Forward { logit: hidden[0], seen, joined })
 }
 
 /// The activation as the model was trained with it.

@@ -9,6 +9,10 @@ use super::digits::{BASE_MAX, Digits};
 pub const WIDTH_MAX: usize = 1 << 13;
 /// The most layers of each of the two perceptrons.
 pub const LAYERS_MAX: usize = 16;
+/// The most ids of one feature of a user.
+pub const BAG_MAX: usize = 1 << 12;
+/// What stands for no id where a user has fewer than a feature's bag.
+pub const ABSENT: u64 = u64::MAX;
 /// The most rows of all stored tables together.
 pub const SLOTS_MAX: usize = 1 << 24;
 
@@ -61,6 +65,18 @@ pub struct FeatureSpec {
     pub name: String,
     /// How many values it has: rows before digit decomposition.
     pub rows: u64,
+    /// How many ids of it a user has at most, a history: their rows are summed, and those that are
+    /// [`ABSENT`] are rows of zeros.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub bag: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn is_one(bag: &usize) -> bool {
+    *bag == 1
 }
 
 /// How embeddings meet the bottom perceptron's output.
@@ -160,6 +176,10 @@ impl Dlrm {
             if feature.rows == 0 {
                 return Err(wrong(&field, "it has no rows".into()));
             }
+            if !(1..=BAG_MAX).contains(&feature.bag) {
+                let why = format!("a bag of {}, possible are 1 to {BAG_MAX}", feature.bag);
+                return Err(wrong(&field, why));
+            }
             let cut = Digits::new(feature.rows, spec.threshold, spec.base);
             slots = slots.saturating_add(cut.slots());
             digits.push(cut);
@@ -207,6 +227,57 @@ impl Dlrm {
     /// The decomposition of each sparse feature.
     pub fn digits(&self) -> &[Digits] {
         &self.digits
+    }
+
+    /// Indices of one user: as many as the bags of all features have room for.
+    pub fn indices(&self) -> usize {
+        self.spec.features.iter().map(|feature| feature.bag).sum()
+    }
+
+    /// The stored rows that a user's indices mean, by feature, those of a bag one after the other. What is
+    /// [`ABSENT`] means, as often as a row has digits, the row after the table's last: one of zeros.
+    ///
+    /// # Errors
+    /// [`Error::Count`], [`Error::Index`].
+    pub fn places(&self, indices: &[u64]) -> Result<Vec<Vec<usize>>, Error> {
+        if indices.len() != self.indices() {
+            let (expected, found) = (self.indices(), indices.len());
+            return Err(Error::Count { what: "indices", expected, found });
+        }
+        let mut rest = indices;
+        let of_feature = |(feature, digits): (&FeatureSpec, &Digits)| {
+            let (bag, after) = rest.split_at(feature.bag);
+            rest = after;
+            let mut places = Vec::with_capacity(bag.len() * digits.count());
+            for &index in bag {
+                if index == ABSENT && feature.bag > 1 {
+                    places.extend(std::iter::repeat_n(digits.slots(), digits.count()));
+                } else if index < digits.rows() {
+                    places.extend(digits.places(index));
+                } else {
+                    let (feature, rows) = (feature.name.clone(), digits.rows());
+                    return Err(Error::Index { user: 0, feature, index, rows });
+                }
+            }
+            Ok(places)
+        };
+        self.spec.features.iter().zip(&self.digits).map(of_feature).collect()
+    }
+
+    /// That no feature has a bag, for what looks up one row a feature.
+    pub(super) fn check_single(&self) -> Result<(), Error> {
+        let bag = |feature: &FeatureSpec| feature.bag != 1;
+        match self.spec.features.iter().position(bag) {
+            None => Ok(()),
+            Some(index) => {
+                let FeatureSpec { name, bag, .. } = &self.spec.features[index];
+                let why = format!(
+                    "{name:?} has a bag of {bag}: encrypted features have one id each; bags are for predictions \
+                     on shares"
+                );
+                Err(Error::Spec { field: format!("features[{index}]"), why })
+            }
+        }
     }
 
     /// The bottom perceptron's layers.
@@ -265,6 +336,26 @@ mod tests {
     }
 
     #[test]
+    fn a_bag_s_rows_are_named_and_absent_ids_are_rows_of_zeros() {
+        let text = HEART.replace("rows = 2", "rows = 20\nbag = 3");
+        let dlrm = Dlrm::parse(&format!("threshold = 5\n{text}")).unwrap();
+        assert_eq!((dlrm.indices(), dlrm.digits()[0].count(), dlrm.onehot_slots()), (3, 3, 12));
+        let places = dlrm.places(&[6, ABSENT, 0]).unwrap();
+        assert_eq!(places, [[2, 5, 8, 12, 12, 12, 0, 4, 8]]);
+        assert!(matches!(dlrm.places(&[6, 1]), Err(Error::Count { expected: 3, .. })));
+        assert!(matches!(dlrm.places(&[6, 20, 1]), Err(Error::Index { index: 20, .. })));
+        // A feature of one id is always there.
+        let single = Dlrm::parse(HEART).unwrap();
+        assert!(matches!(single.places(&[ABSENT]), Err(Error::Index { .. })));
+        // Descriptions without bags are written as they were.
+        assert!(!serde_json::to_string(single.spec()).unwrap().contains("bag"));
+        assert!(serde_json::to_string(dlrm.spec()).unwrap().contains("\"bag\":3"));
+        assert!(
+            matches!(dlrm.check_single(), Err(Error::Spec { field, .. }) if field == "features[0]")
+        );
+    }
+
+    #[test]
     fn refuses_what_cannot_be() {
         let refused = |from: &str, to: &str| {
             let text = HEART.replace(from, to);
@@ -275,6 +366,8 @@ mod tests {
         assert!(refused("dense = 5", "dense = 0").contains("dense"));
         assert!(refused("dense = 5", "dense = 5\nbias = 3").contains("bias"));
         assert!(refused("rows = 2", "rows = 0").contains("features[0]"));
+        assert!(refused("rows = 2", "rows = 2\nbag = 0").contains("features[0]"));
+        assert!(refused("rows = 2", "rows = 2\nbag = 5000").contains("4096"));
         assert!(refused("[16, 4]", "[]").contains("bottom"));
         assert!(refused("dim = 4", "dim = 4\nbase = 1").contains("base"));
         let dot = HEART.replace("concat", "dot").replace("dim = 4", "dim = 8");

@@ -123,7 +123,12 @@ impl Terms {
         }
         let mut features: Vec<(String, Digits)> = Vec::new();
         let mut total = 0usize;
-        for FeatureSpec { name, rows } in &own.features {
+        for FeatureSpec { name, rows, bag } in &own.features {
+            if *bag != 1 {
+                return Err(refuse(
+                    "a feature with a bag, which encrypted features do not have".into(),
+                ));
+            }
             if name.is_empty() || name.len() > 160 || *rows == 0 {
                 return Err(refuse("a feature without a name or rows".into()));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hushtable_table::model::Model;
+use hushtable_table::model::{Model, Pooling};
 use hushtable_table::{Table, decode_rows};
 use safetensors::{Dtype, SafeTensors};
 
@@ -128,23 +128,23 @@ impl Weights {
     /// bundle has the description's name, or, where no name is the same, its place in the order.
     ///
     /// # Errors
-    /// [`Error::Table`], [`Error::Io`], [`Error::TensorShape`] with the table's name; as
+    /// [`Error::Table`], [`Error::Io`], [`Error::TensorShape`] with the table's name, [`Error::Spec`] for a bag that is
+    /// not summed; as
     /// [`from_safetensors`](Self::from_safetensors).
     pub fn from_bundle(dlrm: &Dlrm, model: &Model) -> Result<Self, Error> {
         let manifest = model.manifest();
         let features = &dlrm.spec().features;
-        let named = features.iter().map(|feature| manifest.feature(&feature.name));
-        let named: Option<Vec<usize>> = named.collect();
-        let order = match named {
-            Some(order) => order,
-            None if manifest.features().len() == features.len() => (0..features.len()).collect(),
-            None => {
-                let (expected, found) = (features.len(), manifest.features().len());
-                return Err(Error::Count { what: "features in the bundle", expected, found });
-            }
-        };
+        let order = order(dlrm, model)?;
         let mut tables = Vec::new();
-        for (feature, digits) in order.into_iter().zip(dlrm.digits()) {
+        for ((feature, digits), own) in order.into_iter().zip(dlrm.digits()).zip(features) {
+            if own.bag > 1 && manifest.features()[feature].pooling == Pooling::Mean {
+                let (field, name) = ("features".to_owned(), &own.name);
+                let why = format!(
+                    "{name:?} has a bag, whose rows are summed, and the bundle's feature is pooled by mean: build the \
+                     bundle with sums, and train with them"
+                );
+                return Err(Error::Spec { field, why });
+            }
             let table = model.table(manifest.features()[feature].table)?;
             let expected = [digits.slots(), dlrm.spec().dim];
             tables.push(read_table(&table, &expected)?);
@@ -158,6 +158,33 @@ impl Weights {
             None => Tensors::new(),
         };
         Self::with_tables(dlrm, tensors, tables)
+    }
+}
+
+/// Whether a bundle has the whole tables of all features, also of those that the threshold cuts into digits.
+///
+/// # Errors
+/// [`Error::Count`] for a bundle of another count of features.
+pub fn are_whole(dlrm: &Dlrm, model: &Model) -> Result<bool, Error> {
+    let manifest = model.manifest();
+    let mut own = order(dlrm, model)?.into_iter().zip(&dlrm.spec().features);
+    Ok(own
+        .all(|(at, own)| manifest.tables()[manifest.features()[at].table].shape.rows() == own.rows))
+}
+
+/// The bundle's feature of each of the description's: by their names, or in their order.
+fn order(dlrm: &Dlrm, model: &Model) -> Result<Vec<usize>, Error> {
+    let manifest = model.manifest();
+    let features = &dlrm.spec().features;
+    let named = features.iter().map(|feature| manifest.feature(&feature.name));
+    let named: Option<Vec<usize>> = named.collect();
+    match named {
+        Some(order) => Ok(order),
+        None if manifest.features().len() == features.len() => Ok((0..features.len()).collect()),
+        None => {
+            let (expected, found) = (features.len(), manifest.features().len());
+            Err(Error::Count { what: "features in the bundle", expected, found })
+        }
     }
 }
 

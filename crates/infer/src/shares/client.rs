@@ -1,0 +1,196 @@
+//! The client: deals shares and keys, and opens the logit.
+
+use hushtable_mpc::Platform;
+use hushtable_mpc::Secret;
+use hushtable_mpc::compare::Half;
+use hushtable_mpc::compare::{Prg, PrgKind};
+use zeroize::Zeroize;
+
+use super::gate::words;
+use super::outline::{Outline, SEED_BYTES};
+use super::stream::{Stream, random_seed};
+use super::{Error, convert, steps};
+
+/// What a client sends for one inference beside its lookup keys: used once, by both servers or by neither.
+pub struct Dealt {
+    /// What both servers get: comparison keys' correction words.
+    pub common: Vec<u8>,
+    /// What left alone gets: a seed.
+    pub left: Vec<u8>,
+    /// What right alone gets: a seed, and its shares of what left's seed is a share of.
+    pub right: Vec<u8>,
+}
+
+impl Drop for Dealt {
+    fn drop(&mut self) {
+        self.left.zeroize();
+        self.right.zeroize();
+    }
+}
+
+/// Deals an inference on these dense features.
+///
+/// # Errors
+/// [`Error::Unsupported`] for an outline that no model has; [`Error::Count`] and [`Error::Feature`] for features that this
+/// one does not have; [`Error::Entropy`].
+///
+/// # Security
+/// Time and memory accesses depend on the outline alone; each call draws anew.
+pub fn deal(outline: &Outline, dense: &[f64]) -> Result<Dealt, Error> {
+    let seeds = [random_seed()?, random_seed()?, random_seed()?];
+    deal_from(outline, dense, &seeds)
+}
+
+/// What a client sends for one inference where the servers deal, beside its lookup keys: shares of its dense features.
+pub struct Shared {
+    /// What left alone gets: a seed.
+    pub left: Vec<u8>,
+    /// What right alone gets: 4 bytes a feature.
+    pub right: Vec<u8>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.left.zeroize();
+        self.right.zeroize();
+    }
+}
+
+/// Shares dense features between servers that have what else an inference takes ([`joint`](super::joint)).
+///
+/// # Errors
+/// As [`deal`].
+///
+/// # Security
+/// Time and memory accesses depend on the outline alone; each call draws anew.
+pub fn share(outline: &Outline, dense: &[f64]) -> Result<Shared, Error> {
+    outline.check()?;
+    let mut numbers = whole(outline, dense)?;
+    let seed = random_seed()?;
+    let mut shares = Stream::new(seed.expose(), DENSE).words(outline.dense);
+    let rest =
+        numbers.iter().zip(&shares).map(|(number, share)| (*number as u32).wrapping_sub(*share));
+    let right = rest.flat_map(u32::to_le_bytes).collect();
+    shares.zeroize();
+    numbers.zeroize();
+    Ok(Shared { left: seed.expose().to_vec(), right })
+}
+
+/// A server's share of the dense features, of what [`share`] gave for it.
+pub(super) fn dense_share(outline: &Outline, half: Half, part: &[u8]) -> Result<Vec<u32>, Error> {
+    outline.check_dense(half, part)?;
+    match half {
+        Half::Left => {
+            let mut seed = [0; SEED_BYTES];
+            seed.copy_from_slice(part);
+            let shares = Stream::new(&seed, DENSE).words(outline.dense);
+            seed.zeroize();
+            Ok(shares)
+        }
+        Half::Right => Ok(words(part)),
+    }
+}
+
+/// What [`deal`] gives, from the dealer's own, left's and right's seed: for known answers.
+pub(super) fn deal_from(
+    outline: &Outline,
+    dense: &[f64],
+    [own, left, right]: &[Secret<[u8; 32]>; 3],
+) -> Result<Dealt, Error> {
+    outline.check()?;
+    let mut numbers = whole(outline, dense)?;
+    let prg = Prg::new(PRG, Platform::detect());
+    let mut dealt = Dealt {
+        common: Vec::with_capacity(outline.common_bytes()),
+        left: left.expose().to_vec(),
+        right: Vec::with_capacity(outline.right_bytes()),
+    };
+    dealt.right.extend(right.expose());
+    let mut own = Stream::new(own.expose(), DEALER);
+    let [mut left, mut right] = [left, right].map(|seed| Stream::new(seed.expose(), DEALT));
+    let mut shares = left.words(outline.dense);
+    let rest =
+        numbers.iter().zip(&shares).map(|(number, share)| (*number as u32).wrapping_sub(*share));
+    dealt.right.extend(rest.flat_map(u32::to_le_bytes));
+    convert::deal(outline, &mut left, &mut right, &mut dealt.right);
+    for step in &outline.steps {
+        let to = [&mut left, &mut right];
+        steps::deal(*step, prg, &mut own, to, &mut dealt.common, &mut dealt.right);
+    }
+    shares.zeroize();
+    numbers.zeroize();
+    Ok(dealt)
+}
+
+/// Dense features as whole numbers, in units of 2^−fraction_bits.
+pub(super) fn whole(outline: &Outline, dense: &[f64]) -> Result<Vec<i64>, Error> {
+    if dense.len() != outline.dense {
+        let (expected, found) = (outline.dense, dense.len());
+        return Err(Error::Count { what: "dense features", expected, found });
+    }
+    // What comes from outside stays so small that no sum of the first layer can leave its ring unseen.
+    let limit = f64::from(1_u32 << (FEATURE_BITS_MAX - outline.fraction_bits));
+    let one = f64::from(1_u32 << outline.fraction_bits);
+    let number = |(index, &value): (usize, &f64)| match value.abs() < limit {
+        true => Ok((value * one).round() as i64),
+        false => Err(Error::Feature { index, value, limit }),
+    };
+    dense.iter().enumerate().map(number).collect()
+}
+
+/// The logit of two shares.
+///
+/// # Errors
+/// [`Error::Unsupported`] as for [`deal`], [`Error::Bytes`] for shares of another model.
+pub fn open(outline: &Outline, left: &[u8], right: &[u8]) -> Result<f64, Error> {
+    outline.check()?;
+    let number = |bytes: &[u8]| {
+        let (what, expected, found) = ("a share of a logit", outline.logit_bytes(), bytes.len());
+        if expected != found {
+            return Err(Error::Bytes { what, expected, found });
+        }
+        let mut word = [0; 4];
+        word[..found].copy_from_slice(bytes);
+        Ok(u32::from_le_bytes(word))
+    };
+    let unused = 32 - outline.logit_bits;
+    let sum = (number(left)?.wrapping_add(number(right)?) << unused) as i32 >> unused;
+    Ok(f64::from(sum) / f64::from(1_u32 << outline.fraction_bits))
+}
+
+/// What a server makes of its seed.
+pub(super) fn dealt_stream(seed: &[u8; 32]) -> Stream {
+    Stream::new(seed, DEALT)
+}
+
+/// What both servers make of a seed that they share.
+pub(super) fn zero_stream(seed: &[u8; 32], half: Half) -> Zeros {
+    Zeros { stream: Stream::new(seed, ZEROS), half }
+}
+
+/// Shares of zero: what left adds, right takes away.
+pub(super) struct Zeros {
+    stream: Stream,
+    half: Half,
+}
+
+impl Zeros {
+    pub fn refresh(&mut self, shares: &mut [u32]) {
+        let zeros = self.stream.words(shares.len());
+        for (share, zero) in shares.iter_mut().zip(zeros) {
+            *share = match self.half {
+                Half::Left => share.wrapping_add(zero),
+                Half::Right => share.wrapping_sub(zero),
+            };
+        }
+    }
+}
+
+const DEALER: &str = "hushtable shares 2026-11 dealer";
+const DEALT: &str = "hushtable shares 2026-11 dealt";
+const DENSE: &str = "hushtable shares 2026-11 dense";
+const ZEROS: &str = "hushtable shares 2026-11 zeros";
+/// What expands comparison keys.
+pub(super) const PRG: PrgKind = PrgKind::Aes128;
+/// A dense feature is below 2^(this − fraction_bits).
+const FEATURE_BITS_MAX: u32 = 24;

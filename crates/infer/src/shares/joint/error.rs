@@ -1,0 +1,92 @@
+//! What dealing by the servers refuses.
+
+use hushtable_mpc::EntropyError;
+use hushtable_mpc::compare::joint::MakingError;
+use hushtable_mpc::ot;
+
+use super::{BATCH_MAX, GATE_BITS_MAX};
+use crate::shares::Error;
+
+/// Why two servers cannot deal, or stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DealError {
+    /// No randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyError),
+    /// An outline that no model has.
+    #[error(transparent)]
+    Outline(Box<Error>),
+    /// Gates of numbers that are too wide.
+    #[error(
+        "step {step} has activations of {bits} bits, and servers deal for at most {GATE_BITS_MAX}: the work doubles \
+         with each. Compile the model with {} fewer bits after the point, or let clients deal", bits - GATE_BITS_MAX
+    )]
+    Wide {
+        /// Which step.
+        step: usize,
+        /// Bits of its values.
+        bits: u32,
+    },
+    /// None at once, or too many.
+    #[error("{found} inferences were to be dealt for at once: it can be 1 to {BATCH_MAX}")]
+    Batch {
+        /// How many.
+        found: usize,
+    },
+    /// The other server deals something else.
+    #[error(
+        "the other server deals for another model, another count of inferences or the same side: one must be left and one \
+         right, of one model, and begin together"
+    )]
+    Terms,
+    /// A message of another length.
+    #[error(
+        "a message of {found} bytes of the other server, where {expected} are due: it was cut, or is of another version"
+    )]
+    Bytes {
+        /// Bytes that there must be.
+        expected: usize,
+        /// Bytes that there were.
+        found: usize,
+    },
+    /// A transfer's message that cannot be used.
+    #[error(transparent)]
+    Transfer(#[from] ot::Error),
+    /// A correction word's message that cannot be used.
+    #[error(transparent)]
+    Making(#[from] MakingError),
+    /// The two did not make the same.
+    #[error(
+        "the two servers have made different comparison keys: a message was changed on its way, or one of them is broken; \
+         all of it is dropped"
+    )]
+    Disagree,
+    /// A call out of turn, or after the end.
+    #[error("this session of dealing is over, or was not asked for what came")]
+    Turn,
+}
+
+/// Why a precompute is not for an inference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrecomputeError {
+    /// Bytes that are none.
+    #[error("a precompute of {found} bytes or of another version cannot be read: discard it")]
+    Format {
+        /// Bytes that there were.
+        found: usize,
+    },
+    /// There is none.
+    #[error("there is no precompute of this id, or it was used")]
+    Missing,
+    /// Of another id than was asked for.
+    #[error("the precompute is of another id than was asked for")]
+    Id,
+    /// Of the other server.
+    #[error("the precompute is the other server's half: each keeps its own")]
+    Half,
+    /// Of another model.
+    #[error("the precompute was made for another model: discard it and make new ones")]
+    Outline,
+}

@@ -1,0 +1,58 @@
+//! Random numbers from a seed, in the order in which both who deals and who is dealt to draw them.
+
+use hushtable_mpc::{Secret, fill_random};
+use zeroize::Zeroize;
+
+use super::Error;
+
+/// Seeds from the operating system, each for one use.
+pub(super) fn random_seed() -> Result<Secret<[u8; 32]>, Error> {
+    let mut seed = Secret::new([0; 32]);
+    fill_random(seed.expose_mut())?;
+    Ok(seed)
+}
+
+/// What a seed becomes.
+pub(super) struct Stream(blake3::OutputReader);
+
+impl Stream {
+    /// Numbers for one use of the seed.
+    pub fn new(seed: &[u8; 32], context: &str) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(context);
+        let stream = hasher.update(seed).finalize_xof();
+        hasher.zeroize();
+        Self(stream)
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.0.fill(&mut bytes);
+        bytes
+    }
+
+    pub fn words(&mut self, count: usize) -> Vec<u32> {
+        let mut bytes = self.bytes(4 * count);
+        let words = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        bytes.zeroize();
+        words
+    }
+
+    pub fn blocks(&mut self, count: usize) -> Vec<u128> {
+        let mut bytes = self.bytes(16 * count);
+        let blocks = bytes.as_chunks().0.iter().map(|block| u128::from_le_bytes(*block)).collect();
+        bytes.zeroize();
+        blocks
+    }
+
+    /// Bits, one a byte.
+    pub fn bits(&mut self, count: usize) -> Vec<u8> {
+        let packed = self.bytes(count.div_ceil(8));
+        (0..count).map(|bit| packed[bit / 8] >> (bit % 8) & 1).collect()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
