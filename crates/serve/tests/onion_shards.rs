@@ -18,6 +18,7 @@ use hushtable_serve::{
     OnionServerSpec, Owner, Refusal, TlsSpec,
 };
 use hushtable_table::Table;
+use hushtable_table::model::{self, Feature, Model, Pooling, ShardMapSpec, places};
 use rustix::process::Signal;
 use shard_common::{Load, front_client, shard_tls, write_certificate, write_shards};
 use tempfile::TempDir;
@@ -456,4 +457,61 @@ async fn each_bad_role_is_named() {
     }
     let client = deployment.client().await;
     assert_eq!(client.lookup(&[9], 1).await.unwrap().rows, rows(&deployment.table, &[9]));
+}
+
+/// A model of one table, and the map of its shards beside it.
+fn model(folder: &Path, seed: u64, shards: usize) -> Model {
+    let table = table(ROWS, DIM, seed);
+    let feature = Feature { name: "films".into(), table: 0, pooling: Pooling::Sum, max_ids: 4 };
+    let path = folder.join(format!("model-{seed}"));
+    model::write(&path, "m", &[("films", &table)], &[feature], None).unwrap();
+    let model = Model::open(&path).unwrap();
+    let spec = ShardMapSpec { shards: Some(shards), ..ShardMapSpec::default() };
+    let map = onion::plan_shards(&model, ParameterSet::N4096128, &spec).unwrap();
+    map.write(&model).unwrap();
+    model
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_models_map_says_how_many_shards_there_are_and_is_refused_beside_others() {
+    let home = TempDir::new().unwrap();
+    let (first, other) = (model(home.path(), 1, 2), model(home.path(), 2, 2));
+    let of = |shard| OnionServerSpec { shard: Some(shard), ..spec(first.path()) };
+    let shards = [0, 1].map(|shard| Running::start(OnionServer::open(of(shard)).unwrap()));
+    let file = home.path().join("shards.toml");
+    let name = |shards: &[&Running]| {
+        let servers = shards.iter().map(|it| format!("[[shard]]\nreplicas = [\"{}\"]\n", it.url()));
+        std::fs::write(&file, servers.collect::<String>()).unwrap();
+    };
+    name(&[&shards[0], &shards[1]]);
+    let of_front = OnionServerSpec { shards_file: Some(file.clone()), ..spec(first.path()) };
+    let front = Running::start(OnionServer::open(of_front.clone()).unwrap());
+    let client = OnionClientSpec::new(EndpointSpec::new(front.url(), None));
+    let client = OnionClient::connect(&client).await.unwrap();
+    let ids = [0, ROWS / 2, ROWS - 1];
+    let found = client.lookup(&ids, 4).await.unwrap();
+    assert_eq!(found.rows, rows(&table(ROWS, DIM, 1), &ids));
+
+    let say = |spec: &OnionServerSpec| refused(home.path(), spec);
+    let found = say(&OnionServerSpec { shards: Some(3), ..of(0) });
+    assert!(found.contains("the map is of 2 shard(s)") && found.contains("there are 3"), "{found}");
+    let found = say(&of(2));
+    assert!(found.contains("there is no shard 2 of 2"), "{found}");
+    let found = say(&OnionServerSpec { parameters: "ive_paper".into(), ..of(0) });
+    assert!(found.contains("--parameters n4096_128"), "{found}");
+    name(&[&shards[0]]);
+    let found = say(&of_front);
+    assert!(found.contains("1 shards, and the model's map has 2"), "{found}");
+    // A map that says other things of the same model, and one of another version.
+    let place = first.path().join(places::SHARDS_ONION);
+    let text = std::fs::read_to_string(&place).unwrap();
+    std::fs::write(&place, text.replacen("\"end\": ", "\"end\": 1", 1)).unwrap();
+    let found = say(&of(0));
+    assert!(found.contains("checksum does not match"), "{found}");
+    std::fs::copy(other.path().join(places::SHARDS_ONION), &place).unwrap();
+    let found = say(&of(0));
+    assert!(found.contains("the map is of version"), "{found}");
+    std::fs::remove_file(&place).unwrap();
+    let found = say(&of(0));
+    assert!(found.contains("give both, --shard and --shards"), "{found}");
 }

@@ -130,6 +130,14 @@ async fn a_killed_replica_costs_no_answer_and_comes_back_by_itself() {
         wait_for(&deployment.sides[side].front, &ready, 2.0).await;
         load.wait(100).await;
     }
+    // One that hangs keeps its connection: it is left out too, before a lookup's time is over.
+    let hung = &deployment.sides[0].shards[1][0].process;
+    hung.signal(Signal::STOP);
+    let since = Instant::now();
+    load.wait(2000).await;
+    let took = since.elapsed();
+    hung.signal(Signal::CONT);
+    assert!(took < Duration::from_secs(10), "2,000 lookups beside a server that hangs: {took:?}");
     let right = load.end().await;
     println!("{right} answers under kills, 0 wrong, 0 failed");
 }

@@ -326,10 +326,14 @@ impl<A: Answerer> Shared<A> {
         let count = pass.queries.len();
         answers.clear();
         answers.resize(count * answer_bytes, 0);
+        let of_traced = pass.shares.iter().filter_map(|(it, _)| it.receiver.traced.as_ref());
+        let traced = TracedPass::of(of_traced);
+        let passing = traced.as_ref().map(TracedPass::enter);
         // A backend that panics must not take the server with it. The answer buffer is overwritten
         // before it is read again, and a backend is required to stay usable behind `&self`.
         let result =
             catch_unwind(AssertUnwindSafe(|| self.answerer.answer(&pass.queries, answers)));
+        drop(passing);
         let took = started.elapsed();
         self.spec.metrics.record(count, took);
         let failed = match result {
@@ -344,7 +348,9 @@ impl<A: Answerer> Shared<A> {
             }
         };
         drop(pass.queries);
-        self.trace(&pass.shares, count, started, took, failed.is_none());
+        if let Some(traced) = traced {
+            self.trace(traced, &pass.shares, count, started, took, failed.is_none());
+        }
         let mut unfinished = Vec::new();
         let mut rest = answers.as_slice();
         for (mut request, taken) in pass.shares {
@@ -370,22 +376,18 @@ impl<A: Answerer> Shared<A> {
 }
 
 impl<A: Answerer> Shared<A> {
-    /// Traces a pass, where it took part of a request that is traced.
+    /// Says what a traced pass was, and to its requests that it was theirs.
     fn trace(
         &self,
+        mut pass: TracedPass,
         shares: &[(Waiting<A::Query, Receiver>, usize)],
         queries: usize,
         started: Instant,
         took: Duration,
         ok: bool,
     ) {
-        let traced = || {
-            shares
-                .iter()
-                .filter_map(|(request, _)| Some((request, request.receiver.traced.as_ref()?)))
-        };
-        let Some(pass) = TracedPass::of(traced().map(|(_, traced)| traced)) else { return };
-        for (request, traced) in traced() {
+        for (request, _) in shares {
+            let Some(traced) = &request.receiver.traced else { continue };
             pass.answered(traced);
             if request.is_taken() {
                 traced.waited(request.arrived(), started);

@@ -77,6 +77,60 @@ impl EndpointSpec {
     }
 }
 
+/// How a server is connected to.
+#[derive(Clone)]
+pub(crate) struct Way {
+    host: String,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    link: Link,
+}
+
+impl Way {
+    /// Checks `spec`, which names one server.
+    pub fn of(spec: &EndpointSpec, insecure: bool, link: LinkSpec) -> Result<Self, Error> {
+        let url = &spec.url;
+        let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
+        let uri: Uri =
+            url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
+        let host = uri.host().ok_or_else(|| bad("it has no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(bad("it has a path"));
+        }
+        if !spec.others.is_empty() {
+            return Err(bad("others come with it, but there is one server alone of this kind"));
+        }
+        let tls = match uri.scheme_str() {
+            Some("https") => {
+                let name = spec.domain.as_ref().unwrap_or(&host).clone();
+                let name = ServerName::try_from(name)
+                    .map_err(|_| bad("its host is no name that a certificate can have"))?;
+                Some((TlsConnector::from(tls::client_config(spec)?), name))
+            }
+            Some("http") if insecure || is_loopback(&host) => None,
+            Some("http") => return Err(Error::PlainText { url: url.clone() }),
+            _ => return Err(bad("its scheme is neither https nor http")),
+        };
+        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        Ok(Self { host, port, tls, link: Link::new(link) })
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub async fn connect(&self) -> io::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        stream.set_nodelay(true)?;
+        let stream = self.link.carry(stream);
+        Ok(match self.tls.clone() {
+            None => Box::new(Plain { stream, is_first: true }),
+            Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
+        })
+    }
+}
+
 /// A server and the connection to it, made at first use and again when it was lost.
 #[derive(Clone)]
 pub(crate) struct Peer {
@@ -108,28 +162,7 @@ impl Peer {
     ) -> Result<Self, Error> {
         let url = &spec.url;
         let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
-        let uri: Uri =
-            url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
-        let host = uri.host().ok_or_else(|| bad("it has no host"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-            return Err(bad("it has a path"));
-        }
-        if !spec.others.is_empty() {
-            return Err(bad("others come with it, but there is one server alone of this kind"));
-        }
-        let tls = match uri.scheme_str() {
-            Some("https") => {
-                let name = spec.domain.as_ref().unwrap_or(&host).clone();
-                let name = ServerName::try_from(name)
-                    .map_err(|_| bad("its host is no name that a certificate can have"))?;
-                Some((TlsConnector::from(tls::client_config(spec)?), name))
-            }
-            Some("http") if insecure || is_loopback(&host) => None,
-            Some("http") => return Err(Error::PlainText { url: url.clone() }),
-            _ => return Err(bad("its scheme is neither https nor http")),
-        };
-        let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let way = Way::of(spec, insecure, link)?;
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|error| bad(&error.to_string()))?
             .connect_timeout(connect_max)
@@ -140,10 +173,9 @@ impl Peer {
             .keep_alive_timeout(KEEP_ALIVE)
             .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| bad(&error.to_string()))?;
-        let link = Link::new(link);
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-            let (host, tls, link) = (host.clone(), tls.clone(), link.clone());
-            async move { connect(&host, port, tls, &link).await.map(TokioIo::new) }
+            let way = way.clone();
+            async move { way.connect().await.map(TokioIo::new) }
         }));
         Ok(Self { url: url.as_str().into(), channel })
     }
@@ -195,30 +227,35 @@ impl Peer {
 
     /// The error that a status is.
     pub fn error(&self, status: &Status) -> Error {
-        let url = self.url.to_string();
-        if let Some(refusal) = Refusal::from_status(status) {
-            return Error::Refused { url, refusal };
+        error_of(&self.url, status)
+    }
+}
+
+/// The error that a status of a call to `url` is.
+pub(crate) fn error_of(url: &str, status: &Status) -> Error {
+    let url = url.to_owned();
+    if let Some(refusal) = Refusal::from_status(status) {
+        return Error::Refused { url, refusal };
+    }
+    match status.code() {
+        Code::Unimplemented => {
+            let message = status.message().chars().take(MESSAGE_CHARS_MAX).collect();
+            Error::Unserved { url, message }
         }
-        match status.code() {
-            Code::Unimplemented => {
-                let message = status.message().chars().take(MESSAGE_CHARS_MAX).collect();
-                Error::Unserved { url, message }
+        // Without details the status was made here, of a transport error, or by a proxy.
+        Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+            if status.source().is_some() || status.code() == Code::Unavailable =>
+        {
+            match reason(status) {
+                reason if reason.contains(SPEAKS_TLS) => Error::SpeaksTls { url },
+                reason => Error::Unavailable { url, reason },
             }
-            // Without details the status was made here, of a transport error, or by a proxy.
-            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
-                if status.source().is_some() || status.code() == Code::Unavailable =>
-            {
-                match reason(status) {
-                    reason if reason.contains(SPEAKS_TLS) => Error::SpeaksTls { url },
-                    reason => Error::Unavailable { url, reason },
-                }
-            }
-            code => Error::Remote {
-                url,
-                code: crate::host::metrics::code_name(code).into(),
-                message: status.message().chars().take(MESSAGE_CHARS_MAX).collect(),
-            },
         }
+        code => Error::Remote {
+            url,
+            code: crate::host::metrics::code_name(code).into(),
+            message: status.message().chars().take(MESSAGE_CHARS_MAX).collect(),
+        },
     }
 }
 
@@ -235,21 +272,6 @@ pub(crate) fn reason(status: &Status) -> String {
 
 pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
-}
-
-async fn connect(
-    host: &str,
-    port: u16,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
-    link: &Link,
-) -> io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect((host, port)).await?;
-    stream.set_nodelay(true)?;
-    let stream = link.carry(stream);
-    Ok(match tls {
-        None => Box::new(Plain { stream, is_first: true }),
-        Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
-    })
 }
 
 /// A connection in plain text, which knows a TLS server by the first byte that it says.
@@ -321,7 +343,7 @@ impl Plain {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// How a record begins with which a TLS server answers what is no TLS. HTTP/2 begins with the length of
@@ -331,8 +353,8 @@ const TLS_ALERT: u8 = 0x15;
 const SPEAKS_TLS: &str = "the server speaks TLS";
 pub(crate) const INFO_BYTES_MAX: usize = 64 << 10;
 pub(crate) const REPLY_OVERHEAD_BYTES: usize = 1024;
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// A reply should be one frame.
-const FRAME_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const FRAME_BYTES_MAX: u32 = 1 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(20);

@@ -2,6 +2,7 @@
 //! over it, refusals off the wire. Which scheme it speaks is the scheme's affair.
 
 pub(crate) mod endpoint;
+pub(crate) mod lane;
 pub(crate) mod load;
 pub(crate) mod open;
 pub(crate) mod push;

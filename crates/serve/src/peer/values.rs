@@ -30,3 +30,21 @@ pub(crate) fn dtype_from_wire(found: i32) -> Result<DType, ReplyDefect> {
         Ok(wire::DType::DtypeUnspecified) | Err(_) => return Err(ReplyDefect::DType { found }),
     })
 }
+
+/// A text of another machine that can be shown to people: not long, and without what commands a terminal.
+pub(crate) fn text(field: &'static str, found: String) -> Result<String, ReplyDefect> {
+    match found.len() <= TEXT_BYTES_MAX && !found.chars().any(char::is_control) {
+        true => Ok(found),
+        false => Err(ReplyDefect::Text { field, bytes: found.len() }),
+    }
+}
+
+/// What is kept of an error about what another machine sent.
+pub(crate) fn defect(error: &dyn std::fmt::Display) -> ReplyDefect {
+    let text = error.to_string();
+    let reason = text.chars().filter(|char| !char.is_control()).take(REASON_CHARS_MAX).collect();
+    ReplyDefect::Other { reason }
+}
+
+const TEXT_BYTES_MAX: usize = 128;
+const REASON_CHARS_MAX: usize = 512;

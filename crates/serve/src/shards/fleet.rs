@@ -14,10 +14,10 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::file::FleetFile;
 use super::hedge::{Budget, Recent};
 use super::metrics::FrontMetrics;
-use super::replica::{AskHolds, HOLDS_EVERY, Replica};
+use super::replica::{HOLDS_EVERY, Replica};
 use super::{Owner, ShardError};
 use crate::Error;
-use crate::peer::endpoint::Peer;
+use crate::peer::lane::Lane;
 
 /// All servers of all shards, and the threads that speak to them.
 pub(crate) struct Fleet {
@@ -27,7 +27,7 @@ pub(crate) struct Fleet {
 
 pub(super) struct Shared {
     owner: Owner,
-    ask_holds: AskHolds,
+    holds_path: &'static str,
     path: PathBuf,
     insecure: bool,
     fleet: RwLock<Arc<State>>,
@@ -63,8 +63,8 @@ pub(crate) struct FleetSpec<'a> {
     /// `shards.toml`.
     pub file: &'a Path,
     pub owner: Owner,
-    /// How a shard is asked what it holds.
-    pub ask_holds: AskHolds,
+    /// The method that a shard says by what it holds.
+    pub holds_path: &'static str,
     pub insecure: bool,
     pub threads: usize,
     pub metrics: FrontMetrics,
@@ -73,7 +73,7 @@ pub(crate) struct FleetSpec<'a> {
 impl Fleet {
     /// Reads the file of shards and begins to ask each server how it is.
     pub fn start(spec: FleetSpec<'_>) -> Result<Arc<Self>, Error> {
-        let FleetSpec { file: path, owner, ask_holds, insecure, threads, metrics } = spec;
+        let FleetSpec { file: path, owner, holds_path, insecure, threads, metrics } = spec;
         let file = FleetFile::read(path)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(2))
@@ -84,7 +84,7 @@ impl Fleet {
         let empty = State { file: file.clone(), shards: Vec::new() };
         let shared = Arc::new(Shared {
             owner,
-            ask_holds,
+            holds_path,
             path: path.to_owned(),
             insecure,
             fleet: RwLock::new(Arc::new(empty)),
@@ -255,8 +255,8 @@ impl Shared {
                     Some(known) => Arc::clone(known),
                     None => {
                         let endpoint = file.endpoint(url, self.owner)?;
-                        let peer = Peer::new(&endpoint, self.insecure, CONNECT_MAX)?;
-                        let replica = Replica::new(number, url, peer);
+                        let lane = Lane::new(&endpoint, self.insecure, CONNECT_MAX)?;
+                        let replica = Replica::new(number, lane);
                         let before = before.shards.get(number);
                         let before =
                             before.and_then(|old| old.replicas.iter().find(|it| it.url() == url));
@@ -297,7 +297,7 @@ impl Shared {
 async fn follow(replica: Weak<Replica>, shared: Weak<Shared>) {
     loop {
         let (Some(of), Some(fleet)) = (replica.upgrade(), shared.upgrade()) else { return };
-        of.ask_holds(fleet.ask_holds, fleet.owner, fleet.maps_in_use()).await;
+        of.ask_holds(fleet.holds_path, fleet.owner, fleet.maps_in_use()).await;
         let doubted = Arc::clone(&of.doubted);
         drop((of, fleet));
         tokio::select! {

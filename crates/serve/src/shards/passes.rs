@@ -1,9 +1,8 @@
 //! One pass over all shards: the least loaded server of each is asked, another where it is late or dead, and
 //! either every shard answers by the same map or the pass fails.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -57,8 +56,69 @@ type Ended<T> = Result<(usize, Won<T>), NoShard>;
 pub(crate) struct Passing<T> {
     fleet: Arc<Shared>,
     started: Instant,
-    answers: Receiver<Ended<T>>,
+    arrivals: Arc<Arrivals<T>>,
     tasks: Vec<Ending>,
+}
+
+/// What has come back and was not taken yet. Whoever waits is not woken for every one: to wake a thread takes as long
+/// as to read an answer.
+struct Arrivals<T> {
+    state: Mutex<Arrived<T>>,
+    enough: Condvar,
+}
+
+struct Arrived<T> {
+    ended: Vec<Ended<T>>,
+    /// Parts that have not ended.
+    left: usize,
+}
+
+impl<T> Arrivals<T> {
+    fn state(&self) -> MutexGuard<'_, Arrived<T>> {
+        // Nothing panics while it holds the lock half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, ended: Ended<T>) {
+        let mut state = self.state();
+        state.left -= 1;
+        let is_enough = ended.is_err() || state.left == 0 || state.ended.len() + 1 >= WAKE_AT;
+        state.ended.push(ended);
+        drop(state);
+        if is_enough {
+            self.enough.notify_one();
+        }
+    }
+
+    /// Those that there are once they are worth it; none once all were taken.
+    fn take(&self) -> Vec<Ended<T>> {
+        let is_few = |state: &mut Arrived<T>| {
+            let has_failed = state.ended.iter().any(Result::is_err);
+            state.left > 0 && state.ended.len() < WAKE_AT && !has_failed
+        };
+        let waited = self.enough.wait_while(self.state(), is_few);
+        std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).ended)
+    }
+}
+
+/// Where a part says how it ended: by being dropped, where it says nothing.
+struct Told<T>(Option<(usize, Arc<Arrivals<T>>)>);
+
+impl<T> Told<T> {
+    fn tell(mut self, ended: Ended<T>) {
+        if let Some((_, arrivals)) = self.0.take() {
+            arrivals.add(ended);
+        }
+    }
+}
+
+impl<T> Drop for Told<T> {
+    fn drop(&mut self) {
+        // One that ends without a word has panicked: it is in the log.
+        if let Some((shard, arrivals)) = self.0.take() {
+            arrivals.add(Err(absent(shard, "its task ended".into())));
+        }
+    }
 }
 
 impl Fleet {
@@ -72,7 +132,8 @@ impl Fleet {
         asks: Vec<(usize, A)>,
     ) -> Result<Passing<A::Answers>, NoShard> {
         let started = Instant::now();
-        let (sender, answers) = channel();
+        let state = Mutex::new(Arrived { ended: Vec::new(), left: asks.len() });
+        let arrivals = Arc::new(Arrivals { state, enough: Condvar::new() });
         let mut tasks = Vec::with_capacity(asks.len());
         let state = self.shared.state();
         for (number, ask) in asks {
@@ -87,10 +148,11 @@ impl Fleet {
                 per_mille: state.file.hedge_per_mille,
                 ask,
             };
-            tasks.push(Ending(self.handle().spawn(part.run(sender.clone()))));
+            let told = Told(Some((number, Arc::clone(&arrivals))));
+            tasks.push(Ending(self.handle().spawn(part.run(told))));
         }
         let fleet = Arc::clone(&self.shared);
-        Ok(Passing { fleet, started, answers, tasks })
+        Ok(Passing { fleet, started, arrivals, tasks })
     }
 
     /// Asks every shard of `asks` at once, and hands each one's answers to `take` as they come. Blocks.
@@ -114,15 +176,16 @@ impl<T> Passing<T> {
     /// [`NoShard`] for a shard of which no server answers; what was taken then is to be dropped.
     pub fn finish(self, mut take: impl FnMut(usize, T)) -> Result<(), NoShard> {
         let mut shards = Duration::ZERO;
-        for _ in 0..self.tasks.len() {
-            // One that ends without a word has panicked: it is in the log.
-            let ended: Ended<T> =
-                self.answers.recv().unwrap_or_else(|_| Err(absent(0, "its task ended".into())));
-            let (shard, won) = ended.inspect_err(|_| {
-                self.fleet.metrics.absent.inc();
-            })?;
-            shards = shards.max(won.took);
-            take(shard, won.answers);
+        let mut taken = 0;
+        while taken < self.tasks.len() {
+            for ended in self.arrivals.take() {
+                let (shard, won) = ended.inspect_err(|_| {
+                    self.fleet.metrics.absent.inc();
+                })?;
+                shards = shards.max(won.took);
+                take(shard, won.answers);
+                taken += 1;
+            }
         }
         let own = self.started.elapsed().saturating_sub(shards);
         self.fleet.metrics.own.observe(own.as_secs_f64());
@@ -154,10 +217,8 @@ struct Part<A> {
 }
 
 impl<A: Ask> Part<A> {
-    async fn run(self, to: Sender<Ended<A::Answers>>) {
-        let won = self.answer().await;
-        // A pass that has failed waits for nobody.
-        let _ = to.send(won);
+    async fn run(self, told: Told<A::Answers>) {
+        told.tell(self.answer().await);
     }
 
     /// The server to ask next, of those that hold the map and were not asked: the one with the least to do for this
@@ -268,5 +329,7 @@ struct Asked<T> {
 
 /// When a shard without a server may have one again: most that restart are back by then.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Answers for which it is worth to wake who adds them up.
+const WAKE_AT: usize = 16;
 const ALIKE: f64 = 1.25;
 const ALIKE_LEAST: Duration = Duration::from_micros(200);

@@ -1,6 +1,5 @@
 //! One server of a shard, as a front sees it.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,11 +8,9 @@ use bytes::Bytes;
 use hushtable_pir::dpf::Side;
 use hushtable_table::Version;
 use tokio::sync::Notify;
-use tonic::Status;
-use tonic::transport::Channel;
 
 use super::Owner;
-use crate::peer::endpoint::Peer;
+use crate::peer::lane::{Body, Lane};
 use crate::peer::values::version_from_wire;
 use crate::wire::{self, HoldsReply, HoldsRequest};
 use crate::{Error, Refusal};
@@ -21,8 +18,7 @@ use crate::{Error, Refusal};
 /// A server of a shard.
 pub(crate) struct Replica {
     shard: usize,
-    url: String,
-    peer: Peer,
+    lane: Lane,
     /// Parts of passes that it is asked for now.
     inflight: AtomicUsize,
     state: Mutex<State>,
@@ -46,13 +42,6 @@ struct State {
     owner: Option<Owner>,
 }
 
-/// Asks a shard what it holds, in its scheme's service; the last number is the most bytes of the reply.
-pub(crate) type AskHolds = fn(
-    Channel,
-    HoldsRequest,
-    usize,
-) -> Pin<Box<dyn Future<Output = Result<HoldsReply, Status>> + Send>>;
-
 /// A part that is asked for.
 pub(super) struct InFlight<'a>(&'a Replica);
 
@@ -65,7 +54,7 @@ pub(crate) enum Unheld {
 }
 
 impl Replica {
-    pub fn new(shard: usize, url: &str, peer: Peer) -> Self {
+    pub fn new(shard: usize, lane: Lane) -> Self {
         let state = State {
             maps: Vec::new(),
             request_bytes_max: 0,
@@ -77,8 +66,7 @@ impl Replica {
         };
         Self {
             shard,
-            url: url.into(),
-            peer,
+            lane,
             inflight: AtomicUsize::new(0),
             state: Mutex::new(state),
             doubted: Arc::default(),
@@ -86,7 +74,7 @@ impl Replica {
     }
 
     pub fn url(&self) -> &str {
-        &self.url
+        self.lane.url()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -121,8 +109,8 @@ impl Replica {
     }
 
     /// The way to it.
-    pub fn peer(&self) -> &Peer {
-        &self.peer
+    pub fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     /// Why it is not ready, in words.
@@ -173,18 +161,17 @@ impl Replica {
     fn leave_out(&self, reason: &str) {
         let mut state = self.state();
         if !state.maps.is_empty() {
-            let (shard, url) = (self.shard, &self.url);
+            let (shard, url) = (self.shard, self.url());
             tracing::warn!(shard, url, reason, "a shard's server is left out");
         }
         state.maps.clear();
         reason.clone_into(&mut state.reason);
     }
 
-    /// Asks it what it holds.
-    pub async fn ask_holds(&self, ask: AskHolds, owner: Owner, in_use: Vec<Bytes>) {
-        let request = HoldsRequest { in_use };
-        let reply = ask(self.peer.channel.clone(), request, HOLDS_BYTES_MAX);
-        match self.peer.within(HOLDS_MAX, reply).await {
+    /// Asks it what it holds, by the method at `path`.
+    pub async fn ask_holds(&self, path: &'static str, owner: Owner, in_use: Vec<Bytes>) {
+        let body = Body::of(&HoldsRequest { in_use });
+        match self.lane.call::<HoldsReply>(path, body, HOLDS_BYTES_MAX, HOLDS_MAX).await {
             Ok(reply) => self.told(owner, &reply),
             Err(error) => self.missed(&error),
         }
@@ -223,11 +210,15 @@ impl Replica {
         if was_up != is_up || (!is_up && state.reason != reason) {
             match is_up {
                 true => {
-                    tracing::info!(shard = self.shard, url = self.url, "a shard's server is ready")
+                    tracing::info!(
+                        shard = self.shard,
+                        url = self.url(),
+                        "a shard's server is ready"
+                    )
                 }
                 false => tracing::warn!(
                     shard = self.shard,
-                    url = self.url,
+                    url = self.url(),
                     reason,
                     "a shard's server is left out"
                 ),
@@ -288,8 +279,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_server_took_fades() {
         let spec = EndpointSpec::new("http://127.0.0.1:1", None);
-        let peer = Peer::new(&spec, false, HALF_LIFE).unwrap();
-        let replica = Replica::new(0, "http://127.0.0.1:1", peer);
+        let replica = Replica::new(0, Lane::new(&spec, false, HALF_LIFE).unwrap());
         replica.took(Duration::from_millis(100));
         assert!(replica.load().1 > Duration::from_millis(90));
         let long_ago = Instant::now().checked_sub(4 * HALF_LIFE).unwrap();

@@ -6,12 +6,13 @@
 //!
 //! No span holds anything of a query. What a span may hold is a [`Value`]: a number, or a name that is this
 //! server's own. Trace ids are made here; a client's are not taken, since one that it sent to both servers
-//! would say which two requests are one lookup.
+//! would say which two requests are one lookup. A front's are, by its own shards: see [`parent`].
 
 mod collector;
 #[cfg(feature = "otlp")]
 mod export;
 mod fraction;
+mod parent;
 mod pass;
 mod request;
 mod tracing;
@@ -35,6 +36,7 @@ pub use collector::NoCollector;
 #[cfg(feature = "otlp")]
 use export::Exporter;
 pub use fraction::{Fraction, NoFraction};
+pub(crate) use parent::{join, traceparent};
 pub(crate) use pass::{PassFacts, TracedPass};
 pub(crate) use request::{Traced, current, note_version};
 
@@ -130,8 +132,18 @@ impl Tracer {
     /// A trace for one more request, where it is sampled.
     pub fn begin(self: &Arc<Self>) -> Option<Arc<Traced>> {
         let number = self.number();
+        self.is_sampled(number).then(|| Traced::new(Arc::clone(self), number, true))
+    }
+
+    /// The same for a request that may turn out to be part of a trace that a front began.
+    pub fn offer(self: &Arc<Self>) -> Arc<Traced> {
+        let number = self.number();
+        Traced::new(Arc::clone(self), number, self.is_sampled(number))
+    }
+
+    fn is_sampled(&self, number: u64) -> bool {
         // The last 56 bits, as those whose traces begin elsewhere are sampled by.
-        (number % NUMBERS < self.sampled_below).then(|| Traced::new(Arc::clone(self), number))
+        number % NUMBERS < self.sampled_below
     }
 
     /// A trace by its number, and its first span.
@@ -193,6 +205,8 @@ fn spread(mut x: u64) -> u64 {
 const NUMBERS: u64 = 1 << 56;
 /// Most spans that wait to be sent: some megabytes.
 const WAITING_MAX: usize = 8192;
+/// Most spans that one links to. A request with more passes, or a pass with more requests, is a large one among many.
+const LINKS_MAX: usize = 32;
 /// Most spans in a message.
 const BATCH_MAX: usize = 512;
 

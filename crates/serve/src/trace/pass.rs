@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Context, Span, Traced, Tracer, Value, unix_ns};
+use super::parent::Passing;
+use super::{Context, LINKS_MAX, Span, Traced, Tracer, Value, unix_ns};
 
-/// A pass that at least one traced request is in. It is a trace of its own, which these link to: it
-/// answers others besides.
+/// A pass that at least one traced request is in. It is a trace of its own, which these link to, and which links to
+/// them: it answers others besides.
 pub(crate) struct TracedPass {
     tracer: Arc<Tracer>,
     context: Context,
+    requests: Vec<Context>,
 }
 
 /// What a pass was.
@@ -31,12 +33,21 @@ impl TracedPass {
     pub fn of<'a>(mut traced: impl Iterator<Item = &'a Arc<Traced>>) -> Option<Self> {
         let tracer = Arc::clone(traced.next()?.tracer());
         let context = tracer.context(tracer.number());
-        Some(Self { tracer, context })
+        Some(Self { tracer, context, requests: Vec::new() })
+    }
+
+    /// Runs it on this thread until what is returned is dropped: what other servers of the operator are asked for
+    /// meanwhile is part of it.
+    pub fn enter(&self) -> Passing {
+        Passing::begin(self.context)
     }
 
     /// Says that it answered some of a request's queries.
-    pub fn answered(&self, request: &Traced) {
+    pub fn answered(&mut self, request: &Traced) {
         request.link(self.context);
+        if self.requests.len() < LINKS_MAX {
+            self.requests.push(request.context());
+        }
     }
 
     /// It is over.
@@ -63,7 +74,7 @@ impl TracedPass {
             started_ns,
             ended_ns: started_ns + took.as_nanos() as u64,
             attributes,
-            links: Vec::new(),
+            links: self.requests,
         });
     }
 }

@@ -1,19 +1,24 @@
 //! A request that is traced, from its headers to its answer's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use hushtable_table::Version;
 use tonic::Code;
 
-use super::{Context, Span, Tracer, Value, unix_ns};
+use super::{Context, LINKS_MAX, Span, Tracer, Value, unix_ns};
 use crate::host::metrics::code_name;
 
-/// A sampled request. Whoever works for it notes what its span is to say.
+/// A request that is sampled, or may be joined to a trace that is. Whoever works for it notes what its span is to
+/// say.
 pub(crate) struct Traced {
     tracer: Arc<Tracer>,
-    context: Context,
+    /// A trace of its own, and its span.
+    own: Context,
+    is_sampled: bool,
+    /// Another server's span that it is a child of.
+    parent: OnceLock<Context>,
     received_bytes: AtomicU64,
     notes: Mutex<Notes>,
 }
@@ -31,21 +36,41 @@ tokio::task_local! {
 
 /// The request that is worked for here, where it is traced.
 pub(crate) fn current() -> Option<Arc<Traced>> {
-    CURRENT.try_with(Arc::clone).ok()
+    CURRENT.try_with(Arc::clone).ok().filter(|traced| traced.is_sampled())
+}
+
+/// Has `note` look at the request that is worked for here, sampled or not yet, where there is a tracer.
+pub(super) fn with_offered(note: impl FnOnce(&Traced)) {
+    // Without a trace there is nothing to note.
+    let _ = CURRENT.try_with(|traced| note(traced));
 }
 
 /// Notes which version the request that is worked for here was for: one that this server holds, never what
 /// a client wrote in its place.
 pub(crate) fn note_version(held: Version) {
-    // Without a trace there is nothing to note.
-    let _ = CURRENT.try_with(|traced| traced.notes().version = Some(held));
+    with_offered(|traced| traced.notes().version = Some(held));
 }
 
 impl Traced {
-    pub(super) fn new(tracer: Arc<Tracer>, number: u64) -> Arc<Self> {
-        let context = tracer.context(number);
-        let notes = Mutex::default();
-        Arc::new(Self { tracer, context, received_bytes: AtomicU64::new(0), notes })
+    pub(super) fn new(tracer: Arc<Tracer>, number: u64, is_sampled: bool) -> Arc<Self> {
+        let own = tracer.context(number);
+        let (parent, notes) = (OnceLock::new(), Mutex::default());
+        let received_bytes = AtomicU64::new(0);
+        Arc::new(Self { tracer, own, is_sampled, parent, received_bytes, notes })
+    }
+
+    /// Makes it a child of another server's span, the first that it is told.
+    pub(super) fn join(&self, parent: Context) {
+        let _ = self.parent.set(parent);
+    }
+
+    fn is_sampled(&self) -> bool {
+        self.is_sampled || self.parent.get().is_some()
+    }
+
+    /// Its span, in the trace that it is part of.
+    pub(super) fn context(&self) -> Context {
+        Context { trace: self.parent.get().map_or(self.own.trace, |it| it.trace), ..self.own }
     }
 
     /// Works for this request.
@@ -76,8 +101,8 @@ impl Traced {
         let started_ns = unix_ns(arrived);
         let waited_ns = until.saturating_duration_since(arrived).as_nanos() as u64;
         self.tracer.push(Span {
-            context: Context { span: self.tracer.span_id(), ..self.context },
-            parent: Some(self.context.span),
+            context: Context { span: self.tracer.span_id(), ..self.context() },
+            parent: Some(self.own.span),
             name: "queue",
             is_request: false,
             is_failed: false,
@@ -88,7 +113,7 @@ impl Traced {
         });
     }
 
-    /// It is over.
+    /// It is over. Nothing is said of one that is not sampled.
     pub fn finish(
         &self,
         service: &'static str,
@@ -96,6 +121,9 @@ impl Traced {
         code: Code,
         started: Instant,
     ) {
+        if !self.is_sampled() {
+            return;
+        }
         let started_ns = unix_ns(started);
         let Notes { version, queries, passes } = std::mem::take(&mut *self.notes());
         let mut attributes = vec![
@@ -109,8 +137,8 @@ impl Traced {
         attributes.extend(queries.map(|queries| ("hushtable.queries", Value::Count(queries))));
         attributes.extend(version.map(|version| ("hushtable.version", short(version))));
         self.tracer.push(Span {
-            context: self.context,
-            parent: None,
+            context: self.context(),
+            parent: self.parent.get().map(|parent| parent.span),
             name: method,
             is_request: true,
             is_failed: is_of_the_server(code),
@@ -127,11 +155,6 @@ impl Traced {
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    #[cfg(test)]
-    pub(super) fn context(&self) -> Context {
-        self.context
     }
 }
 
@@ -156,5 +179,3 @@ fn is_of_the_server(code: Code) -> bool {
 }
 
 const VERSION_CHARS: usize = 16;
-/// Most passes that a request is linked to. One that takes more is a large one among many.
-const LINKS_MAX: usize = 32;

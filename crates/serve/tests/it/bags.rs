@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table};
+use crate::common::{
+    Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table, wait_until_free,
+};
 use bytes::Bytes;
 use hushtable_pir::batch::{BatchBackend, BatchEngine, BatchKeys, Client, Geometry};
 use hushtable_pir::dpf::Side;
@@ -596,6 +598,7 @@ async fn a_bag_at_swapped_servers_is_refused_as_a_lookup_is() {
     // The same addresses, with the sides the other way round.
     let swapped = [(Side::Right, addrs[0]), (Side::Left, addrs[1])].map(|(side, addr)| {
         let spec = ServerSpec { addr, ..spec(side) };
+        wait_until_free(addr);
         Running::start(Server::of_table(spec, laid_out()).unwrap())
     });
     let is_wrong_side =

@@ -2,9 +2,10 @@
 //! serves all.
 
 use crate::common::{Running, metric_of, row, table};
+use crate::onion_model_common::Clicks;
 use bytes::Bytes;
 use hushtable_pir::TableShape;
-use hushtable_pir::onion::{Client, Geometry, ParameterSet, Pending};
+use hushtable_pir::onion::{Client, Geometry, ParameterSet};
 use hushtable_serve::wire::onion_lookup_client::OnionLookupClient;
 use hushtable_serve::wire::{
     KeysChunk, OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerRequest,
@@ -12,8 +13,7 @@ use hushtable_serve::wire::{
 };
 use hushtable_serve::{Error, NetworkSpec, OnionServer, OnionServerSpec};
 use hushtable_table::Table;
-use hushtable_table::model::{self, Feature, ModelManifest, Pooling, places};
-use tempfile::TempDir;
+use hushtable_table::model::{ModelManifest, places};
 use tonic::codegen::tokio_stream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
@@ -64,50 +64,18 @@ fn reason(status: &Status) -> (Code, String) {
     (status.code(), details.error_info().map_or_else(String::new, |info| info.reason.clone()))
 }
 
-struct World {
-    _folder: TempDir,
-    path: std::path::PathBuf,
-    manifest: ModelManifest,
-    tables: [Table; 2],
+/// A small and a large table.
+fn world() -> Clicks {
+    Clicks::new([table(300, 4, 1), table(40_000, 16, 2)])
 }
 
-/// A small and a large table; three features, two of them of one table.
-fn world() -> World {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("clicks");
-    let tables = [table(300, 4, 1), table(40_000, 16, 2)];
-    let feature = |name: &str, table, max_ids| Feature {
-        name: name.into(),
-        table,
-        pooling: Pooling::None,
-        max_ids,
-    };
-    let features = [feature("tag", 0, 1), feature("item", 1, 2), feature("other", 0, 2)];
-    let named = [("tags", &tables[0]), ("items", &tables[1])];
-    let manifest = model::write(&path, "clicks", &named, &features, None).unwrap();
-    World { _folder: folder, path, manifest, tables }
-}
-
-impl World {
-    fn spec(&self) -> OnionServerSpec {
-        OnionServerSpec { table: self.path.clone(), ..spec() }
-    }
-
-    fn ask(&self, clients: &[Client], ids: [&[u64]; 3]) -> (Vec<Bytes>, Vec<Pending>) {
-        let features = self.manifest.features().iter().zip(ids);
-        features
-            .map(|(feature, ids)| {
-                let (queries, pending) =
-                    clients[feature.table].query(ids, feature.max_ids).unwrap();
-                (Bytes::from(queries.concat()), pending)
-            })
-            .unzip()
-    }
+fn spec_of(world: &Clicks) -> OnionServerSpec {
+    OnionServerSpec { table: world.path.clone(), ..spec() }
 }
 
 async fn answer(
     server: &Running,
-    world: &World,
+    world: &Clicks,
     key_id: &Bytes,
     parts: Vec<Bytes>,
 ) -> Result<OnionAnswerModelReply, Status> {
@@ -121,7 +89,7 @@ async fn one_upload_answers_every_table_and_whole_inferences() {
     let world = world();
     let tables: Vec<&Table> = world.tables.iter().collect();
     assert_ne!(geometry(tables[0]).levels(), geometry(tables[1]).levels(), "depths differ");
-    let server = Running::start(OnionServer::open(world.spec()).unwrap());
+    let server = Running::start(OnionServer::open(spec_of(&world)).unwrap());
     // What queries are answered from lies in the model, where a restart finds it.
     for name in ["tags", "items"] {
         assert!(world.path.join(places::prepared(name)).exists(), "{name}");
@@ -171,7 +139,7 @@ async fn one_upload_answers_every_table_and_whole_inferences() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_single_server_does_not_hold_is_said() {
     let world = world();
-    let server = Running::start(OnionServer::open(world.spec()).unwrap());
+    let server = Running::start(OnionServer::open(spec_of(&world)).unwrap());
     let tables: Vec<&Table> = world.tables.iter().collect();
     let clients = clients(&tables);
     let unknown = Bytes::from(vec![9; 32]);
@@ -226,7 +194,7 @@ async fn what_a_single_server_does_not_hold_is_said() {
     let status = raw(&one).await.info(request).await.unwrap_err();
     assert_eq!(reason(&status), (Code::FailedPrecondition, "VERSION_SKEW".into()));
 
-    let budget = OnionServerSpec { tables_bytes_max: Some(1 << 20), ..world.spec() };
+    let budget = OnionServerSpec { tables_bytes_max: Some(1 << 20), ..spec_of(&world) };
     let error = OnionServer::open(budget).err().unwrap();
     assert!(matches!(&error, Error::TablesBudget { .. }), "{error}");
     assert!(error.to_string().contains("--tables-bytes-max"), "{error}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::collector::{Collector, Manner, said};
+use crate::collector::{Collector, Manner, Span, said};
 use crate::common::{
     Certificates, Pair, Process, Running, lay_out, layout_spec, program, raw, row, spec, table,
 };
@@ -16,9 +16,10 @@ use hushtable_serve::wire::onion_lookup_client::OnionLookupClient;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::wire::{AnswerRequest, OnionInfoRequest, TableInfoRequest};
 use hushtable_serve::{
-    ClientSpec, EndpointSpec, Error, Fraction, LookupClient, NetworkSpec, OnionServer,
-    OnionServerSpec, Server, ServerSpec,
+    ClientSpec, EndpointSpec, Error, Fraction, LookupClient, ModelClient, ModelPin, NetworkSpec,
+    OnionServer, OnionServerSpec, Server, ServerSpec,
 };
+use hushtable_table::model::{self, Feature, Model, Pooling, ShardMap, ShardMapSpec};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -358,6 +359,143 @@ async fn inferences_and_single_servers_are_traced_too() {
     let spans = collector.spans().0;
     let info = spans.iter().find(|it| it.name == "OnionInfo").unwrap();
     assert_eq!(info.said("rpc.service"), "hushtable.v1.OnionLookup");
+}
+
+/// A left front of two shards, and what they send to one collector.
+struct Fronted {
+    folder: TempDir,
+    collector: Collector,
+    front: Running,
+    shards: Vec<Running>,
+}
+
+impl Fronted {
+    /// Traced by these fractions; a front without one sends nothing.
+    fn start(of_front: Option<f64>, of_shards: f64) -> Self {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("model");
+        let feature = Feature { name: "film".into(), table: 0, pooling: Pooling::Sum, max_ids: 3 };
+        model::write(&path, "clicks", &[("films", &table(ROWS, 4, 1))], &[feature], None).unwrap();
+        let model = Model::open(&path).unwrap();
+        let two = ShardMapSpec { shards: Some(2), ..ShardMapSpec::default() };
+        ShardMap::plan(&model, &two).unwrap().write(&model).unwrap();
+        let collector = Collector::start(Manner::Takes);
+        let start = |sample: Option<f64>, spec: ServerSpec| {
+            let url = sample.and_then(|_| collector.url());
+            let otlp_sample = Fraction::new(sample.unwrap_or_default()).unwrap();
+            Running::start(Server::open(ServerSpec { otlp_sample, ..traced(spec, url) }).unwrap())
+        };
+        let of = || ServerSpec { table: path.clone(), ..spec(Side::Left) };
+        let shard = |number| start(Some(of_shards), ServerSpec { shard: Some(number), ..of() });
+        let shards = vec![shard(0), shard(1)];
+        let file = folder.path().join("shards.toml");
+        let named = shards.iter().map(|it| format!("[[shard]]\nreplicas = [\"{}\"]\n", it.url()));
+        fs::write(&file, named.collect::<String>()).unwrap();
+        let front = start(of_front, ServerSpec { shards_file: Some(file), ..of() });
+        Self { folder, collector, front, shards }
+    }
+
+    /// Ends all three, in this order: all that they have to say is there then.
+    fn stop(self) -> Collector {
+        self.front.stop().unwrap();
+        self.shards.into_iter().for_each(|shard| shard.stop().unwrap());
+        self.collector
+    }
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
+    spans.iter().filter(|span| span.name == name).collect()
+}
+
+fn links(span: &Span) -> Vec<(&[u8], &[u8])> {
+    span.links.iter().map(|it| (&it.trace_id[..], &it.span_id[..])).collect()
+}
+
+fn id(span: &Span) -> (&[u8], &[u8]) {
+    (&span.trace_id, &span.span_id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_shards_do_for_a_front_is_part_of_its_pass() {
+    // Shards sample none of themselves: what they say is of the front's traces alone.
+    let fronted = Fronted::start(Some(1.0), 0.0);
+    let right = ServerSpec { table: fronted.folder.path().join("model"), ..spec(Side::Right) };
+    let right = Running::start(Server::open(right).unwrap());
+    let endpoint = |of: &Running| EndpointSpec::new(of.url(), None);
+    let both = ClientSpec::new(endpoint(&fronted.front), endpoint(&right));
+    let client = ModelClient::connect(&both, &ModelPin::default()).await.unwrap();
+    let found = client.lookup(&[("film", &[7, 999])]).await.unwrap();
+    let expected = [row(&table(ROWS, 4, 1), 7), row(&table(ROWS, 4, 1), 999)].concat();
+    assert_eq!(found.features[0].rows[..32], expected);
+    // A client's own trace goes nowhere.
+    let asked = request(500, 4);
+    let mut secrets: Vec<_> = asked.keys.iter().map(|key| ("a key", key.to_vec())).collect();
+    secrets.push(("a trace", (0..16).map(|byte| byte * 15 + 7).collect()));
+    let mut asked = Request::new(asked);
+    let hex = secrets[4].1.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parent = format!("00-{hex}-{}-01", &hex[..16]);
+    asked.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    raw(&fronted.front).await.answer(asked).await.unwrap();
+    let collector = fronted.stop();
+
+    let (spans, _) = collector.spans();
+    let (at_shards, passes) = (named(&spans, "AnswerPass"), named(&spans, "pass"));
+    assert_eq!(at_shards.len(), 4, "{spans:?}");
+    for (method, asked) in [("AnswerModel", "inferences"), ("Answer", "keys")] {
+        let [request] = named(&spans, method)[..] else { panic!("{method}: {spans:?}") };
+        assert!(request.parent_span_id.is_empty(), "{request:?}");
+        let is_its = |pass: &&&Span| links(pass).contains(&id(request));
+        let [pass] = passes.iter().filter(is_its).collect::<Vec<_>>()[..] else {
+            panic!("{method}: {spans:?}")
+        };
+        assert_eq!(links(request), [id(pass)]);
+        assert_eq!(
+            (pass.said("hushtable.asked"), &pass.parent_span_id[..]),
+            (asked.into(), &[][..])
+        );
+        // Each shard was asked once, as a part of that pass.
+        let is_part = |span: &&&Span| span.parent_span_id == pass.span_id;
+        let parts: Vec<_> = at_shards.iter().filter(is_part).collect();
+        assert_eq!(parts.len(), 2, "{method}: {spans:?}");
+        for part in parts {
+            assert_eq!((&part.trace_id, part.kind), (&pass.trace_id, 2));
+            assert_eq!(part.said("rpc.service"), "hushtable.v1.PrivateShard");
+            assert!(part.started_ns + 2_000_000 >= pass.started_ns, "{spans:?}");
+            assert!(part.ended_ns <= pass.ended_ns + 2_000_000, "{spans:?}");
+            // There it waited, and has a pass of its own: that may answer other fronts besides.
+            let is_queue = |span: &&&Span| span.parent_span_id == part.span_id;
+            let queues = named(&spans, "queue");
+            let [queue] = queues.iter().filter(is_queue).collect::<Vec<_>>()[..] else {
+                panic!("{method}: {spans:?}")
+            };
+            assert_eq!(queue.trace_id, part.trace_id);
+            let own: Vec<_> = passes.iter().filter(|it| links(it).contains(&id(part))).collect();
+            assert_eq!(own.len(), 1, "{spans:?}");
+            assert_ne!(own[0].trace_id, pass.trace_id);
+        }
+    }
+    for sent in collector.messages() {
+        assert_eq!(leaked(&sent.body, &secrets), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pass_that_a_front_does_not_trace_is_sampled_by_its_shards() {
+    let untraced = Fronted::start(Some(0.0), 0.0);
+    raw(&untraced.front).await.answer(request(500, 4)).await.unwrap();
+    assert_eq!(untraced.stop().spans().0.len(), 0);
+
+    let fronted = Fronted::start(None, 1.0);
+    raw(&fronted.front).await.answer(request(500, 4)).await.unwrap();
+    let collector = fronted.stop();
+    let (spans, _) = collector.spans();
+    assert!(named(&spans, "Answer").is_empty());
+    // Also of what the front asked before it served.
+    let at_shards = named(&spans, "AnswerPass");
+    assert!(at_shards.len() >= 2, "{spans:?}");
+    let traces: std::collections::HashSet<_> = at_shards.iter().map(|it| &it.trace_id).collect();
+    assert_eq!(traces.len(), at_shards.len());
+    assert!(at_shards.iter().all(|span| span.parent_span_id.is_empty()), "{spans:?}");
 }
 
 #[test]

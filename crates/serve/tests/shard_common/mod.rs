@@ -72,7 +72,7 @@ pub fn write_certificate(folder: &Path, name: &str, pem: &CertificatePem) -> Tls
         (folder.join(format!("{name}.cert.pem")), folder.join(format!("{name}.key.pem")));
     std::fs::write(&cert, &pem.cert).unwrap();
     std::fs::write(&key, &pem.key).unwrap();
-    TlsSpec { cert, key, client_ca: Some(folder.join("ca.pem")), client_name: None }
+    TlsSpec { cert, key, client_ca: Some(folder.join("ca.pem")), client_name: None, peer_ca: None }
 }
 
 /// What a shard's server shows: a name of its side.

@@ -76,10 +76,11 @@ pub(super) fn load_shard(
     shard: ShardOf,
     threads: &Threads,
     table: &Table,
+    is_patch_checked: bool,
     prepared: Option<&Path>,
 ) -> Result<Shard, Error> {
     let (spec, set, of) = (&settings.spec, geometry.set(), (shard.number, shard.count));
-    let engine_spec = engine_spec(spec, threads);
+    let engine_spec = OnionSpec { is_patch_checked, ..engine_spec(spec, threads) };
     let in_memory = || onion::Engine::shard_from_table(table, of, set, &engine_spec);
     let engine = match prepared {
         None => in_memory()?,

@@ -13,7 +13,7 @@ use super::engine::{self, Checked, Loaded};
 use super::front::Remote;
 use super::held::{Held, HeldModel, HeldTable, Holdings};
 use super::metrics::OnionMetrics;
-use super::role::{Role, map_of, stored_bytes};
+use super::role::{Role, check_front, map_of, mapped, stored_bytes, take_count};
 use super::server::{MakeBackend, Progress};
 use super::spec::{Settings, TableLimits};
 use super::{OnionInfo, OnionServerSpec};
@@ -90,11 +90,11 @@ impl Loader {
         &self,
         settings: &Settings,
         geometry: &Geometry,
-        table: &Table,
-        prepared: Option<&Path>,
+        held: Bundled<'_>,
         make_backend: Option<MakeBackend>,
         loading: &Loading,
     ) -> Result<(Checked, Option<Duration>), Error> {
+        let Bundled { table, prepared, is_mapped } = held;
         let (threads, batch_max) = (&self.threads, settings.spec.batch_queries_max);
         Ok(match &self.role {
             Role::Front(fleet) => {
@@ -102,8 +102,9 @@ impl Loader {
                 (engine::check_front(geometry, table, Arc::new(remote))?, None)
             }
             Role::Shard(shard) => {
-                let loaded =
-                    engine::load_shard(settings, geometry, *shard, threads, table, prepared)?;
+                let loaded = engine::load_shard(
+                    settings, geometry, *shard, threads, table, is_mapped, prepared,
+                )?;
                 let scan = loaded.scan();
                 (engine::check_shard(geometry, table, loaded)?, Some(scan))
             }
@@ -132,6 +133,7 @@ impl Loader {
         loading: &Loading,
     ) -> Result<Holdings, Error> {
         let (tables, infos) = (Vec::new(), Vec::new());
+        let mapped = mapped(&settings.spec, bundles)?;
         let mut house = House { loader: self, settings, bundles, tables, infos };
         for (index, held) in bundles.tables.iter().enumerate() {
             let version = held.table.version();
@@ -151,8 +153,9 @@ impl Loader {
                 Some(_) => beside(path, version),
             });
             let prepared = first.as_deref().or(held.prepared.as_deref());
-            let (table, make) = (&held.table, make_backend.take());
-            let loaded = self.load_table(settings, geometry, table, prepared, make, loading)?;
+            let held = Bundled { table: &held.table, prepared, is_mapped: mapped[index] };
+            let make = make_backend.take();
+            let loaded = self.load_table(settings, geometry, held, make, loading)?;
             house.hold(index, loaded)?;
         }
         Ok(house.finish(old))
@@ -177,8 +180,9 @@ impl Loader {
         }
         // The network stands, and its files have their own turn.
         let network = NetworkSpec { tls: None, insecure: true, ..self.spec.network.clone() };
-        let (settings, _) =
-            Settings::check(OnionServerSpec { network, ..self.spec.clone() }, &bundles)?;
+        let mut spec = OnionServerSpec { network, ..self.spec.clone() };
+        take_count(&mut spec, &bundles)?;
+        let (settings, _) = Settings::check(spec, &bundles)?;
         let new = |&index: &usize| {
             let version = bundles.tables[index].table.version();
             bundles.is_first_of_version(index) && held.find_table(version).is_none()
@@ -187,6 +191,7 @@ impl Loader {
         let new: Vec<_> = new.collect();
         let of_new = || new.iter().map(|&index| &settings.tables[index].geometry);
         if let Role::Front(fleet) = &self.role {
+            check_front(&settings.spec, &bundles, fleet.shards())?;
             // Every shard holds it before a client hears of it.
             for (&index, geometry) in new.iter().zip(of_new()) {
                 let version = bundles.tables[index].table.version();
@@ -225,6 +230,15 @@ fn is_held(bundles: &Bundles, newest: &Holdings) -> bool {
         bundles.tables.iter().any(|held| info.version[..] == held.table.version().as_bytes()[..])
     });
     tables && models && known && bundles.models.len() == newest.models.len()
+}
+
+/// A table as its bundle has it.
+#[derive(Clone, Copy)]
+struct Bundled<'a> {
+    table: &'a Table,
+    prepared: Option<&'a Path>,
+    /// Whether a map of shards was made with its very patch.
+    is_mapped: bool,
 }
 
 /// A server's tables as they are loaded, one after the other.

@@ -1,14 +1,16 @@
 //! What a server is to its clients' tables: all of them, one shard of each, or a front of all shards.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
-use hushtable_pir::onion::Geometry;
-use hushtable_table::Version;
-use hushtable_table::model::SHARD_COUNT_MAX;
+use hushtable_pir::onion::{self, Geometry, ParameterSet};
+use hushtable_table::model::{MapError, MapScheme, Model, SHARD_COUNT_MAX, ShardMap, places};
+use hushtable_table::{Error as TableError, Version};
 
 use super::OnionServerSpec;
 use crate::Error;
+use crate::schemes::bundles::Bundles;
 use crate::shards::{Fleet, Owner, ShardError, front_name};
 
 /// Which shard of how many.
@@ -69,6 +71,94 @@ impl Role {
             Self::Front(fleet) => fleet.shards() as u32,
         }
     }
+}
+
+/// Takes from the maps in models' bundles how many shards there are, where `spec` is of one and does not say it; and
+/// refuses maps of other numbers, parameters or columns. A bundle without a map has as many as `spec` says.
+///
+/// # Errors
+/// [`Error::Model`] with what is wrong with a map; [`ShardError::Patch`].
+pub(super) fn take_count(spec: &mut OnionServerSpec, bundles: &Bundles) -> Result<(), Error> {
+    if spec.shard.is_none() {
+        return Ok(());
+    }
+    for (path, map) in maps(spec, bundles)? {
+        let expected = map.shards().len();
+        let found = *spec.shards.get_or_insert(expected);
+        if found != expected {
+            return Err(wrong_map(path, MapError::Shards { expected, found }));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a front whose file names servers of another number of shards than a model's map has.
+pub(super) fn check_front(
+    spec: &OnionServerSpec,
+    bundles: &Bundles,
+    found: usize,
+) -> Result<(), Error> {
+    let Some(file) = &spec.shards_file else { return Ok(()) };
+    for (_, map) in maps(spec, bundles)? {
+        let expected = map.shards().len();
+        if found != expected {
+            return Err(ShardError::Count { path: file.clone(), expected, found }.into());
+        }
+    }
+    Ok(())
+}
+
+/// By the tables that are held, whether a map was made with the table's very patch: a shard's rows alone do not show
+/// that it makes the table's version.
+pub(super) fn mapped(spec: &OnionServerSpec, bundles: &Bundles) -> Result<Vec<bool>, Error> {
+    let mut mapped = vec![false; bundles.tables.len()];
+    let maps = maps(spec, bundles)?;
+    for model in &bundles.models {
+        if maps.iter().any(|(path, _)| *path == model.path) {
+            model.tables.iter().for_each(|&place| mapped[place] = true);
+        }
+    }
+    Ok(mapped)
+}
+
+/// The maps of the models that have one, with the models' bundles.
+fn maps<'a>(
+    spec: &OnionServerSpec,
+    bundles: &'a Bundles,
+) -> Result<Vec<(&'a Path, ShardMap)>, Error> {
+    let mut maps = Vec::new();
+    for held in &bundles.models {
+        let path = held.path.as_path();
+        let broken = |source| Error::Model { path: path.to_owned(), source: Box::new(source) };
+        let model = Model::open(path).map_err(broken)?;
+        let map = match ShardMap::read_of(&model, MapScheme::Onion) {
+            Ok(map) => map,
+            Err(TableError::ShardMap { source: MapError::Missing { .. }, .. }) => continue,
+            Err(error) => return Err(broken(error)),
+        };
+        let name = &spec.parameters;
+        let set = ParameterSet::from_name(name)
+            .ok_or_else(|| Error::ParameterSet { name: name.clone() })?;
+        match onion::check_map(&map, &model, set) {
+            Err(onion::Error::Table(error)) => return Err(broken(error)),
+            checked => checked?,
+        }
+        for (table, &place) in map.tables().iter().zip(&held.tables) {
+            let patch = bundles.tables[place].table.manifest().patch();
+            if table.patch != patch.map(|hash| Version::from(*hash)) {
+                let (path, table) = (path.to_owned(), table.name.clone());
+                return Err(ShardError::Patch { path, table }.into());
+            }
+        }
+        maps.push((path, map));
+    }
+    Ok(maps)
+}
+
+fn wrong_map(bundle: &Path, source: MapError) -> Error {
+    let path = bundle.join(places::SHARDS_ONION);
+    let source = Box::new(TableError::ShardMap { path, source });
+    Error::Model { path: bundle.to_owned(), source }
 }
 
 /// Bytes in memory of a table, for what `spec` says that a server is.

@@ -6,11 +6,11 @@ use hushtable_pir::onion::OnionBackend;
 use hushtable_table::Table;
 use prometheus_client::registry::Registry;
 
-use super::front::ask_holds;
+use super::front::HOLDS_PATH;
 use super::held::Held;
 use super::loader::Loader;
 use super::metrics::OnionMetrics;
-use super::role::{Role, ShardOf, guard, map_of};
+use super::role::{Role, ShardOf, check_front, guard, map_of, take_count};
 use super::service::{Depths, OnionService};
 use super::shard::{self, ShardService};
 use super::spec::Settings;
@@ -73,6 +73,7 @@ impl OnionServer {
         bundles: Bundles,
         sources: Sources,
     ) -> Result<Self, Error> {
+        take_count(&mut spec, &bundles)?;
         if ShardOf::check(&spec)?.is_some() {
             guard(&mut spec)?;
         }
@@ -192,12 +193,13 @@ fn role_of(
     let fleet = Fleet::start(FleetSpec {
         file,
         owner: Owner::Single,
-        ask_holds,
+        holds_path: HOLDS_PATH,
         insecure: spec.network.insecure,
         threads: spec.network.io_threads,
         metrics,
     })?;
     let count = fleet.shards();
+    check_front(spec, bundles, count)?;
     for (held, limits) in bundles.tables.iter().zip(&settings.tables) {
         let map = map_of(held.table.version(), &limits.geometry, count as u32);
         fleet.wait_ready(count, map, &loading.is_abandoned)?;

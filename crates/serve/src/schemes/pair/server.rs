@@ -9,7 +9,7 @@ use hushtable_table::layout::Layout;
 use prometheus_client::registry::Registry;
 
 use super::SERVICE;
-use super::front::ask_holds;
+use super::front::HOLDS_PATH;
 use super::held::Held;
 use super::loader::{self, Loader, describe};
 use super::metrics::PairMetrics;
@@ -170,7 +170,7 @@ impl Whole {
                     let fleet = Fleet::start(FleetSpec {
                         file,
                         owner: side.into(),
-                        ask_holds,
+                        holds_path: HOLDS_PATH,
                         insecure,
                         threads: io_threads,
                         metrics,

@@ -44,7 +44,7 @@ pub struct ServerSpec {
     #[serde(default)]
     pub tables_bytes_max: Option<u64>,
     /// Which of the two servers this is.
-    #[serde(with = "side_name")]
+    #[serde(with = "crate::schemes::side_name")]
     pub side: Side,
     /// Which shard of the model this is a server of, by its map; none for all of it. It answers the
     /// fronts of its side alone.
@@ -461,19 +461,6 @@ fn parse_prgs(names: &[String]) -> Result<Vec<PrgKind>, Error> {
         }
     }
     Ok(prgs)
-}
-
-/// `left` or `right` in a file.
-mod side_name {
-    use super::{Deserialize, Side};
-
-    pub fn serialize<S: serde::Serializer>(side: &Side, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(side.name())
-    }
-
-    pub fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Side, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
 }
 
 fn default_queue_keys_max() -> usize {

@@ -1,27 +1,25 @@
 //! What a pass asks of one shard, by `onion_shard.proto`.
 
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_pir::onion::{EvaluationKeys, Geometry, KeyId, Partial};
 use hushtable_table::Version;
-use tonic::Status;
-use tonic::codegen::tokio_stream;
-use tonic::transport::Channel;
+use prost::Message;
 
 use super::super::peer::Chunks;
 use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
+use crate::peer::lane::Body;
 use crate::shards::{Ask, Replica, Unheld, Won};
-use crate::wire::onion_shard_client::OnionShardClient;
-use crate::wire::{HoldsReply, HoldsRequest, KeyedQueries, OnionPassReply, OnionPassRequest};
+use crate::wire::{OnionPassReply, OnionPassRequest, PutKeysReply};
 use crate::{Error, Refusal};
 
 /// What a pass asks of every shard.
 pub(super) struct PassQueries {
-    pub clients: Vec<KeyedQueries>,
+    /// Each client's queries, as every shard's request has them: written once for all.
+    pub clients: Bytes,
     pub queries: usize,
     /// Of all clients, some more than once.
     pub keys: Vec<Arc<EvaluationKeys>>,
@@ -41,14 +39,12 @@ impl ShardAsk {
     async fn send(
         &self,
         replica: &Replica,
-        request: OnionPassRequest,
+        request: Body,
         limit: Duration,
     ) -> Result<(OnionPassReply, Duration), Unheld> {
-        let peer = replica.peer();
+        let lane = replica.lane();
         let part_bytes = self.pass.geometry.partial_bytes(&self.columns);
         let bytes_max = self.pass.queries * part_bytes + REPLY_OVERHEAD_BYTES;
-        let mut client =
-            OnionShardClient::new(peer.channel.clone()).max_decoding_message_size(bytes_max);
         let mut missing: Option<KeyId> = None;
         // Each client's keys once, and once more for those that gave way to others meanwhile.
         for _ in 0..=2 * self.pass.keys.len() {
@@ -59,13 +55,14 @@ impl ShardAsk {
                     let text = format!("{url}: it asks for keys that no query is answered with");
                     return Err(Unheld::Failed(text));
                 };
-                let chunks = tokio_stream::iter(Chunks::new(keys.to_bytes().into()));
-                let put = peer.within(limit, client.put_keys(chunks)).await;
-                put.map_err(|error| Unheld::of(replica.url(), error))?;
+                let chunks = Chunks::new(keys.to_bytes().into());
+                let chunks = chunks.fold(Body::default(), |body, chunk| body.and(&chunk));
+                let put = lane.call(PUT_KEYS_PATH, chunks, REPLY_OVERHEAD_BYTES, limit).await;
+                let _: PutKeysReply = put.map_err(|error| Unheld::of(replica.url(), error))?;
             }
             let started = Instant::now();
-            match peer.within(limit, client.answer_pass(request.clone())).await {
-                Ok(reply) => return Ok((reply.into_inner(), started.elapsed())),
+            match lane.call(ANSWER_PASS_PATH, request.clone(), bytes_max, limit).await {
+                Ok(reply) => return Ok((reply, started.elapsed())),
                 Err(Error::Refused { refusal: Refusal::UnknownKeys { key_id }, .. }) => {
                     missing = Some(key_id);
                 }
@@ -84,7 +81,7 @@ impl Ask for ShardAsk {
     type Answers = Partial;
 
     fn key_bytes(&self) -> usize {
-        self.pass.clients.iter().map(|client| client.queries.len()).sum()
+        self.pass.clients.len()
     }
 
     async fn ask(
@@ -95,8 +92,10 @@ impl Ask for ShardAsk {
     ) -> Result<Won<Partial>, Unheld> {
         let shard = replica.shard() as u32;
         let map_version = Bytes::copy_from_slice(map.as_bytes());
-        let clients = self.pass.clients.clone();
-        let request = OnionPassRequest { map_version: map_version.clone(), shard, clients };
+        let head =
+            OnionPassRequest { map_version: map_version.clone(), shard, ..Default::default() };
+        let parts = [head.encode_to_vec().into(), self.pass.clients.clone()];
+        let request = Body::default().with(parts);
         let (reply, call) = self.send(replica, request, limit).await?;
         let skew = |what: String| Unheld::Skew(format!("{}: {what}", replica.url()));
         if reply.map_version != map_version || reply.shard != shard {
@@ -119,14 +118,7 @@ impl Ask for ShardAsk {
     }
 }
 
-/// Asks a shard what it holds.
-pub(in super::super) fn ask_holds(
-    channel: Channel,
-    request: HoldsRequest,
-    bytes_max: usize,
-) -> Pin<Box<dyn Future<Output = Result<HoldsReply, Status>> + Send>> {
-    Box::pin(async move {
-        let mut client = OnionShardClient::new(channel).max_decoding_message_size(bytes_max);
-        Ok(client.holds(request).await?.into_inner())
-    })
-}
+/// What a shard says by what it holds.
+pub(in super::super) const HOLDS_PATH: &str = "/hushtable.v1.OnionShard/Holds";
+const ANSWER_PASS_PATH: &str = "/hushtable.v1.OnionShard/AnswerPass";
+const PUT_KEYS_PATH: &str = "/hushtable.v1.OnionShard/PutKeys";

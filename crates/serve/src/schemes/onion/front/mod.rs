@@ -13,12 +13,13 @@ use bytes::Bytes;
 use hushtable_pir::Threads;
 use hushtable_pir::onion::{Asked, Engine, Error, Geometry, OnionBackend, OnionSpec};
 use hushtable_table::Version;
+use prost::Message;
 
-pub(super) use self::ask::ask_holds;
+pub(super) use self::ask::HOLDS_PATH;
 use self::ask::{PassQueries, ShardAsk};
 use super::role::map_of;
 use crate::shards::{Fleet, InUse, NoShard};
-use crate::wire::KeyedQueries;
+use crate::wire::{KeyedQueries, OnionPassRequest};
 
 /// A table whose columns lie on shards.
 pub(super) struct Remote {
@@ -62,8 +63,10 @@ impl Remote {
             let key_id = Bytes::copy_from_slice(of_client[0].keys().id().as_bytes());
             KeyedQueries { key_id, queries: bytes.into() }
         });
+        // A message's fields may come in parts: this is the part of the clients.
+        let clients = OnionPassRequest { clients: clients.collect(), ..Default::default() };
         let pass = Arc::new(PassQueries {
-            clients: clients.collect(),
+            clients: clients.encode_to_vec().into(),
             queries: queries.len(),
             keys: queries.iter().map(|asked| Arc::clone(asked.keys())).collect(),
             geometry: geometry.clone(),

@@ -4,18 +4,31 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_table::Version;
-use tonic::Status;
-use tonic::transport::Channel;
+use prost::Message;
 
 use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
+use crate::peer::lane::Body;
 use crate::shards::{Ask, NoShard, Replica, Unheld, Won};
-use crate::wire::private_shard_client::PrivateShardClient;
-use crate::wire::{AnswerPassRequest, HoldsReply, HoldsRequest, TableKeys};
+use crate::trace;
+use crate::wire::{AnswerPassReply, AnswerPassRequest, TableKeys};
 use crate::{Error, Refusal};
+
+/// One table's keys as every shard's request has them: written once for all.
+#[derive(Clone)]
+pub(super) struct SharedKeys(Bytes);
+
+impl SharedKeys {
+    pub fn new(keys: TableKeys) -> Self {
+        // A message's fields may come in parts: this is the part of one table.
+        let (tables, traceparent) = (vec![keys], trace::traceparent());
+        let part = AnswerPassRequest { tables, traceparent, ..AnswerPassRequest::default() };
+        Self(part.encode_to_vec().into())
+    }
+}
 
 /// What a pass asks of one shard.
 pub(super) struct ShardAsk {
-    pub tables: Vec<TableKeys>,
+    pub tables: Vec<SharedKeys>,
     /// Bytes that come back for each of them.
     pub expected: Vec<usize>,
 }
@@ -25,10 +38,7 @@ impl Ask for ShardAsk {
     type Answers = Vec<Bytes>;
 
     fn key_bytes(&self) -> usize {
-        let of = |keys: &TableKeys| {
-            keys.runs.iter().map(|run| run.keys.len()).sum::<usize>() + keys.bags.len()
-        };
-        self.tables.iter().map(of).sum()
+        self.tables.iter().map(|keys| keys.0.len()).sum()
     }
 
     async fn ask(
@@ -37,20 +47,18 @@ impl Ask for ShardAsk {
         map: Version,
         limit: Duration,
     ) -> Result<Won<Vec<Bytes>>, Unheld> {
-        let (peer, shard) = (replica.peer(), replica.shard() as u32);
+        let shard = replica.shard() as u32;
         let map_version = Bytes::copy_from_slice(map.as_bytes());
-        let request = AnswerPassRequest {
-            map_version: map_version.clone(),
-            shard,
-            tables: self.tables.clone(),
-        };
+        let head =
+            AnswerPassRequest { map_version: map_version.clone(), shard, ..Default::default() };
+        let keys = self.tables.iter().map(|keys| keys.0.clone());
+        let body = Body::default().with(std::iter::once(head.encode_to_vec().into()).chain(keys));
         let bytes_max =
             self.expected.iter().map(|bytes| bytes + 16).sum::<usize>() + REPLY_OVERHEAD_BYTES;
-        let mut client =
-            PrivateShardClient::new(peer.channel.clone()).max_decoding_message_size(bytes_max);
         let started = Instant::now();
-        let reply = match peer.within(limit, client.answer_pass(request)).await {
-            Ok(reply) => reply.into_inner(),
+        let reply = replica.lane().call(ANSWER_PASS_PATH, body, bytes_max, limit).await;
+        let reply: AnswerPassReply = match reply {
+            Ok(reply) => reply,
             Err(Error::Refused { refusal: refusal @ Refusal::WrongSide { .. }, .. }) => {
                 return Err(Unheld::Skew(format!("{}: {refusal}", replica.url())));
             }
@@ -73,20 +81,12 @@ impl Ask for ShardAsk {
     }
 }
 
-/// Asks a shard what it holds.
-pub(in super::super) fn ask_holds(
-    channel: Channel,
-    request: HoldsRequest,
-    bytes_max: usize,
-) -> std::pin::Pin<Box<dyn Future<Output = Result<HoldsReply, Status>> + Send>> {
-    Box::pin(async move {
-        let mut client = PrivateShardClient::new(channel).max_decoding_message_size(bytes_max);
-        Ok(client.holds(request).await?.into_inner())
-    })
-}
-
 impl From<NoShard> for hushtable_pir::Error {
     fn from(NoShard { shard, reason, retry_after }: NoShard) -> Self {
         Self::Absent { shard, reason, retry_after }
     }
 }
+
+/// What a shard says by what it holds.
+pub(in super::super) const HOLDS_PATH: &str = "/hushtable.v1.PrivateShard/Holds";
+const ANSWER_PASS_PATH: &str = "/hushtable.v1.PrivateShard/AnswerPass";

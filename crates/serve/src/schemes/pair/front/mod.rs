@@ -17,7 +17,7 @@ use hushtable_table::Table;
 use hushtable_table::layout::Layout;
 use hushtable_table::model::ModelManifest;
 
-pub(super) use self::ask::ask_holds;
+pub(super) use self::ask::HOLDS_PATH;
 use self::remote::{Mapped, Remote, RemoteBins, RemoteRows, RemoteTables};
 use super::engine::{self, Checked, ModelTable};
 use super::question::{Question, random_row};

@@ -10,7 +10,7 @@ use hushtable_pir::{Backend, Error, TableShape};
 use hushtable_table::Version;
 use hushtable_table::model::ShardMap;
 
-use super::ask::ShardAsk;
+use super::ask::{ShardAsk, SharedKeys};
 use crate::shards::{Fleet, InUse};
 use crate::wire::{KeyRun, TableKeys};
 
@@ -154,7 +154,7 @@ fn group(key: &Key) -> Group {
 impl Remote {
     /// Asks every shard that has something of what is asked; each ask's answers.
     fn ask(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<u8>>, Error> {
-        let wire: Vec<TableKeys> = asks.iter().map(Ask::to_wire).collect();
+        let wire: Vec<_> = asks.iter().map(|ask| SharedKeys::new(ask.to_wire())).collect();
         let mut parts = Vec::new();
         // What each shard is asked for, by the asks' places.
         let mut asked: Vec<Vec<usize>> = Vec::new();

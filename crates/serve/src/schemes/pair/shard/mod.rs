@@ -85,7 +85,7 @@ impl ShardServer {
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         };
         let scheme = Scheme { services: SERVICES, side, register, load: Box::new(load) };
-        Ok(Unbound::new(network, scheme).watching(watched).taking(push))
+        Ok(Unbound::new(network, scheme).watching(watched).taking(push).joined())
     }
 }
 

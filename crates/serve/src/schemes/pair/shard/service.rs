@@ -20,6 +20,7 @@ use crate::host::scheme::Loading;
 use crate::host::{Next, Reloaded, SOFTWARE};
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::schemes::versions::examine;
+use crate::trace;
 use crate::wire::private_shard_server::PrivateShard;
 use crate::wire::{self, AnswerPassReply, AnswerPassRequest, HeldMap, HoldsReply, HoldsRequest};
 use crate::wire::{KeyRun, TableKeys};
@@ -103,7 +104,8 @@ impl ShardService {
         reservation: Option<&Reservation>,
     ) -> Result<AnswerPassReply, Refusal> {
         self.admission.check_open()?;
-        let AnswerPassRequest { map_version, shard, tables } = request;
+        let AnswerPassRequest { map_version, shard, tables, traceparent } = request;
+        trace::join(traceparent.as_deref());
         let bytes = map_version.len();
         let found = version_from_wire(&map_version).map_err(|_| Refusal::BadVersion { bytes })?;
         let (expected, shard) = (self.loader.number, shard as usize);
