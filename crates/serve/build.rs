@@ -4,9 +4,18 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
-    let services =
-        ["hybrid", "infer", "lookup", "onion", "onion_shard", "operate", "shard", "train"]
-            .map(|name| proto.join(format!("hushtable/v1/{name}.proto")));
+    let services = [
+        "hybrid",
+        "infer",
+        "lookup",
+        "onion",
+        "onion_shard",
+        "operate",
+        "shard",
+        "shares",
+        "train",
+    ]
+    .map(|name| proto.join(format!("hushtable/v1/{name}.proto")));
     println!("cargo:rerun-if-changed={}", proto.display());
     let descriptors = protox::compile(&services, [&proto])?;
     tonic_prost_build::configure()

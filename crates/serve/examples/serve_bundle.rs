@@ -6,18 +6,19 @@
 //! serve_bundle SPEC.json onion
 //! serve_bundle SPEC.json infer
 //! serve_bundle SPEC.json hybrid
+//! serve_bundle SPEC.json shares
 //! serve_bundle SPEC.json train CONTROLLER_FOLDER
 //! ```
 //!
-//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec`, a `HybridServerSpec` or a `TrainServerSpec`. The
-//! addresses are printed as JSON on one line once the ports are taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
+//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec`, a `HybridServerSpec`, a
+//! `SharesServerSpec` or a `TrainServerSpec`. The addresses are printed as JSON on one line once the ports are taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use hushtable_serve::{
     BoundServer, ControllerPlace, HybridServer, InferServer, OnionServer, Server, ServerSpec,
-    TrainServer,
+    SharesServer, TrainServer,
 };
 
 // As the Python package's module has it.
@@ -56,6 +57,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
         ["onion"] => OnionServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["infer"] => InferServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["hybrid"] => HybridServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
+        ["shares"] => SharesServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["train", folder] => {
             let place = ControllerPlace::all_beside(folder.as_ref());
             let spec = serde_json::from_slice(&spec)?;
@@ -74,4 +76,4 @@ fn announce(bound: &BoundServer) {
 }
 
 const USAGE: &str =
-    "usage: serve_bundle SPEC.json [onion | infer | hybrid | train CONTROLLER_FOLDER]";
+    "usage: serve_bundle SPEC.json [onion | infer | hybrid | shares | train CONTROLLER_FOLDER]";

@@ -179,6 +179,14 @@ pub enum Error {
     #[cfg(feature = "infer")]
     #[error(transparent)]
     Infer(#[from] hushtable_infer::dlrm::Error),
+    /// The errors of predictions on shares: features, plans, shares.
+    #[cfg(feature = "infer")]
+    #[error(transparent)]
+    Shares(hushtable_infer::shares::Error),
+    /// How the servers of predictions on shares are to meet.
+    #[cfg(feature = "infer")]
+    #[error(transparent)]
+    Peer(#[from] crate::PeerError),
     /// Hybrid inference's own errors: networks, inputs, steps, precomputes.
     #[cfg(feature = "hybrid")]
     #[error(transparent)]
@@ -675,13 +683,6 @@ pub(crate) const KEYS_SETTING: &str = "keys_per_request_max at both servers";
 /// What bounds a lookup from one server.
 pub(crate) const QUERIES_SETTING: &str =
     "queries_per_request_max at the server (`hushtable serve --queries-per-request-max`)";
-
-#[cfg(feature = "train")]
-impl From<hushtable_oram::round::Error> for Error {
-    fn from(error: hushtable_oram::round::Error) -> Self {
-        Self::Controller(Box::new(error))
-    }
-}
 
 fn version_or_none(version: &Option<Version>) -> String {
     version.map_or_else(|| "none".to_owned(), |version| version.to_string())

@@ -12,6 +12,8 @@
 //!
 //! [`InferServer`] computes a model on encrypted features, by `infer.proto`, for an [`InferClient`].
 //!
+//! Two [`SharesServer`]s compute a model on shares of rows and features, by `shares.proto`, for a [`SharesClient`].
+//!
 //! [`TrainServer`] and [`TrainClient`] train a table behind an oblivious memory by `train.proto`.
 
 #![forbid(unsafe_code)]
@@ -96,6 +98,11 @@ pub use schemes::pair::{
     ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
+#[cfg(feature = "infer")]
+pub use schemes::shares::{
+    PeerError, SharesClient, SharesClientSpec, SharesInfo, SharesPrediction, SharesRefusal,
+    SharesServer, SharesServerSpec, SharesStats, peer_name,
+};
 #[cfg(feature = "train")]
 pub use schemes::train::{
     Approve, AuditSummary, Awaited, BackupMade, BudgetSpent, ChainEnd, CommitError,

@@ -10,7 +10,10 @@ use hushtable_pir::dpf::Side;
 use serde_json::Value;
 
 use self::network::NETWORK;
-use crate::{HybridServerSpec, InferServerSpec, OnionServerSpec, ServerSpec, TrainServerSpec};
+use crate::{
+    HybridServerSpec, InferServerSpec, OnionServerSpec, ServerSpec, SharesServerSpec,
+    TrainServerSpec,
+};
 
 /// One field of a server's spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +108,14 @@ pub enum Served {
     Infer,
     /// [`HybridServerSpec`]'s.
     Hybrid,
+    /// [`SharesServerSpec`]'s.
+    Shares,
 }
 
 impl Served {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Pair, Self::Onion, Self::Train, Self::Infer, Self::Hybrid];
+    pub const ALL: [Self; 6] =
+        [Self::Pair, Self::Onion, Self::Train, Self::Infer, Self::Hybrid, Self::Shares];
 
     /// The name that a command takes.
     pub fn name(self) -> &'static str {
@@ -119,6 +125,7 @@ impl Served {
             Self::Train => "train",
             Self::Infer => "infer",
             Self::Hybrid => "hybrid",
+            Self::Shares => "shares",
         }
     }
 
@@ -130,6 +137,7 @@ impl Served {
             Self::Train => TRAIN,
             Self::Infer => INFER,
             Self::Hybrid => HYBRID,
+            Self::Shares => SHARES,
         };
         [own, NETWORK].concat()
     }
@@ -142,6 +150,7 @@ impl Served {
             Self::Train => serde_json::to_value(TrainServerSpec::default()),
             Self::Infer => serde_json::to_value(InferServerSpec::new("")),
             Self::Hybrid => serde_json::to_value(HybridServerSpec::new("")),
+            Self::Shares => serde_json::to_value(SharesServerSpec::new("", Side::Left)),
         };
         let mut value = spec.unwrap_or_default();
         // What has no default is not what its spec's constructor was given.
@@ -157,6 +166,8 @@ impl Served {
 
 const REQUIRED: [&str; 3] = ["model", "side", "table"];
 
+const SIDE: Setting =
+    Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers.");
 const TABLE: Setting =
     Setting::new("table", Kind::Path, "none", "The folder of the bundle that is served.");
 const TABLES: Setting = Setting::new(
@@ -256,7 +267,7 @@ const PAIR: &[Setting] = &[
     TABLE,
     TABLES,
     TABLES_BYTES_MAX,
-    Setting::new("side", Kind::Choice(&["left", "right"]), "none", "Which of the two servers."),
+    SIDE,
     SHARD,
     SHARDS_FILE,
     Setting::new(
@@ -304,7 +315,7 @@ const ONION: &[Setting] = &[
     Setting::new(
         "shards",
         Kind::Count,
-        "it is no shard",
+        "what the model's map says",
         "How many shards there are, of which --shard is one.",
     ),
     SHARDS_FILE,
@@ -468,6 +479,71 @@ const INFER: &[Setting] = &[
     KEYS_BYTES_PER_PEER_MAX,
 ];
 
+const SHARES: &[Setting] = &[
+    MODEL,
+    SIDE,
+    Setting::new(
+        "peer",
+        Kind::Text,
+        "right has none",
+        "Where right is, https://host:port: left calls it.",
+    ),
+    Setting::new(
+        "peer_ca",
+        Kind::Path,
+        "whoever connects from this machine",
+        "The authority of the other server's certificate, a PEM file.",
+    ),
+    Setting::new(
+        "peer_cert",
+        Kind::Path,
+        "that of tls.cert",
+        "The certificate that left shows to right, a PEM file.",
+    ),
+    Setting::new("peer_key", Kind::Path, "that of tls.key", "Its key, a PEM file."),
+    PLAN,
+    THREADS,
+    Setting::new(
+        "batch_inferences_max",
+        Kind::Count,
+        "",
+        "Most inferences whose rows are looked up in one pass.",
+    ),
+    Setting::new("inferences_max", Kind::Count, "", "Most inferences at once; beyond, BUSY."),
+    Setting::new(
+        "silence_ms_max",
+        Kind::Milliseconds,
+        "",
+        "How long the other server may be silent about an inference.",
+    ),
+    Setting::new(
+        "dealer",
+        Kind::Choice(&["client", "servers"]),
+        "",
+        "Who deals what an inference takes: the client, or both servers beforehand. Both must have the same.",
+    ),
+    Setting::new(
+        "precomputes",
+        Kind::Path,
+        "none, where clients deal",
+        "Folder for what the servers dealt, of this process alone.",
+    ),
+    Setting::new(
+        "precomputes_key",
+        Kind::Path,
+        "key, in the folder",
+        "File of the key that --precomputes is sealed with; made where there is none.",
+    ),
+    Setting::new("precomputes_bytes_max", Kind::Bytes, "", "Most bytes of what the servers dealt."),
+    Setting::new(
+        "refill_percent",
+        Kind::Count,
+        "",
+        "Hundredths of one core that dealing may take, 1 to 100.",
+    ),
+    Setting::new("refill_batch", Kind::Count, "", "Inferences that are dealt for at once."),
+];
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -490,7 +566,13 @@ mod tests {
     fn whole(served: Served) -> Value {
         let tls = || {
             let file = || "file".into();
-            Some(TlsSpec { cert: file(), key: file(), client_ca: None, client_name: None })
+            Some(TlsSpec {
+                cert: file(),
+                key: file(),
+                client_ca: None,
+                client_name: None,
+                peer_ca: None,
+            })
         };
         match served {
             Served::Pair => {
@@ -513,6 +595,11 @@ mod tests {
             }
             Served::Hybrid => {
                 let mut spec = HybridServerSpec::new("");
+                spec.network.tls = tls();
+                serde_json::to_value(spec)
+            }
+            Served::Shares => {
+                let mut spec = SharesServerSpec::new("", Side::Left);
                 spec.network.tls = tls();
                 serde_json::to_value(spec)
             }
@@ -589,8 +676,7 @@ mod tests {
         let parameters = ONION.iter().find(|s| s.name == "parameters").unwrap();
         let Kind::Choice(words) = parameters.kind else { panic!("{:?}", parameters.kind) };
         assert_eq!(words, ParameterSet::ALL.map(ParameterSet::name));
-        let side = PAIR.iter().find(|s| s.name == "side").unwrap();
-        let Kind::Choice(words) = side.kind else { panic!("{:?}", side.kind) };
+        let Kind::Choice(words) = SIDE.kind else { panic!("{:?}", SIDE.kind) };
         assert_eq!(words, [Side::Left, Side::Right].map(Side::name));
     }
 }

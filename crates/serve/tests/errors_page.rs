@@ -8,7 +8,7 @@ use hushtable_serve::refusal::Reason;
 
 const PAGE: &str = include_str!("../../../docs/errors.md");
 const CLASSES: &str = include_str!("../../../python/hushtable/errors.py");
-const PROTOS: [&str; 8] = [
+const PROTOS: [&str; 9] = [
     include_str!("../../../proto/hushtable/v1/hybrid.proto"),
     include_str!("../../../proto/hushtable/v1/infer.proto"),
     include_str!("../../../proto/hushtable/v1/lookup.proto"),
@@ -16,6 +16,7 @@ const PROTOS: [&str; 8] = [
     include_str!("../../../proto/hushtable/v1/onion_shard.proto"),
     include_str!("../../../proto/hushtable/v1/operate.proto"),
     include_str!("../../../proto/hushtable/v1/shard.proto"),
+    include_str!("../../../proto/hushtable/v1/shares.proto"),
     include_str!("../../../proto/hushtable/v1/train.proto"),
 ];
 /// What tonic and the door answer with where no handler has been asked: no reason comes with these.

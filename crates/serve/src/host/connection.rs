@@ -23,7 +23,7 @@ use crate::host::frames::{Frames, Misuse};
 use crate::host::gather::{Gather, Outlet};
 use crate::host::metrics::{Limited, Metrics};
 use crate::host::peers::{Peers, Place};
-use crate::host::tls::PeerCertificate;
+use crate::host::tls::{PeerCertificate, PeerNames};
 
 /// What holds for every connection.
 #[derive(Clone)]
@@ -143,7 +143,9 @@ impl Connection {
             }
             Some(tls) => match timeout(handshake_max, tls.accept(stream)).await {
                 Ok(Ok(stream)) => {
-                    self.door = self.door.of_client(PeerCertificate::of(stream.get_ref().1));
+                    let connection = stream.get_ref().1;
+                    let certificate = PeerCertificate::of(connection);
+                    self.door = self.door.of_client(certificate.zip(PeerNames::of(connection)));
                     let stream = Prompt::new(stream, limits, pings_max, metrics);
                     self.serve_http2(stream, outlet).await;
                 }

@@ -24,7 +24,7 @@ use crate::host::peers::Rate;
 use crate::host::push::{FRAME_BYTES_MAX, PUSH_MAX, Push};
 use crate::host::reload::{Next, Reloaded};
 use crate::host::scheme::{Destination, GrpcService, Loading, service_of};
-use crate::host::tls::PeerCertificate;
+use crate::host::tls::{PeerCertificate, PeerNames};
 use crate::trace::{Traced, Tracer};
 use crate::wire::operate_server::OperateServer;
 use crate::{Error, Limit, Refusal};
@@ -189,11 +189,13 @@ pub(crate) struct Door {
     /// None before there is a connection.
     rate: Option<Arc<Rate>>,
     /// The client's, where it has one.
-    certificate: Option<PeerCertificate>,
+    certificate: Option<(PeerCertificate, PeerNames)>,
     /// What takes bundles from the operator, where there is a token for it.
     push: Option<OperateServer<Push>>,
     /// What traces requests; None where they are not.
     tracer: Option<Arc<Tracer>>,
+    /// Whether a request may say that it is part of another server's trace.
+    is_joined: bool,
 }
 
 impl Door {
@@ -217,12 +219,14 @@ impl Door {
             certificate: None,
             push: None,
             tracer: None,
+            is_joined: false,
         }
     }
 
-    /// The same, with what traces its requests.
-    pub fn traced(self, tracer: Option<Arc<Tracer>>) -> Self {
-        Self { tracer, ..self }
+    /// The same, with what traces its requests. Where they are `is_joined`, each says by [`crate::trace::join`]
+    /// whether it is part of another server's trace.
+    pub fn traced(self, tracer: Option<Arc<Tracer>>, is_joined: bool) -> Self {
+        Self { tracer, is_joined, ..self }
     }
 
     /// The same, with what takes an operator's pushes.
@@ -256,8 +260,9 @@ impl Door {
             traced: traced.clone(),
         });
         request.extensions_mut().insert(Arc::clone(&reservation));
-        if let Some(certificate) = self.certificate {
-            request.extensions_mut().insert(certificate);
+        if let Some((certificate, names)) = &self.certificate {
+            request.extensions_mut().insert(*certificate);
+            request.extensions_mut().insert(names.clone());
         }
         let reply = match traced {
             None => call(request),
@@ -299,7 +304,7 @@ impl Door {
 
     /// The door of a connection whose client proved to have this certificate, which every request
     /// then carries among its extensions.
-    pub fn of_client(&self, certificate: Option<PeerCertificate>) -> Self {
+    pub fn of_client(&self, certificate: Option<(PeerCertificate, PeerNames)>) -> Self {
         Self { certificate, ..self.clone() }
     }
 }
@@ -325,7 +330,8 @@ impl hyper::service::Service<Request<Incoming>> for Door {
             return Box::pin(async move { Ok(status.into_http()) });
         }
         if let (Some(tracer), Destination::Offered(_)) = (&self.tracer, destination) {
-            visit.trace(tracer, service_of(request.uri().path(), self.services));
+            let traced = if self.is_joined { Some(tracer.offer()) } else { tracer.begin() };
+            visit.trace(traced, service_of(request.uri().path(), self.services));
         }
         let traced = visit.traced();
         let push = self.push.clone().filter(|_| request.uri().path() == PUSH_PATH);
@@ -388,9 +394,8 @@ impl Visit {
         Self { metrics, method, started: Instant::now(), code: Code::Cancelled, traced: None }
     }
 
-    /// Traces it, where it is sampled.
-    fn trace(&mut self, tracer: &Arc<Tracer>, service: &'static str) {
-        self.traced = tracer.begin().map(|traced| (traced, service));
+    fn trace(&mut self, traced: Option<Arc<Traced>>, service: &'static str) {
+        self.traced = traced.map(|traced| (traced, service));
     }
 
     fn traced(&self) -> Option<Arc<Traced>> {

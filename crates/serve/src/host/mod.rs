@@ -89,6 +89,8 @@ pub struct Unbound {
     pub(crate) watched: Vec<PathBuf>,
     /// Where an operator's pushes go.
     pub(crate) push: Option<PushTo>,
+    /// Whether those that ask say which of their traces a request is part of.
+    pub(crate) is_joined: bool,
 }
 
 /// A server with its ports: clients may connect, and wait until [`run`](Self::run) has loaded the
@@ -112,12 +114,18 @@ pub struct BoundServer {
 impl Unbound {
     /// A server of `scheme` at the addresses of `network`.
     pub fn new(network: Network, scheme: Scheme) -> Self {
-        Self { network, scheme, watched: Vec::new(), push: None }
+        Self { network, scheme, watched: Vec::new(), push: None, is_joined: false }
     }
 
     /// Takes an operator's pushes.
     pub(crate) fn taking(mut self, push: Option<PushTo>) -> Self {
         self.push = push;
+        self
+    }
+
+    /// Has requests be part of the traces of those that ask, who are servers of the same operator: never of clients.
+    pub(crate) fn joined(mut self) -> Self {
+        self.is_joined = true;
         self
     }
 
@@ -198,7 +206,7 @@ impl BoundServer {
             self;
         // Held, so that whoever asks does not find the end of a channel.
         let (reload, asked) = (self.reload, self.asked);
-        let Unbound { network, scheme, watched, push } = unbound;
+        let Unbound { network, scheme, watched, push, is_joined } = unbound;
         let Scheme { services, side, register, load } = scheme;
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let expiry = expiry::Gauge::default();
@@ -243,7 +251,7 @@ impl BoundServer {
             Arc::clone(&budget),
         );
         let push = push.map(|to| Push::new(to, Arc::clone(&routes), reload.clone()));
-        let door = door.taking(push).traced(traces.tracer());
+        let door = door.taking(push).traced(traces.tracer(), is_joined);
         let tls = network.spec.tls.clone().zip(network.tls.clone());
         let certificate = tls.map(|(spec, tls)| Certificate::new(spec, tls, expiry));
         let rules = ConnectionRules {

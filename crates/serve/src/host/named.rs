@@ -16,19 +16,22 @@ pub(super) struct NamedClients {
     pub name: String,
 }
 
+/// A certificate's DNS names; None for one that cannot be read.
+pub(super) fn names_of(leaf: &CertificateDer<'_>) -> Option<Vec<String>> {
+    let (_, leaf) = parse_x509_certificate(leaf).ok()?;
+    let names = leaf.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let dns = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    Some(dns.collect())
+}
+
 impl NamedClients {
     fn check_name(&self, leaf: &CertificateDer<'_>) -> Result<(), Error> {
         let bad = |error| Error::InvalidCertificate(error);
-        let (_, leaf) =
-            parse_x509_certificate(leaf).map_err(|_| bad(CertificateError::BadEncoding))?;
-        let names = leaf.subject_alternative_name().ok().flatten();
-        let names = names.iter().flat_map(|names| &names.value.general_names);
-        let found: Vec<_> = names
-            .filter_map(|name| match name {
-                GeneralName::DNSName(name) => Some((*name).to_owned()),
-                _ => None,
-            })
-            .collect();
+        let found = names_of(leaf).ok_or_else(|| bad(CertificateError::BadEncoding))?;
         if found.iter().any(|found| found.eq_ignore_ascii_case(&self.name)) {
             return Ok(());
         }

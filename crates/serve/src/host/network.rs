@@ -115,6 +115,10 @@ pub struct TlsSpec {
     /// The CA that clients' certificates must come from; none to let every client in.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
+    /// The CA of certificates that clients may have and need not, where there is no `client_ca`. The scheme's to set: one
+    /// kind of its clients has them.
+    #[serde(skip)]
+    pub peer_ca: Option<PathBuf>,
     /// The DNS name that clients' certificates must have, where not every one of that CA will do. What
     /// a server is decides it, not its operator.
     #[serde(skip)]

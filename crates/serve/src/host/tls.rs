@@ -11,7 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::host::expiry::Expiry;
-use crate::host::named::NamedClients;
+use crate::host::named::{NamedClients, names_of};
 use crate::{EndpointSpec, Error, TlsSpec};
 
 /// The certificate that a client proved to have when it connected: BLAKE3 of the leaf. No name in it
@@ -24,6 +24,22 @@ impl PeerCertificate {
     pub(crate) fn of(connection: &ServerConnection) -> Option<Self> {
         let leaf = connection.peer_certificates()?.first()?;
         Some(Self(blake3::hash(leaf).into()))
+    }
+}
+
+/// The DNS names of the certificate that a client proved to have when it connected.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerNames(Arc<[String]>);
+
+impl PeerNames {
+    /// Those of a connection; None where its client showed no certificate.
+    pub fn of(connection: &ServerConnection) -> Option<Self> {
+        let leaf = connection.peer_certificates()?.first()?;
+        Some(Self(names_of(leaf).unwrap_or_default().into()))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|found| found.eq_ignore_ascii_case(name))
     }
 }
 
@@ -43,14 +59,18 @@ pub(crate) fn server_tls(spec: &TlsSpec) -> Result<ServerTls, Error> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&cert_from, &error))?;
-    let builder = match &spec.client_ca {
+    let builder = match spec.client_ca.as_ref().or(spec.peer_ca.as_ref()) {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let from = path.display().to_string();
             let roots = Arc::new(roots(&read(path)?, &from)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-                .build()
-                .map_err(|error| Error::Tls { from, reason: error.to_string() })?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            let verifier = match spec.client_ca {
+                None => verifier.allow_unauthenticated(),
+                Some(_) => verifier,
+            };
+            let verifier =
+                verifier.build().map_err(|error| Error::Tls { from, reason: error.to_string() })?;
             match &spec.client_name {
                 None => builder.with_client_cert_verifier(verifier),
                 Some(name) => {

@@ -15,7 +15,13 @@ pub(crate) mod lookup;
 pub(crate) mod onion;
 #[cfg(feature = "pair")]
 pub(crate) mod pair;
+#[cfg(feature = "infer")]
+mod plans;
 pub(crate) mod refusal;
+#[cfg(feature = "infer")]
+pub(crate) mod shares;
+#[cfg(any(feature = "infer", feature = "pair"))]
+pub(crate) mod side_name;
 #[cfg(feature = "train")]
 pub(crate) mod train;
 #[cfg(any(feature = "onion", feature = "pair"))]

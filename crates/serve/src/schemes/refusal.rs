@@ -13,6 +13,8 @@ use crate::schemes::infer::InferRefusal;
 use crate::schemes::onion::refusal::onion_reasons;
 #[cfg(feature = "pair")]
 use crate::schemes::pair::refusal::pair_reasons;
+#[cfg(feature = "infer")]
+use crate::schemes::shares::SharesRefusal;
 #[cfg(feature = "train")]
 use crate::schemes::train::TrainRefusal;
 #[cfg(not(any(feature = "infer", feature = "onion")))]
@@ -38,6 +40,9 @@ gather! {
             Infer(InferRefusal),
             /// A push of a bundle.
             Push(PushRefusal),
+            /// A prediction on shares.
+            #[cfg(feature = "infer")]
+            Shares(SharesRefusal),
             /// A call of a training round.
             #[cfg(feature = "train")]
             Train(TrainRefusal),

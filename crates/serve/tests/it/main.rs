@@ -6,6 +6,8 @@
 mod common;
 #[path = "../model_common/mod.rs"]
 mod model_common;
+#[path = "../onion_model_common/mod.rs"]
+mod onion_model_common;
 #[path = "../train_common/mod.rs"]
 mod train_common;
 
@@ -22,6 +24,8 @@ mod onion_model;
 mod onion_refusals;
 mod pushes;
 mod refusals;
+mod shares;
+mod shares_dealt;
 mod traces;
 mod train;
 mod train_audit;

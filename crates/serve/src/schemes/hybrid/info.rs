@@ -6,6 +6,7 @@ use hushtable_table::Version;
 pub(super) use hushtable_infer::hybrid::TERMS_BYTES_MAX;
 
 use super::machines::Terms;
+use crate::peer::values::{defect, text};
 use crate::{ReplyDefect, wire};
 
 /// What a server computes, and what a client must know of it.
@@ -41,8 +42,7 @@ impl HybridInfo {
             let (found, max) = (reply.terms.len() as u64, TERMS_BYTES_MAX as u64);
             return Err(ReplyDefect::Range { field: "terms", found, min: 1, max });
         }
-        let terms = Terms::parse(&reply.terms)
-            .map_err(|error| ReplyDefect::Other { reason: cut(&error.to_string(), 512) })?;
+        let terms = Terms::parse(&reply.terms).map_err(|error| defect(&error))?;
         let plan = Version::from(terms.id());
         if plan != announced {
             let reason = format!("terms of plan {plan}, where {announced} was announced");
@@ -79,18 +79,3 @@ impl From<&HybridInfo> for wire::HybridInfoReply {
         }
     }
 }
-
-/// A text that can be shown to people: not long, and without what commands a terminal.
-fn text(field: &'static str, found: String) -> Result<String, ReplyDefect> {
-    match found.len() <= TEXT_BYTES_MAX && !found.chars().any(char::is_control) {
-        true => Ok(found),
-        false => Err(ReplyDefect::Text { field, bytes: found.len() }),
-    }
-}
-
-/// What is kept of an error about what another machine sent.
-fn cut(text: &str, chars_max: usize) -> String {
-    text.chars().filter(|char| !char.is_control()).take(chars_max).collect()
-}
-
-const TEXT_BYTES_MAX: usize = 128;

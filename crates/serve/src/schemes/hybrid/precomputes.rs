@@ -63,7 +63,7 @@ impl Precomputes {
             id,
             plan: self.plan,
             client_garbles: garbler == Party::Client,
-            role: Party::Server,
+            role: Party::Server.into(),
         };
         let sizes = self.model.outline().record_bytes(garbler, Party::Server);
         let half = self.keep.begin(head, &sizes).map_err(of_keep)?;
@@ -122,7 +122,7 @@ impl Precomputes {
     pub fn take(&self, id: &PrecomputeId) -> Result<Half, Refusal> {
         let half = self.keep.take(id).map_err(of_keep)?;
         let half = half.ok_or(Refusal::from(HybridRefusal::UnknownPrecompute))?;
-        if half.head.plan != self.plan || half.head.role != Party::Server {
+        if half.head.plan != self.plan || half.head.role != Party::Server.into() {
             return Err(HybridRefusal::UnknownPrecompute.into());
         }
         Ok(half)

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use hushtable_infer::Platform;
 use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Plan, Weights};
-use hushtable_table::model::{CompiledPlan, Model};
+use hushtable_table::model::Model;
 
 use super::InferInfo;
 use crate::Error;
 use crate::peer::random_u64;
+use crate::schemes::plans::choose;
 
 /// A model that computes on encrypted features, and what is said of it.
 pub(super) struct Computation {
@@ -31,7 +32,7 @@ impl Computation {
     pub fn open(path: &Path, plan: Option<&str>) -> Result<Self, Error> {
         let broken = |source| Error::Model { path: path.to_owned(), source: Box::new(source) };
         let model = Model::open(path).map_err(broken)?;
-        let compiled = choose(path, &model, plan)?;
+        let compiled = choose(path, &model, plan, SCHEME)?;
         let plan = Plan::parse(&compiled.json)?;
         let weights = Weights::from_bundle(&Dlrm::new(plan.model.clone())?, &model)?;
         let engine = Engine::new(&plan, &weights, Platform::detect())?;
@@ -82,30 +83,6 @@ impl Probe {
                 }
                 Err(error) => return Err(error.into()),
             }
-        }
-    }
-}
-
-/// The plan of that name, or the model's only one.
-fn choose(path: &Path, model: &Model, plan: Option<&str>) -> Result<CompiledPlan, Error> {
-    let broken = |source| Error::Model { path: path.to_owned(), source: Box::new(source) };
-    let name = match plan {
-        Some(name) => name.to_owned(),
-        None => {
-            let mut plans = model.plan_names().map_err(broken)?;
-            match plans.len() {
-                0 => model.manifest().name().to_owned(),
-                1 => plans.remove(0),
-                _ => return Err(Error::SeveralPlans { path: path.to_owned(), plans }),
-            }
-        }
-    };
-    let found = model.plan(&name).map_err(broken)?;
-    match found.scheme.as_str() {
-        SCHEME => Ok(found),
-        scheme => {
-            let (path, scheme) = (path.to_owned(), scheme.to_owned());
-            Err(Error::PlanScheme { path, name, scheme })
         }
     }
 }

@@ -5,6 +5,7 @@ use hushtable_infer::dlrm::{self, Terms};
 use hushtable_pir::client::version;
 use hushtable_table::Version;
 
+use crate::peer::values::{defect, text};
 use crate::{ReplyDefect, wire};
 
 /// What a server computes, and what a client must know of it.
@@ -59,7 +60,7 @@ impl InferInfo {
             let (found, max) = (reply.terms.len() as u64, TERMS_BYTES_MAX as u64);
             return Err(ReplyDefect::Range { field: "terms", found, min: 1, max });
         }
-        let none = |error: dlrm::Error| ReplyDefect::Other { reason: cut(&error.to_string(), 512) };
+        let none = |error: dlrm::Error| defect(&error);
         let terms = Terms::parse(&reply.terms, Platform::detect()).map_err(none)?;
         let plan = Version::from(terms.plan());
         if plan != announced {
@@ -97,19 +98,5 @@ impl From<&InferInfo> for wire::InferInfoReply {
     }
 }
 
-/// A text that can be shown to people: not long, and without what commands a terminal.
-fn text(field: &'static str, found: String) -> Result<String, ReplyDefect> {
-    match found.len() <= TEXT_BYTES_MAX && !found.chars().any(char::is_control) {
-        true => Ok(found),
-        false => Err(ReplyDefect::Text { field, bytes: found.len() }),
-    }
-}
-
-/// What is kept of an error about what another machine sent.
-fn cut(text: &str, chars_max: usize) -> String {
-    text.chars().filter(|char| !char.is_control()).take(chars_max).collect()
-}
-
-const TEXT_BYTES_MAX: usize = 128;
 /// The most that terms may take.
 pub(super) const TERMS_BYTES_MAX: usize = 1 << 20;

@@ -86,9 +86,10 @@ impl Audit {
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
+        let mut lines = LogFile { file, bytes: 0 };
         let key = ChainKey::of(key);
-        let found = chain::read(&file, &key, None).map_err(|broken| told_of(path, broken))?;
-        let mut lines = LogFile { file, bytes: found.bytes };
+        let found = chain::read(&lines.file, &key, None).map_err(|broken| told_of(path, broken))?;
+        lines.bytes = found.bytes;
         lines.cut().map_err(failed)?;
         let mut waiting = VecDeque::new();
         if found.torn_bytes > 0 {
@@ -148,6 +149,14 @@ impl LogFile {
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.bytes)?;
         self.file.seek(SeekFrom::Start(self.bytes)).map(drop)
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        // Closing it is not enough: a process that was forked meanwhile, by this program to run
+        // another say, has the lock as well until it starts that one.
+        let _ = self.file.unlock();
     }
 }
 

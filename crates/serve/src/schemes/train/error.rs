@@ -94,3 +94,9 @@ pub enum TrainError {
         path: PathBuf,
     },
 }
+
+impl From<hushtable_oram::round::Error> for crate::Error {
+    fn from(error: hushtable_oram::round::Error) -> Self {
+        Self::Controller(Box::new(error))
+    }
+}

@@ -146,7 +146,7 @@ impl Inner {
                 id,
                 plan: *inner.info.plan.as_bytes(),
                 client_garbles: garbler == Garbler::Client,
-                role: Party::Client,
+                role: Party::Client.into(),
             };
             let outline = Arc::clone(&inner.outline);
             let sizes = outline.record_bytes(garbler.party(), Party::Client);

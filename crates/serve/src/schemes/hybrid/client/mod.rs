@@ -202,7 +202,9 @@ impl Inner {
         let client_garbles = self.spec.garbler == Garbler::Client;
         let heads = self.keep.list().into_iter().map(|kept| kept.head);
         let fits = |head: &Head| {
-            head.plan == plan && head.client_garbles == client_garbles && head.role == Party::Client
+            head.plan == plan
+                && head.client_garbles == client_garbles
+                && head.role == Party::Client.into()
         };
         heads.filter(fits).collect()
     }

@@ -1,4 +1,4 @@
-use std::fs;
+use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
@@ -149,6 +149,18 @@ fn a_log_has_one_writer() {
     assert!(matches!(error, Error::Train(TrainError::AuditInUse { .. })), "{error}");
     drop(audit);
     Audit::open(&path, &key()).unwrap();
+}
+
+#[test]
+fn a_log_goes_though_a_forked_process_has_it_open() {
+    let folder = TempDir::new().unwrap();
+    let path = log(&folder);
+    let file = File::open(&path).unwrap();
+    file.try_lock().unwrap();
+    let inherited = file.try_clone().unwrap();
+    drop(LogFile { file, bytes: 0 });
+    Audit::open(&path, &key()).unwrap();
+    drop(inherited);
 }
 
 /// A disk that is full when it is told to be.

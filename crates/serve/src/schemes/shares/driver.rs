@@ -1,0 +1,291 @@
+//! The thread that computes: looks rows up for whoever has come, and takes and sends frames.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hushtable_infer::shares::Half;
+use hushtable_infer::shares::exchange::{Exchange, Name, Question};
+use hushtable_infer::shares::joint::Precompute;
+use hushtable_pir::dpf::Key;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::metrics::SharesMetrics;
+use super::model::SharedModel;
+use super::refill::Refill;
+use super::refusal::{dry, of_failure, of_question};
+use super::{FRAME_BYTES_MAX, SharesRefusal};
+use crate::Refusal;
+
+/// What the thread is told.
+pub(super) enum Event {
+    Ask(Box<Asked>),
+    /// A session with the other server, in place of the one before.
+    Opens(Box<Opened>),
+    Frame {
+        session: u64,
+        bytes: Bytes,
+    },
+    Closes {
+        session: u64,
+    },
+    Stop,
+}
+
+/// A client's part of an inference, checked as far as it can be alone.
+pub(super) struct Asked {
+    pub name: Name,
+    pub keys: Vec<Vec<Key>>,
+    pub common: Bytes,
+    pub dealt: Bytes,
+    /// What the servers dealt for it: left's, once it is taken.
+    pub precompute: Option<Precompute>,
+    pub arrived: Instant,
+    pub reply: oneshot::Sender<Result<Answered, Refusal>>,
+}
+
+/// This server's share of a logit.
+pub(super) struct Answered {
+    pub share: Vec<u8>,
+    pub queued: Duration,
+    pub answering: Duration,
+}
+
+pub(super) struct Opened {
+    pub session: u64,
+    pub exchange: Exchange<Bytes>,
+    pub frames: mpsc::UnboundedSender<Vec<u8>>,
+}
+
+struct Awaiting {
+    reply: oneshot::Sender<Result<Answered, Refusal>>,
+    arrived: Instant,
+    began: Instant,
+}
+
+/// What the thread has.
+pub(super) struct Driver {
+    pub model: Arc<SharedModel>,
+    pub metrics: SharesMetrics,
+    /// Whether there is a session.
+    pub is_met: watch::Sender<bool>,
+    /// How many inferences are under way.
+    pub inferences: Arc<AtomicUsize>,
+    pub batch_max: usize,
+    /// Where the servers deal.
+    pub refill: Option<Arc<Refill>>,
+    opened: Option<Opened>,
+    awaiting: HashMap<Name, Awaiting>,
+    epoch: Instant,
+}
+
+impl Driver {
+    pub fn new(
+        model: Arc<SharedModel>,
+        metrics: SharesMetrics,
+        is_met: watch::Sender<bool>,
+        inferences: Arc<AtomicUsize>,
+        batch_max: usize,
+        refill: Option<Arc<Refill>>,
+    ) -> Self {
+        let (awaiting, epoch) = (HashMap::new(), Instant::now());
+        Self {
+            model,
+            metrics,
+            is_met,
+            inferences,
+            batch_max,
+            refill,
+            opened: None,
+            awaiting,
+            epoch,
+        }
+    }
+
+    /// Works until it is stopped.
+    pub fn run(mut self, events: &Receiver<Event>) {
+        let mut ticked = Instant::now();
+        loop {
+            let mut asked = Vec::new();
+            let mut next = match events.recv_timeout(TICK) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
+            };
+            // Whatever has come meanwhile goes into the same pass and the same frame.
+            while let Some(event) = next {
+                match event {
+                    Event::Ask(one) => asked.push(*one),
+                    Event::Opens(opened) => self.open(*opened),
+                    Event::Frame { session, bytes } => self.take(session, &bytes),
+                    Event::Closes { session } => self.close(session),
+                    Event::Stop => return self.stop(),
+                }
+                next = match asked.len() < self.batch_max {
+                    true => events.try_recv().ok(),
+                    false => None,
+                };
+            }
+            // Others wait for what is ready already.
+            self.flush();
+            self.answer(asked);
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                let now = self.epoch.elapsed();
+                if let Some(opened) = &mut self.opened {
+                    opened.exchange.expire(now);
+                }
+            }
+            self.flush();
+        }
+    }
+
+    fn open(&mut self, opened: Opened) {
+        if let Some(before) = self.opened.take() {
+            self.end(before);
+        }
+        self.opened = Some(opened);
+        self.metrics.sessions.inc();
+        self.is_met.send_replace(true);
+    }
+
+    fn take(&mut self, session: u64, frame: &[u8]) {
+        let now = self.epoch.elapsed();
+        let Some(opened) = self.opened.as_mut().filter(|it| it.session == session) else { return };
+        self.metrics.received_bytes.inc_by(frame.len() as u64);
+        self.metrics.received_frames.inc();
+        if let Err(error) = opened.exchange.take(frame, now) {
+            tracing::error!(%error, "the session with the other server is given up");
+            self.close(session);
+        }
+    }
+
+    fn close(&mut self, session: u64) {
+        if let Some(opened) = self.opened.take_if(|it| it.session == session) {
+            self.end(opened);
+        }
+    }
+
+    /// What is under way fails. Its frames end with it, which the other server notices.
+    fn end(&mut self, opened: Opened) {
+        self.is_met.send_replace(false);
+        let outcomes = opened.exchange.close();
+        self.tell(outcomes);
+    }
+
+    fn stop(mut self) {
+        if let Some(opened) = self.opened.take() {
+            self.end(opened);
+        }
+    }
+
+    fn answer(&mut self, asked: Vec<Asked>) {
+        // A client that has gone needs no answer.
+        let asked = asked.into_iter().filter(|it| !it.reply.is_closed());
+        let asked: Vec<Asked> = asked.collect();
+        if asked.is_empty() {
+            return;
+        }
+        if self.opened.is_none() {
+            for Asked { reply, .. } in asked {
+                drop(reply.send(Err(SharesRefusal::NoPeer.into())));
+            }
+            return;
+        }
+        let mut asked = self.provide(asked);
+        let began = Instant::now();
+        let mut keys: Vec<_> = asked.iter_mut().map(|it| std::mem::take(&mut it.keys)).collect();
+        let rows = match self.model.look_up(&mut keys) {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::error!(%error, "rows cannot be looked up");
+                for Asked { reply, .. } in asked {
+                    drop(reply.send(Err(Refusal::Backend)));
+                }
+                return;
+            }
+        };
+        self.metrics.lookups(asked.len(), began.elapsed());
+        let now = self.epoch.elapsed();
+        for (one, rows) in asked.into_iter().zip(rows) {
+            let Asked { name, common, dealt, precompute, arrived, reply, .. } = one;
+            let question = Question { name, common, dealt, precompute, rows };
+            let Some(opened) = &mut self.opened else { return };
+            match opened.exchange.ask(question, now) {
+                Ok(()) => {
+                    self.awaiting.insert(name, Awaiting { reply, arrived, began });
+                }
+                Err(error) => drop(reply.send(Err(of_question(error)))),
+            }
+        }
+    }
+
+    /// Left, where the servers deal: takes a precompute for each. Who gets none is told, and right with it.
+    fn provide(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
+        let (Some(refill), Half::Left) = (&self.refill, self.model.info.half) else { return asked };
+        let Some(opened) = &mut self.opened else { return asked };
+        let mut provided = Vec::with_capacity(asked.len());
+        for mut one in asked {
+            // Before one is taken: what is taken is used, or lost.
+            if let Err(error) = opened.exchange.admit(&one.name) {
+                drop(one.reply.send(Err(of_question(error))));
+                continue;
+            }
+            one.precompute = refill.take_next();
+            if one.precompute.is_some() {
+                provided.push(one);
+            } else {
+                self.metrics.dry.inc();
+                opened.exchange.decline(one.name);
+                drop(one.reply.send(Err(dry().into())));
+            }
+        }
+        provided
+    }
+
+    /// Sends all that is ready, to the other server and to clients.
+    fn flush(&mut self) {
+        let Some(opened) = &mut self.opened else { return };
+        while let Some(frame) = opened.exchange.send(FRAME_BYTES_MAX) {
+            self.metrics.sent_bytes.inc_by(frame.len() as u64);
+            self.metrics.sent_frames.inc();
+            // Where nobody takes it any more, the session is about to be closed.
+            drop(opened.frames.send(frame));
+        }
+        let outcomes = opened.exchange.outcomes();
+        self.inferences.store(opened.exchange.inferences(), Ordering::Relaxed);
+        self.tell(outcomes);
+    }
+
+    fn tell(
+        &mut self,
+        outcomes: Vec<(Name, Result<Vec<u8>, hushtable_infer::shares::exchange::Failure>)>,
+    ) {
+        for (name, outcome) in outcomes {
+            let Some(Awaiting { reply, arrived, began }) = self.awaiting.remove(&name) else {
+                continue;
+            };
+            let outcome = match outcome {
+                Ok(share) => {
+                    self.metrics.answered.inc();
+                    let (queued, answering) = (began - arrived, began.elapsed());
+                    Ok(Answered { share, queued, answering })
+                }
+                Err(failure) => {
+                    self.metrics.failed.inc();
+                    Err(of_failure(&failure))
+                }
+            };
+            drop(reply.send(outcome));
+        }
+        if self.awaiting.is_empty() {
+            self.inferences.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// How late it may be noticed that the other server is silent.
+const TICK: Duration = Duration::from_millis(100);

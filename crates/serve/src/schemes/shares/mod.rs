@@ -1,0 +1,46 @@
+//! Predictions on shares: left and right compute a recommendation model on rows and features that neither sees, by
+//! `shares.proto`. The protocol is [`hushtable_infer::shares`]; here are its sockets.
+
+mod client;
+mod driver;
+mod info;
+mod link;
+mod metrics;
+mod model;
+mod refill;
+mod refusal;
+mod server;
+mod service;
+mod spec;
+
+pub use client::{SharesClient, SharesClientSpec, SharesPrediction, SharesStats};
+pub use info::SharesInfo;
+pub use refusal::SharesRefusal;
+pub use server::SharesServer;
+pub use spec::{PeerError, SharesServerSpec, peer_name};
+
+use crate::host::scheme::{GrpcService, Method};
+
+/// About how long a frame between the servers may be.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// What a server of this scheme offers.
+const SERVICE: GrpcService = GrpcService {
+    name: "hushtable.v1.SharedInference",
+    methods: &[
+        Method::named("Deal"),
+        Method::named("Exchange"),
+        Method { name: "Info", metric: "SharesInfo" },
+        Method { name: "Predict", metric: "SharesPredict" },
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::SERVICE;
+
+    #[test]
+    fn the_descriptor_has_the_methods_of_the_contract() {
+        SERVICE.check_against(include_str!("../../../../../proto/hushtable/v1/shares.proto"));
+    }
+}
