@@ -108,15 +108,15 @@ test-python: setup
 	$(BIN)/python -m pytest $(TIMED)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(TIMED:%=--ignore=%) python/tests examples/tests
 
-# torch brings 5 GB of libraries for GPUs along, so it has an environment of its own.
+# torch brings 5 GB of libraries for GPUs along, so it has an environment of its own; a cache would keep them twice.
 $(TORCH)/.installed: python/requirements-torch.txt
 	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir -r $<
 	echo $(CURDIR)/python > $$(echo $(TORCH)/lib/python*/site-packages)/hushtable.pth
 	touch $@
 
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
-	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py
+	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_private_model.py
 
 # Each NEON kernel against its specification, emulated; emulated time says nothing, so nothing is timed.
 test-neon: qemu ## NEON's kernels against the portable ones, under qemu: four minutes, most of it to build
@@ -148,7 +148,7 @@ lint: setup ## rustfmt, clippy, rustdoc, ruff, mypy
 	$(BIN)/ruff check python examples bench docs README.md
 	$(BIN)/ruff format --check python examples bench docs README.md
 	$(BIN)/mypy
-	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart cifar plan,-p examples.$(example))
+	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart cifar plan sequences,-p examples.$(example))
 
 bench: setup ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py

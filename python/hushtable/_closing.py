@@ -26,3 +26,24 @@ class Closing(abc.ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class AsyncClosing(abc.ABC):
+    """The same for asyncio."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of what it holds."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -16,8 +16,8 @@ from .errors import ConfigError
 __all__ = ["Served", "Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
 
 #: Whose settings: of one of a pair of servers, of a single one, of one that trains, of one that
-#: computes on encrypted features, of one of hybrid inference.
-Served = Literal["pair", "onion", "train", "infer", "hybrid"]
+#: computes on encrypted features, of one of hybrid inference, of one of two that predict on shares.
+Served = Literal["pair", "onion", "train", "infer", "hybrid", "shares"]
 
 PREFIX = "HUSHTABLE_"
 
@@ -105,8 +105,9 @@ def _unknown(served: Served, name: str, known: Iterable[str]) -> str:
         "train": "training",
         "infer": "encrypted inference",
         "hybrid": "hybrid inference",
+        "shares": "predictions on shares",
     }
-    others: tuple[Served, ...] = ("pair", "onion", "train", "infer", "hybrid")
+    others: tuple[Served, ...] = ("pair", "onion", "train", "infer", "hybrid", "shares")
     for other in others:
         if any(setting.name == name for setting in settings(other)):
             return f"{name} is a setting of {whose[other]}: {whose[served]} has none of that name"

@@ -75,6 +75,8 @@ class Certificates:
     shard_key: Path | None = None
     front_certificate: Path | None = None
     front_key: Path | None = None
+    peer_certificate: Path | None = None
+    peer_key: Path | None = None
 
     @property
     def server(self) -> ServerTls:
@@ -91,6 +93,17 @@ class Certificates:
         if self.shard_certificate is None or self.shard_key is None:
             raise ConfigError("these certificates are of no side's shards: name the side")
         return ServerTls(self.shard_certificate, self.shard_key, self.ca)
+
+    @property
+    def peer(self) -> ServerTls:
+        """Certificate and key of the right server of predictions on shares, which left knows.
+
+        Raises:
+            ConfigError: certificates that were made for neither left nor right.
+        """
+        if self.peer_certificate is None or self.peer_key is None:
+            raise ConfigError("these certificates are neither left's nor right's: name the side")
+        return ServerTls(self.peer_certificate, self.peer_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +161,9 @@ def make_certificates(
     ``names``, and ``client.pem`` and ``client.key`` for servers that ask for one. With a ``side``
     it also gets what that side's shards and its fronts show each other, or those of servers that
     are asked alone where it is ``single``: ``shard.pem``, ``shard.key``, ``front.pem`` and
-    ``front.key``. Certificates are valid for a year.
+    ``front.key``. ``peer.pem`` and ``peer.key`` are how left and right know each other where they
+    predict on shares: left shows its own to right as a client (``peer_cert``, ``peer_key``), right
+    serves with its own (``tls``). Certificates are valid for a year.
 
     Raises:
         ConfigError: a name that no certificate can hold.
@@ -161,6 +176,8 @@ def make_certificates(
         return folder / f"{name}.pem", folder / f"{name}.key"
 
     of_side: tuple[Path, ...] = () if side is None else (*pair("shard"), *pair("front"))
+    if side in ("left", "right"):
+        of_side = (*of_side, *pair("peer"))
     files = Certificates(folder / "ca.pem", *pair("server"), *pair("client"), *of_side)
     files.ca.write_text(issued.ca)
     for pems, certificate_path, key_path in (
@@ -168,6 +185,7 @@ def make_certificates(
         (issued.client, files.client_certificate, files.client_key),
         (issued.shard, files.shard_certificate, files.shard_key),
         (issued.front, files.front_certificate, files.front_key),
+        (issued.peer, files.peer_certificate, files.peer_key),
     ):
         if pems is None or certificate_path is None or key_path is None:
             continue

@@ -6,7 +6,9 @@ use hushtable_oram::wire::Error as WireError;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
 use hushtable_serve::host::PushRefusal;
-use hushtable_serve::{Error as ServeError, HybridRefusal, InferRefusal, Refusal, TrainRefusal};
+use hushtable_serve::{
+    Error as ServeError, HybridRefusal, InferRefusal, Refusal, SharesRefusal, TrainRefusal,
+};
 use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
 use hushtable_table::model::ModelError;
@@ -313,6 +315,7 @@ impl From<ServeError> for Failure {
             | ServeError::Table { .. }
             | ServeError::Bag(_)
             | ServeError::Infer(_)
+            | ServeError::Shares(_)
             | ServeError::Hybrid(_)
             | ServeError::Sealed(_)
             | ServeError::Controller(_) => "",
@@ -336,6 +339,7 @@ impl From<ServeError> for Failure {
             | ServeError::Reload(_)
             | ServeError::Train(_)
             | ServeError::NoGarbler
+            | ServeError::Peer(_)
             | ServeError::GarblerRefused { .. }
             | ServeError::PrecomputeBytes { .. }
             | ServeError::Prg { .. } => "ConfigError",
@@ -382,6 +386,7 @@ impl From<ServeError> for Failure {
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
             ServeError::Infer(error) => error.into(),
+            ServeError::Shares(error) => error.into(),
             ServeError::Hybrid(error) => (*error).into(),
             ServeError::Sealed(error) => error.into(),
             ServeError::Controller(error) => (*error).into(),
@@ -392,6 +397,7 @@ impl From<ServeError> for Failure {
             ServeError::Refused {
                 refusal:
                     Refusal::Infer(InferRefusal::PlanSkew { expected, found })
+                    | Refusal::Shares(SharesRefusal::OtherPlan { expected, found })
                     | Refusal::Hybrid(HybridRefusal::OtherPlan { expected, found }),
                 ..
             } => failure.text("expected", expected).text("found", found),
@@ -476,6 +482,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         | Refusal::BadQuery { .. }
         | Refusal::WrongDomain { .. } => "KeyFormatError",
         Refusal::Infer(InferRefusal::PlanSkew { .. })
+        | Refusal::Shares(SharesRefusal::OtherPlan { .. })
         | Refusal::Hybrid(HybridRefusal::OtherPlan { .. }) => "PlanMismatch",
         Refusal::Hybrid(HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute) => {
             "PrecomputeError"
@@ -483,6 +490,15 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         Refusal::Hybrid(HybridRefusal::PrecomputeBudget { .. }) => "ServerError",
         Refusal::Hybrid(HybridRefusal::OtherGarbler { .. }) => "ConfigError",
         Refusal::Infer(InferRefusal::BadFeatures { .. }) => "KeyFormatError",
+        Refusal::Shares(
+            SharesRefusal::NoPeer | SharesRefusal::PeerLost | SharesRefusal::GivenUp { .. },
+        ) => "ServerUnavailable",
+        Refusal::Shares(SharesRefusal::PeerAbsent { .. } | SharesRefusal::PeerSilent { .. }) => {
+            "ServerTimeout"
+        }
+        Refusal::Shares(SharesRefusal::NotThePeer { .. } | SharesRefusal::PeerMismatch { .. }) => {
+            "ConfigError"
+        }
         Refusal::LayoutSkew { .. } => "VersionMismatch",
         Refusal::NoLayout => "NoLayout",
         Refusal::WrongSide { .. } => "SwappedServers",

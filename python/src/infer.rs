@@ -32,7 +32,7 @@ pub(crate) fn infer_compile(
         let model = Model::open(&path)?;
         let dlrm = match description {
             Some(text) => Dlrm::parse(&text)?,
-            None => Dlrm::new(Plan::parse(&model.plan(&name)?.json)?.model)?,
+            None => Dlrm::new(read_plan(&model, &name)?.model)?,
         };
         let weights = Weights::from_bundle(&dlrm, &model)?;
         let plan = make_plan(&dlrm, &weights, users)?;
@@ -227,8 +227,19 @@ fn open(path: &Path, name: Option<String>) -> Result<(Model, Plan, String), Fail
             }
         }
     };
-    let plan = Plan::parse(&model.plan(&name)?.json)?;
+    let plan = read_plan(&model, &name)?;
     Ok((model, plan, name))
+}
+
+fn read_plan(model: &Model, name: &str) -> Result<Plan, Failure> {
+    let found = model.plan(name)?;
+    match found.scheme.as_str() {
+        SCHEME => Ok(Plan::parse(&found.json)?),
+        scheme => Err(Failure::config(format!(
+            "the plan {name:?} of the model at {} is compiled for {scheme}, not for encrypted features: name another",
+            model.path().display()
+        ))),
+    }
 }
 
 fn make_plan(dlrm: &Dlrm, weights: &Weights, users: Option<usize>) -> Result<Plan, Failure> {

@@ -1,6 +1,7 @@
 //! Errors of encrypted inference to the classes of `hushtable.errors`.
 
 use hushtable_infer::dlrm::Error;
+use hushtable_infer::shares;
 
 use crate::errors::Failure;
 
@@ -39,5 +40,24 @@ impl From<Error> for Failure {
             }
             _ => failure,
         }
+    }
+}
+
+impl From<shares::Error> for Failure {
+    fn from(error: shares::Error) -> Self {
+        let class = match error {
+            shares::Error::Dlrm(error) => return error.into(),
+            shares::Error::Unsupported { .. } => "ConfigError",
+            shares::Error::Range { .. }
+            | shares::Error::Uncalibrated { .. }
+            | shares::Error::Plan { .. }
+            | shares::Error::Weights { .. } => "ModelError",
+            shares::Error::Count { .. } | shares::Error::Feature { .. } => "BadFeatures",
+            shares::Error::Bytes { .. } | shares::Error::Packed(_) | shares::Error::Words(_) => {
+                "ProtocolError"
+            }
+            _ => "Error",
+        };
+        Self::new(class, error)
     }
 }

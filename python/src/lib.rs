@@ -24,6 +24,7 @@ mod infer;
 mod infer_client;
 mod infer_errors;
 mod infer_project;
+mod infer_shares;
 mod layout;
 mod logs;
 mod machine;
@@ -34,6 +35,7 @@ mod push;
 mod server;
 mod settings;
 mod shards;
+mod shares_client;
 mod table;
 mod trust;
 
@@ -88,6 +90,8 @@ mod _native {
     #[pymodule_export]
     use super::infer_project::{known_backends, paper_trace, project_trace};
     #[pymodule_export]
+    use super::infer_shares::{shares_compile, shares_describe, shares_inputs, shares_plan};
+    #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
     use super::logs::log_to_stderr;
@@ -100,19 +104,24 @@ mod _native {
     #[pymodule_export]
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
     #[pymodule_export]
-    use super::prepare::{PreparedFacts, parameter_sets, prepare_table, verify_prepared};
+    use super::prepare::{
+        NativePreparation, PreparedFacts, parameter_sets, prepare_range, prepare_ranges,
+        prepare_table, standing_prepared, verify_prepared,
+    };
     #[pymodule_export]
     use super::push::push_bundle;
     #[pymodule_export]
     use super::server::{
         IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
-        NativeServer, NativeTrainServer, PemPair, certificate_validities, exit_with_parent,
-        make_certificates,
+        NativeServer, NativeSharesServer, NativeTrainServer, PemPair, certificate_validities,
+        exit_with_parent, make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SettingFacts, options};
     #[pymodule_export]
     use super::shards::{plan_shards, read_shards, shard_heads, shard_pieces, verify_shard};
+    #[pymodule_export]
+    use super::shares_client::{NativeSharesClient, SharesFacts, SharesPredictionFacts};
     #[pymodule_export]
     use super::table::{
         DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,
@@ -150,6 +159,8 @@ mod _native {
         use crate::bench::ring::unit_seconds;
         #[pymodule_export]
         use crate::bench::shards::stub_shards;
+        #[pymodule_export]
+        use crate::bench::shares::NativeSharesBench;
         #[pymodule_export]
         use crate::bench::{
             NativeBench, expand_seconds, instruction_ns, load_bags, load_open, load_server,

@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa, Validity, validities};
 use hushtable_serve::host::Reload;
 use hushtable_serve::{
     BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
-    InferServerSpec, OnionServer, OnionServerSpec, Owner, Server, ServerSpec, TrainServer,
-    TrainServerSpec, front_name, raise_file_limit, shard_name,
+    InferServerSpec, OnionServer, OnionServerSpec, Owner, Server, ServerSpec, SharesServer,
+    SharesServerSpec, TrainServer, TrainServerSpec, front_name, peer_name, raise_file_limit,
+    shard_name,
 };
 use hushtable_table::Table;
 use hushtable_table::model::{ModelManifest, places};
@@ -26,6 +28,7 @@ use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
 use crate::hybrid_client::HybridFacts;
 use crate::infer_client::InferFacts;
 use crate::prepare::parameter_set;
+use crate::shares_client::SharesFacts;
 
 /// A server on threads of its own: what all kinds of them have.
 #[pyclass(frozen, subclass, module = "hushtable._native", name = "Server")]
@@ -71,6 +74,12 @@ pub(crate) struct NativeInferServer {
 #[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "HybridServer")]
 pub(crate) struct NativeHybridServer {
     info: HybridFacts,
+}
+
+/// A server of predictions on shares.
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "SharesServer")]
+pub(crate) struct NativeSharesServer {
+    info: SharesFacts,
 }
 
 /// A server of training rounds.
@@ -259,6 +268,24 @@ impl NativeHybridServer {
 }
 
 #[pymethods]
+impl NativeSharesServer {
+    /// Starts the server that `spec` describes: `hushtable_serve::SharesServerSpec` in JSON.
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
+        let spec: SharesServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let started = py.detach(|| {
+            let io_threads = spec.network.io_threads;
+            let server = SharesServer::open(spec)?;
+            let info = SharesFacts::new(server.info());
+            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
+            Ok::<_, Failure>((running, Self { info }))
+        });
+        let (running, served) = started?;
+        Ok(PyClassInitializer::from(running).add_subclass(served))
+    }
+}
+
+#[pymethods]
 impl NativeTrainServer {
     /// Starts the training server that `spec` describes, `hushtable_serve::TrainServerSpec` in JSON,
     /// of the controller in `folder`.
@@ -388,6 +415,8 @@ pub(crate) struct IssuedPems {
     /// Of a side's shards, and of its fronts as their clients; None where no side was named.
     shard: Option<PemPair>,
     front: Option<PemPair>,
+    /// What left or right shows the other one; None of no side, or of servers that are asked alone.
+    peer: Option<PemPair>,
 }
 
 /// Has the system end this process with the thread that started it.
@@ -410,7 +439,8 @@ pub(crate) fn certificate_validities(pem: &[u8], source: &str) -> PyResult<Vec<V
 }
 
 /// A new local authority, with a certificate for a server of `names` and one for a client; and, of a `side`, those
-/// that its shards and its fronts show each other.
+/// that its shards and its fronts show each other, and the one by which left and right know each other: left's as a
+/// client, for left calls; right's as a server.
 #[pyfunction]
 #[pyo3(signature = (names, side=None))]
 pub(crate) fn make_certificates(
@@ -425,16 +455,25 @@ pub(crate) fn make_certificates(
         let server = ca.issue_server(&names)?;
         let client = ca.issue_client("hushtable client")?;
         let pair = |pem: CertificatePem| PemPair { certificate: pem.cert, key: pem.key };
-        let (mut shard, mut front) = (None, None);
+        let (mut shard, mut front, mut peer) = (None, None, None);
         if let Some(owner) = owner {
             let role = shard_name(owner);
             let mut of_shard = names.clone();
             of_shard.push(&role);
             shard = Some(pair(ca.issue_server(&of_shard)?));
             front = Some(pair(ca.issue_client(&front_name(owner))?));
+            peer = match owner {
+                Owner::Side(Side::Left) => Some(pair(ca.issue_client(&peer_name(Side::Left))?)),
+                Owner::Side(Side::Right) => {
+                    let role = peer_name(Side::Right);
+                    let of_right: Vec<&str> = names.iter().copied().chain([&role[..]]).collect();
+                    Some(pair(ca.issue_server(&of_right)?))
+                }
+                Owner::Single => None,
+            };
         }
         let (ca, server, client) = (ca.cert_pem(), pair(server), pair(client));
-        Ok::<_, Error>(IssuedPems { ca, server, client, shard, front })
+        Ok::<_, Error>(IssuedPems { ca, server, client, shard, front, peer })
     });
     Ok(made.map_err(Failure::from)?)
 }

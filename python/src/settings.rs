@@ -20,12 +20,12 @@ pub(crate) struct SettingFacts {
     help: &'static str,
 }
 
-/// Every setting of a server of the kind `served`: pair, onion, train, infer or hybrid.
+/// Every setting of a server of the kind `served`: pair, onion, train, infer, hybrid or shares.
 #[pyfunction]
 pub(crate) fn options(served: &str) -> PyResult<Vec<SettingFacts>> {
     let Some(served) = Served::ALL.into_iter().find(|one| one.name() == served) else {
         let text = format!(
-            "there is no server {served:?}: it must be pair, onion, train, infer or hybrid"
+            "there is no server {served:?}: it must be pair, onion, train, infer, hybrid or shares"
         );
         return Err(Failure::config(text).into());
     };

@@ -299,6 +299,25 @@ def test_the_benchmark_says_what_a_prediction_takes() -> None:
     assert run("bench", "infer", "--model", "other").returncode == 2
 
 
+def test_what_shares_would_take() -> None:
+    spec = infer.shape("uci")
+    plan = infer.plan_shares(spec, runs=3)
+    # 16 activations below, and 16 above; what the last layer below gives goes on without one.
+    assert (plan.activations, plan.rounds) == (32, 4)
+    assert plan.error < 2**-8 and 0 < plan.server_ms < 1000
+    finer = infer.plan_shares(spec, fraction_bits=16, value_bits=16, runs=3)
+    assert finer.up_bytes > plan.up_bytes and finer.peer_bytes > plan.peer_bytes
+    shown = run_json("infer", "plan", "--shape", "uci", "--shares")
+    assert shown["up_bytes"] == plan.up_bytes and shown["peer_bytes"] == plan.peer_bytes
+    assert "each way, in 4 messages" in run("infer", "plan", "--shape", "uci", "--shares").stdout
+    for bad in ({"fraction_bits": 2}, {"value_bits": 9}, {"runs": 0}):
+        with pytest.raises(hushtable.ConfigError):
+            infer.plan_shares(spec, **bad)
+    refused = run("infer", "plan", "--shape", "uci", "--shares", "--users", "2")
+    assert refused.returncode == 2 and "--users" in refused.stderr
+    assert run("infer", "plan", "--shape", "uci", "--fraction-bits", "9").returncode == 2
+
+
 def test_the_command(
     folder: Path,
     server: infer.ServerProcess,

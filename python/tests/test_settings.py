@@ -20,7 +20,7 @@ from hushtable.cli._settings import gathered, parse_bytes
 from hushtable.cli._variables import known_variables
 
 COMMAND = typer.main.get_command(app)
-KINDS: tuple[Served, ...] = ("pair", "onion", "train")
+KINDS: tuple[Served, ...] = ("pair", "onion", "shares", "train")
 EVERY = [(kind, setting) for kind in KINDS for setting in settings(kind)]
 
 
@@ -34,7 +34,7 @@ def parameters(*path: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("kind", "setting"), EVERY, ids=[f"{k}-{s.name}" for k, s in EVERY])
 def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Setting) -> None:
     found = parameters("train", "serve") if kind == "train" else parameters("serve")
-    if setting.name == "table":
+    if setting.name in ("table", "model"):
         assert found["bundles"].envvar == "HUSHTABLE_TABLE"
         return
     parameter = found[setting.name.replace(".", "_")]
@@ -45,11 +45,11 @@ def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Settin
 
 
 def test_no_flag_of_a_server_is_anything_else() -> None:
-    own = {"bundles", "scheme", "config", "log", "log_json", "json", "help"}
+    own = {"bundles", "scheme", "infer", "config", "log", "log_json", "json", "help"}
     # Of the process, and no setting: a file must not end a server.
     own |= {"exit_with_parent"}
-    named = {setting.parameter for kind in KINDS[:2] for setting in settings(kind)}
-    assert parameters("serve").keys() == (own | named) - {"table", "help"}
+    named = {setting.parameter for kind in KINDS[:3] for setting in settings(kind)}
+    assert parameters("serve").keys() == (own | named) - {"table", "model", "help"}
 
 
 def test_the_three_ways_to_say_a_setting_end_in_one_place(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "PlatformFacts",
     "PrecomputeFacts",
     "PredictionFacts",
+    "Preparation",
     "PreparedFacts",
     "Profile",
     "Rows",
@@ -49,6 +50,10 @@ __all__ = [
     "Server",
     "Session",
     "SettingFacts",
+    "SharesClient",
+    "SharesFacts",
+    "SharesPredictionFacts",
+    "SharesServer",
     "Table",
     "TableFacts",
     "TrainClient",
@@ -92,6 +97,8 @@ __all__ = [
     "plan_model",
     "plan_shards",
     "platforms",
+    "prepare_range",
+    "prepare_ranges",
     "prepare_table",
     "prg_names",
     "project_trace",
@@ -101,6 +108,11 @@ __all__ = [
     "server_is_hybrid",
     "shard_heads",
     "shard_pieces",
+    "shares_compile",
+    "shares_describe",
+    "shares_inputs",
+    "shares_plan",
+    "standing_prepared",
     "verify_model",
     "verify_prepared",
     "verify_shard",
@@ -232,6 +244,16 @@ class BagsRows:
     @property
     def costs(self) -> Costs: ...
 
+class Preparation:
+    def __new__(cls, table: Table, out: Path, *, parameters: str) -> Preparation: ...
+    @property
+    def units(self) -> int: ...
+    @property
+    def done(self) -> int: ...
+    def take(self, first: int, end: int) -> None: ...
+    def finish(self) -> PreparedFacts: ...
+    def close(self) -> None: ...
+
 class PreparedFacts:
     @property
     def payload_bytes(self) -> int: ...
@@ -277,6 +299,8 @@ class IssuedPems:
     def shard(self) -> PemPair | None: ...
     @property
     def front(self) -> PemPair | None: ...
+    @property
+    def peer(self) -> PemPair | None: ...
 
 class SettingFacts:
     @property
@@ -368,6 +392,20 @@ def infer_compile(path: Path, description: str | None, *, name: str, users: int 
 def infer_describe(path: Path, name: str | None) -> str: ...
 def infer_plan(description: str, *, users: int | None) -> str: ...
 def infer_trace(path: Path, name: str | None) -> str: ...
+def shares_compile(
+    path: Path,
+    description: str | None,
+    dense: _Values,
+    indices: npt.NDArray[np.uint64],
+    *,
+    name: str,
+    fraction_bits: int,
+    value_bits: int,
+    runs: int,
+) -> str: ...
+def shares_describe(path: Path, name: str, *, runs: int) -> str: ...
+def shares_inputs(path: Path, description: str | None, *, name: str) -> tuple[int, list[int]]: ...
+def shares_plan(description: str, *, fraction_bits: int, value_bits: int, runs: int) -> str: ...
 def infer_shareable(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]: ...
 def hybrid_compile(
     path: Path,
@@ -408,12 +446,19 @@ def plan_shards(
     memory_bytes: int | None,
     versions: int,
     replicas: int,
+    parameters: str | None = None,
 ) -> str: ...
-def read_shards(model: Path) -> str: ...
-def shard_heads(manifest: bytes, map: bytes) -> str: ...
-def shard_pieces(model: Path, shard: int | None) -> list[tuple[Path, int, int, int]]: ...
+def read_shards(model: Path, scheme: str = "pair") -> str: ...
+def shard_heads(manifest: bytes, map: bytes, scheme: str = "pair") -> str: ...
+def shard_pieces(
+    model: Path, shard: int | None, scheme: str = "pair"
+) -> list[tuple[Path, int, int, int]]: ...
 def verify_shard(
-    model: Path, shard: int | None, *, progress: Callable[[int, int], None] | None
+    model: Path,
+    shard: int | None,
+    scheme: str = "pair",
+    *,
+    progress: Callable[[int, int], None] | None,
 ) -> None: ...
 def write_model(
     out: Path,
@@ -756,6 +801,81 @@ class HybridServer(Server):
     @property
     def info(self) -> HybridFacts: ...
 
+class SharesFacts:
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def plan(self) -> str: ...
+    @property
+    def side(self) -> str: ...
+    @property
+    def dense(self) -> int: ...
+    @property
+    def features(self) -> list[tuple[str, int, int]]: ...
+    @property
+    def dealer(self) -> str: ...
+    @property
+    def up_bytes(self) -> int: ...
+    @property
+    def down_bytes(self) -> int: ...
+    @property
+    def peer_bytes(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
+
+class SharesPredictionFacts:
+    @property
+    def logits(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def key_bytes(self) -> int: ...
+    @property
+    def dealt_bytes(self) -> int: ...
+    @property
+    def bytes_down(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def client_seconds(self) -> float: ...
+    @property
+    def queue_seconds(self) -> float: ...
+    @property
+    def answer_seconds(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+
+class SharesClient:
+    def __new__(
+        cls,
+        left: list[str],
+        right: list[str],
+        *,
+        cas: tuple[Path | Literal[True] | None, Path | Literal[True] | None],
+        certificate: tuple[Path, Path] | None,
+        names: tuple[str | None, str | None],
+        insecure: bool,
+        connect_seconds: float,
+        seconds: float,
+        version: str | None,
+        dealer: str | None,
+        inferences_max: int,
+    ) -> SharesClient: ...
+    def info(self) -> SharesFacts: ...
+    def predict(self, dense: _Values, indices: _Ids) -> SharesPredictionFacts: ...
+    def start_predict(
+        self,
+        dense: _Values,
+        indices: _Ids,
+        done: Callable[[SharesPredictionFacts | None, BaseException | None], None],
+    ) -> Call: ...
+    def close(self) -> None: ...
+
+class SharesServer(Server):
+    def __new__(cls, spec: str) -> SharesServer: ...
+    @property
+    def info(self) -> SharesFacts: ...
+
 class TrainServer(Server):
     def __new__(
         cls, spec: str, folder: Path, key: Path, counter: Path | str, *, key_beside: bool
@@ -914,6 +1034,15 @@ def prepare_table(
     threads: int,
     progress: Callable[[int, int], None] | None,
 ) -> PreparedFacts: ...
+def standing_prepared(
+    table: Table, out: Path, *, parameters: str, threads: int
+) -> PreparedFacts | None: ...
+def prepare_ranges(
+    table: Table, *, parameters: str, table_bytes: int, pages: bool
+) -> list[tuple[int, int]]: ...
+def prepare_range(
+    table: Table, out: Path, first: int, end: int, *, parameters: str, threads: int
+) -> int: ...
 def verify_prepared(table: Table, path: Path, *, parameters: str, threads: int) -> None: ...
 def model_pin(path: Path) -> tuple[str, str]: ...
 def options(served: str) -> list[SettingFacts]: ...

@@ -34,6 +34,7 @@ from . import (
     bench_oram,
     bench_patch,
     bench_shards,
+    bench_shares,
     certificates,
     cluster,
     doctor,
@@ -90,6 +91,7 @@ bench_onion.register(bench.app)
 bench_oram.register(bench.app)
 bench_patch.register(bench.app)
 bench_shards.register(bench.app)
+bench_shares.register(bench.app)
 certificates.register(app)
 doctor.register(app)
 groups = (table, model, shard, cluster, bench, sim, train, infer)

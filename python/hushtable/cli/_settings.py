@@ -53,13 +53,19 @@ def option(text: str, name: str, **more: Any) -> Any:
 
 
 def with_settings(
-    *kinds: Served, besides: tuple[str, ...] = ()
+    *kinds: Served, besides: tuple[str, ...] = (), panels: Mapping[Served, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each setting of these kinds of servers.
 
     The command gets what was given as keyword arguments, by the parameters' names; None is what was
-    not given. ``besides`` are the settings that it takes in another way.
+    not given. ``besides`` are the settings that it takes in another way; ``panels`` the headings of
+    the help under which settings of some kinds alone stand.
     """
+    headings = {kind: f"With --scheme {kind}" for kind in kinds} | dict(panels or {})
+
+    def heading(of: list[Served]) -> str | None:
+        return " or ".join(headings[kind] for kind in of) if len(of) < len(kinds) else None
+
     found: dict[str, tuple[Setting, list[Served]]] = {}
     for kind in kinds:
         for setting in settings(kind):
@@ -78,7 +84,7 @@ def with_settings(
                 setting.parameter,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=_annotation(setting, of if len(of) < len(kinds) else None),
+                annotation=_annotation(setting, heading(of)),
             )
             for setting, of in found.values()
         ]
@@ -98,10 +104,8 @@ def with_settings(
     return decorate
 
 
-def _annotation(setting: Setting, only: list[Served] | None) -> Any:
-    more: dict[str, Any] = {}
-    if only is not None:
-        more["rich_help_panel"] = f"With --scheme {only[0]}"
+def _annotation(setting: Setting, panel: str | None) -> Any:
+    more: dict[str, Any] = {} if panel is None else {"rich_help_panel": panel}
     if setting.kind == "flag":
         flag = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
         option = typer.Option(

@@ -32,8 +32,9 @@ def certificates(
     side: Annotated[
         str | None,
         typer.Option(
-            help="Also make those of this side's shards and fronts: left, right, or single of "
-            "servers that are asked alone."
+            help="Also make those of this side's shards and fronts, and what left or right shows "
+            "the other where they predict on shares: left, right, or single of servers that are "
+            "asked alone."
         ),
     ] = None,
     json: Json = False,
@@ -60,6 +61,14 @@ def certificates(
                 "shard_key": str(files.shard_key),
                 "front_certificate": str(files.front_certificate),
                 "front_key": str(files.front_key),
+            }
+        ),
+        **(
+            {}
+            if files.peer_certificate is None
+            else {
+                "peer_certificate": str(files.peer_certificate),
+                "peer_key": str(files.peer_key),
             }
         ),
         "names": names,

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import sys
-from json import JSONDecodeError, loads
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from .. import _native
@@ -20,10 +16,14 @@ from ..infer import (
     ModelInfo,
     NetworkInfo,
     PlanInfo,
-    Predictions,
     Serving,
+    SharesInfo,
+    SharesPlanInfo,
+    compile_shares,
     connect,
     describe,
+    describe_shares,
+    plan_shares,
 )
 from ..infer import compile as compile_model
 from ..infer import plan as plan_model
@@ -31,11 +31,15 @@ from ..infer import serve as run_server
 from ..infer import shape as shape_of
 from ..infer._client import KEY_BYTES_MAX
 from ..infer._hybrid_client import STORE_BYTES_MAX
+from ..infer._shares import shares_inputs
+from ..model import Model
+from ..server import ServerTls
 from ._settings import (
     CA_HELP,
     Config,
     Log,
     LogJson,
+    client_tls,
     gathered,
     parse_bytes,
     server_tls,
@@ -61,7 +65,9 @@ from .infer_hybrid import (
     query_hybrid,
     register,
 )
-from .output import Json, examples, print_facts, print_json, print_table, progress_bar
+from .infer_shares import Sides, print_shares_plan, query_shares, shared_by
+from .infer_users import load_users, one_user, print_logits
+from .output import Json, examples, print_facts, print_json, progress_bar
 
 app = typer.Typer(
     help="Compute a model that stays at its server on inputs that do not reach it.",
@@ -82,6 +88,8 @@ _Users = Annotated[
         "hushtable infer compile models/clicks --spec model.toml",
         "hushtable infer compile models/clicks --spec model.toml --name batch --users 64 --json",
         "hushtable infer compile models/cifar --scheme hybrid --samples images.npy",
+        "hushtable infer compile models/clicks --scheme shares --spec model.toml "
+        "--samples users.csv",
     ),
 )
 def compile_(
@@ -91,7 +99,8 @@ def compile_(
     scheme: Annotated[
         str,
         typer.Option(
-            help="What to compile for: ckks, a DLRM on encrypted features, or hybrid, a network."
+            help="What to compile for: ckks, a DLRM on encrypted features; shares, one on the "
+            "shares of two servers; or hybrid, a network."
         ),
     ] = "ckks",
     spec: Annotated[
@@ -108,8 +117,8 @@ def compile_(
     samples: Annotated[
         Path | None,
         typer.Option(
-            help="hybrid: a .npy file of inputs as the network will see them: what numbers become "
-            "is taken from them.",
+            help="How large numbers become is taken from these. hybrid: a .npy file of inputs as "
+            "the network will see them; shares: users, CSV or JSON lines, as of `infer query`.",
             show_default=False,
         ),
     ] = None,
@@ -119,13 +128,26 @@ def compile_(
         typer.Option(help="hybrid: bits of numbers, 16 to 64. Default: the least that suffices."),
     ] = None,
     rounding: Annotated[str, typer.Option(help="hybrid: stochastic or nearest.")] = "stochastic",
+    fraction_bits: Annotated[
+        int | None,
+        typer.Option(help="shares: bits after the point. Default: 12.", show_default=False),
+    ] = None,
+    value_bits: Annotated[
+        int | None,
+        typer.Option(
+            help="shares: bits of a row's value, 8 or 16. Default: 8.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compile a model bundle into a plan, and write it into the bundle.
 
-    For ckks the bundle's tables are the embeddings, its dense part is the rest; for hybrid its
-    dense part is a network (hushtable infer import). The plan belongs to this version of the model.
+    For ckks and shares the bundle's tables are the embeddings, its dense part is the rest; for
+    hybrid its dense part is a network (hushtable infer import). The plan belongs to this version of
+    the model.
     """
+    if scheme != "shares" and (fraction_bits is not None or value_bits is not None):
+        raise ConfigError("--fraction-bits and --value-bits are for --scheme shares")
     if scheme == "hybrid":
         if spec is not None or users is not None:
             raise ConfigError("--spec and --users are for ckks: a network describes itself")
@@ -141,10 +163,32 @@ def compile_(
         )
         print_hybrid_plan(found, json)
         return
+    if bits is not None:
+        raise ConfigError("--bits is for --scheme hybrid")
+    if scheme == "shares":
+        if users is not None:
+            raise ConfigError("--users is for ckks: a prediction on shares is of one user")
+        if samples is None:
+            raise ConfigError("which users show how large numbers become? give --samples FILE")
+        bundle = Model.open(model)
+        dense, sparse = load_users(samples, *shares_inputs(bundle, spec=spec, name=name))
+        print_shares_plan(
+            compile_shares(
+                bundle,
+                dense,
+                sparse,
+                spec=spec,
+                name=name,
+                fraction_bits=12 if fraction_bits is None else fraction_bits,
+                value_bits=8 if value_bits is None else value_bits,
+            ),
+            json,
+        )
+        return
     if scheme != "ckks":
-        raise ConfigError(f"--scheme is {scheme}, but must be ckks or hybrid")
-    if samples is not None or bits is not None:
-        raise ConfigError("--samples and --bits are for --scheme hybrid")
+        raise ConfigError(f"--scheme is {scheme}, but must be ckks, shares or hybrid")
+    if samples is not None:
+        raise ConfigError("--samples is for --scheme shares and hybrid")
     _print_plan(compile_model(model, spec=spec, name=name, users=users), json)
 
 
@@ -153,6 +197,8 @@ def compile_(
         "hushtable infer plan models/clicks",
         "hushtable infer plan model.toml",
         "hushtable infer plan --shape criteo --threshold 5000 --json",
+        "hushtable infer plan --shape criteo --shares",
+        "hushtable infer plan models/clicks --shares",
     )
 )
 def plan(
@@ -179,16 +225,57 @@ def plan(
         ),
     ] = None,
     users: _Users = None,
+    shares: Annotated[
+        bool,
+        typer.Option(
+            "--shares",
+            help="Instead: what a prediction takes on the shares of two servers; of a description "
+            "or a shape with ReLUs and weights that are made up.",
+        ),
+    ] = False,
+    fraction_bits: Annotated[
+        int | None,
+        typer.Option(help="With --shares, bits after the point. Default: 12.", show_default=False),
+    ] = None,
+    value_bits: Annotated[
+        int | None,
+        typer.Option(
+            help="With --shares, bits of a row's value: 8 or 16. Default: 8.", show_default=False
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print how a model is computed on encrypted features, and what that costs.
 
-    Of a description or a shape: how it would be, without any weights.
+    Of a description or a shape: how it would be, without any weights. With --shares: bytes,
+    messages and work of one prediction by two servers that do not collude, measured here.
     """
     if (model is None) == (shape is None):
         raise ConfigError("which model? give a folder, a description, or --shape uci or criteo")
     if threshold is not None and shape is None:
         raise ConfigError("--threshold is for --shape: a description says its own")
+    if not shares and (fraction_bits is not None or value_bits is not None):
+        raise ConfigError("--fraction-bits and --value-bits are for --shares")
+    if shares:
+        if users is not None or threshold is not None:
+            raise ConfigError("--users and --threshold are for encrypted features")
+        if model is not None and model.is_dir():
+            if fraction_bits is not None or value_bits is not None:
+                raise ConfigError("bits are the plan's own: `hushtable infer compile` sets them")
+            print_shares_plan(describe_shares(model, plan=name), json)
+            return
+        if name is not None:
+            raise ConfigError("--name is which plan of a model's folder: give the folder")
+        spec = shape_of(shape) if shape is not None else model or ""
+        print_shares_plan(
+            plan_shares(
+                spec,
+                fraction_bits=12 if fraction_bits is None else fraction_bits,
+                value_bits=8 if value_bits is None else value_bits,
+            ),
+            json,
+        )
+        return
     if shape is not None:
         found = plan_model(shape_of(shape, threshold=threshold), users=users)
     elif model is not None and model.is_dir():
@@ -197,6 +284,9 @@ def plan(
         described = describe(model, plan=name)
         if isinstance(described, HybridPlanInfo):
             print_hybrid_plan(described, json)
+            return
+        if isinstance(described, SharesPlanInfo):
+            print_shares_plan(described, json)
             return
         found = described
     else:
@@ -229,10 +319,23 @@ def _print_plan(plan: PlanInfo, as_json: bool) -> None:
         "hushtable infer serve models/clicks --addr 0.0.0.0:4000 --tls-cert certs/server.pem "
         "--tls-key certs/server.key --keys-folder keys",
         "hushtable infer serve models/cifar --store precomputes --store-bytes-max 100GiB",
+        "hushtable infer serve models/clicks --side left --peer https://right.example:4000 "
+        "--peer-ca right.pem --tls-cert left.pem --tls-key left.key --peer-cert peer.pem "
+        "--peer-key peer.key",
         "hushtable infer serve --config infer.toml --json",
     )
 )
-@with_settings("infer", "hybrid", besides=("model",))
+@with_settings(
+    "infer",
+    "hybrid",
+    "shares",
+    besides=("model",),
+    panels={
+        "infer": "On encrypted features",
+        "hybrid": "By hybrid inference",
+        "shares": "On shares",
+    },
+)
 def serve(
     model: Annotated[
         Path | None,
@@ -249,13 +352,14 @@ def serve(
     json: Json = False,
     **given: Any,
 ) -> None:
-    """Serve a compiled model, on encrypted features or by hybrid inference, until SIGTERM.
+    """Serve a compiled model, on encrypted features, on shares or by hybrid inference.
 
     The plan says which. On encrypted features it computes a query of its own at the start and
-    compares it with the model in the clear. Once ready, one line on standard output says model,
-    version and URL, another what a client sends or keeps.
+    compares it with the model in the clear. On shares this is one of two servers: left calls right.
+    Once ready, one line on standard output says model, version and URL, another what a client sends
+    or keeps. It runs until SIGTERM.
     """
-    settings = gathered(("infer", "hybrid"), config, given)
+    settings = gathered(("infer", "hybrid", "shares"), config, given)
     if model is not None:
         settings["model"] = str(model)
     path = settings.pop("model", None)
@@ -264,23 +368,35 @@ def serve(
     tls = server_tls(settings)
     _native.log_to_stderr(log, log_json)
 
+    serve_model(path, tls, json, settings)
+
+
+def serve_model(
+    path: str | Path, tls: ServerTls | None, as_json: bool, settings: dict[str, Any]
+) -> None:
+    """Serves a compiled model, and says so in a line once it is ready."""
+
     def on_ready(serving: Serving) -> None:
-        if json:
+        if as_json:
             print_json({"event": "ready", **dataclasses.asdict(serving)})
             return
         info = serving.model
-        how = "by hybrid inference" if isinstance(info, NetworkInfo) else "on encrypted features"
+        if isinstance(info, SharesInfo):
+            how, costs = f"on shares, as the {info.side} server,", shared_by(info)
+        elif isinstance(info, NetworkInfo):
+            how, costs = "by hybrid inference", kept_by(info)
+        else:
+            how, costs = "on encrypted features", _costs(info)
         metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
         print(
             f"ready: model {info.name!r} version {info.version[:16]} {how} at "
             f"{serving.url}{metrics}",
             flush=True,
         )
-        costs = kept_by(info) if isinstance(info, NetworkInfo) else _costs(info)
         print(costs, flush=True)
 
     run_server(path, tls=tls, on_ready=on_ready, **settings)
-    if json:
+    if as_json:
         print_json({"event": "stopped"})
 
 
@@ -299,6 +415,8 @@ def _costs(info: ModelInfo) -> str:
         "hushtable infer query --input - < users.jsonl",
         "hushtable infer query --input images.npy --store mine --address https://one.example:4000 "
         "--ca ca.pem",
+        "hushtable infer query --left https://one.example:4000 --right https://two.example:4000 "
+        "--left-ca one.pem --right-ca two.pem --dense 0.5,1.2 --sparse 3,17",
     )
 )
 def query(
@@ -308,6 +426,30 @@ def query(
             help="URL of the server; may be repeated, for other servers of the same operator, "
             f"asked where those before drain or are out of reach. Default: {ADDRESS}.",
             envvar="HUSHTABLE_ADDRESS",
+            show_default=False,
+        ),
+    ] = None,
+    left: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead: URL of the left of two servers of predictions on shares.",
+            envvar="HUSHTABLE_LEFT",
+            show_default=False,
+        ),
+    ] = None,
+    right: Annotated[
+        str | None,
+        typer.Option(
+            help="With --left: URL of the right one.",
+            envvar="HUSHTABLE_RIGHT",
+            show_default=False,
+        ),
+    ] = None,
+    dealer: Annotated[
+        str | None,
+        typer.Option(
+            help="With --left: accept what client or servers deal alone. Default: what the servers "
+            "announce.",
             show_default=False,
         ),
     ] = None,
@@ -331,6 +473,14 @@ def query(
     ca: Annotated[
         Path | None,
         typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
+    ] = None,
+    left_ca: Annotated[
+        Path | None,
+        typer.Option(help="Of two operators, left's authority.", envvar="HUSHTABLE_LEFT_CA"),
+    ] = None,
+    right_ca: Annotated[
+        Path | None,
+        typer.Option(help="Of two operators, right's authority.", envvar="HUSHTABLE_RIGHT_CA"),
     ] = None,
     certificate: Annotated[
         Path | None,
@@ -368,13 +518,27 @@ def query(
     store_bytes_max: StoreBytesOption = STORE_BYTES_MAX,
     json: Json = False,
 ) -> None:
-    """Have a model computed, on encrypted features or by hybrid inference: what the server offers.
+    """Have a model computed: on encrypted features, by hybrid inference, or on two servers' shares.
+
+    One server says which of the first two it offers; --left and --right are for the third.
 
     On encrypted features every run makes new keys and uploads them; their size is said before; each
     user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
     each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
     many queries, stay connected (hushtable.infer.connect in Python).
     """
+    if left is not None or right is not None:
+        if left is None or right is None or address:
+            raise ConfigError("give --left and --right, or --address of a single server")
+        if (dense is None and sparse is None) == (input_ is None):
+            raise ConfigError("which users? give --dense and --sparse for one, or --input for many")
+        tls = client_tls(ca, certificate, key, sides=(left_ca, right_ca))
+        query_shares(
+            Sides(left, right, tls, timeout, insecure, dealer), dense, sparse, input_, json
+        )
+        return
+    if left_ca is not None or right_ca is not None:
+        raise ConfigError("--left-ca and --right-ca are for --left and --right")
     address = address or [ADDRESS]
     reach = Reach(address, ca, certificate, key, timeout, insecure)
     if reach.is_hybrid():
@@ -400,119 +564,17 @@ def query(
     ):
         info = client.info
         if input_ is None:
-            numbers, rows = _one(dense or "", sparse or "")
+            numbers, rows = one_user(dense or "", sparse or "")
         else:
-            numbers, rows = _many(input_, info)
+            numbers, rows = load_users(input_, info.dense, [1] * len(info.rows))
         if not json:
             print(f"keys of {info.key_bytes:,} B go to {address[0]}", file=sys.stderr)
         found = client.predict(numbers, rows)
-    _print_found(found, json)
-
-
-def _print_found(found: Predictions, as_json: bool) -> None:
     stats = found.stats
-    if as_json:
-        print_json(
-            {
-                "logits": found.logits.tolist(),
-                "probabilities": found.probabilities.tolist(),
-                "stats": None if stats is None else dataclasses.asdict(stats),
-            }
-        )
-        return
-    pairs = zip(found.logits, found.probabilities, strict=True)
-    print_table(
-        ["user", "logit", "probability"],
-        [[str(user), f"{logit:.4f}", f"{share:.4f}"] for user, (logit, share) in enumerate(pairs)],
-    )
+    costs = None
     if stats is not None:
-        print(
+        costs = (
             f"{stats.seconds:.2f} s, {stats.answer_seconds:.2f} of them computing; "
-            f"{stats.bytes_up:,} B up, {stats.bytes_down:,} B down",
-            file=sys.stderr,
+            f"{stats.bytes_up:,} B up, {stats.bytes_down:,} B down"
         )
-
-
-_Features = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
-
-
-def _one(dense: str, sparse: str) -> _Features:
-    numbers = [_number(part) for part in dense.split(",") if part.strip()]
-    rows = [_row(part) for part in sparse.split(",") if part.strip()]
-    return np.array([numbers], np.float64), np.array([rows], np.int64).reshape(1, len(rows))
-
-
-def _many(path: Path, info: ModelInfo) -> _Features:
-    text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise ConfigError(f"{path} holds no users")
-    parse = _json_lines if lines[0].lstrip().startswith("{") else _csv_lines
-    numbers, rows = parse(lines, path, info)
-    return np.array(numbers, np.float64), np.array(rows, np.int64).reshape(len(rows), -1)
-
-
-def _json_lines(
-    lines: list[str], path: Path, info: ModelInfo
-) -> tuple[list[list[float]], list[list[int]]]:
-    numbers, rows = [], []
-    for at, line in enumerate(lines, 1):
-        try:
-            record = loads(line)
-            dense, sparse = record["dense"], record.get("sparse", [])
-            numbers.append([float(number) for number in dense])
-            rows.append([int(row) for row in sparse])
-        except (JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(
-                f'{path}, line {at}: {error}; expected {{"dense": [...], "sparse": [...]}}'
-            ) from error
-        _check_width(len(numbers[-1]), len(rows[-1]), f"{path}, line {at}", info)
-    return numbers, rows
-
-
-def _csv_lines(
-    lines: list[str], path: Path, info: ModelInfo
-) -> tuple[list[list[float]], list[list[int]]]:
-    numbers, rows = [], []
-    for at, cells in enumerate(csv.reader(lines), 1):
-        if at == 1 and any(not _is_number(cell) for cell in cells):
-            continue
-        where = f"{path}, line {at}"
-        _check_width(min(len(cells), info.dense), len(cells) - info.dense, where, info)
-        try:
-            numbers.append([_number(cell) for cell in cells[: info.dense]])
-            rows.append([_row(cell) for cell in cells[info.dense :]])
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
-    if not numbers:
-        raise ConfigError(f"{path} holds no users, only a header")
-    return numbers, rows
-
-
-def _check_width(dense: int, sparse: int, where: str, info: ModelInfo) -> None:
-    if (dense, sparse) != (info.dense, len(info.rows)):
-        raise ConfigError(
-            f"{where} has {dense} numbers and {max(sparse, 0)} rows: the model takes {info.dense} "
-            f"numbers and {len(info.rows)} rows"
-        )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(text: str) -> float:
-    if not _is_number(text):
-        raise ConfigError(f"{text!r} is no number")
-    return float(text)
-
-
-def _row(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is no row: rows are whole numbers") from None
+    print_logits(found, costs, json)

@@ -14,9 +14,11 @@ import typer
 from .. import _native
 from .._types import OnionInfo
 from ..errors import ConfigError
+from ..infer._hybrid import plan_of
 from ..server import Serving
 from ..server import serve as run_server
 from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
+from .infer import serve_model
 from .output import Json, describe_layout, examples, print_json, progress_bar
 
 
@@ -34,11 +36,16 @@ def register(app: typer.Typer) -> None:
             "hushtable serve bundles/items --scheme onion --keys-folder keys",
             "hushtable serve models/clicks --side left --shard 3 --watch next",
             "hushtable serve models/clicks --side left --shards-file shards.toml",
+            "hushtable serve models/clicks --side left --infer shares --peer https://right:4000 "
+            "--peer-ca right.pem --tls-cert left.pem --tls-key left.key --peer-cert peer.pem "
+            "--peer-key peer.key",
         )
     )(serve)
 
 
-@with_settings("pair", "onion", besides=("table",))
+@with_settings(
+    "pair", "onion", "shares", besides=("table", "model"), panels={"shares": "With --infer shares"}
+)
 def serve(
     bundles: Annotated[
         list[Path] | None,
@@ -55,6 +62,14 @@ def serve(
             "pair, one of two servers that do not collude, or onion, a single server. Default: "
             "pair.",
             "scheme",
+        ),
+    ] = None,
+    infer: Annotated[
+        str | None,
+        option(
+            "Predict instead of looking rows up: shares, as one of two servers that compute a "
+            "model on shares of rows that neither sees.",
+            "infer",
         ),
     ] = None,
     exit_with_parent: Annotated[
@@ -84,11 +99,17 @@ def serve(
         if os.getppid() == 1:
             # It had ended before it could be asked for.
             raise typer.Exit(1)
-    settings = gathered(("pair", "onion"), config, {**given, "scheme": scheme})
+    settings = gathered(
+        ("pair", "onion", "shares"), config, {**given, "scheme": scheme, "infer": infer}
+    )
     if bundles:
         settings["table"] = str(bundles[0])
     if bundles and len(bundles) > 1:
         settings["tables"] = [*map(str, bundles[1:]), *settings.get("tables", ())]
+    predicts_by = settings.pop("infer", None)
+    if predicts_by is not None:
+        _serve_predictions(predicts_by, settings, log, log_json, json)
+        return
     bundle_path, chosen_side = settings.pop("table", None), settings.pop("side", None)
     if bundle_path is None:
         raise ConfigError("which table? give the bundle's folder: hushtable serve BUNDLE")
@@ -153,6 +174,26 @@ def serve(
         )
     if json:
         print_json({"event": "stopped", "side": chosen_side})
+
+
+def _serve_predictions(
+    infer: str, settings: dict[str, Any], log: str, log_json: bool, as_json: bool
+) -> None:
+    if infer != "shares":
+        raise ConfigError(
+            f"--infer is {infer!r}, but must be shares; by other plans: hushtable infer serve"
+        )
+    if settings.pop("scheme", "pair") != "pair":
+        raise ConfigError("predictions on shares are by two servers: leave --scheme out")
+    model, more = settings.pop("table", None), settings.pop("tables", None)
+    if model is None or more:
+        raise ConfigError(
+            "which model? give the folder of one: hushtable serve MODEL --infer shares"
+        )
+    settings["plan"] = plan_of(model, settings.get("plan"), "shares")
+    tls = server_tls(settings)
+    _native.log_to_stderr(log, log_json)
+    serve_model(model, tls, as_json, settings)
 
 
 def _describe_onion(onion: OnionInfo) -> str:

@@ -7,15 +7,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from types import MappingProxyType, TracebackType
-from typing import Any, NoReturn, Self
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
 from .._bags import FloatArray
-from .._closing import Closing
+from .._closing import AsyncClosing, Closing
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import ConfigError, UnknownFeature
@@ -223,7 +223,7 @@ def _resolves(future: Future[_native.ModelRows]) -> Done[_native.ModelRows]:
     return done
 
 
-class AsyncModelClient(_Model):
+class AsyncModelClient(_Model, AsyncClosing):
     """:class:`ModelClient` for asyncio; made by :func:`connect_async` with ``model=``.
 
     Lookups may run side by side. A cancelled lookup is given up at the servers too.
@@ -269,17 +269,6 @@ class AsyncModelClient(_Model):
             bags, stats = self._bags(await awaited(start), shapes)
             span.note(stats)
         return bags, stats
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class _Feature:

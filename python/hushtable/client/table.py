@@ -7,13 +7,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from .. import _native
 from .._asked import AskedBags
 from .._bags import FloatArray
-from .._closing import Closing
+from .._closing import AsyncClosing, Closing
 from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from ..errors import ConfigError, NoLayout
@@ -276,7 +275,7 @@ class Client(_Base, Closing):
         return getattr(self._of_thread, "stats", None)
 
 
-class AsyncClient(_Base):
+class AsyncClient(_Base, AsyncClosing):
     """:class:`Client` for asyncio; made by :func:`connect_async`.
 
     Lookups may run side by side. A cancelled lookup is given up at the servers too. It belongs to
@@ -323,17 +322,6 @@ class AsyncClient(_Base):
                 span.note(found[0].stats)
         return found
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def connected_again(again: Callable[[], _Result]) -> _Result:
     """A client as it comes out of a pickle."""
@@ -354,11 +342,11 @@ def copied(
     return again
 
 
-def unmovable(client: object) -> ConfigError:
-    """What copying a client of asyncio raises."""
+def unmovable(client: object, again: str = "hushtable.connect_async()") -> ConfigError:
+    """What copying a client of asyncio raises; ``again`` makes another."""
     return ConfigError(
         f"an {type(client).__name__} cannot be copied or pickled, since connecting is awaited: "
-        "call hushtable.connect_async() where it is to be"
+        f"call {again} where it is to be"
     )
 
 

@@ -20,6 +20,15 @@ ahead of time, garbled circuits for activations (docs/hybrid.md).
     with hushtable.infer.connect(url, scheme="hybrid", store="precomputes") as client:
         client.precompute(10)
         client.predict(image).classes
+
+On the shares of two servers that do not collude, which look rows up and compute on what neither
+sees (docs/infer.md):
+
+    hushtable.infer.compile_shares("models/clicks", dense, indices, spec="model.toml")
+    # hushtable infer serve models/clicks --side left --peer https://right.example:4000 ...
+    # hushtable infer serve models/clicks --side right ...
+    with hushtable.infer.connect_shares(left, right, tls=tls) as client:
+        client.predict({"user": [17], "film": [4]}, dense).probabilities
 """
 
 from __future__ import annotations
@@ -40,12 +49,23 @@ from ._model import FHE, Model
 from ._plan import PlanInfo, compile, describe, plan, shape
 from ._project import Machine, Projection, machines, paper_trace, project, trace
 from ._server import ServerProcess, Serving, serve
+from ._shares import SharesPlanInfo, compile_shares, describe_shares, plan_shares
+from ._shares_client import (
+    AsyncSharesClient,
+    SharesClient,
+    SharesInfo,
+    SharesPredictions,
+    SharesStats,
+    connect_shares,
+    connect_shares_async,
+)
 from ._types import ModelInfo, Predictions, PredictionStats
 
 __all__ = [
     "FHE",
     "AsyncClient",
     "AsyncHybridClient",
+    "AsyncSharesClient",
     "Client",
     "Garbler",
     "HybridClient",
@@ -64,14 +84,24 @@ __all__ = [
     "Projection",
     "ServerProcess",
     "Serving",
+    "SharesClient",
+    "SharesInfo",
+    "SharesPlanInfo",
+    "SharesPredictions",
+    "SharesStats",
     "compile",
+    "compile_shares",
     "connect",
     "connect_async",
+    "connect_shares",
+    "connect_shares_async",
     "describe",
+    "describe_shares",
     "machines",
     "networks",
     "paper_trace",
     "plan",
+    "plan_shares",
     "project",
     "serve",
     "shape",

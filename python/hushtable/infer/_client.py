@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, overload
 
 import numpy.typing as npt
 
 from .. import _native
-from .._closing import Closing
+from .._closing import AsyncClosing, Closing
 from ..client import Tls
 from ..client.table import Done, Servers, awaited, urls_of
 from ..errors import ConfigError
@@ -89,7 +88,7 @@ class Client(_Client, Closing):
         return Predictions.of_facts(self._native.predict(*features(dense, sparse, self._info)))
 
 
-class AsyncClient(_Client):
+class AsyncClient(_Client, AsyncClosing):
     """:class:`Client` for asyncio; made by :func:`connect_async`."""
 
     async def upload(self) -> int:
@@ -106,17 +105,6 @@ class AsyncClient(_Client):
             return self._native.start_predict(numbers, rows, done)
 
         return Predictions.of_facts(await awaited(start))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @overload

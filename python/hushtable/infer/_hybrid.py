@@ -332,7 +332,7 @@ def plan_of(path: _Path, plan: str | None, scheme: str | None) -> str:
 
 
 def scheme_of(path: _Path, plan: str | None) -> str:
-    """What a bundle's plan is for: ``ckks`` or ``hybrid``; ``ckks`` where there is no such plan."""
+    """What a bundle's plan is for: ``ckks``, ``hybrid`` or ``shares``; ``ckks`` without one."""
     plans = ModelBundle.open(path).plans
     named = [one for one in plans if plan in (None, one.name)]
     return named[0].scheme if named else "ckks"

@@ -6,14 +6,13 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._closing import Closing
+from .._closing import AsyncClosing, Closing
 from ..client import TlsConfig
 from ._hybrid import (
     NetworkInfo,
@@ -107,7 +106,7 @@ class HybridClient(_HybridClient, Closing):
         return self._predict(inputs, progress)
 
 
-class AsyncHybridClient(_HybridClient):
+class AsyncHybridClient(_HybridClient, AsyncClosing):
     """:class:`HybridClient` for asyncio; made by :func:`hushtable.infer.connect_async`."""
 
     async def precompute(self, count: int = 1, *, progress: Steps | None = None) -> PrecomputeStats:
@@ -118,17 +117,6 @@ class AsyncHybridClient(_HybridClient):
     async def predict(self, inputs: npt.ArrayLike, *, progress: Steps | None = None) -> Outputs:
         """As :meth:`HybridClient.predict`."""
         return await asyncio.to_thread(self._predict, inputs, progress)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def trust_options(given: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from .. import _native
 from ..data import CRITEO_KAGGLE_ROWS
 from ..errors import ConfigError
 from ..model import Model as ModelBundle
+from ._description import read_description, read_spec
 from ._hybrid import HybridPlanInfo, Rounding, compile_hybrid, plan_of, scheme_of
+from ._shares import SharesPlanInfo, describe_shares
 
 _Path = str | os.PathLike[str]
 
@@ -138,11 +140,12 @@ def compile(
             rounding=rounding,
         )
     if scheme != "ckks":
-        raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}")
+        advice = ": see compile_shares" if scheme == "shares" else ""
+        raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}{advice}")
     if samples is not None or bits is not None:
         raise ConfigError('samples and bits are for scheme="hybrid"')
     return PlanInfo.of_json(
-        _native.infer_compile(bundle.path, _read(spec), name=name or bundle.name, users=users)
+        _native.infer_compile(bundle.path, read_spec(spec), name=name or bundle.name, users=users)
     )
 
 
@@ -158,19 +161,24 @@ def plan(spec: _Path | str, *, users: int | None = None) -> PlanInfo:
         ModelError: a description that says what cannot be.
         ModelTooDeep: a model that no 128-bit parameter set carries.
     """
-    is_text = isinstance(spec, str) and "\n" in spec
-    text = str(spec) if is_text else _read(spec)
-    return PlanInfo.of_json(_native.infer_plan(text or "", users=users))
+    return PlanInfo.of_json(_native.infer_plan(read_description(spec), users=users))
 
 
-def describe(model: _Path, *, plan: str | None = None) -> PlanInfo | HybridPlanInfo:
+def describe(
+    model: _Path, *, plan: str | None = None
+) -> PlanInfo | HybridPlanInfo | SharesPlanInfo:
     """The plan in a model's bundle: the one of this name, or the only one.
+
+    What one for shares takes is measured.
 
     Raises:
         ModelError: a model without a plan, or with one of another version.
         ConfigError: several plans, and none named.
     """
-    if scheme_of(model, plan) == "hybrid":
+    scheme = scheme_of(model, plan)
+    if scheme == "shares":
+        return describe_shares(model, plan=plan_of(model, plan, None))
+    if scheme == "hybrid":
         name = plan_of(model, plan, None)
         return HybridPlanInfo.of_json(_native.hybrid_describe(Path(model), name))
     return PlanInfo.of_json(_native.infer_describe(Path(model), plan))
@@ -209,14 +217,3 @@ def shape(name: str, *, threshold: int | None = None) -> str:
     for number, count in enumerate(rows, 1):
         lines += ["[[features]]", f'name = "C{number}"', f"rows = {count}"]
     return "\n".join([*lines, ""])
-
-
-def _read(spec: _Path | None) -> str | None:
-    if spec is None:
-        return None
-    try:
-        return Path(spec).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the model's description: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the model's description {os.fspath(spec)} is no text") from error

@@ -10,29 +10,33 @@ from typing import Any
 
 from .. import _native
 from .._settings import Served, checked, nested
+from ..errors import ConfigError
 from ..server import ChildServer, ServerTls, run_until_stopped, tls_settings
 from ._hybrid import NetworkInfo, scheme_of
+from ._shares_client import SharesInfo
 from ._types import ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A server of encrypted or hybrid inference that is ready.
+    """A server of encrypted or hybrid inference, or of predictions on shares, that is ready.
 
     Attributes:
         url: where predictions are answered.
         metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
-        model: what it computes; a :class:`NetworkInfo` by hybrid inference.
+        model: what it computes; a :class:`NetworkInfo` by hybrid inference, a :class:`SharesInfo`
+            on shares.
     """
 
     url: str
     metrics_url: str | None
-    model: ModelInfo | NetworkInfo
+    model: ModelInfo | NetworkInfo | SharesInfo
 
     @property
     def name(self) -> str:
         """Which server this is, for people."""
-        return "inference server"
+        side = f"{self.model.side} " if isinstance(self.model, SharesInfo) else ""
+        return f"{side}inference server"
 
 
 def serve(
@@ -48,11 +52,13 @@ def serve(
     """Serves a compiled model until SIGTERM or Ctrl-C, then answers what is under way and returns.
 
     The plan says how: on encrypted features (``ckks``), where at the start the server computes an
-    encrypted query of its own and compares it with the model in the clear, or by ``hybrid``
-    inference.
+    encrypted query of its own and compares it with the model in the clear; by ``hybrid``
+    inference; or on ``shares``, as one of two servers: ``side="left"`` with ``peer=`` right's
+    address, ``side="right"`` without.
 
     Args:
-        model: the folder of a model with a plan (:func:`hushtable.infer.compile`).
+        model: the folder of a model with a plan (:func:`hushtable.infer.compile`,
+            :func:`hushtable.infer.compile_shares`).
         plan: which of its plans; the only one by default.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
             without ``tls``, unless ``insecure=True``.
@@ -61,7 +67,8 @@ def serve(
         on_ready: called once predictions are answered.
         options: the other settings of ``hushtable infer serve --help``, with underscores:
             ``threads``, ``keys_folder``, ``keys_memory_bytes_max``, ``queue_queries_max``, ...;
-            by hybrid inference ``store``, ``store_bytes_max``, ``client_garbles``, ...
+            by hybrid inference ``store``, ``store_bytes_max``, ``client_garbles``, ...; on shares
+            ``side``, ``peer``, ``peer_ca``, ``peer_cert``, ``peer_key``, ``inferences_max``, ...
 
     Raises:
         ConfigError: an option that cannot work, an address without TLS.
@@ -69,11 +76,15 @@ def serve(
         Error: a port that is taken.
     """
     settings = json.dumps(_settings(model, plan, addr, metrics_addr, tls, options))
-    server: _native.InferServer | _native.HybridServer
-    info: ModelInfo | NetworkInfo
-    if scheme_of(model, plan) == "hybrid":
+    server: _native.InferServer | _native.HybridServer | _native.SharesServer
+    info: ModelInfo | NetworkInfo | SharesInfo
+    scheme = scheme_of(model, plan)
+    if scheme == "hybrid":
         server = _native.HybridServer(settings)
         info = NetworkInfo.of_facts(server.info)
+    elif scheme == "shares":
+        server = _native.SharesServer(settings)
+        info = SharesInfo.of_facts(server.info)
     else:
         server = _native.InferServer(settings)
         info = ModelInfo.of_facts(server.info)
@@ -110,7 +121,11 @@ def _settings(
         given["plan"] = plan
     if tls is not None:
         given |= tls_settings(tls)
-    served: Served = "hybrid" if scheme_of(model, plan) == "hybrid" else "infer"
+    scheme = scheme_of(model, plan)
+    served: Served = "hybrid" if scheme == "hybrid" else "shares" if scheme == "shares" else "infer"
+    if served == "shares" and given.get("side") not in ("left", "right"):
+        side = given.get("side")
+        raise ConfigError(f"which of two servers on shares? give side left or right, not {side!r}")
     return nested(checked(served, given))
 
 
@@ -119,6 +134,12 @@ class ServerProcess(ChildServer[Serving]):
 
         with ServerProcess("models/clicks", tls=certificates.server) as server:
             client = hushtable.infer.connect(server.url, tls=certificates.ca)
+
+        with (
+            ServerProcess("models/clicks", side="right") as right,
+            ServerProcess("models/clicks", side="left", peer=right.url) as left,
+        ):
+            client = hushtable.infer.connect_shares(left.url, right.url)
 
     The block starts once the server is ready; at its end the server gets SIGTERM, answers what is
     under way, and is waited for.
@@ -157,6 +178,9 @@ class ServerProcess(ChildServer[Serving]):
 
     def _read_ready(self, record: Mapping[str, Any]) -> Serving:
         found = record["model"]
-        is_hybrid = "activations" in found
-        model = NetworkInfo.of_record(found) if is_hybrid else ModelInfo.of_record(found)
-        return Serving(record["url"], record["metrics_url"], model)
+        kinds: dict[str, type[NetworkInfo | SharesInfo]] = {
+            "activations": NetworkInfo,
+            "peer_bytes": SharesInfo,
+        }
+        kind = next((kind for field, kind in kinds.items() if field in found), ModelInfo)
+        return Serving(record["url"], record["metrics_url"], kind.of_record(found))

@@ -116,9 +116,7 @@ class Predictions:
     @property
     def probabilities(self) -> FloatArray:
         """The sigmoid of each logit, float64 ``[users]``."""
-        # By halves, so that no exponential overflows.
-        half = np.exp(-np.abs(self.logits))
-        return np.where(self.logits >= 0, 1 / (1 + half), half / (1 + half))
+        return sigmoid(self.logits)
 
     def shareable(self) -> FloatArray:
         """The logits with fresh rounding to 1/64: what may be given away, float64 ``[users]``.
@@ -137,6 +135,13 @@ class Predictions:
     def of_facts(cls, facts: _native.PredictionFacts) -> Self:
         """From what the native module says."""
         return cls(facts.logits, PredictionStats.of_facts(facts))
+
+
+def sigmoid(logits: FloatArray) -> FloatArray:
+    """1 / (1 + e^-x) of each."""
+    # By halves, so that no exponential overflows.
+    half = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1 / (1 + half), half / (1 + half))
 
 
 def features(

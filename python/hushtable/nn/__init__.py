@@ -18,6 +18,9 @@ that some may be dropped.
 :class:`PrivateEmbeddingBagCollection` stands for ``torchrec.EmbeddingBagCollection``: all tables of
 a model in one round trip. :func:`privatize` puts these layers into a model.
 
+:class:`PrivateModel` is a whole model that two servers compute on shares: its forward is a private
+prediction.
+
 Results are those of torch's own layers on an x86-64 processor to the last bit: sums are made in the
 order of the ids, in float32.
 """
@@ -25,6 +28,7 @@ order of the ids, in float32.
 from ._collection import KeyedRows, PrivateEmbeddingBagCollection
 from ._handles import bind
 from ._layers import PrivateEmbedding, PrivateEmbeddingBag
+from ._model import PredictionSource, PrivateModel
 from ._privatize import Kept, Privatized, Replaced, privatize
 from ._sources import BagSource, ClearModel, FeatureFacts, ModelSource, RowSource
 
@@ -35,9 +39,11 @@ __all__ = [
     "Kept",
     "KeyedRows",
     "ModelSource",
+    "PredictionSource",
     "PrivateEmbedding",
     "PrivateEmbeddingBag",
     "PrivateEmbeddingBagCollection",
+    "PrivateModel",
     "Privatized",
     "Replaced",
     "RowSource",

@@ -83,6 +83,17 @@ class Served(Module):
     def tables(self) -> dict[str, dict[str, Any]]:
         """By name, the tables that this layer reads: ``rows``, ``dim`` and ``version``."""
 
+    def _placeless(self) -> str:
+        """Why a ``weight`` of a checkpoint has no place here, and what to do with it."""
+        tables = ", ".join(
+            f"{name!r} ({facts['rows']} x {facts['dim']})" for name, facts in self.tables().items()
+        )
+        return (
+            f"no place for it: the rows are at servers, in {tables}; build a bundle from the "
+            "checkpoint to serve its rows (hushtable model build), or load the rest with "
+            "strict=False"
+        )
+
     def extra_state(self) -> dict[str, Any]:
         """What a state dict has instead of the rows."""
         return {"rows are at servers": self.tables()}
@@ -140,17 +151,9 @@ class Served(Module):
         own = f"{prefix}_extra_state"
         if own in missing_keys:
             missing_keys.remove(own)
-        tables = ", ".join(
-            f"{name!r} ({facts['rows']} x {facts['dim']})" for name, facts in self.tables().items()
-        )
         for place, key in enumerate(unexpected_keys):
             if key in weights:
-                unexpected_keys[place] = _Placeless(
-                    key,
-                    f"no place for it: the rows are at servers, in {tables}; build a bundle from "
-                    "the checkpoint to serve its rows (hushtable model build), or load the rest "
-                    "with strict=False",
-                )
+                unexpected_keys[place] = _Placeless(key, self._placeless())
 
 
 class _Placeless(str):
@@ -172,17 +175,22 @@ class _Placeless(str):
 
 
 def check_answers_now(source: Any) -> None:
-    """Refuses a source whose lookups are to be awaited: a layer returns rows.
+    """Refuses a source whose answers are to be awaited: a layer returns them.
 
     Raises:
         ConfigError: such a source.
     """
-    calls = [getattr(source, name, None) for name in ("lookup", "lookup_many")]
-    if any(inspect.iscoroutinefunction(call) for call in calls):
-        raise ConfigError(
-            f"a layer cannot wait for a {type(source).__name__}, whose lookups are awaited: give "
-            "it a client that hushtable.connect() makes"
-        )
+    kinds = {
+        "lookup": ("lookups", "hushtable.connect()"),
+        "lookup_many": ("lookups", "hushtable.connect()"),
+        "predict": ("predictions", "hushtable.infer.connect_shares()"),
+    }
+    for name, (what, connect) in kinds.items():
+        if inspect.iscoroutinefunction(getattr(source, name, None)):
+            raise ConfigError(
+                f"a layer cannot wait for a {type(source).__name__}, whose {what} are awaited: "
+                f"give it a client that {connect} makes"
+            )
 
 
 def is_tensor(value: Any) -> bool:

@@ -1,8 +1,9 @@
 """The layers' calls as operators of torch, which compilers keep in their graphs as they are.
 
-``hushtable::lookup`` and ``hushtable::lookup_features`` fetch rows; they are opaque, and their
-output's shape follows from the input's shape. ``hushtable::reduce`` makes bags of rows; it has a
-gradient for the weights of the rows. Imported where torch is there.
+``hushtable::lookup`` and ``hushtable::lookup_features`` fetch rows, ``hushtable::predict`` has a
+whole model computed; they are opaque, and their output's shape follows from the input's shape.
+``hushtable::reduce`` makes bags of rows; it has a gradient for the weights of the rows. Imported
+where torch is there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .._bags import Mode, bag_bounds, reduce_bags
 from ._handles import layer_of
 from ._module import array_of, offset_array
 
-__all__ = ["lookup", "lookup_features", "reduce"]
+__all__ = ["lookup", "lookup_features", "predict", "reduce"]
 
 
 @torch.library.custom_op("hushtable::lookup", mutates_args=())
@@ -63,6 +64,25 @@ def _(
         ids.new_empty((ids.shape[0], dim), dtype=torch.float32)
         for ids, dim in zip(values, dims, strict=True)
     ]
+
+
+@torch.library.custom_op("hushtable::predict", mutates_args=())
+def predict(
+    values: list[Tensor], offsets: list[Tensor], dense: Tensor | None, layer: str
+) -> Tensor:
+    """A logit for each user, float32 [users], by the model of a handle.
+
+    Of each feature its ids, with offsets where they are jagged, and else with an empty tensor.
+    """
+    logits: Tensor = cast(Any, layer_of(layer)).predict_tensors(values, offsets, dense)
+    return logits
+
+
+@predict.register_fake
+def _(values: list[Tensor], offsets: list[Tensor], dense: Tensor | None, layer: str) -> Tensor:
+    jagged = offsets[0].shape[0] > 0
+    users = offsets[0].shape[0] - 1 if jagged else values[0].shape[0]
+    return values[0].new_empty((users,), dtype=torch.float32)
 
 
 @torch.library.custom_op("hushtable::reduce", mutates_args=())

@@ -10,6 +10,7 @@ pub(crate) mod onion;
 pub(crate) mod oram;
 pub(crate) mod ring;
 pub(crate) mod shards;
+pub(crate) mod shares;
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -24,7 +24,13 @@ pub(crate) fn stub_shards(
 ) -> PyResult<()> {
     let side: Side = side.parse().map_err(Failure::config)?;
     let answer = Duration::try_from_secs_f64(seconds).map_err(Failure::config)?;
-    let tls = tls.map(|(cert, key)| TlsSpec { cert, key, client_ca: None, client_name: None });
+    let tls = tls.map(|(cert, key)| TlsSpec {
+        cert,
+        key,
+        client_ca: None,
+        client_name: None,
+        peer_ca: None,
+    });
     let network = NetworkSpec { addr: ([127, 0, 0, 1], 0).into(), tls, ..NetworkSpec::default() };
     let mut told = Ok(());
     let served = py.detach(|| {
