@@ -12,6 +12,7 @@ MARKS = {
     "ckks": ("<!-- ckks figures: begin (bench/readme.py) -->", "<!-- ckks figures: end -->"),
     "cpu": ("<!-- figures: begin (bench/readme.py) -->", "<!-- figures: end -->"),
     "hybrid": ("<!-- hybrid figures: begin (bench/readme.py) -->", "<!-- hybrid figures: end -->"),
+    "shares": ("<!-- shares figures: begin (bench/readme.py) -->", "<!-- shares figures: end -->"),
     "onion": (
         "<!-- single-server figures: begin (bench/readme.py) -->",
         "<!-- single-server figures: end -->",
@@ -23,6 +24,7 @@ FIRSTS = {
     "cpu": "one server of two",
     "hybrid": "hybrid inference",
     "onion": "lookups from one server",
+    "shares": "predictions on shares, over TLS",
 }
 
 
@@ -56,6 +58,12 @@ def what(record: dict[str, Any]) -> str:
         order = "" if params["schedule"] == "default" else f", {params['schedule']}-first"
         threads = f", {record['threads']} threads" if record["threads"] > 1 else ""
         return f"`{params['parameters']}`, {clients}, {size}{order}{threads}"
+    if record["bench"] == "shares":
+        under_way = "" if params["batch"] == 1 else f", {params['batch']} under way"
+        if params["dealer"] == "servers":
+            under_way += ", dealt by the servers"
+        size = f", 26 tables of {params['rows']:,} rows in all" if params["rows"] else ""
+        return f"model `{params['model']}`{size}{under_way}"
     if record["bench"] == "serve":
         load = f"{params['clients']} clients x {params['keys_per_request']} keys"
         return f"through the whole stack: TLS, {load}, {shape(params)}"
@@ -96,6 +104,11 @@ def remark(record: dict[str, Any]) -> str:
     if record["bench"] == "serve":
         window = f"window {detail['window_ms']:.1f} ms"
         return f"p50 {detail['p50_ms']:.1f} ms, p99 {detail['p99_ms']:.1f} ms, {window}"
+    if record["bench"] == "shares":
+        up, peer = detail["up_bytes"] / 1e6, detail["peer_bytes"] / 1e3
+        text = f"{detail['inferences_per_s']:,.0f} a second, {up:.2f} MB up, {peer:.1f} kB each way"
+        beside = detail.get("encrypted_over_shares")
+        return text if beside is None else f"{text}; encrypted takes {beside:.0f} times as long"
     if record["bench"] == "dpf" and record["params"]["batch"] == 1:
         return f"{1e3 / record['value']:.2f} ms a query"
     return f"bound by {detail['bound']}"

@@ -97,6 +97,18 @@ def hybrid(quick: bool) -> list[list[str]]:
     ]
 
 
+def shares(quick: bool) -> list[list[str]]:
+    """Those of predictions on the shares of two servers."""
+    size = ["--divisor", "1000", "--seconds", "0.3"] if quick else []
+    against = [] if quick else ["--encrypted"]
+    return [
+        ["shares", "--model", "criteo", "--batch", "1", *size, *against],
+        ["shares", "--model", "criteo", "--batch", "64", *size],
+        ["shares", "--model", "criteo", "--batch", "1", "--dealer", "servers", *size],
+        ["shares", "--model", "top", "--batch", "1", *size],
+    ]
+
+
 def oram(quick: bool) -> list[list[str]]:
     """Those of federated rounds over a table on a disk."""
     small, table = ("20000", "10000") if quick else ("10000000", "1000000")
@@ -192,6 +204,7 @@ SUITES = {
     "cpu": two_servers,
     "gpu-pir-cpu": gpu_pir,
     "hybrid": hybrid,
+    "shares": shares,
     "load": load,
     "onion": onion,
     "onion-counts": onion_counts,

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import spu.api as spu_api
+from session import compiled, linked, revealed
 from spu import libspu
-from spu.utils import frontend
 
 SERVER, CLIENT = 0, 1
 
@@ -101,31 +101,17 @@ def main() -> None:
     config = libspu.RuntimeConfig(protocol=libspu.ProtocolKind.CHEETAH, field=libspu.FieldType.FM64)
     config.experimental_enable_colocated_optimization = True
     config.enable_pphlo_profile = rank == SERVER
-    description = libspu.link.Desc()
-    for at, port in enumerate(ports):
-        description.add_party(f"party{at}", f"127.0.0.1:{port}")
-    description.recv_timeout_ms = 600_000
-    description.http_timeout_ms = 600_000
-    link = libspu.link.create_brpc(description, rank)
+    link = linked(rank, ports)
 
     image = np.random.default_rng(1).random((1, 3, size, size), np.float32)
     weights = weights_of(network, {32: 100, 64: 200}[size])
     function = forward(network)
-    names = [f"in{at}" for at in range(1 + len(weights))]
-    executable, _ = frontend.compile(
-        frontend.Kind.JAX,
-        function,
-        [image, *weights],
-        {},
-        names,
-        [libspu.Visibility.VIS_SECRET] * len(names),
-        lambda flat: [f"out{at}" for at in range(len(flat))],
-    )
+    values = [image, *weights]
+    secret = [libspu.Visibility.VIS_SECRET] * len(values)
+    executable, names = compiled(function, values, secret)
     io = spu_api.Io(2, config)
     runtime = spu_api.Runtime(link, config)
-    for name, value, owner in zip(
-        names, [image, *weights], [CLIENT] + [SERVER] * len(weights), strict=True
-    ):
+    for name, value, owner in zip(names, values, [CLIENT] + [SERVER] * len(weights), strict=True):
         # Only the owner's own share holds the value: the other party's is empty.
         shares = io.make_shares(value, libspu.Visibility.VIS_SECRET, owner)
         runtime.set_var(name, shares[rank])
@@ -136,17 +122,9 @@ def main() -> None:
         runtime.run(executable)
         link.barrier()
         seconds = time.perf_counter() - began
-        share = runtime.get_var("out0")
-        chunks = link.all_gather(share.share_chunks[0].hex())
+        found = revealed(link, io, runtime.get_var("out0"))
         if clear is None:
             continue
-        shares = []
-        for text in chunks:
-            one = libspu.Share()
-            one.meta = share.meta
-            one.share_chunks = [bytes.fromhex(text)]
-            shares.append(one)
-        found = np.asarray(io.reconstruct(shares)).ravel()
         off = float(np.abs(found - clear).max())
         print(json.dumps({"run": run, "seconds": seconds, "error_max": off}), flush=True)
     link.stop_link()
