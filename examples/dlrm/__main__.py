@@ -16,7 +16,7 @@ import numpy as np
 import hushtable
 from hushtable.data import cache_folder
 
-from . import criteo, judging, served, training
+from . import criteo, judging, served, shares, training
 from .checkpoint import read_dense
 
 #: The real impressions, where they are there.
@@ -25,7 +25,14 @@ SMALL, FULL = 0.001, 0.1
 
 
 def run(
-    scale: float, made: int, judged: int, data: Path | None, folder: Path, say: training.Say
+    scale: float,
+    made: int,
+    judged: int,
+    data: Path | None,
+    folder: Path,
+    say: training.Say,
+    *,
+    on_shares: bool = False,
 ) -> dict[str, Any]:
     """Trains, bundles, serves, and judges; returns the figures.
 
@@ -36,6 +43,7 @@ def run(
         data: the real impressions' file, or None.
         folder: for bundle and certificates.
         say: called with lines for a person to read.
+        on_shares: also have two servers compute the whole model.
     """
     rows = criteo.table_rows(scale)
     log = criteo.make(made, rows)
@@ -50,20 +58,26 @@ def run(
     say("building the model bundle")
     bundle = served.build(trained, folder)
     made_model = hushtable.Model.open(bundle)
+    device = read_dense(made_model.dense())
+    found: shares.OnShares | None = None
     # Real ones first, then as many made-up ones as asked for.
     chosen = np.argsort(~test.is_real, kind="stable")[:judged]
     say("starting left and right, one process each")
     with served.start(bundle, folder) as pair, pair.connect(bundle) as client:
         say(f"predicting {len(chosen):,} impressions in the clear and in private")
-        judgement = judging.judge(
-            trained, read_dense(made_model.dense()), test.take(chosen), client, timed=20
-        )
+        judgement = judging.judge(trained, device, test.take(chosen), client, timed=20)
+        if on_shares:
+            say("compiling for shares; two more servers compute all of the model")
+            found = shares.run(
+                *(trained, device, bundle, folder, learning, test.take(chosen), client), timed=50
+            )
     return {
         "scale": scale,
         "rows": sum(rows),
         "table_bytes": sum(rows) * 4 * trained.tables[0].shape[1],
         "version": made_model.version,
         **asdict(judgement),
+        "shares": None if found is None else asdict(found),
     }
 
 
@@ -88,6 +102,11 @@ def main() -> int:
     )
     parser.add_argument("--made", type=int, default=20_000, help="made-up impressions (20,000)")
     parser.add_argument("--judged", type=int, default=600, help="predicted at most (600)")
+    parser.add_argument(
+        "--shares",
+        action="store_true",
+        help="also have two servers compute all of the model, on shares",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures, as JSON")
     chosen = parser.parse_args()
     if chosen.made < 100 or chosen.judged < 1:
@@ -101,7 +120,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="hushtable-dlrm-") as folder:
             scale = FULL if chosen.full else SMALL
             data = _data(chosen.criteo)
-            figures = run(scale, chosen.made, chosen.judged, data, Path(folder), say)
+            figures = run(
+                *(scale, chosen.made, chosen.judged, data, Path(folder), say),
+                on_shares=chosen.shares,
+            )
     except (hushtable.Error, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -115,7 +137,26 @@ def main() -> int:
     say(f"all {figures['impressions']:,} predictions are the same to the last bit")
     up, down = figures["bytes_up"], figures["bytes_down"]
     say(f"an inference takes {figures['ms']:.1f} ms, {up:,} bytes up and {down:,} bytes down")
+    if chosen.shares:
+        _show(figures["shares"], up, down, say)
     return 0
+
+
+def _show(found: dict[str, Any], up: int, down: int, say: training.Say) -> None:
+    """The figures on shares, beside lookups with the layers on the device."""
+    real = "" if found["real_auc"] is None else f" ({found['real_auc']:.4f} on real ones)"
+    say(f"on shares: AUC {found['shares_auc']:.4f}{real}, in floating point")
+    say(f"  {found['clear_auc']:.4f}; a logit differs by {found['largest_difference']:.5f} at most")
+    between = f"{found['peer_bytes']:,} each way in {found['rounds']} messages"
+    rows = [
+        ("", "lookups, layers on the device", "all of it on shares"),
+        ("median ms", f"{found['lookup_ms']:.1f}", f"{found['ms']:.1f}"),
+        ("bytes up", f"{up:,}", f"{found['key_bytes'] + found['dealt_bytes']:,}"),
+        ("bytes down", f"{down:,}", f"{found['down_bytes']:,}"),
+        ("bytes between", "none", between),
+    ]
+    for name, lookups, on_shares in rows:
+        say(f"  {name:14}{lookups:>30}  {on_shares}")
 
 
 if __name__ == "__main__":

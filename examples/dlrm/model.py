@@ -19,7 +19,8 @@ from .criteo import DENSE, FEATURES, Floats, Ints, Log
 #: Values of a row.
 DIM = 16
 BOTTOM = (len(DENSE), 64, DIM)
-_PAIRS = np.triu_indices(len(FEATURES) + 1, 1)
+#: In the order of the published code, which hushtable takes too: (1, 0), (2, 0), (2, 1), ...
+_PAIRS = np.tril_indices(len(FEATURES) + 1, -1)
 TOP = (DIM + len(_PAIRS[0]), 64, 1)
 #: Impressions that are scored at once, always: the same sums in the same order.
 BATCH = 256

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from examples.dlrm import __main__, checkpoint, criteo, judging, model, training
+from examples.dlrm import __main__, checkpoint, criteo, judging, model, shares, training
 from examples.movielens.model import auc
 from examples.movielens.servers import Mismatch
 
@@ -192,4 +193,28 @@ def test_private_predictions_are_the_clear_ones_through_real_servers(tmp_path: P
     assert figures["bytes_up"] > figures["bytes_down"] == 2 * 26 * 64
     assert figures["ms"] > 0
     assert figures["rows"] == sum(criteo.table_rows(0.0005))
+    assert figures["shares"] is None
     assert any("starting left and right" in line for line in said)
+
+
+def test_two_servers_compute_the_model_on_shares(tmp_path: Path) -> None:
+    figures = __main__.run(0.0005, 1500, 60, None, tmp_path, lambda _line: None, on_shares=True)
+    found = figures["shares"]
+    assert found["clear_auc"] == figures["clear_auc"]
+    assert abs(found["shares_auc"] - found["clear_auc"]) < 0.02
+    # Rounded, and not by much: it is another number, of the same model.
+    assert 0 < found["largest_difference"] < 0.05
+    # One key for each table, and 64 + 16 + 64 ReLUs between a message each way.
+    assert found["key_bytes"] == figures["bytes_up"]
+    assert found["dealt_bytes"] > 50 * found["down_bytes"]
+    assert found["rounds"] > 6 and found["peer_bytes"] > 26 * model.DIM
+    assert found["ms"] > 0 and found["lookup_ms"] > 0
+
+
+def test_what_is_described_is_the_model() -> None:
+    text = shares.describe(ROWS)
+    described = tomllib.loads(text)
+    assert [one["rows"] for one in described["features"]] == list(ROWS)
+    assert [described["dense"], *described["bottom"]] == list(model.BOTTOM)
+    assert described["top"] == list(model.TOP[1:])
+    # No table is cut: each is looked up whole.
