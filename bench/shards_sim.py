@@ -5,8 +5,9 @@
 For each number of shards: a model is cut and served by that many shard servers and one front, all
 on one core; clients on another load it, first as fast as it answers (a closed loop), then at a part
 of that rate (arrivals by themselves). Beforehand the parts are measured alone: passes of the engine
-over a shard's rows, and the processor time that a request costs a server and its client. From
-these alone the simulator says rate and p50. `--shards 0` is an ordinary server that holds all rows.
+over a shard's rows (of as many engines as there are shards, which have the core's caches in turns),
+and the processor time that a request costs a server and its client. From these alone the simulator
+says rate and p50. `--shards 0` is an ordinary server that holds all rows.
 
 Exits with 1 where a prediction is further off than --bar, with 2 where a server does not start. On
 a machine that others use the measured times are theirs too: a record says which share of processor
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from passes_together import together
 
 from hushtable import _native
 from hushtable._records import bench_record
@@ -354,11 +356,12 @@ def points(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             parts = max(shards, 1)
             with serving(folder, shards, shape, server_cpu) as servers:
                 server = servers[0]
-                # The engine alone, on the same core, while nobody asks the servers.
+                # Engines alone, on the same core, while nobody asks the servers.
                 with _affinity(server_cpu):
                     profile = measure(
                         [(-(-shape[0] // parts), shape[1])], front, threads=(1,), seconds=0.3
                     )
+                profile = together(profile, parts, server_cpu, 0.5)
                 # A shared machine's stalls are in the engine's own times; their share is not told
                 # from a second of passes.
                 profile = dataclasses.replace(
