@@ -43,8 +43,8 @@ pub struct Ranges {
 pub(super) fn needed(largest: f64, fraction: u32, margin: u32) -> u32 {
     let largest = largest.max(f64::from(f32::MIN_POSITIVE));
     let whole = largest.log2() + f64::from(fraction + margin);
-    // What is below one step of the fraction still needs a bit, beside the sign.
-    (whole.floor() as i64 + 1).max(1) as u32 + 1
+    // However small a number is: a program holds the whole fraction, and a sign.
+    (whole.floor() as i64 + 1).max(i64::from(fraction)) as u32 + 1
 }
 
 impl Lowered {
