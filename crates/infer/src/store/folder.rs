@@ -236,10 +236,23 @@ pub(super) fn store_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, StoreError> 
         Ok(file) => file,
         Err(source) if source.kind() == io::ErrorKind::NotFound => {
             fill_random(&mut *key)?;
+            // Whole or not at all: half a key, of a process that was killed, would be refused for ever.
+            let mut new = path.as_os_str().to_owned();
+            new.push(format!(".{}.new", std::process::id()));
+            let new = PathBuf::from(new);
+            match fs::remove_file(&new) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed(&new)(source));
+                }
+                _ => {}
+            }
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(0o600);
-            let mut file = options.open(path).map_err(failed(path))?;
-            file.write_all(&*key).and_then(|()| file.sync_all()).map_err(failed(path))?;
+            let mut file = options.open(&new).map_err(failed(&new))?;
+            file.write_all(&*key).and_then(|()| file.sync_all()).map_err(failed(&new))?;
+            // Another's that was made meanwhile stays.
+            fs::hard_link(&new, path).map_err(failed(path))?;
+            fs::remove_file(&new).map_err(failed(&new))?;
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let parent = parent.unwrap_or(Path::new("."));
             File::open(parent).and_then(|folder| folder.sync_all()).map_err(failed(parent))?;

@@ -220,6 +220,20 @@ fn keys_are_checked() {
 }
 
 #[test]
+fn a_key_that_was_being_made_is_made_again() {
+    let place = tempfile::tempdir().unwrap();
+    let spec = spec(place.path());
+    let mut new = spec.key.clone().into_os_string();
+    new.push(format!(".{}.new", std::process::id()));
+    // Of a process of this number that was killed then.
+    fs::write(&new, [1; 3]).unwrap();
+    fill(&Store::open(&spec).unwrap(), 1);
+    assert!(!fs::exists(&new).unwrap());
+    assert_eq!(fs::read(&spec.key).unwrap().len(), 32);
+    assert_eq!(Store::open(&spec).unwrap().counts().ready, 1);
+}
+
+#[test]
 fn one_at_a_time_has_the_folder() {
     let place = tempfile::tempdir().unwrap();
     let store = Store::open(&spec(place.path())).unwrap();
