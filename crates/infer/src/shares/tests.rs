@@ -7,6 +7,7 @@ use rand_chacha::ChaCha12Rng;
 
 use super::bench::{Model, described, features};
 use super::client::{Dealt, deal, deal_from, open, whole};
+use super::linear::Sums;
 use super::stream::random_seed;
 use super::{
     Error, Half, Network, Outline, Progress, Ranges, Server, Session, StepOutline, reference, run,
@@ -392,4 +393,32 @@ fn an_outline_that_no_model_has_is_refused() {
     ] {
         refused(&|it| it.steps.push(step));
     }
+}
+
+/// A scale that was rounded up counts as often as a history is long.
+#[test]
+fn the_longest_histories_fit_what_they_are_lifted_from() {
+    let mut closest = 0_f64;
+    // Of values up to a half these come near to a power of two, above and below.
+    for (bag, seed) in (500..540).flat_map(|bag| (0..30).map(move |seed| (bag, seed))) {
+        let dot = DlrmSpec { interaction: Interaction::Dot, ..spec(&[8, 4], &[8, 1], &[9], false) };
+        // The longest ones leave too little room for the layers behind them.
+        let Ok(model) = Model::synthetic(pooled(dot, &[bag]), 10, 16, seed) else { continue };
+        let (layer, step) = model
+            .network
+            .steps
+            .iter()
+            .find(|(layer, _)| matches!(layer.sums, Sums::Scaled(_)))
+            .expect("rows of tables have scales");
+        let (Sums::Scaled(scales), StepOutline::Lift { bits, .. }) = (&layer.sums, step) else {
+            panic!("{step:?}")
+        };
+        let largest = f64::from(scales.iter().copied().max().unwrap());
+        let largest =
+            largest * f64::from((1 << 15) - 1) * bag as f64 / 2_f64.powi(layer.cut as i32);
+        let room = 2_f64.powi(*bits as i32 - 2);
+        assert!(largest <= room, "histories of {bag}: {largest} and {room}");
+        closest = closest.max(largest / room);
+    }
+    assert!(closest > 0.99, "{closest}");
 }
