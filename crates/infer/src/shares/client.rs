@@ -128,14 +128,22 @@ pub(super) fn whole(outline: &Outline, dense: &[f64]) -> Result<Vec<i64>, Error>
         let (expected, found) = (outline.dense, dense.len());
         return Err(Error::Count { what: "dense features", expected, found });
     }
-    // What comes from outside stays so small that no sum of the first layer can leave its ring unseen.
-    let limit = f64::from(1_u32 << (FEATURE_BITS_MAX - outline.fraction_bits));
+    check_dense(dense, outline.fraction_bits, 0)?;
     let one = f64::from(1_u32 << outline.fraction_bits);
-    let number = |(index, &value): (usize, &f64)| match value.abs() < limit {
-        true => Ok((value * one).round() as i64),
-        false => Err(Error::Feature { index, value, limit }),
-    };
-    dense.iter().enumerate().map(number).collect()
+    Ok(dense.iter().map(|value| (value * one).round() as i64).collect())
+}
+
+/// That a user's dense features are numbers of a model with so many bits after the point: what comes from outside stays
+/// so small that no sum of the first layer can leave its ring unseen.
+///
+/// # Errors
+/// [`Error::Feature`] names the user and the first that is not.
+pub fn check_dense(dense: &[f64], fraction_bits: u32, user: usize) -> Result<(), Error> {
+    let limit = f64::from(1_u32 << FEATURE_BITS_MAX.saturating_sub(fraction_bits));
+    match dense.iter().enumerate().find(|(_, value)| !(value.abs() < limit)) {
+        Some((index, &value)) => Err(Error::Feature { user, index, value, limit }),
+        None => Ok(()),
+    }
 }
 
 /// The logit of two shares.
@@ -176,13 +184,14 @@ pub(super) struct Zeros {
 
 impl Zeros {
     pub fn refresh(&mut self, shares: &mut [u32]) {
-        let zeros = self.stream.words(shares.len());
-        for (share, zero) in shares.iter_mut().zip(zeros) {
+        let mut zeros = self.stream.words(shares.len());
+        for (share, zero) in shares.iter_mut().zip(&zeros) {
             *share = match self.half {
-                Half::Left => share.wrapping_add(zero),
-                Half::Right => share.wrapping_sub(zero),
+                Half::Left => share.wrapping_add(*zero),
+                Half::Right => share.wrapping_sub(*zero),
             };
         }
+        zeros.zeroize();
     }
 }
 

@@ -87,8 +87,12 @@ pub enum Error {
         found: usize,
     },
     /// A dense feature that is no number of the model's.
-    #[error("dense feature {index} is {value}: it must be a number between ±{limit}")]
+    #[error(
+        "dense feature {index} of user {user} is {value}: it must be a number between ±{limit}"
+    )]
     Feature {
+        /// Whose: 0 where there is one alone.
+        user: usize,
         /// Which.
         index: usize,
         /// What it was.

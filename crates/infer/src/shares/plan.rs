@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::calibrate::{BOTTOM, LOGIT, PRODUCTS};
+use super::client::check_dense;
 use super::network::check_numbers;
 use super::{Error, Network, Ranges};
 use crate::dlrm::weights::Affine;
@@ -46,11 +47,8 @@ impl SharesPlan {
         check_numbers(&dlrm, fraction_bits, value_bits)?;
         check_weights(&dlrm, weights)?;
         let samples: Vec<_> = samples.into_iter().collect();
-        for (dense, _) in &samples {
-            if let Some(index) = dense.iter().position(|value| !value.is_finite()) {
-                let (value, limit) = (dense[index], f64::INFINITY);
-                return Err(Error::Feature { index, value, limit });
-            }
+        for (user, (dense, _)) in samples.iter().enumerate() {
+            check_dense(dense, fraction_bits, user)?;
         }
         let mut ranges = Ranges::of(&dlrm, weights, samples)?;
         // Numbers that come back from text as they were, and take the bits that they took.
@@ -328,10 +326,14 @@ mod tests {
         let none = SharesPlan::calibrate(plan.model.clone(), weights, [], 12, 8).unwrap_err();
         assert!(matches!(none, Error::Uncalibrated { .. }), "{none}");
         let dense = [0.0; 5];
-        let infinite = [f64::INFINITY; 5];
-        let outside = [(&infinite[..], &[1, 0][..])];
-        let error = SharesPlan::calibrate(plan.model.clone(), weights, outside, 12, 8).unwrap_err();
-        assert!(matches!(error, Error::Feature { index: 0, .. }), "{error}");
+        for bad in [f64::INFINITY, f64::NAN, -4096.0] {
+            let (good, bad) = ([4095.0; 5], [0.0, 0.0, bad, 0.0, bad]);
+            let outside = [&good[..], &bad, &good].map(|dense| (dense, &[1, 0][..]));
+            let model = plan.model.clone();
+            let error = SharesPlan::calibrate(model, weights, outside, 12, 8).unwrap_err();
+            let is_named = matches!(error, Error::Feature { user: 1, index: 2, limit: 4096.0, .. });
+            assert!(is_named, "{error}");
+        }
         let outside = [(&dense[..], &[2, 0][..])];
         let error = SharesPlan::calibrate(plan.model, weights, outside, 12, 8).unwrap_err();
         assert!(matches!(error, Error::Dlrm(_)), "{error}");

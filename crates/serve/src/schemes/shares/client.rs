@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{join, try_join, try_join_all};
 use hushtable_infer::dlrm::Error as FeatureError;
-use hushtable_infer::shares::client::{deal, open, share};
+use hushtable_infer::shares::client::{check_dense, deal, open, share};
 use hushtable_infer::shares::{self, DealtBy, Half};
 use hushtable_pir::client::pause;
 use hushtable_pir::dpf::{Domain, KeyPair};
@@ -172,7 +172,8 @@ impl SharesClient {
 
     /// The model's logits for `users`: `dense` has the model's numbers for each of them, one user after the other,
     /// `indices` their rows: as many a feature as its bag has room for, [`hushtable_infer::dlrm::spec::ABSENT`]
-    /// where there is none. Each inference is dealt for apart; one that the servers lose is dealt anew.
+    /// where there is none. All are checked before anything of any is sent. Each inference is dealt for apart; one
+    /// that the servers lose is dealt anew.
     ///
     /// # Errors
     /// [`Error::Infer`] and [`Error::Shares`] for features that are none of the model's; [`Error::Refused`],
@@ -193,11 +194,20 @@ impl SharesClient {
                 return Err(FeatureError::Count { what, expected, found }.into());
             }
         }
-        let user = |user: usize| {
+        let of = |user: usize| {
             let dense = &dense[user * dense_each..][..dense_each];
-            self.predict_one(user, dense, &indices[user * indices_each..][..indices_each])
+            (dense, &indices[user * indices_each..][..indices_each])
         };
-        let found = try_join_all((0..users).map(user)).await?;
+        for user in 0..users {
+            let (dense, indices) = of(user);
+            check_dense(dense, self.info.outline.fraction_bits, user)?;
+            self.info.dlrm.places(indices).map_err(|error| of_user(error, user))?;
+        }
+        let one = |user: usize| {
+            let (dense, indices) = of(user);
+            self.predict_one(dense, indices)
+        };
+        let found = try_join_all((0..users).map(one)).await?;
         let (mut logits, mut stats) = (Vec::with_capacity(users), SharesStats::default());
         for (logit, own) in found {
             logits.push(logit);
@@ -215,14 +225,12 @@ impl SharesClient {
 
     async fn predict_one(
         &self,
-        user: usize,
         dense: &[f64],
         indices: &[u64],
     ) -> Result<(f64, SharesStats), Error> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
-        let places = self.info.dlrm.places(indices).map_err(|error| of_user(error, user))?;
-        let places = Arc::new(places);
+        let places = self.info.dlrm.places(indices)?;
         let deadline = Instant::now() + self.spec.call_max;
         let mut stats = SharesStats::default();
         loop {
