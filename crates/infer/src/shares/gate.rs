@@ -73,12 +73,12 @@ impl Gates {
     ) {
         let mut r: Vec<u32> = own.words(self.count);
         r.iter_mut().for_each(|r| *r &= self.mask());
-        let shares: [Vec<u32>; NUMBERS] = std::array::from_fn(|_| left.words(self.count));
+        let mut shares: [Vec<u32>; NUMBERS] = std::array::from_fn(|_| left.words(self.count));
         let [mut left_roots, mut right_roots] =
             [&mut *left, &mut *right].map(|it| it.blocks(self.count));
-        let [left_c, right_c] = [left, right].map(|it| it.bits(self.count));
+        let [mut left_c, mut right_c] = [left, right].map(|it| it.bits(self.count));
         let mut numbers: [Vec<u32>; NUMBERS] = Default::default();
-        for ((r, left_c), right_c) in r.iter().zip(left_c).zip(right_c) {
+        for ((r, left_c), right_c) in r.iter().zip(&left_c).zip(&right_c) {
             let top = r >> (self.bits - 1) & 1;
             let m = 1 ^ top ^ u32::from(left_c ^ right_c);
             let [a0, a1] = lowered(*r, self.bits);
@@ -100,7 +100,9 @@ impl Gates {
         roots.zeroize();
         left_roots.zeroize();
         right_roots.zeroize();
-        numbers.iter_mut().for_each(Zeroize::zeroize);
+        left_c.zeroize();
+        right_c.zeroize();
+        numbers.iter_mut().chain(&mut shares).for_each(Zeroize::zeroize);
     }
 }
 

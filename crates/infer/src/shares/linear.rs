@@ -1,6 +1,7 @@
 //! Linear layers on shares, and the rounding after them.
 
 use hushtable_mpc::compare::Half;
+use zeroize::Zeroize;
 
 use super::reference::mask;
 
@@ -45,15 +46,17 @@ pub(super) enum Sums {
 
 impl Sums {
     /// This server's share of them, modulo 2^32.
-    pub fn apply(&self, half: Half, shares: Vec<u32>) -> Vec<u32> {
-        match self {
+    pub fn apply(&self, half: Half, mut shares: Vec<u32>) -> Vec<u32> {
+        let sums = match self {
             Self::Linear(linear) => linear.apply(half, &shares),
             Self::Scaled(scales) => {
                 let scaled = shares.iter().zip(scales);
                 scaled.map(|(share, scale)| share.wrapping_mul(*scale as u32)).collect()
             }
-            Self::Same => shares,
-        }
+            Self::Same => return shares,
+        };
+        shares.zeroize();
+        sums
     }
 
     /// Multiplications that they take.

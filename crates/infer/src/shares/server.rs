@@ -50,6 +50,14 @@ pub struct Server {
     pub(super) drawn: Vec<Vec<u32>>,
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.dense.zeroize();
+        self.values.zeroize();
+        self.outputs.iter_mut().for_each(Zeroize::zeroize);
+    }
+}
+
 /// What the other server's next message is.
 enum Waits {
     /// Shares of X, to these own ones.
@@ -230,9 +238,10 @@ impl Server {
     fn reveal(&mut self) -> Vec<u8> {
         let network = Arc::clone(&self.network);
         let (layer, _) = &network.steps[self.outputs.len()];
-        let sums = self.sums(layer);
+        let mut sums = self.sums(layer);
         let keys = self.keys.next().expect("keys for each step, for lengths were checked");
         let own = keys.reveal(&sums);
+        sums.zeroize();
         let packed = pack(layer.bits, &own);
         self.waits = Waits::Reveal { keys, own };
         packed

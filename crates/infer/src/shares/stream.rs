@@ -46,8 +46,10 @@ impl Stream {
 
     /// Bits, one a byte.
     pub fn bits(&mut self, count: usize) -> Vec<u8> {
-        let packed = self.bytes(count.div_ceil(8));
-        (0..count).map(|bit| packed[bit / 8] >> (bit % 8) & 1).collect()
+        let mut packed = self.bytes(count.div_ceil(8));
+        let bits = (0..count).map(|bit| packed[bit / 8] >> (bit % 8) & 1).collect();
+        packed.zeroize();
+        bits
     }
 }
 
