@@ -206,6 +206,12 @@ def test_features_that_no_model_takes(
             for rows in (sparse[:, :1], sparse - 9, sparse.astype("f4"), None, [[0, 1], [1, 2]]):
                 with pytest.raises(BadFeatures):
                     predict(dense, rows)
+            for far in (2**64, 10**30, -(10**20)):
+                for given in ([[1, far]], np.array([[1, far]], object)):
+                    with pytest.raises(BadFeatures, match=f"index {far} is no row"):
+                        predict(dense, given)
+            with pytest.raises(IdOutOfRange, match=str(2**63)):
+                predict(dense, np.array([[1, 2**63]], object))
 
 
 def test_a_server_of_another_plan_or_version(

@@ -13,6 +13,7 @@ from test_infer import DESCRIPTION, build, tensors, users
 
 import hushtable
 from hushtable import BadFeatures, ConfigError, IdOutOfRange, Model, ModelError, infer, verify_model
+from hushtable.cli.infer_users import load_users, one_user
 
 RELU = DESCRIPTION.replace("square", "relu")
 #: Each user has up to three ids of the second feature.
@@ -182,3 +183,76 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     ):
         refused = run(*bad)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr, (bad, refused)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        *(
+            (f'{{"dense": [1], "sparse": [0, 1]}}\n{{"dense": [2], "sparse": [0, {bad}]}}', match)
+            for bad, match in (
+                ("1.9", "line 2: 1.9 is no row: rows are whole numbers"),
+                ("true", "line 2: True is no row: rows are whole numbers"),
+                ('"3"', "line 2: '3' is no row: rows are whole numbers"),
+                ("Infinity", "line 2: inf is no row"),
+                ("[1.5]", "line 2: 1.5 is no row"),
+            )
+        ),
+        (f'{{"dense": [1{"0" * 400}], "sparse": [0, 1]}}', "line 1: .*expected"),
+        # The first user is no header for one cell that is no number.
+        ("NA,1,2\n0,1,2", "line 1: 'NA' is no number.*header"),
+        ("0,1,NA\n0,1,2", "line 1: 'NA' is no row"),
+        ("a,b,c\nNA,1,2", "line 2: 'NA' is no number$"),
+        ("0,1,2.5", "line 1: '2.5' is no row"),
+        ("0,1,", "line 1 has no index of feature 1"),
+    ],
+)
+def test_users_that_a_file_cannot_have(tmp_path: Path, text: str, match: str) -> None:
+    (tmp_path / "users").write_text(text)
+    with pytest.raises(ConfigError, match=match):
+        load_users(tmp_path / "users", 1, [1, 1])
+
+
+def test_users_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    for header in ("", "a,b,c\n", "a,,c\n"):
+        path.write_text(f"{header}0.5,1,2\n")
+        dense, sparse = load_users(path, 1, [1, 1])
+        assert (dense.tolist(), sparse.tolist()) == ([[0.5]], [[1, 2]])
+        assert sparse.dtype == np.int64
+    # No row of a table, which whoever takes it says by its number.
+    for far in (2**63, 2**64, 10**19, -(10**20)):
+        for text in (f"0,1,{far}", f'{{"dense": [0], "sparse": [1, {far}]}}'):
+            path.write_text(text)
+            assert load_users(path, 1, [1, 1])[1].tolist() == [[1, far]]
+
+
+def test_a_user_of_an_option(folder: Path) -> None:
+    def rows(text: str, bags: list[int]) -> Any:
+        return one_user("0.5", text, 1, bags)[1].tolist()
+
+    assert one_user("0.5, 1,", "", 2, [])[0].tolist() == [[0.5, 1]]
+    assert one_user("", "3", 0, [1])[0].shape == (1, 0)
+    assert rows("", []) == [[]]
+    assert rows("3,17", [1, 1]) == rows("3, 17,", [1, 1]) == [[3, 17]]
+    assert rows("1,5,,", [1, 3]) == [[1, 5, None, None]]
+    assert rows("1,,,", [1, 3]) == [[1, None, None, None]]
+    assert rows("1,,5,0", [1, 3]) == [[1, None, 5, 0]]
+    assert rows("1,5,2,", [1, 2]) == [[1, 5, 2]]
+    assert rows("1,5,", [1, 2]) == [[1, 5, None]]
+    assert rows(f"1,{10**19}", [1, 1]) == [[1, 10**19]]
+    for text, bags, match in (
+        ("", [1, 1], "has 1 numbers and 0 rows: the model takes 1 numbers and 2 rows"),
+        ("1,5,,", [1, 1], "4 rows"),
+        ("1,,5", [1, 1], "3 rows"),
+        (",5", [1, 1], "no index of feature 0"),
+        ("1,5", [1, 3], "2 rows: the model takes 1 numbers and 4 rows"),
+        ("1,2.5", [1, 1], "'2.5' is no row"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            rows(text, bags)
+    # Whoever takes it names the id.
+    for far, error in ((10**19, IdOutOfRange), (10**20, BadFeatures)):
+        dense, sparse = one_user("0,0,0,0,0", f"1,{far}", 5, [1, 1])
+        with pytest.raises(error, match=f"index {far}"):
+            infer.compile_shares(folder / "clicks", dense, sparse, spec=folder / "relu.toml")

@@ -459,7 +459,11 @@ def query(
     ] = None,
     sparse: Annotated[
         str | None,
-        typer.Option(help="Its rows, one a table, with commas between.", show_default=False),
+        typer.Option(
+            help="Its rows, one a table, with commas between; of a feature with a bag as many as "
+            "that takes, blank where there is none.",
+            show_default=False,
+        ),
     ] = None,
     input_: Annotated[
         Path | None,
@@ -563,10 +567,11 @@ def query(
         ) as client,
     ):
         info = client.info
+        bags = [1] * len(info.rows)
         if input_ is None:
-            numbers, rows = one_user(dense or "", sparse or "")
+            numbers, rows = one_user(dense or "", sparse or "", info.dense, bags)
         else:
-            numbers, rows = load_users(input_, info.dense, [1] * len(info.rows))
+            numbers, rows = load_users(input_, info.dense, bags)
         if not json:
             print(f"keys of {info.key_bytes:,} B go to {address[0]}", file=sys.stderr)
         found = client.predict(numbers, rows)

@@ -83,7 +83,7 @@ def query_shares(
     ) as client:
         info = client.info
         if input_ is None:
-            numbers, rows = one_user(dense or "", sparse or "")
+            numbers, rows = one_user(dense or "", sparse or "", info.dense, info.bags)
         else:
             numbers, rows = load_users(input_, info.dense, info.bags)
         found = client.predict(rows, numbers)

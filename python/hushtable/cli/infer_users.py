@@ -22,15 +22,27 @@ _Features = tuple[npt.NDArray[np.float64], npt.NDArray[Any]]
 _Lines = tuple[list[list[float]], list[list[int | None]]]
 
 
-def one_user(dense: str, sparse: str) -> _Features:
-    """A user's numbers and rows, with commas between.
+def one_user(dense: str, sparse: str, width: int, bags: Sequence[int]) -> _Features:
+    """A user's numbers and rows, with commas between; a blank among rows is no id, as in CSV.
+
+    Args:
+        dense: the numbers.
+        sparse: the rows.
+        width: numbers that the model takes of each user.
+        bags: rows that it takes of each sparse feature.
 
     Raises:
-        ConfigError: what is no number or no row.
+        ConfigError: what is no number or no row, or more or fewer than the model takes.
     """
     numbers = [_number(part) for part in dense.split(",") if part.strip()]
-    rows = [_row(part) for part in sparse.split(",") if part.strip()]
-    return np.array([numbers], np.float64), np.array([rows], np.int64).reshape(1, len(rows))
+    cells = sparse.split(",") if sparse.strip() else []
+    if len(cells) == sum(bags) + 1 and not cells[-1].strip():
+        # A comma after the last row begins no other.
+        cells.pop()
+    where = "the user"
+    _check_width(len(numbers), len(cells), where, width, bags)
+    rows = _within([_row(cell) if cell.strip() else None for cell in cells], bags, where)
+    return np.array([numbers], np.float64), _row_array([rows])
 
 
 def load_users(path: Path, dense: int, bags: Sequence[int]) -> _Features:
@@ -55,8 +67,16 @@ def load_users(path: Path, dense: int, bags: Sequence[int]) -> _Features:
         raise ConfigError(f"{path} holds no users")
     parse = _json_lines if lines[0].lstrip().startswith("{") else _csv_lines
     numbers, rows = parse(lines, path, dense, bags)
-    kind = np.int64 if all(bag == 1 for bag in bags) else object
-    return np.array(numbers, np.float64), np.array(rows, kind).reshape(len(rows), -1)
+    return np.array(numbers, np.float64), _row_array(rows)
+
+
+def _row_array(rows: list[list[int | None]]) -> npt.NDArray[Any]:
+    """Users' rows, as objects where one is None or so large that whoever takes it names it."""
+    try:
+        found: npt.NDArray[Any] = np.array(rows, np.int64)
+    except (OverflowError, TypeError):
+        found = np.array(rows, object)
+    return found.reshape(len(rows), -1)
 
 
 def _json_lines(lines: list[str], path: Path, width: int, bags: Sequence[int]) -> _Lines:
@@ -68,7 +88,14 @@ def _json_lines(lines: list[str], path: Path, width: int, bags: Sequence[int]) -
             dense, sparse = record["dense"], record.get("sparse", [])
             numbers.append([float(number) for number in dense])
             row = [_entry(entry) for entry in sparse]
-        except (JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            JSONDecodeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+        ) as error:
             raise ConfigError(
                 f'{where}: {error}; expected {{"dense": [...], "sparse": [...]}}'
             ) from error
@@ -81,13 +108,17 @@ def _entry(entry: Any) -> Any:
     """A row, None, or a list of such: a user's rows of one feature."""
     if isinstance(entry, list):
         return [_entry(one) for one in entry]
-    return None if entry is None else int(entry)
+    if entry is not None and type(entry) is not int:
+        # What int() would take, 1.9 or true, is another row than the user's.
+        raise ConfigError(f"{entry!r} is no row: rows are whole numbers")
+    return entry
 
 
 def _csv_lines(lines: list[str], path: Path, width: int, bags: Sequence[int]) -> _Lines:
     numbers, rows = [], []
     for at, cells in enumerate(csv.reader(lines), 1):
-        if at == 1 and any(cell.strip() and not _is_number(cell) for cell in cells):
+        named = [cell for cell in cells if cell.strip()]
+        if at == 1 and named and not any(map(_is_number, named)):
             continue
         where = f"{path}, line {at}"
         _check_width(min(len(cells), width), len(cells) - width, where, width, bags)
@@ -95,7 +126,9 @@ def _csv_lines(lines: list[str], path: Path, width: int, bags: Sequence[int]) ->
             numbers.append([_number(cell) for cell in cells[:width]])
             row = [_row(cell) if cell.strip() else None for cell in cells[width:]]
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            # One name in a line of numbers is a user's, who is not to be lost.
+            header = " (a header would hold no number)" if at == 1 else ""
+            raise ConfigError(f"{where}: {error}{header}") from error
         rows.append(_within(row, bags, where))
     if not numbers:
         raise ConfigError(f"{path} holds no users, only a header")

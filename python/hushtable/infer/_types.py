@@ -167,6 +167,12 @@ def features(
     rows = empty if sparse is None else np.asarray(sparse)
     if rows.size == 0 and tables == 0:
         rows = empty
+    if rows.dtype.kind == "O" and all(type(one) is int for one in rows.flat):
+        for index in rows.flat:
+            # What 64 bits do not hold.
+            if not 0 <= index < 2**64:
+                raise BadFeatures(f"index {index} is no row of a table")
+        rows = rows.astype(np.uint64)
     if rows.dtype.kind not in "iu":
         raise BadFeatures(f"sparse features are whole numbers, rows of tables, not {rows.dtype}")
     if rows.ndim == 1:
