@@ -163,6 +163,8 @@ struct Running {
 }
 
 enum Waiting<B> {
+    /// It was admitted, and is about to be asked.
+    Admitted,
     /// Begun by both.
     Runs,
     Asked {
@@ -213,10 +215,18 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         Self { supply: Some(supply), ..self }
     }
 
-    /// Left, where the servers deal: it has no precompute for an inference of this name, and tells right, which need not
-    /// wait.
+    /// Left, where the servers deal: it has no precompute for an inference of this name that was admitted, and tells right,
+    /// which need not wait.
     pub fn decline(&mut self, name: Name) {
+        self.dismiss(&name);
         self.push(0, Kind::Declined(name), Vec::new());
+    }
+
+    /// What was admitted is not asked after all.
+    pub fn dismiss(&mut self, name: &Name) {
+        if matches!(self.names.get(name), Some(Waiting::Admitted)) {
+            self.names.remove(name);
+        }
     }
 
     /// How many inferences are under way here.
@@ -224,27 +234,39 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         self.names.len()
     }
 
-    /// Whether an inference of this name could begin.
+    /// Keeps a place for an inference of this name, which is asked next or [dismissed](Self::dismiss): no other of its
+    /// name is admitted meanwhile.
     ///
     /// # Errors
     /// [`AskError::SameName`], [`AskError::Busy`].
-    pub fn admit(&self, name: &Name) -> Result<(), AskError> {
+    pub fn admit(&mut self, name: &Name) -> Result<(), AskError> {
         let inferences_max = self.spec.inferences_max;
         if self.names.contains_key(name) {
             return Err(AskError::SameName);
         }
-        match self.names.len() < inferences_max {
-            true => Ok(()),
-            false => Err(AskError::Busy { inferences_max }),
+        if self.names.len() >= inferences_max {
+            return Err(AskError::Busy { inferences_max });
         }
+        self.names.insert(*name, Waiting::Admitted);
+        Ok(())
     }
 
-    /// Takes a client's part of an inference.
+    /// Takes a client's part of an inference, admitted or not.
     ///
     /// # Errors
     /// [`AskError`]: the client is told, and nothing was sent.
     pub fn ask(&mut self, question: Question<B>, now: Duration) -> Result<(), AskError> {
-        self.admit(&question.name)?;
+        let name = question.name;
+        self.dismiss(&name);
+        self.admit(&name)?;
+        let asked = self.begin_or_wait(question, now);
+        if asked.is_err() {
+            self.dismiss(&name);
+        }
+        asked
+    }
+
+    fn begin_or_wait(&mut self, question: Question<B>, now: Duration) -> Result<(), AskError> {
         // Before anything is sent, or waited for.
         let outline = self.network.outline();
         let (common, dealt) = (question.common.as_ref(), question.dealt.as_ref());
@@ -424,7 +446,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
                     self.outcomes.push((name, Err(Failure::Message(error))));
                 }
             }
-            // The name is of one that runs, or there is no room: a client that plays, or a server that floods.
+            // The name is of one that runs: a client that plays.
             Some(runs) => {
                 self.names.insert(name, runs);
                 self.waste(&begun);

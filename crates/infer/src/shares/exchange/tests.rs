@@ -584,6 +584,34 @@ fn what_is_missing_declined_or_given_up_is_said_and_never_used_twice() {
     assert!(shelf.0.lock().unwrap().is_empty());
 }
 
+/// Left takes a precompute for each that it admits, which must not be for nothing: nobody is admitted in vain.
+#[test]
+fn what_is_admitted_keeps_its_place_until_it_is_asked_or_dismissed() {
+    let model = model();
+    let (mut ends, mut halves, _) = dealt_by_servers(&model, 1);
+    let left = &mut ends[0];
+    let ([mut question, _], _) = shared_questions(&model, 0);
+    let name = question.name;
+    left.admit(&name).unwrap();
+    assert!(matches!(left.admit(&name), Err(AskError::SameName)));
+    let others: Vec<Name> = (1..SPEC.inferences_max as u8).map(|other| [other + 100; 16]).collect();
+    others.iter().for_each(|other| left.admit(other).unwrap());
+    assert!(matches!(left.admit(&[99; 16]), Err(AskError::Busy { inferences_max: 16 })));
+    left.dismiss(&others[0]);
+    left.decline(others[1]);
+    assert_eq!(left.inferences(), SPEC.inferences_max - 2);
+    // One that was admitted is asked, and is under way then; one that is no question leaves no place taken.
+    question.precompute = halves.pop();
+    left.ask(question, Duration::ZERO).unwrap();
+    assert!(matches!(left.admit(&name), Err(AskError::SameName)));
+    left.dismiss(&name);
+    assert_eq!(left.inferences(), SPEC.inferences_max - 2, "what runs is not dismissed");
+    let ([mut question, _], _) = shared_questions(&model, 1);
+    question.name = others[2];
+    left.ask(question, Duration::ZERO).unwrap_err();
+    assert_eq!(left.inferences(), SPEC.inferences_max - 3);
+}
+
 #[test]
 fn servers_with_different_dealers_do_not_go_together() {
     let left = Hello::new(Half::Left, PLAN, MODEL).unwrap();

@@ -7,6 +7,7 @@
 //! gone from its folder before it is handed out.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use hushtable_mpc::compare::Half;
@@ -40,6 +41,8 @@ pub struct Stock {
     state: Mutex<State>,
     /// That some were fetched.
     fetched: Condvar,
+    /// That one which both had is gone here alone.
+    has_disagreed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -69,8 +72,8 @@ impl Stock {
                 store.discard(&listed.head.id)?;
             }
         }
-        let (state, fetched) = Default::default();
-        Ok(Self { store, half, outline: outline.clone(), state, fetched })
+        let (state, fetched, has_disagreed) = Default::default();
+        Ok(Self { store, half, outline: outline.clone(), state, fetched, has_disagreed })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -171,13 +174,31 @@ impl Stock {
         Ok(count)
     }
 
+    /// Those of them that can be read. One that cannot is gone here, and of no use to the other server.
     fn take_out(&self, ids: &[Id]) -> Result<Vec<Precompute>, StockError> {
         let read = |taken: Taken| {
             let precompute = Precompute::from_bytes(taken.get(0)?, &taken.head().id)?;
             precompute.check(&self.outline, self.half)?;
             Ok(precompute)
         };
-        self.store.take_ids(ids)?.into_iter().map(read).collect()
+        let taken = self.store.take_ids(ids);
+        let read = taken.map_err(StockError::from).and_then(|taken| {
+            taken.into_iter().map(read).collect::<Result<Vec<Precompute>, StockError>>()
+        });
+        if read.as_ref().map_or(true, |read| read.len() < ids.len()) {
+            self.disagree();
+        }
+        read
+    }
+
+    /// One that both servers had is gone here alone: they are to [agree](Self::agree) anew.
+    pub fn disagree(&self) {
+        self.has_disagreed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether that was so since the last call.
+    pub fn has_disagreed(&self) -> bool {
+        self.has_disagreed.swap(false, Ordering::SeqCst)
     }
 
     /// Takes the next one that is ready; none where there is none. It is gone from the folder, whatever happens.
@@ -185,16 +206,21 @@ impl Stock {
     /// # Errors
     /// [`StockError`] for one that cannot be read: it is gone too.
     pub fn take_next(&self) -> Result<Option<Precompute>, StockError> {
-        let mut state = self.state();
-        while state.ahead.is_empty() && !state.fetching.is_empty() {
-            state = self.fetched.wait(state).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let mut state = self.state();
+            while state.ahead.is_empty() && !state.fetching.is_empty() {
+                state = self.fetched.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if let Some(precompute) = state.ahead.pop_front() {
+                return Ok(Some(precompute));
+            }
+            let Some(id) = state.ready.pop_front() else { return Ok(None) };
+            drop(state);
+            // Of one whose files are damaged there is nothing; the next one is as good.
+            if let Some(precompute) = self.take_out(&[id])?.pop() {
+                return Ok(Some(precompute));
+            }
         }
-        if let Some(precompute) = state.ahead.pop_front() {
-            return Ok(Some(precompute));
-        }
-        let Some(id) = state.ready.pop_front() else { return Ok(None) };
-        drop(state);
-        Ok(self.take_out(&[id])?.pop())
     }
 
     /// Takes one; none where there is none of this id, or no longer.

@@ -1,6 +1,5 @@
 //! Has a model computed by two servers, neither of which sees the features or what they look up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -172,6 +172,8 @@ impl Driver {
     /// What is under way fails. Its frames end with it, which the other server notices.
     fn end(&mut self, opened: Opened) {
         self.is_met.send_replace(false);
+        // What was taken for those that right has not heard of is still with right.
+        self.disagree();
         let outcomes = opened.exchange.close();
         self.tell(outcomes);
     }
@@ -202,9 +204,13 @@ impl Driver {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::error!(%error, "rows cannot be looked up");
-                for Asked { reply, .. } in asked {
+                for Asked { name, reply, .. } in asked {
+                    if let Some(opened) = &mut self.opened {
+                        opened.exchange.dismiss(&name);
+                    }
                     drop(reply.send(Err(Refusal::Backend)));
                 }
+                self.disagree();
                 return;
             }
         };
@@ -218,8 +224,19 @@ impl Driver {
                 Ok(()) => {
                     self.awaiting.insert(name, Awaiting { reply, arrived, began });
                 }
-                Err(error) => drop(reply.send(Err(of_question(error)))),
+                Err(error) => {
+                    drop(reply.send(Err(of_question(error))));
+                    self.disagree();
+                }
             }
+        }
+    }
+
+    /// Left, where the servers deal: what it took may never be used at right, and both are to agree anew on what they
+    /// hold, or right would run out of room for what is of no use to anybody.
+    fn disagree(&self) {
+        if let (Some(refill), Half::Left) = (&self.refill, self.model.info.half) {
+            refill.disagree();
         }
     }
 
@@ -229,7 +246,7 @@ impl Driver {
         let Some(opened) = &mut self.opened else { return asked };
         let mut provided = Vec::with_capacity(asked.len());
         for mut one in asked {
-            // Before one is taken: what is taken is used, or lost.
+            // Before one is taken, and with those counted that come before it: what is taken is used, or lost.
             if let Err(error) = opened.exchange.admit(&one.name) {
                 drop(one.reply.send(Err(of_question(error))));
                 continue;

@@ -107,6 +107,11 @@ impl Refill {
         }
     }
 
+    /// Left: both servers are to agree anew on what they hold, in a session that begins soon.
+    pub fn disagree(&self) {
+        self.stock.disagree();
+    }
+
     /// Left: takes the next precompute that both have.
     pub fn take_next(&self) -> Option<Precompute> {
         let taken = self.stock.take_next();
@@ -177,6 +182,7 @@ impl Refill {
     }
 
     fn run(&self, session: &mut Session) -> Result<(), Ended> {
+        self.stock.has_disagreed();
         session.send_ids(&self.stock.held())?;
         let other = session.ids()?;
         session.check(&self.session)?;
@@ -187,6 +193,10 @@ impl Refill {
         let (mut dealer, first) = Dealer::start(self.half, &self.outline)?;
         self.settle(session, &mut dealer, first)?;
         loop {
+            // Right follows: its stream ends too.
+            if self.half == Half::Left && self.stock.has_disagreed() {
+                return Ok(());
+            }
             let count = match self.half {
                 Half::Left => self.propose(session)?,
                 Half::Right => self.accept(session)?,
@@ -420,21 +430,76 @@ const FULL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use hushtable_infer::shares::bench::{Model, described};
     use hushtable_infer::store::StoreSpec;
+    use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
 
-    #[test]
-    fn a_thread_that_rests_ends_with_its_server() {
-        let folder = tempfile::tempdir().unwrap();
+    fn refill(place: &Path, half: Half, room: u64, percent: u64) -> Arc<Refill> {
         let spec = described(3, &[4, 2], &[5, 1], &[("a", 9, 1)]);
         let outline = Model::synthetic(spec, 8, 8, 1).unwrap().network.outline().clone();
-        let (at, key) = (folder.path().join("stock"), folder.path().join("key"));
-        let store = StoreSpec { folder: at, bytes_max: 1 << 20, key };
-        let stock = Stock::open(&store, Half::Left, &outline).unwrap();
-        let (batch, metrics) = ((1, 1), SharesMetrics::default());
-        let refill = Refill::new(stock, Half::Left, outline, batch, metrics).unwrap();
+        let each = Precompute::bytes_of(&outline) as u64 + 400;
+        let (folder, key) = (place.join(format!("{half:?}")), place.join(format!("{half:?}.key")));
+        let store = StoreSpec { folder, bytes_max: room * each, key };
+        let stock = Stock::open(&store, half, &outline).unwrap();
+        Refill::new(stock, half, outline, (1, percent), SharesMetrics::default()).unwrap()
+    }
+
+    /// A session of both, to its end, as streams would have it.
+    fn meet(left: &Arc<Refill>, right: &Arc<Refill>) -> [JoinHandle<()>; 2] {
+        let [(to_right, mut for_right), (to_left, mut for_left)] =
+            [(); 2].map(|()| unbounded_channel::<Vec<u8>>());
+        let left = left.begin(to_right).unwrap();
+        let right = right.begin(to_left).unwrap();
+        let pass = |frame: Option<Vec<u8>>, to: &Sender<Bytes>| {
+            frame.is_some_and(|frame| to.send(frame.into()).is_ok())
+        };
+        [
+            thread::spawn(move || while pass(for_right.blocking_recv(), &right) {}),
+            thread::spawn(move || while pass(for_left.blocking_recv(), &left) {}),
+        ]
+    }
+
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        let started = Instant::now();
+        while !is_so() {
+            assert!(started.elapsed() < Duration::from_secs(60), "{what}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What left takes for an inference that right never hears of stays with right, which has no room for others.
+    #[test]
+    fn servers_agree_anew_where_left_took_some_in_vain() {
+        let place = tempfile::tempdir().unwrap();
+        let [left, right] =
+            [Half::Left, Half::Right].map(|half| refill(place.path(), half, 4, 100));
+        let passing = meet(&left, &right);
+        let mut taken = Instant::now();
+        while taken.elapsed() < Duration::from_millis(2500) {
+            match left.take_next() {
+                Some(_) => taken = Instant::now(),
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        assert_eq!((right.stock.room(), right.stock.ready() > 4), (0, true));
+        left.disagree();
+        passing.into_iter().for_each(|it| it.join().unwrap());
+        let passing = meet(&left, &right);
+        until("they deal again", || left.stock.ready() > 4);
+        assert!(right.stock.ready().abs_diff(left.stock.ready()) <= 1);
+        left.stop();
+        right.stop();
+        drop(passing);
+    }
+
+    #[test]
+    fn a_thread_that_rests_ends_with_its_server() {
+        let place = tempfile::tempdir().unwrap();
+        let refill = refill(place.path(), Half::Left, 9, 1);
         // 200 ms of work are 20 s of rest at a hundredth of a core.
         let began = Instant::now() - Duration::from_millis(200);
         let resting = Arc::clone(&refill);
