@@ -196,6 +196,7 @@ def test_bench_serve() -> None:
     assert 0 < record["detail"]["p50_ms"] <= record["detail"]["p99_ms"]
 
 
+SHARED = ["infer", "plan", "--shape", "uci", "--shares"]
 BAD = [
     (["table", "info", "/nowhere"], 2, "TableError", "/nowhere"),
     (["table", "build", "/no.npy", "/tmp/out"], 2, "TableError", "/no.npy"),
@@ -220,6 +221,17 @@ BAD = [
     (["bench", "expand", "--group", "z16"], 2, "ConfigError", "bits, z8 or z32"),
     (["bench", "serve", "--row-bytes", "7"], 2, "ConfigError", "multiple of 4"),
     (["certificates", "/tmp/certs", "--name", "ÿ"], 2, "ConfigError", "no certificate"),
+    (
+        [*SHARED, "--fraction-bits", "-1"],
+        2,
+        "ConfigError",
+        "fraction_bits is -1, but must be 4 to 20",
+    ),
+    ([*SHARED, "--value-bits", "-8"], 2, "ConfigError", "value_bits is -8, but must be 8 or 16"),
+    (["infer", "plan", "--shape", "uci", "--users", "-1"], 2, "ConfigError", "users is -1"),
+    (["bench", "shares", "--divisor", "-1"], 2, "ConfigError", "--divisor is -1"),
+    # Of numbers that no option is held against, the net.
+    (["bench", "shares", "--divisor", str(2**70)], 2, "OverflowError", "'divisor'"),
 ]
 
 

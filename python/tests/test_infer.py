@@ -269,8 +269,11 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
         infer.compile(model, spec=tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="scheme"):
         infer.compile(model, scheme="bfv")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="power of two"):
-        infer.plan(DESCRIPTION, users=3)
+    for users in (3, 0, -1):
+        with pytest.raises(ConfigError, match=f"users is {users}, but must be a power of two"):
+            infer.plan(DESCRIPTION, users=users)
+        with pytest.raises(ConfigError, match=f"users is {users}, but must be a power of two"):
+            infer.compile(model, spec=tmp_path / "model.toml", users=users)
 
 
 def test_an_activation_out_of_its_range_is_named(tmp_path: Path) -> None:
@@ -316,9 +319,13 @@ def test_what_shares_would_take() -> None:
     shown = run_json("infer", "plan", "--shape", "uci", "--shares")
     assert shown["up_bytes"] == plan.up_bytes and shown["peer_bytes"] == plan.peer_bytes
     assert "each way, in 4 messages" in run("infer", "plan", "--shape", "uci", "--shares").stdout
-    for bad in ({"fraction_bits": 2}, {"value_bits": 9}, {"runs": 0}):
-        with pytest.raises(hushtable.ConfigError):
-            infer.plan_shares(spec, **bad)
+    for name, bad in (
+        *(("fraction_bits", bad) for bad in (-1, 2, 21, 2**40)),
+        *(("value_bits", bad) for bad in (-8, 9, 2**40)),
+        ("runs", 0),
+    ):
+        with pytest.raises(hushtable.ConfigError, match=f"{name} is {bad}, but must be"):
+            infer.plan_shares(spec, **{name: bad})
     refused = run("infer", "plan", "--shape", "uci", "--shares", "--users", "2")
     assert refused.returncode == 2 and "--users" in refused.stderr
     assert run("infer", "plan", "--shape", "uci", "--fraction-bits", "9").returncode == 2

@@ -91,8 +91,10 @@ def test_what_is_not_the_models_is_refused(folder: Path, tmp_path: Path) -> None
     assert outside.id >= 2
     refused(ModelError, "no sample", dense[:0], sparse[:0])
     refused(ConfigError, "relu", dense, sparse, spec=folder / "model.toml")
-    refused(ConfigError, "4 to 20", dense, sparse, fraction_bits=30)
-    refused(ConfigError, "8 or 16", dense, sparse, value_bits=4)
+    for bits in (30, -1):
+        refused(ConfigError, f"fraction_bits is {bits}.*4 to 20", dense, sparse, fraction_bits=bits)
+    for bits in (4, -8):
+        refused(ConfigError, f"value_bits is {bits}.*8 or 16", dense, sparse, value_bits=bits)
     refused(ConfigError, "runs", dense, sparse, runs=0)
     refused(ModelError, "no plan", dense, sparse, spec=None)
     # A layer that grows out of the numbers is named.

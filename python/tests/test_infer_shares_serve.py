@@ -216,6 +216,13 @@ def _joined(sides: Sides, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("inferences", [-1, 0, 2**16 + 1, 2**70])
+def test_a_count_that_cannot_be_under_way(inferences: int) -> None:
+    url = "http://127.0.0.1:1"
+    with pytest.raises(ConfigError, match=f"inferences is {inferences}, but must be 1 to 65536"):
+        infer.connect_shares(url, url, inferences=inferences)
+
+
 def test_histories_and_a_server_that_ends(folder: Path, tmp_path: Path) -> None:
     sides = Sides(folder, tmp_path, "pooled")
     dense, sparse = users(6, seed=4)

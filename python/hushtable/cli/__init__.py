@@ -140,8 +140,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         # ConfigError, IdOutOfRange and their like are also ValueErrors or LookupErrors.
         code = 2 if isinstance(error, ValueError | LookupError | TableError) else 1
         fail(str(error), _hint(error), type(error).__name__, code, as_json)
-    except (ValueError, TypeError) as error:
-        fail(str(error), None, type(error).__name__, 2, as_json)
+    except (ValueError, TypeError, OverflowError) as error:
+        # The native module says in a note which argument it was.
+        text = ", ".join([str(error), *getattr(error, "__notes__", ())])
+        fail(text, None, type(error).__name__, 2, as_json)
     except BrokenPipeError:
         # Whoever read has enough; the flush at exit must not complain again.
         sys.stderr.close()

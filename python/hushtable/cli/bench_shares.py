@@ -87,6 +87,8 @@ def shares(
         raise ConfigError(f"--model is {model!r}, but must be {' or '.join(_MODELS)}")
     if not 1 <= batch <= 1024:
         raise ConfigError(f"--batch is {batch}, but must be 1 to 1024")
+    if divisor < 1:
+        raise ConfigError(f"--divisor is {divisor}, but must be 1 or more")
     if dealer not in ("client", "servers"):
         raise ConfigError(f"--dealer is {dealer!r}, but must be client or servers")
     if encrypted and model != "criteo":

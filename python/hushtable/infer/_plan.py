@@ -144,6 +144,7 @@ def compile(
         raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}{advice}")
     if samples is not None or bits is not None:
         raise ConfigError('samples and bits are for scheme="hybrid"')
+    users = _checked(users)
     return PlanInfo.of_json(
         _native.infer_compile(bundle.path, read_spec(spec), name=name or bundle.name, users=users)
     )
@@ -157,11 +158,18 @@ def plan(spec: _Path | str, *, users: int | None = None) -> PlanInfo:
         users: as for :func:`compile`.
 
     Raises:
-        ConfigError: a file that is not there.
+        ConfigError: a file that is not there; users that are no power of two.
         ModelError: a description that says what cannot be.
         ModelTooDeep: a model that no 128-bit parameter set carries.
     """
-    return PlanInfo.of_json(_native.infer_plan(read_description(spec), users=users))
+    return PlanInfo.of_json(_native.infer_plan(read_description(spec), users=_checked(users)))
+
+
+def _checked(users: int | None) -> int | None:
+    """Users of a query, of which the native module takes no number below 0 or above 64 bits."""
+    if users is not None and not 1 <= users < 2**32:
+        raise ConfigError(f"users is {users}, but must be a power of two")
+    return users
 
 
 def describe(

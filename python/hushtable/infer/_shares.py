@@ -99,6 +99,7 @@ def plan_shares(
         ConfigError: a file that is not there, or bits that cannot be.
         ModelError: a description that says what cannot be; a layer whose sums do not fit.
     """
+    _check_bits(fraction_bits, value_bits)
     text = _native.shares_plan(
         read_description(spec),
         fraction_bits=fraction_bits,
@@ -145,6 +146,7 @@ def compile_shares(
         ModelError: weights that do not fit the description; a layer whose sums do not fit, by its
             name.
     """
+    _check_bits(fraction_bits, value_bits)
     bundle = model if isinstance(model, ModelBundle) else ModelBundle.open(model)
     width, bags = shares_inputs(bundle, spec=spec, name=name)
     name, text = name or bundle.name, read_spec(spec)
@@ -253,6 +255,13 @@ def _index(entry: Any, feature: int, bag: int, where: str) -> int:
     if not 0 <= entry < ABSENT:
         raise BadFeatures(f"{where}: index {entry} is no row of a table")
     return int(entry)
+
+
+def _check_bits(fraction_bits: int, value_bits: int) -> None:
+    if not 4 <= fraction_bits <= 20:
+        raise ConfigError(f"fraction_bits is {fraction_bits}, but must be 4 to 20")
+    if value_bits not in (8, 16):
+        raise ConfigError(f"value_bits is {value_bits}, but must be 8 or 16")
 
 
 def _checked(runs: int) -> int:

@@ -16,10 +16,12 @@ from .. import _native
 from .._closing import AsyncClosing, Closing
 from ..client import Servers, Tls, TlsConfig
 from ..client.table import Done, awaited, connected_again, copied, unmovable, urls_of
-from ..errors import BadFeatures
+from ..errors import BadFeatures, ConfigError
 from ._shares import Sparse, sample_arrays
 from ._types import FloatArray, sigmoid
 
+#: Predictions under way at once, at most: as many as a server may be told to take.
+INFERENCES_MAX = 1 << 16
 #: Who deals what a prediction takes.
 Dealer = Literal["client", "servers"]
 #: Users' sparse features: by name, a column of indices each (of a feature with a bag, of lists of
@@ -262,7 +264,7 @@ def connect_shares(
         dealer: the only one to accept: ``client``, who then may read more of the model than
             predictions say, or ``servers``, which deal beforehand; whichever the servers announce
             by default.
-        inferences: how many users' predictions are under way at once.
+        inferences: how many users' predictions are under way at once, 1 to 65536.
 
     Raises:
         ConfigError: a URL, file or option that cannot work.
@@ -293,6 +295,9 @@ async def connect_shares_async(
 
 
 def _connected(given: dict[str, Any]) -> tuple[_native.SharesClient, tuple[str, str]]:
+    inferences = given["inferences"]
+    if not 1 <= inferences <= INFERENCES_MAX:
+        raise ConfigError(f"inferences is {inferences}, but must be 1 to {INFERENCES_MAX}")
     left, right = urls_of("left", given["left"]), urls_of("right", given["right"])
     tls = TlsConfig.of(given["tls"])
     certificate = None
@@ -309,7 +314,7 @@ def _connected(given: dict[str, Any]) -> tuple[_native.SharesClient, tuple[str, 
         seconds=given["timeout"],
         version=given["version"],
         dealer=given["dealer"],
-        inferences_max=given["inferences"],
+        inferences_max=inferences,
     )
     return native, (" or ".join(left), " or ".join(right))
 
