@@ -140,8 +140,10 @@ pub(super) fn whole(outline: &Outline, dense: &[f64]) -> Result<Vec<i64>, Error>
 /// [`Error::Feature`] names the user and the first that is not.
 pub fn check_dense(dense: &[f64], fraction_bits: u32, user: usize) -> Result<(), Error> {
     let limit = f64::from(1_u32 << FEATURE_BITS_MAX.saturating_sub(fraction_bits));
-    match dense.iter().enumerate().find(|(_, value)| !(value.abs() < limit)) {
-        Some((index, &value)) => Err(Error::Feature { user, index, value, limit }),
+    // NaN is not within it either.
+    let is_within = |value: &f64| value.abs() < limit;
+    match dense.iter().position(|value| !is_within(value)) {
+        Some(index) => Err(Error::Feature { user, index, value: dense[index], limit }),
         None => Ok(()),
     }
 }
