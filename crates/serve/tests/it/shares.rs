@@ -10,7 +10,8 @@ use hushtable_infer::dlrm::spec::ABSENT;
 use hushtable_infer::shares::Half;
 use hushtable_infer::shares::bench::{Model, described, features};
 use hushtable_infer::shares::exchange::Hello;
-use hushtable_pir::dpf::Side;
+use hushtable_pir::dpf::{Domain, Group, Key, KeyPair, Side};
+use hushtable_pir::{Platform, Prg, PrgKind};
 use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::wire::{SharesFrame, SharesPredictReply, SharesPredictRequest};
 use hushtable_serve::{
@@ -333,13 +334,24 @@ async fn parts_that_are_none_or_alone_are_refused_in_words() {
         (reason(&status).1, status.message().to_owned())
     };
     type Change = fn(&mut SharesPredictRequest);
-    let changes: [(Change, &str, &str); 8] = [
+    let changes: [(Change, &str, &str); 10] = [
         (|it| it.plan = Bytes::new(), "BAD_VERSION", "32 bytes"),
         (|it| it.plan = vec![9; 32].into(), "SHARES_PLAN", "computes by plan"),
         (|it| it.name.truncate(15), "BAD_PART", "name of 15 bytes"),
         (|it| drop(it.keys.pop()), "BAD_PART", "7 lookup keys"),
         (|it| it.keys.swap(0, 1), "BAD_PART", "rows"),
         (|it| it.keys[2].truncate(20), "BAD_PART", ""),
+        // Such keys take many times the work of those that clients make.
+        (
+            |it| it.keys[0] = other_key(&it.keys[0], Group::Z32, PrgKind::Aes128),
+            "BAD_PART",
+            "group bits",
+        ),
+        (
+            |it| it.keys[0] = other_key(&it.keys[0], Group::Bits, PrgKind::Sha256),
+            "BAD_PART",
+            "sha256",
+        ),
         (|it| it.common.truncate(9), "BAD_PART", "dealt correction words of 9 bytes"),
         (|it| it.dealt.truncate(31), "BAD_PART", "dealt shares of 31 bytes"),
     ];
@@ -361,10 +373,16 @@ async fn parts_that_are_none_or_alone_are_refused_in_words() {
 }
 
 /// Left's part of an inference, dealt by hand.
+/// A key for the same rows as another one, of that group and generator.
+fn other_key(key: &[u8], group: Group, prg: PrgKind) -> Bytes {
+    let rows = Key::parse(key).unwrap().params().domain.rows();
+    let domain = Domain::new(rows, group).unwrap();
+    let pair = KeyPair::generate(Prg::new(prg, Platform::detect()), domain, 0).unwrap();
+    pair.left.to_bytes().into()
+}
+
 pub(crate) fn part(client: &SharesClient, dense: &[f64], indices: &[u64]) -> SharesPredictRequest {
     use hushtable_infer::shares::client::deal;
-    use hushtable_pir::dpf::{Domain, Group, KeyPair};
-    use hushtable_pir::{Platform, Prg, PrgKind};
     let info = client.info();
     let prg = Prg::new(PrgKind::Aes128, Platform::detect());
     let places = info.dlrm.places(indices).unwrap();

@@ -9,14 +9,14 @@ use hushtable_infer::shares::client::{check_dense, deal, open, share};
 use hushtable_infer::shares::{self, DealtBy, Half};
 use hushtable_pir::client::pause;
 use hushtable_pir::dpf::{Domain, KeyPair};
-use hushtable_pir::{Platform, Prg, PrgKind};
+use hushtable_pir::{Platform, Prg};
 use hushtable_table::Version;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 
 use super::info::TERMS_BYTES_MAX;
-use super::model::side_of;
+use super::model::{PRG, side_of};
 use super::{SharesInfo, SharesRefusal};
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
 use crate::peer::random_u64;
@@ -287,7 +287,7 @@ impl SharesClient {
     }
 
     fn deal(&self, dense: &[f64], places: &[Vec<usize>]) -> Result<Parts, Error> {
-        let prg = Prg::new(PrgKind::Aes128, Platform::detect());
+        let prg = Prg::new(PRG, Platform::detect());
         let mut keys: [Vec<Bytes>; 2] = Default::default();
         for (domain, places) in self.domains.iter().zip(places) {
             for &place in places {

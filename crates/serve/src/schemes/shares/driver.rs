@@ -197,7 +197,11 @@ impl Driver {
             }
             return;
         }
+        let asked = self.admit(asked);
         let mut asked = self.provide(asked);
+        if asked.is_empty() {
+            return;
+        }
         let began = Instant::now();
         let mut keys: Vec<_> = asked.iter_mut().map(|it| std::mem::take(&mut it.keys)).collect();
         let rows = match self.model.look_up(&mut keys) {
@@ -240,17 +244,26 @@ impl Driver {
         }
     }
 
+    /// Keeps a place for each: before rows are looked up for it, or a precompute is taken, which is used then or lost.
+    /// Who gets none is told.
+    fn admit(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
+        let Some(opened) = &mut self.opened else { return Vec::new() };
+        let admitted = asked.into_iter().filter_map(|one| match opened.exchange.admit(&one.name) {
+            Ok(()) => Some(one),
+            Err(error) => {
+                drop(one.reply.send(Err(of_question(error))));
+                None
+            }
+        });
+        admitted.collect()
+    }
+
     /// Left, where the servers deal: takes a precompute for each. Who gets none is told, and right with it.
     fn provide(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
         let (Some(refill), Half::Left) = (&self.refill, self.model.info.half) else { return asked };
         let Some(opened) = &mut self.opened else { return asked };
         let mut provided = Vec::with_capacity(asked.len());
         for mut one in asked {
-            // Before one is taken, and with those counted that come before it: what is taken is used, or lost.
-            if let Err(error) = opened.exchange.admit(&one.name) {
-                drop(one.reply.send(Err(of_question(error))));
-                continue;
-            }
             one.precompute = refill.take_next();
             if one.precompute.is_some() {
                 provided.push(one);

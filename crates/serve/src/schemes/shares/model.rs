@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hushtable_infer::dlrm::Weights;
 use hushtable_infer::shares::{DealtBy, Half, Network, SCHEME, SharesPlan};
-use hushtable_pir::dpf::{Key, Server as Tables, Side};
-use hushtable_pir::{CpuEngine, EngineSpec, TableShape, Threads};
+use hushtable_pir::dpf::{Group, Key, Server as Tables, Side};
+use hushtable_pir::{CpuEngine, EngineSpec, PrgKind, TableShape, Threads};
 use hushtable_table::model::Model;
 
 use super::info::SharesInfo;
@@ -85,8 +85,7 @@ impl SharedModel {
         let of_feature = |(table, lookup): (&Tables, usize)| {
             let (own, after) = rest.split_at(lookup);
             rest = after;
-            let accepted = own.iter().map(|key| table.accept(key.as_ref()));
-            accepted.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())
+            own.iter().map(|key| accept_key(table, key.as_ref())).collect()
         };
         let rows = self.info.outline.lookups.iter().map(|it| it.rows);
         self.tables.iter().zip(rows).map(of_feature).collect()
@@ -120,3 +119,21 @@ impl SharedModel {
         Ok(rows)
     }
 }
+
+/// A key for a table's rows. Those of another group or generator than clients use take many times the work, and a pass of
+/// their own.
+fn accept_key(table: &Tables, bytes: &[u8]) -> Result<Key, String> {
+    let key = table.accept(bytes).map_err(|error| error.to_string())?;
+    let (group, prg) = (key.params().domain.group(), key.params().prg);
+    match (group, prg) == (Group::Bits, PRG) {
+        true => Ok(key),
+        false => Err(format!(
+            "a lookup key of group {} by {prg}: this server takes group {} by {PRG}",
+            group.name(),
+            Group::Bits.name()
+        )),
+    }
+}
+
+/// What lookup keys are made with.
+pub(super) const PRG: PrgKind = PrgKind::Aes128;

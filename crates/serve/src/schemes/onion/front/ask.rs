@@ -45,6 +45,9 @@ impl ShardAsk {
         let lane = replica.lane();
         let part_bytes = self.pass.geometry.partial_bytes(&self.columns);
         let bytes_max = self.pass.queries * part_bytes + REPLY_OVERHEAD_BYTES;
+        // For all of it: a server that asks for keys again and again is as late as one that says nothing.
+        let deadline = Instant::now() + limit;
+        let left = || deadline.saturating_duration_since(Instant::now());
         let mut missing: Option<KeyId> = None;
         // Each client's keys once, and once more for those that gave way to others meanwhile.
         for _ in 0..=2 * self.pass.keys.len() {
@@ -57,11 +60,11 @@ impl ShardAsk {
                 };
                 let chunks = Chunks::new(keys.to_bytes().into());
                 let chunks = chunks.fold(Body::default(), |body, chunk| body.and(&chunk));
-                let put = lane.call(PUT_KEYS_PATH, chunks, REPLY_OVERHEAD_BYTES, limit).await;
+                let put = lane.call(PUT_KEYS_PATH, chunks, REPLY_OVERHEAD_BYTES, left()).await;
                 let _: PutKeysReply = put.map_err(|error| Unheld::of(replica.url(), error))?;
             }
             let started = Instant::now();
-            match lane.call(ANSWER_PASS_PATH, request.clone(), bytes_max, limit).await {
+            match lane.call(ANSWER_PASS_PATH, request.clone(), bytes_max, left()).await {
                 Ok(reply) => return Ok((reply, started.elapsed())),
                 Err(Error::Refused { refusal: Refusal::UnknownKeys { key_id }, .. }) => {
                     missing = Some(key_id);
