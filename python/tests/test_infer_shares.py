@@ -147,6 +147,33 @@ def test_histories_are_pooled(folder: Path) -> None:
         (folder / "clicks" / "plans" / f"{name}.shares.json").unlink()
 
 
+def test_plans_of_several_schemes(tmp_path: Path) -> None:
+    build(tmp_path)
+    (tmp_path / "relu.toml").write_text(RELU)
+    path, addr = tmp_path / "clicks", {"addr": "127.0.0.1:0", "metrics_addr": "127.0.0.1:0"}
+    infer.compile(path, spec=tmp_path / "model.toml", name="a")
+    with pytest.raises(ModelError, match="no shares plan"):
+        infer.serve(path, side="left", **addr)
+    infer.compile_shares(path, *users(20), spec=tmp_path / "relu.toml", name="b", runs=1)
+    for ask in (infer.describe, infer.serve, infer.ServerProcess):
+        with pytest.raises(ConfigError, match="has several plans: name one of a, b"):
+            ask(path)
+    described = infer.describe(path, plan="b")
+    assert isinstance(described, infer.SharesPlanInfo)
+    # Whoever says which side it is means the plan on shares.
+    with pytest.raises(ConfigError, match="peer"):
+        infer.serve(path, side="left", **addr)
+    with infer.ServerProcess(path, side="right", threads=1) as right:
+        assert isinstance(right.serving.model, infer.SharesInfo)
+        assert right.serving.model.plan == described.plan
+    # Which of two on shares, is still to be said.
+    infer.compile_shares(path, *users(20), spec=tmp_path / "relu.toml", name="c", runs=1)
+    with pytest.raises(ConfigError, match="name one of b, c"):
+        infer.ServerProcess(path, side="right")
+    with pytest.raises(ConfigError, match="side is a setting"):
+        infer.ServerProcess(path, side="right", plan="a")
+
+
 def test_the_command(folder: Path, tmp_path: Path) -> None:
     dense, sparse = users(40)
     table, lines = tmp_path / "users.csv", tmp_path / "users.jsonl"

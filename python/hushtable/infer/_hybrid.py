@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from .. import _native
 from ..errors import BadFeatures, ConfigError, ModelError
 from ..model import Model as ModelBundle
+from ..model import ModelPlan
 
 _Path = str | os.PathLike[str]
 FloatArray = npt.NDArray[np.float32]
@@ -326,16 +328,25 @@ def plan_of(path: _Path, plan: str | None, scheme: str | None) -> str:
             f"(hushtable infer compile{'' if scheme is None else f' --scheme {scheme}'})"
         )
     if len(found) > 1:
-        names = ", ".join(one.name for one in found)
-        raise ConfigError(f"the model at {os.fspath(path)} has several plans: name one of {names}")
+        raise _several(path, found)
     return found[0].name
 
 
 def scheme_of(path: _Path, plan: str | None) -> str:
-    """What a bundle's plan is for: ``ckks``, ``hybrid`` or ``shares``; ``ckks`` without one."""
-    plans = ModelBundle.open(path).plans
-    named = [one for one in plans if plan in (None, one.name)]
+    """What a bundle's plan is for: ``ckks``, ``hybrid`` or ``shares``; ``ckks`` without one.
+
+    Raises:
+        ConfigError: plans of several schemes, and none named.
+    """
+    named = [one for one in ModelBundle.open(path).plans if plan in (None, one.name)]
+    if len({one.scheme for one in named}) > 1:
+        raise _several(path, named)
     return named[0].scheme if named else "ckks"
+
+
+def _several(path: _Path, plans: Sequence[ModelPlan]) -> ConfigError:
+    names = ", ".join(one.name for one in plans)
+    return ConfigError(f"the model at {os.fspath(path)} has several plans: name one of {names}")
 
 
 def compile_hybrid(

@@ -12,7 +12,7 @@ from .. import _native
 from .._settings import Served, checked, nested
 from ..errors import ConfigError
 from ..server import ChildServer, ServerTls, run_until_stopped, tls_settings
-from ._hybrid import NetworkInfo, scheme_of
+from ._hybrid import NetworkInfo, plan_of, scheme_of
 from ._shares_client import SharesInfo
 from ._types import ModelInfo
 
@@ -59,7 +59,7 @@ def serve(
     Args:
         model: the folder of a model with a plan (:func:`hushtable.infer.compile`,
             :func:`hushtable.infer.compile_shares`).
-        plan: which of its plans; the only one by default.
+        plan: which of its plans; the only one by default, with ``side`` the only one on shares.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
             without ``tls``, unless ``insecure=True``.
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
@@ -75,10 +75,10 @@ def serve(
         ModelError: a model without a plan, or with one of another version.
         Error: a port that is taken.
     """
-    settings = json.dumps(_settings(model, plan, addr, metrics_addr, tls, options))
+    plan, scheme = _chosen(model, plan, options)
+    settings = json.dumps(_settings(model, plan, scheme, addr, metrics_addr, tls, options))
     server: _native.InferServer | _native.HybridServer | _native.SharesServer
     info: ModelInfo | NetworkInfo | SharesInfo
-    scheme = scheme_of(model, plan)
     if scheme == "hybrid":
         server = _native.HybridServer(settings)
         info = NetworkInfo.of_facts(server.info)
@@ -102,9 +102,21 @@ def serve(
     run_until_stopped(server, tell, None)
 
 
+def _chosen(
+    model: str | os.PathLike[str], plan: str | None, options: Mapping[str, Any]
+) -> tuple[str | None, Served]:
+    """Which plan is served, where that is to be said, and what it is for."""
+    if plan is None and options.get("side") is not None:
+        # Sides are of plans on shares alone: no plan beside one is meant.
+        plan = plan_of(model, None, "shares")
+    scheme = scheme_of(model, plan)
+    return plan, "hybrid" if scheme == "hybrid" else "shares" if scheme == "shares" else "infer"
+
+
 def _settings(
     model: str | os.PathLike[str],
     plan: str | None,
+    served: Served,
     addr: str,
     metrics_addr: str | None,
     tls: ServerTls | None,
@@ -121,8 +133,6 @@ def _settings(
         given["plan"] = plan
     if tls is not None:
         given |= tls_settings(tls)
-    scheme = scheme_of(model, plan)
-    served: Served = "hybrid" if scheme == "hybrid" else "shares" if scheme == "shares" else "infer"
     if served == "shares" and given.get("side") not in ("left", "right"):
         side = given.get("side")
         raise ConfigError(f"which of two servers on shares? give side left or right, not {side!r}")
@@ -173,7 +183,8 @@ class ServerProcess(ChildServer[Serving]):
     ) -> None:
         addr = options.pop("addr", "127.0.0.1:0")
         metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
-        settings = _settings(model, plan, addr, metrics_addr, tls, options)
+        plan, served = _chosen(model, plan, options)
+        settings = _settings(model, plan, served, addr, metrics_addr, tls, options)
         self._prepare(settings, "inference server", cpus, env, start_seconds)
 
     def _read_ready(self, record: Mapping[str, Any]) -> Serving:
