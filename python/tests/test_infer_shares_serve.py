@@ -23,6 +23,7 @@ from hushtable import (
     IdOutOfRange,
     ServerTimeout,
     ServerUnavailable,
+    SwappedServers,
     TlsConfig,
     VersionMismatch,
     infer,
@@ -180,7 +181,7 @@ def test_servers_that_are_none_of_a_pair(
 ) -> None:
     sides, left, right = served
     for pair in ((right.url, left.url), (left.url, left.url)):
-        with pytest.raises(Error, match="left"):
+        with pytest.raises(SwappedServers, match="left"):
             both = TlsConfig(_joined(sides, tmp_path))
             infer.connect_shares(*pair, tls=both)
     with pytest.raises(VersionMismatch):

@@ -140,11 +140,11 @@ def compile_shares(
         runs: predictions that are made to measure; the times are medians.
 
     Raises:
-        ConfigError: a file that is not there, bits or an activation that cannot be; no sample.
+        ConfigError: a file that is not there, bits or an activation that cannot be.
         BadFeatures: samples that are none of the model's.
         IdOutOfRange: an index that is no row of its table.
-        ModelError: weights that do not fit the description; a layer whose sums do not fit, by its
-            name.
+        ModelError: no sample; weights that do not fit the description; a layer whose sums do not
+            fit, by its name.
     """
     _check_bits(fraction_bits, value_bits)
     bundle = model if isinstance(model, ModelBundle) else ModelBundle.open(model)

@@ -268,7 +268,7 @@ def connect_shares(
 
     Raises:
         ConfigError: a URL, file or option that cannot work.
-        SidesSwapped: left and right the other way round, or the same server twice.
+        SwappedServers: left and right the other way round, or the same server twice.
         VersionMismatch: servers of different models or plans, or another version than asked for.
         ProtocolError: a server of another kind, or one that announces what cannot be.
         TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
