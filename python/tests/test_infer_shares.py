@@ -14,6 +14,8 @@ from test_infer import DESCRIPTION, build, tensors, users
 import hushtable
 from hushtable import BadFeatures, ConfigError, IdOutOfRange, Model, ModelError, infer, verify_model
 from hushtable.cli.infer_users import load_users, one_user
+from hushtable.infer._shares import ABSENT, sample_arrays
+from hushtable.infer._shares_client import _features
 
 RELU = DESCRIPTION.replace("square", "relu")
 #: Each user has up to three ids of the second feature.
@@ -285,3 +287,60 @@ def test_a_user_of_an_option(folder: Path) -> None:
         dense, sparse = one_user("0,0,0,0,0", f"1,{far}", 5, [1, 1])
         with pytest.raises(error, match=f"index {far}"):
             infer.compile_shares(folder / "clicks", dense, sparse, spec=folder / "relu.toml")
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def test_features_in_whatever_they_come() -> None:
+    dense, sparse = [[0.5], [1.5]], [[3, 17, 4], [5, 6, 7]]
+    for wrap in (list, np.array, Foreign, lambda it: [Foreign(row) for row in it]):
+        numbers, rows = sample_arrays(Foreign(dense), wrap(sparse), 1, [1, 2])
+        assert numbers.tolist() == dense and rows.tolist() == sparse
+    bags = [[Foreign(3), Foreign([17])], (5, [])]
+    assert sample_arrays(dense, bags, 1, [1, 2])[1].tolist() == [
+        [3, 17, ABSENT],
+        [5, ABSENT, ABSENT],
+    ]
+    for wrong, says in (
+        (5, "sparse features are 5"),
+        ("35", "sparse features are '35'"),
+        ([3, 17], r"of user 0 are 3: .*\[users, 2\]"),
+        (np.array([3, 17]), "of user 0 are 3"),
+        ([[3, 17, 4], None], "of user 1 are None"),
+        ([[3, 17, 4], [5, 1.5, 2]], "user 1: 1.5 is no index"),
+    ):
+        with pytest.raises(BadFeatures, match=says):
+            sample_arrays(dense, wrong, 1, [1, 2])  # type: ignore[arg-type]
+    for ragged in ([[1.0], [2.0, 3.0]], [["a"], ["b"]], [[None], [1.0]]):
+        with pytest.raises(BadFeatures, match=r"dense features .*\[users, 1\]"):
+            sample_arrays(ragged, sparse, 1, [1, 2])  # type: ignore[arg-type]
+
+
+def test_columns_in_whatever_they_come() -> None:
+    info = infer.SharesInfo(
+        "m", "", "", "left", 0, ("user", "films"), (20, 20), (1, 2), "client", 1, 1, 1, 1
+    )
+    expected = [[3, 1, 2], [4, ABSENT, ABSENT]]
+    for films in ([[1, 2], None], [(1, 2), ()], [Foreign([1, 2]), []], [{1: 0, 2: 0}.keys(), []]):
+        found = _features({"user": Foreign([3, 4]), "films": films}, None, info)
+        assert found[1].tolist() == expected
+    for wrong, says in (
+        ({"user": 3, "films": [[1]]}, "ids of user are 3: it takes one for each user"),
+        ({"user": "3", "films": [[1]]}, "ids of user are '3'"),
+        ({"user": [None], "films": [[1]]}, "user 0 has no index of feature 0"),
+        ({"user": [3], "films": [1.5]}, "1.5 is no index|indices"),
+        (7, "sparse features are 7"),
+    ):
+        with pytest.raises(BadFeatures, match=says):
+            _features(wrong, None, info)  # type: ignore[arg-type]

@@ -190,13 +190,18 @@ def sample_arrays(
     Raises:
         BadFeatures: other shapes or types than the model's.
     """
-    numbers = np.asarray(dense)
+    try:
+        numbers = np.asarray(plain(dense))
+    except (TypeError, ValueError) as error:
+        raise BadFeatures(
+            f"dense features that are ragged, or no numbers: the model takes [users, {width}]"
+        ) from error
     if numbers.dtype.kind not in "fiu" or numbers.ndim != 2 or numbers.shape[1] != width:
         raise BadFeatures(
             f"dense features of shape {list(numbers.shape)} and type {numbers.dtype}: the model "
             f"takes numbers, [users, {width}]"
         )
-    users = [[] for _ in numbers] if sparse is None else list(_rows_of(sparse))
+    users = [[] for _ in numbers] if sparse is None else _rows_of(sparse, len(bags))
     if len(users) != len(numbers):
         raise BadFeatures(f"sparse features of {len(users)} users beside {len(numbers)} dense ones")
     rows = np.empty((len(users), sum(bags)), np.uint64)
@@ -207,11 +212,30 @@ def sample_arrays(
         return np.ascontiguousarray(numbers, dtype=np.float32), rows
 
 
-def _rows_of(sparse: Sparse) -> Sequence[Sequence[Any]]:
-    if isinstance(sparse, np.ndarray):
-        listed: list[list[Any]] = sparse.tolist()
-        return listed
-    return sparse  # type: ignore[return-value]
+def _rows_of(sparse: Sparse, features: int) -> list[Sequence[Any]]:
+    given = plain(sparse)
+    users: Any = given.tolist() if isinstance(given, np.ndarray) else given
+    if not isinstance(users, Sequence) or isinstance(users, str):
+        raise BadFeatures(f"sparse features are {users!r}: the model takes [users, {features}]")
+    rows: list[Sequence[Any]] = []
+    for user, row in enumerate(map(plain, users)):
+        if not isinstance(row, list | tuple | np.ndarray):
+            raise BadFeatures(
+                f"sparse features of user {user} are {row!r}: the model takes a list of them, "
+                f"[users, {features}]"
+            )
+        rows.append(row)  # type: ignore[arg-type]
+    return rows
+
+
+def plain(values: Any) -> Any:
+    """Tensors and arrays of any library as numpy's, what has no axes as a number; else as it is."""
+    if isinstance(values, list | tuple | int | np.generic) or not hasattr(values, "__array__"):
+        return values
+    if hasattr(values, "detach"):  # a tensor, maybe on a device
+        values = values.detach().cpu()
+    array = np.asarray(values)
+    return array if array.ndim else array[()]
 
 
 def flat_indices(given: Sequence[Any], bags: Sequence[int], where: str) -> list[int]:
@@ -223,7 +247,7 @@ def flat_indices(given: Sequence[Any], bags: Sequence[int], where: str) -> list[
     Raises:
         BadFeatures: too few, too many, or no whole numbers; ``where`` says whose.
     """
-    entries: list[Any] = list(given)
+    entries: list[Any] = [plain(entry) for entry in given]
     if any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
         if len(entries) != len(bags):
             raise BadFeatures(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from .._closing import AsyncClosing, Closing
 from ..client import Servers, Tls, TlsConfig
 from ..client.table import Done, awaited, connected_again, copied, unmovable, urls_of
 from ..errors import BadFeatures, ConfigError
-from ._shares import Sparse, sample_arrays
+from ._shares import Sparse, plain, sample_arrays
 from ._types import FloatArray, sigmoid
 
 #: Predictions under way at once, at most: as many as a server may be told to take.
@@ -212,7 +212,7 @@ class SharesClient(_SharesClient, Closing):
         Raises:
             BadFeatures: another count of features, or of users in them; NaN, or numbers that are
                 too large; nothing was sent.
-            IdOutOfRange: an id that is no row of its table; nothing of that user was sent.
+            IdOutOfRange: an id that is no row of its table; nothing was sent.
             PlanMismatch: the servers compute by another plan by now: connect again.
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer,
                 or one that has no connection to the other.
@@ -331,10 +331,9 @@ def _features(
     if dense is None:
         if info.dense:
             raise BadFeatures(f"no dense features: the model takes {info.dense} numbers a user")
-        numbers: npt.NDArray[Any] = np.empty((0 if sparse is None else len(sparse), 0), np.float32)  # type: ignore[arg-type]
-    else:
-        numbers = np.asarray(dense)
-    return sample_arrays(numbers, sparse, info.dense, info.bags)
+        users = len(sparse) if isinstance(sparse, Sized) else 0
+        dense = np.empty((users, 0), np.float32)
+    return sample_arrays(dense, sparse, info.dense, info.bags)
 
 
 def _rows(ids: Mapping[str, Any], info: SharesInfo) -> list[list[Any]]:
@@ -345,20 +344,34 @@ def _rows(ids: Mapping[str, Any], info: SharesInfo) -> list[list[Any]]:
         raise BadFeatures(
             f"{', '.join(map(repr, unknown))} is no feature of the model: it takes {_listed(info)}"
         )
-    columns = [list(ids[name]) for name in info.features]
+    columns = [_column(name, ids[name]) for name in info.features]
     counts = {name: len(column) for name, column in zip(info.features, columns, strict=True)}
     if len(set(counts.values())) > 1:
         found = ", ".join(f"{count} of {name}" for name, count in counts.items())
         raise BadFeatures(f"ids of different counts of users: {found}")
     # As lists where there are bags, so that an entry of one id is told from a list of one.
     own = [
-        [
-            list(entry) if bag > 1 and not isinstance(entry, int | np.integer) else entry
-            for entry in column
-        ]
+        [_history(entry) if bag > 1 else entry for entry in column]
         for column, bag in zip(columns, info.bags, strict=True)
     ]
     return [list(entries) for entries in zip(*own, strict=True)]
+
+
+def _column(name: str, ids: Any) -> list[Any]:
+    given = plain(ids)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadFeatures(
+            f"ids of {name} are {given!r}: it takes one for each user, or a list each"
+        )
+    return list(given)
+
+
+def _history(entry: Any) -> Any:
+    """A user's ids of a feature with a bag: none of one without a history."""
+    if entry is None:
+        return []
+    given = plain(entry)
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else given
 
 
 def _listed(info: SharesInfo) -> str:

@@ -117,7 +117,7 @@ class PrivateModel(Served):
             BadFeatures: a feature that is missing or unknown, another count of users or ids, NaN;
                 nothing was sent.
             BadIds: ids that are no whole numbers; nothing was sent.
-            IdOutOfRange: an id that is no row of its table; nothing of that user was sent.
+            IdOutOfRange: an id that is no row of its table; nothing was sent.
             ServerError: a server that did not answer.
         """
         if dense is not None and is_tensor(dense) and _asks_for_gradient(dense):
