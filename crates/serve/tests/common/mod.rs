@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -146,6 +146,18 @@ pub fn wait_until_free(addr: SocketAddr) {
     panic!("{addr} stays taken");
 }
 
+/// Lets no other test's server have this address by chance, whose clients would be answered by it; who asks for the very
+/// address gets it.
+fn keep_free(addr: SocketAddr) {
+    static KEPT: Mutex<Vec<tokio::net::TcpSocket>> = Mutex::new(Vec::new());
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    // It is taken already where a test was quicker to start the next server there.
+    if socket.bind(addr).is_ok() {
+        KEPT.lock().unwrap().push(socket);
+    }
+}
+
 impl Running {
     /// Starts `server` and waits until it answers.
     pub fn start(server: impl Startable) -> Self {
@@ -184,10 +196,12 @@ impl Running {
         }
     }
 
-    /// Stops the server and waits for its end.
+    /// Stops the server and waits for its end. Nobody answers at its address then.
     pub fn stop(mut self) -> Result<(), Error> {
         self.signal();
-        self.thread.take().unwrap().join().unwrap()
+        let ended = self.thread.take().unwrap().join().unwrap();
+        keep_free(self.addr);
+        ended
     }
 
     pub fn url(&self) -> String {
