@@ -148,6 +148,8 @@ pub struct Exchange<B> {
     names: HashMap<Name, Waiting<B>>,
     /// Right: what left began before this server had its part.
     begun: HashMap<Name, Begun>,
+    /// Right: what left declined before this server had its part, and when.
+    declined: HashMap<Name, Duration>,
     /// The last inference's number.
     last: u64,
     entries: Vec<Entry>,
@@ -203,6 +205,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
             running: HashMap::new(),
             names: HashMap::new(),
             begun: HashMap::new(),
+            declined: HashMap::new(),
             last: 0,
             entries: Vec::new(),
             outcomes: Vec::new(),
@@ -215,7 +218,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         Self { supply: Some(supply), ..self }
     }
 
-    /// Left, where the servers deal: it has no precompute for an inference of this name that was admitted, and tells right,
+    /// Left, where the servers deal: it has no place or no precompute for an inference of this name, and tells right,
     /// which need not wait.
     pub fn decline(&mut self, name: Name) {
         self.dismiss(&name);
@@ -244,7 +247,8 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         if self.names.contains_key(name) {
             return Err(AskError::SameName);
         }
-        if self.names.len() >= inferences_max {
+        // What left has begun has its place already: left used a precompute for it.
+        if self.names.len() >= inferences_max && !self.begun.contains_key(name) {
             return Err(AskError::Busy { inferences_max });
         }
         self.names.insert(*name, Waiting::Admitted);
@@ -293,6 +297,10 @@ impl<B: AsRef<[u8]>> Exchange<B> {
                         return Err(error.into());
                     }
                 }
+                None if self.declined.remove(&question.name).is_some() => {
+                    self.names.remove(&question.name);
+                    self.outcomes.push((question.name, Err(Failure::Dry)));
+                }
                 None => {
                     let name = question.name;
                     self.names.insert(name, Waiting::Asked { question, since: now });
@@ -313,7 +321,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
                 (Kind::Begin(_) | Kind::BeginWith(..) | Kind::Declined(_), Half::Left) => {
                     return Err(FrameError::Begins);
                 }
-                (Kind::Declined(name), Half::Right) => self.declined(name),
+                (Kind::Declined(name), Half::Right) => self.declined(name, now),
                 (Kind::Begin(name) | Kind::BeginWith(name, _), Half::Right) => {
                     if number <= self.last {
                         let last = self.last;
@@ -388,6 +396,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
             self.names.remove(&name);
             self.outcomes.push((name, Err(Failure::Absent { after })));
         }
+        self.declined.retain(|_, since| !is_late(*since));
         let late: Vec<(Name, u64)> = self
             .begun
             .iter()
@@ -481,11 +490,15 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         Ok(())
     }
 
-    /// Right: left has no precompute for it.
-    fn declined(&mut self, name: Name) {
+    /// Right: left has no place or no precompute for it.
+    fn declined(&mut self, name: Name, now: Duration) {
         match self.names.remove(&name) {
             Some(Waiting::Asked { .. }) => self.outcomes.push((name, Err(Failure::Dry))),
             Some(runs) => drop(self.names.insert(name, runs)),
+            // Its part is on its way, or just being looked up.
+            None if self.declined.len() < self.spec.inferences_max => {
+                self.declined.insert(name, now);
+            }
             None => {}
         }
     }

@@ -543,10 +543,27 @@ fn what_is_missing_declined_or_given_up_is_said_and_never_used_twice() {
         refused,
         Err(AskError::Question(Error::Precompute(PrecomputeError::Missing)))
     ));
+    let (mut early, late) = (again(&right, [91; 16]), again(&right, [92; 16]));
     ends[0].decline(name);
     ends[1].ask(right, Duration::ZERO).unwrap();
     settle(&mut ends, Duration::ZERO);
     assert!(matches!(ends[1].outcomes()[..], [(found, Err(Failure::Dry))] if found == name));
+    // Said before right has its part: it is told then, unless that takes too long.
+    ends[0].decline(early.name);
+    ends[0].decline(late.name);
+    settle(&mut ends, Duration::ZERO);
+    let early_name = early.name;
+    early.rows.truncate(1);
+    assert!(matches!(ends[1].ask(early, Duration::ZERO), Err(AskError::Question(_))));
+    let early = again(&late, early_name);
+    ends[1].ask(early, Duration::ZERO).unwrap();
+    assert!(matches!(ends[1].outcomes()[..], [(found, Err(Failure::Dry))] if found == early_name));
+    assert_eq!(ends[1].inferences(), 0);
+    ends[1].expire(SPEC.silence_max);
+    ends[1].ask(late, Duration::ZERO).unwrap();
+    assert_eq!((ends[1].inferences(), ends[1].outcomes().len()), (1, 0));
+    ends[1].expire(SPEC.silence_max);
+    assert!(matches!(ends[1].outcomes()[..], [(_, Err(Failure::Absent { .. }))]));
     // One that right does not have, or no longer.
     let ([mut left, right], _) = shared_questions(&model, 2);
     let twice = halves.pop().unwrap();

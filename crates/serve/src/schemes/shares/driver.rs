@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_infer::shares::Half;
-use hushtable_infer::shares::exchange::{Exchange, Name, Question};
+use hushtable_infer::shares::exchange::{AskError, Exchange, Name, Question};
 use hushtable_infer::shares::joint::Precompute;
 use hushtable_pir::dpf::Key;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -247,10 +247,15 @@ impl Driver {
     /// Keeps a place for each: before rows are looked up for it, or a precompute is taken, which is used then or lost.
     /// Who gets none is told.
     fn admit(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
+        let declines = self.refill.is_some() && self.model.info.half == Half::Left;
         let Some(opened) = &mut self.opened else { return Vec::new() };
         let admitted = asked.into_iter().filter_map(|one| match opened.exchange.admit(&one.name) {
             Ok(()) => Some(one),
             Err(error) => {
+                // Right has a part of it too, which nobody will ask for. A name that is taken is another's.
+                if declines && matches!(error, AskError::Busy { .. }) {
+                    opened.exchange.decline(one.name);
+                }
                 drop(one.reply.send(Err(of_question(error))));
                 None
             }
