@@ -307,7 +307,7 @@ def test_features_in_whatever_they_come() -> None:
     for wrap in (list, np.array, Foreign, lambda it: [Foreign(row) for row in it]):
         numbers, rows = sample_arrays(Foreign(dense), wrap(sparse), 1, [1, 2])
         assert numbers.tolist() == dense and rows.tolist() == sparse
-    bags = [[Foreign(3), Foreign([17])], (5, [])]
+    bags = [[Foreign(3), [Foreign(17)]], (5, [])]
     assert sample_arrays(dense, bags, 1, [1, 2])[1].tolist() == [
         [3, 17, ABSENT],
         [5, ABSENT, ABSENT],

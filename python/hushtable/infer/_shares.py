@@ -274,6 +274,7 @@ def _index(entry: Any, feature: int, bag: int, where: str) -> int:
         if bag == 1:
             raise BadFeatures(f"{where} has no index of feature {feature}: it takes one")
         return ABSENT
+    entry = plain(entry)
     if isinstance(entry, bool) or not isinstance(entry, int | np.integer):
         raise BadFeatures(f"{where}: {entry!r} is no index: indices are whole numbers")
     if not 0 <= entry < ABSENT:
