@@ -101,7 +101,8 @@ async fn servers_that_are_dry_say_when_to_ask_again_and_clients_do() {
     assert!(servers[0].metric("hushtable_inferences_dry_total").await > 0.0);
     for (server, most) in servers.iter().zip([3, 2]) {
         assert!(server.metric("hushtable_precomputes_bytes").await <= room(most) as f64);
-        assert!(server.metric(READY).await <= 2.0);
+        // Some thirty are in memory, ahead of their use.
+        assert!(server.metric(READY).await <= 2.0 + 32.0);
     }
     // Alone, left has nothing to give, for nothing was agreed on.
     let [left, right] = servers;
