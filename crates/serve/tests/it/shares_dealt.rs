@@ -10,6 +10,7 @@ use hushtable_infer::shares::DealtBy;
 use hushtable_infer::shares::joint::Precompute;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::wire::SharesPredictRequest;
+use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::{
     EndpointSpec, Error, PeerError, Refusal, SharesClient, SharesClientSpec, SharesRefusal,
     SharesServer, SharesServerSpec,
@@ -17,6 +18,7 @@ use hushtable_serve::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tonic::Code;
+use tonic::transport::Endpoint;
 use tonic_types::StatusExt;
 
 const SIDES: [Side; 2] = [Side::Left, Side::Right];
@@ -107,13 +109,22 @@ async fn servers_that_are_dry_say_when_to_ask_again_and_clients_do() {
     // Alone, left has nothing to give, for nothing was agreed on.
     let [left, right] = servers;
     reaches(left.metrics_addr, READY, 2.0).await;
+    // More at once than there are, those in memory with them.
+    let asked: Vec<_> = (0..120_u8)
+        .map(|name| {
+            let mut request = shared_part(&client, &dense[..5], &indices[..8]);
+            request.name = vec![name; 16].into();
+            let url = left.url();
+            tokio::spawn(async move {
+                let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+                let mut left = SharedInferenceClient::new(channel);
+                tokio::time::timeout(Duration::from_secs(2), left.predict(request)).await
+            })
+        })
+        .collect();
     let mut refusals = Vec::new();
-    for name in 0..6_u8 {
-        let mut request = shared_part(&client, &dense[..5], &indices[..8]);
-        request.name = vec![name; 16].into();
-        let mut left = raw(&left).await;
-        let ask = tokio::time::timeout(Duration::from_millis(300), left.predict(request));
-        if let Ok(Err(status)) = ask.await {
+    for asked in asked {
+        if let Ok(Err(status)) = asked.await.unwrap() {
             refusals.push(status);
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use hushtable_infer::shares::Error;
 use hushtable_infer::shares::exchange::{AskError, Failure};
+use hushtable_infer::shares::joint::PrecomputeError;
 
 use crate::{Limit, Refusal, refusals};
 
@@ -91,6 +93,8 @@ impl SharesRefusal {
 pub(super) fn of_question(error: AskError) -> Refusal {
     match error {
         AskError::Busy { .. } => Refusal::Busy { limit: Limit::Predictions, retry_after: RETRY },
+        // Left took one that this server has no longer, as after a restart: the next one does.
+        AskError::Question(Error::Precompute(PrecomputeError::Missing)) => dry().into(),
         AskError::SameName => SharesRefusal::SameName.into(),
         error => bad_part(error.to_string()),
     }
@@ -120,3 +124,18 @@ pub(super) fn dry() -> SharesRefusal {
 const DRY: Duration = Duration::from_millis(250);
 /// About what a full server takes to have room for another.
 const RETRY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As where both agree anew just then: a client that was told of a bad part would give up.
+    #[test]
+    fn a_precompute_that_is_gone_is_no_fault_of_the_clients() {
+        let refusal = of_question(AskError::Question(PrecomputeError::Missing.into()));
+        let Refusal::Shares(refusal) = &refusal else { panic!("{refusal:?}") };
+        assert!(matches!(refusal, SharesRefusal::Dry { .. }) && refusal.is_passing());
+        let other = of_question(AskError::Question(PrecomputeError::Half.into()));
+        assert!(matches!(other, Refusal::Shares(SharesRefusal::BadPart { .. })));
+    }
+}
