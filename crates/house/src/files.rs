@@ -130,7 +130,7 @@ mod tests {
         let long = "\n".repeat(701);
         assert!(check_length(Path::new("crates/pir/src/engine.rs"), &long).is_some());
         assert!(check_length(Path::new("python/hushtable/nn.py"), &long).is_some());
-        assert!(check_length(Path::new("crates/pir/tests/retrieval.rs"), &long).is_none());
+        assert!(check_length(Path::new("crates/pir/tests/it/retrieval.rs"), &long).is_none());
         assert!(check_length(Path::new("crates/pir/src/kernel/avx512.rs"), &long).is_none());
         assert!(check_length(Path::new("README.md"), &long).is_none());
         let very_long = "\n".repeat(1001);

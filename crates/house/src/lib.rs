@@ -1,6 +1,6 @@
 //! The rules of the house, as functions over text: each returns what breaks it, one line a finding.
 //!
-//! `tests/house.rs` runs them over the repository; the tests beside each rule plant a breach and
+//! `tests/it/house.rs` runs them over the repository; the tests beside each rule plant a breach and
 //! ask that it is found. Nothing here is shipped.
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,14 @@
 //! Encrypted recommendation, end to end.
 
-#[path = "../../../pir/tests/classifier/mod.rs"]
+#[path = "../../../pir/tests/it/classifier/mod.rs"]
 mod classifier;
 
 mod circuits;
 mod encrypted;
 mod hybrid;
+mod hybrid_networks;
 mod hybrid_views;
+mod linear_vectors;
 mod models;
 mod refusals;
+mod shares_lookups;

@@ -2,7 +2,7 @@
 //!
 //! A server is not believed: what it announces is recomputed, compared with what the caller
 //! accepts or with the other server's word, or held to a limit. `SECURITY.md` lists every field; a
-//! test (`tests/announced.rs` of the servers' crate) holds that list complete and goes over all of
+//! test (`tests/it/announced.rs` of the servers' crate) holds that list complete and goes over all of
 //! them with hostile values.
 
 use std::ops::RangeInclusive;

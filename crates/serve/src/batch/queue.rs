@@ -1,6 +1,6 @@
 //! Which queries share the next pass, and when it starts: a state machine over given times.
 //!
-//! It reads no clock and starts no thread, so that the simulator in `tests/schedule.rs` and the
+//! It reads no clock and starts no thread, so that the simulator in `tests/it/schedule.rs` and the
 //! worker thread run the same code.
 
 use std::collections::{HashMap, VecDeque};

@@ -22,7 +22,7 @@
 //! }
 //! ```
 //!
-//! `tests/toy_scheme.rs` is this in full, outside of the crate. What is counted a table is a family labelled by [`TableLabel`]: the scheme's
+//! `tests/it/toy_scheme.rs` is this in full, outside of the crate. What is counted a table is a family labelled by [`TableLabel`]: the scheme's
 //! metrics are made and registered before the load, and the load asks them for one table's by name.
 
 pub(crate) mod address;

@@ -1,33 +1,52 @@
 //! Real servers on loopback and their clients, in one binary: what they are built from takes longer
-//! to compile than the tests to run. What counts memory, ends processes or touches files under a map
-//! has its own.
+//! to compile than the tests to run. Each test has a process of its own (nextest), so that it may
+//! count what the process holds.
 
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../model_common/mod.rs"]
-mod model_common;
-#[path = "../onion_model_common/mod.rs"]
-mod onion_model_common;
-#[path = "../train_common/mod.rs"]
-mod train_common;
-
+mod announced;
 mod bags;
 mod collector;
+mod common;
+mod counter;
+mod damage;
+mod drains;
+mod errors_page;
+mod fake;
 mod fleet;
 mod groups;
 mod hostile;
+mod hybrid;
+mod hybrid_common;
+mod infer;
+mod infer_common;
+mod kills_train;
 mod lookup;
 mod model;
 mod model_client;
+mod model_common;
 mod onion;
 mod onion_model;
+mod onion_model_common;
 mod onion_refusals;
+mod onion_shards;
+mod onion_shards_model;
+mod peers;
+mod process;
 mod pushes;
 mod refusals;
+mod schedule;
+mod shard_common;
+mod shards;
 mod shares;
 mod shares_dealt;
+mod soak;
+mod soak_infer;
+mod soak_train;
+mod toy_scheme;
 mod traces;
 mod train;
 mod train_audit;
+mod train_common;
 mod train_outcomes;
 mod train_places;
+mod turns;
+mod versions;

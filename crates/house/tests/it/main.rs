@@ -1,0 +1,4 @@
+//! The rules of this repository, held.
+
+mod circles;
+mod house;

@@ -1,0 +1,199 @@
+//! What networks become: the same function, in few stages.
+
+use hushtable_infer::hybrid::network::{
+    CompileSpec, FloatTerm, Lowered, Post, compile, decode, encode, lower, reference,
+};
+use hushtable_infer::hybrid::program::{Rounding, Shape, Term};
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+use serde_json::json;
+
+use super::graphs::{Graph, made_up};
+
+/// The lowered network's answer, with what is left to the client done.
+fn run(lowered: &Lowered, input: &[f32]) -> Vec<f32> {
+    let mut answer = lowered.run(input, &mut vec![0.0; lowered.stages.len()]);
+    lowered.post.iter().for_each(|post| post.apply(&mut answer));
+    answer
+}
+
+fn most(values: &[f32]) -> f32 {
+    values.iter().map(|value| value.abs()).fold(1.0, f32::max)
+}
+
+fn worst(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Lowers, and looks that it computes the same.
+fn lowered(graph: &mut Graph) -> Lowered {
+    let (network, input) = (graph.network(), graph.input());
+    let lowered = lower(&network).unwrap();
+    let (expected, found) = (network.evaluate(&input).unwrap(), run(&lowered, &input));
+    let error = worst(&found, &expected);
+    assert!(error < 1e-4 * most(&expected), "{error}: {}", network.json());
+    lowered
+}
+
+fn names(lowered: &Lowered) -> Vec<&str> {
+    lowered.stages.iter().map(|stage| stage.name.as_str()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn lowering_keeps_what_is_computed(seed in any::<u64>()) {
+        let mut graph = made_up(seed);
+        let lowered = lowered(&mut graph);
+        prop_assert!(lowered.stages.last().unwrap().activation.is_none());
+    }
+
+    #[test]
+    fn integers_come_near_floats(seed in any::<u64>(), is_nearest in any::<bool>()) {
+        let mut graph = made_up(seed);
+        let (network, input) = (graph.network(), graph.input());
+        let rounding = if is_nearest { Rounding::Nearest } else { Rounding::Stochastic };
+        let lattice = Some("linear_8192".to_owned());
+        let spec = CompileSpec { fraction: 14, rounding, lattice, ..CompileSpec::default() };
+        let compiled = compile(&network, &spec).unwrap();
+        let program = &compiled.program;
+        let x = encode(program, compiled.input_max, &input).unwrap();
+        let expected = network.evaluate(&input).unwrap();
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
+        let dither: Vec<Vec<u64>> = program
+            .stages
+            .iter()
+            .map(|stage| (0..stage.sum.count()).map(|_| rng.random()).collect())
+            .collect();
+        for dither in [None, Some(dither.as_slice())] {
+            let y = reference(program, &compiled.weights, &x, dither);
+            prop_assert!(y.iter().all(|&y| y <= program.mask()));
+            let mut found = decode(program, &y);
+            compiled.post.iter().for_each(|post| post.apply(&mut found));
+            let error = worst(&found, &expected);
+            let largest = compiled.ranges.stages.iter().map(|range| range.largest).fold(1.0, f64::max);
+            prop_assert!(f64::from(error) < 0.01 * largest, "{error} of {largest}: {}", network.json());
+        }
+    }
+}
+
+#[test]
+fn convolution_norm_relu_and_pool_are_one_stage() {
+    for order in ["relu first", "pool first", "norm last"] {
+        let mut own = Graph::new([3, 8, 8], 1);
+        own.conv(4, [3, 3], [1, 1], [1, 1, 1, 1], 1);
+        match order {
+            "relu first" => {
+                own.norm(-1.0);
+                own.relu();
+                own.pool("max_pool", [2, 2], [2, 2]);
+            }
+            "pool first" => {
+                own.norm(-1.0);
+                own.pool("max_pool", [2, 2], [2, 2]);
+                own.relu();
+            }
+            _ => {
+                // What keeps order may come before or after the largest.
+                own.relu();
+                own.norm(0.1);
+                own.pool("max_pool", [2, 2], [2, 2]);
+            }
+        }
+        own.conv(5, [3, 3], [1, 1], [0; 4], 1);
+        let lowered = lowered(&mut own);
+        assert_eq!(lowered.stages.len(), 2, "{order}: {:?}", names(&lowered));
+        assert_eq!(lowered.stages[0].activation, Some((true, [2, 2])), "{order}");
+    }
+}
+
+#[test]
+fn a_norm_after_relu_goes_where_it_can() {
+    // Into the next weights, but its shift not past zeros around the image, nor its sign past a largest.
+    let cases: [(f32, &str, [usize; 4], usize); 5] = [
+        (-1.0, "", [0; 4], 2),
+        (-1.0, "", [1, 0, 0, 0], 3),
+        (0.1, "max_pool", [0; 4], 2),
+        (-1.0, "max_pool", [0; 4], 3),
+        (-1.0, "average_pool", [0; 4], 3),
+    ];
+    for (low, pool, pad, stages) in cases {
+        let mut own = Graph::new([2, 8, 8], 3);
+        own.conv(6, [3, 3], [1, 1], [1; 4], 1);
+        own.relu();
+        own.norm(low);
+        if !pool.is_empty() {
+            own.pool(pool, [2, 2], [2, 2]);
+        }
+        own.conv(3, [2, 2], [1, 1], pad, 1);
+        let lowered = lowered(&mut own);
+        assert_eq!(lowered.stages.len(), stages, "{low} {pool} {pad:?}: {:?}", names(&lowered));
+    }
+}
+
+#[test]
+fn a_residual_block_is_two_stages() {
+    let mut own = Graph::new([3, 8, 8], 4);
+    own.conv(4, [3, 3], [1, 1], [1; 4], 1);
+    own.relu();
+    own.conv(4, [3, 3], [1, 1], [1; 4], 1);
+    own.norm(-1.0);
+    own.relu();
+    own.conv(4, [3, 3], [1, 1], [1; 4], 1);
+    own.norm(-1.0);
+    own.add(1);
+    own.relu();
+    own.flatten();
+    own.linear(5);
+    let lowered = lowered(&mut own);
+    assert_eq!(names(&lowered), ["n1", "n4", "n8", "n10"]);
+    let block = &lowered.stages[2];
+    assert!(matches!(block.terms[0], FloatTerm::Convolution { source: 2, .. }));
+    let FloatTerm::Windows { source: 1, window: [1, 1], log: 0, .. } = block.terms[1] else {
+        panic!("{:?}", block.terms[1])
+    };
+    let compiled = compile(&own.network(), &CompileSpec::default()).unwrap();
+    let Term::Windows { shift, .. } = compiled.program.stages[2].terms[1] else { panic!() };
+    assert_eq!((shift, compiled.program.stages[2].fraction), (12, 24));
+    assert_eq!(compiled.program.relus(), 3 * 4 * 8 * 8);
+}
+
+#[test]
+fn groups_are_zeros_between() {
+    let mut own = Graph::new([4, 6, 6], 5);
+    own.conv(6, [3, 3], [2, 1], [0, 1, 1, 0], 2);
+    let lowered = lowered(&mut own);
+    let FloatTerm::Convolution { weights, .. } = &lowered.stages[0].terms[0] else { panic!() };
+    let own: Vec<bool> = weights.chunks(9).map(|tap| tap.iter().any(|&w| w != 0.0)).collect();
+    let expected = (0..6).flat_map(|plane| (0..4).map(move |channel| plane / 3 == channel / 2));
+    assert_eq!(own, expected.collect::<Vec<bool>>());
+}
+
+#[test]
+fn what_the_end_of_a_network_does_is_left_to_the_client() {
+    let mut own = Graph::new([2, 4, 4], 6);
+    own.conv(2, [3, 3], [1, 1], [0; 4], 1);
+    own.flatten();
+    own.relu();
+    own.push(json!({"op": "softmax"}), [8, 1, 1]);
+    let lowered = lowered(&mut own);
+    assert_eq!(lowered.post, [Post::Relu, Post::Softmax]);
+    assert_eq!((lowered.stages.len(), lowered.notes.len()), (1, 2));
+    assert_eq!(lowered.stages[0].sum, Shape { channels: 2, height: 2, width: 2 });
+}
+
+#[test]
+fn what_is_not_read_is_not_computed() {
+    let mut own = Graph::new([2, 4, 4], 7);
+    own.conv(2, [3, 3], [1, 1], [1; 4], 1);
+    own.relu();
+    own.conv(9, [3, 3], [1, 1], [1; 4], 1);
+    let after = own.nodes.len();
+    own.push(json!({"op": "relu", "inputs": ["n1"]}), [2, 4, 4]);
+    own.conv(3, [1, 1], [1, 1], [0; 4], 1);
+    let lowered = lowered(&mut own);
+    assert_eq!(lowered.stages.len(), 2, "node n{} is not read", after - 1);
+}

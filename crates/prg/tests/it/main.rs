@@ -1,0 +1,4 @@
+//! Every generator against its contract and its vectors.
+
+mod contract;
+mod vectors;

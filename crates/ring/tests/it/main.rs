@@ -1,0 +1,4 @@
+//! The ring against its specification and its vectors.
+
+mod ring;
+mod vectors;

@@ -1,0 +1,12 @@
+//! CKKS, from outside.
+
+mod circuits;
+mod clear;
+mod distinguisher;
+mod encoding;
+mod encrypted;
+mod fixtures;
+mod noise;
+mod polynomials;
+mod vectors;
+mod wire;
