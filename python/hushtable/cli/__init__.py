@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
-from .. import __version__
 from ..errors import (
     Error,
     FetchError,
@@ -18,105 +16,18 @@ from ..errors import (
     TableError,
     VersionMismatch,
 )
-from . import (
-    bench,
-    bench_ckks,
-    bench_coded,
-    bench_garble,
-    bench_gpu,
-    bench_hybrid,
-    bench_infer,
-    bench_key,
-    bench_layer,
-    bench_layout,
-    bench_model,
-    bench_onion,
-    bench_oram,
-    bench_patch,
-    bench_shards,
-    bench_shares,
-    certificates,
-    cluster,
-    doctor,
-    infer,
-    infer_import,
-    infer_project,
-    lookup,
-    model,
-    serve,
-    shard,
-    sim,
-    table,
-    train,
-    train_recover,
-    tune,
-)
+from . import _commands
 from ._variables import warn_of_unknown
-from .output import USAGE_ERROR, fail, unfold, usage_hint, usage_text
+from .output import USAGE_ERROR, fail, usage_hint, usage_text
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Private embedding tables: look rows up without the servers learning which.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(table.app, name="table")
-app.add_typer(model.app, name="model")
-app.add_typer(shard.app, name="shard")
-app.add_typer(bench.app, name="bench")
-app.add_typer(sim.app, name="sim")
-app.add_typer(cluster.app, name="cluster")
-train_recover.register(train.app)
-app.add_typer(train.app, name="train")
-infer_import.register(infer.app)
-infer_project.register(infer.app)
-app.add_typer(infer.app, name="infer")
-serve.register(app)
-lookup.register(app)
-tune.register(app)
-bench_ckks.register(bench.app)
-bench_coded.register(bench.app)
-bench_garble.register(bench.app)
-bench_gpu.register(bench.app)
-bench_hybrid.register(bench.app)
-bench_infer.register(bench.app)
-bench_key.register(bench.app)
-bench_layer.register(bench.app)
-bench_layout.register(bench.app)
-bench_model.register(bench.app)
-bench_onion.register(bench.app)
-bench_oram.register(bench.app)
-bench_patch.register(bench.app)
-bench_shards.register(bench.app)
-bench_shares.register(bench.app)
-certificates.register(app)
-doctor.register(app)
-groups = (table, model, shard, cluster, bench, sim, train, infer)
-for group in (app, *(part.app for part in groups)):
-    for command in group.registered_commands:
-        # typer keeps a docstring's own line breaks, which then break lines a second time.
-        command.help = unfold(inspect.getdoc(command.callback) or "")
 
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"hushtable {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-) -> None:
-    del version
+def __getattr__(name: str) -> typer.Typer:
+    """``app``, with all commands: for what documents and checks them, not for what runs one."""
+    if name != "app":
+        raise AttributeError(name)
+    return _commands.whole()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -126,8 +37,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
-    command = typer.main.get_command(app)
-    warn_of_unknown(command)
+    command = typer.main.get_command(_commands.first_of(arguments))
+    warn_of_unknown(command, lambda: typer.main.get_command(_commands.whole()))
     try:
         code = command(args=arguments, prog_name="hushtable", standalone_mode=False)
     except USAGE_ERROR as error:

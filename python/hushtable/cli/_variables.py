@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._settings import PREFIX, did_you_mean
@@ -24,7 +24,13 @@ _OTHERS = frozenset(
     }
 )
 #: What our tests are told by.
-_OF_TESTS = ("HUSHTABLE_NEEDS_", "HUSHTABLE_SCALE_", "HUSHTABLE_SOAK_", "HUSHTABLE_TEST_")
+_OF_TESTS = (
+    "HUSHTABLE_NEEDS_",
+    "HUSHTABLE_SCALE_",
+    "HUSHTABLE_SHUFFLE",
+    "HUSHTABLE_SOAK_",
+    "HUSHTABLE_TEST_",
+)
 
 
 def known_variables(command: Any) -> frozenset[str]:
@@ -40,11 +46,20 @@ def _of_options(command: Any) -> Iterator[str]:
         yield from _of_options(below)
 
 
-def warn_of_unknown(command: Any, environment: Mapping[str, str] = os.environ) -> None:
-    """Says on standard error which variables look like settings and are none."""
-    known = known_variables(command)
-    for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in known and not name.startswith(_OF_TESTS):
+def warn_of_unknown(
+    command: Any, whole: Callable[[], Any], environment: Mapping[str, str] = os.environ
+) -> None:
+    """Says on standard error which variables look like settings and are none.
+
+    ``command`` is what runs; ``whole``, which has all commands, is made where it does not know one.
+    """
+    strange = [name for name in sorted(environment) if name.startswith(PREFIX)]
+    strange = [name for name in strange if not name.startswith(_OF_TESTS)]
+    if known_variables(command).issuperset(strange):
+        return
+    known = known_variables(whole())
+    for name in strange:
+        if name not in known:
             print(
                 f"warning: {name} is no variable of hushtable{did_you_mean(name, known)}",
                 file=sys.stderr,

@@ -14,11 +14,9 @@ import typer
 from .. import _native
 from .._types import OnionInfo
 from ..errors import ConfigError
-from ..infer._hybrid import plan_of
 from ..server import Serving
 from ..server import serve as run_server
 from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
-from .infer import serve_model
 from .output import Json, describe_layout, examples, print_json, progress_bar
 
 
@@ -190,6 +188,10 @@ def _serve_predictions(
         raise ConfigError(
             "which model? give the folder of one: hushtable serve MODEL --infer shares"
         )
+    # Imported here, as a server of rows starts sooner without.
+    from ..infer._hybrid import plan_of
+    from .infer import serve_model
+
     settings["plan"] = plan_of(model, settings.get("plan"), "shares")
     tls = server_tls(settings)
     _native.log_to_stderr(log, log_json)
