@@ -12,18 +12,21 @@
 //!
 //! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec`, a `HybridServerSpec`, a
 //! `SharesServerSpec` or a `TrainServerSpec`. The addresses are printed as JSON on one line once the ports are taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
+//! With `HUSHTABLE_COUNT_BYTES`, each line that comes is answered by the bytes that are allocated and the most that
+//! ever were, as JSON on one line.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
+use cap::Cap;
 use hushtable_serve::{
     BoundServer, ControllerPlace, HybridServer, InferServer, OnionServer, Server, ServerSpec,
     SharesServer, TrainServer,
 };
 
-// As the Python package's module has it.
+// As the Python package's module has it; this one counts.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
 
 fn main() -> ExitCode {
     match serve() {
@@ -49,6 +52,9 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
         None => log.init(),
     }
     let spec = std::fs::read(path)?;
+    if std::env::var_os("HUSHTABLE_COUNT_BYTES").is_some() {
+        std::thread::spawn(count_bytes);
+    }
     match kind.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
             let spec: ServerSpec = serde_json::from_slice(&spec)?;
@@ -73,6 +79,18 @@ fn announce(bound: &BoundServer) {
     let mut out = std::io::stdout();
     // Whoever started this process may not listen: that is no reason not to serve.
     let _ = writeln!(out, "{addrs}").and_then(|()| out.flush());
+}
+
+/// Says what is allocated as often as it is asked.
+fn count_bytes() {
+    for line in std::io::stdin().lock().lines() {
+        let (now, most) = (ALLOCATOR.allocated(), ALLOCATOR.max_allocated());
+        let counts = serde_json::json!({ "now": now, "most": most });
+        let mut out = std::io::stdout();
+        if line.is_err() || writeln!(out, "{counts}").and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
 }
 
 const USAGE: &str =

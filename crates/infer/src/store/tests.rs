@@ -19,7 +19,7 @@ const FOLDER: &str = "HUSHTABLE_STORE_FOLDER";
 pub(super) fn cut(point: &str) {
     if std::env::var(CUT).is_ok_and(|wanted| wanted == point) {
         println!("cut: {point}");
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(Duration::from_secs(3600));
     }
 }
 
@@ -345,7 +345,7 @@ fn a_process_killed_at_any_moment_uses_each_precompute_at_most_once() {
             println!("used: {}", taken.head().id[0]);
         }
         println!("all are used");
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(Duration::from_secs(3600));
         return;
     }
     let place = tempfile::tempdir().unwrap();

@@ -48,6 +48,12 @@ fn fill(first: u64, rows: &mut [f32]) -> Result<(), Error> {
     Ok(())
 }
 
+/// A folder in memory where there is one: thousands of them are opened.
+pub(super) fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap()
+}
+
 fn create(at: &Path, spec: &ControllerSpec) -> Controller {
     let counter = at.join("counter");
     Controller::create(&at.join("t"), &key(), &counter, spec, &mut fill, &mut |_, _| {}).unwrap()
@@ -86,7 +92,7 @@ fn requests(random: &mut ChaCha20Rng, users: usize) -> Vec<u32> {
 /// One row a round, of two that are asked for: in turns, until a restart forgets whose turn it is.
 #[test]
 fn rows_read_longest_ago_are_read_first() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = spec(1.0);
     let shape = Shape::Delta { at: Some(1) };
     spec.fdp.mechanism = MechanismSpec::Exponential { shape };
@@ -118,7 +124,7 @@ fn rows_read_longest_ago_are_read_first() {
 
 #[test]
 fn a_hundred_rounds_are_those_of_a_plain_table() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = spec(1.0);
     spec.default_row = DefaultRow::Mean;
     let mut controller = create(at.path(), &spec);
@@ -229,10 +235,17 @@ fn small_round(controller: &mut Controller) -> Result<(), Error> {
 }
 
 fn copy(from: &Path, to: &Path) {
+    copy_but(from, to, "");
+}
+
+/// All but the file of that name.
+fn copy_but(from: &Path, to: &Path, without: &str) {
     fs::create_dir(to.join("t")).unwrap();
     for file in fs::read_dir(from.join("t")).unwrap() {
         let file = file.unwrap();
-        fs::copy(file.path(), to.join("t").join(file.file_name())).unwrap();
+        if file.file_name() != without {
+            fs::copy(file.path(), to.join("t").join(file.file_name())).unwrap();
+        }
     }
     fs::copy(from.join("counter"), to.join("counter")).unwrap();
 }
@@ -266,7 +279,7 @@ fn so_it_does_with_larger_buckets_and_nothing_cached() {
 }
 
 fn crash_at_any_io(spec: &ControllerSpec) {
-    let base = TempDir::new().unwrap();
+    let base = folder();
     let mut controller = create(base.path(), spec);
     small_round(&mut controller).unwrap();
     let before = table(&mut controller);
@@ -291,7 +304,7 @@ fn crash_at_any_io(spec: &ControllerSpec) {
         ];
         let mut killed = false;
         for (tear, unsynced) in variants {
-            let at = TempDir::new().unwrap();
+            let at = folder();
             copy(base.path(), at.path());
             let faults = Faults::new(FaultSpec { kill_at: Some(kill_at), tear, unsynced });
             let outcome = open(at.path(), &faults).and_then(|mut controller| {
@@ -330,7 +343,7 @@ fn crash_at_any_io(spec: &ControllerSpec) {
 fn a_round_that_was_cut_short_leaves_its_rows_elsewhere() {
     // The same rows asked for before and after a crash are read from leaves that have nothing to do
     // with each other: were they the same, who watches would see that the rows are.
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut controller = create(at.path(), &spec(0.0));
     let (mut same, mut all) = (0, 0);
     for _ in 0..12 {
@@ -356,9 +369,9 @@ fn a_round_that_was_cut_short_leaves_its_rows_elsewhere() {
 
 #[test]
 fn what_was_changed_or_put_back_is_found_out() {
-    let base = TempDir::new().unwrap();
+    let base = folder();
     let mut controller = create(base.path(), &spec(0.0));
-    let old = TempDir::new().unwrap();
+    let old = folder();
     copy(base.path(), old.path());
     for _ in 0..4 {
         small_round(&mut controller).unwrap();
@@ -369,7 +382,7 @@ fn what_was_changed_or_put_back_is_found_out() {
     let passed = passed.filter(|&(level, index)| shape.passes(evictions, level, index) > 0).count();
     controller.close().unwrap();
     let fails = |change: &dyn Fn(&Path)| {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         change(at.path());
         open(at.path(), &Faults::none()).map(drop).unwrap_err()
@@ -385,7 +398,7 @@ fn what_was_changed_or_put_back_is_found_out() {
     let pages = fs::metadata(base.path().join("t/tree")).unwrap().len() as usize / 4096;
     let mut forged = 0;
     for page in 0..pages {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         flip(at.path(), "t/tree", page * 4096 + page * 37 % 4096);
         match open(at.path(), &Faults::none()) {
@@ -401,7 +414,7 @@ fn what_was_changed_or_put_back_is_found_out() {
     assert_eq!(forged, passed, "every bucket that is in force, and no other");
     // One damaged place costs nothing; what is there twice has to be damaged twice.
     for (byte, again) in [(3, 139), (60, 196), (300, 390), (4000, 9000)] {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         flip(at.path(), "t/journal", byte);
         flip(at.path(), "counter", byte);
@@ -432,7 +445,7 @@ fn what_was_changed_or_put_back_is_found_out() {
 
 #[test]
 fn bad_input_is_refused_and_harms_nobody() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut controller = create(at.path(), &spec(0.0));
     let exists = Controller::create(
         &at.path().join("t"),
@@ -534,7 +547,7 @@ fn advantage(a: &[(f64, f64)], b: &[(f64, f64)]) -> f64 {
 
 #[test]
 fn the_disk_sees_the_same_whatever_is_asked_for_and_a_skipped_dummy_shows() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let faults = Faults::new(FaultSpec::default());
     let run = |spec: ControllerSpec, name: &str| {
         let folder = at.path().join(name);
@@ -572,7 +585,7 @@ fn the_disk_sees_the_same_whatever_is_asked_for_and_a_skipped_dummy_shows() {
 fn what_was_in_memory_goes_in_again_within_the_stash() {
     // A tree of the paper's bucket (58 rows, A = 92), of which all but the lowest levels are cached:
     // blocks that were in upper buckets must not come back in an order that favours a part of it.
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = ControllerSpec::new("wide", (90_000, 16), (10, 100));
     spec.cached_levels = 9;
     let (folder, counter) = (at.path().join("t"), at.path().join("counter"));

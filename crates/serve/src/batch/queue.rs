@@ -302,19 +302,30 @@ impl<Q, R> Queue<Q, R> {
             !is_gone
         });
         for (origin, queries) in gone {
-            self.queries -= queries;
-            self.let_go(origin, queries);
+            self.forget(origin, queries);
         }
+    }
+
+    fn forget(&mut self, origin: Origin, queries: usize) {
+        self.queries -= queries;
+        self.let_go(origin, queries);
     }
 
     /// When the next pass is due: when it is full, when all have come that are likely to (at once,
     /// where nothing came for a window), or when its oldest request has waited for the window with
     /// no pass running. Requests whose receiver is gone are dropped unanswered.
     pub fn due(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Due {
-        self.purge(is_gone);
+        while let Some(gone) = self.waiting.pop_front_if(|request| is_gone(&request.receiver)) {
+            self.forget(gone.origin, gone.queries.len());
+        }
         let Some(oldest) = self.waiting.front() else { return Due::Never };
         let since = self.last_pass.map_or(oldest.arrived, |(ended, _)| ended.max(oldest.arrived));
         let due = since + self.limits.window;
+        // However many wait behind it: nobody looks at all of them for each pass of another queue.
+        if now >= due {
+            return Due::Now;
+        }
+        self.purge(is_gone);
         let complete = match self.crowd() {
             Some(crowd) => self.waiting.len() >= crowd,
             None => !self.limits.lone_waits,
@@ -323,15 +334,16 @@ impl<Q, R> Queue<Q, R> {
         let crowded = self.are_others_about(now)
             && self.held.values().any(|held| held.queries >= self.peer_queries_max);
         let full = crowded || self.queries >= self.limits.batch_queries_max;
-        match !full && !complete && now < due {
-            true => Due::At(due),
-            false => Due::Now,
+        match full || complete {
+            true => Due::Now,
+            false => Due::At(due),
         }
     }
 
     /// The next step of a free worker: a pass where one is [`due`](Self::due). A worker that has
     /// other queues' passes to run may come later: until then more may join.
     pub fn next(&mut self, now: Instant, is_gone: impl Fn(&R) -> bool) -> Next<Q, R> {
+        self.purge(&is_gone);
         match self.due(now, is_gone) {
             Due::Never => Next::Idle,
             Due::At(until) => Next::Wait(until),
@@ -342,24 +354,33 @@ impl<Q, R> Queue<Q, R> {
     /// As much as one pass takes of what waits: all, or from each peer its share.
     fn take(&mut self, now: Instant) -> Pass<Q, R> {
         let size = self.queries.min(self.limits.batch_queries_max);
-        let all = self.waiting.iter().map(|request| (request.origin, request.queries.len()));
+        // Of one connection's requests a pass takes the oldest, whatever it has taken before: those behind them need
+        // no look.
+        let seen = if self.is_of_one_connection() { size } else { usize::MAX };
+        let all = self.waiting.iter().take(seen);
+        let all = all.map(|request| (request.origin, request.queries.len()));
         let peer_size = match self.are_others_about(now) {
             true => self.peer_queries_max,
             false => usize::MAX,
         };
         let chosen = self.shares.choose(all, size, peer_size);
         let mut pass = Pass { queries: Vec::with_capacity(size), shares: Vec::new() };
-        let mut waiting: Vec<_> = std::mem::take(&mut self.waiting).into_iter().map(Some).collect();
+        let last = chosen.iter().map(|&(index, _)| index + 1).max().unwrap_or(0);
+        let mut oldest: Vec<_> = self.waiting.drain(..last).map(Some).collect();
         for (index, taken) in chosen {
-            let Some(mut request) = waiting[index].take() else { continue };
+            let Some(mut request) = oldest[index].take() else { continue };
             pass.queries.extend(request.queries.by_ref().take(taken));
             request.is_begun = true;
             self.let_go(request.origin, taken);
             pass.shares.push((request, taken));
         }
-        self.waiting = waiting.into_iter().flatten().collect();
+        oldest.into_iter().flatten().rev().for_each(|kept| self.waiting.push_front(kept));
         self.queries -= pass.queries.len();
         pass
+    }
+
+    fn is_of_one_connection(&self) -> bool {
+        self.held.len() == 1 && self.held.values().all(|held| held.by_connection.len() == 1)
     }
 
     /// Takes back a request that its pass did not finish: it goes on in the next one.

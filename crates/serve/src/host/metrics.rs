@@ -147,8 +147,9 @@ impl TableSizes {
 
     /// Says how many versions of the table of `label` are held, and what they take.
     pub fn hold(&self, label: &TableLabel, versions: u64, bytes: u64) {
-        self.versions.get_or_create(label).set(versions);
+        // Who sees the versions sees what they take.
         self.held_bytes.get_or_create(label).set(bytes);
+        self.versions.get_or_create(label).set(versions);
     }
 
     /// Says how large the table of `label` is.

@@ -266,7 +266,7 @@ mod tests {
 
     fn every(gap: Duration, count: u32, measured_from: Duration) -> Arrivals {
         let at = (0..count).map(|index| gap * index).collect();
-        Arrivals { at, measured_from, give_up: Duration::from_secs(5) }
+        Arrivals { at, measured_from, give_up: Duration::from_secs(120) }
     }
 
     #[tokio::test]

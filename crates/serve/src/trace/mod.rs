@@ -22,7 +22,7 @@ mod wire;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -189,8 +189,17 @@ impl Tracer {
 
 /// A time of this process by the clock of the world.
 fn unix_ns(at: Instant) -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(at.elapsed()).as_nanos().try_into().unwrap_or(u64::MAX)
+    let mut looks = 0;
+    loop {
+        let here = Instant::now();
+        let there = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        looks += 1;
+        // Where this thread stood still between its looks at the two clocks, they do not go together: it looks again.
+        if here.elapsed() < APART_MAX || looks == LOOKS_MAX {
+            let since = here.saturating_duration_since(at);
+            return there.saturating_sub(since).as_nanos().try_into().unwrap_or(u64::MAX);
+        }
+    }
 }
 
 /// A permutation of 64 bits whose outputs look random: the last step of SplitMix64 (Steele, Lea, Flood,
@@ -207,6 +216,9 @@ const NUMBERS: u64 = 1 << 56;
 const WAITING_MAX: usize = 8192;
 /// Most spans that one links to. A request with more passes, or a pass with more requests, is a large one among many.
 const LINKS_MAX: usize = 32;
+/// How far apart two clocks may be looked at, and how often that is tried.
+const APART_MAX: Duration = Duration::from_millis(1);
+const LOOKS_MAX: u32 = 8;
 /// Most spans in a message.
 const BATCH_MAX: usize = 512;
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    Certificates, Pair, Running, lay_out, layout_spec, raw, row, spec, table, wait_until_free,
+    Certificates, GatedPair, Pair, Running, block_until, lay_out, layout_spec, raw, row, spec,
+    table, until,
 };
 use bytes::Bytes;
 use hushtable_pir::batch::{BatchBackend, BatchEngine, BatchKeys, Client, Geometry};
@@ -76,7 +77,7 @@ async fn a_bags_rows_come_back_and_every_bag_costs_the_same() {
     assert_eq!(client.lookup(&[3], 1).await.unwrap().rows, row(&table, 3));
     assert_eq!(servers.left.metric("hushtable_answered_bags_total").await, 6.0);
     assert_eq!(servers.right.metric("hushtable_layout_keys").await, 24.0);
-    assert_eq!(servers.left.metric("hushtable_inflight_bytes").await, 0.0);
+    servers.left.comes_to("hushtable_inflight_bytes", 0.0).await;
 }
 
 /// Bags of all kinds: empty ones, repeats, more rows than fit.
@@ -112,7 +113,7 @@ async fn several_bags_go_in_one_request() {
     for server in [&servers.left, &servers.right] {
         assert_eq!(server.metric("hushtable_answered_bags_total").await, 32.0);
         assert_eq!(server.metric(ANSWERS_OK).await, 1.0);
-        assert_eq!(server.metric("hushtable_inflight_bytes").await, 0.0);
+        server.comes_to("hushtable_inflight_bytes", 0.0).await;
     }
 
     // Each is what it is alone: the layout drops the most frequent, not by chance.
@@ -183,7 +184,7 @@ async fn bags_in_a_request_are_counted_before_they_are_read() {
         assert_eq!((info.reason.as_str(), info.metadata[fact].as_str()), (reason, value));
     }
     assert_eq!(servers.right.metric("hushtable_answered_bags_total").await, 3.0);
-    assert_eq!(servers.right.metric("hushtable_inflight_bytes").await, 0.0);
+    servers.right.comes_to("hushtable_inflight_bytes", 0.0).await;
 }
 
 #[test]
@@ -461,20 +462,19 @@ async fn a_large_layout_comes_in_chunks() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_servers_are_asked_again() {
-    let limits = |spec| ServerSpec {
-        window_us: Some(20_000),
-        queue_bags_max: 1,
-        batch_bags_max: Some(1),
-        ..spec
-    };
-    let servers = Pair::start_with(laid_out, limits);
-    let client = Arc::new(LookupClient::connect(&servers.client_spec()).await.unwrap());
+    let limits = |spec| ServerSpec { queue_bags_max: 1, batch_bags_max: Some(1), ..spec };
+    let servers = GatedPair::start_with(laid_out, limits);
+    let client = Arc::new(LookupClient::connect(&servers.pair.client_spec()).await.unwrap());
+    let held = servers.hold();
     let bags: Vec<_> = (0..8u64)
         .map(|id| {
             let client = Arc::clone(&client);
             tokio::spawn(async move { client.fetch_bag(&[id]).await.unwrap() })
         })
         .collect();
+    // One is in a pass, one waits: there is no room for more.
+    servers.pair.left.refuses_busy("AnswerBags").await;
+    drop(held);
     let mut retries = 0;
     for (id, bag) in (0..).zip(bags) {
         let bag = bag.await.unwrap();
@@ -490,15 +490,19 @@ fn a_load_of_bags_is_answered_without_errors() {
     let spec = BagLoadSpec {
         clients: 4,
         warmup: Duration::ZERO,
-        duration: Duration::from_millis(500),
+        duration: Duration::from_millis(200),
         ..BagLoadSpec::new(
             EndpointSpec::new(servers.left.url(), None),
             EndpointSpec::new(servers.right.url(), None),
         )
     };
-    let report = spec.run_blocking().unwrap();
-    assert!(report.requests > 10, "{report:?}");
-    assert_eq!((report.errors, report.rejected), (0, 0), "{report:?}");
+    let mut requests = 0;
+    block_until("requests are answered", || {
+        let report = spec.run_blocking().unwrap();
+        assert_eq!((report.errors, report.rejected), (0, 0), "{report:?}");
+        requests += report.requests;
+        requests > 10
+    });
 }
 
 /// The real engine, which flips a bit of left's answers if told to.
@@ -565,21 +569,28 @@ fn a_backend_of_bags_is_checked_before_it_serves() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_answers_the_bags_that_came_before() {
-    let slow = |spec| ServerSpec { window_us: Some(400_000), ..spec };
-    let mut servers = Pair::start_with(laid_out, slow);
-    let client = Arc::new(LookupClient::connect(&servers.client_spec()).await.unwrap());
-    let waiting = tokio::spawn({
+    let patient = |spec| ServerSpec { drain_ms_max: 3_600_000, ..spec };
+    let mut servers = GatedPair::start_with(laid_out, patient);
+    let client = Arc::new(LookupClient::connect(&servers.pair.client_spec()).await.unwrap());
+    let held = servers.hold();
+    let ask = |id: u64| {
         let client = Arc::clone(&client);
-        async move { client.fetch_bag(&[3]).await }
-    });
-    for server in [&servers.left, &servers.right] {
-        while server.metric("hushtable_queue_bags").await < 1.0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        tokio::spawn(async move { client.fetch_bag(&[id]).await })
+    };
+    // One in a pass, and one that waits for the next.
+    let answering = ask(7);
+    until("passes are under way", async || servers.waiting() == [1, 1]).await;
+    let waiting = ask(3);
+    let Pair { left, right } = &mut servers.pair;
+    for server in [left, right] {
+        server.comes_to("hushtable_queue_bags", 1.0).await;
+        server.signal();
+        until("it drains", async || server.page("/readyz").await.0 != 200).await;
     }
-    servers.left.signal();
-    servers.right.signal();
-    assert_eq!(waiting.await.unwrap().unwrap().rows, row(&table(ROWS, 4, 1), 3));
+    drop(held);
+    for (asked, id) in [(answering, 7), (waiting, 3)] {
+        assert_eq!(asked.await.unwrap().unwrap().rows, row(&table(ROWS, 4, 1), id));
+    }
     let error = client.fetch_bag(&[3]).await.unwrap_err();
     let gone = matches!(
         &error,
@@ -598,7 +609,6 @@ async fn a_bag_at_swapped_servers_is_refused_as_a_lookup_is() {
     // The same addresses, with the sides the other way round.
     let swapped = [(Side::Right, addrs[0]), (Side::Left, addrs[1])].map(|(side, addr)| {
         let spec = ServerSpec { addr, ..spec(side) };
-        wait_until_free(addr);
         Running::start(Server::of_table(spec, laid_out()).unwrap())
     });
     let is_wrong_side =

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
+use crate::common::block_until;
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -94,15 +94,12 @@ impl Collector {
 
     /// The same, once there are `count` spans called `name`.
     pub fn await_spans(&self, name: &str, count: usize) -> Vec<Span> {
-        let started = Instant::now();
-        loop {
-            let (spans, _) = self.spans();
-            if spans.iter().filter(|span| span.name == name).count() >= count {
-                return spans;
-            }
-            assert!(started.elapsed() < Duration::from_secs(20), "{name}: only {spans:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut spans = Vec::new();
+        block_until(&format!("there are {count} spans called {name}"), || {
+            spans = self.spans().0;
+            spans.iter().filter(|span| span.name == name).count() >= count
+        });
+        spans
     }
 }
 
@@ -131,7 +128,8 @@ fn serve(stream: impl Read + Write, manner: Manner, kept: &Mutex<Vec<Sent>>) {
         drop(kept);
         let reply = match manner {
             Manner::Hangs => {
-                std::thread::sleep(Duration::from_secs(60));
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest);
                 return;
             }
             _ if is_taken => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",

@@ -1,10 +1,12 @@
 //! A controller's root counter in a real etcd: races, outages, other keys, TLS.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use hushtable_oram::journal::JournalError;
+use crate::common::{PATIENCE, block_until, reserve};
+use hushtable_oram::journal::{CounterPlace, JournalError};
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError};
 use hushtable_oram::seal::Key;
 use hushtable_serve::certificate::LocalCa;
@@ -18,8 +20,8 @@ const ROWS: u64 = 100;
 struct Etcd {
     child: Option<Child>,
     folder: TempDir,
-    client: u16,
-    peer: u16,
+    client: SocketAddr,
+    peer: SocketAddr,
     tls: bool,
 }
 
@@ -32,8 +34,7 @@ impl Etcd {
             eprintln!("skipped: etcd is not installed (apt-get install etcd-server)");
             return None;
         }
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (client, peer) = (free(), free());
+        let (client, peer) = (reserve(), reserve());
         let mut etcd = Self { child: None, folder: TempDir::new().unwrap(), client, peer, tls };
         if tls {
             let ca = LocalCa::new().unwrap();
@@ -56,8 +57,8 @@ impl Etcd {
 
     fn run(&mut self) {
         let scheme = if self.tls { "https" } else { "http" };
-        let client = format!("{scheme}://127.0.0.1:{}", self.client);
-        let peer = format!("http://127.0.0.1:{}", self.peer);
+        let client = format!("{scheme}://{}", self.client);
+        let peer = format!("http://{}", self.peer);
         let mut command = Command::new("etcd");
         command.args(["--name", "one", "--logger", "zap", "--log-level", "error"]);
         command.arg("--data-dir").arg(self.file("data"));
@@ -72,6 +73,8 @@ impl Etcd {
         let null = Stdio::null;
         let child = command.stdin(null()).stdout(null()).stderr(null()).spawn();
         self.child = Some(child.expect("etcd starts"));
+        let any = self.counter("any");
+        block_until("etcd answers", || any.check_free().is_ok());
     }
 
     fn stop(&mut self) {
@@ -81,16 +84,17 @@ impl Etcd {
         }
     }
 
+    /// A counter in it. A call may take long; one that is refused is not repeated for long.
     fn counter(&self, key: &str) -> CounterSpec {
         let url = match self.tls {
-            false => format!("etcd://127.0.0.1:{}/{key}", self.client),
+            false => format!("etcd://{}/{key}", self.client),
             true => {
                 let [ca, cert, own] = ["ca.pem", "client.pem", "client.key"]
                     .map(|name| self.file(name).display().to_string());
-                format!("etcds://127.0.0.1:{}/{key}?ca={ca}&cert={cert}&key={own}", self.client)
+                format!("etcds://{}/{key}?ca={ca}&cert={cert}&key={own}", self.client)
             }
         };
-        CounterSpec::parse(Path::new(&url)).unwrap()
+        CounterSpec::parse(Path::new(&url)).unwrap().with_waits(PATIENCE, Duration::from_secs(1))
     }
 }
 

@@ -10,14 +10,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use common::{layout_spec, page, row, spec, table};
+use common::{PATIENCE, block_until, layout_spec, network, page, row, spec, table};
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::{self, OnionSpec, ParameterSet};
 use hushtable_serve::{
-    ClientSpec, EndpointSpec, Error, LookupClient, NetworkSpec, OnionClient, OnionClientSpec,
-    OnionServerSpec, Refusal, ServerSpec,
+    ClientSpec, EndpointSpec, Error, LookupClient, OnionClient, OnionClientSpec, OnionServerSpec,
+    Refusal, ServerSpec,
 };
 use hushtable_table::layout::{Layout, LayoutMap};
 use hushtable_table::{DType, Table};
@@ -52,17 +51,12 @@ impl Process {
         };
         let addr = |name: &str| addrs[name].as_str().unwrap().parse().unwrap();
         let mut process = Self { child, addr: addr("addr"), metrics_addr: addr("metrics_addr") };
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(60) {
-            if process.child.try_wait().unwrap().is_some() {
-                return Err(last_words(&mut process.child));
-            }
-            if process.readyz() == Some(200) {
-                return Ok(process);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("neither ready nor ended");
+        let mut has_ended = false;
+        block_until("it is ready, or has ended", || {
+            has_ended = process.child.try_wait().unwrap().is_some();
+            has_ended || process.readyz() == Some(200)
+        });
+        if has_ended { Err(last_words(&mut process.child)) } else { Ok(process) }
     }
 
     /// The status of `/readyz`, while there is a server.
@@ -77,11 +71,7 @@ impl Process {
 
     /// Waits for its end, which must be an error and no signal, and gives its last words.
     fn end(&mut self) -> String {
-        let started = Instant::now();
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(started.elapsed() < Duration::from_secs(30), "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        block_until("it has ended", || self.child.try_wait().unwrap().is_some());
         last_words(&mut self.child)
     }
 
@@ -335,11 +325,7 @@ impl Single {
     }
 
     fn start(&self, prepared: &Path, load: bool) -> Result<Process, String> {
-        let network = NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        };
+        let network = network();
         let spec = OnionServerSpec {
             prepared: Some(prepared.into()),
             mapped: !load,
@@ -351,9 +337,9 @@ impl Single {
         Process::start(self.folder.path(), &spec)
     }
 
-    /// Serves the mapped file and looks rows up while `act` does something to it; then goes on for
-    /// at most two seconds, or `after` lookups that were answered. Every answer must be right; gives
-    /// the first error, if there is one.
+    /// Serves the mapped file and looks rows up; after some, `act` does something to it, while more are
+    /// looked up, and then `after` more. Every answer must be right; gives the first error, if there is
+    /// one.
     async fn lookups_while(
         &self,
         server: &Process,
@@ -361,34 +347,32 @@ impl Single {
         after: usize,
     ) -> Option<Error> {
         let spec = OnionClientSpec {
-            lookup_max: Duration::from_secs(20),
+            lookup_max: PATIENCE,
             ..OnionClientSpec::new(EndpointSpec::new(server.url(), None))
         };
         let client = OnionClient::connect(&spec).await.unwrap();
-        let mut act = Some(std::thread::spawn({
-            move || {
-                std::thread::sleep(Duration::from_millis(60));
-                act();
-            }
-        }));
-        let mut answered = 0;
+        let (mut act, mut acting) = (Some(act), None);
+        let (mut before, mut answered) = (0, 0);
         for id in (0..).map(|i| i * 31 % ROWS) {
             match client.lookup(&[id], 1).await {
                 Ok(lookup) => assert_eq!(lookup.rows, row(&self.table, id), "row {id} is wrong"),
                 Err(error) => return Some(error),
             }
-            match &act {
-                Some(thread) if thread.is_finished() => act.take().unwrap().join().unwrap(),
-                Some(_) => {}
-                None => answered += 1,
+            match &acting {
+                None if before < LOOKUPS_BEFORE => before += 1,
+                None => acting = act.take().map(std::thread::spawn),
+                Some(thread) => answered += usize::from(thread.is_finished()),
             }
             if answered == after {
                 break;
             }
         }
+        acting.unwrap().join().unwrap();
         None
     }
 }
+
+const LOOKUPS_BEFORE: usize = 5;
 
 #[test]
 fn every_damaged_block_of_a_prepared_file_is_refused() {
@@ -532,12 +516,10 @@ async fn a_mapped_file_that_is_replaced_or_linked_goes_on_being_served() {
     let server = single.start(&copy, false).unwrap();
     let (path, new, link) = (copy.clone(), single.path("new"), single.path("link"));
     fs::write(&new, b"not a prepared file").unwrap();
-    let act = move || {
-        fs::hard_link(&path, link).unwrap();
-        std::thread::sleep(Duration::from_millis(100));
-        fs::rename(new, path).unwrap();
-    };
-    let error = single.lookups_while(&server, act, 20).await;
+    let linked = path.clone();
+    let error = single.lookups_while(&server, || fs::hard_link(linked, link).unwrap(), 20).await;
+    assert!(error.is_none(), "{error:?}");
+    let error = single.lookups_while(&server, || fs::rename(new, path).unwrap(), 20).await;
     assert!(error.is_none(), "{error:?}");
     assert_eq!(page(server.metrics_addr, "/readyz").await.0, 200);
 }

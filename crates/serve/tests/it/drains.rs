@@ -8,9 +8,9 @@ use crate::common;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use common::{Process, is_long_soak, record, row, spec, table};
+use common::{PATIENCE, Process, is_long_soak, record, row, spec, table, until};
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{ClientSpec, EndpointSpec, LookupClient, ServerSpec};
 use hushtable_table::Table;
@@ -38,11 +38,16 @@ impl Place {
         Self { name, spec, process }
     }
 
-    /// Ends it by a signal, and starts it again.
-    async fn restart(&mut self, folder: &Path, signal: Signal) {
+    /// Ends it by a signal, and starts it again. One that is killed is missed before it is there again.
+    async fn restart(&mut self, folder: &Path, signal: Signal, counts: &Counts) {
+        let moved = counts.moved.load(Ordering::Relaxed);
         self.process.signal(signal);
         let status = self.process.wait();
         assert_eq!(status.success(), signal == Signal::TERM, "{}: {status}", self.name);
+        if signal == Signal::KILL {
+            let is_missed = async || counts.moved.load(Ordering::Relaxed) > moved;
+            until("a client has gone on to another server", is_missed).await;
+        }
         self.process = Process::start(folder, &self.name, &self.spec, &[]);
         self.process.ready().await;
     }
@@ -61,6 +66,18 @@ struct Counts {
     wrong: AtomicU64,
     lost: AtomicU64,
     slowest_ms: AtomicU64,
+}
+
+impl Counts {
+    /// Waits for so many more answers.
+    async fn answers(&self, more: u64) {
+        let before = self.right.load(Ordering::Relaxed);
+        let is_so = async || {
+            assert_eq!(self.lost.load(Ordering::Relaxed), 0, "requests are lost");
+            self.right.load(Ordering::Relaxed) >= before + more
+        };
+        until("answers come", is_so).await;
+    }
 }
 
 /// Looks rows up until it is told to end.
@@ -100,7 +117,7 @@ async fn roll(clients: u64, drains: usize, kills: usize) {
     for server in left.iter().chain(&right) {
         server.process.ready().await;
     }
-    let spec = ClientSpec::new(side(&left), side(&right));
+    let spec = ClientSpec { lookup_max: PATIENCE, ..ClientSpec::new(side(&left), side(&right)) };
     let (counts, end) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
     let started = Instant::now();
     let threads: Vec<_> = (0..clients)
@@ -117,15 +134,11 @@ async fn roll(clients: u64, drains: usize, kills: usize) {
     let signals = std::iter::repeat_n(Signal::TERM, drains);
     for (turn, signal) in signals.chain(std::iter::repeat_n(Signal::KILL, kills)).enumerate() {
         // Lookups are under way, here and at the other side.
-        let before = counts.right.load(Ordering::Relaxed);
-        while counts.right.load(Ordering::Relaxed) < before + 2 * clients {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            assert_eq!(counts.lost.load(Ordering::Relaxed), 0, "requests are lost");
-        }
+        counts.answers(2 * clients).await;
         let servers = if turn % 2 == 0 { &mut left } else { &mut right };
-        servers[turn / 2 % 2].restart(folder.path(), signal).await;
+        servers[turn / 2 % 2].restart(folder.path(), signal, &counts).await;
     }
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    counts.answers(2 * clients).await;
     end.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -5,12 +5,11 @@ use crate::hybrid_common;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Certificates, Process, Running};
+use common::{Certificates, PATIENCE, Process, Running, in_time, reserve, until};
 use hushtable_serve::wire::hybrid_inference_client::HybridInferenceClient;
 use hushtable_serve::wire::{
     HybridBeginRequest, HybridFinishRequest, HybridStepRequest, PredictFrame, PredictOpen,
@@ -48,15 +47,6 @@ fn check(found: &[f32], expected: &[f32]) {
     }
 }
 
-/// Waits until a server's metric is this, but not for ever.
-async fn wait_for(server: &Running, name: &str, value: f64) {
-    let started = Instant::now();
-    while server.metric(name).await != value {
-        assert!(started.elapsed() < Duration::from_secs(20), "{name} is not {value}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn predictions_are_those_of_the_floats_through_tls_whoever_garbles() {
     let folder = TempDir::new().unwrap();
@@ -91,7 +81,7 @@ async fn predictions_are_those_of_the_floats_through_tls_whoever_garbles() {
         assert_eq!(client.precomputes().precomputes, 0);
         assert_eq!(server.metric("hushtable_precomputes_kept").await, 0.0);
         // The last one's room is given back when its prediction has ended.
-        wait_for(&server, "hushtable_precomputes_bytes", 0.0).await;
+        server.comes_to("hushtable_precomputes_bytes", 0.0).await;
     }
     assert_eq!(server.metric("hushtable_predictions_total").await, 6.0);
     let text = server.page("/metrics").await.1;
@@ -287,16 +277,21 @@ async fn a_precompute_is_used_once_whatever_comes_of_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn precomputes_that_nobody_goes_on_with_are_dropped() {
     let folder = TempDir::new().unwrap();
-    let server =
-        start(HybridServerSpec { precompute_idle_ms_max: 50, ..spec(bundle(folder.path(), 1)) });
+    let model = bundle(folder.path(), 1);
+    let [patient, server] = [3_600_000, 50].map(|precompute_idle_ms_max| {
+        start(HybridServerSpec { precompute_idle_ms_max, ..spec(&model) })
+    });
     let client = connect(server.url(), Garbler::Server).await;
     let plan = Bytes::copy_from_slice(client.info().plan.as_bytes());
     let id = Bytes::from(vec![1; 16]);
     let begin = HybridBeginRequest { plan, id, client_garbles: false };
-    raw(server.url()).await.begin(begin).await.unwrap();
-    assert_eq!(server.metric("hushtable_precomputes_open").await, 1.0);
-    wait_for(&server, "hushtable_precomputes_open", 0.0).await;
-    wait_for(&server, "hushtable_precomputes_bytes", 0.0).await;
+    for server in [&patient, &server] {
+        let reply = raw(server.url()).await.begin(begin.clone()).await.unwrap().into_inner();
+        assert_eq!(reply.resumed, Some(false));
+    }
+    assert_eq!(patient.metric("hushtable_precomputes_open").await, 1.0);
+    server.comes_to("hushtable_precomputes_open", 0.0).await;
+    server.comes_to("hushtable_precomputes_bytes", 0.0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -326,6 +321,8 @@ async fn a_server_keeps_no_more_than_it_may() {
     assert!(is_busy, "{error:?}");
     let x = input(1);
     check(&client.predict(&x, None).await.unwrap().outputs, &outputs(1, &x));
+    // Its room is given back when the prediction has ended there.
+    server.comes_to("hushtable_precomputes_bytes", 0.0).await;
     client.precompute(1, None).await.unwrap();
 
     // A client that keeps less refuses the network before anything is sent.
@@ -349,15 +346,11 @@ fn process(folder: &Path, addr: SocketAddr) -> Process {
     Process::start(folder, "hybrid", &spec, &["hybrid"])
 }
 
-fn any_port() -> SocketAddr {
-    ([127, 0, 0, 1], 0).into()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn precomputes_outlive_both_processes_and_a_server_that_is_killed() {
     let folder = TempDir::new().unwrap();
     bundle(folder.path(), 1);
-    let mut server = process(folder.path(), any_port());
+    let mut server = process(folder.path(), reserve());
     server.ready().await;
     let (url, addr, own) = (server.url(), server.addr, folder.path().join("client"));
     let x = input(5);
@@ -399,27 +392,28 @@ async fn precomputes_outlive_both_processes_and_a_server_that_is_killed() {
 async fn a_server_killed_while_precomputes_are_made_is_gone_on_with() {
     let folder = TempDir::new().unwrap();
     bundle(folder.path(), 1);
-    let mut server = process(folder.path(), any_port());
+    let server = process(folder.path(), reserve());
     server.ready().await;
     let addr = server.addr;
-    // So slow a link that it is killed in the middle.
-    let link = LinkSpec { up_bits_per_s: None, down_bits_per_s: Some(8_000_000) };
-    let spec = HybridClientSpec { link, ..client_spec(server.url(), Garbler::Server) };
+    let spec = client_spec(server.url(), Garbler::Server);
+    let spec = HybridClientSpec { retry_max: PATIENCE, ..spec };
     let client = Arc::new(HybridClient::connect(&spec).await.unwrap());
-    let told = Arc::new(AtomicU64::new(0));
-    let progress = {
-        let told = Arc::clone(&told);
-        Arc::new(move |done, _| told.store(done, Ordering::Relaxed))
-    };
+    // It is killed in the middle: the client goes on when it is gone.
+    let (kill, killed) = tokio::sync::oneshot::channel();
+    let (kill, server) = (Mutex::new(Some(kill)), Mutex::new(server));
+    let progress = Arc::new(move |done, all| {
+        let Some(kill) = kill.lock().unwrap().take_if(|_| done >= 5) else { return };
+        assert!(done < all, "it is over after {done} steps");
+        let mut server = server.lock().unwrap();
+        server.signal(Signal::KILL);
+        server.wait();
+        kill.send(()).unwrap();
+    });
     let making = {
         let client = Arc::clone(&client);
         tokio::spawn(async move { client.precompute(2, Some(progress)).await })
     };
-    while told.load(Ordering::Relaxed) < 5 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    server.signal(Signal::KILL);
-    server.wait();
+    in_time(killed).await.unwrap();
     let server = process(folder.path(), addr);
     server.ready().await;
     let made = making.await.unwrap().unwrap();
@@ -431,38 +425,42 @@ async fn a_server_killed_while_precomputes_are_made_is_gone_on_with() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_killed_in_a_prediction_is_an_error_and_the_precompute_is_gone() {
-    let folder = TempDir::new().unwrap();
-    bundle(folder.path(), 1);
-    let mut server = process(folder.path(), any_port());
-    server.ready().await;
-    let (url, addr, own) = (server.url(), server.addr, folder.path().join("client"));
-    let fast = with_store(url.clone(), &own, Garbler::Server).await;
-    fast.precompute(2, None).await.unwrap();
-    drop(fast);
-    let link = LinkSpec { up_bits_per_s: None, down_bits_per_s: Some(800_000) };
-    let store = Some(PrecomputeStoreSpec { folder: own.clone(), key: None });
-    let spec = HybridClientSpec { link, store, ..client_spec(url.clone(), Garbler::Server) };
-    let slow = Arc::new(HybridClient::connect(&spec).await.unwrap());
-    let predicting = {
-        let slow = Arc::clone(&slow);
-        tokio::spawn(async move { slow.predict(&input(1), None).await })
-    };
-    while slow.precomputes().precomputes > 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    // So slow a link that the server is killed in the middle; a slower one where that took long.
+    for down_bits_per_s in [800_000, 100_000, 10_000] {
+        let folder = TempDir::new().unwrap();
+        bundle(folder.path(), 1);
+        let mut server = process(folder.path(), reserve());
+        server.ready().await;
+        let (url, addr, own) = (server.url(), server.addr, folder.path().join("client"));
+        let fast = with_store(url.clone(), &own, Garbler::Server).await;
+        fast.precompute(2, None).await.unwrap();
+        drop(fast);
+        let link = LinkSpec { up_bits_per_s: None, down_bits_per_s: Some(down_bits_per_s) };
+        let store = Some(PrecomputeStoreSpec { folder: own.clone(), key: None });
+        let spec = HybridClientSpec { link, store, ..client_spec(url.clone(), Garbler::Server) };
+        let slow = Arc::new(HybridClient::connect(&spec).await.unwrap());
+        let predicting = {
+            let slow = Arc::clone(&slow);
+            tokio::spawn(async move { slow.predict(&input(1), None).await })
+        };
+        until("the precompute is taken", async || slow.precomputes().precomputes == 1).await;
+        server.signal(Signal::KILL);
+        // Else it was over when the test came to kill the server.
+        let Err(error) = predicting.await.unwrap() else { continue };
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        server.wait();
+        drop(slow);
+        let server = process(folder.path(), addr);
+        server.ready().await;
+        let client = with_store(url, &own, Garbler::Server).await;
+        assert_eq!(client.precomputes().precomputes, 1);
+        let x = input(2);
+        let found = client.predict(&x, None).await.unwrap();
+        check(&found.outputs, &outputs(1, &x));
+        assert!(found.stats.offline.is_none());
+        return;
     }
-    server.signal(Signal::KILL);
-    let error = predicting.await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    server.wait();
-    drop(slow);
-    let server = process(folder.path(), addr);
-    server.ready().await;
-    let client = with_store(url, &own, Garbler::Server).await;
-    assert_eq!(client.precomputes().precomputes, 1);
-    let x = input(2);
-    let found = client.predict(&x, None).await.unwrap();
-    check(&found.outputs, &outputs(1, &x));
-    assert!(found.stats.offline.is_none());
+    panic!("the prediction is always over when the server is killed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -583,7 +581,7 @@ async fn a_length_that_promises_gigabytes_is_refused_before_they_come() {
     let mut tcp = tokio::net::TcpStream::connect(server.addr).await.unwrap();
     tcp.write_all(&[0xff; 64]).await.unwrap();
     let mut rest = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(5), tcp.read_to_end(&mut rest)).await;
+    let _ = in_time(tcp.read_to_end(&mut rest)).await;
     let client = connect(server.url(), Garbler::Client).await;
     let x = input(4);
     check(&client.predict(&x, None).await.unwrap().outputs, &outputs(1, &x));

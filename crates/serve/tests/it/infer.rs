@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Certificates, Process, Running};
+use common::{Certificates, Process, Running, in_time, until};
 use hushtable_infer::dlrm;
 use hushtable_serve::wire::encrypted_inference_client::EncryptedInferenceClient;
 use hushtable_serve::wire::{PredictRequest, UploadHead, UploadKeysRequest};
@@ -357,9 +357,7 @@ async fn a_server_killed_in_the_middle_of_an_upload_loses_nothing() {
         let text = common::page(process.metrics_addr, "/metrics").await.1;
         common::metric_of(&text, "hushtable_inflight_bytes") > 0.0
     };
-    while !arrived().await {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("a part has arrived", arrived).await;
     process.signal(Signal::KILL);
     assert!(!process.wait().success());
     drop(sender);
@@ -447,8 +445,7 @@ async fn the_next_server_gets_the_keys_and_the_query() {
     let late = InferClient::connect(&InferClientSpec::new(endpoint), None).await.unwrap();
     check(&late.predict(1, &dense, &indices).await.unwrap().logits, &expected);
     two.stop().unwrap();
-    let asked = client.predict(1, &dense, &indices);
-    let error = tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap().unwrap_err();
+    let error = in_time(client.predict(1, &dense, &indices)).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 

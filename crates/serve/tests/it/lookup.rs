@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Certificates, Pair, Running, row, spec, table};
+use crate::common::{Certificates, GatedPair, Pair, Running, in_time, row, spec, table, until};
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{
@@ -92,11 +92,7 @@ async fn lookups_go_through_tls() {
     let error = LookupClient::connect(&unchecked).await.err().unwrap();
     assert!(matches!(&error, Error::NoCa { url } if *url == left), "{error:?}");
 
-    let plain = ClientSpec {
-        left: EndpointSpec::new(servers.left.url(), None),
-        call_max: Duration::from_secs(5),
-        ..good
-    };
+    let plain = ClientSpec { left: EndpointSpec::new(servers.left.url(), None), ..good };
     let error = LookupClient::connect(&plain).await.err().unwrap();
     assert!(matches!(&error, Error::SpeaksTls { url } if *url == servers.left.url()), "{error:?}");
     assert!(error.to_string().contains("write https://"), "{error}");
@@ -271,14 +267,11 @@ async fn shapes_at_the_edges_are_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_server_is_asked_again_until_the_lookup_is_out_of_time() {
-    let limits = |spec| ServerSpec {
-        window_us: Some(20_000),
-        queue_keys_max: 4,
-        keys_per_request_max: Some(4),
-        ..spec
-    };
-    let servers = Pair::start_with(|| table(100, 4, 1), limits);
-    let client = LookupClient::connect(&servers.client_spec()).await.unwrap();
+    let limits = |spec| ServerSpec { queue_keys_max: 4, keys_per_request_max: Some(4), ..spec };
+    let servers = GatedPair::start_with(|| table(100, 4, 1), limits);
+    let spec = servers.pair.client_spec();
+    let client = LookupClient::connect(&spec).await.unwrap();
+    let held = servers.hold();
     let client = std::sync::Arc::new(client);
     let lookups: Vec<_> = (0..12u64)
         .map(|id| {
@@ -286,6 +279,9 @@ async fn a_busy_server_is_asked_again_until_the_lookup_is_out_of_time() {
             tokio::spawn(async move { client.lookup(&[id], 4).await.unwrap() })
         })
         .collect();
+    // One is in a pass, one waits: there is no room for more.
+    servers.pair.left.refuses_busy("Answer").await;
+    drop(held);
     let mut retries = 0;
     for (id, lookup) in (0..).zip(lookups) {
         let lookup = lookup.await.unwrap();
@@ -294,55 +290,66 @@ async fn a_busy_server_is_asked_again_until_the_lookup_is_out_of_time() {
     }
     assert!(retries > 0, "twelve lookups of four keys fit a queue of four?");
 
-    // A queue that never empties: the refusal comes back once there is no time for another try.
-    let stuck = |spec| ServerSpec { window_us: Some(60_000_000), drain_ms_max: 0, ..limits(spec) };
-    let servers = Pair::start_with(|| table(100, 4, 1), stuck);
-    let spec = ClientSpec {
-        call_max: Duration::from_millis(700),
-        lookup_max: Duration::from_millis(300),
-        ..servers.client_spec()
+    // A queue that does not empty: the refusal comes back once there is no time for another try. A machine that does
+    // not get to say no in the shortest time has more.
+    let held = servers.hold();
+    let ask = |id: u64| {
+        let client = std::sync::Arc::clone(&client);
+        tokio::spawn(async move { client.lookup(&[id], 4).await })
     };
-    let patient = LookupClient::connect(&servers.client_spec()).await.unwrap();
-    let hurried = LookupClient::connect(&spec).await.unwrap();
-    let waiting = tokio::spawn(async move { patient.lookup(&[1], 4).await });
-    while servers.left.metric("hushtable_queue_keys").await < 4.0
-        || servers.right.metric("hushtable_queue_keys").await < 4.0
-    {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let answering = ask(1);
+    until("passes are under way", async || servers.waiting() == [1, 1]).await;
+    let waiting = ask(2);
+    for server in [&servers.pair.left, &servers.pair.right] {
+        server.comes_to("hushtable_queue_keys", 4.0).await;
     }
-    let started = std::time::Instant::now();
-    let error = hurried.lookup(&[1], 4).await.unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(5));
-    let busy = matches!(&error, Error::Refused { refusal: Refusal::Busy { .. }, .. });
-    assert!(busy, "{error:?}");
-    waiting.abort();
+    for lookup_ms_max in [300, 3000, 30_000] {
+        let lookup_max = Duration::from_millis(lookup_ms_max);
+        let hurried = LookupClient::connect(&ClientSpec { lookup_max, ..spec.clone() }).await;
+        match in_time(hurried.unwrap().lookup(&[1], 4)).await.unwrap_err() {
+            Error::Refused { refusal: Refusal::Busy { .. }, .. } => break,
+            error => {
+                let is_late = matches!(error, Error::Timeout { .. }) && lookup_ms_max < 30_000;
+                assert!(is_late, "{error:?}");
+            }
+        }
+    }
+    drop(held);
+    answering.await.unwrap().unwrap();
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_takes_too_long_is_not_waited_for() {
-    let slow = |spec| ServerSpec { window_us: Some(60_000_000), drain_ms_max: 0, ..spec };
-    let servers = Pair::start_with(|| table(100, 4, 1), slow);
-    let spec = ClientSpec { call_max: Duration::from_millis(200), ..servers.client_spec() };
-    let client = LookupClient::connect(&spec).await.unwrap();
-    let error = client.lookup(&[1], 1).await.unwrap_err();
+    let servers = GatedPair::start_with(|| table(100, 4, 1), |spec| spec);
+    let call_max = Duration::from_millis(200);
+    let spec = ClientSpec { call_max, ..servers.pair.client_spec() };
+    // What is asked to connect has no more time than that either.
+    let mut client = None;
+    until("a client connects in time", async || {
+        client = LookupClient::connect(&spec).await.ok();
+        client.is_some()
+    })
+    .await;
+    let _held = servers.hold();
+    let error = in_time(client.unwrap().lookup(&[1], 1)).await.unwrap_err();
     let Error::Timeout { after, .. } = &error else { panic!("{error:?}") };
-    assert_eq!(*after, Duration::from_millis(200));
+    assert_eq!(*after, call_max);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_tells_those_who_watch_and_does_not_wait_for_them() {
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;
-    let mut server = Running::start(Server::of_table(spec(Side::Left), table(100, 4, 1)).unwrap());
+    let spec = ServerSpec { drain_ms_max: 3_600_000, ..spec(Side::Left) };
+    let mut server = Running::start(Server::of_table(spec, table(100, 4, 1)).unwrap());
     let endpoint = tonic::transport::Endpoint::from_shared(server.url()).unwrap();
     let mut health = HealthClient::new(endpoint.connect().await.unwrap());
     let request = HealthCheckRequest { service: "hushtable.v1.PrivateLookup".into() };
     let mut watch = health.watch(request).await.unwrap().into_inner();
     let (serving, not_serving) = (1, 2);
     assert_eq!(watch.message().await.unwrap().unwrap().status, serving);
-    let started = std::time::Instant::now();
     server.signal();
     assert_eq!(watch.message().await.unwrap().unwrap().status, not_serving);
-    tokio::task::spawn_blocking(|| server.stop()).await.unwrap().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    in_time(tokio::task::spawn_blocking(|| server.stop())).await.unwrap().unwrap();
 }

@@ -1,7 +1,7 @@
 //! A single server of several tables and a model, by the bare wire contract: one upload of keys
 //! serves all.
 
-use crate::common::{Running, metric_of, row, table};
+use crate::common::{Running, metric_of, network, row, table};
 use crate::onion_model_common::Clicks;
 use bytes::Bytes;
 use hushtable_pir::TableShape;
@@ -11,7 +11,7 @@ use hushtable_serve::wire::{
     KeysChunk, OnionAnswerModelReply, OnionAnswerModelRequest, OnionAnswerRequest,
     OnionCatalogRequest, OnionInfoRequest,
 };
-use hushtable_serve::{Error, NetworkSpec, OnionServer, OnionServerSpec};
+use hushtable_serve::{Error, OnionServer, OnionServerSpec};
 use hushtable_table::Table;
 use hushtable_table::model::{ModelManifest, places};
 use tonic::codegen::tokio_stream;
@@ -20,15 +20,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 fn spec() -> OnionServerSpec {
-    OnionServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        threads: 2,
-        ..OnionServerSpec::new("")
-    }
+    OnionServerSpec { network: network(), threads: 2, ..OnionServerSpec::new("") }
 }
 
 async fn raw(server: &Running) -> OnionLookupClient<Channel> {

@@ -1,9 +1,7 @@
 //! What a server that is asked alone says to requests that it cannot answer, over the bare wire
 //! contract.
 
-use std::time::Duration;
-
-use crate::common::{Running, table};
+use crate::common::{Running, network, table, until};
 use bytes::Bytes;
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Geometry, KeyId, ParameterSet};
@@ -19,15 +17,7 @@ use tonic_types::StatusExt;
 const ROWS: u64 = 1000;
 
 fn spec() -> OnionServerSpec {
-    OnionServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        threads: 1,
-        ..OnionServerSpec::new("")
-    }
+    OnionServerSpec { network: network(), threads: 1, ..OnionServerSpec::new("") }
 }
 
 fn start(spec: OnionServerSpec) -> Running {
@@ -150,9 +140,7 @@ async fn an_upload_that_stops_half_way_leaves_nothing() {
     let status = raw.put_keys(stream).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     drop(sender);
-    while server.metric("hushtable_inflight_bytes").await > 0.0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    server.comes_to("hushtable_inflight_bytes", 0.0).await;
     assert_eq!(server.metric("hushtable_client_keys_memory").await, 0.0);
 }
 
@@ -228,7 +216,13 @@ async fn queries_that_cannot_be_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_in_flight_are_bounded_for_uploads_too() {
     let key_bytes = client().keys().len();
-    let network = NetworkSpec { inflight_bytes_max: 16 * key_bytes, ..spec().network };
+    let network = NetworkSpec {
+        inflight_bytes_max: 16 * key_bytes,
+        // Who waits is waited for.
+        request_ms_max: 3_600_000,
+        body_idle_ms_max: 600_000,
+        ..spec().network
+    };
     let limits = OnionServerSpec { queries_per_request_max: Some(1), network, ..spec() };
     let server = start(limits);
     // Uploads that wait for their bytes hold what they will need: there is room for two.
@@ -239,9 +233,9 @@ async fn bytes_in_flight_are_bounded_for_uploads_too() {
         let upload = tokio::spawn(async move { raw.put_keys(StreamOf(receiver)).await });
         waiting.push((sender, upload));
     }
-    while server.metric("hushtable_inflight_bytes").await < 12.0 * key_bytes as f64 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let least = 12.0 * key_bytes as f64;
+    let hold = async || server.metric("hushtable_inflight_bytes").await >= least;
+    until("both hold what they need", hold).await;
     let status = put(&server, client().keys(), 1 << 20).await.unwrap_err();
     let (code, reason, _) = reason(&status);
     assert_eq!((code, reason.as_str()), (Code::ResourceExhausted, "BUSY"), "{status:?}");

@@ -5,14 +5,14 @@ use crate::common;
 use crate::onion_model_common;
 
 use bytes::Bytes;
-use common::{Running, row, table};
+use common::{Running, network, row, table};
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Geometry, ParameterSet, Pending};
 use hushtable_serve::wire::onion_lookup_client::OnionLookupClient;
 use hushtable_serve::wire::{
     KeysChunk, OnionAnswerModelReply, OnionAnswerModelRequest, OnionCatalogRequest,
 };
-use hushtable_serve::{NetworkSpec, OnionServer, OnionServerSpec};
+use hushtable_serve::{OnionServer, OnionServerSpec};
 use hushtable_table::Table;
 use onion_model_common::Clicks;
 use tonic::codegen::tokio_stream;
@@ -46,11 +46,7 @@ impl World {
     }
 
     fn start(&self, change: impl Fn(OnionServerSpec) -> OnionServerSpec) -> Running {
-        let network = NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        };
+        let network = network();
         let spec =
             OnionServerSpec { network, threads: 1, ..OnionServerSpec::new(&self.clicks.path) };
         Running::start(OnionServer::open(change(spec)).unwrap())

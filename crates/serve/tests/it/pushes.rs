@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Process, Running, program, row, spec, table};
+use crate::common::{PATIENCE, Process, Running, program, row, spec, table, until};
 use bytes::Bytes;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::host::{PushDefect, PushRefusal, ReloadError};
@@ -44,7 +44,10 @@ fn spec_in(folder: &TempDir, side: Side) -> ServerSpec {
 
 impl Pushed {
     fn start(side: Side) -> Self {
-        let folder = TempDir::new().unwrap();
+        // In memory where there is one: thousands of files are flushed.
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+        let folder = folder.unwrap();
         let spec = spec_in(&folder, side);
         Self { server: Running::start(Server::open(spec).unwrap()), folder }
     }
@@ -56,11 +59,7 @@ impl Pushed {
 
     /// Waits until nothing is where pushes go, and makes sure that nothing comes back.
     async fn is_clean(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.names().is_empty() {
-            assert!(Instant::now() < deadline, "left behind: {:?}", self.names());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        until("nothing is left behind", async || self.names().is_empty()).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(self.names(), Vec::<String>::new());
     }
@@ -71,7 +70,7 @@ impl Pushed {
 
     async fn try_push(&self, token: &str, bundle: &Path) -> Result<bool, Error> {
         let endpoint = EndpointSpec::new(self.server.url(), None);
-        push(&endpoint, token, bundle, Duration::from_secs(5)).await
+        push(&endpoint, token, bundle, PATIENCE).await
     }
 
     /// What the server says to a push of `frames`.
@@ -120,9 +119,7 @@ async fn a_push_that_is_cut_short_leaves_nothing_and_the_next_is_taken() {
         let frames = tokio_stream::iter([start_of(files, 16), bytes_of(bytes)]);
         let (url, frames) = (servers[0].server.url(), frames.chain(tokio_stream::pending()));
         let call = tokio::spawn(async move { send(&url, TOKEN, frames).await });
-        while servers[0].names().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until("it is written", async || !servers[0].names().is_empty()).await;
         call.abort();
         servers[0].is_clean().await;
     }
@@ -211,9 +208,7 @@ async fn one_push_is_taken_at_a_time() {
     let frames = tokio_stream::iter([start_of(2, 16)]).chain(tokio_stream::pending());
     let url = server.server.url();
     let call = tokio::spawn(async move { send(&url, TOKEN, frames).await });
-    while server.names().is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until("it is written", async || !server.names().is_empty()).await;
     let error = server.try_push(TOKEN, &bundle).await.unwrap_err();
     let Error::Refused { refusal: Refusal::Push(refusal), .. } = error else { panic!("{error}") };
     let PushRefusal::PushUnderWay { retry_after } = refusal else { panic!("{refusal}") };
@@ -255,7 +250,7 @@ async fn what_a_client_cannot_read_or_ask_for_is_said_by_it() {
     let spec = ServerSpec { change: ChangeSpec::default(), ..spec_in(&folder, Side::Left) };
     let plain = Running::start(Server::open(spec).unwrap());
     let endpoint = EndpointSpec::new(plain.url(), None);
-    let error = push(&endpoint, TOKEN, &bundle, Duration::from_secs(5)).await.unwrap_err();
+    let error = push(&endpoint, TOKEN, &bundle, PATIENCE).await.unwrap_err();
     assert!(matches!(error, Error::Reload(ReloadError::NoPushes { .. })), "{error}");
     assert!(error.to_string().contains("--push-folder"), "{error}");
 }
@@ -280,7 +275,7 @@ async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_
     let names = || std::fs::read_dir(folder.path().join("pushes")).unwrap().count();
 
     server.limit_files(Some(4096));
-    let error = push(&endpoint, TOKEN, &bundle, Duration::from_secs(5)).await.unwrap_err();
+    let error = push(&endpoint, TOKEN, &bundle, PATIENCE).await.unwrap_err();
     let Error::Refused { refusal: Refusal::Push(refusal), .. } = &error else {
         panic!("{error:?}")
     };
@@ -288,6 +283,6 @@ async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_
     assert!(refusal.to_string().contains("write a file"), "{refusal}");
     assert_eq!(names(), 0);
     server.limit_files(None);
-    assert!(push(&endpoint, TOKEN, &bundle, Duration::from_secs(5)).await.unwrap());
+    assert!(push(&endpoint, TOKEN, &bundle, PATIENCE).await.unwrap());
     assert_eq!(names(), 1);
 }

@@ -164,9 +164,8 @@ async fn a_full_queue_refuses_at_once_and_says_when_to_retry() {
     while server.metric("hushtable_queue_keys").await < 8.0 {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let started = std::time::Instant::now();
     let status = client.clone().answer(request.clone()).await.unwrap_err();
-    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+    assert!(!waiting.is_finished(), "it did not wait for the window");
     assert_eq!(status.code(), Code::ResourceExhausted);
     let details = status.get_error_details();
     assert_eq!(details.error_info().unwrap().reason, "BUSY");

@@ -430,13 +430,7 @@ fn bytes(queries: impl IntoIterator<Item = u32>) -> Vec<u8> {
 }
 
 async fn until(condition: impl Fn() -> bool) {
-    for _ in 0..4000 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("it never came true");
+    crate::common::until("it comes true", async || condition()).await;
 }
 
 #[tokio::test]

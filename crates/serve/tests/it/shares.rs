@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::{Certificates, Running, wait_until_free};
+use crate::common::{Certificates, Running, network, until, wait_until_free};
 use bytes::Bytes;
 use hushtable_infer::dlrm::reference::forward;
 use hushtable_infer::dlrm::spec::ABSENT;
@@ -15,8 +15,8 @@ use hushtable_pir::{Platform, Prg, PrgKind};
 use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::wire::{SharesFrame, SharesPredictReply, SharesPredictRequest};
 use hushtable_serve::{
-    EndpointSpec, Error, NetworkSpec, PeerError, Refusal, SharesClient, SharesClientSpec,
-    SharesRefusal, SharesServer, SharesServerSpec, peer_name,
+    EndpointSpec, Error, PeerError, Refusal, SharesClient, SharesClientSpec, SharesRefusal,
+    SharesServer, SharesServerSpec, peer_name,
 };
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -44,12 +44,9 @@ impl Bundle {
     }
 
     pub fn spec(&self, side: Side, peer: Option<&str>) -> SharesServerSpec {
-        let free = ([127, 0, 0, 1], 0).into();
-        let network =
-            NetworkSpec { addr: free, metrics_addr: Some(free), ..NetworkSpec::default() };
         SharesServerSpec {
             peer: peer.map(str::to_owned),
-            network,
+            network: network(),
             threads: 1,
             ..SharesServerSpec::new(self.path(), side)
         }
@@ -178,20 +175,28 @@ async fn servers_that_restart_meet_again_and_clients_hear_of_nothing() {
     // Right goes, and comes again where it was.
     let addr = right.addr;
     tokio::task::spawn_blocking(|| right.stop().unwrap()).await.unwrap();
-    let again = tokio::spawn({
+    let refusals = async || {
+        let text = left.page("/metrics").await.1;
+        let refused = "hushtable_requests_total{method=\"SharesPredict\",code=\"UNAVAILABLE\"} ";
+        text.lines().find_map(|line| line.strip_prefix(refused)?.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    let before = refusals().await;
+    let again = async {
         let mut spec = bundle.spec(Side::Right, None);
         spec.network.addr = addr;
-        async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+        until("a part is refused", async || refusals().await > before).await;
+        tokio::spawn(async move {
             let start = move || {
                 wait_until_free(addr);
                 Running::start(SharesServer::open(spec).unwrap())
             };
             tokio::task::spawn_blocking(start).await.unwrap()
-        }
-    });
-    assert!(predict().await > 0);
-    let right = again.await.unwrap();
+        })
+        .await
+        .unwrap()
+    };
+    let (retries, right) = tokio::join!(predict(), again);
+    assert!(retries > 0);
     // So does left.
     let (addr, url) = (left.addr, right.url());
     tokio::task::spawn_blocking(|| left.stop().unwrap()).await.unwrap();

@@ -1,9 +1,9 @@
 //! Predictions on shares where the servers deal: no client does, nothing is used twice, whoever is killed.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Process, Running, metric_of, page, wait_until_free};
+use crate::common::{Process, Running, in_time, metric_of, page, until, wait_until_free};
 use crate::shares::{Bundle, assert_near, client_spec, raw, reason};
 use bytes::Bytes;
 use hushtable_infer::shares::DealtBy;
@@ -17,6 +17,7 @@ use hushtable_serve::{
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_types::StatusExt;
@@ -41,11 +42,8 @@ fn start(bundle: &Bundle, place: &Path) -> [Running; 2] {
 
 /// Waits until the metric of that name is at least `least`, but not for ever.
 async fn reaches(addr: std::net::SocketAddr, name: &str, least: f64) {
-    let started = Instant::now();
-    while metric_of(&page(addr, "/metrics").await.1, name) < least {
-        assert!(started.elapsed() < Duration::from_secs(60), "{name} does not reach {least}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_so = async || metric_of(&page(addr, "/metrics").await.1, name) >= least;
+    until(&format!("{name} reaches {least}"), is_so).await;
 }
 
 const READY: &str = "hushtable_precomputes_ready";
@@ -96,10 +94,19 @@ async fn servers_that_are_dry_say_when_to_ask_again_and_clients_do() {
     left.precomputes_bytes_max = room(3);
     let servers = [Running::start(SharesServer::open(left).unwrap()), right];
     let client = SharesClient::connect(&client_spec(&servers)).await.unwrap();
-    let (dense, indices, expected) = bundle.users(12);
-    let found = client.predict(12, &dense, &indices).await.unwrap();
-    assert_near(&found.logits, &expected);
-    assert!(found.stats.retries > 0, "there were two at most");
+    let mut retries = 0;
+    // More than there are, those in memory with them: once the servers have had time for these, ever more.
+    for users in [12, 48, 96, 192] {
+        let (dense, indices, expected) = bundle.users(users);
+        let found = client.predict(users as usize, &dense, &indices).await.unwrap();
+        assert_near(&found.logits, &expected);
+        retries = found.stats.retries;
+        if retries > 0 {
+            break;
+        }
+    }
+    let (dense, indices, _) = bundle.users(1);
+    assert!(retries > 0, "there were two at most, and those in memory");
     assert!(servers[0].metric("hushtable_inferences_dry_total").await > 0.0);
     for (server, most) in servers.iter().zip([3, 2]) {
         assert!(server.metric("hushtable_precomputes_bytes").await <= room(most) as f64);
@@ -110,26 +117,27 @@ async fn servers_that_are_dry_say_when_to_ask_again_and_clients_do() {
     let [left, right] = servers;
     reaches(left.metrics_addr, READY, 2.0).await;
     // More at once than there are, those in memory with them.
-    let asked: Vec<_> = (0..120_u8)
-        .map(|name| {
-            let mut request = shared_part(&client, &dense[..5], &indices[..8]);
-            request.name = vec![name; 16].into();
-            let url = left.url();
-            tokio::spawn(async move {
-                let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
-                let mut left = SharedInferenceClient::new(channel);
-                tokio::time::timeout(Duration::from_secs(2), left.predict(request)).await
-            })
-        })
-        .collect();
-    let mut refusals = Vec::new();
-    for asked in asked {
-        if let Ok(Err(status)) = asked.await.unwrap() {
-            refusals.push(status);
-        }
+    let mut asked = JoinSet::new();
+    for name in 0..120_u8 {
+        let mut request = shared_part(&client, &dense[..5], &indices[..8]);
+        request.name = vec![name; 16].into();
+        let url = left.url();
+        asked.spawn(async move {
+            let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+            SharedInferenceClient::new(channel).predict(request).await
+        });
     }
-    let dry = refusals.iter().find(|it| reason(it).1 == "NO_PRECOMPUTE");
-    let dry = dry.unwrap_or_else(|| panic!("{refusals:?}"));
+    // Those that are not refused wait for right's part, which does not come.
+    let dry = in_time(async {
+        loop {
+            let status = asked.join_next().await.unwrap().unwrap().unwrap_err();
+            if reason(&status).1 == "NO_PRECOMPUTE" {
+                return status;
+            }
+        }
+    })
+    .await;
+    drop(asked);
     assert_eq!(dry.code(), Code::ResourceExhausted);
     let details = dry.get_error_details();
     assert!(details.retry_info().unwrap().retry_delay.unwrap() > Duration::ZERO);

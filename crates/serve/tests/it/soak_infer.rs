@@ -1,5 +1,5 @@
 //! Servers of encrypted and of hybrid inference that many clients come to and leave stay within their memory, as
-//! the system counts it.
+//! their allocator counts it.
 //!
 //! The suite runs each for some seconds; `make test-nightly` for 3,000 clients. All of them connect and ask what is
 //! computed; one in ten, in two, or each has something computed, which takes a core for a tenth of a second and more.
@@ -10,7 +10,7 @@ use crate::infer_common;
 
 use std::time::Instant;
 
-use common::{Process, Resident, is_long_soak};
+use common::{Process, Resting, is_long_soak};
 use hushtable_serve::{
     EndpointSpec, HybridClient, HybridClientSpec, InferClient, InferClientSpec, InferServer,
     InferServerSpec,
@@ -19,43 +19,27 @@ use tempfile::TempDir;
 
 /// Keys that the server has room for.
 const KEPT: usize = 4;
-const HALVES_MAX: usize = 6;
 
-/// One client after the other, in two halves after those that warm the server up. Memory goes up and down by
-/// megabytes with the keys and the ciphertexts of the moment, so it is the most in each half that is told: what
-/// clients leave lifts it as it lifts all. Where the second half has more, another follows, a few times: moments that
-/// meet by chance lift the most once, what clients leave lifts each half.
-async fn run(server: &Process, clients: usize, client: impl AsyncFn(usize)) -> Resident {
-    let start = server.resident_bytes();
+/// One client after the other, in two halves after those that warm the server up.
+async fn run(server: &Process, clients: usize, client: impl AsyncFn(usize)) -> Resting {
+    let start = server.resting_bytes().await;
     // More than it has room for the keys of.
-    let warm = (clients / 10).max(15 * KEPT);
-    for number in 0..warm {
-        client(number).await;
-    }
-    let warmed = server.resident_bytes();
-    let most = async |half: usize| {
-        let mut most = 0;
-        for number in half * (clients / 2)..(half + 1) * (clients / 2) {
+    let warm = (clients / 10).max(4 * KEPT);
+    let all = async |numbers: std::ops::Range<usize>| {
+        for number in numbers {
             client(number).await;
-            most = server.resident_bytes().max(most);
         }
-        most
+        server.resting_bytes().await
     };
-    let (half, end) = (most(0).await, most(1).await);
-    let mut resident = Resident { start, warm: warmed, half, end };
-    for more in 2..HALVES_MAX {
-        if !resident.grows() {
-            break;
-        }
-        resident = Resident { half: resident.end, end: most(more).await, ..resident };
-    }
-    resident
+    let warmed = all(0..warm).await;
+    let half = all(warm..warm + clients / 2).await;
+    all(warm + clients / 2..warm + clients).await;
+    Resting { start, warm: warmed, half, end: 0 }.ended(server).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_encrypted_inference_stays_as_large_as_it_is_when_warm() {
-    // What computes holds megabytes for a moment: the most is known after some tens of predictions.
-    let (clients, every) = if is_long_soak() { (3000, 10) } else { (60, 2) };
+    let (clients, every) = if is_long_soak() { (3000, 10) } else { (40, 2) };
     let (started, folder) = (Instant::now(), TempDir::new().unwrap());
     let model = infer_common::bundle(folder.path(), 1);
     let spec = infer_common::spec(&model);
@@ -65,7 +49,7 @@ async fn a_server_of_encrypted_inference_stays_as_large_as_it_is_when_warm() {
     server.ready().await;
     let (dense, indices) = infer_common::features(1, 2);
     let expected = infer_common::logits(&model, &dense, &indices)[0];
-    let resident = run(&server, clients, async |number| {
+    let resting = run(&server, clients, async |number| {
         let spec = InferClientSpec::new(EndpointSpec::new(server.url(), None));
         let client = InferClient::connect(&spec, None).await.unwrap();
         if number % every == 0 {
@@ -73,13 +57,12 @@ async fn a_server_of_encrypted_inference_stays_as_large_as_it_is_when_warm() {
             assert!((found - expected).abs() < 1.0 / 1024.0, "{found} for {expected}");
         }
     });
-    resident.await.check("infer", clients, clients / every, started.elapsed().as_secs_f64());
+    resting.await.check("infer", clients, clients / every, started.elapsed().as_secs_f64());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_hybrid_inference_stays_as_large_as_it_is_when_warm() {
-    // As above: of a few predictions the most is not known.
-    let (clients, every) = if is_long_soak() { (3000, 10) } else { (160, 1) };
+    let (clients, every) = if is_long_soak() { (3000, 10) } else { (40, 1) };
     let (started, folder) = (Instant::now(), TempDir::new().unwrap());
     let model = hybrid_common::bundle(folder.path(), 1);
     let spec = hybrid_common::spec(&model);
@@ -87,7 +70,7 @@ async fn a_server_of_hybrid_inference_stays_as_large_as_it_is_when_warm() {
     server.ready().await;
     let input = hybrid_common::input(3);
     let expected = hybrid_common::outputs(1, &input);
-    let resident = run(&server, clients, async |number| {
+    let resting = run(&server, clients, async |number| {
         let spec = HybridClientSpec::new(EndpointSpec::new(server.url(), None));
         let client = HybridClient::connect(&spec).await.unwrap();
         if number % every == 0 {
@@ -98,5 +81,5 @@ async fn a_server_of_hybrid_inference_stays_as_large_as_it_is_when_warm() {
             }
         }
     });
-    resident.await.check("hybrid", clients, clients / every, started.elapsed().as_secs_f64());
+    resting.await.check("hybrid", clients, clients / every, started.elapsed().as_secs_f64());
 }

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::Running;
+use crate::common::{Running, until};
 use crate::train_common::{
-    DIM, PlainMemory, SLOTS, SOON, Trouble, ask, connect, create, learn, refusal, spec, start,
-    start_with,
+    DIM, PlainMemory, SLOTS, SOON, Trouble, ask, connect, create, in_deadline, learn, refusal,
+    spec, start, start_with, try_ask, try_learn,
 };
 use hushtable_oram::round::ControllerSpec;
 use hushtable_serve::{Outcome, RoundSpec, TrainRefusal, TrainServer};
@@ -14,15 +14,14 @@ use tempfile::TempDir;
 
 /// Asks for a page until it has this status.
 async fn becomes(server: &Running, path: &str, status: u16) -> String {
-    let started = Instant::now();
-    loop {
+    let mut last = String::new();
+    until(&format!("{path} is {status}"), async || {
         let (found, text) = server.page(path).await;
-        if found == status {
-            return text;
-        }
-        assert!(started.elapsed() < SOON, "{path} is still {found}: {text}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        last = text;
+        found == status
+    })
+    .await;
+    last
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,20 +85,22 @@ async fn a_vanished_operators_round_ends_at_its_deadline() {
     let (server, seen) = start();
     let operator = connect(&server).await;
     let user = connect(&server).await;
-    let short = Some(Duration::from_millis(200));
-    let spec = RoundSpec { upload: short, finish: short, ..RoundSpec::new(1) };
-    let round = operator.open_round(spec).await.unwrap();
-    let mut session = ask(&user, round, 0, &[7]).await;
-    let sealed = user.rows(round, 0, SOON).await.unwrap();
-    session.reply(&sealed).unwrap();
-    learn(&user, &mut session, 1.0, 1.0).await;
+    let mut lost = 0;
+    let (round, asked, short) = in_deadline(Duration::from_millis(200), async |short| {
+        lost += 1;
+        let spec = RoundSpec { upload: Some(short), finish: Some(short), ..RoundSpec::new(1) };
+        let round = operator.open_round(spec).await?;
+        let asked = Instant::now();
+        let mut session = try_ask(&user, round, 0, &[7]).await?;
+        let sealed = user.rows(round, 0, SOON).await?;
+        session.reply(&sealed).unwrap();
+        try_learn(&user, &mut session, 1.0, 1.0).await?;
+        Ok((round, asked, short))
+    })
+    .await;
     drop(operator);
-    let started = Instant::now();
-    while user.info().await.unwrap().open.is_some() {
-        assert!(started.elapsed() < SOON, "the round stays open");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(started.elapsed() > Duration::from_millis(250), "it was not waited for");
+    until("the round is over", async || user.info().await.unwrap().open.is_none()).await;
+    assert!(asked.elapsed() >= 2 * short, "it was not waited for");
     let expired = TrainRefusal::RoundOver { round, outcome: Outcome::Expired };
     let back = connect(&server).await;
     assert_eq!(refusal(back.finish(round, false, SOON).await), expired);
@@ -108,7 +109,7 @@ async fn a_vanished_operators_round_ends_at_its_deadline() {
         let seen = seen.lock().unwrap();
         (seen.abandoned, seen.rounds)
     };
-    assert_eq!((abandoned, rounds), (1, 0), "nothing is updated without the operator's word");
+    assert_eq!((abandoned, rounds), (lost, 0), "nothing is updated without the operator's word");
     back.open_round(RoundSpec::new(1)).await.unwrap();
     server.stop().unwrap();
 }

@@ -5,7 +5,7 @@ use hushtable_serve::{
     TrainError, TrainRefusal,
 };
 
-use crate::common::Certificates;
+use crate::common::{Certificates, until};
 use crate::train_common::{
     DIM, PlainMemory, SLOTS, SOON, ask, connect, learn, refusal, spec, start, start_with,
 };
@@ -78,28 +78,30 @@ async fn rows_that_are_not_kept_are_made_again_once_a_second() {
     let _first = ask(&client, round, 0, &[7]).await;
     let second = ask(&client, round, 1, &[9]).await;
     let kept = client.rows(round, 0, SOON).await.unwrap();
-    let made = client.rows(round, 1, SOON).await.unwrap();
     let started = std::time::Instant::now();
+    let made = client.rows(round, 1, SOON).await.unwrap();
     let again = client.rows(round, 1, SOON).await.unwrap();
-    assert!(started.elapsed().as_millis() >= 700, "{:?}", started.elapsed());
+    assert!(started.elapsed().as_millis() >= 1000, "{:?}", started.elapsed());
     assert_ne!(made, again);
     for sealed in [made, again] {
         assert_eq!(second.reply(&sealed).unwrap().rows[..3], [27.0, 28.0, 29.0]);
     }
     assert_eq!(client.rows(round, 0, SOON).await.unwrap(), kept);
     assert_eq!(seen.lock().unwrap().given, [0, 1, 1]);
-    // One that does not wait is told when.
+    // One that does not wait is told when, but for what this machine itself takes of the second.
     let mut hurried = TrainClientSpec::new(EndpointSpec::new(server.url(), None));
     hurried.call_max = std::time::Duration::from_millis(200);
-    let hurried = TrainClient::connect(&hurried).await.unwrap();
-    let refused = hurried.rows(round, 1, SOON).await.unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            Error::Refused { refusal: Refusal::Busy { limit: Limit::RowsAgain, .. }, .. }
-        ),
-        "{refused}"
-    );
+    until("it is told when", async || {
+        let Ok(hurried) = TrainClient::connect(&hurried).await else { return false };
+        match hurried.rows(round, 1, SOON).await {
+            Ok(_) | Err(Error::Timeout { .. }) => false,
+            Err(Error::Refused {
+                refusal: Refusal::Busy { limit: Limit::RowsAgain, .. }, ..
+            }) => true,
+            Err(other) => panic!("{other}"),
+        }
+    })
+    .await;
     server.stop().unwrap();
 }
 

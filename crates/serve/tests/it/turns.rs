@@ -3,10 +3,15 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
+
+use crate::common::until;
 
 use hushtable_serve::batch::{
     Answerer, Due, Next, Origin, PassMetrics, Queue, QueueLimits, Runner, Scheduler, SchedulerSpec,
@@ -137,8 +142,8 @@ fn a_large_tables_load_does_not_starve_a_small_one() {
         let large = 40 * MS;
         let small = Duration::from_micros(rng.random_range(50..1000));
         let mut simulation = Simulation::new();
-        // Far more than its passes can answer, from the start on.
-        simulation.lane(large, 16, arrivals(&mut rng, 20_000, MS / 10));
+        // Five times what its passes can answer, from the start to the end.
+        simulation.lane(large, 16, arrivals(&mut rng, 6_000, MS / 2));
         simulation.lane(small, 16, arrivals(&mut rng, 300, 10 * MS));
         simulation.run(Duration::from_secs(3), fairly);
         let [of_large, of_small] = simulation.lanes.as_slice() else { unreachable!() };
@@ -157,7 +162,7 @@ fn the_same_order_every_time_starves_a_small_table() {
     let in_order = |_: &mut Turns, due: &[usize]| due.first().copied();
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut simulation = Simulation::new();
-    simulation.lane(40 * MS, 16, arrivals(&mut rng, 20_000, MS / 10));
+    simulation.lane(40 * MS, 16, arrivals(&mut rng, 6_000, MS / 2));
     simulation.lane(MS, 16, arrivals(&mut rng, 300, 10 * MS));
     simulation.run(Duration::from_secs(3), in_order);
     assert!(simulation.lanes[1].latencies.is_empty());
@@ -170,10 +175,13 @@ fn lanes_that_always_have_a_pass_due_get_the_same_time() {
         let mut simulation = Simulation::new();
         let lanes = rng.random_range(2..8);
         let passes: Vec<_> = (0..lanes).map(|_| MS * rng.random_range(1..60)).collect();
+        let end = Duration::from_secs(4);
         for &pass in &passes {
-            simulation.lane(pass, 1, vec![Duration::ZERO; 5000]);
+            // More than it could answer if it were alone.
+            let requests = end.div_duration_f64(pass) as usize + 2;
+            simulation.lane(pass, 1, vec![Duration::ZERO; requests]);
         }
-        simulation.run(Duration::from_secs(4), fairly);
+        simulation.run(end, fairly);
         let served = simulation.lanes.iter().map(|lane| lane.served);
         let (least, most) = (served.clone().min().unwrap(), served.max().unwrap());
         let longest = *passes.iter().max().unwrap();
@@ -212,11 +220,20 @@ fn a_lane_that_left_is_forgotten() {
     assert_eq!(turns.next([a, c]), Some(c), "a pass too short to measure counts too");
 }
 
-/// Takes its time, and sees whether another works at the same time.
+/// A pass that was run.
+#[derive(Clone, Copy)]
+struct Ran {
+    is_small: bool,
+    begun: Instant,
+    ended: Instant,
+}
+
+/// Takes its time, notes its passes beside another's, and sees whether that works at the same time.
 struct Slow {
     pass: Duration,
+    is_small: bool,
     works: Arc<AtomicBool>,
-    passes: AtomicUsize,
+    passes: Arc<Mutex<Vec<Ran>>>,
 }
 
 impl Answerer for Slow {
@@ -229,9 +246,12 @@ impl Answerer for Slow {
 
     fn answer(&self, queries: &[u8], answers: &mut [u8]) -> Result<(), Self::Error> {
         assert!(!self.works.swap(true, Ordering::SeqCst), "two passes at once");
-        std::thread::sleep(self.pass);
+        let begun = Instant::now();
+        let ran = Ran { is_small: self.is_small, begun, ended: begun };
+        self.passes.lock().unwrap().push(ran);
+        thread::sleep(self.pass);
         answers.copy_from_slice(queries);
-        self.passes.fetch_add(1, Ordering::SeqCst);
+        self.passes.lock().unwrap().last_mut().unwrap().ended = Instant::now();
         self.works.store(false, Ordering::SeqCst);
         Ok(())
     }
@@ -241,9 +261,11 @@ impl Answerer for Slow {
 async fn schedulers_of_one_runner_take_turns() {
     let runner = Runner::start().unwrap();
     let works = Arc::new(AtomicBool::new(false));
+    let passes = Arc::<Mutex<Vec<Ran>>>::default();
+    let of_large = 20 * MS;
     let start = |pass: Duration| {
-        let passes = AtomicUsize::new(0);
-        let slow = Arc::new(Slow { pass, works: Arc::clone(&works), passes });
+        let (works, passes) = (Arc::clone(&works), Arc::clone(&passes));
+        let slow = Arc::new(Slow { pass, is_small: pass < of_large, works, passes });
         let limits = QueueLimits {
             window: Duration::ZERO,
             lone_waits: false,
@@ -251,25 +273,40 @@ async fn schedulers_of_one_runner_take_turns() {
             queue_queries_max: 1 << 10,
         };
         let spec = SchedulerSpec { limits, pass, metrics: PassMetrics::default() };
-        (Arc::new(Scheduler::start_on(&runner, Arc::clone(&slow), spec)), slow)
+        Arc::new(Scheduler::start_on(&runner, slow, spec))
     };
-    let (large, of_large) = start(20 * MS);
-    let (small, of_small) = start(MS);
+    let (large, small) = (start(of_large), start(MS));
     // A hundred passes of the large one wait; the small one is asked beside them.
     let load = tokio::spawn({
         let large = Arc::clone(&large);
         async move { large.answer(vec![7; 100]).await }
     });
-    while of_large.passes.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(MS).await;
-    }
+    until("a pass of the large one", async || !passes.lock().unwrap().is_empty()).await;
+    // How many had begun when each request of the small one was in its queue.
+    let mut before = Vec::new();
     for turn in 0..10 {
-        assert_eq!(small.answer(vec![turn]).await.unwrap().answers, [turn]);
+        let mut asked = pin!(small.answer(vec![turn]));
+        let early = poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await;
+        before.push(passes.lock().unwrap().len());
+        let answered = match early {
+            Poll::Ready(answered) => answered,
+            Poll::Pending => asked.await,
+        };
+        assert_eq!(answered.unwrap().answers, [turn]);
     }
-    assert_eq!(of_small.passes.load(Ordering::SeqCst), 10);
-    // Each waited for one pass of the large one at most: most of them are still to come.
-    let passes = of_large.passes.load(Ordering::SeqCst);
-    assert!(passes <= 1 + 2 * 10, "{passes} passes of the large one before ten of the small");
+    let passes: Vec<Ran> = passes.lock().unwrap().clone();
+    let small_ones: Vec<usize> = (0..passes.len()).filter(|&at| passes[at].is_small).collect();
+    assert_eq!(small_ones.len(), 10);
+    // Each waited for one pass of the large one, or two: most of them are still to come. Where the machine stood still
+    // during a pass of the small one, the large one has as much time before the next.
+    let waited: usize =
+        small_ones.iter().zip(before).map(|(&at, before)| at.saturating_sub(before)).sum();
+    let took = |&at: &usize| {
+        let next = passes.get(at + 1).map_or(passes[at].ended, |next| next.begun);
+        next - passes[at - 1].ended
+    };
+    let due = small_ones.iter().map(took).sum::<Duration>().div_duration_f64(of_large);
+    assert!(waited <= 2 * 10 + due as usize, "{waited} passes of the large one, {due} due");
     // A scheduler that goes takes its waiting requests along, and leaves the other alone.
     load.abort();
     drop(large);

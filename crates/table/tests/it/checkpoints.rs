@@ -7,7 +7,6 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use hushtable_table::model::{
     self, BuildSpec, FeatureSpec, Model, ModelError, ModelManifest, Pooling, TableSpec,
@@ -501,16 +500,23 @@ fn damage_is_named() {
 }
 
 const ROLE: &str = "HUSHTABLE_MODEL_CRASH_FOLDER";
+const STEPS: &str = "HUSHTABLE_MODEL_CRASH_STEPS";
 
 #[test]
 fn a_killed_build_leaves_the_old_model() {
     if let Some(folder) = std::env::var_os(ROLE) {
-        // Waits at each step, so that the kill lands where the test wants it.
+        // Waits for the kill at the step that the test wants.
+        let mut left: usize = std::env::var(STEPS).unwrap().parse().unwrap();
         let checkpoint = Checkpoint::open(&fixture("sharded_safetensors")).unwrap();
         let out = Path::new(&folder).join("m");
         model::build(&checkpoint, &spec(), &out, &mut |done, all| {
             println!("at {done} of {all}");
-            thread::sleep(Duration::from_millis(200));
+            left -= 1;
+            if left == 0 {
+                loop {
+                    thread::park();
+                }
+            }
         })
         .unwrap();
         return;
@@ -522,6 +528,7 @@ fn a_killed_build_leaves_the_old_model() {
         let mut builder = Command::new(std::env::current_exe().unwrap())
             .args(["checkpoints::a_killed_build_leaves_the_old_model", "--exact", "--nocapture"])
             .env(ROLE, folder.path())
+            .env(STEPS, steps.to_string())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()

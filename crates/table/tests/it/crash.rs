@@ -87,12 +87,18 @@ fn builder_role() -> Option<(String, PathBuf)> {
 
 #[test]
 fn a_build_killed_half_way_leaves_the_old_bundle() {
-    if let Some((_, folder)) = builder_role() {
-        // Waits at each chunk, so that the kill lands where the test wants it.
+    if let Some((role, folder)) = builder_role() {
+        // Waits for the kill at the step that the test wants.
         let source = Source::Npy { path: folder.join("new.npy") };
+        let mut left: usize = role.parse().unwrap();
         let mut step = |done: u64, all: u64| {
             println!("at {done} of {all}");
-            thread::sleep(Duration::from_millis(200));
+            left -= usize::from(all == 12_701);
+            if left == 0 {
+                loop {
+                    thread::park();
+                }
+            }
         };
         build(&source, &spec(), &folder.join("t"), &mut step).unwrap();
         return;
@@ -100,8 +106,8 @@ fn a_build_killed_half_way_leaves_the_old_bundle() {
     // 3.1 MiB: at 0, three whole chunks, and the rest.
     let place = Place::new(12_700);
     for progress_count in 1..=5 {
-        let mut builder =
-            place.start_builder("a_build_killed_half_way_leaves_the_old_bundle", "slow");
+        let test = "a_build_killed_half_way_leaves_the_old_bundle";
+        let mut builder = place.start_builder(test, &progress_count.to_string());
         let lines = BufReader::new(builder.stdout.take().unwrap()).lines();
         let seen = lines.map(Result::unwrap).filter(|line| line.contains(" of 12701"));
         assert_eq!(seen.take(progress_count).count(), progress_count);

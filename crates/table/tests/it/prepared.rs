@@ -536,12 +536,15 @@ fn two_writers_never_share_a_file() {
 }
 
 const KILLED_PATH: &str = "HUSHTABLE_TABLE_PREPARED_PATH";
+const KILLED_AFTER: &str = "HUSHTABLE_TABLE_PREPARED_COUNT";
 
-/// Starts `test` again in a process of its own, as the writer that is to be killed.
-fn start_writer(test: &str, path: &Path) -> Child {
+/// Starts `test` again in a process of its own, as the writer that is to be killed once it has said `count` times that
+/// it wrote.
+fn start_writer(test: &str, path: &Path, count: usize) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args([&format!("prepared::{test}"), "--exact", "--nocapture"])
         .env(KILLED_PATH, path)
+        .env(KILLED_AFTER, count.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -562,12 +565,19 @@ fn a_killed_writer_loses_only_what_was_not_synchronised() {
     let spec = spec(4_000);
     if let Some(path) = std::env::var_os(KILLED_PATH) {
         let writer = PreparedWriter::open(path, &spec).unwrap();
+        let mut left: usize = std::env::var(KILLED_AFTER).unwrap().parse().unwrap();
         for block in (0..4_000).rev().filter(|&block| !writer.is_done(block)) {
             write_block(&writer, &spec, block);
-            if block % 100 == 0 {
+            if block % 100 == 0 && left > 0 {
                 writer.sync().unwrap();
                 println!("wrote {block}");
-                thread::sleep(Duration::from_millis(20));
+                left -= 1;
+            }
+            // It is killed while it writes more, or here.
+            if block % 100 == 50 && left == 0 {
+                loop {
+                    thread::park();
+                }
             }
         }
         return;
@@ -577,7 +587,7 @@ fn a_killed_writer_loses_only_what_was_not_synchronised() {
     let test = "a_killed_writer_loses_only_what_was_not_synchronised";
     let mut done = 0;
     for count in [1, 4, 2, 7] {
-        kill_after(start_writer(test, &path), count);
+        kill_after(start_writer(test, &path, count), count);
         let writer = PreparedWriter::open(&path, &spec).unwrap();
         assert!(writer.done() > done + 100 * (count as u32 - 1), "{}", writer.done());
         done = writer.done();
@@ -607,7 +617,8 @@ fn a_writer_synchronises_by_itself_once_a_second() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
     // 2.5 s at the least, so that a second has passed twice, and never a block a journal write.
-    kill_after(start_writer("a_writer_synchronises_by_itself_once_a_second", &path), 250);
+    let test = "a_writer_synchronises_by_itself_once_a_second";
+    kill_after(start_writer(test, &path, 250), 250);
     let done = PreparedWriter::open(&path, &spec).unwrap().done();
     assert!(done >= 2, "{done}");
     finish(&path, &spec);
@@ -690,13 +701,13 @@ fn two_processes_never_share_a_part() {
         write_block(&part, &spec, 1);
         part.sync().unwrap();
         println!("wrote 1");
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(Duration::from_secs(3600));
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t");
     let whole_writer = PreparedWriter::open(&path, &spec).unwrap();
-    let mut writer = start_writer("two_processes_never_share_a_part", &path);
+    let mut writer = start_writer("two_processes_never_share_a_part", &path, 1);
     let lines = BufReader::new(writer.stdout.as_mut().unwrap()).lines();
     lines.map(Result::unwrap).find(|line| line.contains("wrote")).unwrap();
     let is_locked =

@@ -29,7 +29,7 @@ fn attacked(
     clip: Option<ClipSpec>,
     sends: Option<(f32, f32)>,
 ) -> [f32; 3] {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = spec(f64::INFINITY);
     (spec.aggregate, spec.clip, spec.dim) = (aggregate, clip, SHORT_DIM);
     let counter = at.path().join("counter");
@@ -113,7 +113,7 @@ fn honest_uploads_are_not_touched_to_the_bit() {
 fn what_is_dropped_takes_nothing_of_the_norm() {
     // The attacker of its own norm: padding of any size leaves the one row that counts as it is.
     let clip = ClipSpec { norm: 4.0, value: VALUE_MAX, weight: 1.0 };
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = spec(f64::INFINITY);
     spec.clip = Some(clip);
     let mut controller = create(at.path(), &spec);
@@ -127,7 +127,7 @@ fn what_is_dropped_takes_nothing_of_the_norm() {
 
 #[test]
 fn a_refused_upload_is_reported_and_may_come_again() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut controller = create(at.path(), &spec(f64::INFINITY));
     let mut ids = [DUMMY; 3 * 5];
     (ids[0], ids[5], ids[10]) = (ROW, ROW, ROWS as u32);

@@ -25,12 +25,12 @@ fn ended(controller: &Controller, number: u64) -> Option<Ended> {
 /// and the folder opens on the full disk, with the outcome in its journal.
 #[test]
 fn a_disk_that_fills_cuts_no_round_short_and_keeps_no_folder_shut() {
-    let base = TempDir::new().unwrap();
+    let base = folder();
     let mut controller = create(base.path(), &spec(0.0));
     named(&mut controller, 7).unwrap();
     controller.close().unwrap();
     let operations = {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         let faults = Faults::new(FaultSpec::default());
         named(&mut open(at.path(), &faults).unwrap(), 8).unwrap();
@@ -38,7 +38,7 @@ fn a_disk_that_fills_cuts_no_round_short_and_keeps_no_folder_shut() {
     };
     let (mut refused, mut stood) = (0, 0);
     for full_from in 0..=operations {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         let faults = Faults::new(FaultSpec::default());
         faults.fill_from(Some(full_from));
@@ -88,14 +88,14 @@ fn a_disk_that_fills_cuts_no_round_short_and_keeps_no_folder_shut() {
 /// A crash at any operation: what was said before it is what is found after it, by the round's number.
 #[test]
 fn the_journal_knows_how_a_round_ended() {
-    let base = TempDir::new().unwrap();
+    let base = folder();
     let mut controller = create(base.path(), &spec(0.0));
     controller.begin_named(RoundName { number: 5, requested: 2 }, 2, &[DUMMY; 10]).unwrap();
     controller.abandon().unwrap();
     controller.close().unwrap();
     let (mut failed, mut committed, mut unsettled) = (0, 0, 0);
     for kill_at in 0.. {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         let (tear, unsynced) = (Tear::Scattered(kill_at), Unsynced::Scattered(kill_at));
         let faults = Faults::new(FaultSpec { kill_at: Some(kill_at), tear, unsynced });
@@ -179,7 +179,7 @@ impl RootCounter for FailingCounter {
 #[test]
 fn a_counter_that_fails_at_the_commit_leaves_the_round_unsettled() {
     for fails in [BEFORE, BEHIND] {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         let switch = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let place = Failing { inner: at.path().join("counter"), fails: switch.clone() };
         let folder = at.path().join("t");

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hushtable_oram::disk::Faults;
 use hushtable_oram::journal::{CounterPlace, CounterValue, JournalError, RootCounter};
@@ -36,6 +37,16 @@ impl CounterSpec {
         {
             Some(url) => Ok(Self::Etcd(EtcdPlace::parse(url)?)),
             None => Ok(Self::File(text.to_owned())),
+        }
+    }
+
+    /// The same, of whose members each has `call_max` for a call (else 3 s) and all together `wait_max` (else 10 s)
+    /// before the call fails. For a file it says nothing.
+    #[must_use]
+    pub fn with_waits(self, call_max: Duration, wait_max: Duration) -> Self {
+        match self {
+            Self::File(path) => Self::File(path),
+            Self::Etcd(place) => Self::Etcd(place.with_waits(call_max, wait_max)),
         }
     }
 

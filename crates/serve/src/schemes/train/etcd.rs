@@ -35,6 +35,8 @@ pub struct EtcdPlace {
     urls: Vec<String>,
     key: String,
     tls: TlsFiles,
+    /// How long one call of one member may take.
+    call_max: Duration,
     /// How long a call may take, with all that is tried again.
     wait_max: Duration,
 }
@@ -101,7 +103,12 @@ impl EtcdPlace {
                 ));
             }
         }
-        Ok(Self { urls, key: key.to_owned(), tls, wait_max: WAIT_MAX })
+        Ok(Self { urls, key: key.to_owned(), tls, call_max: CALL_MAX, wait_max: WAIT_MAX })
+    }
+
+    /// See [`CounterSpec::with_waits`](super::CounterSpec::with_waits).
+    pub(super) fn with_waits(self, call_max: Duration, wait_max: Duration) -> Self {
+        Self { call_max, wait_max, ..self }
     }
 
     /// Reads the files and makes the endpoints.
@@ -152,13 +159,13 @@ impl EtcdPlace {
         loop {
             let mut said = String::new();
             for endpoint in endpoints {
-                let peer = Peer::new(endpoint, false, CALL_MAX);
+                let peer = Peer::new(endpoint, false, self.call_max);
                 let peer = peer.map_err(|error| error.to_string())?;
-                match tokio::time::timeout(CALL_MAX, request(peer)).await {
+                match tokio::time::timeout(self.call_max, request(peer)).await {
                     Ok(Ok(reply)) => return Ok(reply),
                     Ok(Err(status)) if is_passing(&status) => said = reason(&status),
                     Ok(Err(status)) => return Err(reason(&status)),
-                    Err(_) => said = format!("no answer in {} s", CALL_MAX.as_secs()),
+                    Err(_) => said = format!("no answer in {} s", self.call_max.as_secs()),
                 }
             }
             if Instant::now() + PAUSE > deadline {

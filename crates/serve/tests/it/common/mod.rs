@@ -1,10 +1,12 @@
 //! Real servers on loopback, for every test of this crate.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::io::{BufRead, BufReader};
+mod gate;
+
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,8 +15,8 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::{
-    BoundServer, ClientSpec, EndpointSpec, Error, HybridServer, InferServer, OnionServer, Server,
-    ServerSpec, SharesServer, TlsSpec, TrainServer,
+    BoundServer, ClientSpec, EndpointSpec, Error, HybridServer, InferServer, NetworkSpec,
+    OnionServer, Server, ServerSpec, SharesServer, TlsSpec, TrainServer,
 };
 use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::{DType, Table};
@@ -24,6 +26,54 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tonic::transport::Channel;
+
+pub use gate::{Gate, Held, gated, gated_onion};
+
+/// How long a test waits for what is to come: no bound on anything but the wait for what never comes.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until it is so; not for ever.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so().await {
+        assert!(started.elapsed() < PATIENCE, "it does not come to this: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The same, by a thread.
+#[track_caller]
+pub fn block_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "it does not come to this: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What comes of `future`, which ends; not for ever.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it does not end")
+}
+
+/// An address that is this process's until it ends, for a server that may come, go and come again: where no server
+/// listens, connections are refused.
+pub fn reserve() -> SocketAddr {
+    static RESERVED: Mutex<Vec<tokio::net::TcpSocket>> = Mutex::new(Vec::new());
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    // Whoever asks for a free port does not get one that is bound; whoever asks for this one does, as this socket does
+    // not listen, if both allow it.
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let addr = socket.local_addr().unwrap();
+    RESERVED.lock().unwrap().push(socket);
+    addr
+}
+
+/// Addresses of its own, and otherwise as usual.
+pub fn network() -> NetworkSpec {
+    NetworkSpec { addr: reserve(), metrics_addr: Some(reserve()), ..NetworkSpec::default() }
+}
 
 /// A table of pseudorandom numbers; `seed` decides its content, so its version.
 pub fn table(rows: u64, dim: usize, seed: u64) -> Table {
@@ -39,11 +89,11 @@ pub fn row(table: &Table, id: u64) -> Vec<u8> {
     bytes
 }
 
-/// A spec with free ports and as little waiting as possible.
+/// A spec with addresses of its own and as little waiting as possible.
 pub fn spec(side: Side) -> ServerSpec {
     ServerSpec {
-        addr: ([127, 0, 0, 1], 0).into(),
-        metrics_addr: Some(([127, 0, 0, 1], 0).into()),
+        addr: reserve(),
+        metrics_addr: Some(reserve()),
         threads: 1,
         ..ServerSpec::new("", side)
     }
@@ -181,7 +231,7 @@ impl Running {
                     .await
             })
         });
-        match addrs.recv_timeout(Duration::from_secs(60)) {
+        match addrs.recv_timeout(PATIENCE) {
             Ok((addr, metrics_addr)) => {
                 Self { addr, metrics_addr, stop: Some(stop), thread: Some(thread) }
             }
@@ -220,6 +270,26 @@ impl Running {
     /// As [`metric_of`].
     pub async fn metric(&self, name: &str) -> f64 {
         metric_of(&self.page("/metrics").await.1, name)
+    }
+
+    /// Waits until [`metric`](Self::metric) is this.
+    pub async fn comes_to(&self, name: &str, value: f64) {
+        let started = Instant::now();
+        loop {
+            let found = self.metric(name).await;
+            if found == value {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "{name} stays {found}, and is not {value}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until requests of a method have been refused for want of room.
+    pub async fn refuses_busy(&self, method: &str) {
+        let refused = format!("{{method=\"{method}\",code=\"RESOURCE_EXHAUSTED\"}}");
+        let is_so = async || self.page("/metrics").await.1.contains(&refused);
+        until("a request is refused", is_so).await;
     }
 }
 
@@ -280,6 +350,36 @@ impl Pair {
             EndpointSpec::new(self.left.url(), None),
             EndpointSpec::new(self.right.url(), None),
         )
+    }
+}
+
+/// The same of servers whose passes wait at gates.
+pub struct GatedPair {
+    pub pair: Pair,
+    gates: [Arc<Gate>; 2],
+}
+
+impl GatedPair {
+    pub fn start_with(
+        table: impl Fn() -> Table,
+        change: impl Fn(ServerSpec) -> ServerSpec,
+    ) -> Self {
+        let [left, right] = Side::BOTH.map(|side| {
+            let (server, gate) = gated(change(spec(side)), table());
+            (Running::start(server), gate)
+        });
+        let pair = Pair { left: left.0, right: right.0 };
+        Self { pair, gates: [left.1, right.1] }
+    }
+
+    /// As [`Gate::hold`], of both.
+    pub fn hold(&self) -> [Held; 2] {
+        self.gates.each_ref().map(Gate::hold)
+    }
+
+    /// As [`Gate::waiting`], of each.
+    pub fn waiting(&self) -> [usize; 2] {
+        self.gates.each_ref().map(|gate| gate.waiting())
     }
 }
 
@@ -346,9 +446,17 @@ pub fn record(file: &str, name: &str, figures: serde_json::Value) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// A server's resident memory in bytes, in the course of a soak.
+/// What a server has allocated, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Resident {
+pub struct Allocated {
+    pub now: u64,
+    /// The most since it was started.
+    pub most: u64,
+}
+
+/// What a server has allocated in bytes while nobody is connected, in the course of a soak.
+#[derive(Clone, Copy, Debug)]
+pub struct Resting {
     /// When it was ready.
     pub start: u64,
     /// After the first clients.
@@ -359,9 +467,9 @@ pub struct Resident {
     pub end: u64,
 }
 
-impl Resident {
-    /// Notes it, and holds the second half of the clients to have left nothing: at most 3 MiB, and 3 % of
-    /// what there was. What 1,500 clients leave of some kilobytes each is more.
+impl Resting {
+    /// Notes it, and holds the second half of the clients to have left nothing: at most 128 KiB, or 3 MiB in the long
+    /// form, and 3 % of what there was. What 100 or 1,500 clients leave of some kilobytes each is more.
     #[track_caller]
     pub fn check(self, kind: &str, clients: usize, lookups: usize, seconds: f64) {
         let Self { start, warm, half, end } = self;
@@ -373,14 +481,26 @@ impl Resident {
                 (end as f64 - half as f64) / (clients as f64 / 2.0),
         });
         println!("{kind}: {figures}");
-        record("rss", kind, figures);
+        record("memory", kind, figures);
         assert!(!self.grows(), "{kind}: it grows with its clients, of {half} to {end} bytes");
+    }
+
+    /// The same at its end: what nobody holds any more may be let go of late.
+    pub async fn ended(mut self, server: &Process) -> Self {
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE {
+            self.end = server.resting_bytes().await;
+            if !self.grows() {
+                break;
+            }
+        }
+        self
     }
 
     /// Whether the second half of the clients left more than that.
     pub fn grows(self) -> bool {
-        const SLACK_BYTES: u64 = 3 << 20;
-        self.end > self.half + self.half * 3 / 100 + SLACK_BYTES
+        let slack_bytes = if is_long_soak() { 3 << 20 } else { 128 << 10 };
+        self.end > self.half + self.half * 3 / 100 + slack_bytes
     }
 }
 
@@ -396,6 +516,8 @@ pub fn program() -> PathBuf {
 /// A server as a process of its own.
 pub struct Process {
     child: Child,
+    /// What asks it for its counts, and what it says.
+    counts: Mutex<(ChildStdin, BufReader<ChildStdout>)>,
     pub addr: SocketAddr,
     pub metrics_addr: SocketAddr,
 }
@@ -420,15 +542,45 @@ impl Process {
         let mut child = command
             .arg(file)
             .args(args)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .env("RUST_LOG", "warn")
+            .env("HUSHTABLE_COUNT_BYTES", "")
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let addrs: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let addrs = read_json(&mut stdout);
         let addr = |name: &str| addrs[name].as_str().unwrap().parse().unwrap();
-        Self { child, addr: addr("addr"), metrics_addr: addr("metrics_addr") }
+        let (addr, metrics_addr) = (addr("addr"), addr("metrics_addr"));
+        Self { child, counts: Mutex::new((stdin, stdout)), addr, metrics_addr }
+    }
+
+    /// What it has allocated, as its allocator counts.
+    pub fn allocated(&self) -> Allocated {
+        let (ask, said) = &mut *self.counts.lock().unwrap();
+        writeln!(ask).unwrap();
+        let counts = read_json(said);
+        let [now, most] = ["now", "most"].map(|name| counts[name].as_u64().unwrap());
+        Allocated { now, most }
+    }
+
+    /// What it has allocated once nobody is connected, what closed connections held is given back, and nothing more
+    /// comes or goes.
+    pub async fn resting_bytes(&self) -> u64 {
+        let (mut last, mut alike) = (0, 0);
+        let is_so = async || {
+            let text = page(self.metrics_addr, "/metrics").await.1;
+            let now = self.allocated().now;
+            // Pages of metrics come and go themselves.
+            let is_alike = metric_of(&text, "hushtable_connections") == 0.0
+                && now.abs_diff(last) < ALIKE_BYTES;
+            alike = if is_alike { alike + 1 } else { 0 };
+            last = now;
+            alike >= 5
+        };
+        until("it rests", is_so).await;
+        last
     }
 
     pub fn id(&self) -> u32 {
@@ -447,23 +599,18 @@ impl Process {
 
     /// Waits for its end, but not for ever.
     pub fn wait(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(started.elapsed() < Duration::from_secs(30), "it does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut status = None;
+        block_until("the process has ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 
     /// Waits until it answers, but not for ever.
     pub async fn ready(&self) {
-        let started = Instant::now();
-        while page(self.metrics_addr, "/readyz").await.0 != 200 {
-            assert!(started.elapsed() < Duration::from_secs(60), "it does not get ready");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let is_so = async || page(self.metrics_addr, "/readyz").await.0 == 200;
+        until("the server is ready", is_so).await;
     }
 
     pub fn url(&self) -> String {
@@ -476,6 +623,15 @@ impl Process {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
+}
+
+/// How far the bytes of a server that rests go up and down.
+const ALIKE_BYTES: u64 = 64 << 10;
+
+fn read_json(from: &mut BufReader<ChildStdout>) -> serde_json::Value {
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
 }
 
 impl Drop for Process {

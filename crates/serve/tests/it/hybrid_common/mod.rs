@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::common;
 use hushtable_infer::Platform;
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
 use hushtable_infer::hybrid::linear;
 use hushtable_infer::hybrid::network::{CompileSpec, Compiled, Network, compile, lower};
 use hushtable_infer::hybrid::{Plan, Terms};
+use hushtable_serve::HybridServerSpec;
 use hushtable_serve::wire::HybridInfoReply;
-use hushtable_serve::{HybridServerSpec, NetworkSpec};
 use hushtable_table::model::{self, Model};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -91,17 +92,9 @@ pub fn outputs(seed: u64, input: &[f32]) -> Vec<f32> {
     lowered.run(input, &mut largest)
 }
 
-/// Free ports, and one thread.
+/// Addresses of its own, and one thread.
 pub fn spec(model: impl Into<PathBuf>) -> HybridServerSpec {
-    HybridServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        threads: 2,
-        ..HybridServerSpec::new(model)
-    }
+    HybridServerSpec { network: common::network(), threads: 2, ..HybridServerSpec::new(model) }
 }
 
 /// What an honest server of such a model announces.

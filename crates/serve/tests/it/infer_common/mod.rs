@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::common::network;
+
 use hushtable_infer::Platform;
 use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
 use hushtable_serve::InferServerSpec;
-use hushtable_serve::NetworkSpec;
 use hushtable_serve::wire::InferInfoReply;
 use hushtable_table::model::{self, Feature, Model, Pooling};
 use hushtable_table::{DType, Table};
@@ -110,17 +111,9 @@ pub fn features(users: usize, seed: u64) -> (Vec<f32>, Vec<u64>) {
     (dense, indices.collect())
 }
 
-/// Free ports, and one thread.
+/// Addresses of its own, and one thread.
 pub fn spec(model: impl Into<PathBuf>) -> InferServerSpec {
-    InferServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        threads: 1,
-        ..InferServerSpec::new(model)
-    }
+    InferServerSpec { network: network(), threads: 1, ..InferServerSpec::new(model) }
 }
 
 /// What an honest server of such a model announces.

@@ -5,7 +5,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa};
@@ -15,7 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
-use crate::common::{Process, page, spec};
+use crate::common::{Process, page, spec, until};
 
 /// Writes a map of so many shards into a model's bundle.
 pub fn plan(model: &Path, shards: usize) -> ShardMap {
@@ -182,7 +181,8 @@ fn place_spec(folder: &Path, model: &Path, name: &str, side: Side) -> ServerSpec
     std::fs::create_dir_all(&watch).unwrap();
     ServerSpec {
         table: model.to_owned(),
-        change: ChangeSpec { watch: Some(watch), keep_old_s: 1, ..ChangeSpec::default() },
+        // No client is so slow that a version goes which it may yet ask for.
+        change: ChangeSpec { watch: Some(watch), keep_old_s: 300, ..ChangeSpec::default() },
         ..spec(side)
     }
 }
@@ -200,13 +200,8 @@ pub async fn metric(place: &Place, name: &str) -> f64 {
 
 /// Waits until a metric has at least some value.
 pub async fn wait_for(place: &Place, name: &str, value: f64) {
-    let started = Instant::now();
-    while metric(place, name).await < value {
-        let found = metric(place, name).await;
-        let limit = Duration::from_secs(60);
-        assert!(started.elapsed() < limit, "{}: {name} is {found}, not {value}", place.name);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let what = format!("{}: {name} is {value}", place.name);
+    until(&what, async || metric(place, name).await >= value).await;
 }
 
 /// Clients that look rows up until they are told to end: how many answers came, and what failed.
@@ -243,11 +238,9 @@ impl Load {
 
     /// Waits for so many more answers.
     pub async fn wait(&self, more: usize) {
-        let (from, started) = (self.right.load(Ordering::Relaxed), Instant::now());
-        while self.right.load(Ordering::Relaxed) < from + more {
-            assert!(started.elapsed() < Duration::from_secs(60), "no answers come any more");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let from = self.right.load(Ordering::Relaxed);
+        let is_so = async || self.right.load(Ordering::Relaxed) >= from + more;
+        until(&format!("{more} more answers"), is_so).await;
     }
 
     /// Ends it, with none failed; how many answers there were.

@@ -7,20 +7,22 @@ use std::time::Duration;
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError};
 use hushtable_oram::wire::{AuthorityKey, ControllerKey, DUMMY, Terms, UserSession};
 use hushtable_serve::{
-    CommitError, ControllerPlace, Ended, EndpointSpec, Error, MasterKey, MemoryError, NetworkSpec,
-    Refusal, RoundMemory, RoundName, RoundReport, Settled, TrainClient, TrainClientSpec,
-    TrainRefusal, TrainServer, TrainServerSpec,
+    CommitError, ControllerPlace, Ended, EndpointSpec, Error, MasterKey, MemoryError, Refusal,
+    RoundMemory, RoundName, RoundReport, Settled, TrainClient, TrainClientSpec, TrainRefusal,
+    TrainServer, TrainServerSpec,
 };
 
 use tempfile::TempDir;
 
-use crate::common::Running;
+use crate::common::{PATIENCE, Running, network};
 
 pub const ROWS: usize = 50;
 pub const DIM: usize = 3;
 pub const SLOTS: usize = 4;
 pub const USERS_MAX: usize = 5;
-pub const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = PATIENCE;
+/// What nothing here waits for to its end.
+pub const HOUR: Duration = Duration::from_secs(3600);
 
 /// What is wrong with the memory's disk or counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,14 +178,7 @@ impl RoundMemory for PlainMemory {
 }
 
 pub fn spec() -> TrainServerSpec {
-    TrainServerSpec {
-        network: NetworkSpec {
-            addr: ([127, 0, 0, 1], 0).into(),
-            metrics_addr: Some(([127, 0, 0, 1], 0).into()),
-            ..NetworkSpec::default()
-        },
-        ..TrainServerSpec::default()
-    }
+    TrainServerSpec { network: network(), ..TrainServerSpec::default() }
 }
 
 pub fn terms() -> Terms {
@@ -218,16 +213,57 @@ pub fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> TrainRefusal {
 
 /// Seals and sends a user's request.
 pub async fn ask(client: &TrainClient, round: u64, user: u32, ids: &[u32]) -> UserSession {
+    try_ask(client, round, user, ids).await.unwrap()
+}
+
+/// The same, where the round may be over.
+pub async fn try_ask(
+    client: &TrainClient,
+    round: u64,
+    user: u32,
+    ids: &[u32],
+) -> Result<UserSession, Error> {
     let mut session = client.session(round, user, None).unwrap();
     let sealed = session.request(ids).unwrap();
-    client.request(round, user, sealed.into()).await.unwrap();
-    session
+    client.request(round, user, sealed.into()).await?;
+    Ok(session)
 }
 
 pub async fn learn(client: &TrainClient, session: &mut UserSession, gradient: f32, weight: f32) {
+    try_learn(client, session, gradient, weight).await.unwrap();
+}
+
+/// The same, where the round may be over.
+pub async fn try_learn(
+    client: &TrainClient,
+    session: &mut UserSession,
+    gradient: f32,
+    weight: f32,
+) -> Result<(), Error> {
     let (round, user) = (session.context().round(), session.context().user());
     let sealed = session.upload(&[gradient; SLOTS * DIM], weight).unwrap();
-    client.upload(round, user, sealed.into()).await.unwrap();
+    client.upload(round, user, sealed.into()).await.map(drop)
+}
+
+/// Has `before` done what it can be late for with longer and longer deadlines until it was not: what comes of it.
+pub async fn in_deadline<T>(
+    first: Duration,
+    mut before: impl AsyncFnMut(Duration) -> Result<T, Error>,
+) -> T {
+    let mut deadline = first;
+    loop {
+        match before(deadline).await {
+            Ok(made) => return made,
+            Err(error) => {
+                let is_over = matches!(
+                    error,
+                    Error::Refused { refusal: Refusal::Train(TrainRefusal::RoundOver { .. }), .. }
+                );
+                assert!(is_over && deadline < SOON, "{error}");
+            }
+        }
+        deadline *= 4;
+    }
 }
 
 /// The address of this machine on a network, where it has one: not loopback, and reachable here.

@@ -4,17 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha20Rng;
-use tempfile::TempDir;
-
 use super::{Recovered, Salvage, SalvageReport, recovered_place, swap};
 use crate::aggregate::AggregateSpec;
 use crate::disk::{FaultSpec, Faults, Tear, Unsynced};
 use crate::fdp::{FdpSpec, MechanismSpec};
 use crate::journal::{CounterPlace, JournalError};
+use crate::round::tests::folder;
 use crate::round::{BudgetSpec, Controller, ControllerSpec, Error};
 use crate::seal::Key;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha20Rng;
 
 const ROWS: u64 = 150;
 const DIM: usize = 60;
@@ -129,7 +128,7 @@ fn open_rebuilt(at: &Path) -> Controller {
 
 #[test]
 fn a_rebuilt_controller_is_the_old_one_in_another_instance() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut random = ChaCha20Rng::seed_from_u64(1);
     let mut controller = create(at.path(), &spec());
     for _ in 0..7 {
@@ -160,8 +159,8 @@ fn a_rebuilt_controller_is_the_old_one_in_another_instance() {
 
 #[test]
 fn an_old_state_is_gone_on_from_with_its_rounds_charged() {
-    let at = TempDir::new().unwrap();
-    let old = TempDir::new().unwrap();
+    let at = folder();
+    let old = folder();
     let mut random = ChaCha20Rng::seed_from_u64(2);
     let mut controller = create(at.path(), &spec());
     for _ in 0..3 {
@@ -202,7 +201,7 @@ fn an_old_state_is_gone_on_from_with_its_rounds_charged() {
 fn rows_are_read_from_other_leaves_than_the_undone_rounds_showed() {
     // Rounds that ask for the same rows in the state that was undone and in that gone on from: were their
     // leaves those of the old state, who watches the disk would see that the rows are the same.
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = spec();
     spec.budget = None;
     spec.fdp.epsilon = 0.0;
@@ -217,7 +216,7 @@ fn rows_are_read_from_other_leaves_than_the_undone_rounds_showed() {
     };
     let (mut same, mut all) = (0, 0);
     for _ in 0..6 {
-        let old = TempDir::new().unwrap();
+        let old = folder();
         drop(controller);
         copy(at.path(), old.path());
         controller = open(at.path()).unwrap();
@@ -246,14 +245,14 @@ fn worn(at: &Path) -> Vec<Vec<u8>> {
         round(&mut controller, &mut random).unwrap();
     }
     drop(controller);
-    let reference = TempDir::new().unwrap();
+    let reference = folder();
     copy(at, reference.path());
     payloads(&mut open(reference.path()).unwrap())
 }
 
 #[test]
 fn a_flipped_bit_in_any_bucket_costs_no_more_than_is_told() {
-    let base = TempDir::new().unwrap();
+    let base = folder();
     let expected = worn(base.path());
     let pages = fs::metadata(base.path().join("t/tree")).unwrap().len() as usize / 4096;
     let mut random = ChaCha20Rng::seed_from_u64(4);
@@ -261,7 +260,7 @@ fn a_flipped_bit_in_any_bucket_costs_no_more_than_is_told() {
     for page in 0..pages {
         let byte = page * 4096 + random.random_range(0..2000);
         let flipped = || {
-            let at = TempDir::new().unwrap();
+            let at = folder();
             copy(base.path(), at.path());
             flip(&at.path().join("t/tree"), byte);
             at
@@ -296,7 +295,7 @@ fn a_flipped_bit_in_any_bucket_costs_no_more_than_is_told() {
 
 #[test]
 fn a_journal_that_was_cut_is_the_round_before() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut random = ChaCha20Rng::seed_from_u64(5);
     let mut controller = create(at.path(), &spec());
     for _ in 0..3 {
@@ -316,7 +315,7 @@ fn a_journal_that_was_cut_is_the_round_before() {
 
 #[test]
 fn damage_within_the_journal_is_told_and_no_row_is_made_up() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut random = ChaCha20Rng::seed_from_u64(6);
     create(at.path(), &spec()).close().unwrap();
     let mut controller = open(at.path()).unwrap();
@@ -326,14 +325,14 @@ fn damage_within_the_journal_is_told_and_no_row_is_made_up() {
         if committed > 0 {
             round(&mut controller, &mut random).unwrap();
         }
-        let copied = TempDir::new().unwrap();
+        let copied = folder();
         copy(at.path(), copied.path());
         states.push(payloads(&mut open(copied.path()).unwrap()));
     }
     let end = controller.journal.bytes() as usize;
     drop(controller);
     for third in 0..3 {
-        let damaged = TempDir::new().unwrap();
+        let damaged = folder();
         copy(at.path(), damaged.path());
         let journal = damaged.path().join("t/journal");
         let mut bytes = fs::read(&journal).unwrap();
@@ -357,7 +356,7 @@ fn damage_within_the_journal_is_told_and_no_row_is_made_up() {
 
 #[test]
 fn without_its_first_record_nothing_is_made_up() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     create(at.path(), &spec()).close().unwrap();
     let journal = at.path().join("t/journal");
     let mut bytes = fs::read(&journal).unwrap();
@@ -372,7 +371,7 @@ fn without_its_first_record_nothing_is_made_up() {
 
 #[test]
 fn a_crash_anywhere_in_a_recovery_leaves_the_old_or_the_new() {
-    let base = TempDir::new().unwrap();
+    let base = folder();
     let expected = worn(base.path());
     let recover = |at: &Path, faults: &Faults| -> Result<(), Error> {
         let recovered = Recovered::new(&at.join("t"), Some(&at.join("counter")));
@@ -384,7 +383,7 @@ fn a_crash_anywhere_in_a_recovery_leaves_the_old_or_the_new() {
         swap(&recovered, faults)
     };
     let count = {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         let faults = Faults::new(FaultSpec::default());
         recover(at.path(), &faults).unwrap();
@@ -393,7 +392,7 @@ fn a_crash_anywhere_in_a_recovery_leaves_the_old_or_the_new() {
     let (mut old, mut new) = (0, 0);
     // All of the swap, and the rebuild here and there.
     for kill_at in (0..count).filter(|at| at % 17 == 0 || count - at < 16) {
-        let at = TempDir::new().unwrap();
+        let at = folder();
         copy(base.path(), at.path());
         let (tear, unsynced) = (Tear::Scattered(kill_at), Unsynced::Scattered(kill_at));
         let faults = Faults::new(FaultSpec { kill_at: Some(kill_at), tear, unsynced });
@@ -417,7 +416,7 @@ fn a_crash_anywhere_in_a_recovery_leaves_the_old_or_the_new() {
 
 #[test]
 fn lost_rows_of_a_table_with_a_mean_get_it() {
-    let at = TempDir::new().unwrap();
+    let at = folder();
     let mut spec = spec();
     spec.default_row = crate::round::DefaultRow::Mean;
     spec.aggregate = AggregateSpec::FedAvg { learning_rate: 1.0 };
