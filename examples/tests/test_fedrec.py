@@ -435,18 +435,29 @@ def test_the_flower_app_trains_and_leaves_a_bundle(
     assert (table.info.rows, table.info.row_bytes) == (160, 64)
 
 
-def free_ports(count: int) -> list[int]:
+@contextlib.contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Ports that nobody else is given: a server that is told one may listen at it all the same."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
+            for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+                each.setsockopt(socket.SOL_SOCKET, option, 1)
             each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        yield [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager
 def superlink(folder: Path, environment: dict[str, str]) -> Iterator[None]:
     """A SuperLink of this test's own: the one that ``flwr run`` starts would outlive it."""
-    control, port = free_ports(2)
+    with held_ports(2) as ports, _superlink(folder, environment, *ports):
+        yield
+
+
+@contextlib.contextmanager
+def _superlink(
+    folder: Path, environment: dict[str, str], control: int, port: int
+) -> Iterator[None]:
     folder.mkdir()
     (folder / "config.toml").write_text(
         f'[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n', encoding="utf-8"
@@ -464,9 +475,12 @@ def superlink(folder: Path, environment: dict[str, str]) -> Iterator[None]:
         ) as process,
     ):
         try:
-            for _ in range(300):
+            by = time.monotonic() + 300
+            while True:
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                     break
+                assert time.monotonic() < by, (folder / "superlink.log").read_text()
+                assert process.poll() is None, (folder / "superlink.log").read_text()
                 time.sleep(0.1)
             yield
         finally:
@@ -497,7 +511,7 @@ def test_flwr_run_trains_through_the_controller(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=600,
         )
     assert done.stdout.count("rows: 4 of 4 clients asked") == 3, done.stdout + done.stderr
     trained = hushtable.Table.open(tmp_path / "bundle")

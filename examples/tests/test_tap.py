@@ -38,7 +38,8 @@ def test_a_tap_closes_quietly_under_a_connection(
             with Tap(url, certificates, Wire(1, None, 0)) as tap:
                 plain = socket.create_connection(("127.0.0.1", int(tap.url.rpartition(":")[2])))
                 inside = trust.wrap_socket(plain, server_hostname="127.0.0.1")
-                assert reached.wait(10)
+                assert reached.wait(60)
             inside.close()
-        thread.join(10)
+        thread.join(60)
+        assert not thread.is_alive()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []

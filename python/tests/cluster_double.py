@@ -5,8 +5,8 @@ dies, drains and changes versions as they do; of answers it has none. ``test_clu
 the real command.
 
 What it is told by: ``HUSHTABLE_TEST_CLUSTER``, a folder. A file ``hold-fetch`` or ``hold-load`` in
-it has copies, or loads of next versions, wait for as long as it is there; ``queue-seconds`` is the
-mean wait that servers say.
+it has copies, or loads of next versions, wait for as long as it is there, and ``held-fetch`` or
+``held-load`` is there once one waits; ``queue-seconds`` is the mean wait that servers say.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def flag(name: str) -> str | None:
 def fetch(source: Path, out: Path) -> None:
     """Copies a whole bundle aside, and puts it in its place by a rename."""
     map_ = json.loads((source / "shards.json").read_text())
-    while (TOLD / "hold-fetch").exists():
+    while is_held("fetch"):
         time.sleep(0.05)
     name = f"{map_['name']}-{map_['model'][:16]}"
     out.mkdir(parents=True, exist_ok=True)
@@ -42,6 +42,14 @@ def fetch(source: Path, out: Path) -> None:
         shutil.copytree(source, out / f".{name}.part", dirs_exist_ok=True)
         (out / f".{name}.part").rename(out / name)
     print(out / name, flush=True)
+
+
+def is_held(what: str) -> bool:
+    """Whether it is to wait; that it does is said by a file, ``held-fetch`` or ``held-load``."""
+    if not (TOLD / f"hold-{what}").exists():
+        return False
+    (TOLD / f"held-{what}").touch()
+    return True
 
 
 def version_of(bundle: Path) -> str:
@@ -80,7 +88,7 @@ class Server:
             return
         if version in self.held:  # the newest again
             self.held.remove(version)
-        elif (TOLD / "hold-load").exists() or not every_shard_holds(version):
+        elif is_held("load") or not every_shard_holds(version):
             return
         else:
             log("INFO", "loaded the shard", model="clicks", version=version)

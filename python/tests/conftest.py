@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import forks
+from leaves import LeavesPlugin
+from shuffle import shuffle_of_environment
 
 import hushtable
 
@@ -18,6 +21,20 @@ ROWS, DIM = 3000, 24
 # that interrupt a child would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Registered, they are for the tests of other folders too.
+    config.pluginmanager.register(LeavesPlugin(config), "hushtable-leaves")
+    if (plugin := shuffle_of_environment()) is not None:
+        config.pluginmanager.register(plugin, "hushtable-shuffle")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ended() -> Iterator[None]:
+    """What commands are forked from goes with the run."""
+    yield
+    forks.close()
 
 
 @dataclass(frozen=True)

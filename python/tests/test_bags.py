@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import shutil
 import socket
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ import pytest
 from conftest import DIM, ROWS, Deployment
 from test_cli import run, run_json
 from test_server import FREE, first_line, start
+from waiting import until
 
 import hushtable
 from hushtable import _native
@@ -140,15 +142,26 @@ def test_the_layout_says_what_an_inference_costs(
     assert layout.map_bytes == 64 * 2 * 4
 
 
+#: Of HTTP/2 (RFC 9113, 6): what a request and its answer are made of; the rest is the connection's.
+DATA, HEADERS, CONTINUATION, END_STREAM = 0, 1, 9, 1
+#: Those of the rest that come when a runtime finds the time, and the bytes of each.
+CONTROL = {4: {0}, 6: {8}, 8: {4}}
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
 class Tap:
-    """Passes connections on to a server and counts the bytes each way."""
+    """Passes connections on to a server and counts the bytes of each request, each way."""
 
     def __init__(self, url: str) -> None:
         host, _, port = url.removeprefix("http://").partition(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.bytes: Counter[str] = Counter()
+        #: By connection, stream and way, those of its frames.
+        self.bytes: Counter[tuple[int, int, str]] = Counter()
+        self.ended: list[tuple[int, int, str]] = []
+        #: Kinds and lengths of frames of no request.
+        self.control: set[tuple[int, int]] = set()
         self._sockets: list[socket.socket] = []
 
     def __enter__(self) -> Self:
@@ -162,10 +175,13 @@ class Tap:
         traceback: TracebackType | None,
     ) -> None:
         for open_socket in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                # Closing alone does not wake who waits at it, and it would go on to listen.
+                open_socket.shutdown(socket.SHUT_RDWR)
             open_socket.close()
 
     def _accept(self) -> None:
-        while True:
+        for number in itertools.count():
             try:
                 client, _ = self._listener.accept()
             except OSError:
@@ -173,23 +189,48 @@ class Tap:
             server = socket.create_connection(self._target)
             self._sockets += [client, server]
             for way, source, sink in (("up", client, server), ("down", server, client)):
-                threading.Thread(target=self._pass, args=(way, source, sink), daemon=True).start()
+                threading.Thread(
+                    target=self._pass, args=(number, way, source, sink), daemon=True
+                ).start()
 
-    def _pass(self, way: str, source: socket.socket, sink: socket.socket) -> None:
+    def _pass(self, number: int, way: str, source: socket.socket, sink: socket.socket) -> None:
+        held = b""
+        starts = way == "up"
         try:
             while block := source.recv(1 << 16):
-                self.bytes[way] += len(block)
+                held += block
+                if starts and len(held) >= len(PREFACE):
+                    assert held.startswith(PREFACE)
+                    held, starts = held[len(PREFACE) :], False
+                while not starts and len(held) >= 9:
+                    length = int.from_bytes(held[:3])
+                    if len(held) < 9 + length:
+                        break
+                    kind, flags, stream = held[3], held[4], int.from_bytes(held[5:9])
+                    held = held[9 + length :]
+                    if kind not in (DATA, HEADERS, CONTINUATION):
+                        self.control.add((kind, length))
+                        continue
+                    self.bytes[number, stream, way] += 9 + length
+                    if kind != CONTINUATION and flags & END_STREAM:
+                        self.ended.append((number, stream, way))
+                # Counted first: who has an answer finds it counted.
                 sink.sendall(block)
         except OSError:
             return
 
-    def settled(self) -> tuple[int, int]:
-        """Bytes (up, down) once nothing more comes."""
-        while True:
-            before = (self.bytes["up"], self.bytes["down"])
-            time.sleep(0.1)
-            if before == (self.bytes["up"], self.bytes["down"]):
-                return before
+
+def bytes_of(work: Callable[[], Any], *taps: Tap) -> tuple[int, ...]:
+    """Bytes (up, down) at each tap of the one request that ``work`` makes there."""
+    before = [len(tap.ended) for tap in taps]
+    work()
+    found: list[int] = []
+    for tap, count in zip(taps, before, strict=True):
+        until(lambda tap=tap, count=count: len(tap.ended) >= count + 2, "a request's answer")
+        (number, stream, _), other = tap.ended[count:]
+        assert other[:2] == (number, stream)
+        found += [tap.bytes[number, stream, way] for way in ("up", "down")]
+    return tuple(found)
 
 
 def test_every_bag_is_the_same_bytes_on_the_wire(urls: tuple[str, str]) -> None:
@@ -197,15 +238,21 @@ def test_every_bag_is_the_same_bytes_on_the_wire(urls: tuple[str, str]) -> None:
         with hushtable.connect(left.url, right.url) as client:
             layout = client.layout
             assert layout is not None
-            client.lookup_bag([1])  # header compression remembers the first request
+            # Header compression remembers the first request.
+            bytes_of(lambda: client.lookup_bag([1]), left, right)
+            for tap in (left, right):
+                tap.control.clear()
             sizes = []
             bags = [[], [7], [7] * IDS_MAX, range(IDS_MAX), some_ids(IDS_MAX), [], some_ids(3)]
             drops = set()
-            for ids in bags:
-                before = (*left.settled(), *right.settled())
+
+            def look_up(ids: Any) -> None:
                 drops.add(client.lookup_bag(list(ids)).dropped > 0)
-                after = (*left.settled(), *right.settled())
-                sizes.append(tuple(np.subtract(after, before).tolist()))
+
+            for ids in bags:
+                sizes.append(bytes_of(lambda ids=ids: look_up(ids), left, right))
+            for tap in (left, right):
+                assert all(length in CONTROL[kind] for kind, length in tap.control), tap.control
         assert drops == {False, True}
         assert len(set(sizes)) == 1, sizes
         up_left, down_left, up_right, down_right = sizes[0]
@@ -347,12 +394,12 @@ def test_many_bags_go_in_one_request_to_each_server(
 def test_a_request_shows_how_many_bags_it_has_and_no_more(urls: tuple[str, str]) -> None:
     with Tap(urls[0]) as left, Tap(urls[1]) as right:
         with hushtable.connect(left.url, right.url) as client:
-            client.lookup_bags([[1], [2]])  # header compression remembers the first request
+            # Header compression remembers the first request.
+            bytes_of(lambda: client.lookup_bags([[1], [2]]), left, right)
             sizes = []
             for bags in ([[], [], []], [range(IDS_MAX)] * 3, [[7] * IDS_MAX, [], [3]]):
-                before = (*left.settled(), *right.settled())
-                client.lookup_bags([list(ids) for ids in bags])
-                sizes.append(tuple(np.subtract((*left.settled(), *right.settled()), before)))
+                asked = [list(ids) for ids in bags]
+                sizes.append(bytes_of(lambda asked=asked: client.lookup_bags(asked), left, right))
         assert len(set(sizes)) == 1, sizes
 
 
@@ -501,7 +548,7 @@ def test_the_server_says_what_its_layout_costs(laid_out: Path) -> None:
 
 
 def test_bench_serve_bags(laid_out: Path) -> None:
-    options = ["--seconds", 0.3, "--warmup", 0.1, "--clients", 4]
+    options = ["--seconds", 1, "--warmup", 0.1, "--clients", 4]
     record = run_json("bench", "serve", "--bags", "--bundle", laid_out, *options)
     assert (record["bench"], record["unit"]) == ("serve-bags", "inferences/s")
     assert record["value"] > 0

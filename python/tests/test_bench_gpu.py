@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from waiting import COMMAND_HUNG_S
 
 from hushtable import _gpu
 
@@ -269,7 +270,7 @@ def test_correctness_comes_before_figures(bench: ModuleType) -> None:
 def test_without_a_gpu_it_says_so_and_exits_with_2(tmp_path: Path) -> None:
     out = tmp_path / "none.json"
     command = [sys.executable, str(BENCH / "gpu.py"), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_HUNG_S)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("no GPU to measure: ")
     assert "nothing was checked and nothing measured" in done.stderr
@@ -288,7 +289,10 @@ def test_it_needs_numpy_and_the_package_alone(tmp_path: Path) -> None:
     code += "__import__('pathlib').Path('.'))\n"
     arguments = [str(BENCH / "gpu.py"), str(BENCH / "papers" / "gpu-pir.json")]
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_HUNG_S,
     )
     assert done.returncode == 0, done.stderr
     assert "no plots: matplotlib is not installed" in done.stdout

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from test_cli import RECORD, run, run_json
 
@@ -22,11 +24,20 @@ def test_bench_model() -> None:
     assert detail["bytes_up"] > detail["bytes_down"] > 0
 
 
-def test_the_engine_alone() -> None:
+@pytest.fixture(scope="module")
+def engine() -> dict[str, Any]:
     options = ["--tables", "300,30,3", "--scale", 1, "--batch", 1, "--seconds", 0.01]
-    record = run_json("bench", "model", *options, "--no-latency")
-    assert "latency_ms" not in record["detail"]
-    assert record["detail"]["bound"] == "memory"
+    return dict(run_json("bench", "model", *options, "--no-latency"))
+
+
+def test_the_engine_alone(engine: dict[str, Any]) -> None:
+    assert "latency_ms" not in engine["detail"]
+    assert engine["detail"]["bound"]
+
+
+@pytest.mark.timed
+def test_memory_bounds_one_inference(engine: dict[str, Any]) -> None:
+    assert engine["detail"]["bound"] == "memory"
 
 
 @pytest.mark.parametrize(

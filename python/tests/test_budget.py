@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from test_cli import run, run_json
 from test_train import Serving
+from waiting import COMMAND_HUNG_S, HUNG_S
 
 import hushtable
 from hushtable.fl import Budget, Controller, Session, connect
@@ -164,7 +165,7 @@ def test_what_was_sent_was_booked_though_the_process_was_killed(tmp_path: Path) 
             assert child.stdout.readline() == "sent\n"
         child.send_signal(signal.SIGKILL)
         sent += rounds + len(child.stdout.read().split())
-        child.wait(timeout=30)
+        child.wait(timeout=HUNG_S)
         child.stdout.close()
     booked = Budget(path, limit=1e6, epsilon=1.0).rounds
     # The one under way may have been booked and not sent, never the other way.
@@ -175,7 +176,7 @@ def test_processes_that_share_a_budget_lose_no_booking(tmp_path: Path) -> None:
     path = tmp_path / "films.budget"
     children = [charging(path, 25) for _ in range(2)]
     for child in children:
-        assert child.wait(timeout=60) == 0
+        assert child.wait(timeout=COMMAND_HUNG_S) == 0
         assert child.stdout is not None
         child.stdout.close()
     assert Budget(path, limit=1e6, epsilon=1.0).rounds == 50

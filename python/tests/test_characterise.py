@@ -47,12 +47,23 @@ def test_the_papers_wireless_slots_are_found(
     assert found == (pytest.approx(up, abs=1), pytest.approx(seconds, abs=0.1))
 
 
-def test_garbling_is_measured_beside_its_floor() -> None:
-    found = bench("garble", "--seconds", "0.01", "--threads", "1")
+@pytest.fixture(scope="module")
+def garbling() -> dict[str, Any]:
+    return dict(bench("garble", "--seconds", "0.01", "--threads", "1"))
+
+
+@pytest.mark.timed
+def test_garbling_is_near_its_floor_and_evaluating_no_slower(garbling: dict[str, Any]) -> None:
+    assert 0 < garbling["of_floor"] <= 1.5
+    assert garbling["detail"]["evaluate"] > garbling["value"] / 2
+
+
+def test_garbling_is_measured_beside_its_floor(garbling: dict[str, Any]) -> None:
+    found = garbling
     assert found["bench"] == "garble" and found["unit"] == "AND gates/s"
-    assert 0 < found["of_floor"] <= 1.5
+    assert found["of_floor"] > 0
     detail = found["detail"]
-    assert detail["evaluate"] > found["value"] / 2
+    assert detail["evaluate"] > 0
     # k = 37 and f = 12: 24 gates of 32 bytes, 72 or 73 rows of 5.
     assert detail["stochastic_and_gates"] == 24
     assert 24 * 32 < detail["stochastic_table_bytes"] <= 1150

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import waiting
+from waiting import is_alive
 
 from hushtable.cluster import Cluster
 from hushtable.cluster.child import Child, Queue, samples, whole_command
@@ -73,12 +75,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
         until(keeper, lambda report: report.state == "stopped")
 
 
-def until(keeper: Keeper, holds: Callable[[Report], bool], seconds: float = 20) -> Report:
-    by = time.monotonic() + seconds
-    while not holds(report := keeper.report()):
-        assert time.monotonic() < by, report
-        time.sleep(0.02)
-    return report
+def until(keeper: Keeper, holds: Callable[[Report], bool]) -> Report:
+    def look() -> Report | None:
+        return report if holds(report := keeper.report()) else None
+
+    found = waiting.until(look, keeper.report)
+    assert found is not None
+    return found
 
 
 @contextlib.contextmanager
@@ -102,7 +105,7 @@ def real_side(source: Source, folder: Path, **scheme: str) -> Iterator[tuple[lis
         yield keepers, until(keepers[2], lambda report: report.holds(source.version))
     finally:
         for keeper in keepers:
-            keeper.drain(10)
+            keeper.drain(60)
         for keeper in keepers:
             assert until(keeper, lambda report: report.state == "stopped").restarts == 0
 
@@ -113,7 +116,12 @@ def is_ready(*letters: str) -> Callable[[Report], bool]:
     )
 
 
-def test_a_server_is_fetched_started_and_started_again(kept: Kept) -> None:
+def test_a_server_is_fetched_started_and_started_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The pause before it is started again lasts until what is to be seen before is seen.
+    monkeypatch.setattr("hushtable.cluster.keeper._PAUSE_S_LEAST", 600.0)
+    monkeypatch.setattr("hushtable.cluster.keeper._PAUSE_S_MOST", 600.0)
     keeper = kept.start(kept.wanted("a"))
     report = until(keeper, is_ready("a"))
     assert report.url is not None
@@ -124,6 +132,8 @@ def test_a_server_is_fetched_started_and_started_again(kept: Kept) -> None:
     assert lost.state == "failing"
     assert lost.url is None
     assert "the server ended with -9" in lost.reason
+    assert not keeper._server_pause.is_over
+    keeper._server_pause._until = time.monotonic() + 0.5
     back = until(keeper, is_ready("a"))
     assert back.pid != report.pid
     assert back.reason == ""
@@ -134,11 +144,12 @@ def test_the_next_version_beside_the_last(kept: Kept) -> None:
     until(keeper, is_ready("a"))
     (kept.told / "hold-fetch").touch()
     keeper.tell(kept.wanted("a", "b", generation=2).record(), None)
-    time.sleep(0.5)
+    waiting.until((kept.told / "held-fetch").exists, "a fetch that is held")
     assert keeper.report().copies == ("a" * 64,)
     (kept.told / "hold-load").touch()
     (kept.told / "hold-fetch").unlink()
     until(keeper, lambda report: report.copies == ("a" * 64, "b" * 64))
+    waiting.until((kept.told / "held-load").exists, "a load that is held")
     assert keeper.report().versions == ("a" * 64,)
     (kept.told / "hold-load").unlink()
     report = until(keeper, is_ready("a", "b"))
@@ -195,7 +206,10 @@ def test_drained_it_stays_down(kept: Kept) -> None:
     keeper.drain(5)
     until(keeper, lambda report: report.state == "stopped")
     assert (kept.told / f"drained-{pid}").exists()
-    time.sleep(0.6)
+    # Whatever it does in turn, it has done again and again since.
+    steps, step = [], keeper._step
+    keeper._step = lambda: steps.append(step())  # type: ignore[method-assign]
+    waiting.until(lambda: len(steps) >= 3, "three more steps")
     assert keeper.report().pid is None
 
 
@@ -228,24 +242,11 @@ def test_a_command_that_is_bound_ends_with_its_parent(tmp_path: Path) -> None:
         "time.sleep(600)\n"
     )
     parent = Child([sys.executable, "-c", code])
-    by = time.monotonic() + 20
-    while not parent.last_line and time.monotonic() < by:
-        time.sleep(0.02)
-    pid = int(parent.last_line)
+    pid = int(waiting.until(lambda: parent.last_line, "the child's number"))
     command = Path(f"/proc/{pid}/cmdline")
-    while b"sleep" not in command.read_bytes().split(b"\0")[0] and time.monotonic() < by:
-        time.sleep(0.02)
+    waiting.until(lambda: b"sleep" in command.read_bytes().split(b"\0")[0], "the child's command")
     parent.kill()
-    while is_alive(pid):
-        assert time.monotonic() < by
-        time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether it runs: a zombie does not."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    waiting.until(lambda: not is_alive(pid), "the end of the child")
 
 
 def test_the_mean_wait_of_half_a_minute() -> None:

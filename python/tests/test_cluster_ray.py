@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cluster_keeper import DOUBLE, is_alive, write_model
+from test_cluster_keeper import DOUBLE, write_model
+from waiting import COMMAND_HUNG_S, HUNG_S, is_alive, until
 
 HERE = Path(__file__).parent
+#: What Ray and several servers take longer for hangs.
+CLUSTER_HUNG_S = 300.0
 LONG = pytest.mark.skipif(
     os.environ.get("HUSHTABLE_SCALE_LONG") != "1",
     reason="Ray takes seconds to see each loss: HUSHTABLE_SCALE_LONG=1 runs it",
@@ -83,7 +86,7 @@ class Ray:
         assert self.process.stdout is not None
         self.process.stdin.close()
         try:
-            self.process.wait(30)
+            self.process.wait(HUNG_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -122,22 +125,21 @@ class Ray:
         """What the command prints."""
         command = [sys.executable, "-m", "hushtable", "cluster", *arguments]
         done = subprocess.run(
-            command, env=self.env, capture_output=True, text=True, timeout=120, check=False
+            command, env=self.env, capture_output=True, text=True, timeout=COMMAND_HUNG_S
         )
         assert done.returncode == code, done.stderr + done.stdout
         return done.stdout
 
-    def until(self, holds: Callable[[Any], bool], seconds: float = 60) -> Any:
+    def until(self, holds: Callable[[Any], bool]) -> Any:
         """The state, as soon as ``holds`` of it."""
-        by = time.monotonic() + seconds
-        while True:
-            found = self.ask("look")
-            if found is not None and holds(found):
-                return found
-            assert time.monotonic() < by, json.dumps(found, indent=1)
-            time.sleep(0.1)
 
-    def steady(self, letter: str, seconds: float = 60) -> Any:
+        def look() -> Any:
+            found = self.ask("look")
+            return found if found is not None and holds(found) else None
+
+        return until(look, lambda: json.dumps(self.ask("look"), indent=1), CLUSTER_HUNG_S)
+
+    def steady(self, letter: str) -> Any:
         version = (letter * 64)[:64]
         return self.until(
             lambda found: (
@@ -145,9 +147,15 @@ class Ray:
                 and found["version"] == version
                 # Of the one before nobody knows any more.
                 and found["versions"] == [version]
-            ),
-            seconds,
+            )
         )
+
+    def at(self, letter: str) -> Any:
+        """The state once it has this version, which it may have already."""
+        found = self.ask("look")
+        if found is None or found["version"] != (letter * 64)[:64]:
+            self.up(self.record(letter), CLUSTER_HUNG_S)
+        return self.steady(letter)
 
     def new_version(self) -> str:
         """Of a model that no test has used yet."""
@@ -171,12 +179,8 @@ class Ray:
 
     def coordinator_pid(self) -> int:
         """The actor's process, by the name that Ray gives it."""
-        by = time.monotonic() + 10
         # It has another while it begins.
-        while not (found := self.processes(b"ray::CoordinatorActor")):
-            assert time.monotonic() < by
-            time.sleep(0.05)
-        return found[0]
+        return until(lambda: self.processes(b"ray::CoordinatorActor"), "the coordinator")[0]
 
 
 def server(found: Any, name: str) -> Any:
@@ -201,10 +205,11 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ray]:
         found.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def up(ray: Ray) -> Ray:
-    """The same, with a cluster of two shards, two replicas each, and a front."""
-    ray.up(ray.record(), 60)
+    """The same, with a cluster of two shards, two replicas each, and a front, of any version."""
+    if ray.ask("look") is None:
+        ray.up(ray.record(), CLUSTER_HUNG_S)
     return ray
 
 
@@ -231,6 +236,8 @@ def toml(ray: Ray, **changes: Any) -> Path:
 
 
 def test_no_room_starts_nothing(ray: Ray) -> None:
+    if ray.ask("look") is not None:
+        ray.ask("down", ray.record())
     secure = ray.record(fronts={"settings": {"insecure": True}}, shards={"replicas_min": 2})
     with pytest.raises(Refused, match="ConfigError: shards would answer at .*without TLS"):
         ray.up(secure, 10)
@@ -244,7 +251,7 @@ def test_no_room_starts_nothing(ray: Ray) -> None:
 
 
 def test_up_places_replicas_apart(up: Ray) -> None:
-    found = up.steady("a")
+    found = up.at("a")
     assert (found["ready"], found["all"], found["replicas"]) == (5, 5, [2, 2])
     for shard in range(2):
         nodes = {one["node"] for one in found["servers"] if one["shard"] == shard}
@@ -258,7 +265,7 @@ def test_up_places_replicas_apart(up: Ray) -> None:
 
 
 def test_status_and_the_other_side(up: Ray) -> None:
-    up.steady("a")
+    up.at("a")
     path = str(toml(up))
     shown = up.command("status", path)
     assert "steady: 5 of 5 servers are ready" in shown
@@ -271,7 +278,7 @@ def test_status_and_the_other_side(up: Ray) -> None:
 
 
 def test_a_killed_server_comes_back(up: Ray) -> None:
-    before = server(up.steady("a"), "shard-0-replica-0")
+    before = server(up.at("a"), "shard-0-replica-0")
     worker = parent_of(before["pid"])
     kill(before["pid"])
     after = server(up.until(lambda f: is_back(f, before)), "shard-0-replica-0")
@@ -286,15 +293,12 @@ def is_back(found: Any, before: Any) -> bool:
 
 
 def test_a_server_dies_with_its_actor_while_versions_change(up: Ray) -> None:
-    before = server(up.steady("a"), "shard-1-replica-1")
+    before = server(up.at("a"), "shard-1-replica-1")
     (up.told / "hold-fetch").touch()
     up.up(up.record("b"), 0)
     up.until(lambda f: f["phase"] == "fetching")
     kill(parent_of(before["pid"]))
-    by = time.monotonic() + 2
-    while is_alive(before["pid"]):
-        assert time.monotonic() < by, "the old server outlives its actor"
-        time.sleep(0.02)
+    until(lambda: not is_alive(before["pid"]), "the end of the old server, with its actor")
     # It serves the version that is announced, at a new address, while the next one is fetched.
     after = server(up.until(lambda f: is_back(f, before)), before["name"])
     assert after["versions"] == ["a" * 64]
@@ -312,7 +316,7 @@ def test_a_server_dies_with_its_actor_while_versions_change(up: Ray) -> None:
 def test_kills_in_every_phase(up: Ray, what: str, hold: str | None) -> None:
     """Servers come back, none outlives its actor, and the version changes in the end."""
     first, next_ = up.new_version(), up.new_version()
-    up.up(up.record(first), 60)
+    up.up(up.record(first), CLUSTER_HUNG_S)
     before = up.steady(first)
     if hold:
         (up.told / hold).touch()
@@ -332,10 +336,7 @@ def test_kills_in_every_phase(up: Ray, what: str, hold: str | None) -> None:
         kill(up.coordinator_pid())
     for pid in olds:
         kill(pid if what == "child" else parent_of(pid))
-    by = time.monotonic() + 2
-    while any(is_alive(pid) for pid in olds):
-        assert time.monotonic() < by
-        time.sleep(0.02)
+    until(lambda: not any(map(is_alive, olds)), "the end of the old servers, with their actors")
     if hold:
         found = up.until(
             lambda f: (
@@ -353,7 +354,7 @@ def test_kills_in_every_phase(up: Ray, what: str, hold: str | None) -> None:
 @LONG
 def test_a_killed_raylet_and_a_node_that_takes_its_place(up: Ray) -> None:
     first, next_ = up.new_version(), up.new_version()
-    up.up(up.record(first), 60)
+    up.up(up.record(first), CLUSTER_HUNG_S)
     found = up.steady(first)
     # A worker node of its own first, so that the head stays.
     lost = up.ask("node_ids")[1]
@@ -363,14 +364,11 @@ def test_a_killed_raylet_and_a_node_that_takes_its_place(up: Ray) -> None:
     up.up(up.record(next_), 0)
     up.until(lambda f: f["phase"] == "loading")
     up.ask("kill_raylet", 1)
-    by = time.monotonic() + 20
-    while any(is_alive(pid) for pid in olds):
-        assert time.monotonic() < by
-        time.sleep(0.05)
+    until(lambda: not any(map(is_alive, olds)), "the end of the servers, with their raylet")
     up.until(lambda f: f["phase"] == "placing")
     new = up.ask("add", 2)
     (up.told / "hold-load").unlink()
-    found = up.steady(next_, 120)
+    found = up.steady(next_)
     assert {one["node"] for one in found["servers"]} == {up.ask("node_ids")[0], new}
 
 
@@ -388,12 +386,12 @@ def test_replicas_come_and_go_with_the_queue(up: Ray) -> None:
     up.ask("kill_raylet", up.ask("node_ids").index(extra["node"]))
     found = up.until(lambda f: any("no node has room for replica 2" in r for r in f["reasons"]))
     up.ask("add", 2)
-    found = up.until(lambda f: f["replicas"] == [3, 3] and f["phase"] == "steady", 120)
+    found = up.until(lambda f: f["replicas"] == [3, 3] and f["phase"] == "steady")
     assert server(found, "shard-0-replica-2")["node"] != extra["node"]
     leaving = server(found, "shard-0-replica-2")["pid"]
     (up.told / "queue-seconds").write_text("0.0")
     # The mean is of half a minute.
-    up.until(lambda f: f["replicas"] == [2, 2] and len(f["servers"]) == 5, 90)
+    up.until(lambda f: f["replicas"] == [2, 2] and len(f["servers"]) == 5)
     assert (up.told / f"drained-{leaving}").exists()
 
 
@@ -404,10 +402,12 @@ def test_replicas_come_and_go_with_the_queue(up: Ray) -> None:
 )
 def test_ray_exports_the_gauges(up: Ray) -> None:
     """Every ten seconds, by Ray's own way."""
-    by = time.monotonic() + 60
-    while "ray_hushtable_cluster_phase" not in (text := up.ask("metrics")):
-        assert time.monotonic() < by
-        time.sleep(1)
+
+    def exported() -> str:
+        text = str(up.ask("metrics"))
+        return text if "ray_hushtable_cluster_phase" in text else ""
+
+    text = until(exported, "the phase among the metrics", CLUSTER_HUNG_S)
     lines = [line for line in text.splitlines() if line.startswith("ray_hushtable_cluster")]
     ready = [line for line in lines if line.startswith("ray_hushtable_cluster_replicas_ready")]
     assert sorted(line.rpartition(" ")[2] for line in ready) == ["2.0", "2.0"], lines
@@ -426,8 +426,8 @@ def test_down_drains_and_leaves_nothing(up: Ray) -> None:
         up.ask("status", up.record())
 
 
-def test_a_client_without_the_token(ray: Ray) -> None:
-    ray.env = {**ray.env, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+def test_a_client_without_the_token(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "env", {**ray.env, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     refused = json.loads(ray.command("status", str(toml(ray)), "--json", code=1))["error"]
     assert refused["type"] == "RayAbsent"
     assert "does not let this client in" in refused["message"]
@@ -448,7 +448,7 @@ def test_servers_go_on_without_rays_control_service(tmp_path: Path) -> None:
     found = Ray(tmp_path, [2, 2], secrets.token_hex(32))
     try:
         found.ask("connect", "left")
-        before = found.up(found.record(), 60)
+        before = found.up(found.record(), CLUSTER_HUNG_S)
         (gcs,) = found.processes(b"/gcs_server")
         kill(gcs)
         pids = [one["pid"] for one in before["servers"]]
@@ -458,10 +458,9 @@ def test_servers_go_on_without_rays_control_service(tmp_path: Path) -> None:
         # What keeps a server needs nobody to start it again.
         lost = server(before, "shard-1-replica-0")["pid"]
         kill(lost)
-        by = time.monotonic() + 20
-        while not (doubles := set(found.processes(b"cluster_double.py")) - set(pids)):
-            assert time.monotonic() < by
-            time.sleep(0.1)
+        doubles = until(
+            lambda: set(found.processes(b"cluster_double.py")) - set(pids), "another server"
+        )
         assert [parent_of(pid) for pid in doubles] == [workers[lost]]
     finally:
         found.close()

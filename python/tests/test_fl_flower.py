@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import COMMAND_HUNG_S
 
 pytest.importorskip("flwr", reason="the extra hushtable[fl] is not installed")
 
@@ -653,7 +654,7 @@ def test_a_simulation_trains_what_the_plain_table_would(tmp_path: Path) -> None:
         env=environment | {"FLWR_HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=COMMAND_HUNG_S,
     )
     assert out.exists(), done.stdout + done.stderr
     found = np.load(out)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import forks, plain
+from waiting import HUNG_S
 
 import hushtable
 from hushtable import _gpu, _native
@@ -22,8 +24,9 @@ with_gpu = pytest.mark.skipif(not REPORT["available"], reason=f"no GPU: {REPORT[
 
 
 def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    if options:
+        return plain([*COMMAND, *map(str, arguments)], **options)
+    return forks.run(*arguments)
 
 
 def serve(bundle: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -126,7 +129,7 @@ def test_auto_is_silent_where_there_is_no_driver(bundle: Path) -> None:
         assert server.stdout is not None
         assert server.stdout.readline().startswith("ready: ")
         server.terminate()
-        out, err = server.communicate(timeout=20)
+        out, err = server.communicate(timeout=HUNG_S)
     assert (out, err) == ("", "")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_cli import run, run_json
+from waiting import held_port
 
 import hushtable
 from hushtable import (
@@ -236,4 +237,6 @@ def test_the_command_compiles_and_describes(folder: Path, tmp_path: Path) -> Non
     assert json.loads(json.dumps(dataclasses.asdict(plan))) == described
     shown = run("infer", "plan", str(tmp_path / "shapes"))
     assert "rounding" in shown.stdout
-    assert run("infer", "query", "--dense", "1", "--address", "http://127.0.0.1:1").returncode == 1
+    with held_port() as port:
+        gone = f"http://127.0.0.1:{port}"
+        assert run("infer", "query", "--dense", "1", "--address", gone).returncode == 1

@@ -14,6 +14,7 @@ import pytest
 from test_cli import run, run_json
 from test_infer import ROWS, build, tensors, users
 from test_infer_shares import POOLED, RELU
+from waiting import held_port
 
 import hushtable
 from hushtable import (
@@ -203,7 +204,7 @@ def test_servers_that_are_none_of_a_pair(
     # A left that shows right no certificate of left's is turned away: nobody is predicted for.
     with (
         sides.left(right.url, peer_cert=None, peer_key=None) as stranger,
-        infer.connect_shares(stranger.url, right.url, tls=sides.tls, timeout=1.0) as client,
+        infer.connect_shares(stranger.url, right.url, tls=sides.tls, timeout=3) as client,
         pytest.raises(Error),
     ):
         dense, sparse = users(1)
@@ -225,14 +226,17 @@ def test_a_count_that_cannot_be_under_way(inferences: int) -> None:
 
 
 def test_histories_and_a_server_that_ends(folder: Path, tmp_path: Path) -> None:
-    sides = Sides(folder, tmp_path, "pooled")
+    with held_port() as port:
+        _histories_and_an_end(Sides(folder, tmp_path, "pooled"), f"127.0.0.1:{port}")
+
+
+def _histories_and_an_end(sides: Sides, addr: str) -> None:
     dense, sparse = users(6, seed=4)
     histories = [[], [1], [2, 2], [5, 0, 3], [4], [1, 2]]
     ids = {"smokes": sparse[:, 0], "pain": histories}
     expected = logits(dense, sparse, histories)
-    with sides.right() as right, sides.left(right.url) as left:
-        addr = right.url.removeprefix("https://")
-        with infer.connect_shares(left.url, right.url, tls=sides.tls, timeout=20) as client:
+    with sides.right(addr=addr) as right, sides.left(right.url) as left:
+        with infer.connect_shares(left.url, right.url, tls=sides.tls, timeout=600) as client:
             assert client.info.bags == (1, 3)
             np.testing.assert_allclose(client.predict(ids, dense).logits, expected, atol=2**-9)
             with pytest.raises(BadFeatures, match="4 ids of feature 1"):
@@ -243,7 +247,9 @@ def test_histories_and_a_server_that_ends(folder: Path, tmp_path: Path) -> None:
             with sides.right(addr=addr):
                 found = client.predict(ids, dense)
                 np.testing.assert_allclose(found.logits, expected, atol=2**-9)
-                assert time.monotonic() - started < 20
+                # The client's ten minutes are not waited for.
+                assert time.monotonic() - started < 120
+        # Right has ended again.
         with pytest.raises((ServerUnavailable, ServerTimeout)):
             infer.connect_shares(left.url, right.url, tls=sides.tls, connect_timeout=1, timeout=1)
 
@@ -320,7 +326,7 @@ def test_servers_that_deal_themselves(folder: Path, tmp_path: Path) -> None:
 
     with sides.right(**keeps("right")) as right, sides.left(right.url, **keeps("left")) as left:
         with infer.connect_shares(
-            left.url, right.url, tls=sides.tls, dealer="servers", timeout=60
+            left.url, right.url, tls=sides.tls, dealer="servers", timeout=600
         ) as client:
             info = client.info
             # A seed to left, four bytes a number to right: nothing that a client could deal badly.
@@ -339,7 +345,7 @@ def test_servers_that_deal_themselves(folder: Path, tmp_path: Path) -> None:
             sides.right() as other,
             sides.left(other.url, **keeps("other")) as alone,
             pytest.raises(Error),
-            infer.connect_shares(alone.url, other.url, tls=sides.tls, timeout=1) as client,
+            infer.connect_shares(alone.url, other.url, tls=sides.tls, timeout=3) as client,
         ):
             client.predict(sparse, dense)
     with pytest.raises(ConfigError, match="precomputes"), sides.right(dealer="servers"):

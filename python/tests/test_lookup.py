@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import DIM, ROWS, Deployment
+from waiting import LONG_WINDOW_US, until_waiting
 
 import hushtable
 from hushtable.nn import PrivateEmbedding, PrivateEmbeddingBag
@@ -116,22 +119,37 @@ def test_threads_share_a_client(client: hushtable.Client, weight: np.ndarray) ->
         assert all(pool.map(run, range(100)))
 
 
-def test_a_lookup_lets_other_threads_run(deployment: Deployment) -> None:
-    # A server that waits a second for company: meanwhile this thread must count on.
+@contextlib.contextmanager
+def waiting_servers(
+    deployment: Deployment, **options: Any
+) -> Iterator[tuple[hushtable.ServerProcess, hushtable.ServerProcess]]:
+    """Two that wait for company for longer than any test takes."""
     tls = deployment.certificates.server
-    options: dict[str, Any] = {"tls": tls, "threads": 1, "window_us": 700_000}
+    options = {"tls": tls, "threads": 1, "window_us": LONG_WINDOW_US, **options}
     with (
         hushtable.ServerProcess(deployment.bundle, "left", **options) as left,
         hushtable.ServerProcess(deployment.bundle, "right", **options) as right,
-        hushtable.connect(left.url, right.url, tls=deployment.certificates.ca) as client,
     ):
-        thread = threading.Thread(target=client.lookup, args=([1],))
-        thread.start()
-        ticks = 0
-        while thread.is_alive():
-            time.sleep(0.01)
-            ticks += 1
-        assert ticks > 20
+        yield left, right
+
+
+def test_a_lookup_lets_other_threads_run(deployment: Deployment, weight: np.ndarray) -> None:
+    # Servers that wait a minute for company: meanwhile this thread must count on.
+    with waiting_servers(deployment, batch_keys_max=2) as (left, right):
+        ca = deployment.certificates.ca
+        with (
+            hushtable.connect(left.url, right.url, tls=ca, timeout=600) as client,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            found = pool.submit(client.lookup, [1])
+            for server in (left, right):
+                until_waiting(server, 1)
+            for _ in range(20):
+                time.sleep(0.01)
+            assert not found.done()
+            # Company: the pass is full.
+            assert np.array_equal(client.lookup([2]), weight[[2]])
+            assert np.array_equal(found.result(), weight[[1]])
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -240,19 +258,16 @@ def test_asyncio_lookups_run_side_by_side(deployment: Deployment, weight: np.nda
 
 def test_an_asyncio_lookup_can_be_cancelled(deployment: Deployment, weight: np.ndarray) -> None:
     async def run() -> None:
-        tls = deployment.certificates
-        options: dict[str, Any] = {"tls": tls.server, "threads": 1, "window_us": 800_000}
-        with (
-            hushtable.ServerProcess(deployment.bundle, "left", **options) as left,
-            hushtable.ServerProcess(deployment.bundle, "right", **options) as right,
-        ):
-            client = await hushtable.connect_async(left.url, right.url, tls=tls.ca)
+        ca = deployment.certificates.ca
+        with waiting_servers(deployment, batch_keys_max=2) as (left, right):
+            client = await hushtable.connect_async(left.url, right.url, tls=ca, timeout=600)
             async with client:
                 started = time.perf_counter()
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(client.lookup([1]), 0.2)
-                assert time.perf_counter() - started < 0.6
-                assert np.array_equal(await client.lookup([2]), weight[[2]])
+                # It would have had its answer after a minute.
+                assert time.perf_counter() - started < 30
+                assert np.array_equal(await client.lookup([2, 3]), weight[[2, 3]])
 
     asyncio.run(run())
 

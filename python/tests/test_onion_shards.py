@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from test_cli import run, run_json
 from test_shards import KILLS, left_over
+from waiting import COMMAND_HUNG_S
 
 import hushtable
 from hushtable import Model, ServerProcess
@@ -137,7 +138,7 @@ def test_killed_anywhere_it_goes_on_and_is_right(made: Path, tmp_path: Path) -> 
         assert text in kills
         kills = kills.replace(text, of_onion)
     arguments = [sys.executable, "-c", kills, str(made), str(tmp_path / "f"), seed]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=COMMAND_HUNG_S)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     fetched = fetch_shard(made, tmp_path / "f", shard=1, scheme=ALONE)
     assert fetched.copied_bytes == 0

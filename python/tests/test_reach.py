@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Deployment
+from waiting import COMMAND_HUNG_S
 
 import hushtable
 from hushtable.errors import ConfigError, TlsError
@@ -18,7 +19,9 @@ def run(deployment: Deployment, roots: Path, *command: str) -> subprocess.Comple
     """A command on a machine that trusts the authorities of this file."""
     env = {**os.environ, "SSL_CERT_FILE": str(roots), "SSL_CERT_DIR": str(roots.parent / "none")}
     urls = (deployment.left.url, deployment.right.url)
-    return subprocess.run([*command, *urls], env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [*command, *urls], env=env, capture_output=True, text=True, timeout=COMMAND_HUNG_S
+    )
 
 
 LOOKUP = """

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import COMMAND_HUNG_S, until
 
 from hushtable import Model, PreparedError, Table, TableError, _native, verify_prepared
 from hushtable.scale import WorkerLost, prepare_model, prepare_table, preparing
@@ -118,10 +118,16 @@ if __name__ == "__main__":
 """
 
 
-def test_who_shares_the_work_is_killed(tmp_path: Path, alone: Path) -> None:
+def test_who_shares_the_work_is_killed(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, alone: Path
+) -> None:
+    # What a process that is killed cannot take away is in there.
+    env = {**os.environ, "TMPDIR": str(tmp_path_factory.mktemp("left"))}
     script, place = tmp_path / "killed.py", tmp_path / "made"
     script.write_text(_KILLED)
-    done = subprocess.run([sys.executable, script, alone / "items", place], timeout=60)
+    done = subprocess.run(
+        [sys.executable, script, alone / "items", place], env=env, timeout=COMMAND_HUNG_S
+    )
     assert done.returncode == -signal.SIGKILL
     # Its workers end with it; until they have, they are at their ranges.
     ended = _retried(lambda: Table.open(alone / "items").prepare(place, threads=1))
@@ -131,13 +137,16 @@ def test_who_shares_the_work_is_killed(tmp_path: Path, alone: Path) -> None:
 
 
 def _retried(work: Callable[[], preparing.PreparedInfo]) -> preparing.PreparedInfo:
-    for _ in range(100):
+    def is_done() -> preparing.PreparedInfo | None:
         try:
             return work()
         except PreparedError as error:
             assert "is being prepared by another process" in str(error)
-            time.sleep(0.1)
-    return work()
+            return None
+
+    done = until(is_done, "the end of those at work")
+    assert done is not None
+    return done
 
 
 def test_two_never_prepare_the_same(tmp_path: Path, alone: Path) -> None:
@@ -175,7 +184,9 @@ def test_the_command_takes_workers(tmp_path: Path, alone: Path) -> None:
     place = tmp_path / "made"
     command = [sys.executable, "-m", "hushtable", "table", "prepare", str(alone / "items")]
     done = subprocess.run(
-        [*command, "--out", str(place), "--workers", "2", "--json"], capture_output=True, timeout=60
+        [*command, "--out", str(place), "--workers", "2", "--json"],
+        capture_output=True,
+        timeout=COMMAND_HUNG_S,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

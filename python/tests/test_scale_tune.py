@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scale_rounds import SHAPES, build_model
 from test_tune import MODEL, ROWS, search, skewed_trace
+from waiting import COMMAND_HUNG_S
 
 from hushtable import ConfigError, Error, Model, Table, _native, verify_prepared
 from hushtable.scale import WorkerLost, open_pool, prepare_model
@@ -179,7 +180,12 @@ def test_the_command_takes_workers(tmp_path: Path) -> None:
             "--max-drop", "0.05", "--evaluations", "30", "--json", *options,
         ]  # fmt: skip
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120
+            command,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=COMMAND_HUNG_S,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         found.append({**json.loads(done.stdout), "seconds": 0})

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer
+from waiting import COMMAND_HUNG_S
 
 import hushtable
 from hushtable._settings import Served, Setting, checked, flat, nested, settings
@@ -110,7 +111,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=COMMAND_HUNG_S,
         check=False,
     )
 

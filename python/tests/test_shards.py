@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from test_bags import lay_out
 from test_cli import run, run_json
+from waiting import COMMAND_HUNG_S
 
 import hushtable
 from hushtable import Model, _fetch_copy, _fetch_source
@@ -283,7 +284,7 @@ print(steps, runs)
 def test_killed_anywhere_it_goes_on_and_is_right(made: Path, tmp_path: Path) -> None:
     seed = str(random.randrange(1 << 30))
     arguments = [sys.executable, "-c", KILLS, str(made), str(tmp_path / "f"), seed]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=COMMAND_HUNG_S)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     fetched = fetch_shard(made, tmp_path / "f", shard=1)
     assert fetched.copied_bytes == 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import forks
 
 import hushtable
 
@@ -72,10 +72,8 @@ def test_one_operator_cannot_stand_in_for_the_other(
 
 def test_the_command_takes_an_authority_for_each_side(operators: Operators) -> None:
     def lookup(*options: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "hushtable", "lookup", "3"]
-        command += ["--left", operators.left.url, "--right", operators.right.url]
-        command += [str(option) for option in options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        urls = ("--left", operators.left.url, "--right", operators.right.url)
+        return forks.run("lookup", "3", *urls, *options)
 
     sides = ("--left-ca", operators.of_left.ca, "--right-ca", operators.of_right.ca)
     assert lookup(*sides).returncode == 0

@@ -10,11 +10,11 @@ import csv
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import forks
 
 from hushtable import errors
 from hushtable.sim.accelerator import figures_counts, figures_points
@@ -288,8 +288,7 @@ class TestPublished:
 
 
 def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hushtable", "sim", "accelerator", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    return forks.run("sim", "accelerator", *words, cwd=cwd)
 
 
 class TestCommand:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import forks
+from waiting import COMMAND_HUNG_S
 
 from hushtable import _native, errors
 from hushtable._fdp import Mechanism
@@ -672,11 +674,8 @@ def test_what_is_no_file_of_runs_is_refused(tmp_path: Path) -> None:
 # The command.
 
 
-def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hushtable", "sim", "fl", *map(str, arguments)]
-    environment = {**os.environ, "COLUMNS": "200"}
-    options = {"capture_output": True, "text": True, "timeout": 120, **options}
-    return subprocess.run(command, env=environment, **options)
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return forks.run("sim", "fl", *arguments, env={**os.environ, "COLUMNS": "200"})
 
 
 def test_help_has_examples() -> None:
@@ -727,7 +726,9 @@ def test_a_narrow_terminal_shows_all_figures() -> None:
     wide = max(map(len, done.stdout.splitlines()))
     command = [sys.executable, "-m", "hushtable", "sim", "fl", "--table", "large"]
     environment = {**os.environ, "COLUMNS": "80"}
-    narrow = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    narrow = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=COMMAND_HUNG_S
+    )
     assert wide <= 80
     assert "…" not in narrow.stdout
     assert "106,496" in narrow.stdout

@@ -181,9 +181,10 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
     """The paper's profile with one thing changed."""
     text = PAPER.read_text(encoding="utf-8")
     assert old in text
-    path = tmp_path / "mine.toml"
+    # What was read is kept by path: each has one of its own.
+    path = tmp_path / str(len(list(tmp_path.iterdir()))) / "mine.toml"
+    path.parent.mkdir()
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    read_constants.cache_clear()
     return path
 
 

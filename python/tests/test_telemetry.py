@@ -21,6 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from waiting import COMMAND_HUNG_S
 
 import hushtable
 
@@ -197,4 +198,4 @@ with hushtable.connect(*url, tls={str(deployment.certificates.ca)!r}) as client:
     import opentelemetry.trace  # the programming interface alone: no provider is set up
     client.lookup([{ROWS - 1}])
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=COMMAND_HUNG_S)

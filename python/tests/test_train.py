@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_cli import run, run_json
+from waiting import HUNG_S, held_port
 
 import hushtable
 from hushtable import _native, fl
@@ -429,7 +430,7 @@ class Serving:
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        out, error = self.process.communicate(timeout=30)
+        out, error = self.process.communicate(timeout=HUNG_S)
         assert self.process.returncode == 0, (out, error)
 
 
@@ -608,9 +609,13 @@ def test_the_vectors_are_those_of_an_implementation_of_its_own() -> None:
 def test_a_killed_server_loses_the_open_round_and_nothing_else(
     start: np.ndarray, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "films"
+    with held_port() as port:
+        _killed_in_a_round(start, tmp_path / "films", port)
+
+
+def _killed_in_a_round(start: np.ndarray, folder: Path, port: int) -> None:
     create(folder, start).close()
-    server = Serving(folder)
+    server = Serving(folder, "--port", str(port))
     # On this machine too: whoever takes the port first may answer there.
     missing = pytest.raises(hushtable.ConfigError, match=r"give its pin \(pin=\)")
     with fl.connect(server.ready["url"]) as unpinned, missing:
@@ -626,7 +631,7 @@ def test_a_killed_server_loses_the_open_round_and_nothing_else(
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.communicate()
         with pytest.raises(hushtable.ServerUnavailable):
-            client.finish(timeout=1)
+            client.finish(timeout=HUNG_S)
     with Controller.open(folder, key_beside=True) as controller:
         assert controller.rounds == 0
         np.testing.assert_array_equal(controller.export(), start)

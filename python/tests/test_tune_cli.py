@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import forks, plain
+from waiting import COMMAND_HUNG_S
 
 from hushtable import Table
 from hushtable.tune import CostModel, costs, measure, save_costs, stored_costs
@@ -40,10 +42,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(work: Path, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hushtable", *map(str, arguments)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(work / "cache"), "COLUMNS": "200"}
-    options = {"capture_output": True, "text": True, "timeout": 120, **options}
-    return subprocess.run(command, cwd=work, env=environment, **options)
+    if options:
+        command = [sys.executable, "-m", "hushtable", *map(str, arguments)]
+        return plain(command, cwd=work, env=environment, **options)
+    return forks.run(*arguments, cwd=work, env=environment)
 
 
 def test_two_processes_write_the_same_bytes(work: Path) -> None:
@@ -160,7 +163,9 @@ def test_bench_layout_keeps_what_it_measured(work: Path, tmp_path: Path) -> None
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     command = [sys.executable, "-m", "hushtable", "bench", "layout", "--json"]
     command += ["--seconds", "0.004", "--rounds-max", "2"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=COMMAND_HUNG_S
+    )
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["bench"] == "layout"

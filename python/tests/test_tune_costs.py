@@ -123,6 +123,7 @@ UNSEEN = [
 ]
 
 
+@pytest.mark.timed
 def test_predicted_times_are_near_measured_ones() -> None:
     # Others may use this machine: what counts is whether it can be met, not each time.
     for _ in range(3):
@@ -137,6 +138,7 @@ def test_predicted_times_are_near_measured_ones() -> None:
     assert CostModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
 
 
+@pytest.mark.timed
 def test_what_messages_cost_is_predicted_too() -> None:
     # An engine that takes no time: it takes little beside the messages.
     model = CostModel((0.0,) * 9, (0.0,) * 9, 0, 0, "", "", "")

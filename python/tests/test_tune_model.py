@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import forks
 
 from hushtable import ConfigError, Model, ServerProcess, connect, verify_model
 from hushtable.tune import (
@@ -82,11 +82,8 @@ def traces() -> dict[str, Trace]:
 
 
 def run(work: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hushtable", "tune", *map(str, arguments)]
     environment = {**os.environ, "XDG_CACHE_HOME": str(work / "cache"), "COLUMNS": "80"}
-    return subprocess.run(
-        command, cwd=work, env=environment, capture_output=True, text=True, timeout=240
-    )
+    return forks.run("tune", *arguments, cwd=work, env=environment)
 
 
 NAMED = ("--trace", "seen=seen.npz", "--trace", "cart=cart.npz", "--trace", "shops=shops.npz")
