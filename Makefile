@@ -11,6 +11,8 @@ TORCH := .venv-torch
 SCHEME ?= pair
 # Rust sources and manifests: what the native module is made of.
 SOURCES := $(wildcard $(shell git ls-files Cargo.toml Cargo.lock pyproject.toml crates proto python/src python/Cargo.toml 2>/dev/null))
+# Examples that mypy reads.
+EXAMPLES := movielens nextword clicks histories codesign fedrec dlrm heart cifar plan sequences
 # A test run under a cap tests the kernels below the machine's best.
 CAPS := avx2 portable
 # NEON's kernels, on a machine without them: an emulator, and a linker for it.
@@ -21,30 +23,65 @@ NEON_ENV := HUSHTABLE_NEEDS_NEON=1 CARGO_TARGET_DIR=target/neon \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
 # What `make wheel` builds for: `make wheel WHEELS=x86_64`.
 WHEELS ?= x86_64 aarch64
+# The system's certificates, as pip takes them.
+UV = UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 $(BIN)/uv pip install --quiet
 WHEEL_TOOLS := ziglang==0.17.1 auditwheel==6.8.2
-# Tests that hold predictions against times they measure: alone, before the others share the cores.
-TIMED := python/tests/test_tune_costs.py python/tests/test_sim_processor.py
+# One build for the demo, the lint and every test, in target/debug. Cargo takes features of all packages that a
+# command selects, so each command selects all: else what they share would be compiled anew for each.
+EVERYTHING := --workspace --lib --bins --example serve_bundle
+TESTS := --workspace --lib --bins --tests
+export CARGO_INCREMENTAL ?= 0
+export PYO3_PYTHON ?= $(shell command -v $(PYTHON))
+export PYO3_BUILD_EXTENSION_MODULE := 1
+# `make test CHANGED=1`: the tests of what differs from main, and of what depends on it. FILTER, PART: some of Rust's.
+CHANGED ?=
+FILTER ?=
+PART ?=
+# Every test of Rust runs through it; it fails those that leave a process or a file behind.
+RUNNER := CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER=$(CURDIR)/target/debug/alone
+# etcd: a root counter's races are real ones. NVRTC by its wheel: every kernel compiles on every machine.
+NEXTEST = mkdir -p target/reports && HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRTC=1 \
+    HUSHTABLE_NVRTC=$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/cu13/lib) $(RUNNER) \
+    $(BIN)/cargo-nextest nextest run $(TESTS)
+PYTEST = mkdir -p target/reports && $(BIN)/python -m pytest
 
 .NOTPARALLEL:
-.PHONY: help setup kube valgrind etcd demo test test-rust test-timing test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu docs site notebooks fuzz clean
+.PHONY: help setup optimised test-notebooks kube valgrind etcd demo test test-rest test-all test-rust test-doc test-soak test-timing test-shipped \
+    test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu \
+    docs docs-first site notebooks stress fuzz stress clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 setup: $(VENV)/.installed valgrind etcd ## A virtual environment with hushtable built and installed in it
 
-$(VENV)/.tools: python/requirements-dev.txt
+# Python's packages come while cargo compiles.
+$(VENV)/.installed: $(VENV)/bin/python $(SOURCES) python/requirements-dev.txt
+	@$(MAKE) --no-print-directory $(VENV)/.tools & tools=$$!; \
+	echo "setup: compiling, and installing Python's packages"; \
+	cargo build $(EVERYTHING) --quiet || { kill $$tools 2>/dev/null; exit 1; }; wait $$tools
+	.ci/develop target/debug
+	rm -f $(VENV)/.optimised
+	touch $@
+
+$(VENV)/bin/python:
 	@rust=$$(rustc --version 2>/dev/null | cut -d' ' -f2) || true; \
 	    [ "$$(printf '%s\n' 1.95 "$${rust:-0}" | sort -V | head -n 1)" = 1.95 ] \
 	    || { echo "hushtable needs Rust 1.95 or later, found $${rust:-none}: https://rustup.rs" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hushtable needs Python 3.11 or later; set PYTHON=" >&2; exit 1; }
-	rustup component add rustfmt clippy 2>/dev/null || true
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r python/requirements-dev.txt
-	touch $@
+	@rustup component add rustfmt clippy 2>/dev/null || true
+	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/.tools $(SOURCES)
+$(VENV)/.tools: python/requirements-dev.txt $(VENV)/bin/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^uv==' $<)
+	@$(UV) --python $(BIN)/python -r $<
+	@touch $@
+
+# What is measured is what is shipped: the release profile, without what only tests need.
+optimised: $(VENV)/.optimised
+$(VENV)/.optimised: $(VENV)/.tools $(SOURCES)
 	$(BIN)/maturin develop --release --quiet
+	rm -f $(VENV)/.installed
 	touch $@
 
 # What checks that the oblivious memory is oblivious. Nothing is built with it, so setup goes on without.
@@ -57,7 +94,7 @@ valgrind:
 	        || { apt-get update -qq && apt-get install -qq -y valgrind >/dev/null; } || true; \
 	fi; \
 	command -v valgrind >/dev/null || echo "setup: valgrind is missing and could not be installed (that takes root" \
-	    "and apt-get); test-oblivious, and so test, will fail until it is: https://valgrind.org" >&2
+	    "and apt-get); test-oblivious, and so test-all, will fail until it is: https://valgrind.org" >&2
 
 # The service that a controller's root counter may be kept in. As above: setup goes on without.
 etcd:
@@ -74,23 +111,39 @@ etcd:
 demo: setup ## Private recommendations, and nearest words, through real servers (SCHEME=pair or onion)
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
-# Python's tests last, and outside: what CI prints ends with their summary.
-test: ## Everything that CI runs
-	@MAKE="$(MAKE)" .ci/timed setup lint test-rust test-timing test-oblivious test-caps docs test-torch
-	@$(MAKE) --no-print-directory test-python
+test: ## Format, lints, every crate's tests, Python's, README and tutorial (CHANGED=1: of what differs from main)
+	@CHANGED=$(CHANGED) .ci/timed setup lint test-rust docs-first test-python
 
-# NVRTC by its wheel: every kernel compiles on every machine. etcd: a root counter's races are real ones.
-# Of the examples the one alone that tests start; the lint has compiled all.
+test-rest: ## What test-all runs beside test
+	@.ci/timed --beside test-oblivious test-timing test-shipped test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
+	    test-soak test-doc docs test-notebooks test-torch
+
+test-all: test test-rest ## Everything that CI runs: test, then valgrind, timing, caps, NEON, soaks, all pages, torch
+
 test-rust: setup
-	cargo build --workspace --exclude hushtable-python --quiet --example serve_bundle
-	HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRTC=1 HUSHTABLE_NVRTC=$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/cu13/lib) \
-	cargo test --workspace --exclude hushtable-python --quiet --no-fail-fast --lib --bins --tests
-	cargo test --workspace --exclude hushtable-python --quiet --doc
+	@code=0; $(NEXTEST) $(if $(CHANGED),--filterset "$$(.ci/changed rust)") $(if $(FILTER),--filterset '$(FILTER)') \
+	    $(if $(PART),--partition $(PART)) --no-tests pass || code=$$?; \
+	    cp target/nextest/default/junit.xml target/reports/rust.xml; exit $$code
+
+# In their short form; one after the other, as they count, and take servers down.
+test-soak: setup ## Servers that are killed and drained, and what a thousand clients leave
+	@code=0; $(NEXTEST) --profile rest || code=$$?; cp target/nextest/rest/junit.xml target/reports/soak.xml; exit $$code
+
+test-doc: setup ## rustdoc, and the examples in it
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --no-deps --quiet
+	cargo test --workspace --quiet --doc
+
+test-notebooks: setup
+	@$(PYTEST) -n 2 --dist loadfile -m rest --junitxml target/reports/notebooks.xml python/tests examples/tests
 
 # As it is shipped: an optimiser may make a branch of a mask at one level and not at another.
 test-timing: setup
-	cargo test --release --quiet -p hushtable-pir --lib timing::
-	cargo test --release --quiet -p hushtable-rlwe --lib encryption_time::
+	cargo test --release --quiet -p hushtable-pir -p hushtable-ring -p hushtable-rlwe --lib timing::
+	cargo test --release --quiet -p hushtable-pir -p hushtable-ring -p hushtable-rlwe --lib _time::
+
+# Predictions held against what is measured, alone, and what must not be in the module: on the one that is shipped.
+test-shipped: optimised
+	@$(PYTEST) -m "timed or shipped" --junitxml target/reports/shipped.xml python/tests examples/tests
 
 # The optimised code under valgrind, with all that is secret marked as undefined; and the divisions of
 # what a client runs.
@@ -101,22 +154,23 @@ kube: setup ## The Helm chart, rendered and held against Kubernetes' schemas; bu
 	HUSHTABLE_NEEDS_KUBE=1 .ci/kube
 	.ci/image
 
-test-caps: setup
-	@.ci/capped $(CAPS)
+test-caps: setup ## The kernels below the machine's best: CAPS="avx2 portable"
+	@$(RUNNER) .ci/capped $(CAPS) -- $(BIN)/cargo-nextest nextest run $(TESTS) --profile caps
 
 test-python: setup
-	$(BIN)/python -m pytest $(TIMED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(TIMED:%=--ignore=%) python/tests examples/tests
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not timed and not shipped and not rest" --junitxml target/reports/python.xml \
+	    $(if $(CHANGED),$$(.ci/changed python),python/tests examples/tests)
 
-# torch brings 5 GB of libraries for GPUs along, so it has an environment of its own; a cache would keep them twice.
-$(TORCH)/.installed: python/requirements-torch.txt
+# torch brings 5 GB of libraries for GPUs along, so it has an environment of its own; uv links what its cache keeps.
+$(TORCH)/.installed: python/requirements-torch.txt $(VENV)/.tools
 	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir -r $<
+	$(UV) --python $(TORCH)/bin/python -r $<
 	echo $(CURDIR)/python > $$(echo $(TORCH)/lib/python*/site-packages)/hushtable.pth
 	touch $@
 
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
-	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_private_model.py
+	mkdir -p target/reports
+	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile --junitxml target/reports/torch.xml python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_private_model.py
 
 # Each NEON kernel against its specification, emulated; emulated time says nothing, so nothing is timed.
 test-neon: qemu ## NEON's kernels against the portable ones, under qemu: four minutes, most of it to build
@@ -137,24 +191,22 @@ qemu:
 
 # Optimised, as it is shipped; one test after the other, as each counts memory.
 test-nightly: setup test-neon ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills, NEON
-	cargo build --release --quiet -p hushtable-serve --example serve_bundle
 	HUSHTABLE_SCALE_LONG=1 $(BIN)/python -m pytest python/tests/test_cluster_ray.py python/tests/test_cluster_real.py python/tests/test_scale_ray.py
-	HUSHTABLE_SOAK_LONG=1 cargo test --release -p hushtable-serve --test soak --test soak_train --test soak_infer --test kills_train --test drains -- --nocapture --test-threads 1
+	cargo build --release $(EVERYTHING) --quiet
+	HUSHTABLE_SOAK_LONG=1 $(NEXTEST) --release --profile nightly
 
-lint: setup ## rustfmt, clippy, rustdoc, ruff, mypy
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --no-deps --quiet
-	$(BIN)/ruff check python examples bench docs README.md
-	$(BIN)/ruff format --check python examples bench docs README.md
-	$(BIN)/mypy
-	$(BIN)/mypy $(foreach example,movielens nextword clicks histories codesign fedrec dlrm heart cifar plan sequences,-p examples.$(example))
+lint: setup ## rustfmt, clippy, ruff, mypy
+	@cargo fmt --all --check
+	@$(BIN)/ruff check --quiet python examples bench docs README.md
+	@$(BIN)/ruff format --quiet --check python examples bench docs README.md
+	@$(BIN)/mypy -p hushtable $(EXAMPLES:%=-p examples.%) & types=$$!; \
+	cargo clippy --workspace --all-targets --quiet -- -D warnings || { wait $$types; exit 1; }; wait $$types
 
-bench: setup ## The figures of the README, into bench/results
+bench: optimised ## The figures of the README, into bench/results
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/readme.py
 
-evidence: setup ## What the papers show, repeated: under 30 minutes; writes docs/evidence.md
+evidence: optimised ## What the papers show, repeated: under 30 minutes; writes docs/evidence.md
 	$(BIN)/python bench/evidence.py --measure
 
 # zig links against the C library of manylinux_2_28 whatever this machine has; abi3: one wheel for Python 3.11 and later.
@@ -171,18 +223,24 @@ wheel: $(VENV)/.tools ## Wheels for Linux (manylinux_2_28) on x86-64 and arm64, 
 	done
 	for cpu in $(WHEELS); do .ci/wheel $$cpu $(BIN)/python; done
 
-gpu: setup ## On a machine with a GPU: correctness, then the paper's tables and figures
+gpu: optimised ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots
 
-docs: setup site ## Runs what README.md and docs/ show
+docs-first: setup ## Runs what README.md and the tutorial show
+	$(BIN)/python docs/run.py README.md docs/tutorial.md
+
+docs: setup site ## Runs what all pages show
 	$(BIN)/python docs/run.py
 
 # Strictly: a link that leads nowhere, or a docstring that names what is not there, fails it.
 site: setup ## The pages and the reference of the package as a site, into site/
 	NO_MKDOCS_2_WARNING=1 PYTHONWARNINGS=ignore::DeprecationWarning $(BIN)/mkdocs build --strict --quiet
 
-notebooks: setup ## Runs examples/notebooks and keeps what they print; a test runs them too
+notebooks: setup ## Runs examples/notebooks and keeps what they print; test-notebooks runs them too
 	$(BIN)/python -m examples.notebooks.run
+
+stress: setup ## The tests of `make test` ten times on a busy machine; says what failed
+	.ci/stress 10
 
 fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
 	fuzz/run 60
