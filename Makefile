@@ -29,7 +29,7 @@ WHEEL_TOOLS := ziglang==0.17.1 auditwheel==6.8.2
 # One build for the demo, the lint and every test, in target/debug. Cargo takes features of all packages that a
 # command selects, so each command selects all: else what they share would be compiled anew for each.
 EVERYTHING := --workspace --lib --bins --example serve_bundle
-TESTS := --workspace --lib --bins --tests
+TESTS := --workspace --tests
 export CARGO_INCREMENTAL ?= 0
 export PYO3_PYTHON ?= $(shell command -v $(PYTHON))
 export PYO3_BUILD_EXTENSION_MODULE := 1

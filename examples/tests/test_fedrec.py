@@ -489,6 +489,7 @@ def _superlink(
                 os.killpg(process.pid, signal.SIGTERM)
 
 
+@pytest.mark.rest
 @native
 def test_flwr_run_trains_through_the_controller(tmp_path: Path) -> None:
     pytest.importorskip("flwr", reason="the extra hushtable[fl] is not installed")

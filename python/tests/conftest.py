@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from command_line import forks
 from leaves import LeavesPlugin
+from order import OrderPlugin
 from shuffle import shuffle_of_environment
 
 import hushtable
@@ -26,8 +27,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     # Registered, they are for the tests of other folders too.
     config.pluginmanager.register(LeavesPlugin(config), "hushtable-leaves")
-    if (plugin := shuffle_of_environment()) is not None:
-        config.pluginmanager.register(plugin, "hushtable-shuffle")
+    order = shuffle_of_environment() or OrderPlugin()
+    config.pluginmanager.register(order, "hushtable-order")
 
 
 @pytest.fixture(scope="session", autouse=True)

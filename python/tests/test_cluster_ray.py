@@ -25,6 +25,8 @@ import pytest
 from test_cluster_keeper import DOUBLE, write_model
 from waiting import COMMAND_HUNG_S, HUNG_S, is_alive, until
 
+# A cluster of real raylets, whose servers are killed.
+pytestmark = pytest.mark.rest
 HERE = Path(__file__).parent
 #: What Ray and several servers take longer for hangs.
 CLUSTER_HUNG_S = 300.0

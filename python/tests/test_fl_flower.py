@@ -642,6 +642,7 @@ run_simulation(server, app, here.NODES, backend_config={"client_resources": {"nu
 """
 
 
+@pytest.mark.rest
 def test_a_simulation_trains_what_the_plain_table_would(tmp_path: Path) -> None:
     tests = Path(__file__).parent
     path = os.pathsep.join([str(tests), str(tests.parent), os.environ.get("PYTHONPATH", "")])
