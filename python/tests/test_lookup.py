@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 from conftest import DIM, ROWS, Deployment
@@ -152,46 +152,12 @@ def test_a_lookup_lets_other_threads_run(deployment: Deployment, weight: np.ndar
             assert np.array_equal(found.result(), weight[[1]])
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("name", ["once", "pool"])
 def test_fork_leaves_both_processes_with_a_working_client(
-    client: hushtable.Client, weight: np.ndarray
+    deployment: Deployment, weight: np.ndarray, tmp_path: Path, name: str
 ) -> None:
-    assert np.array_equal(client.lookup([1, 2]), weight[[1, 2]])
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            same = np.array_equal(client.lookup([3, 4, 5]), weight[[3, 4, 5]])
-            code = 0 if same else 2
-            os.write(write, str(client.info.rows).encode())
-        finally:
-            os._exit(code)
-    for _ in range(20):
-        assert np.array_equal(client.lookup([6, 7]), weight[[6, 7]])
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert os.read(read, 10) == b"3000"
-    # The child's end must not have closed the parent's connections.
-    assert np.array_equal(client.lookup([8]), weight[[8]])
-
-
-_pool_client: hushtable.Client
-
-
-def _look_up_in_a_worker(ids: list[int]) -> np.ndarray:
-    return _pool_client.lookup(ids)
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_pool(client: hushtable.Client, weight: np.ndarray) -> None:
-    global _pool_client
-    _pool_client = client
-    work = [[i, i + 1] for i in range(30)]
-    with multiprocessing.get_context("fork").Pool(3) as pool:
-        for ids, rows in zip(work, pool.map(_look_up_in_a_worker, work), strict=True):
-            assert np.array_equal(rows, weight[ids])
-    assert np.array_equal(client.lookup([8]), weight[[8]])
+    servers = (deployment.left.url, deployment.right.url)
+    forked.run(name, weight, tmp_path, *servers, tls=deployment.certificates.ca)
 
 
 def test_a_closed_client_says_so(deployment: Deployment) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 from conftest import ROWS, Deployment
@@ -170,21 +171,13 @@ def test_asyncio_lookups_run_side_by_side(
     asyncio.run(main())
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_fork_leaves_both_processes_with_a_working_client(
-    onion: hushtable.Client, weight: np.ndarray
+    single: hushtable.ServerProcess,
+    certificates: hushtable.Certificates,
+    weight: np.ndarray,
+    tmp_path: Path,
 ) -> None:
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            code = 0 if np.array_equal(onion.lookup([3, 4]), weight[[3, 4]]) else 2
-        finally:
-            os._exit(code)
-    assert np.array_equal(onion.lookup([6, 7]), weight[[6, 7]])
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert np.array_equal(onion.lookup([8]), weight[[8]])
+    forked.run("once", weight, tmp_path, server=single.url, tls=certificates.ca)
 
 
 def test_bad_ids_are_refused_before_anything_is_sent(onion: hushtable.Client) -> None:
