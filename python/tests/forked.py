@@ -1,4 +1,4 @@
-"""A client in a process that forks: `python forked.py NAME CONNECT.json WEIGHT.npy`, in one of its own.
+"""A client in a process that forks: `python forked.py NAME CONNECT.json WEIGHT.npy`.
 
 A test's process may hold threads of others (JAX starts some), which a fork leaves behind.
 """
