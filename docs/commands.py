@@ -8,6 +8,7 @@ looked up: an option that was renamed fails here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -65,7 +66,13 @@ def defect(words: list[str]) -> str | None:
         return f"there is no target {unknown[0]}" if unknown else None
     if words[0] != "hushtable":
         return None
-    return _parsed(typer.main.get_command(app), words[1:])
+    return _parsed(_whole(), words[1:])
+
+
+@functools.cache
+def _whole() -> Any:
+    """The command with all below it: a tenth of a second to make."""
+    return typer.main.get_command(app)
 
 
 def _parsed(command: Any, arguments: list[str]) -> str | None:
