@@ -67,7 +67,7 @@ def figures(learnt: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def lone_figures(learnt: Path) -> dict[str, Any]:
     """By a single server, for few users: each lookup is 128 encrypted queries."""
-    done = run_demo(learnt, "--scheme", "onion", "--json", users=3)
+    done = run_demo(learnt, "--scheme", "onion", "--json", users=5)
     assert done.returncode == 0, done.stderr
     printed: dict[str, Any] = json.loads(done.stdout)
     return printed
@@ -142,7 +142,7 @@ def test_the_story_of_one_server_says_what_it_sees() -> None:
 def test_the_story_is_plain_where_there_is_no_terminal() -> None:
     # As it is typed, and learning.
     done = subprocess.run(
-        [sys.executable, "-m", "examples.movielens", "--users", "20"],
+        [sys.executable, "-m", "examples.movielens", "--users", "100"],
         cwd=ROOT,
         capture_output=True,
         text=True,

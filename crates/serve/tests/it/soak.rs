@@ -208,3 +208,14 @@ async fn an_onion_server_stays_within_its_budget() {
 async fn a_pair_of_servers_stays_as_large_as_it_is_when_warm() {
     soak_pair(if is_long_soak() { 3000 } else { 200 }, 10).await;
 }
+
+/// A bound that nothing breaks holds nothing: here are eight kilobytes that each of 20 clients leaves.
+#[test]
+fn what_clients_leave_is_seen() {
+    let resting = |left: u64| {
+        let half = 40 << 20;
+        Resting { start: half, warm: half, half, end: half + 20 * left }
+    };
+    assert!(is_long_soak() || resting(8 << 10).grows());
+    assert!(!resting(250).grows());
+}

@@ -247,7 +247,9 @@ async fn a_collector_that_is_gone_costs_spans_and_nothing_else() {
     until("all spans are dropped", async || dropped().await >= 60.0).await;
     assert_eq!(server.metric("hushtable_spans_sent_total").await, 0.0);
     client.answer(request(5, 1)).await.unwrap();
+    let stopping = Instant::now();
     server.stop().unwrap();
+    assert!(stopping.elapsed() < PATIENCE / 2, "{:?}", stopping.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

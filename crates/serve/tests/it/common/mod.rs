@@ -468,8 +468,8 @@ pub struct Resting {
 }
 
 impl Resting {
-    /// Notes it, and holds the second half of the clients to have left nothing: at most 128 KiB, or 3 MiB in the long
-    /// form, and 3 % of what there was. What 100 or 1,500 clients leave of some kilobytes each is more.
+    /// Notes it, and holds the second half of the clients to have left nothing: at most 128 KiB, or in the long form
+    /// 3 MiB and 3 % of what there was. What 20 or 1,500 clients leave of some kilobytes each is more.
     #[track_caller]
     pub fn check(self, kind: &str, clients: usize, lookups: usize, seconds: f64) {
         let Self { start, warm, half, end } = self;
@@ -499,8 +499,8 @@ impl Resting {
 
     /// Whether the second half of the clients left more than that.
     pub fn grows(self) -> bool {
-        let slack_bytes = if is_long_soak() { 3 << 20 } else { 128 << 10 };
-        self.end > self.half + self.half * 3 / 100 + slack_bytes
+        let slack_bytes = if is_long_soak() { (3 << 20) + self.half * 3 / 100 } else { 128 << 10 };
+        self.end > self.half + slack_bytes
     }
 }
 
