@@ -30,9 +30,12 @@ struct Running {
     worker: Option<JoinHandle<()>>,
 }
 
+#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     wake: Condvar,
+    /// Notified once the thread looks for passes.
+    up: Condvar,
 }
 
 #[derive(Default)]
@@ -43,6 +46,7 @@ struct State {
     is_busy: bool,
     /// Until when the thread sleeps at most, where it does and knows.
     sleeps_until: Option<Instant>,
+    is_up: bool,
     ends: bool,
 }
 
@@ -65,12 +69,13 @@ pub(super) enum Visited {
 }
 
 impl Runner {
-    /// Starts the thread.
+    /// Starts the thread, and returns once it waits for passes: short ones that come first are the tasks' from the
+    /// first on.
     ///
     /// # Errors
     /// [`Error::Io`] where the system gives no thread.
     pub fn start() -> Result<Self, Error> {
-        let shared = Arc::new(Shared { state: Mutex::default(), wake: Condvar::new() });
+        let shared = Arc::new(Shared::default());
         let worker = Builder::new()
             .name("hushtable-pass".into())
             .spawn({
@@ -78,6 +83,9 @@ impl Runner {
                 move || shared.work()
             })
             .map_err(|source| Error::Io { what: "start the answering thread".into(), source })?;
+        // Its lock is the thread's until that sleeps.
+        let up = shared.up.wait_while(shared.lock(), |state| !state.is_up);
+        drop(up.unwrap_or_else(PoisonError::into_inner));
         Ok(Self(Arc::new(Running { shared, worker: Some(worker) })))
     }
 
@@ -198,6 +206,8 @@ impl Shared {
     fn work(&self) {
         let mut answers = Vec::new();
         let mut state = self.lock();
+        state.is_up = true;
+        self.up.notify_one();
         while !state.ends {
             let now = Instant::now();
             // Who runs a pass looks for the next one afterwards.
