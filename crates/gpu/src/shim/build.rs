@@ -18,7 +18,8 @@ const DRIVER: &str = include_str!("../../shim/driver.cpp");
 const FLAGS: [&str; 19] = [
     "-std=c++17",
     "-O1",
-    "-g",
+    // Lines, for what the sanitizers say.
+    "-g1",
     "-fPIC",
     "-shared",
     "-U_FORTIFY_SOURCE",
@@ -201,17 +202,20 @@ fn build(
     if library.exists() {
         return Ok(library);
     }
+    // One process compiles it, and the others wait: tests that need the same start together.
+    let lock = fs::File::create(folder.with_extension("lock")).map_err(said)?;
+    lock.lock().map_err(said)?;
+    if library.exists() {
+        return Ok(library);
+    }
     let fresh = tempfile::Builder::new()
         .prefix("hushtable-shim-new-")
         .tempdir_in(&root)
         .map_err(|error| format!("{}: {error}", root.display()))?;
     make(fresh.path())?;
-    // Whole or not at all. Another process may have been faster: its is as good.
-    match fs::rename(fresh.path(), &folder) {
-        Ok(()) => drop(fresh.keep()),
-        Err(error) if !library.exists() => return Err(error.to_string()),
-        Err(_) => {}
-    }
+    // Whole or not at all.
+    fs::rename(fresh.path(), &folder).map_err(said)?;
+    drop(fresh.keep());
     Ok(library)
 }
 
