@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from quiet import hold
 from typer.testing import CliRunner
 
 from hushtable import ConfigError, _native
@@ -30,8 +31,6 @@ MIB, ROW_BYTES, PARAMETERS = (16, 64), 256, "n4096_128"
 BATCHES = (1, 4)
 #: What the prediction must be within, of what is measured.
 BOUND = 0.25
-#: Times that everything is measured at most, until it is.
-ROUNDS_MAX = 8
 
 has_multiplications = pytest.mark.skipif(
     _native.bench.ring_kernel() != "avx512ifma",
@@ -98,10 +97,13 @@ class Measured:
 @pytest.fixture(scope="module")
 def measured() -> Iterator[Measured]:
     found = Measured()
-    for _ in range(ROUNDS_MAX):
+
+    def once() -> float:
         found.again()
-        if max(map(abs, found.errors(found.processor).values())) <= BOUND * 0.8:
-            break
+        return max(map(abs, found.errors(found.processor).values()))
+
+    # Nearer than is promised: else what is wrong by half might look right.
+    hold(once, BOUND * 0.8)
     yield found
 
 
@@ -109,6 +111,7 @@ def measured() -> Iterator[Measured]:
 @has_multiplications
 def test_passes_take_what_is_predicted(measured: Measured) -> None:
     errors = measured.errors(measured.processor)
+    assert len(errors) == len(MIB) * len(BATCHES)
     assert max(map(abs, errors.values())) <= BOUND, errors
 
 
