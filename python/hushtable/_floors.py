@@ -41,11 +41,8 @@ def cores() -> int:
 
 @functools.cache
 def read_gb_per_s(bytes_: int, threads: int) -> float:
-    """Measured read bandwidth over ``bytes_`` of memory, at most 1 GiB, by ``threads`` threads.
-
-    The best of three: on a shared machine one measurement may fall into another's busy moment.
-    """
-    return max(_native.bench.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads) for _ in range(3))
+    """Measured read bandwidth over ``bytes_`` of memory, at most 1 GiB, by ``threads`` threads."""
+    return _native.bench.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads)
 
 
 @functools.cache
