@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,17 +37,6 @@ has_multiplications = pytest.mark.skipif(
 )
 
 
-def passes_of(
-    engine: _native.bench.OnionBench, batch: int, seconds: float
-) -> tuple[list[tuple[float, float, float, float]], float]:
-    """Passes of so many seconds, and the processor's seconds that all of the call took: others may
-    use this machine too, and what they take is not in those.
-    """
-    before = time.process_time()
-    passes, _ = engine.answer_seconds(batch, seconds=seconds)
-    return passes, time.process_time() - before
-
-
 class Measured:
     """The processor and passes on it, each time in turn, the best of each kept: others may use this
     machine too.
@@ -71,13 +59,10 @@ class Measured:
 
     def again(self) -> None:
         for (mib, engine), batch in ((e, b) for e in self.engines.items() for b in BATCHES):
-            few, few_s = passes_of(engine, batch, 0.0)
-            many, many_s = passes_of(engine, batch, 0.6)
-            # Steps one by one: they are short enough to meet a quiet moment each.
-            best = sum(min(one[step] for one in few + many) for step in (1, 2, 3))
-            if len(many) >= len(few) + 3:
-                # Of this thread's own time, what preparing the queries takes is in both.
-                best = min(best, (many_s - few_s) / (len(many) - len(few)))
+            passes, _ = engine.answer_seconds(batch, seconds=0.6)
+            # Steps one by one: they are short enough to meet a quiet moment each. Nothing is taken
+            # off: where others make both times longer, the difference may be too short.
+            best = sum(min(one[step] for one in passes) for step in (1, 2, 3))
             self.seconds[mib, batch] = min(best, self.seconds.get((mib, batch), best))
         found = measure(PARAMETERS, seconds=0.01, read_bytes_max=256 << 20)
         self.processor = best_of(self.processor, found)
