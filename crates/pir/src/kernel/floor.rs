@@ -1,6 +1,7 @@
 //! What this machine's core and memory can do at best: the floors that benchmarks report against.
 //!
-//! Each function measures for some tens of milliseconds and returns the best of its repeats.
+//! Each function measures for some tens of milliseconds (a gigabyte of memory: some tenths of a second) and returns the
+//! best of its repeats.
 
 use std::hint::black_box;
 use std::time::Instant;
