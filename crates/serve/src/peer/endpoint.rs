@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,9 @@ pub(crate) struct Way {
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     link: Link,
+    /// Whether the last server that said anything in answer to plain text said that it speaks TLS. The
+    /// connection knows; the transport hands its error to some calls as text, and to others not at all.
+    met_tls: Arc<AtomicBool>,
 }
 
 impl Way {
@@ -113,7 +117,7 @@ impl Way {
             _ => return Err(bad("its scheme is neither https nor http")),
         };
         let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        Ok(Self { host, port, tls, link: Link::new(link) })
+        Ok(Self { host, port, tls, link: Link::new(link), met_tls: Arc::default() })
     }
 
     pub fn is_tls(&self) -> bool {
@@ -121,13 +125,25 @@ impl Way {
     }
 
     pub async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        let reached = TcpStream::connect((self.host.as_str(), self.port)).await;
+        // What was met there before says nothing of why there is nobody now.
+        let stream = reached.inspect_err(|_| self.met_tls.store(false, Ordering::Relaxed))?;
         stream.set_nodelay(true)?;
         let stream = self.link.carry(stream);
         Ok(match self.tls.clone() {
-            None => Box::new(Plain { stream, is_first: true }),
+            None => Box::new(Plain { stream, is_first: true, met_tls: Arc::clone(&self.met_tls) }),
             Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
         })
+    }
+
+    /// The error that a status of a call to `url`, over a connection of this way, is.
+    pub fn error(&self, url: &str, status: &Status) -> Error {
+        match error_of(url, status) {
+            Error::Unavailable { url, .. } if self.met_tls.load(Ordering::Relaxed) => {
+                Error::SpeaksTls { url }
+            }
+            error => error,
+        }
     }
 }
 
@@ -135,6 +151,7 @@ impl Way {
 #[derive(Clone)]
 pub(crate) struct Peer {
     url: Arc<str>,
+    way: Way,
     pub(crate) channel: Channel,
 }
 
@@ -173,11 +190,12 @@ impl Peer {
             .keep_alive_timeout(KEEP_ALIVE)
             .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| bad(&error.to_string()))?;
+        let connecting = way.clone();
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-            let way = way.clone();
+            let way = connecting.clone();
             async move { way.connect().await.map(TokioIo::new) }
         }));
-        Ok(Self { url: url.as_str().into(), channel })
+        Ok(Self { url: url.as_str().into(), way, channel })
     }
 
     pub fn url(&self) -> &str {
@@ -227,12 +245,11 @@ impl Peer {
 
     /// The error that a status is.
     pub fn error(&self, status: &Status) -> Error {
-        error_of(&self.url, status)
+        self.way.error(&self.url, status)
     }
 }
 
-/// The error that a status of a call to `url` is.
-pub(crate) fn error_of(url: &str, status: &Status) -> Error {
+fn error_of(url: &str, status: &Status) -> Error {
     let url = url.to_owned();
     if let Some(refusal) = Refusal::from_status(status) {
         return Error::Refused { url, refusal };
@@ -246,10 +263,7 @@ pub(crate) fn error_of(url: &str, status: &Status) -> Error {
         Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
             if status.source().is_some() || status.code() == Code::Unavailable =>
         {
-            match reason(status) {
-                reason if reason.contains(SPEAKS_TLS) => Error::SpeaksTls { url },
-                reason => Error::Unavailable { url, reason },
-            }
+            Error::Unavailable { url, reason: reason(status) }
         }
         code => Error::Remote {
             url,
@@ -278,6 +292,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 struct Plain {
     stream: Shaped<TcpStream>,
     is_first: bool,
+    met_tls: Arc<AtomicBool>,
 }
 
 impl AsyncRead for Plain {
@@ -292,8 +307,10 @@ impl AsyncRead for Plain {
             && let Some(&first) = buffer.filled().get(before)
         {
             self.is_first = false;
+            self.met_tls.store(first == TLS_ALERT, Ordering::Relaxed);
             if first == TLS_ALERT {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS)));
+                let said = "the server speaks TLS";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, said)));
             }
         }
         outcome
@@ -349,8 +366,6 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// How a record begins with which a TLS server answers what is no TLS. HTTP/2 begins with the length of
 /// a short frame, so with a zero.
 const TLS_ALERT: u8 = 0x15;
-/// The transport hands an error on as text only.
-const SPEAKS_TLS: &str = "the server speaks TLS";
 pub(crate) const INFO_BYTES_MAX: usize = 64 << 10;
 pub(crate) const REPLY_OVERHEAD_BYTES: usize = 1024;
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;

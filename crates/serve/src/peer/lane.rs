@@ -18,7 +18,6 @@ use tonic::{Code, Status};
 
 use super::endpoint::{
     CONNECTION_WINDOW_BYTES, EndpointSpec, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES, Stream, Way,
-    error_of,
 };
 use super::shaper::LinkSpec;
 use crate::Error;
@@ -98,7 +97,7 @@ impl Lane {
     ) -> Result<R, Error> {
         match tokio::time::timeout(limit, self.call_for(path, body, reply_bytes_max)).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(status)) => Err(error_of(&self.url, &status)),
+            Ok(Err(status)) => Err(self.way.error(&self.url, &status)),
             Err(_) => Err(Error::Timeout { url: self.url.to_string(), after: limit }),
         }
     }

@@ -9,6 +9,8 @@ use hushtable_serve::{
     ClientSpec, EndpointSpec, Error, Identity, LookupClient, Refusal, Server, ServerSpec,
 };
 use hushtable_table::{DType, Table, decode_rows};
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_come_back_as_they_are() {
@@ -97,6 +99,35 @@ async fn lookups_go_through_tls() {
     assert!(matches!(&error, Error::SpeaksTls { url } if *url == servers.left.url()), "{error:?}");
     assert!(error.to_string().contains("write https://"), "{error}");
     assert!(servers.left.metric("hushtable_handshakes_failed_total").await >= 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_speaks_tls_is_known_whenever_it_says_so() {
+    // Its alert comes before the first call does, beside it, or after it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    let server = tokio::spawn(async move {
+        let mut held = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // Fatal, and the version is not the server's.
+            stream.write_all(&[0x15, 3, 3, 0, 2, 2, 70]).await.unwrap();
+            held.push(stream);
+        }
+    });
+    // Many at once: some of them have not sent their first call by then.
+    let mut asking = JoinSet::new();
+    for _ in 0..256 {
+        let plain = ClientSpec::new(EndpointSpec::new(&url, None), EndpointSpec::new(&url, None));
+        asking.spawn(async move { LookupClient::connect(&plain).await.err().unwrap() });
+    }
+    while let Some(error) = asking.join_next().await {
+        let error = error.unwrap();
+        assert!(matches!(&error, Error::SpeaksTls { url: said } if *said == url), "{error:?}");
+    }
+    server.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
