@@ -304,3 +304,6 @@ impl RootCounter for FileCounter {
         Ok(self.sync()?)
     }
 }
+
+#[cfg(test)]
+mod tests;
