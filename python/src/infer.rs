@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::planner::{self, Prediction};
 use hushtable_infer::dlrm::simulate::{self, Mode};
+use hushtable_infer::dlrm::spec::Activation;
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
 use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Goal, Keys, Plan, Terms, Weights};
 use hushtable_infer::{NoiseSource, Platform};
@@ -294,8 +295,12 @@ fn sketched(dlrm: &Dlrm) -> Result<Weights, Failure> {
             let name = |what: &str| format!("{part}_l.{}.{what}", 2 * index);
             add(name("weight"), vec![layer.outputs, layer.inputs], 0.0);
             add(name("bias"), vec![layer.outputs], 0.0);
-            add(format!("{part}_a.{index}.range"), vec![1], SKETCHED_RANGE);
-            add(format!("{part}_a.{index}.coefficients"), vec![3], 0.25);
+            if layer.is_activated {
+                add(format!("{part}_a.{index}.range"), vec![1], SKETCHED_RANGE);
+            }
+            if layer.is_activated && dlrm.spec().activation == Activation::Polynomial {
+                add(format!("{part}_a.{index}.coefficients"), vec![3], 0.25);
+            }
         }
     }
     Ok(Weights::new(dlrm, tensors)?)

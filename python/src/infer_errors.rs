@@ -13,6 +13,8 @@ impl From<Error> for Failure {
             | Error::Spec { .. }
             | Error::Safetensors(_)
             | Error::MissingTensor { .. }
+            | Error::NoTable { .. }
+            | Error::Unread { .. }
             | Error::TensorShape { .. }
             | Error::TensorType { .. }
             | Error::TensorValue { .. }

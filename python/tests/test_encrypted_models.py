@@ -166,11 +166,15 @@ def weights(description: Description, *, degree: int = 2) -> dict[str, np.ndarra
     shapes: dict[str, tuple[int, ...]] = {}
     for at, feature in enumerate(description.features):
         shapes[f"emb_l.{at}.weight"] = (description.kept(feature), description.dim)
-    for part, layers in (("bot", description.bottom_shapes), ("top", description.top_shapes)):
+    for part, layers, activations in (
+        ("bot", description.bottom_shapes, description.bottom_activations),
+        ("top", description.top_shapes, description.top_activations),
+    ):
         for at, shape in enumerate(layers):
             shapes[f"{part}_l.{2 * at}.weight"] = shape
             shapes[f"{part}_l.{2 * at}.bias"] = shape[:1]
-            shapes[f"{part}_a.{at}.coefficients"] = (degree + 1,)
+            if description.activation == "polynomial" and at < activations:
+                shapes[f"{part}_a.{at}.coefficients"] = (degree + 1,)
     return {name: random.normal(0, 0.5, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -268,6 +272,9 @@ def test_constants_of_the_inputs_are_kept(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_damaged_is_refused(tmp_path: Path) -> None:
     tensors = weights(SMALL)
+    write_folder(tmp_path, SMALL, {**tensors, "wide.weight": tensors["top_l.2.bias"]}, None)
+    with pytest.raises(ModelError, match=r"no place for the tensors wide.weight"):
+        SavedModel.open(tmp_path)
     write_folder(tmp_path, SMALL, {**tensors, "emb_l.1.weight": tensors["emb_l.0.weight"]}, None)
     with pytest.raises(ModelError, match=r"emb_l.1.weight is \(5, 4\)"):
         SavedModel.open(tmp_path)

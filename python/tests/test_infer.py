@@ -36,9 +36,11 @@ activation = "square"
 [[features]]
 name = "smokes"
 rows = 2
+table = "emb_l.0"
 [[features]]
 name = "pain"
 rows = 6
+table = "emb_l.1"
 """
 ROWS = (2, 6)
 

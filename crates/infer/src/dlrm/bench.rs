@@ -53,6 +53,7 @@ impl Shape {
         let name = |(index, &rows): (usize, &u64)| FeatureSpec {
             name: format!("C{}", index + 1),
             rows,
+            table: None,
             bag: 1,
         };
         Dlrm::new(DlrmSpec {

@@ -49,6 +49,33 @@ pub enum Error {
         /// Its shape.
         expected: Vec<usize>,
     },
+    /// A feature's table is not in the bundle.
+    #[error(
+        "the feature {feature:?} reads the table {table:?}, which the bundle does not have: say which of its tables a \
+         feature reads (table = \"...\" under [[features]]). The description's features: {features}. The bundle's \
+         tables: {tables}"
+    )]
+    NoTable {
+        /// The feature's name in the description.
+        feature: String,
+        /// The table's name that was looked for.
+        table: String,
+        /// Names of the description's features.
+        features: String,
+        /// Names of the bundle's tables.
+        tables: String,
+    },
+    /// The model has parts that the description does not, so that it would compute something else.
+    #[error(
+        "the description has no place for the {what} {names}: without them the model would compute something else; \
+         describe them, or build a bundle without them"
+    )]
+    Unread {
+        /// Of what: tables or tensors.
+        what: &'static str,
+        /// Their names.
+        names: String,
+    },
     /// A tensor has another shape.
     #[error("tensor {name:?} has shape {found:?}, the model's description needs {expected:?}")]
     TensorShape {

@@ -43,7 +43,7 @@ pub struct DlrmSpec {
     /// The most rows of a feature whose table stays as it is.
     #[serde(default = "default_threshold")]
     pub threshold: u64,
-    /// The sparse features, in the order of the tables.
+    /// The sparse features, in the order of a user's indices.
     #[serde(default)]
     pub features: Vec<FeatureSpec>,
 }
@@ -65,6 +65,9 @@ pub struct FeatureSpec {
     pub name: String,
     /// How many values it has: rows before digit decomposition.
     pub rows: u64,
+    /// The bundle's table that it reads; `None` for that of the bundle's feature of its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
     /// How many ids of it a user has at most, a history: their rows are summed, and those that are
     /// [`ABSENT`] are rows of zeros.
     #[serde(default = "one", skip_serializing_if = "is_one")]

@@ -75,7 +75,11 @@ impl Terms {
             is_lifted: plan.chain.is_lifted,
             base: plan.model.base,
             threshold: plan.model.threshold,
-            features: plan.model.features.clone(),
+            // What the server calls its tables is its own.
+            features: {
+                let features = plan.model.features.iter().cloned();
+                features.map(|feature| FeatureSpec { table: None, ..feature }).collect()
+            },
             inputs: plan.inputs.clone(),
             products: plan.products(),
             rotations: plan.rotations().into_iter().collect(),
@@ -123,7 +127,7 @@ impl Terms {
         }
         let mut features: Vec<(String, Digits)> = Vec::new();
         let mut total = 0usize;
-        for FeatureSpec { name, rows, bag } in &own.features {
+        for FeatureSpec { name, rows, table: _, bag } in &own.features {
             if *bag != 1 {
                 return Err(refuse(
                     "a feature with a bag, which encrypted features do not have".into(),

@@ -7,12 +7,14 @@ use hushtable_table::{Table, decode_rows};
 use safetensors::{Dtype, SafeTensors};
 
 use super::error::Error;
-use super::spec::{Activation, Dlrm, Shape};
+use super::spec::{Activation, Dlrm, FeatureSpec, Shape};
 
 /// The largest absolute value of a weight.
 pub const WEIGHT_MAX: f64 = 1_048_576.0;
 /// The most coefficients of a polynomial activation.
 pub const COEFFICIENTS_MAX: usize = 64;
+/// Names that an error lists.
+const LISTED_MAX: usize = 32;
 
 /// A named array of numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,10 +89,11 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Takes a model's weights from named tensors; others are left alone.
+    /// Takes a model's weights from named tensors, all of them.
     ///
     /// # Errors
-    /// [`Error::MissingTensor`], [`Error::TensorShape`], [`Error::TensorValue`].
+    /// [`Error::MissingTensor`], [`Error::TensorShape`], [`Error::TensorValue`]; [`Error::Unread`] for tensors that the
+    /// description has no place for.
     pub fn new(dlrm: &Dlrm, mut tensors: Tensors) -> Result<Self, Error> {
         let (dim, mut tables) = (dlrm.spec().dim, Vec::new());
         for (index, digits) in dlrm.digits().iter().enumerate() {
@@ -113,6 +116,9 @@ impl Weights {
         let tensors = &mut tensors;
         let (bottom, bottom_trained) = layers(tensors, "bot", dlrm.bottom(), activation)?;
         let (top, top_trained) = layers(tensors, "top", dlrm.top(), activation)?;
+        if !tensors.is_empty() {
+            return Err(Error::Unread { what: "tensors", names: listed(tensors.keys()) });
+        }
         Ok(Self { bottom, top, bottom_trained, top_trained, tables })
     }
 
@@ -124,20 +130,21 @@ impl Weights {
         Self::new(dlrm, read_safetensors(bytes)?)
     }
 
-    /// Reads a model bundle: its tables are the embeddings, its dense part all else. A feature of the
-    /// bundle has the description's name, or, where no name is the same, its place in the order.
+    /// Reads a model bundle: its tables are the embeddings, its dense part all else. A feature reads the table that the
+    /// description says, or that of the bundle's feature of its name; where a table stands says nothing.
     ///
     /// # Errors
+    /// [`Error::NoTable`] for a feature without a table, [`Error::Unread`] for a table without a feature;
     /// [`Error::Table`], [`Error::Io`], [`Error::TensorShape`] with the table's name, [`Error::Spec`] for a bag that is
-    /// not summed; as
-    /// [`from_safetensors`](Self::from_safetensors).
+    /// not summed; as [`from_safetensors`](Self::from_safetensors).
     pub fn from_bundle(dlrm: &Dlrm, model: &Model) -> Result<Self, Error> {
-        let manifest = model.manifest();
         let features = &dlrm.spec().features;
-        let order = order(dlrm, model)?;
+        let chosen = chosen(dlrm, model)?;
         let mut tables = Vec::new();
-        for ((feature, digits), own) in order.into_iter().zip(dlrm.digits()).zip(features) {
-            if own.bag > 1 && manifest.features()[feature].pooling == Pooling::Mean {
+        for ((Chosen { table, is_mean }, digits), own) in
+            chosen.into_iter().zip(dlrm.digits()).zip(features)
+        {
+            if own.bag > 1 && is_mean {
                 let (field, name) = ("features".to_owned(), &own.name);
                 let why = format!(
                     "{name:?} has a bag, whose rows are summed, and the bundle's feature is pooled by mean: build the \
@@ -145,7 +152,7 @@ impl Weights {
                 );
                 return Err(Error::Spec { field, why });
             }
-            let table = model.table(manifest.features()[feature].table)?;
+            let table = model.table(table)?;
             let expected = [digits.slots(), dlrm.spec().dim];
             tables.push(read_table(&table, &expected)?);
         }
@@ -164,27 +171,59 @@ impl Weights {
 /// Whether a bundle has the whole tables of all features, also of those that the threshold cuts into digits.
 ///
 /// # Errors
-/// [`Error::Count`] for a bundle of another count of features.
+/// [`Error::NoTable`], [`Error::Unread`].
 pub fn are_whole(dlrm: &Dlrm, model: &Model) -> Result<bool, Error> {
-    let manifest = model.manifest();
-    let mut own = order(dlrm, model)?.into_iter().zip(&dlrm.spec().features);
-    Ok(own
-        .all(|(at, own)| manifest.tables()[manifest.features()[at].table].shape.rows() == own.rows))
+    let tables = model.manifest().tables();
+    let mut own = chosen(dlrm, model)?.into_iter().zip(&dlrm.spec().features);
+    Ok(own.all(|(chosen, own)| tables[chosen.table].shape.rows() == own.rows))
 }
 
-/// The bundle's feature of each of the description's: by their names, or in their order.
-fn order(dlrm: &Dlrm, model: &Model) -> Result<Vec<usize>, Error> {
+/// What a feature reads of a bundle.
+struct Chosen {
+    /// The table's place in the manifest.
+    table: usize,
+    /// Whether whoever trained the model pooled its rows by their mean.
+    is_mean: bool,
+}
+
+/// The bundle's table of each of the description's features, by name.
+fn chosen(dlrm: &Dlrm, model: &Model) -> Result<Vec<Chosen>, Error> {
     let manifest = model.manifest();
-    let features = &dlrm.spec().features;
-    let named = features.iter().map(|feature| manifest.feature(&feature.name));
-    let named: Option<Vec<usize>> = named.collect();
-    match named {
-        Some(order) => Ok(order),
-        None if manifest.features().len() == features.len() => Ok((0..features.len()).collect()),
-        None => {
-            let (expected, found) = (features.len(), manifest.features().len());
-            Err(Error::Count { what: "features in the bundle", expected, found })
-        }
+    let (tables, features) = (manifest.tables(), manifest.features());
+    let of_feature = |own: &FeatureSpec| match &own.table {
+        None => manifest.feature(&own.name).map(|at| {
+            let found = &features[at];
+            Chosen { table: found.table, is_mean: found.pooling == Pooling::Mean }
+        }),
+        Some(name) => tables.iter().position(|table| table.name == *name).map(|table| {
+            let mut readers = features.iter().filter(|feature| feature.table == table);
+            Chosen { table, is_mean: readers.any(|reader| reader.pooling == Pooling::Mean) }
+        }),
+    };
+    let named = dlrm.spec().features.iter().map(|own| {
+        of_feature(own).ok_or_else(|| Error::NoTable {
+            feature: own.name.clone(),
+            table: own.table.clone().unwrap_or_else(|| own.name.clone()),
+            features: listed(dlrm.spec().features.iter().map(|feature| &feature.name)),
+            tables: listed(tables.iter().map(|table| &table.name)),
+        })
+    });
+    let named = named.collect::<Result<Vec<_>, _>>()?;
+    let is_read = |at: usize| named.iter().any(|chosen| chosen.table == at);
+    let unread = tables.iter().enumerate().filter(|(at, _)| !is_read(*at)).map(|it| &it.1.name);
+    match listed(unread) {
+        names if names.is_empty() => Ok(named),
+        names => Err(Error::Unread { what: "tables", names }),
+    }
+}
+
+/// Names in a line, the first of many.
+fn listed<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    let shown = names[..names.len().min(LISTED_MAX)].join(", ");
+    match names.len().saturating_sub(LISTED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 

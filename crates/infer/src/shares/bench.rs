@@ -160,8 +160,12 @@ pub fn described(
     top: &[usize],
     features: &[(&str, u64, usize)],
 ) -> DlrmSpec {
-    let feature =
-        |&(name, rows, bag): &(&str, u64, usize)| FeatureSpec { name: name.into(), rows, bag };
+    let feature = |&(name, rows, bag): &(&str, u64, usize)| FeatureSpec {
+        name: name.into(),
+        rows,
+        table: None,
+        bag,
+    };
     DlrmSpec {
         dense,
         bottom: bottom.to_vec(),

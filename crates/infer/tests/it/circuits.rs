@@ -146,35 +146,3 @@ fn lookups_are_as_good_as_fused_maps() {
         }
     }
 }
-
-#[test]
-fn a_model_bundle_gives_the_same_weights() {
-    use hushtable_infer::dlrm::weights::{Tensor, Tensors};
-    use hushtable_table::Checkpoint;
-    use hushtable_table::model::{BuildSpec, Model, build};
-    let dlrm = Dlrm::new(spec(Activation::Square, Interaction::Concat)).unwrap();
-    let own: Tensors = tensors(&dlrm, 9, 2);
-    let folder = tempfile::tempdir().unwrap();
-    let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = own
-        .iter()
-        .map(|(name, Tensor { shape, values })| {
-            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            (name.clone(), shape.clone(), bytes)
-        })
-        .collect();
-    let views = bytes.iter().map(|(name, shape, bytes)| {
-        let kind = safetensors::Dtype::F32;
-        (name, safetensors::tensor::TensorView::new(kind, shape.clone(), bytes).unwrap())
-    });
-    let file = safetensors::serialize(views, None).unwrap();
-    let path = folder.path().join("model.safetensors");
-    std::fs::write(&path, &file).unwrap();
-    let expected = Weights::new(&dlrm, own).unwrap();
-    assert_eq!(Weights::from_safetensors(&dlrm, &file).unwrap(), expected);
-    let checkpoint = Checkpoint::open(&path).unwrap();
-    let out = folder.path().join("bundle");
-    let named = BuildSpec { name: "heart".into(), ..BuildSpec::default() };
-    build(&checkpoint, &named, &out, &mut |_, _| {}).unwrap();
-    let found = Weights::from_bundle(&dlrm, &Model::open(&out).unwrap()).unwrap();
-    assert_eq!(found, expected);
-}

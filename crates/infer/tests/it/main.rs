@@ -3,6 +3,7 @@
 #[path = "../../../pir/tests/it/classifier/mod.rs"]
 mod classifier;
 
+mod bundles;
 mod circuits;
 mod encrypted;
 mod hybrid;

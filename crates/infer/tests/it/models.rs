@@ -30,7 +30,7 @@ impl Numbers {
 }
 
 pub fn spec(activation: Activation, interaction: Interaction) -> DlrmSpec {
-    let feature = |name: &str, rows| FeatureSpec { name: name.into(), rows, bag: 1 };
+    let feature = |name: &str, rows| FeatureSpec { name: name.into(), rows, table: None, bag: 1 };
     DlrmSpec {
         dense: 3,
         bottom: vec![6, 4],

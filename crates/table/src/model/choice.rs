@@ -1,5 +1,7 @@
 //! Which tensors of a checkpoint are tables, and what they are called.
 
+use std::collections::BTreeMap;
+
 use super::error::{LISTED_MAX, ModelError};
 use super::manifest::check_name;
 use crate::source::{Checkpoint, CheckpointFormat, Stored, TensorInfo};
@@ -68,9 +70,47 @@ pub(super) fn choose<'a>(
         return Err(ModelError::NoMatch { pattern, tensors: tensors(), tensor_count });
     }
     match chosen.is_empty() {
-        false => Ok(chosen),
+        false => Ok(in_order_of_numbers(chosen)),
         true => Err(ModelError::NoEmbeddings { tensors: tensors(), tensor_count }),
     }
+}
+
+/// The tensors in their order, but that names which differ in numbers alone stand by their numbers: formats that sort
+/// names have `emb_l.10` before `emb_l.2`.
+fn in_order_of_numbers(chosen: Vec<&Stored>) -> Vec<&Stored> {
+    let mut kinds: BTreeMap<String, Vec<(Vec<Number>, usize)>> = BTreeMap::new();
+    for (at, stored) in chosen.iter().enumerate() {
+        let (kind, numbers) = numbers_of(&stored.info.name);
+        kinds.entry(kind).or_default().push((numbers, at));
+    }
+    let mut ordered = chosen.clone();
+    for mut of_kind in kinds.into_values() {
+        let places: Vec<usize> = of_kind.iter().map(|(_, at)| *at).collect();
+        of_kind.sort();
+        for (place, (_, at)) in places.into_iter().zip(of_kind) {
+            ordered[place] = chosen[at];
+        }
+    }
+    ordered
+}
+
+/// A number in a name: how many digits it has after zeros at its begin, and those.
+type Number = (usize, String);
+
+/// A name with `#` for its numbers, and the numbers.
+fn numbers_of(name: &str) -> (String, Vec<Number>) {
+    let (mut kind, mut numbers, mut rest) = (String::new(), Vec::new(), name);
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+        let digits = from[..end].trim_start_matches('0');
+        kind.push_str(before);
+        kind.push('#');
+        numbers.push((digits.len(), digits.to_owned()));
+        rest = &from[end..];
+    }
+    kind.push_str(rest);
+    (kind, numbers)
 }
 
 /// The tensor of this name.
@@ -167,6 +207,33 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Content;
+
+    #[test]
+    fn names_that_differ_in_numbers_stand_by_their_numbers() {
+        let stored = |name: &&str| Stored {
+            info: TensorInfo {
+                name: (*name).into(),
+                shape: vec![2, 2],
+                dtype: "float32".into(),
+                element: None,
+            },
+            kind: None,
+            content: Content::Pieces(Vec::new()),
+        };
+        let names = [
+            "b.1", "emb.1.x", "emb.10.x", "a", "emb.2.x", "b.010", "b.9", "emb.3.y", "c9d10",
+            "c9d9",
+        ];
+        let all: Vec<Stored> = names.iter().map(stored).collect();
+        let ordered = in_order_of_numbers(all.iter().collect());
+        let ordered: Vec<&str> = ordered.iter().map(|stored| &*stored.info.name).collect();
+        let expected = [
+            "b.1", "emb.1.x", "emb.2.x", "a", "emb.10.x", "b.9", "b.010", "emb.3.y", "c9d9",
+            "c9d10",
+        ];
+        assert_eq!(ordered, expected);
+    }
 
     #[test]
     fn embeddings_are_told_by_their_names() {

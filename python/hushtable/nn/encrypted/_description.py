@@ -48,7 +48,8 @@ class Description:
         bottom: outputs of each bottom layer; the last is ``dim``.
         top: outputs of each top layer; the last is 1, the logit.
         dim: values a row of each table.
-        features: the categorical inputs, in order.
+        features: the categorical inputs, in order: of the feature at N the checkpoint's table is
+            ``emb_l.N``, and ``model.toml`` says so.
         interaction: ``"concat"`` puts the bottom's output and the rows after one another;
             ``"dot"`` keeps the bottom's output and adds the products of each pair of them.
         activation: between layers.
@@ -155,10 +156,10 @@ class Description:
             f"base = {self.base}",
             f"threshold = {self.threshold}",
         ]
-        for feature in self.features:
+        for at, feature in enumerate(self.features):
             # A JSON string without other than ASCII characters is a TOML string too.
             lines += ["", "[[features]]", f"name = {json.dumps(feature.name)}"]
-            lines.append(f"rows = {feature.rows}")
+            lines += [f"rows = {feature.rows}", f'table = "{_table(at)}"']
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -172,7 +173,7 @@ class Description:
         try:
             if path.stat().st_size > _BYTES_MAX:
                 raise ModelError(f"{path} has over {_BYTES_MAX:,} bytes: it describes no model")
-            fields = tomllib.loads(path.read_text(encoding="utf-8"))
+            fields = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ModelError(f"cannot read {path} ({error.strerror})") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -181,6 +182,11 @@ class Description:
             return cls(**_checked(fields))
         except (ConfigError, TypeError, KeyError, ValueError) as error:
             raise ModelError(f"{path} describes no model: {error}") from error
+
+
+def _table(at: int) -> str:
+    """What the table of the feature at this place is called."""
+    return f"emb_l.{at}"
 
 
 _INTEGERS = ("dense", "dim", "base", "threshold")
@@ -211,9 +217,14 @@ def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     features = fields["features"]
     if not isinstance(features, list) or not all(isinstance(one, dict) for one in features):
         raise ValueError("features is an array of tables: [[features]]")
-    for one in features:
-        if set(one) != {"name", "rows"} or type(one["name"]) is not str:
-            raise ValueError(f"feature {one!r}: each has a name and rows, and nothing else")
+    for at, one in enumerate(features):
+        if set(one) - {"table"} != {"name", "rows"} or type(one["name"]) is not str:
+            raise ValueError(f"feature {one!r}: each has a name, rows and a table, nothing else")
+        if one.get("table", _table(at)) != _table(at):
+            raise ValueError(
+                f"feature {one['name']!r} reads the table {one['table']!r}: that of the feature at "
+                f"{at} is {_table(at)!r}"
+            )
         if type(one["rows"]) is not int:
             raise ValueError(f"feature {one['name']!r} has rows = {one['rows']!r}")
     found["features"] = tuple(Feature(one["name"], one["rows"]) for one in features)

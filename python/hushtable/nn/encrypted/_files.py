@@ -113,11 +113,17 @@ class SavedModel:
         self.description = description
         self.tensors = tensors
         self.inputs = inputs
-        for name, shape in _shapes(description).items():
+        shapes = _shapes(description)
+        for name, shape in shapes.items():
             if name not in tensors:
                 raise ModelError(f"no tensor {name!r}: the description needs it")
             if tensors[name].shape != shape:
                 raise ModelError(f"{name} is {tensors[name].shape}, the description has {shape}")
+        if unread := sorted(set(tensors) - shapes.keys() - _trained(description)):
+            raise ModelError(
+                f"the description has no place for the tensors {', '.join(unread)}: without them "
+                "the model would compute something else"
+            )
 
     @classmethod
     def open(cls, folder: Path) -> SavedModel:
@@ -227,6 +233,15 @@ def _preprocess(fields: dict[str, Any]) -> Preprocess:
             kind = int if name == "missing" else float
             found[name] = tuple(kind(one) for one in value)
     return Preprocess(**found)
+
+
+def _trained(description: Description) -> set[str]:
+    """What each activation may bring along."""
+    parts = (("bot", description.bottom_activations), ("top", description.top_activations))
+    kinds = ["range"] + ["coefficients"] * (description.activation == "polynomial")
+    return {
+        f"{part}_a.{at}.{kind}" for part, count in parts for at in range(count) for kind in kinds
+    }
 
 
 def _shapes(description: Description) -> dict[str, tuple[int, ...]]:
