@@ -96,6 +96,7 @@ pub fn scan_and_build(format: SourceFormat, bytes: &[u8]) {
             let key = Some(tensor.name.clone());
             let source = match format {
                 SourceFormat::Npy => Source::Npy { path },
+                SourceFormat::Npz => Source::Npz { path, key },
                 SourceFormat::Safetensors => Source::Safetensors { path, key },
                 _ => Source::Torch { path, key },
             };

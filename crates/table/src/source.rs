@@ -41,6 +41,13 @@ pub enum Source {
         /// The file.
         path: PathBuf,
     },
+    /// NumPy's archive of arrays, uncompressed.
+    Npz {
+        /// The file.
+        path: PathBuf,
+        /// The array's name; may be left out if only one array could be a table.
+        key: Option<String>,
+    },
     /// A safetensors file.
     Safetensors {
         /// The file.
@@ -67,6 +74,8 @@ pub enum Source {
 pub enum SourceFormat {
     /// NumPy's `.npy`.
     Npy,
+    /// NumPy's `.npz`.
+    Npz,
     /// safetensors.
     Safetensors,
     /// `torch.save`'s zip.
@@ -74,7 +83,7 @@ pub enum SourceFormat {
 }
 
 impl Source {
-    /// Chooses the format by the file's extension: `.npy`, `.safetensors`, `.pt`, `.pth`, `.bin`.
+    /// Chooses the format by the file's extension: `.npy`, `.npz`, `.safetensors`, `.pt`, `.pth`, `.bin`, `.ckpt`.
     ///
     /// # Errors
     /// [`Error::Source`] with [`SourceError::Extension`] for any other, and with
@@ -87,8 +96,9 @@ impl Source {
                 Err(Error::Source { path, source: SourceError::KeyOfArray })
             }
             Some("npy") => Ok(Self::Npy { path }),
+            Some("npz") => Ok(Self::Npz { path, key }),
             Some("safetensors") => Ok(Self::Safetensors { path, key }),
-            Some("pt" | "pth" | "bin") => Ok(Self::Torch { path, key }),
+            Some("pt" | "pth" | "bin" | "ckpt") => Ok(Self::Torch { path, key }),
             _ => {
                 let extension = extension.unwrap_or_default().chars().take(32).collect();
                 Err(Error::Source { path, source: SourceError::Extension { extension } })
@@ -99,7 +109,10 @@ impl Source {
     /// The file.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Npy { path } | Self::Safetensors { path, .. } | Self::Torch { path, .. } => path,
+            Self::Npy { path }
+            | Self::Npz { path, .. }
+            | Self::Safetensors { path, .. }
+            | Self::Torch { path, .. } => path,
         }
     }
 
@@ -107,6 +120,7 @@ impl Source {
     pub fn format(&self) -> SourceFormat {
         match self {
             Self::Npy { .. } => SourceFormat::Npy,
+            Self::Npz { .. } => SourceFormat::Npz,
             Self::Safetensors { .. } => SourceFormat::Safetensors,
             Self::Torch { .. } => SourceFormat::Torch,
         }
@@ -128,7 +142,9 @@ impl Source {
         let entries = self.read_entries(&file)?;
         let key = match self {
             Self::Npy { .. } => None,
-            Self::Safetensors { key, .. } | Self::Torch { key, .. } => key.as_deref(),
+            Self::Npz { key, .. } | Self::Safetensors { key, .. } | Self::Torch { key, .. } => {
+                key.as_deref()
+            }
         };
         let wrong = |source| Error::Source { path: self.path().to_owned(), source };
         let entry = select(entries, key).map_err(wrong)?;
@@ -164,6 +180,7 @@ pub fn scan(format: SourceFormat, bytes: &[u8]) -> Result<Vec<TensorInfo>, Sourc
 fn entries(format: SourceFormat, file: &impl ReadAt) -> Result<Vec<Entry>, SourceError> {
     match format {
         SourceFormat::Npy => npy::read_entry(file).map(|entry| vec![entry]),
+        SourceFormat::Npz => npz::read_entries(file),
         SourceFormat::Safetensors => safetensors::read_entries(file),
         SourceFormat::Torch => torch::read_entries(file),
     }
@@ -191,8 +208,8 @@ pub enum SourceError {
     },
     /// The extension of a checkpoint says nothing about the format.
     #[error(
-        "the extension {extension:?} is none of .pt, .pth, .bin, .safetensors, .index.json, .npz, \
-         .npy, and this is no folder; rename the file or convert it"
+        "the extension {extension:?} is none of .pt, .pth, .bin, .ckpt, .safetensors, .index.json, \
+         .npz, .npy, and this is no folder; rename the file or convert it"
     )]
     CheckpointExtension {
         /// The extension, lowercase, cut to 32 characters.
@@ -222,7 +239,8 @@ pub enum SourceError {
     EmptyFolder,
     /// The extension says nothing about the format.
     #[error(
-        "the extension {extension:?} is none of .safetensors, .npy, .pt, .pth, .bin; rename the file or convert it"
+        "the extension {extension:?} is none of .safetensors, .npy, .npz, .pt, .pth, .bin, .ckpt; rename the file \
+         or convert it"
     )]
     Extension {
         /// The extension, lowercase, cut to 32 characters.

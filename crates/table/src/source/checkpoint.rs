@@ -266,7 +266,7 @@ fn open_one(path: &Path, files: &mut Files) -> Result<(CheckpointFormat, Vec<Sto
         Some("npy") => CheckpointFormat::Npy,
         Some("npz") => CheckpointFormat::Npz,
         Some("safetensors") => CheckpointFormat::Safetensors,
-        Some("pt" | "pth" | "bin") => CheckpointFormat::Torch,
+        Some("pt" | "pth" | "bin" | "ckpt") => CheckpointFormat::Torch,
         _ => {
             let extension = extension.unwrap_or_default().chars().take(32).collect();
             return Err(wrong(SourceError::CheckpointExtension { extension }));

@@ -20,6 +20,7 @@ pub(super) const INDEX: &str = ".index.json";
 
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 const FILE_COUNT_MAX: usize = 65_536;
+const PATH_BYTES_MAX: usize = 1_024;
 const TENSOR_COUNT_MAX: usize = 65_536;
 
 /// Where torch's writer of distributed safetensors files says which piece a file holds.
@@ -86,7 +87,12 @@ pub(super) fn read_index(path: &Path, files: &mut Files) -> Result<Vec<Found>, E
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut shards: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (tensor, file) in &index.weight_map {
-        check_file_name(file).map_err(wrong)?;
+        // Shards may lie in folders beside the index: each step of the way is a name in the checkpoint.
+        if file.len() > PATH_BYTES_MAX {
+            let reason = format!("it names a file of over {PATH_BYTES_MAX} bytes");
+            return Err(wrong(SourceError::Index { reason }));
+        }
+        file.split('/').try_for_each(check_file_name).map_err(wrong)?;
         shards.entry(file).or_default().push(tensor);
     }
     let mut found = Vec::new();

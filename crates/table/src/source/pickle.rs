@@ -489,6 +489,16 @@ impl<'a> Machine<'a> {
                 let tensor = tensor.ok_or_else(|| self.wrong("a storage, sizes and strides"))?;
                 self.push(Value::Tensor(Box::new(tensor)))
             }
+            Global::RebuildTyped => {
+                let tensor = self.parse_tensor(arguments).and_then(|mut tensor| {
+                    let dtype = self.values.get(*arguments.get(6)? as usize)?;
+                    let Value::Global(Global::DType(dtype)) = dtype else { return None };
+                    tensor.storage.storage_type = *dtype;
+                    Some(tensor)
+                });
+                let tensor = tensor.ok_or_else(|| self.wrong("a storage, sizes and a dtype"))?;
+                self.push(Value::Tensor(Box::new(tensor)))
+            }
             Global::Size => match arguments[..] {
                 [sizes] if matches!(self.values[sizes as usize], Value::Tuple(_)) => {
                     self.stack.push(sizes);

@@ -8,6 +8,8 @@ pub(super) enum Global {
     OrderedDict,
     RebuildParameter,
     RebuildTensor,
+    /// The same of bytes, with a dtype for which torch has no class of storages.
+    RebuildTyped,
     /// The class of storages of this element.
     StorageType(StorageType),
     /// A tensor's dtype.
@@ -91,7 +93,9 @@ impl Vocabulary {
 fn state_dict_global(module: &[u8], name: &[u8]) -> Option<Global> {
     Some(match (module, name) {
         (b"collections", b"OrderedDict") => Global::OrderedDict,
-        (b"torch._utils", b"_rebuild_tensor_v2") => Global::RebuildTensor,
+        // A quantised tensor begins with the same arguments; what scales it says nothing of where it is.
+        (b"torch._utils", b"_rebuild_tensor_v2" | b"_rebuild_qtensor") => Global::RebuildTensor,
+        (b"torch._utils", b"_rebuild_tensor_v3") => Global::RebuildTyped,
         (b"torch._utils", b"_rebuild_parameter") => Global::RebuildParameter,
         (b"torch", b"BFloat16Storage") => Global::StorageType(StorageType::Bf16),
         (b"torch", b"HalfStorage") => Global::StorageType(StorageType::F16),
@@ -107,29 +111,50 @@ fn state_dict_global(module: &[u8], name: &[u8]) -> Option<Global> {
         (b"torch", b"ComplexDoubleStorage") => {
             Global::StorageType(StorageType::Other("complex128"))
         }
+        (b"torch", b"QInt8Storage") => Global::StorageType(StorageType::Other("qint8")),
+        (b"torch", b"QUInt8Storage") => Global::StorageType(StorageType::Other("quint8")),
+        (b"torch", b"QInt32Storage") => Global::StorageType(StorageType::Other("qint32")),
+        (b"torch", b"QUInt4x2Storage") => Global::StorageType(StorageType::Other("quint4x2")),
+        (b"torch", b"QUInt2x4Storage") => Global::StorageType(StorageType::Other("quint2x4")),
+        (b"torch.storage", b"UntypedStorage") => Global::StorageType(StorageType::Other("bytes")),
+        (
+            b"torch",
+            b"per_tensor_affine" | b"per_channel_affine" | b"per_channel_affine_float_qparams",
+        ) => Global::Ignored,
+        (b"torch", name) => Global::DType(dtype(name)?),
+        _ => return None,
+    })
+}
+
+/// A dtype of torch.
+fn dtype(name: &[u8]) -> Option<StorageType> {
+    Some(match name {
+        b"bfloat16" => StorageType::Bf16,
+        b"float16" => StorageType::F16,
+        b"float32" => StorageType::F32,
+        b"float64" => StorageType::F64,
+        b"bool" => StorageType::Other("bool"),
+        b"uint8" => StorageType::Other("uint8"),
+        b"uint16" => StorageType::Other("uint16"),
+        b"uint32" => StorageType::Other("uint32"),
+        b"uint64" => StorageType::Other("uint64"),
+        b"int8" => StorageType::Other("int8"),
+        b"int16" => StorageType::Other("int16"),
+        b"int32" => StorageType::Other("int32"),
+        b"int64" => StorageType::Other("int64"),
+        b"complex64" => StorageType::Other("complex64"),
+        b"complex128" => StorageType::Other("complex128"),
+        b"float8_e4m3fn" => StorageType::Other("float8_e4m3fn"),
+        b"float8_e5m2" => StorageType::Other("float8_e5m2"),
+        b"float8_e4m3fnuz" => StorageType::Other("float8_e4m3fnuz"),
+        b"float8_e5m2fnuz" => StorageType::Other("float8_e5m2fnuz"),
+        b"float8_e8m0fnu" => StorageType::Other("float8_e8m0fnu"),
         _ => return None,
     })
 }
 
 /// The names that the metadata of a distributed checkpoint may ask for.
 fn distributed_global(module: &[u8], name: &[u8]) -> Option<Global> {
-    let dtype = |name: &[u8]| {
-        Some(match name {
-            b"bfloat16" => StorageType::Bf16,
-            b"float16" => StorageType::F16,
-            b"float32" => StorageType::F32,
-            b"float64" => StorageType::F64,
-            b"bool" => StorageType::Other("bool"),
-            b"uint8" => StorageType::Other("uint8"),
-            b"int8" => StorageType::Other("int8"),
-            b"int16" => StorageType::Other("int16"),
-            b"int32" => StorageType::Other("int32"),
-            b"int64" => StorageType::Other("int64"),
-            b"complex64" => StorageType::Other("complex64"),
-            b"complex128" => StorageType::Other("complex128"),
-            _ => return None,
-        })
-    };
     Some(match (module, name) {
         (b"torch.distributed.checkpoint.metadata", _) => match name {
             b"BytesStorageMetadata" => Global::Class(Class::BytesStorage),

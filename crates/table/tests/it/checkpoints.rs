@@ -184,6 +184,44 @@ fn an_index_of_shards_is_followed() {
 }
 
 #[test]
+fn shards_may_lie_in_folders() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, out) = (folder.path().join("c"), folder.path().join("m"));
+    copy_folder(&fixture("sharded_safetensors"), &from);
+    let index = from.join("model.safetensors.index.json");
+    let text = fs::read_to_string(&index).unwrap().replace("\"model-0", "\"parts/of/model-0");
+    fs::write(&index, text).unwrap();
+    fs::create_dir_all(from.join("parts/of")).unwrap();
+    for name in ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"] {
+        fs::rename(from.join(name), from.join("parts/of").join(name)).unwrap();
+    }
+    build(&from, &spec(), &out).unwrap();
+    assert_eq!(rows(&contents(&out).0["emb_l.1"]), values(20, 24));
+}
+
+#[test]
+fn tensors_that_no_table_is_made_of_spoil_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("m");
+    // Quantised tensors are nothing that a dense part keeps.
+    let error = model_error(build(&fixture("beside.pt"), &spec(), &out).unwrap_err());
+    assert!(
+        matches!(&error, ModelError::DenseType { tensor } if tensor.contains("quint8")),
+        "{error}"
+    );
+    let tables = BuildSpec { dense: false, ..spec() };
+    for name in ["beside.pt", "beside.ckpt"] {
+        let from = folder.path().join(name);
+        fs::copy(fixture("beside.pt"), &from).unwrap();
+        build(&from, &tables, &out).unwrap();
+        assert_eq!(rows(&contents(&out).0["emb_l.0"]), values(24, 0));
+    }
+    let listed = Checkpoint::open(&fixture("beside.pt")).unwrap();
+    let dtypes: Vec<_> = listed.tensors().map(|info| info.dtype.as_str()).collect();
+    assert_eq!(dtypes, ["float32", "uint16", "float8_e4m3fn", "quint8", "qint8"]);
+}
+
+#[test]
 fn an_npz_is_read_and_columns_are_put_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("m");
@@ -429,6 +467,8 @@ fn hostile_indexes_and_shards_are_refused() {
         r#"{"weight_map": {"a": "../c/model-00001-of-00002.safetensors"}}"#,
         r#"{"weight_map": {"a": "/etc/passwd"}}"#,
         r#"{"weight_map": {"a": ""}}"#,
+        r#"{"weight_map": {"a": "parts/../../c/model-00001-of-00002.safetensors"}}"#,
+        r#"{"weight_map": {"a": "parts//model-00001-of-00002.safetensors"}}"#,
         r#"{"weight_map": {"a": "model-00001-of-00002.safetensors"}}"#,
     ] {
         assert!(matches!(refused(text), SourceError::Index { .. }), "{text}");

@@ -141,6 +141,16 @@ fn a_table_can_be_built_from_a_bundle_s_own_rows() {
 }
 
 #[test]
+fn an_array_of_an_npz_is_chosen_by_its_name() {
+    let users = build_as("model.npz", Some("user_embedding.weight"), None).unwrap();
+    assert_eq!(users.0.created_from(), "model.npz#user_embedding.weight");
+    assert_table(users, 6, 4, DType::F32, |row, column| value(row * 4 + column));
+    let error = fault("model.npz", None);
+    assert!(matches!(error, SourceError::AmbiguousKey { candidate_count: 2, .. }), "{error}");
+    assert!(matches!(fault("compressed.npz", None), SourceError::Zip(ZipError::Compressed { .. })));
+}
+
+#[test]
 fn torch_state_dicts_checkpoints_and_tensors() {
     for name in ["state_dict.pt", "protocol4.pt", "zip64.pt"] {
         let built = build_as(name, None, None).unwrap();
@@ -284,6 +294,8 @@ fn damaged_sources_do_not_panic() {
     let mut refused = 0;
     for (name, format) in [
         ("f4.npy", SourceFormat::Npy),
+        ("model.npz", SourceFormat::Npz),
+        ("beside.pt", SourceFormat::Torch),
         ("two.safetensors", SourceFormat::Safetensors),
         ("checkpoint.pth", SourceFormat::Torch),
         ("zip64.pt", SourceFormat::Torch),
