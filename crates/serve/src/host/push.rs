@@ -39,7 +39,7 @@ impl PushTo {
     pub fn read(folder: PathBuf, file: &Path) -> Result<Self, Error> {
         let what = || format!("read the token for pushes from {}", file.display());
         let text = fs::read_to_string(file).map_err(|source| Error::Io { what: what(), source })?;
-        let token = text.trim_end_matches(['\r', '\n']);
+        let token = text.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
         let usable = token.bytes().all(|byte| byte.is_ascii_graphic());
         if !usable || !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
             return Err(ReloadError::Token { path: file.to_owned() }.into());

@@ -8,7 +8,8 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::host::expiry::Expiry;
 use crate::host::named::{NamedClients, names_of};
@@ -80,6 +81,7 @@ pub(crate) fn server_tls(spec: &TlsSpec) -> Result<ServerTls, Error> {
             }
         }
     };
+    check_pair(&certs, &key, &cert_from)?;
     let mut config =
         builder.with_single_cert(certs, key).map_err(|error| unusable(&cert_from, &error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -103,6 +105,7 @@ pub(crate) fn client_config(spec: &EndpointSpec) -> Result<Arc<ClientConfig>, Er
             let from = format!("the client certificate given for {}", spec.url);
             let certs = certificates(&identity.cert_pem, &from)?;
             let key = private_key(&identity.key_pem, &from)?;
+            check_pair(&certs, &key, &from)?;
             builder.with_client_auth_cert(certs, key).map_err(|error| unusable(&from, &error))?
         }
     };
@@ -121,21 +124,71 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 pub(crate) fn certificates(pem: &[u8], from: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let missing =
         |reason: String| Error::Pem { from: from.into(), expected: "certificate", reason };
-    let certs = CertificateDer::pem_slice_iter(pem)
+    // Files that were put together have a mark before each.
+    let pem = pem.split(|&byte| byte == b'\n').map(text).collect::<Vec<_>>().join(&b'\n');
+    let certs = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| missing(error.to_string()))?;
     match certs.is_empty() {
-        true => Err(missing("nothing of the kind in it".into())),
+        true => Err(missing(match pem[..] {
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it is UTF-16 text; save it as UTF-8".into(),
+            [0x30, 0x80..=0xff, ..] => "it is binary (DER or PKCS #12); convert it: openssl x509 -inform der -in FILE -out \
+                                   NEW, or openssl pkcs12 -in FILE -out NEW"
+                .into(),
+            _ => "nothing of the kind in it".into(),
+        })),
         false => Ok(certs),
     }
 }
 
 fn private_key(pem: &[u8], from: &str) -> Result<PrivateKeyDer<'static>, Error> {
+    let pem = text(pem);
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| Error::Pem {
         from: from.into(),
         expected: "private key",
-        reason: error.to_string(),
+        reason: match pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
+            true => "the key is encrypted, and nobody is there to type its passphrase; write it without one, for this \
+                     user alone: openssl pkey -in KEY -out NEW"
+                .into(),
+            false => error.to_string(),
+        },
     })
+}
+
+/// What says in a PEM file that a key is encrypted: of PKCS #8, and of OpenSSL's older form.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
+
+/// A PEM file without the mark that some editors put before UTF-8.
+fn text(pem: &[u8]) -> &[u8] {
+    pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem)
+}
+
+/// That a key is the first certificate's, and says which one's it is instead.
+fn check_pair(
+    certs: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+    from: &str,
+) -> Result<(), Error> {
+    let signer = provider()
+        .key_provider
+        .load_private_key(key.clone_key())
+        .map_err(|error| unusable(from, &error))?;
+    let matches = |cert: &CertificateDer<'static>| {
+        // A key of which the public half is not known is left to the handshake.
+        !matches!(
+            CertifiedKey::new(vec![cert.clone()], Arc::clone(&signer)).keys_match(),
+            Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch))
+        )
+    };
+    let reason = match certs.iter().position(matches) {
+        Some(0) => return Ok(()),
+        Some(at) => format!(
+            "the key is that of its certificate {}, which must come first; each after it signs the one before",
+            at + 1
+        ),
+        None => "the key is another certificate's".to_owned(),
+    };
+    Err(Error::Tls { from: from.into(), reason })
 }
 
 fn roots(pem: &[u8], from: &str) -> Result<RootCertStore, Error> {

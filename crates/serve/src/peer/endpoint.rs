@@ -132,7 +132,9 @@ impl Way {
         let stream = self.link.carry(stream);
         Ok(match self.tls.clone() {
             None => Box::new(Plain { stream, is_first: true, met_tls: Arc::clone(&self.met_tls) }),
-            Some((connector, name)) => Box::new(connector.connect(name, stream).await?),
+            Some((connector, name)) => {
+                Box::new(connector.connect(name, stream).await.map_err(explained)?)
+            }
         })
     }
 
@@ -284,8 +286,21 @@ pub(crate) fn reason(status: &Status) -> String {
     innermost.unwrap_or_else(|| status.message().chars().take(MESSAGE_CHARS_MAX).collect())
 }
 
+/// What TLS says of a server's certificate, in words where its own say what it is to libraries alone.
+fn explained(error: io::Error) -> io::Error {
+    match error.to_string().contains("CaUsedAsEndEntity") {
+        true => io::Error::new(
+            error.kind(),
+            "invalid peer certificate: it is an authority's own (CA:TRUE), which may sign certificates of servers but be \
+             none; give the server one that the authority signs (`hushtable certificates` makes both)",
+        ),
+        false => error,
+    }
+}
+
 pub(crate) fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
 }
 
 /// A connection in plain text, which knows a TLS server by the first byte that it says.

@@ -58,11 +58,12 @@ impl FleetFile {
                 _ => Error::Io { what, source },
             }
         })?;
-        let mut file: Self = toml::from_str(&text).map_err(|error| {
-            bad(format!(
-                "{error}; write a [[shard]] with replicas = [\"https://host:port\"] for each"
-            ))
-        })?;
+        let mut file: Self =
+            toml::from_str(text.trim_start_matches('\u{feff}')).map_err(|error| {
+                bad(format!(
+                    "{error}; write a [[shard]] with replicas = [\"https://host:port\"] for each"
+                ))
+            })?;
         file.check().map_err(bad)?;
         let folder = path.parent().unwrap_or(Path::new("."));
         for place in [&mut file.ca, &mut file.cert, &mut file.key].into_iter().flatten() {

@@ -93,6 +93,23 @@ async fn rows_come_back_as_they_are_through_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_s_certificate_that_is_an_authority_s_says_so() {
+    let certificates = Certificates::new();
+    let mut params =
+        rcgen::CertificateParams::new(["localhost".into(), "127.0.0.1".into()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    std::fs::write(certificates.path("cert.pem"), &pem).unwrap();
+    std::fs::write(certificates.path("key.pem"), key.serialize_pem()).unwrap();
+    let network = NetworkSpec { tls: Some(certificates.tls()), ..spec().network };
+    let server = start(OnionServerSpec { network, ..spec() }, table(100, 4, 1));
+    let endpoint = EndpointSpec::new(server.tls_url(), Some(pem.into_bytes()));
+    let error = OnionClient::connect(&OnionClientSpec::new(endpoint)).await.err().unwrap();
+    assert!(error.to_string().contains("an authority's own"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lookups_at_once_upload_once_and_share_passes() {
     let all_in_one = OnionServerSpec { batch_queries_max: Some(16), ..spec() };
     let (server, gate) = gated_onion(all_in_one, table(3000, 4, 1));

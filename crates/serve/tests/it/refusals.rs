@@ -1,12 +1,14 @@
 //! What a server says to requests that it cannot answer, over the bare wire contract.
 
+use std::path::PathBuf;
+
 use crate::common::{Pair, Running, raw, spec, table};
 use bytes::Bytes;
 use hushtable_pir::TableShape;
 use hushtable_pir::dpf::{self, Domain, Group, KeyPair, Side};
 use hushtable_pir::{Platform, Prg, PrgKind};
 use hushtable_serve::wire::{AnswerRequest, TableInfoRequest};
-use hushtable_serve::{Server, ServerSpec};
+use hushtable_serve::{Server, ServerSpec, TlsSpec};
 use hushtable_table::Version;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -263,6 +265,55 @@ async fn the_second_port_tells_what_happens() {
     health.check(check("row-17-of-user-5")).await.unwrap_err();
     let (_, text) = server.page("/metrics").await;
     assert!(!text.contains("row-17"), "{text}");
+}
+
+#[tokio::test]
+async fn certificates_that_cannot_be_used_say_what_they_are() {
+    use hushtable_serve::{EndpointSpec, Error, OnionClient, OnionClientSpec};
+    let connect =
+        async |endpoint| OnionClient::connect(&OnionClientSpec::new(endpoint)).await.err().unwrap();
+    let certificates = crate::common::Certificates::new();
+    let read = |name: &str| std::fs::read_to_string(certificates.path(name)).unwrap();
+    let written = |name: &str, text: &str| {
+        std::fs::write(certificates.path(name), text).unwrap();
+        certificates.path(name)
+    };
+    let open = |cert: PathBuf, key: PathBuf| {
+        let tls = TlsSpec { cert, key, ..certificates.tls() };
+        Server::of_table(ServerSpec { tls: Some(tls), ..spec(Side::Left) }, table(10, 1, 1))
+    };
+    let (cert, key, ca) = (read("cert.pem"), read("key.pem"), read("ca.pem"));
+    // With the mark that some editors put before their text.
+    let marked = ["cert.pem", "key.pem"].map(|name| format!("\u{feff}{}", read(name)));
+    assert!(open(written("cert-8.pem", &marked[0]), written("key-8.pem", &marked[1])).is_ok());
+    let own = || certificates.path("cert.pem");
+    for begin in ["ENCRYPTED PRIVATE KEY-----\n", "EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n"]
+    {
+        let encrypted = key.replacen("PRIVATE KEY-----\n", begin, 1);
+        let error = open(own(), written("encrypted.pem", &encrypted)).err().unwrap();
+        assert!(matches!(&error, Error::Pem { expected: "private key", .. }), "{error:?}");
+        assert!(error.to_string().contains("openssl pkey"), "{error}");
+    }
+    let good = || certificates.path("key.pem");
+    assert!(open(written("chain.pem", &format!("{cert}{ca}")), good()).is_ok());
+    let turned = open(written("turned.pem", &format!("{ca}{cert}")), good()).err().unwrap();
+    assert!(turned.to_string().contains("certificate 2, which must come first"), "{turned}");
+    let joined = written("joined.pem", &format!("{cert}\u{feff}{ca}"));
+    let joined = std::fs::read(joined).unwrap();
+    let url = "https://localhost:1";
+    let ca_only = EndpointSpec::new(url, Some(joined[cert.len()..].to_vec()));
+    assert!(matches!(connect(ca_only).await, Error::Unavailable { .. }));
+    for (bytes, expected) in
+        [(&b"\xff\xfe-\0-\0"[..], "UTF-16"), (b"\x30\x82\x01\x0a\x02", "openssl")]
+    {
+        let error = connect(EndpointSpec::new(url, Some(bytes.to_vec()))).await;
+        assert!(
+            matches!(error, Error::Pem { .. }) && error.to_string().contains(expected),
+            "{error}"
+        );
+    }
+    let other = open(certificates.path("ca.pem"), good()).err().unwrap();
+    assert!(other.to_string().contains("another certificate"), "{other}");
 }
 
 #[test]

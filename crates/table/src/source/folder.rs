@@ -21,6 +21,8 @@ pub(super) const INDEX: &str = ".index.json";
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 const FILE_COUNT_MAX: usize = 65_536;
 const PATH_BYTES_MAX: usize = 1_024;
+/// What some editors put before UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 const TENSOR_COUNT_MAX: usize = 65_536;
 
 /// Where torch's writer of distributed safetensors files says which piece a file holds.
@@ -78,7 +80,7 @@ pub(super) fn read_index(path: &Path, files: &mut Files) -> Result<Vec<Found>, E
         return Err(wrong(SourceError::Index { reason }));
     }
     let text = fs::read(path).map_err(Error::io("read", path))?;
-    let index: Index = serde_json::from_slice(&text)
+    let index: Index = serde_json::from_slice(text.strip_prefix(MARK).unwrap_or(&text))
         .map_err(|error| wrong(SourceError::Index { reason: error.to_string() }))?;
     if index.weight_map.len() > TENSOR_COUNT_MAX {
         let tensor_count_max = TENSOR_COUNT_MAX;

@@ -2,7 +2,7 @@
 
 use super::SourceError;
 use super::files::Window;
-use super::npy;
+use super::npy::{self, NpyError};
 use super::read_at::ReadAt;
 use super::tensor::Entry;
 use super::zip::Archive;
@@ -22,7 +22,14 @@ pub(super) fn read_entries(file: &impl ReadAt) -> Result<Vec<Entry>, SourceError
     for member in names.into_iter().filter(|name| name.len() <= NAME_BYTES_MAX) {
         let Some((offset, byte_count)) = archive.locate(file, member)? else { continue };
         let window = Window::new(file, offset, byte_count)?;
-        let (mut entry, _) = npy::read_array(&window)?;
+        let mut entry = match npy::read_array(&window) {
+            Ok((entry, _)) => entry,
+            // Listed, but never read: texts and objects beside a table are no fault of the table.
+            Err(SourceError::Npy(NpyError::Descr { descr } | NpyError::BigEndian { descr })) => {
+                Entry::unread(descr)
+            }
+            Err(error) => return Err(error),
+        };
         entry.offset += offset;
         member.trim_end_matches(".npy").clone_into(&mut entry.info.name);
         entries.push(entry);

@@ -485,15 +485,17 @@ impl<'a> Machine<'a> {
                 _ => Err(self.wrong("a tensor")),
             },
             Global::RebuildTensor => {
-                let tensor = self.parse_tensor(arguments);
+                let tensor = self.parse_tensor(arguments, 6);
                 let tensor = tensor.ok_or_else(|| self.wrong("a storage, sizes and strides"))?;
                 self.push(Value::Tensor(Box::new(tensor)))
             }
             Global::RebuildTyped => {
-                let tensor = self.parse_tensor(arguments).and_then(|mut tensor| {
+                let tensor = self.parse_tensor(arguments, 7).and_then(|mut tensor| {
                     let dtype = self.values.get(*arguments.get(6)? as usize)?;
                     let Value::Global(Global::DType(dtype)) = dtype else { return None };
-                    tensor.storage.storage_type = *dtype;
+                    if tensor.storage.storage_type != StorageType::VIEW {
+                        tensor.storage.storage_type = *dtype;
+                    }
                     Some(tensor)
                 });
                 let tensor = tensor.ok_or_else(|| self.wrong("a storage, sizes and a dtype"))?;
@@ -513,10 +515,20 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// `(storage, offset, sizes, strides, requires_grad, hooks, …)`
-    fn parse_tensor(&self, arguments: &[ValueId]) -> Option<TensorValue> {
+    /// `(storage, offset, sizes, strides, requires_grad, hooks, …)`, and at `metadata` maybe what the values are yet to
+    /// be done to.
+    fn parse_tensor(&self, arguments: &[ValueId], metadata: usize) -> Option<TensorValue> {
         let [storage, offset, sizes, strides, ..] = arguments else { return None };
-        let Value::Storage(storage) = self.values[*storage as usize] else { return None };
+        let Value::Storage(mut storage) = self.values[*storage as usize] else { return None };
+        let is_plain = |id: &ValueId| match &self.values[*id as usize] {
+            Value::Inert => true,
+            Value::Dict(entries) => entries.is_empty(),
+            _ => false,
+        };
+        if !arguments.get(metadata).is_none_or(is_plain) {
+            // The storage holds other numbers than the tensor: those of which it is the negative, or the conjugate.
+            storage.storage_type = StorageType::VIEW;
+        }
         let Value::Int(offset) = self.values[*offset as usize] else { return None };
         let sizes = self.parse_sizes(*sizes)?;
         let strides = self.parse_sizes(*strides)?;

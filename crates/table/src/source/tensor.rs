@@ -145,6 +145,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// A tensor of values that nothing of ours reads, without a name; its shape is not known.
+    pub(crate) fn unread(dtype: String) -> Self {
+        let info = TensorInfo { name: String::new(), shape: Vec::new(), dtype, element: None };
+        Self { info, offset: 0, byte_count: 0, strides: Vec::new(), kind: None }
+    }
+
     /// Values from one row of a table to the next, if values of a row are adjacent.
     fn row_stride(&self) -> Option<u64> {
         let ([rows, dim], [row_stride, stride]) = (&self.info.shape[..], &self.strides[..]) else {

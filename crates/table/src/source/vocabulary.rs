@@ -23,6 +23,9 @@ pub(super) enum Global {
 }
 
 impl StorageType {
+    /// Of a tensor that says what is yet to be done to the numbers of its storage.
+    pub(super) const VIEW: Self = Self::Other("negated or conjugated");
+
     /// torch's name of the dtype.
     pub(super) const fn name(self) -> &'static str {
         match self {

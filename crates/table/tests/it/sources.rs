@@ -141,6 +141,15 @@ fn a_table_can_be_built_from_a_bundle_s_own_rows() {
 }
 
 #[test]
+fn what_a_tensor_s_storage_is_the_negative_of_is_no_table() {
+    let error = fault("beside.pt", Some("negated"));
+    assert!(
+        matches!(&error, SourceError::Element { dtype, .. } if dtype.contains("negated")),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_array_of_an_npz_is_chosen_by_its_name() {
     let users = build_as("model.npz", Some("user_embedding.weight"), None).unwrap();
     assert_eq!(users.0.created_from(), "model.npz#user_embedding.weight");

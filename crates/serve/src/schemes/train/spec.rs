@@ -162,7 +162,7 @@ impl Token {
             source,
         };
         let text = zeroize::Zeroizing::new(std::fs::read_to_string(path).map_err(failed)?);
-        let token = text.trim_end_matches(['\r', '\n']);
+        let token = text.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
         let usable = token.len() >= TOKEN_BYTES_MIN && token.bytes().all(|b| b.is_ascii_graphic());
         match usable && token.len() <= TOKEN_BYTES_MAX {
             true => Ok(Self(token.as_bytes().to_vec().into())),
