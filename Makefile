@@ -182,7 +182,7 @@ $(TORCH)/.installed: python/requirements-torch.txt $(VENV)/.tools
 
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
 	mkdir -p target/reports
-	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile --junitxml target/reports/torch.xml python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_private_model.py
+	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile --junitxml target/reports/torch.xml python/tests/test_torch.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_private_model.py python/tests/test_networks_torch.py python/tests/test_networks_torch_random.py
 
 # Each NEON kernel against its specification, emulated; emulated time says nothing, so nothing is timed.
 test-neon: qemu ## NEON's kernels against the portable ones, under qemu: four minutes, most of it to build
@@ -203,7 +203,10 @@ qemu:
 
 # Optimised, as it is shipped; one test after the other, as each counts memory.
 test-nightly: test-shipped setup test-neon ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills, NEON
-	HUSHTABLE_SCALE_LONG=1 $(BIN)/python -m pytest python/tests/test_cluster_ray.py python/tests/test_cluster_real.py python/tests/test_scale_ray.py
+	HUSHTABLE_SCALE_LONG=1 $(BIN)/python -m pytest python/tests/test_cluster_ray.py python/tests/test_cluster_real.py python/tests/test_scale_ray.py \
+	    python/tests/test_networks_onnx_random.py python/tests/test_networks_keras.py
+	@$(MAKE) --no-print-directory $(TORCH)/.installed
+	HUSHTABLE_SCALE_LONG=1 $(TORCH)/bin/python -m pytest python/tests/test_networks_torch_random.py
 	cargo build --release $(EVERYTHING) --quiet
 	HUSHTABLE_SOAK_LONG=1 $(NEXTEST) --release --profile nightly
 

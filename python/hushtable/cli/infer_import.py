@@ -45,8 +45,9 @@ def import_(
 ) -> None:
     """Make a model bundle of a network of convolutions, for hybrid private inference.
 
-    Nothing in the file is executed. What is not supported is said by name and place. `hushtable
-    infer compile MODEL --scheme hybrid` goes on from here. torch modules are imported from Python
+    Nothing in the file is executed. What is not supported is said by name and place. An ONNX
+    network is compared with onnx's reference evaluator. `hushtable infer compile MODEL --scheme
+    hybrid` goes on from here. torch modules are imported from Python
     (hushtable.infer.networks.from_torch), or through ONNX.
     """
     reader = _READERS.get(source.suffix.lower())
@@ -64,6 +65,7 @@ def import_(
         "relus": network.activations,
         "operators": len(network.nodes),
         "notes": list(network.notes),
+        "checked": network.checked,
     }
     if json:
         print_json(facts)
@@ -76,5 +78,6 @@ def import_(
             "parameters": f"{network.parameters:,}",
             "relus": f"{network.activations:,}",
             "notes": "; ".join(network.notes) or "nothing was left out",
+            "checked": network.checked or "with nothing: what wrote the file does not run here",
         }
     )

@@ -74,6 +74,8 @@ class Network:
         tensors: float32 weights by name.
         range: the lowest and the highest number of an input, where known.
         notes: what the importer left out, and why that changes nothing.
+        checked: what it was compared with, and how well they agree; empty where nothing runs what
+            it was read from (Keras).
     """
 
     input: Shape
@@ -82,6 +84,7 @@ class Network:
     tensors: Mapping[str, Floats]
     range: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
+    checked: str = ""
 
     @property
     def activations(self) -> int:
@@ -155,6 +158,15 @@ class Network:
         Raises:
             ConfigError: images of another shape.
         """
+        found = self.values(images)
+        return found[self.output].reshape(len(found[INPUT]), -1)
+
+    def values(self, images: npt.ArrayLike) -> dict[str, Floats]:
+        """What every node gives for images, by its name; :meth:`evaluate` in full.
+
+        Raises:
+            ConfigError: images of another shape.
+        """
         values = np.asarray(images, np.float32)
         if values.ndim != 4 or values.shape[1:] != self.input:
             raise ConfigError(f"images are {values.shape}, expected [images, {_text(self.input)}]")
@@ -162,11 +174,14 @@ class Network:
         for node in self.nodes:
             sources = [found[name] for name in node.inputs]
             found[node.name] = _OPERATORS[node.op](node, sources, self.tensors)
-        return found[self.output].reshape(len(values), -1)
+        return found
 
 
 def from_onnx(path: _Path) -> Network:
     """Reads an ONNX file. It needs the package onnx: ``pip install 'hushtable[onnx]'``.
+
+    onnx's reference evaluator computes random inputs, and so does what was read: other answers end
+    the import (:attr:`Network.checked`).
 
     Raises:
         ConfigError: onnx is not installed, or no such file.
@@ -184,6 +199,9 @@ def from_torch(
     """Takes a torch module, as it is in evaluation. It needs torch: ``pip install
     'hushtable[torch]'``.
 
+    The module is copied and stays as it is. The copy computes random inputs, and so does what was
+    read of it: other answers end the import (:attr:`Network.checked`).
+
     Args:
         module: a ``torch.nn.Module`` that `torch.fx` can trace: no branches on values.
         shape: channels, rows and columns of one input.
@@ -191,7 +209,8 @@ def from_torch(
 
     Raises:
         ConfigError: torch is not installed, or a shape that is none.
-        ModelError: a module that cannot be traced, or an operator that is not supported.
+        ModelError: a module that cannot be traced; an operator or an option that is not supported,
+            hooks, parameters of half precision; other answers than the module's.
     """
     from . import _torch
 
@@ -284,6 +303,8 @@ class Draft:
             raise self.wrong(
                 name, f"weights of {kernel.shape} in {groups} groups over {channels} channels"
             )
+        if kernel.shape[0] % groups:
+            raise self.wrong(name, f"{kernel.shape[0]} kernels in {groups} groups")
         size = _windows(rows, columns, kernel.shape[2:], stride, pad)
         if size is None:
             raise self.wrong(
@@ -393,7 +414,7 @@ class Draft:
         if math.prod(kernel) == 1 and math.prod(stride) == 1 and not any(pad):
             self.leave_out(name, "a pool of 1 x 1")
             return source
-        if op == "average_pool" and size == (1, 1) and tuple(kernel) == (rows, columns):
+        if op == "average_pool" and tuple(kernel) == (rows, columns) and not any(pad):
             return self.global_average_pool(name, source)
         attributes = {"kernel": list(kernel), "stride": list(stride), "pad": list(pad)}
         return self._add(name, op, [source], attributes, (channels, *size))
@@ -453,6 +474,9 @@ class Draft:
             if node.name in needed:
                 needed.update(node.inputs)
         nodes = tuple(node for node in self.nodes if node.name in needed)
+        for node in self.nodes:
+            if node.name not in needed:
+                self.leave_out(node.name, "the output does not depend on it")
         read = _names(nodes)
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in read}
         return Network(self.input, nodes, output, tensors, range, tuple(self.notes))

@@ -1,0 +1,300 @@
+"""An ONNX file: its graph, its constants, and onnx's reference evaluator of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .._fields import Fields
+from ..errors import ConfigError, ModelError
+
+__all__ = ["Array", "File"]
+
+Array = npt.NDArray[Any]
+
+#: What is not computed over constants: what is random, and what onnx's reference evaluator computes
+#: otherwise than others do, in files of old opsets or in any.
+_NOT_FOLDED = {
+    *("BatchNormalization", "Bernoulli", "Dropout", "Hardmax", "LRN", "LogSoftmax", "Multinomial"),
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "RoiAlign"),
+    "Softmax",
+}
+#: Below it, operators broadcast by attributes, and normalisations are those of training.
+_OPSET_MIN = 7
+
+
+class File:
+    """An ONNX file as it was read, without what a graph alone does not say.
+
+    Attributes:
+        onnx: the package.
+        graph: ONNX's own.
+        source: the file's name, for messages.
+        opset: the version of ONNX's own operators.
+
+    Raises:
+        ConfigError: onnx is not installed, or no such file.
+        ModelError: no ONNX model; or one that has parts beside its graph.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.onnx: Any = importlib.import_module("onnx")
+            importlib.import_module("onnx.numpy_helper")
+            importlib.import_module("onnx.reference")
+        except ImportError as error:
+            raise ConfigError(
+                "ONNX files are read by the package onnx: `pip install 'hushtable[onnx]'`"
+            ) from error
+        if not path.is_file():
+            raise ConfigError(f"{path} is no file")
+        try:
+            self.model = self.onnx.load(str(path), load_external_data=False)
+        except Exception as error:  # protobuf's and onnx's own, which have no common kind
+            raise ModelError(f"{path} is no readable ONNX model: {error}") from error
+        self.graph = self.model.graph
+        if not self.graph.node:
+            raise ModelError(f"{path} is no readable ONNX model: its graph has no nodes")
+        self.source = path.name
+        self.opset = self._opset()
+        self._refuse_parts()
+        self._load_weights(path)
+        self._context = self.onnx.checker.C.CheckerContext()
+        self._context.ir_version = self.model.ir_version
+        self._context.opset_imports = {one.domain: one.version for one in self.model.opset_import}
+
+    def _opset(self) -> int:
+        """That of ONNX's own operators, whose domain has two names."""
+        for one in (*self.model.opset_import, *self.graph.node):
+            if one.domain == "ai.onnx":
+                one.domain = ""
+        versions = [int(one.version) for one in self.model.opset_import if one.domain == ""]
+        if len(versions) != 1:
+            raise ModelError(f"{self.source} has the opsets {versions}: one is possible")
+        if versions[0] < _OPSET_MIN:
+            raise ModelError(
+                f"{self.source} is of opset {versions[0]}: {_OPSET_MIN} and later are possible; "
+                "onnx.version_converter converts it"
+            )
+        known = {"opset": self.onnx.defs.onnx_opset_version(), "format": self.onnx.IR_VERSION}
+        for what, version in {"opset": versions[0], "format": self.model.ir_version}.items():
+            if version > known[what]:
+                raise ModelError(
+                    f"{self.source} is of {what} {version}, and the onnx that is installed reads "
+                    f"those up to {known[what]}: install a newer one"
+                )
+        return versions[0]
+
+    def _refuse_parts(self) -> None:
+        """Refuses what a model has beside its graph's nodes and their weights."""
+        parts = {
+            "a sparse initializer: make it dense": self.graph.sparse_initializer,
+            "quantisation annotations: export it without them": self.graph.quantization_annotation,
+            "a part for training: export it for inference": self.model.training_info,
+        }
+        for what, part in parts.items():
+            if len(part):
+                raise ModelError(f"{self.source} has {what}")
+        functions = {(one.domain, one.name) for one in self.model.functions}
+        for node in self.graph.node:
+            if (node.domain, node.op_type) in functions:
+                raise ModelError(
+                    f"{self.source}, node {node.name!r}: {node.op_type} is a function of the "
+                    "file's own: put its nodes in its place by onnx.inliner.inline_local_functions"
+                )
+
+    def _load_weights(self, path: Path) -> None:
+        """Reads weights that stand in files of their own, which must be beside the model's file.
+
+        A file elsewhere is refused, as is a link, which could lead anywhere. The Hugging Face hub's
+        cache is of links alone, to files beside each other: where a model and its weights are links
+        into one folder, they are read there.
+        """
+        helper = self.onnx.external_data_helper
+        nodes = self.graph.node
+        attributes = [one.t for node in nodes for one in node.attribute if one.HasField("t")]
+        for tensor in [*self.graph.initializer, *attributes]:
+            if not helper.uses_external_data(tensor):
+                continue
+            where = f"{path}, the weights {tensor.name!r}"
+
+            def wrong(what: str, where: str = where) -> ModelError:
+                return ModelError(f"{where}: {what}")
+
+            entries = {entry.key: entry for entry in tensor.external_data}
+            values = {name: entry.value for name, entry in entries.items()}
+            with Fields(values, wrong, "field") as own:
+                location = own.take("location")
+                own.skip("offset", "length", "checksum", "basepath")
+            try:
+                folder, entries["location"].value = _beside(path, location)
+                helper.load_external_data_for_tensor(tensor, str(folder))
+            except Exception as error:  # onnx's own, and Python's
+                raise wrong(
+                    f"{error}; copy the model and its files of weights into one folder, as files "
+                    "that are no links"
+                ) from error
+            tensor.data_location = self.onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+
+    def initializers(self) -> dict[str, Array]:
+        """Constants by name."""
+        found: dict[str, Array] = {}
+        for one in self.graph.initializer:
+            if one.name in found:
+                raise ModelError(f"{self.source}: the initializer {one.name!r} is there twice")
+            try:
+                found[one.name] = self.onnx.numpy_helper.to_array(one)
+            except Exception as error:  # onnx's own and numpy's
+                raise ModelError(
+                    f"{self.source}: the initializer {one.name!r} is not readable: {error}"
+                ) from error
+        return found
+
+    def attributes(self, node: Any) -> dict[str, Any]:
+        """A node's attributes by name.
+
+        Raises:
+            ValueError: a node that is not as ONNX defines it, or that has a part of its own.
+        """
+        names = ("GRAPH", "GRAPHS", "SPARSE_TENSOR", "SPARSE_TENSORS")
+        kinds = [self.onnx.AttributeProto.AttributeType.Value(name) for name in names]
+        for one in node.attribute:
+            if one.ref_attr_name or one.type in kinds:
+                raise ValueError(
+                    f"{one.name} is a graph, a sparse tensor or a function's: none is possible"
+                )
+        try:
+            self.onnx.checker.check_node(node, self._context)
+        except Exception as error:  # onnx's own
+            raise ValueError(str(error)) from error
+        return {one.name: self.onnx.helper.get_attribute_value(one) for one in node.attribute}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """What onnx's reference evaluator gives for an input, all values in between with it."""
+        found = self._evaluator(self.model).run(None, dict(feeds), intermediate=True)
+        return {name: np.asarray(value) for name, value in found.items() if value is not None}
+
+    def folded(self, node: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """What a node gives that reads constants alone.
+
+        Raises:
+            ValueError: one that gives something else each time, or that the evaluator does not run.
+        """
+        if node.op_type in _NOT_FOLDED:
+            raise ValueError(f"{node.op_type} is not computed over constants")
+        helper = self.onnx.helper
+        names = [one for one in node.output if one]
+        try:
+            inputs = [
+                helper.make_tensor_value_info(
+                    one, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+                )
+                for one, value in feeds.items()
+            ]
+            outputs = [helper.make_empty_tensor_value_info(one) for one in names]
+            graph = helper.make_graph([node], "fold", inputs, outputs)
+            model = helper.make_model(graph, opset_imports=list(self.model.opset_import))
+            found = self._evaluator(model).run(None, dict(feeds))
+        except Exception as error:  # the evaluator's own, of any kind
+            raise ValueError(f"could not be computed over constants: {error}") from error
+        if not all(isinstance(value, np.ndarray | np.generic) for value in found):
+            raise ValueError("gives no arrays")
+        return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
+
+    def _evaluator(self, model: Any) -> Any:
+        """onnx's reference evaluator of a model, but for three of its operators.
+
+        In files of old opsets it has a normalisation of training, and a softmax along the last axis
+        by default: here they are as those opsets define them. Its largest of windows takes minutes
+        for a network of images, and mistakes pads that are not alike.
+        """
+        base = importlib.import_module("onnx.reference.op_run").OpRun
+        pool = importlib.import_module("onnx.reference.ops.op_max_pool").MaxPool
+        until = {
+            "BatchNormalization": (14, base, _normalised),
+            "Softmax": (13, base, _softmax),
+            "MaxPool": (math.inf, pool, _largest),
+        }
+        replaced = []
+        for name, (version, kind, run) in until.items():
+            if self.opset < version:
+                schema = self.onnx.defs.get_schema(name, self.opset)
+                own = {"op_domain": "", "op_schema": schema, "_run": run}
+                replaced.append(type(name, (kind,), own))
+        return self.onnx.reference.ReferenceEvaluator(model, new_ops=replaced)
+
+
+def _beside(path: Path, location: str) -> tuple[Path, str]:
+    """The folder and the name of a file of weights.
+
+    Raises:
+        ValueError: one outside the model's folder, or a link that is none of the hub's cache.
+    """
+    beside = path.parent / location
+    real = beside.resolve()
+    if path.is_symlink() and real.parent == path.resolve().parent:
+        return real.parent, real.name
+    if beside.is_symlink() or not real.is_relative_to(path.parent.resolve()):
+        raise ValueError(f"{beside} is a link, or not in the model's folder")
+    return path.parent, location
+
+
+def _normalised(
+    _operator: Any,
+    images: Array,
+    scale: Array,
+    shift: Array,
+    mean: Array,
+    variance: Array,
+    **attributes: Any,
+) -> tuple[Array]:
+    """A normalisation by what is known of all images, as onnx defines it below opset 14."""
+    axes = (-1, *[1] * (images.ndim - 2))
+    deviation = np.sqrt(variance.reshape(axes) + attributes["epsilon"])
+    normal = (images - mean.reshape(axes)) / deviation
+    return ((normal * scale.reshape(axes) + shift.reshape(axes)).astype(images.dtype),)
+
+
+def _softmax(_operator: Any, values: Array, axis: int) -> tuple[Array]:
+    """A softmax over every axis from one on, as onnx defines it below opset 13."""
+    axes = tuple(range(axis % values.ndim, values.ndim))
+    powers = np.exp(values - values.max(axes, keepdims=True))
+    return (powers / powers.sum(axes, keepdims=True),)
+
+
+def _largest(operator: Any, images: Array, **attributes: Any) -> tuple[Array, ...]:
+    """The largest of windows, one place of all windows after the other."""
+    kernel, sizes = attributes["kernel_shape"], images.shape[2:]
+    dilations = attributes.get("dilations") or [1]
+    if attributes.get("ceil_mode") or max(dilations) > 1 or len(operator.output) > 1:
+        found: tuple[Array, ...] = super(type(operator), operator)._run(images, **attributes)
+        return found
+    rank = len(kernel)
+    steps = attributes["strides"] or [1] * rank
+    pads = attributes["pads"] or [0] * (2 * rank)
+    around = list(zip(pads[:rank], pads[rank:], strict=True))
+    if attributes["auto_pad"] in ("SAME_UPPER", "SAME_LOWER"):
+        lacking = [
+            max(-(-size // step) * step - step + window - size, 0)
+            for size, step, window in zip(sizes, steps, kernel, strict=True)
+        ]
+        around = [(one // 2, one - one // 2) for one in lacking]
+        if attributes["auto_pad"] == "SAME_LOWER":
+            around = [pair[::-1] for pair in around]
+    padded = np.pad(images, [(0, 0), (0, 0), *around], constant_values=-np.inf)
+    ends = [size - window + 1 for size, window in zip(padded.shape[2:], kernel, strict=True)]
+    places = []
+    for start in itertools.product(*map(range, kernel)):
+        each = zip(start, ends, steps, strict=True)
+        place: Any = (..., *[slice(at, at + end, step) for at, end, step in each])
+        places.append(padded[place])
+    return (functools.reduce(np.maximum, places),)

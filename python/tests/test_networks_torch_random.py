@@ -1,0 +1,199 @@
+"""Torch modules of layers and functions at random: read right by the reader alone, or refused.
+
+Nothing is compared at the import here, so what is tested is that nothing has to be.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_networks_torch import answers, images_of, norm
+
+from hushtable.errors import Error
+from hushtable.infer import _torch, networks
+
+torch = pytest.importorskip("torch", reason="the extra hushtable[torch] is not installed")
+nn, F = torch.nn, torch.nn.functional
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+
+#: How many modules are drawn.
+DRAWN = 5000 if os.environ.get("HUSHTABLE_SCALE_LONG") == "1" else 200
+
+
+def grow(_layer: Any, a: Any, b: Any) -> Any:
+    a += b
+    return a
+
+
+def step(_layer: Any, a: Any, _b: Any) -> Any:
+    a += 0.5
+    return a
+
+
+def layer(make: Callable[[Any, int], Any], by_name: bool = False) -> tuple[Any, Any]:
+    """A layer for so many channels, and its call."""
+    return make, (lambda m, a, b: m(input=a)) if by_name else (lambda m, a, b: m(a))
+
+
+def function(run: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    return None, lambda m, a, b: run(a, b)
+
+
+def some_conv(random: Any, channels: int) -> Any:
+    kernel = tuple(int(one) for one in random.integers(1, 5, 2))
+    if random.random() < 0.3:
+        return nn.Conv2d(channels, 3, kernel, padding="same")
+    pad, stride = int(random.integers(0, 3)), int(random.integers(1, 3))
+    return nn.Conv2d(channels, int(random.integers(1, 5)), kernel, stride, pad)
+
+
+def some_pool(random: Any, _channels: int) -> Any:
+    kind = (nn.MaxPool2d, nn.AvgPool2d)[random.integers(2)]
+    pad = int(random.integers(0, 2))
+    more = {"count_include_pad": False} if kind is nn.AvgPool2d and random.random() < 0.2 else {}
+    kernel = tuple(int(one) for one in random.integers(1, 4, 2))
+    stride = None if random.random() < 0.5 else int(random.integers(1, 3))
+    return kind(kernel, stride, pad, ceil_mode=bool(random.random() < 0.1), **more)
+
+
+#: A layer or none, and what is computed with it of two values.
+STEPS: list[tuple[Any, Any]] = [
+    layer(some_conv),
+    layer(some_conv),
+    layer(some_conv, by_name=True),
+    layer(lambda random, channels: norm(channels)),
+    layer(lambda random, channels: norm(channels, nn.BatchNorm1d)),
+    layer(lambda random, channels: nn.Linear(channels, 3)),
+    layer(lambda random, channels: nn.ReLU(inplace=bool(random.integers(2)))),
+    layer(lambda random, channels: nn.Identity()),
+    layer(lambda random, channels: nn.Dropout(inplace=bool(random.integers(2)))),
+    layer(lambda random, channels: nn.AdaptiveAvgPool2d(int(random.integers(1, 4)))),
+    layer(lambda random, channels: nn.Flatten()),
+    layer(some_pool),
+    layer(some_pool),
+    (None, grow),
+    (None, grow),
+    (None, step),
+    function(lambda a, b: a),
+    function(lambda a, b: a + b),
+    function(lambda a, b: a + b),
+    function(lambda a, b: torch.add(b, a)),
+    function(lambda a, b: a.add_(b)),
+    function(lambda a, b: 1.5 + a),
+    function(lambda a, b: torch.add(a, 2, alpha=0.5)),
+    function(lambda a, b: F.relu(a, inplace=True)),
+    function(lambda a, b: a.relu_()),
+    function(lambda a, b: torch.relu(a)),
+    function(lambda a, b: a.flatten(1)),
+    function(lambda a, b: a.view(a.size(0), -1)),
+    function(lambda a, b: torch.reshape(a, (a.shape[0], -1))),
+    function(lambda a, b: a.contiguous()),
+    function(lambda a, b: a.mean((2, 3))),
+    function(lambda a, b: a.mean((-1, -2), keepdim=True)),
+    function(lambda a, b: F.dropout(a, 0.5, training=False)),
+    function(lambda a, b: F.max_pool2d(a, 2)),
+    function(lambda a, b: F.avg_pool2d(a, (1, 2), 1)),
+]
+#: What is read by mistake where something of it is not.
+NEAR_MISSES: list[tuple[Any, Any]] = [
+    layer(lambda random, channels: nn.Conv2d(channels, 2, 3, padding=1, padding_mode="reflect")),
+    layer(lambda random, channels: nn.Softmax(int(random.integers(-3, 4)))),
+    layer(lambda random, channels: nn.Flatten(int(random.integers(-3, 4)))),
+    layer(lambda random, channels: nn.AvgPool2d(2, divisor_override=3)),
+    function(lambda a, b: F.dropout(a, 1.0)),
+    function(lambda a, b: a.add(b, alpha=2)),
+    function(lambda a, b: a - 1),
+    function(lambda a, b: 2 * a),
+    function(lambda a, b: a + a.size(0)),
+    function(lambda a, b: a + a.size(1)),
+    function(lambda a, b: a.view(1, -1)),
+    function(lambda a, b: a.view(-1, a.size(1))),
+    function(lambda a, b: a.mean((1, 2))),
+    function(lambda a, b: a.mean(-1)),
+    function(lambda a, b: a.sub_(b)),
+    function(lambda a, b: F.softmax(a, 1, dtype=torch.float16)),
+    function(lambda a, b: a.sigmoid()),
+    function(lambda a, b: a[:, :1]),
+]
+
+
+class Drawn(nn.Module):  # type: ignore[misc, name-defined]
+    """Steps that a seed draws, each of values before it; rows of some values are added up."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        random = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        self.shape = tuple(int(one) for one in random.integers(1, 7, 3))
+        self.layers, self.steps = nn.ModuleList(), []
+        values = [torch.randn(3, *self.shape)]
+        with torch.no_grad():
+            for _ in range(random.integers(2, 9)):
+                self.draw(random, values)
+            rows = [at for at, value in enumerate(values) if value.ndim > 1]
+            self.read = [rows[one] for one in random.integers(0, len(rows), 3)]
+            self.heads = nn.ModuleList(
+                nn.Linear(values[one].flatten(1).shape[1], 3) for one in self.read
+            )
+        self.softmax = bool(random.random() < 0.3)
+
+    def draw(self, random: Any, values: list[Any]) -> None:
+        """One more step, where torch computes it; now and then one that it does not."""
+        from_ = NEAR_MISSES if random.random() < 0.1 else STEPS
+        make, run = from_[random.integers(len(from_))]
+        at = max(0, len(values) - 1 - int(random.integers(0, 3) * random.integers(0, 2)))
+        other = int(random.integers(len(values)))
+        made = make(random, values[at].shape[:2][-1]).eval() if make else None
+        self.layers.append(made or nn.Identity())
+        try:
+            values.append(run(made, values[at], values[other]))
+        except (RuntimeError, ValueError, IndexError):
+            if random.random() > 0.005:
+                self.layers = self.layers[:-1]
+                return
+            values.append(values[at])
+        self.steps.append((run, at, other))
+
+    def forward(self, x: Any) -> Any:
+        values = [x]
+        for (run, at, other), made in zip(self.steps, self.layers, strict=True):
+            values.append(run(made, values[at], values[other]))
+        found = [
+            head(values[at].flatten(1)) for head, at in zip(self.heads, self.read, strict=True)
+        ]
+        total = found[0] + found[1] + found[2]
+        return total.softmax(1) if self.softmax else total
+
+
+def test_modules_at_random_are_read_right_or_refused() -> None:
+    taken = 0
+    for seed in range(DRAWN):
+        module = Drawn(seed)
+        images, state = images_of(module.shape), torch.get_rng_state()
+        before = copy.deepcopy(module.state_dict())
+        flags = [one.training for one in module.modules()]
+        try:
+            reader = _torch._Reader(module, module.shape)
+            network = reader.read(None)
+        except Error:
+            network = None
+        assert torch.equal(torch.get_rng_state(), state), seed
+        assert [one.training for one in module.modules()] == flags, seed
+        assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+        if network is None:
+            continue
+        try:
+            expected = answers(module, images)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            with pytest.raises(Error):
+                networks.from_torch(module, module.shape)
+            continue
+        taken += 1
+        difference = np.abs(network.evaluate(images) - expected).max()
+        assert difference <= 1e-4 * np.abs(expected).max(), f"seed {seed}: {reader.graph}"
+    assert DRAWN / 4 < taken < DRAWN * 0.9
