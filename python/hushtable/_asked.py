@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ._ids import Ids, flatten_ids
 from ._types import Bag, LookupStats
+from .errors import BadIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,14 @@ class AskedBags:
         """Of bags as callers hold them.
 
         Raises:
-            BadIds, IdOutOfRange: as :func:`flatten_ids`.
+            BadIds: bags without an order or a number; else as :func:`flatten_ids`.
+            IdOutOfRange: as :func:`flatten_ids`.
         """
+        is_list = hasattr(bags, "__len__") and getattr(bags, "ndim", 1) > 0
+        if not is_list or isinstance(bags, Mapping | Set | str | bytes):
+            raise BadIds(
+                f"bags must be a list with the ids of each inference, not a {type(bags).__name__}"
+            )
         flat = [flatten_ids(ids) for ids in bags]
         ids = np.concatenate([np.empty(0, np.uint64), *(part for part, _ in flat)])
         bounds = np.cumsum([0, *(part.size for part, _ in flat)])

@@ -82,7 +82,8 @@ def checked(served: Served, given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, by name, with paths as text; names of parts are joined by dots.
 
     Raises:
-        ConfigError: a name that is none of this kind of server.
+        ConfigError: a name that is none of this kind of server, a value of no kind that settings
+            have.
     """
     known = {setting.name: setting for setting in settings(served)}
     values = {}
@@ -91,11 +92,21 @@ def checked(served: Served, given: Mapping[str, Any]) -> dict[str, Any]:
         if setting is None:
             raise ConfigError(_unknown(served, name, known))
         if setting.kind == "path" and value is not None:
-            value = os.fspath(value)
+            value = _path(name, value)
         elif setting.kind == "paths":
-            value = [os.fspath(one) for one in value]
+            if isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
+                raise ConfigError(f"{name} must be a list of paths, not {value!r}")
+            value = [_path(name, one) for one in value]
+        elif not isinstance(value, str | int | float | list | tuple | None):
+            raise ConfigError(f"{name} cannot be {value!r}: it must be text, a number or a list")
         values[name] = value
     return values
+
+
+def _path(name: str, value: Any) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"{name} must be a path, not {value!r}")
+    return os.fspath(value)
 
 
 def _unknown(served: Served, name: str, known: Iterable[str]) -> str:
@@ -121,13 +132,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables within a file's table, as names with dots."""
+    """Tables within a file's table, as names with dots.
+
+    Raises:
+        ConfigError: a table without entries, or one that is there twice.
+    """
     found: dict[str, Any] = {}
     for name, value in settings.items():
+        parts = {name: value}
         if isinstance(value, Mapping):
-            found |= {f"{name}.{part}": one for part, one in flat(value).items()}
-        else:
-            found[name] = value
+            parts = {f"{name}.{part}": one for part, one in flat(value).items()}
+            if not parts:
+                raise ConfigError(f"[{name}] is empty: leave it out, or say what it is to hold")
+        twice = sorted(found.keys() & parts.keys())
+        if twice:
+            raise ConfigError(f"{twice[0]} is given twice")
+        found |= parts
     return found
 
 

@@ -199,7 +199,7 @@ class ModelSpec:
 
     def __init__(self, path: _Path) -> None:
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
             entries = tomllib.loads(text)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the spec {os.fspath(path)} cannot be read: {error}") from error

@@ -43,7 +43,7 @@ def push_bundle(
         ServerUnavailable: a server out of reach.
     """
     try:
-        token = Path(token_file).read_text().strip()
+        token = Path(token_file).read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the token from {token_file}: {error}") from error
     files = TlsConfig.of(tls)

@@ -15,6 +15,8 @@ import numpy as np
 from . import _native
 from ._asked import AskedBags
 from ._bags import FloatArray
+from ._embeddings import COLLECTION, altered, kind_of
+from ._floats import float_array
 from ._ids import Ids, flatten_ids
 from ._types import Bag, Damage, LayoutInfo, LookupStats, PreparedInfo, TableInfo, VerifyReport
 from .errors import ConfigError, NoLayout, TableError
@@ -92,22 +94,23 @@ class Table:
         """A table in memory.
 
         Args:
-            weight: ``[rows, dim]`` of numbers: an array, a tensor, or a torch ``nn.Embedding``.
+            weight: ``[rows, dim]`` of numbers, each rounded to ``dtype``: an array, a tensor, or a
+                torch ``nn.Embedding`` or ``nn.EmbeddingBag`` that gives rows of its weight as they
+                are.
             name: what to call it, 1 to 128 bytes.
             dtype: how to store values: ``f32``, ``f16``, ``bf16``, or ``int8`` with one scale a
                 row.
 
         Raises:
-            ConfigError: not two dimensions, or an unknown dtype.
+            ConfigError: not two dimensions, no real numbers, values that are masked or not there
+                (a sparse tensor, one on the meta device), a layer that gives something else than
+                its rows (``max_norm``, hooks, a ``forward`` of its own); an unknown dtype.
             TableError: a shape outside the limits, or a value that ``dtype`` cannot hold.
         """
-        weight = getattr(weight, "weight", weight)
-        if hasattr(weight, "detach"):
-            weight = weight.detach().cpu().float().numpy()
-        values = np.ascontiguousarray(weight, dtype=np.float32)
+        values = float_array(_weight_of(weight), "weight", TableError)
         if values.ndim != 2:
             raise ConfigError(f"weight must have 2 dimensions [rows, dim], not {values.ndim}")
-        return cls(_native.Table.from_weight(name, values, dtype))
+        return cls(_native.Table.from_weight(name, np.ascontiguousarray(values), dtype))
 
     @classmethod
     def open(cls, path: str | Path) -> Table:
@@ -141,7 +144,7 @@ class Table:
             out: the bundle's folder.
 
         Raises:
-            ConfigError: a table in memory, or ``rows`` that are not ``[n, dim]``.
+            ConfigError: a table in memory, or ``rows`` that are no numbers ``[n, dim]``.
             TableError: an id that is no row, or that is there twice; a value that the dtype cannot
                 hold; more changed rows, earlier patches' included, than a sixteenth of the table's;
                 a bundle of before format 2 (save it once again).
@@ -149,8 +152,7 @@ class Table:
         if self._path is None:
             raise ConfigError("a table in memory has no bundle to patch: save it and open that")
         flat, _ = flatten_ids(ids)
-        rows = rows.detach().cpu().float().numpy() if hasattr(rows, "detach") else rows
-        values = np.ascontiguousarray(rows, dtype=np.float32)
+        values = np.ascontiguousarray(float_array(rows, "rows", TableError))
         if values.shape != (flat.size, self._info.dim):
             raise ConfigError(
                 f"rows must be [{flat.size}, {self._info.dim}], one of the table's dim for each "
@@ -333,8 +335,8 @@ def build_table(
     stands.
 
     Args:
-        source: a ``.safetensors``, ``.npy``, ``.pt``, ``.pth`` or ``.bin`` (torch state dict) file.
-            A state dict is read as data; nothing in it is executed.
+        source: a ``.safetensors``, ``.npy``, ``.npz``, ``.pt``, ``.pth``, ``.bin`` or ``.ckpt``
+            (torch state dict) file. A state dict is read as data; nothing in it is executed.
         out: the folder to make.
         name: the table's name; the file's name without its ending by default.
         key: which tensor; may be left out where there is only one that can be a table.
@@ -388,6 +390,24 @@ def verify_prepared(
             another table or parameter set.
     """
     _native.verify_prepared(table._native, Path(path), parameters=parameters, threads=threads)
+
+
+def _weight_of(weight: Any) -> Any:
+    """The numbers of what may be a layer, whose rows they are.
+
+    Raises:
+        ConfigError: a module that gives something else.
+    """
+    if not hasattr(weight, "named_modules"):
+        return weight
+    kind, why = kind_of(weight), altered(weight)
+    if kind is None or kind == COLLECTION:
+        why = f"a {type(weight).__name__} is no layer of one table"
+    elif why is None and weight.max_norm is not None:
+        why = "it has max_norm, which changes the rows that it looks up"
+    if why is not None:
+        raise ConfigError(f"{why}: give the rows themselves (an array, or the layer's .weight)")
+    return weight.weight
 
 
 def _opened_again(path: Path, version: str) -> Table:

@@ -43,6 +43,8 @@ def counted(server: hushtable.ServerProcess) -> str:
             "1 to [0-9]+ are taken",
         ),
         (lambda c: c.lookup([1], max_ids=0), hushtable.ConfigError, "max_ids must be at least 1"),
+        (lambda c: c.lookup([1], max_ids=2.5), hushtable.ConfigError, "a whole number, not 2.5"),
+        (lambda c: c.lookup([1], max_ids=True), hushtable.ConfigError, "a whole number, not True"),
         (lambda c: c.lookup([2**64]), hushtable.IdOutOfRange, "id 18446744073709551616 is out of"),
         (lambda c: c.lookup([1.5]), hushtable.BadIds, "ids must be integers, not float64"),
         (lambda c: c.lookup(["7"]), hushtable.BadIds, "ids must be integers, not <U1"),

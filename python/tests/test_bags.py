@@ -276,6 +276,9 @@ def test_bags_that_cannot_be_are_refused_before_they_are_sent(
             source.lookup_bag([-1])
         with pytest.raises(hushtable.BadIds):
             source.lookup_bag([0.5])
+        for bags in ({1: [2]}, {(1, 2)}, "12", 3, (one for one in [[1]]), np.array(1)):
+            with pytest.raises(hushtable.BadIds, match="bags must be a list"):
+                source.lookup_bags(bags)
 
 
 def test_a_table_without_a_layout(deployment: Deployment) -> None:

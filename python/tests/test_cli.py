@@ -286,6 +286,20 @@ def test_a_reader_that_leaves_early(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
+def test_streams_that_are_closed_end_no_command(tmp_path: Path, closed: str) -> None:
+    np.save(tmp_path / "items.npy", np.zeros((300, 2), dtype=np.float32))
+    command = " ".join(
+        [*COMMAND, "table", "build", str(tmp_path / "items.npy"), str(tmp_path / "t")]
+    )
+    done = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, text=True)
+    assert (done.returncode, "300" in done.stdout) == (0, True)
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} table info /nowhere {closed}"], capture_output=True
+    )
+    assert done.returncode == 2
+
+
 def test_progress_is_drawn_on_a_terminal_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "items.npy", np.zeros((300_000, 32), dtype=np.float32))
     arguments = [*COMMAND, "table", "build", str(tmp_path / "items.npy"), str(tmp_path / "items")]

@@ -162,6 +162,11 @@ def test_what_cannot_be_asked_names_the_feature_and_the_remedy(urls: Urls) -> No
         assert (range_.value.feature, range_.value.id, range_.value.rows) == ("user", USERS, USERS)
         with pytest.raises(hushtable.BadIds):
             client.lookup({"user": [0.5]})
+        for asked in ([1, 2], ["user"], 3, None):
+            with pytest.raises(hushtable.BadIds, match="ids by its features' names"):
+                client.lookup(asked)
+        with pytest.raises(hushtable.BadIds, match="ids by its features' names"):
+            client.lookup_many({"user": [1]})
 
 
 def test_models_that_are_not_there_and_options_that_do_not_fit(

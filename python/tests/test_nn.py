@@ -191,6 +191,9 @@ def test_the_default_mode_is_torchs(weight: np.ndarray) -> None:
         ([1, 2, 3], [0, 2, 1], "must not fall"),
         ([1, 2, 3], [0, 4], "must not fall, nor pass"),
         ([1, 2, 3], [[0]], "offsets must be 1-D"),
+        ([1, 2, 3], [0.0, 1.5], "offsets must be whole numbers"),
+        ([1, 2, 3], [0, -1], "offsets must be whole numbers"),
+        ([1, 2, 3], [False, True], "offsets must be whole numbers"),
     ],
 )
 def test_bad_bags_are_refused(weight: np.ndarray, input: Any, offsets: Any, text: str) -> None:

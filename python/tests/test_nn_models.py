@@ -206,12 +206,16 @@ def test_input_that_does_not_fit_is_refused(
         ({"user": ([1, 2], [0, 1])}, ValueError, "last offset is 1, but must be .* 2"),
         ({"user": ([1, 2], [1, 2])}, ValueError, "begins with 0"),
         ({"user": ([1, 2], [0, 2, 1])}, ValueError, "never falls"),
+        ({"user": ([1, 2], [0, 1.5, 2])}, ValueError, "offsets must be whole numbers"),
+        ({"user": ([1, 2], [0, -1, 2])}, ValueError, "offsets must be whole numbers"),
         ({"user": ([1, 2],)}, hushtable.ConfigError, "1 parts"),
         ({"user": [1, 2, 3, 4]}, hushtable.ConfigError, "4 parts"),
         ({"user": np.arange(3)}, hushtable.ConfigError, "is a ndarray"),
         (np.arange(3), hushtable.ConfigError, "ndarray holds no bags"),
         (Keyed(["user", "seen"], [1], [1, 0, 0]), hushtable.ConfigError, "2 features, 3 lengths"),
         (Keyed(["user"], [1, 2], [1]), ValueError, "lengths add up to 1, but there are 2"),
+        (Keyed(["user"], [1, 2], [1.5, 1.5]), ValueError, "lengths must be whole numbers"),
+        (Keyed(["user"], [1, 2], [3, -1]), ValueError, "lengths must be whole numbers"),
         (Keyed(["user"], [1.5], [1]), hushtable.BadIds, "integers"),
         (Keyed(["seen"], [1], [1]), hushtable.ConfigError, "'user' is missing"),
     ],
@@ -352,6 +356,33 @@ def test_privatize_replaces_what_is_served_and_names_the_rest(
     assert np.array_equal(np.asarray(model.users(ids)), weights["users"][ids])
     got = model.bags(as_keyed(SAMPLES))
     assert np.array_equal(np.asarray(got["user"]), pooled(weights["users"], SAMPLES["user"], "sum"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"forward": lambda self, ids: 2 * ids}, "its class Own has its own forward"),
+        ({"weight": property(lambda self: None)}, "its class Own has its own weight"),
+        ({"__module__": "torch.ao.nn.quantized", "__name__": "Embedding"}, "arithmetic is another"),
+    ],
+)
+def test_privatize_leaves_what_may_give_something_else(
+    weights: dict[str, np.ndarray], change: dict[str, Any], why: str
+) -> None:
+    layer = embedding(weights["users"])
+    own = type(change.pop("__name__", "Own"), (type(layer),), {"__module__": "model", **change})
+    layer.__class__ = own
+    report = privatize(tree(users=layer), CountingModel(weights))
+    assert not report.replaced
+    assert why in report.kept[0].why
+
+
+def test_privatize_takes_a_class_that_looks_up_as_its_base(weights: dict[str, np.ndarray]) -> None:
+    layer = embedding(weights["users"])
+    layer.__class__ = type(
+        "Own", (type(layer),), {"__init__": lambda self: None, "reset_parameters": lambda self: 0}
+    )
+    assert privatize(tree(users=layer), CountingModel(weights)).replaced
 
 
 def test_privatize_puts_one_layer_where_one_was_shared(weights: dict[str, np.ndarray]) -> None:

@@ -68,6 +68,38 @@ def test_the_three_ways_to_say_a_setting_end_in_one_place(tmp_path: Path) -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.toml", "threads = 2"), ("a.json", '{"threads": 2}')]
+)
+def test_a_mark_of_the_byte_order_is_no_part_of_a_file(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert gathered(("pair",), tmp_path / name, {}) == {"threads": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.toml", "threads = 2".encode("utf-16"), "can't decode byte 0xff"),
+        ("a.json", b'{"threads": 1, "threads": 2}', "threads is given twice"),
+        ("a.json", b'{"tls.cert": "a", "tls": {"cert": "b"}}', "tls.cert is given twice"),
+        ("a.json", b"[" * 100_000, "recursion"),
+        ("a.toml", b"[tls]\n# cert = 'c'\n", "[tls] is empty"),
+        ("a.toml", b"table = 5", "table must be a path, not 5"),
+        ("a.toml", b'tables = "films"', "tables must be a list of paths, not 'films'"),
+        ("a.toml", b"tables = [1]", "tables must be a path, not 1"),
+        ("a.toml", b"threads = 2026-01-01", "threads cannot be datetime.date"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(hushtable.ConfigError, match=re.escape(says)):
+        checked("pair", gathered(("pair",), tmp_path / name, {}))
+
+
 def test_names_with_dots_are_tables_and_back() -> None:
     given = {"addr": "a", "metrics_addr": None, "tls.cert": "c", "tls.client_ca": None}
     assert nested(given) == {"addr": "a", "metrics_addr": None, "tls": {"cert": "c"}}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
+from collections import deque
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +71,37 @@ def test_shapes_of_ids_are_kept(weight: np.ndarray) -> None:
     assert np.array_equal(table.rows(np.arange(20)[::2]), weight[:20:2])
 
 
+class Arrayed:
+    """What pandas and pyarrow have: values that numpy may ask for."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self.values is None:
+            raise RuntimeError("no values here")
+        return np.asarray(self.values, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (np.array([1, 2], dtype=object), [1, 2]),
+        (np.array([np.int64(7), np.int8(8)], dtype=object), [7, 8]),
+        (np.array([], dtype=object), []),
+        (Arrayed(np.array([5, 6], dtype=object)), [5, 6]),
+        # numpy makes floats of these two: no integers of 64 bits are both.
+        ([np.uint64(5), np.int64(3)], [5, 3]),
+        (np.array([1, 2], dtype=">i4"), [1, 2]),
+        (np.ma.array([4, 5], mask=[False, False]), [4, 5]),
+        (deque([9, 1]), [9, 1]),
+        (array.array("H", [3, 2]), [3, 2]),
+    ],
+)
+def test_integers_of_every_kind_are_ids(weight: np.ndarray, ids: Any, expected: list[int]) -> None:
+    assert np.array_equal(hushtable.Table.from_weight(weight).rows(ids), weight[expected])
+
+
 @pytest.mark.parametrize(
     ("ids", "error", "text"),
     [
@@ -76,6 +110,22 @@ def test_shapes_of_ids_are_kept(weight: np.ndarray) -> None:
         ([1.0], hushtable.BadIds, "ids must be integers, not float64"),
         ([True], hushtable.BadIds, "ids must be integers, not bool"),
         ([[1], [2, 3]], hushtable.BadIds, "ragged"),
+        ([True, 2], hushtable.BadIds, "True and False are among them"),
+        ([[1, 2], [np.False_, 2]], hushtable.BadIds, "True and False are among them"),
+        ([np.array([True]), np.array([2])], hushtable.BadIds, "True and False are among them"),
+        (np.array([True, 2], dtype=object), hushtable.BadIds, "not object"),
+        (np.array([1.0, 2], dtype=object), hushtable.BadIds, "not object"),
+        (np.array([None]), hushtable.BadIds, "not object"),
+        (-0.0, hushtable.BadIds, "not float"),
+        ([2**63, -1], hushtable.IdOutOfRange, "id -1 is out of range"),
+        (np.array([1, -(2**70)], dtype=object), hushtable.IdOutOfRange, "id -1180591620"),
+        ({1, 2}, hushtable.BadIds, "not set"),
+        ({1: 2}, hushtable.BadIds, "not dict"),
+        ((one for one in [1]), hushtable.BadIds, "not generator"),
+        (np.ma.array([1, 2], mask=[False, True]), hushtable.BadIds, "some of the ids are masked"),
+        ([np.ma.array([1, 2], mask=[False, True])], hushtable.BadIds, "ids are masked"),
+        ([np.ma.masked, 1], hushtable.BadIds, "masked"),
+        (Arrayed(None), hushtable.BadIds, "this Arrayed gives none .no values here"),
     ],
 )
 def test_bad_ids_are_refused(
@@ -128,6 +178,43 @@ def test_bad_weights_are_typed_errors() -> None:
         hushtable.Table.from_weight(np.zeros((0, 2)))
     with pytest.raises(hushtable.TableError, match="NaN"):
         hushtable.Table.from_weight(np.full((5, 2), np.nan), dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "text"),
+    [
+        ([[1.0, 1e300]], hushtable.TableError, r"weight.0, 1. is 1e.300, past the range"),
+        (np.full((1, 1), -3.5e38), hushtable.TableError, "past the range of float32"),
+        ([[1.0, 2j]], hushtable.ConfigError, "must be numbers, not complex128"),
+        ([["1.5"]], hushtable.ConfigError, "must be numbers, not <U3"),
+        ([[1.0, None]], hushtable.ConfigError, "must be numbers, not object"),
+        (np.array([["2020"]], "M8[D]"), hushtable.ConfigError, "must be numbers, not datetime64"),
+        ([[1.0, 2.0], [3.0]], hushtable.ConfigError, "nested. lists of one length"),
+        (np.ma.array([[1.0, 2.0]], mask=[[0, 1]]), hushtable.ConfigError, "weight are masked"),
+        ([np.ma.array([1.0, 2.0], mask=[0, 1])], hushtable.ConfigError, "weight are masked"),
+        (Arrayed(None), hushtable.ConfigError, "this Arrayed is none .no values here"),
+    ],
+)
+def test_what_is_no_float32_is_refused(
+    tmp_path: Path, values: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        hushtable.Table.from_weight(values)
+    hushtable.Table.from_weight(np.zeros((40, 2), np.float32)).save(tmp_path / "films")
+    table = hushtable.Table.open(tmp_path / "films")
+    with pytest.raises(error, match=text.replace("weight", "rows")):
+        table.patch([3], values, tmp_path / "films")
+
+
+def test_numbers_of_every_kind_are_weights() -> None:
+    for values, expected in (
+        (np.ma.array([[1.5, 2.5]], mask=False), [1.5, 2.5]),
+        (np.array([[1, 2]], dtype=np.uint8), [1, 2]),
+        (np.array([[1.5, np.inf]], dtype=">f8"), [1.5, np.inf]),
+        # The largest float64 that rounds to a float32.
+        ([[3.4028235677973362e38]], [3.4028234663852886e38]),
+    ):
+        assert hushtable.Table.from_weight(values).rows([0]).tolist() == [expected]
 
 
 def test_an_error_in_progress_comes_back(tmp_path: Path, weight: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
     What a user can cause is one line and a hint, as JSON with ``--json``; never a traceback.
     """
+    _hold_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in arguments
     command = typer.main.get_command(_commands.first_of(arguments))
@@ -64,6 +66,24 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hold_streams() -> None:
+    """Opens on nothing what whoever started the command closed of its three streams.
+
+    A server's log would else be written into whatever file or connection took the number.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nothing, "r" if name == "stdin" else "w"))
 
 
 def _hint(error: Error) -> str | None:

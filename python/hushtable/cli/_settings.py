@@ -221,14 +221,27 @@ def gathered(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    text = path.read_text()
     try:
-        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+        # With the mark that editors of Windows put before a text.
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() == ".toml":
+            found = tomllib.loads(text)
+        else:
+            found = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path} must hold settings by name, as {{...}}")
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; TOML refuses a name that is there twice by itself."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is given twice")
+    return dict(pairs)
 
 
 CA_HELP = "PEM file: the authority of who serves; system for those that this machine trusts."

@@ -131,7 +131,7 @@ def _table(name: str) -> str | dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = _json.loads(path.read_text(encoding="utf-8"))
+        found = _json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(found, dict):

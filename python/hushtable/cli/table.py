@@ -56,7 +56,7 @@ def build(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A .safetensors, .npy, .pt, .pth or .bin (torch state dict) file.",
+            help="A .safetensors, .npy, .npz, .pt, .pth, .bin or .ckpt (torch state dict) file.",
             show_default=False,
         ),
     ],

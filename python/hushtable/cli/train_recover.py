@@ -67,7 +67,11 @@ def backup(
     """
     if url is not None:
         (name,) = _given(what, "NAME", 1)
-        token = None if operator_token_file is None else operator_token_file.read_text("utf-8-sig").strip()
+        token = (
+            None
+            if operator_token_file is None
+            else operator_token_file.read_text("utf-8-sig").strip()
+        )
         client = connect(url, tls=client_tls(ca), operator_token=token)
         made = client.backup(name, timeout=timeout)
         client.close()

@@ -18,7 +18,7 @@ from .._bags import FloatArray
 from .._closing import AsyncClosing, Closing
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
-from ..errors import ConfigError, UnknownFeature
+from ..errors import BadIds, ConfigError, UnknownFeature
 from .spans import CallSpan
 from .table import Done, Urls, awaited, check_max_ids, connected_again, copied, unmovable
 
@@ -68,7 +68,16 @@ class _Model:
         return features[name]
 
     def _flattened(self, asked: Mapping[str, Ids]) -> tuple[_Asked, _Shapes]:
-        """The ids as the native module takes them, and the shapes that they came in."""
+        """The ids as the native module takes them, and the shapes that they came in.
+
+        Raises:
+            BadIds: ids that are not by the features' names.
+        """
+        if not isinstance(asked, Mapping):
+            raise BadIds(
+                f"a model is asked for ids by its features' names, as {{name: ids}}, not for a "
+                f"{type(asked).__name__}"
+            )
         flat: _Asked = []
         shapes: _Shapes = []
         for name, ids in asked.items():

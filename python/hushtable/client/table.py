@@ -376,6 +376,10 @@ async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
 
 
 def check_max_ids(max_ids: int | None) -> int | None:
-    if max_ids is not None and max_ids < 1:
+    if max_ids is None:
+        return None
+    if isinstance(max_ids, bool) or not hasattr(max_ids, "__index__"):
+        raise ConfigError(f"max_ids must be a whole number, not {max_ids!r}")
+    if max_ids < 1:
         raise ConfigError(f"max_ids must be at least 1, not {max_ids}")
     return max_ids

@@ -216,7 +216,7 @@ def read_cluster(path: Path) -> Cluster:
         OtherSide: a file that names both sides.
     """
     try:
-        record = tomllib.loads(path.read_text(encoding="utf-8"))
+        record = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise ConfigError(f"{path} is not there: give the cluster.toml of one side") from error
     except (OSError, ValueError) as error:

@@ -52,7 +52,7 @@ class Credential:
     def read(cls, key: str | os.PathLike[str], ticket: str | os.PathLike[str]) -> Credential:
         """Reads a key file, and a ticket from its text or from a file that holds it."""
         if not (isinstance(ticket, str) and ticket.startswith("ticket1:")):
-            ticket = Path(ticket).read_text(encoding="utf-8").strip()
+            ticket = Path(ticket).read_text(encoding="utf-8-sig").strip()
         return cls(Path(key).read_bytes(), ticket)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .._bags import FloatArray, IntArray
 from .._ids import flatten_ids
 from ..errors import ConfigError
-from ._module import array_of, as_tensor, is_tensor
+from ._module import array_of, as_tensor, is_tensor, weight_array, whole_array
 
 __all__ = ["Bags", "read_bags", "tensors_of"]
 
@@ -94,7 +94,7 @@ def tensors_of(
 def _of_mapping(name: str, features: Mapping[str, Any], is_weighted: bool) -> Bags:
     values, offsets, weights = _parts(name, features, is_weighted)
     flat, _ = flatten_ids(values)
-    bounds = array_of(offsets).astype(np.int64)
+    bounds = whole_array(offsets, f"feature {name!r}: offsets")
     if bounds.ndim != 1 or bounds.size == 0 or bounds[0] != 0 or np.any(np.diff(bounds) < 0):
         raise ValueError(
             f"feature {name!r}: offsets must be one row of numbers that begins with 0 and never "
@@ -140,14 +140,14 @@ def _of_keyed(features: Any, names: Sequence[str], is_weighted: bool) -> dict[st
         )
     keys = list(features.keys())
     flat, _ = flatten_ids(features.values())
-    lengths = array_of(features.lengths()).astype(np.int64).reshape(-1)
+    lengths = whole_array(features.lengths(), "lengths").reshape(-1)
     varies = getattr(features, "variable_stride_per_key", None)
     if (varies is not None and varies()) or not keys or lengths.size % len(keys):
         raise ConfigError(
             "the features of a KeyedJaggedTensor must have the same number of samples each: "
             f"{len(keys)} features, {lengths.size} lengths"
         )
-    if np.any(lengths < 0) or lengths.sum() != flat.size:
+    if lengths.sum() != flat.size:
         raise ValueError(f"lengths add up to {lengths.sum()}, but there are {flat.size} values")
     ends = np.concatenate([[0], np.cumsum(lengths)])
     samples = lengths.size // len(keys)
@@ -168,7 +168,7 @@ def _of_keyed(features: Any, names: Sequence[str], is_weighted: bool) -> dict[st
 def _weights(name: str, weights: Any | None, count: int) -> FloatArray:
     if weights is None:
         raise ConfigError(_weightless(name))
-    array = array_of(weights).astype(np.float32, copy=False).reshape(-1)
+    array = weight_array(weights).reshape(-1)
     if array.size != count:
         raise ValueError(f"feature {name!r} has {array.size} weights for {count} values")
     return array

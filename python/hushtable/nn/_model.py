@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._bags import FloatArray
-from .._ids import flatten_ids
+from .._ids import flatten_ids, id_array
 from ..errors import BadFeatures, ConfigError
 from ._jagged import read_bags
 from ._module import (
@@ -276,9 +276,9 @@ def _histories(name: str, given: Any, padding: int | None) -> list[list[int]]:
     """The ids of each user."""
     bags = _jagged(name, given)
     if bags is None and isinstance(given, list):
-        bags = [array_of(one).reshape(-1) for one in given]
+        bags = [id_array(one).reshape(-1) for one in given]
     if bags is None:
-        array = array_of(given)
+        array = id_array(given)
         if array.ndim not in (1, 2):
             raise BadFeatures(
                 f"ids of feature {name!r} are of shape {list(array.shape)}: it takes "

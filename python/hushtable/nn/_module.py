@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .._bags import FloatArray, IntArray
+from .._floats import float_array
 from .._ids import flatten_ids
-from ..errors import ConfigError
+from ..errors import BadIds, ConfigError, IdOutOfRange
 from ._handles import take
 
 try:
@@ -33,6 +34,7 @@ __all__ = [
     "offset_array",
     "output",
     "weight_array",
+    "whole_array",
 ]
 
 
@@ -202,7 +204,12 @@ def array_of(values: Any) -> npt.NDArray[Any]:
     """A tensor, maybe on a device, or anything that numpy takes, as an array.
 
     numpy has no bfloat16: such a tensor becomes float32, which holds its values.
+
+    Raises:
+        ConfigError: values that are masked: numpy would take what lies behind the mask.
     """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ConfigError("some values are masked: fill them (values.filled(0)), or leave them out")
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if HAS_TORCH and values.dtype is torch.bfloat16:
@@ -213,20 +220,38 @@ def array_of(values: Any) -> npt.NDArray[Any]:
 
 def as_tensor(values: Any | None, like: Any) -> Any:
     """What may be given as a list or an array beside a tensor."""
-    return values if values is None or is_tensor(values) else output(np.asarray(values), like)
+    return values if values is None or is_tensor(values) else output(array_of(values), like)
 
 
 def offset_array(offsets: Any | None) -> IntArray | None:
-    """Offsets of bags as int64, in their shape."""
-    if offsets is None:
-        return None
-    flat, shape = flatten_ids(offsets)
+    """Offsets of bags as int64, in their shape.
+
+    Raises:
+        ConfigError: as :func:`whole_array`.
+    """
+    return None if offsets is None else whole_array(offsets, "offsets")
+
+
+def whole_array(values: Any, what: str) -> IntArray:
+    """Whole numbers from 0 on as int64, in their shape.
+
+    Raises:
+        ConfigError: others, with what they are called.
+    """
+    try:
+        flat, shape = flatten_ids(values)
+    except (BadIds, IdOutOfRange) as error:
+        raise ConfigError(f"{what} must be whole numbers from 0 on, as ids are: {error}") from error
     return flat.astype(np.int64).reshape(shape)
 
 
 def weight_array(weights: Any) -> FloatArray:
-    """Weights of rows as float32, in their shape."""
-    return array_of(weights).astype(np.float32, copy=False)
+    """Weights of rows as float32, in their shape.
+
+    Raises:
+        ConfigError: no real numbers, or one that float32 cannot hold.
+    """
+    return float_array(weights, "weights of rows")
 
 
 def output(values: npt.NDArray[Any], like: Any) -> Any:

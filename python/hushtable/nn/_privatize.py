@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from .._bags import Mode
+from .._embeddings import COLLECTION, altered, kind_of
+from .._fields import Fields
 from .._types import TableInfo
 from ..errors import ConfigError
 from ._collection import PrivateEmbeddingBagCollection
 from ._layers import PrivateEmbedding, PrivateEmbeddingBag
-from ._module import array_of
+from ._module import HAS_TORCH, array_of, is_tensor
+from ._same_rows import check_same_rows, has_values
 from ._sources import ModelSource, RowSource, features_of, is_model
+
+if HAS_TORCH:
+    import torch
 
 __all__ = ["Kept", "Privatized", "Replaced", "privatize"]
 
@@ -29,11 +35,13 @@ class Replaced:
         path: where in the model it is.
         tables: the names of the tables that it reads by now.
         layer: what stands there.
+        compared: whether rows of the layer were compared with what is served.
     """
 
     path: str
     tables: tuple[str, ...]
     layer: Any
+    compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,11 @@ class Privatized:
     kept: tuple[Kept, ...]
 
     def __str__(self) -> str:
-        lines = [f"{one.path}: private, {', '.join(one.tables)}" for one in self.replaced]
+        lines = [
+            f"{one.path}: private, {', '.join(one.tables)}"
+            + ("" if one.compared else " (rows not compared)")
+            for one in self.replaced
+        ]
         lines += [f"{one.path}: left, {one.why}" for one in self.kept]
         return "\n".join(lines) or "the model has no embedding layers"
 
@@ -71,7 +83,23 @@ class _Left(Exception):
     """Why a layer stays."""
 
 
-def privatize(model: Any, client: RowSource | ModelSource) -> Privatized:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What is to stand in a layer's place.
+
+    Attributes:
+        tables: the names of the tables that it reads.
+        layer: the private layer.
+        pairs: embedding layers, each with a private one that must give the same rows, and the type
+            that the rows are stored in; none where there are no weights to compare with.
+    """
+
+    tables: tuple[str, ...]
+    layer: Any
+    pairs: tuple[tuple[Any, Any, str], ...]
+
+
+def privatize(model: Any, client: RowSource | ModelSource, *, compare: bool = True) -> Privatized:
     """Replaces every embedding layer of ``model`` whose table is served.
 
     ``nn.Embedding``, ``nn.EmbeddingBag`` and torchrec's ``EmbeddingBagCollection`` are replaced in
@@ -81,43 +109,60 @@ def privatize(model: Any, client: RowSource | ModelSource) -> Privatized:
     of its features. The only table of a :class:`~hushtable.Client` may also be found by its shape,
     where one layer alone has it.
 
+    A layer that may give something else than float32 rows of its weight is left: one of a class
+    with a ``forward`` of its own (language models scale rows, or count ids from another number),
+    with hooks, parametrizations or ``max_norm``, in half precision, quantised.
+
     Args:
         model: a ``torch.nn.Module``.
         client: a client of servers that hold a model or a single table.
+        compare: compute a few rows by each layer whose weights are there (not on the meta device)
+            and hold what is served against them, to the rounding of the table's stored type. The
+            ids are 0, 1, the last and ``padding_idx``, whoever asks: the servers see one lookup of
+            at most 4 keys for each layer.
 
     Returns:
         Which layers were replaced, and which were left and why: read it, since a layer that was
         left looks its rows up in the clear.
 
     Raises:
-        ConfigError: a table that has the name of a layer, but another shape: the bundle is of
-            another model. Nothing was replaced.
+        ConfigError: a table that has the name of a layer, but another shape or other values: the
+            bundle is of another model or checkpoint. Nothing was replaced.
+        ServerError: with ``compare``, a server that did not answer. Nothing was replaced.
     """
     if not hasattr(model, "named_modules"):
         raise ConfigError(f"a {type(model).__name__} has no layers: give a torch.nn.Module")
     tables = _Tables(client)
     found = list(_embeddings(model))
     alone = tables.by_shape([layer for _, layer in found])
-    layers: dict[int, tuple[tuple[str, ...], Any] | str] = {}
+    plans: dict[int, tuple[str, _Planned] | str] = {}
     for path, layer in found:
         # A layer that stands in two places is replaced in both by either's name.
-        if isinstance(layers.get(id(layer), ""), str):
-            try:
-                layers[id(layer)] = _private(path, layer, tables, alone)
-            except _Left as left:
-                layers[id(layer)] = str(left)
+        if not isinstance(plans.get(id(layer), ""), str):
+            continue
+        try:
+            if layer is model:
+                raise _Left("it is the whole model: make the private layer itself, of a client")
+            plans[id(layer)] = path, _private(path, layer, tables, alone)
+        except _Left as left:
+            plans[id(layer)] = str(left)
+    if compare:
+        for plan in plans.values():
+            if not isinstance(plan, str):
+                for own, private, dtype in plan[1].pairs:
+                    check_same_rows(plan[0], own, private, dtype)
     # Only now that nothing can fail.
     replaced, kept = [], []
     for path, layer in found:
-        outcome = layers[id(layer)]
-        parent, _, name = path.rpartition(".")
-        if layer is model and not isinstance(outcome, str):
-            outcome = "it is the whole model: make the private layer itself, of the same client"
-        if isinstance(outcome, str):
-            kept.append(Kept(path, outcome))
+        plan = plans[id(layer)]
+        if isinstance(plan, str):
+            kept.append(Kept(path, plan))
             continue
-        setattr(model.get_submodule(parent), name, outcome[1])
-        replaced.append(Replaced(path, *outcome))
+        _, planned = plan
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, planned.layer)
+        compared = compare and bool(planned.pairs)
+        replaced.append(Replaced(path, planned.tables, planned.layer, compared))
     return Privatized(tuple(replaced), tuple(kept))
 
 
@@ -169,32 +214,21 @@ def _embeddings(model: Any) -> Iterator[tuple[str, Any]]:
     for path, module in model.named_modules(remove_duplicate=False):
         if inside is not None and path.startswith(inside):
             continue
-        if _kind(module) is not None:
-            inside = f"{path}."
+        kind = kind_of(module)
+        if kind is not None:
             yield path, module
-
-
-def _kind(module: Any) -> str | None:
-    """By the names of its classes, so that neither torch nor torchrec has to be there."""
-    for base in type(module).__mro__:
-        package = base.__module__.partition(".")[0]
-        if package == "torch" and base.__name__ in ("Embedding", "EmbeddingBag"):
-            return base.__name__
-        if package == "torchrec" and base.__name__ == "EmbeddingBagCollection":
-            return base.__name__
-    return None
+        if kind == COLLECTION:
+            inside = f"{path}." if path else ""
 
 
 def _shape(layer: Any) -> tuple[int, int] | None:
-    if _kind(layer) == "EmbeddingBagCollection":
+    if kind_of(layer) == COLLECTION:
         return None
     return layer.num_embeddings, layer.embedding_dim
 
 
-def _private(
-    path: str, layer: Any, tables: _Tables, alone: int | None
-) -> tuple[tuple[str, ...], Any]:
-    if _kind(layer) == "EmbeddingBagCollection":
+def _private(path: str, layer: Any, tables: _Tables, alone: int | None) -> _Planned:
+    if kind_of(layer) == COLLECTION:
         return _private_collection(path, layer, tables)
     name = tables.of(path)
     if name is None and alone == id(layer):
@@ -203,50 +237,133 @@ def _private(
         raise _Left("no table is served under its name")
     source, table = tables.sources[name], tables.names[name]
     _check_shape(path, (layer.num_embeddings, layer.embedding_dim), source.info)
+    _check_plain(layer)
+    private = _stand_in(layer, source)
+    return _Planned((table,), private, _pairs(layer, private, source))
+
+
+def _stand_in(layer: Any, source: RowSource) -> PrivateEmbedding | PrivateEmbeddingBag:
+    """The private layer for a plain one of one table."""
+    if kind_of(layer) == "Embedding":
+        return PrivateEmbedding(source, padding_idx=_zero_padding(layer))
+    return PrivateEmbeddingBag(
+        source,
+        mode=cast(Mode, layer.mode),
+        padding_idx=layer.padding_idx,
+        include_last_offset=layer.include_last_offset,
+    )
+
+
+def _pairs(layer: Any, private: Any, source: RowSource) -> tuple[tuple[Any, Any, str], ...]:
+    return ((layer, private, source.info.dtype),) if has_values(layer) else ()
+
+
+def _check_plain(layer: Any) -> None:
+    """Leaves a layer that may give something else than float32 rows of its weight."""
+    why = altered(layer)
+    if why is not None:
+        raise _Left(why)
+    options = {name: getattr(layer, name) for name in getattr(layer, "__constants__", ())}
+    with Fields(options, _Left, "option") as own:
+        own.skip("num_embeddings", "embedding_dim", "padding_idx", "mode", "include_last_offset")
+        # norm_type says what max_norm means, sparse how a gradient is kept.
+        own.skip("max_norm", "norm_type", "sparse", "scale_grad_by_freq")
     if layer.max_norm is not None:
         raise _Left("it has max_norm, which changes the rows that it looks up")
-    private: PrivateEmbedding | PrivateEmbeddingBag
-    if _kind(layer) == "Embedding":
-        private = PrivateEmbedding(source, padding_idx=_zero_padding(layer))
-    else:
-        private = PrivateEmbeddingBag(
-            source,
-            mode=cast(Mode, layer.mode),
-            padding_idx=layer.padding_idx,
-            include_last_offset=layer.include_last_offset,
+    if getattr(layer, "scale_grad_by_freq", False):
+        raise _Left(
+            "it has scale_grad_by_freq, and private rows have no gradient: set it to False, once "
+            "the layer is trained"
         )
-    return (table,), private
+    if is_tensor(layer.weight):
+        _check_weight(layer.weight, (layer.num_embeddings, layer.embedding_dim))
+
+
+def _check_weight(weight: Any, shape: tuple[int, int]) -> None:
+    if type(weight) not in (torch.Tensor, torch.nn.Parameter) or weight.layout != torch.strided:
+        raise _Left(f"its weight is a {type(weight).__name__} of layout {weight.layout}")
+    if weight.dtype != torch.float32:
+        raise _Left(
+            f"its rows are {str(weight.dtype).removeprefix('torch.')}, and private ones float32: "
+            "call .float() on the model first, if it may compute in that"
+        )
+    if tuple(weight.shape) != shape:
+        raise _Left(
+            f"its weight is {list(weight.shape)}, but it says that it has {shape[0]} rows of "
+            f"{shape[1]}"
+        )
 
 
 def _zero_padding(layer: Any) -> int | None:
     """The padding, whose row is taken for zeros, unless it was set to something else."""
     padding: int | None = layer.padding_idx
-    if padding is None or array_of(layer.weight[padding]).any():
+    if padding is None or (is_tensor(layer.weight) and not has_values(layer)):
         return None
-    return padding
+    return None if array_of(layer.weight[padding]).any() else padding
 
 
-def _private_collection(
-    path: str, layer: Any, tables: _Tables
-) -> tuple[tuple[str, ...], PrivateEmbeddingBagCollection]:
+def _private_collection(path: str, layer: Any, tables: _Tables) -> _Planned:
     if tables.model is None:
         raise _Left("it reads many tables, and the servers hold one: serve a model")
     names: list[str] = []
+    pairs: list[tuple[Any, Any, str]] = []
+    bags = dict(getattr(layer, "embedding_bags", {}).items())
     for config in layer.embedding_bag_configs():
+        bag = bags.get(config.name)
+        compared: set[str] = set()
         for name in config.feature_names:
             if name not in tables.poolings:
                 raise _Left(f"the model that is served has no feature {name!r}")
+            source, table = tables.sources[name], tables.names[name]
             shape = (config.num_embeddings, config.embedding_dim)
-            _check_shape(f"{path} (feature {name!r})", shape, tables.sources[name].info)
+            _check_shape(f"{path} (feature {name!r})", shape, source.info)
             pooling = str(getattr(config.pooling, "value", config.pooling)).lower()
             if tables.poolings[name] != pooling:
                 raise ConfigError(
                     f"{path}: feature {name!r} has pooling {pooling}, in the model bundle "
                     f"{tables.poolings[name]}: rebuild the bundle with the layer's"
                 )
+            if bag is not None and table not in compared:
+                _check_bag(config.name, bag, pooling)
+                pairs += _pairs(bag, _stand_in(bag, source), source)
+            compared.add(table)
             names.append(name)
+        _check_config(config)
+    why = altered(layer)
+    if why is not None:
+        raise _Left(why)
     private = PrivateEmbeddingBagCollection(tables.model, names, is_weighted=layer.is_weighted())
-    return tuple(dict.fromkeys(tables.names[name] for name in names)), private
+    read = tuple(dict.fromkeys(tables.names[name] for name in names))
+    return _Planned(read, private, tuple(pairs))
+
+
+def _check_config(config: Any) -> None:
+    """Leaves a collection with a table that torchrec computes in another way, or may compute so."""
+
+    def left(why: str) -> _Left:
+        return _Left(f"its table {config.name!r} has {why}")
+
+    options = {name: getattr(value, "value", value) for name, value in vars(config).items()}
+    with Fields(options, left, "option") as own:
+        own.skip("name", "num_embeddings", "embedding_dim", "feature_names", "pooling")
+        # How it is first filled, and how it is spread over machines.
+        own.skip("weight_init_max", "weight_init_min", "init_fn", "need_pos")
+        own.neutral("data_type", "FP32")
+        for name in ("num_embeddings_post_pruning", "input_dim", "total_num_buckets"):
+            own.neutral(name, None)
+        own.neutral("use_virtual_table", False)
+        own.neutral("virtual_table_eviction_policy", None)
+        own.neutral("enable_embedding_update", False)
+
+
+def _check_bag(table: str, bag: Any, pooling: str) -> None:
+    """Leaves a collection whose part for a table was changed after it was made."""
+    try:
+        _check_plain(bag)
+        if bag.mode != pooling or bag.padding_idx is not None or not bag.include_last_offset:
+            raise _Left("its options are not those that the collection gave it")
+    except _Left as left:
+        raise _Left(f"of its layer for table {table!r}: {left}") from left
 
 
 def _check_shape(path: str, shape: tuple[int, int], info: TableInfo) -> None:

@@ -74,7 +74,7 @@ class MachineSpec:
             ConfigError: the file is not there, or no TOML.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
             return cls(tomllib.loads(text), str(path))
         except OSError as error:
             raise ConfigError(

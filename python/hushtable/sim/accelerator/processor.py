@@ -219,7 +219,7 @@ def read_processor(path: str | Path) -> Processor:
     """
     path = Path(path)
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         rates = tuple(
             ReadRate(*(float(one[name]) for name in ReadRate.__dataclass_fields__))
             for one in found["reads"]

@@ -204,7 +204,7 @@ def read_runs(path: Path) -> list[Run]:
     try:
         if path.stat().st_size > _BYTES_MAX:
             raise ConfigError(f"{path} is over {_BYTES_MAX >> 20} MiB: not a file of measured runs")
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     return _runs(text, str(path))

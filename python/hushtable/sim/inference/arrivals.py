@@ -111,7 +111,7 @@ class Trace:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = self.path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the trace {path} cannot be read as text: {error}") from error
         times: list[float] = []

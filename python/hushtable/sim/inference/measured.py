@@ -61,7 +61,7 @@ class MeasuredProfile(Profile):
         about, cores = f"hushtable, measured: {path}", os.cpu_count() or 1
         if machine is not None and machine.exists():
             try:
-                said = tomllib.loads(machine.read_text(encoding="utf-8"))
+                said = tomllib.loads(machine.read_text(encoding="utf-8-sig"))
             except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                 raise ConfigError(f"{machine} cannot be read: {error}") from error
             cores = Table(machine, "", said).count("cores", least=1)

@@ -199,7 +199,7 @@ def read_constants(path: Path = PAPER) -> Constants:
             message names file, table and key.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the profile {path} cannot be read: {error}") from error
     try:

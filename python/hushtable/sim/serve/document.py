@@ -98,7 +98,7 @@ def read_toml(path: Path) -> Document:
         ConfigError: no such file, no TOML, or of another format.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
     document = Document(path.name, found)

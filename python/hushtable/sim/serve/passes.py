@@ -303,7 +303,7 @@ def read_measured(paths: Sequence[Path], base: Profile) -> Profile:
 
 def _records(path: Path) -> list[Mapping[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
