@@ -203,8 +203,8 @@ qemu:
 
 # Optimised, as it is shipped; one test after the other, as each counts memory.
 test-nightly: test-shipped setup test-neon ## What takes too long for `make test`: 30,000 lookups of 3,000 clients, drains, kills, NEON
-	HUSHTABLE_SCALE_LONG=1 $(BIN)/python -m pytest python/tests/test_cluster_ray.py python/tests/test_cluster_real.py python/tests/test_scale_ray.py \
-	    python/tests/test_networks_onnx_random.py python/tests/test_networks_keras.py
+	HUSHTABLE_SCALE_LONG=1 $(BIN)/python -m pytest python/tests/test_cluster_ray.py python/tests/test_cluster_real.py python/tests/test_scale_ray.py
+	HUSHTABLE_SCALE_LONG=1 HUSHTABLE_SOAK_LONG=1 $(BIN)/python -m pytest python/tests/test_networks_onnx_random.py python/tests/test_networks_keras.py
 	@$(MAKE) --no-print-directory $(TORCH)/.installed
 	HUSHTABLE_SCALE_LONG=1 $(TORCH)/bin/python -m pytest python/tests/test_networks_torch_random.py
 	cargo build --release $(EVERYTHING) --quiet

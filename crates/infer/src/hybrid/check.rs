@@ -1,6 +1,6 @@
 //! Which programs a party accepts.
 
-use super::program::{Activation, Convolution, Program, Shape, Stage, Term};
+use super::program::{Activation, Convolution, Pool, Program, Shape, Stage, Term};
 use super::windows::windows;
 
 /// The most stages of a program.
@@ -194,7 +194,7 @@ impl Program {
     }
 
     fn check_activation(&self, place: &str, stage: &Stage, own: Activation) -> Checked {
-        let Activation { window, shift, .. } = own;
+        let (Pool { kernel: window, stride, pad }, shift) = (own.pool(), own.shift);
         if stage.fraction - self.fraction != shift {
             let why = format!(
                 "{shift} fraction bits are dropped, expected {}",
@@ -202,12 +202,20 @@ impl Program {
             );
             return refuse(place, why);
         }
-        let is_inside = |window: usize, length: usize| (1..=length).contains(&window);
-        if !is_inside(window[0], stage.sum.height)
-            || !is_inside(window[1], stage.sum.width)
-            || window[0] * window[1] > 256
+        check_sides(place, "windows of", &window, 1)?;
+        check_sides(place, "windows with a stride of", &stride, 1)?;
+        let [top, left, bottom, right] = pad;
+        let is_inside = |window: usize, length: usize, pads: [usize; 2]| {
+            // Each window holds a number of the image.
+            let is_narrow = pads.iter().all(|&pad| pad < window);
+            is_narrow && window <= length + pads[0] + pads[1]
+        };
+        if !is_inside(window[0], stage.sum.height, [top, bottom])
+            || !is_inside(window[1], stage.sum.width, [left, right])
+            || window[0].saturating_mul(window[1]) > 256
         {
-            return refuse(place, format!("the largest of windows of {window:?}"));
+            let why = format!("the largest of windows of {window:?}, padded by {pad:?}");
+            return refuse(place, why);
         }
         Ok(())
     }

@@ -9,7 +9,8 @@ use hushtable_mpc::{LANES, Party, Platform};
 
 use super::error::Error;
 use super::linear::Layers;
-use super::program::{Convolution, Program, Rounding};
+use super::program::{Activation as Activated, Convolution, Pool, Program, Rounding};
+use super::windows::places;
 
 /// One step of a precompute: the client sends a request, the server a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,15 +225,9 @@ impl Outline {
     /// The indices in its stage's sum of a chunk's shares: for each result, its window's, row by row.
     pub(super) fn gather(&self, chunk: &Chunk) -> impl Iterator<Item = usize> + use<> {
         let stage = &self.program.stages[chunk.stage];
-        let [rows, columns] = stage.activation.map_or([1, 1], |activation| activation.window);
-        let (sum, out) = (stage.sum, stage.output());
-        chunk.range.clone().flat_map(move |index| {
-            let (plane, rest) =
-                (index / (out.height * out.width), index % (out.height * out.width));
-            let (row, column) = (rest / out.width * rows, rest % out.width * columns);
-            let corner = (plane * sum.height + row) * sum.width + column;
-            (0..rows * columns).map(move |at| corner + at / columns * sum.width + at % columns)
-        })
+        let pool = stage.activation.map_or(Pool::NONE, Activated::pool);
+        let sum = stage.sum;
+        chunk.range.clone().flat_map(move |index| places(sum, pool, index))
     }
 
     /// Bytes of each record that a party keeps of a precompute.

@@ -93,17 +93,68 @@ pub enum Term {
     },
 }
 
+/// Windows of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "written field by field")]
+pub struct Pool {
+    /// Rows and columns of a window.
+    pub kernel: [usize; 2],
+    /// Rows and columns from one to the next.
+    pub stride: [usize; 2],
+    /// Around the image: top, left, bottom, right.
+    pub pad: [usize; 4],
+}
+
+impl Pool {
+    /// Each number alone.
+    pub const NONE: Self = Self::side_by_side([1, 1]);
+
+    /// Windows of these rows and columns, without overlap.
+    pub const fn side_by_side(kernel: [usize; 2]) -> Self {
+        Self { kernel, stride: kernel, pad: [0; 4] }
+    }
+
+    /// The sizes of what windows of an image of these sizes give.
+    pub fn output(self, input: Shape) -> Shape {
+        let Self { kernel, stride, pad } = self;
+        Convolution { input, outputs: input.channels, kernel, stride, pad }.output()
+    }
+}
+
 /// What is done to a stage's sum, in garbled circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::exhaustive_structs, reason = "written field by field")]
 pub struct Activation {
     /// Whether negative numbers become 0.
     pub rectify: bool,
-    /// Rows and columns of which the largest is taken, side by side and without overlap; 1 × 1 for each
-    /// number alone. Rows and columns that fill no window are left out.
+    /// Rows and columns of which the largest is taken; 1 × 1 for each number alone. Rows and columns that fill no
+    /// window are left out.
     pub window: [usize; 2],
+    /// Rows and columns from one window to the next; `None` where they stand side by side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stride: Option<[usize; 2]>,
+    /// Places around the sum that hold no number: top, left, bottom, right.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub pad: [usize; 4],
     /// Fraction bits that are dropped: the stage's fraction less the program's.
     pub shift: u32,
+}
+
+fn is_none(pad: &[usize; 4]) -> bool {
+    *pad == [0; 4]
+}
+
+impl Activation {
+    /// Rectified or not, and the largest of each window of a pool.
+    pub fn of(rectify: bool, pool: Pool, shift: u32) -> Self {
+        let Pool { kernel: window, stride, pad } = pool;
+        Self { rectify, window, stride: (stride != window).then_some(stride), pad, shift }
+    }
+
+    /// Its windows.
+    pub fn pool(self) -> Pool {
+        Pool { kernel: self.window, stride: self.stride.unwrap_or(self.window), pad: self.pad }
+    }
 }
 
 /// One sum, and what is done to it.
@@ -125,11 +176,7 @@ pub struct Stage {
 impl Stage {
     /// The sizes of what the activation gives; of the sum where there is none.
     pub fn output(&self) -> Shape {
-        let Some(Activation { window: [rows, columns], .. }) = self.activation else {
-            return self.sum;
-        };
-        let Shape { channels, height, width } = self.sum;
-        Shape { channels, height: height / rows, width: width / columns }
+        self.activation.map_or(self.sum, |activation| activation.pool().output(self.sum))
     }
 }
 

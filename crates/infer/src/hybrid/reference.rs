@@ -1,7 +1,7 @@
 //! The protocol's numbers computed in the open, bit by bit the same.
 
 use super::network::{Error, convolve};
-use super::program::{Activation, Program, Rounding, Stage, Term, Weights};
+use super::program::{Activation, Pool, Program, Rounding, Stage, Term, Weights};
 use super::windows::{add_windows, largest};
 
 /// Computes a program on integers modulo 2^bits: the answer's numbers, as [`decode`] reads them.
@@ -67,7 +67,7 @@ fn activate(
     y: Vec<u64>,
     dither: Option<&[u64]>,
 ) -> Vec<u64> {
-    let Activation { rectify, window, shift } = own;
+    let Activation { rectify, shift, .. } = own;
     let low = (1_u64 << shift) - 1;
     let middle = (1_u64 << shift) >> 1;
     let lowered = y.into_iter().enumerate().map(|(at, y)| {
@@ -78,8 +78,8 @@ fn activate(
         signed(y.wrapping_sub(u), program.bits) >> shift
     });
     let mut x: Vec<i64> = lowered.collect();
-    if window != [1, 1] {
-        x = largest(stage.sum, window, &x);
+    if own.pool() != Pool::NONE {
+        x = largest(stage.sum, own.pool(), &x);
     }
     let rectified = x.into_iter().map(|x| if rectify { x.max(0) } else { x });
     rectified.map(|x| x as u64 & program.mask()).collect()

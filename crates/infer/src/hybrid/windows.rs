@@ -1,6 +1,6 @@
 //! Windows of images: their places, their sums, the largest of each.
 
-use super::program::{Shape, Term};
+use super::program::{Pool, Shape, Term};
 
 /// Where windows of `window` begin in `input`, `stride` apart.
 pub(super) fn windows(input: Shape, window: [usize; 2], stride: [usize; 2]) -> Shape {
@@ -32,21 +32,35 @@ pub(super) fn add_windows<N: Copy>(
     }
 }
 
-/// The largest of each window, side by side.
-pub(super) fn largest<N: Copy + PartialOrd>(sum: Shape, window: [usize; 2], y: &[N]) -> Vec<N> {
-    let output = windows(sum, window, window);
-    let mut found = Vec::with_capacity(output.count());
-    for plane in y.chunks(sum.height * sum.width) {
-        for row in 0..output.height {
-            for column in 0..output.width {
-                let start = row * window[0] * sum.width + column * window[1];
-                let rows = (0..window[0]).map(|at| &plane[start + at * sum.width..][..window[1]]);
-                let most = rows.flatten().copied().reduce(|a, b| if b > a { b } else { a });
-                found.extend(most);
-            }
-        }
-    }
-    found
+/// The places in an image of the numbers of one window, row by row: that of the result at `index`.
+///
+/// A place in a pad is that of the nearest number of the image. Pads are narrower than windows, so that number is in the
+/// window too, and twice in it changes no largest: circuits are of one size, and none is told of pads.
+pub(super) fn places(
+    image: Shape,
+    pool: Pool,
+    index: usize,
+) -> impl Iterator<Item = usize> + use<> {
+    let (output, [rows, columns]) = (pool.output(image), pool.kernel);
+    let (plane, rest) =
+        (index / (output.height * output.width), index % (output.height * output.width));
+    let (row, column) =
+        (rest / output.width * pool.stride[0], rest % output.width * pool.stride[1]);
+    let [top, left, ..] = pool.pad;
+    (0..rows * columns).map(move |at| {
+        let row = (row + at / columns).saturating_sub(top).min(image.height - 1);
+        let column = (column + at % columns).saturating_sub(left).min(image.width - 1);
+        (plane * image.height + row) * image.width + column
+    })
+}
+
+/// The largest of each window.
+pub(super) fn largest<N: Copy + PartialOrd>(sum: Shape, pool: Pool, y: &[N]) -> Vec<N> {
+    let of_window = |index| {
+        let numbers = places(sum, pool, index).map(|place| y[place]);
+        numbers.reduce(|a, b| if b > a { b } else { a })
+    };
+    (0..pool.output(sum).count()).filter_map(of_window).collect()
 }
 
 /// Adds a term of windows of a share to a share of its stage's sum, modulo 2^64; nothing for other terms.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hushtable_infer::Platform;
 use hushtable_infer::hybrid::network::reference;
 use hushtable_infer::hybrid::program::{
-    Activation, Convolution, Program, Rounding, Shape, Stage, Term, Weights,
+    Activation, Convolution, Pool, Program, Rounding, Shape, Stage, Term, Weights,
 };
 use hushtable_infer::hybrid::records::Memory;
 use hushtable_infer::hybrid::{
@@ -18,7 +18,8 @@ use rand_chacha::ChaCha20Rng;
 const BITS: u32 = 37;
 const FRACTION: u32 = 8;
 
-/// A convolution, a residual block that halves the image, a pool, and a fully connected layer.
+/// A convolution, a residual block that halves the image, a pool, and a fully connected layer. The pool's windows lie
+/// side by side, or with odd seeds they overlap, and pads are in them.
 fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     let input = Shape { channels: 2, height: 9, width: 8 };
     let shape = |input: Shape, outputs, kernel, stride, pad| Convolution {
@@ -29,7 +30,11 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
         pad: [pad; 4],
     };
     let conv = |source, convolution| Term::Convolution { source, convolution, shift: 0 };
-    let active = |shift, window| Some(Activation { rectify: true, window: [window; 2], shift });
+    let active = |pool| Some(Activation::of(true, pool, FRACTION));
+    let pool = match seed % 2 {
+        0 => Pool::side_by_side([2, 2]),
+        _ => Pool { kernel: [3, 3], stride: [2, 2], pad: [0, 1, 0, 0] },
+    };
     let first = shape(input, 3, 3, 1, 1);
     let one = first.output();
     let second = shape(one, 4, 3, 2, 1);
@@ -47,8 +52,8 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     };
     let twice = 2 * FRACTION;
     let stages = vec![
-        stage("first", vec![conv(0, first)], one, twice, active(FRACTION, 1)),
-        stage("block", vec![conv(1, second), conv(1, aside)], two, twice, active(FRACTION, 1)),
+        stage("first", vec![conv(0, first)], one, twice, active(Pool::NONE)),
+        stage("block", vec![conv(1, second), conv(1, aside)], two, twice, active(Pool::NONE)),
         stage(
             "sum",
             vec![
@@ -63,7 +68,7 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
             ],
             two,
             twice,
-            active(FRACTION, 2),
+            active(pool),
         ),
         stage("answer", vec![conv(3, last)], last.output(), twice, None),
     ];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hushtable_infer::Platform;
 use hushtable_infer::hybrid::Seed;
 use hushtable_infer::hybrid::program::{
-    Activation, Convolution, Program, Rounding, Shape, Stage, Term, Weights,
+    Activation, Convolution, Pool, Program, Rounding, Shape, Stage, Term, Weights,
 };
 use hushtable_infer::hybrid::records::Memory;
 use hushtable_infer::hybrid::{
@@ -35,7 +35,7 @@ fn model(weight: i32) -> Arc<HybridModel> {
         fraction: 16,
         activation,
     };
-    let activation = Some(Activation { rectify: true, window: [1, 1], shift: 8 });
+    let activation = Some(Activation::of(true, Pool::NONE, 8));
     let stages = vec![stage("first", 0, first, activation), stage("last", 1, last, None)];
     let convolutions = vec![vec![weight; 9], vec![-weight; 4]];
     let parts = [first, last].into_iter().zip(convolutions.iter().map(Vec::as_slice));

@@ -1,9 +1,9 @@
 //! A network computed in floats, node by node: what everything else is compared with.
 
 use super::error::Error;
-use super::graph::{Network, Op, Pool, sizes};
+use super::graph::{Network, Op, sizes};
 use super::matrix::convolve;
-use crate::hybrid::program::{Convolution, Shape};
+use crate::hybrid::program::{Convolution, Pool, Shape};
 
 impl Network {
     /// The answer to an input, as the network's own library would compute it, with whatever is left to

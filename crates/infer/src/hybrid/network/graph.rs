@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 use super::error::Error;
 use crate::dlrm::weights::{Tensor, Tensors, read_safetensors};
 use crate::hybrid::check::{NAME_BYTES_MAX, NUMBERS_MAX, WEIGHTS_MAX};
-use crate::hybrid::program::{Convolution, Shape};
+use crate::hybrid::program::{Convolution, Pool, Shape};
 use crate::hybrid::windows::windows;
 
 /// Under which name a network's graph stands among the metadata of its safetensors file.
@@ -114,18 +114,6 @@ pub enum Op {
     Flatten,
     /// What is left to whoever opens the answer.
     Post(Post),
-}
-
-/// Windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct Pool {
-    /// Rows and columns of a window.
-    pub kernel: [usize; 2],
-    /// Rows and columns from one to the next.
-    pub stride: [usize; 2],
-    /// Around the image: top, left, bottom, right.
-    pub pad: [usize; 4],
 }
 
 /// One operator at its place.

@@ -6,9 +6,9 @@
 //! to be folded into whatever reads it.
 
 use super::error::Error;
-use super::graph::{Network, Node, Op, Pool, Post};
+use super::graph::{Network, Node, Op, Post};
 use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
-use crate::hybrid::program::{Convolution, Shape};
+use crate::hybrid::program::{Convolution, Pool, Shape};
 use crate::hybrid::windows::windows;
 
 /// A network as stages of floats.
@@ -38,14 +38,13 @@ pub struct FloatStage {
     /// The sum's sizes.
     pub sum: Shape,
     /// Whether negative numbers become 0, and windows of which the largest is taken.
-    pub activation: Option<(bool, [usize; 2])>,
+    pub activation: Option<(bool, Pool)>,
 }
 
 impl FloatStage {
     /// The sizes of what it gives.
     pub fn output(&self) -> Shape {
-        let window = self.activation.map_or([1, 1], |(_, window)| window);
-        windows(self.sum, window, window)
+        self.activation.map_or(self.sum, |(_, pool)| pool.output(self.sum))
     }
 }
 
@@ -155,7 +154,7 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
         if readers[index + 1] > 1 {
             // Whoever reads it must not compute it again, nor change it for the others.
             if let Value::Sum(sum) = value {
-                value = own.finish(&node.name, sum, false, [1, 1]);
+                value = own.finish(&node.name, sum, false, Pool::NONE);
             }
             if let Value::Tensor { is_own, .. } = &mut value {
                 *is_own = false;
@@ -247,22 +246,18 @@ impl Lowering<'_> {
                 scale(name, value, Affine { factors, offsets })?
             }
             Op::Relu => self.rectify(name, value)?,
-            Op::MaxPool(Pool { kernel, stride, pad }) => {
-                if kernel != stride || *pad != [0; 4] {
-                    let why = "windows side by side are: a stride as large as the kernel, no pad";
-                    return Err(unsupported("max_pool with overlap or pads", why));
+            Op::MaxPool(pool) => {
+                let [top, left, bottom, right] = pool.pad;
+                if top.max(bottom) >= pool.kernel[0] || left.max(right) >= pool.kernel[1] {
+                    let why = "pads narrower than the windows are: each window holds a number";
+                    return Err(unsupported("max_pool of wide pads", why));
                 }
-                self.largest(name, value, *kernel)?
+                self.largest(name, value, *pool)?
             }
-            Op::AveragePool(Pool { kernel, stride, pad }) => {
-                if *pad != [0; 4] {
-                    return Err(unsupported("average_pool with pads", "one without pads is"));
-                }
-                self.average(name, value, *kernel, *stride)?
-            }
+            Op::AveragePool(pool) => self.average(name, value, *pool)?,
             Op::GlobalAveragePool => {
                 let Shape { height, width, .. } = self.network.shape(node.inputs[0]);
-                self.average(name, value, [height, width], [height, width])?
+                self.average(name, value, Pool::side_by_side([height, width]))?
             }
             Op::Add => {
                 let other = second.expect("an addition has two inputs");
@@ -277,9 +272,9 @@ impl Lowering<'_> {
     }
 
     /// Ends a sum by an activation.
-    fn finish(&mut self, name: &str, sum: Sum, is_rectified: bool, window: [usize; 2]) -> Value {
+    fn finish(&mut self, name: &str, sum: Sum, is_rectified: bool, pool: Pool) -> Value {
         let Sum { terms, bias, shape } = sum;
-        let activation = Some((is_rectified, window));
+        let activation = Some((is_rectified, pool));
         let stage = FloatStage { name: name.to_owned(), terms, bias, sum: shape, activation };
         let shape = stage.output();
         self.stages.push(stage);
@@ -291,7 +286,7 @@ impl Lowering<'_> {
         match value {
             Value::Tensor { tensor, shape, affine, is_own } => (tensor, shape, affine, is_own),
             Value::Sum(sum) => {
-                let value = self.finish(name, sum, false, [1, 1]);
+                let value = self.finish(name, sum, false, Pool::NONE);
                 self.tensor(name, value)
             }
         }
@@ -307,8 +302,8 @@ impl Lowering<'_> {
                 Sum { terms, bias: vec![0.0; shape.channels], shape }
             }
             Value::Tensor { tensor: source, shape, affine: Some(affine), .. } => {
-                let own = (source, shape, [1, 1], [1, 1]);
-                let terms = vec![diagonal(name, own, &affine.factors)?];
+                let (convolution, weights) = diagonal(name, shape, Pool::NONE, &affine.factors)?;
+                let terms = vec![FloatTerm::Convolution { source, convolution, weights }];
                 Sum { terms, bias: affine.offsets, shape }
             }
         })
@@ -328,7 +323,7 @@ impl Lowering<'_> {
             // Pads are zeros of what was shifted, which no bias of a whole plane makes good.
             let value = Value::Tensor { tensor: source, shape, affine: Some(own), is_own: false };
             let sum = self.sum(name, value)?;
-            let value = self.finish(&format!("{name}.shift"), sum, false, [1, 1]);
+            let value = self.finish(&format!("{name}.shift"), sum, false, Pool::NONE);
             (source, ..) = self.tensor(name, value);
         }
         let mut offsets = match bias {
@@ -355,7 +350,7 @@ impl Lowering<'_> {
 
     fn rectify(&mut self, name: &str, value: Value) -> Result<Value, Error> {
         Ok(match value {
-            Value::Sum(sum) => self.finish(name, sum, true, [1, 1]),
+            Value::Sum(sum) => self.finish(name, sum, true, Pool::NONE),
             Value::Tensor { tensor, shape, affine: None, is_own } => {
                 let before =
                     tensor.checked_sub(1).and_then(|stage| self.stages[stage].activation.as_mut());
@@ -365,7 +360,7 @@ impl Lowering<'_> {
                     _ => {
                         let value = Value::Tensor { tensor, shape, affine: None, is_own };
                         let sum = self.sum(name, value)?;
-                        return Ok(self.finish(name, sum, true, [1, 1]));
+                        return Ok(self.finish(name, sum, true, Pool::NONE));
                     }
                 }
                 Value::Tensor { tensor, shape, affine: None, is_own }
@@ -380,29 +375,28 @@ impl Lowering<'_> {
             }
             value => {
                 let sum = self.sum(name, value)?;
-                self.finish(name, sum, true, [1, 1])
+                self.finish(name, sum, true, Pool::NONE)
             }
         })
     }
 
-    fn largest(&mut self, name: &str, value: Value, window: [usize; 2]) -> Result<Value, Error> {
+    fn largest(&mut self, name: &str, value: Value, pool: Pool) -> Result<Value, Error> {
         let is_rising = |affine: &Option<Affine>| affine.as_ref().is_none_or(Affine::is_rising);
         Ok(match value {
-            value if window == [1, 1] => value,
+            value if pool == Pool::NONE => value,
             // The largest of what keeps order is found before it as well.
             Value::Tensor { tensor, shape, affine, is_own } if is_rising(&affine) => {
                 let own = tensor.checked_sub(1).filter(|_| is_own).map(|at| &mut self.stages[at]);
                 let found = match own {
-                    Some(stage) if stage.activation.is_some_and(|(_, own)| own == [1, 1]) => {
-                        stage.activation =
-                            stage.activation.map(|(rectifies, _)| (rectifies, window));
+                    Some(stage) if stage.activation.is_some_and(|(_, own)| own == Pool::NONE) => {
+                        stage.activation = stage.activation.map(|(rectifies, _)| (rectifies, pool));
                         let shape = stage.output();
                         Value::Tensor { tensor, shape, affine: None, is_own }
                     }
                     _ => {
                         let bare = Value::Tensor { tensor, shape, affine: None, is_own };
                         let sum = self.sum(name, bare)?;
-                        self.finish(name, sum, false, window)
+                        self.finish(name, sum, false, pool)
                     }
                 };
                 match affine {
@@ -412,21 +406,24 @@ impl Lowering<'_> {
             }
             value => {
                 let sum = self.sum(name, value)?;
-                self.finish(name, sum, false, window)
+                self.finish(name, sum, false, pool)
             }
         })
     }
 
-    fn average(
-        &mut self,
-        name: &str,
-        value: Value,
-        window: [usize; 2],
-        stride: [usize; 2],
-    ) -> Result<Value, Error> {
-        if [window, stride] == [[1, 1]; 2] {
+    fn average(&mut self, name: &str, value: Value, pool: Pool) -> Result<Value, Error> {
+        if pool == Pool::NONE {
             return Ok(value);
         }
+        if pool.pad != [0; 4] {
+            // Each plane's own convolution, which has pads.
+            let (Value::Tensor { shape, .. } | Value::Sum(Sum { shape, .. })) = &value;
+            let each = 1.0 / (pool.kernel[0] * pool.kernel[1]) as f64;
+            let own = vec![each; shape.channels];
+            let (convolution, weights) = diagonal(name, *shape, pool, &own)?;
+            return self.convolve(name, value, convolution, weights, &None);
+        }
+        let Pool { kernel: window, stride, .. } = pool;
         let (source, input, affine, _) = self.tensor(&format!("{name}.input"), value);
         let count = window[0] * window[1];
         let log = count.next_power_of_two().ilog2();
@@ -444,7 +441,7 @@ impl Lowering<'_> {
                 Affine { factors: factors.iter().map(|factor| factor * rest).collect(), offsets }
             }
         };
-        let pooled = self.finish(name, sum, false, [1, 1]);
+        let pooled = self.finish(name, sum, false, Pool::NONE);
         scale(name, pooled, affine)
     }
 
@@ -454,7 +451,7 @@ impl Lowering<'_> {
             if sum.terms.len() <= TERMS_MAX / 2 {
                 return Ok(sum);
             }
-            let value = self.finish(&format!("{name}.part"), sum, false, [1, 1]);
+            let value = self.finish(&format!("{name}.part"), sum, false, Pool::NONE);
             self.sum(name, value)
         };
         let (mut left, mut right) = (short(left)?, short(right)?);
@@ -514,7 +511,10 @@ fn scale(name: &str, value: Value, affine: Affine) -> Result<Value, Error> {
             FloatTerm::Windows { source, input, window, stride, log } => {
                 let divisor = (1_u64 << *log) as f64;
                 let factors: Vec<f64> = factors.iter().map(|factor| factor / divisor).collect();
-                *term = diagonal(name, (*source, *input, *window, *stride), &factors)?;
+                let pool = Pool { kernel: *window, stride: *stride, pad: [0; 4] };
+                let (source, input) = (*source, *input);
+                let (convolution, weights) = diagonal(name, input, pool, &factors)?;
+                *term = FloatTerm::Convolution { source, convolution, weights };
             }
         }
     }
@@ -524,11 +524,13 @@ fn scale(name: &str, value: Value, affine: Affine) -> Result<Value, Error> {
 /// A convolution of each plane with a factor of its own, summed over windows.
 fn diagonal(
     name: &str,
-    (source, input, kernel, stride): (usize, Shape, [usize; 2], [usize; 2]),
+    input: Shape,
+    pool: Pool,
     factors: &[f64],
-) -> Result<FloatTerm, Error> {
+) -> Result<(Convolution, Vec<f32>), Error> {
+    let Pool { kernel, stride, pad } = pool;
     let (outputs, taps) = (input.channels, kernel[0] * kernel[1]);
-    let convolution = Convolution { input, outputs, kernel, stride, pad: [0; 4] };
+    let convolution = Convolution { input, outputs, kernel, stride, pad };
     if outputs.saturating_mul(outputs).saturating_mul(taps) > WEIGHTS_MAX {
         let why = format!(
             "factors of {outputs} planes, which cannot be folded into what comes next, would take a \
@@ -540,7 +542,7 @@ fn diagonal(
     for (plane, &factor) in factors.iter().enumerate() {
         weights[(plane * outputs + plane) * taps..][..taps].fill(factor as f32);
     }
-    Ok(FloatTerm::Convolution { source, convolution, weights })
+    Ok((convolution, weights))
 }
 
 /// Weights of groups among zeros.

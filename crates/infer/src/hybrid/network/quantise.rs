@@ -41,8 +41,7 @@ pub fn quantise(
                 }
             });
         }
-        let activation =
-            own.activation.map(|(rectify, window)| Activation { rectify, window, shift });
+        let activation = own.activation.map(|(rectify, pool)| Activation::of(rectify, pool, shift));
         let is_active = activation.is_some();
         weights.biases.push(biases(
             own,

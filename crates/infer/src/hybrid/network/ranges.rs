@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::lower::{FloatStage, FloatTerm, Lowered};
 use super::matrix::convolve;
-use crate::hybrid::program::Shape;
+use crate::hybrid::program::{Pool, Shape};
 use crate::hybrid::windows::{add_windows, largest};
 
 /// How large one stage's sum becomes.
@@ -82,8 +82,8 @@ fn sum(stage: &FloatStage, tensors: &[Vec<f32>]) -> Vec<f32> {
 }
 
 fn activate(stage: &FloatStage, y: Vec<f32>) -> Vec<f32> {
-    let Some((is_rectified, window)) = stage.activation else { return y };
-    let mut x = if window == [1, 1] { y } else { largest(stage.sum, window, &y) };
+    let Some((is_rectified, pool)) = stage.activation else { return y };
+    let mut x = if pool == Pool::NONE { y } else { largest(stage.sum, pool, &y) };
     if is_rectified {
         x.iter_mut().for_each(|x| *x = x.max(0.0));
     }

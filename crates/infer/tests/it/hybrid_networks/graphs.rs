@@ -95,9 +95,21 @@ impl Graph {
     }
 
     pub fn pool(&mut self, op: &str, kernel: [usize; 2], stride: [usize; 2]) {
+        self.padded_pool(op, kernel, stride, [0; 4]);
+    }
+
+    pub fn padded_pool(
+        &mut self,
+        op: &str,
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        pad: [usize; 4],
+    ) {
         let [channels, height, width] = self.sizes();
-        let node = json!({"op": op, "kernel": kernel, "stride": stride});
-        let size = |length: usize, at: usize| (length - kernel[at]) / stride[at] + 1;
+        let node = json!({"op": op, "kernel": kernel, "stride": stride, "pad": pad});
+        let size = |length: usize, at: usize| {
+            (length + pad[at] + pad[at + 2] - kernel[at]) / stride[at] + 1
+        };
         self.push(node, [channels, size(height, 0), size(width, 1)]);
     }
 
@@ -172,12 +184,18 @@ pub fn made_up(seed: u64) -> Graph {
                 own.norm(low);
             }
             5 | 6 => own.relu(),
-            7 if is_image => own.pool("max_pool", [2, 2], [2, 2]),
-            8 if is_image => {
-                let (kernel, stride) =
-                    [([2, 2], [2, 2]), ([3, 3], [2, 1]), ([1, 3], [1, 1]), ([3, 2], [3, 2])]
-                        [own.rng.random_range(0..4)];
-                own.pool("average_pool", kernel, stride);
+            kind @ (7 | 8) if is_image => {
+                let (kernel, stride, pad) = [
+                    ([2, 2], [2, 2], [0; 4]),
+                    ([3, 3], [2, 1], [0; 4]),
+                    ([1, 3], [1, 1], [0; 4]),
+                    ([3, 2], [3, 2], [0; 4]),
+                    // As before the blocks of residual networks for ImageNet.
+                    ([3, 3], [2, 2], [1; 4]),
+                    ([3, 2], [1, 2], [2, 1, 0, 0]),
+                ][own.rng.random_range(0..6)];
+                let op = if kind == 7 { "max_pool" } else { "average_pool" };
+                own.padded_pool(op, kernel, stride, pad);
             }
             _ => {
                 let like = (0..own.shapes.len()).filter(|&at| own.shapes[at] == own.sizes());

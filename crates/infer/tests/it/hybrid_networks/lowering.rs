@@ -3,7 +3,7 @@
 use hushtable_infer::hybrid::network::{
     CompileSpec, FloatTerm, Lowered, Post, compile, decode, encode, lower, reference,
 };
-use hushtable_infer::hybrid::program::{Rounding, Shape, Term};
+use hushtable_infer::hybrid::program::{Pool, Rounding, Shape, Term};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -106,8 +106,24 @@ fn convolution_norm_relu_and_pool_are_one_stage() {
         own.conv(5, [3, 3], [1, 1], [0; 4], 1);
         let lowered = lowered(&mut own);
         assert_eq!(lowered.stages.len(), 2, "{order}: {:?}", names(&lowered));
-        assert_eq!(lowered.stages[0].activation, Some((true, [2, 2])), "{order}");
+        let pool = Pool::side_by_side([2, 2]);
+        assert_eq!(lowered.stages[0].activation, Some((true, pool)), "{order}");
     }
+}
+
+#[test]
+fn the_stem_of_a_residual_network_is_one_stage() {
+    let mut own = Graph::new([3, 16, 16], 2);
+    own.conv(6, [7, 7], [2, 2], [3; 4], 1);
+    own.norm(0.2);
+    own.relu();
+    own.padded_pool("max_pool", [3, 3], [2, 2], [1; 4]);
+    own.conv(5, [3, 3], [1, 1], [1; 4], 1);
+    let lowered = lowered(&mut own);
+    assert_eq!(lowered.stages.len(), 2, "{:?}", names(&lowered));
+    let pool = Pool { kernel: [3, 3], stride: [2, 2], pad: [1; 4] };
+    assert_eq!(lowered.stages[0].activation, Some((true, pool)));
+    assert_eq!(lowered.stages[0].output(), Shape { channels: 6, height: 4, width: 4 });
 }
 
 #[test]
