@@ -81,7 +81,7 @@ pub(crate) fn server_tls(spec: &TlsSpec) -> Result<ServerTls, Error> {
             }
         }
     };
-    check_pair(&certs, &key, &cert_from)?;
+    check_key(&certs, &key, &cert_from)?;
     let mut config =
         builder.with_single_cert(certs, key).map_err(|error| unusable(&cert_from, &error))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -105,7 +105,7 @@ pub(crate) fn client_config(spec: &EndpointSpec) -> Result<Arc<ClientConfig>, Er
             let from = format!("the client certificate given for {}", spec.url);
             let certs = certificates(&identity.cert_pem, &from)?;
             let key = private_key(&identity.key_pem, &from)?;
-            check_pair(&certs, &key, &from)?;
+            check_key(&certs, &key, &from)?;
             builder.with_client_auth_cert(certs, key).map_err(|error| unusable(&from, &error))?
         }
     };
@@ -164,7 +164,7 @@ fn text(pem: &[u8]) -> &[u8] {
 }
 
 /// That a key is the first certificate's, and says which one's it is instead.
-fn check_pair(
+fn check_key(
     certs: &[CertificateDer<'static>],
     key: &PrivateKeyDer<'static>,
     from: &str,
