@@ -188,7 +188,10 @@ SPREAD = "one for each channel"
             [("Erf", ["x"], "y", {})],
             r"node 'the_y' \(Erf\).*Erf is not supported: possible are Add",
         ),
-        ([("Transpose", ["x"], "y", {"perm": [0, 1, 3, 2]})], "Transpose is not supported"),
+        (
+            [("Transpose", ["x"], "y", {"perm": [0, 1, 3, 2]})],
+            "of the input to channels first",
+        ),
         ([("Cast", ["x"], "y", {"to": FLOAT})], "Cast is not supported"),
         ([("Clip", ["x"], "y", {})], "Clip is not supported"),
         ([("Relu", ["x"], "y", {"alpha": 1.0})], "alpha"),
@@ -464,11 +467,70 @@ def test_parts_of_a_file_that_are_not_read_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "says"),
-    [([1, 4, "h", 8], "fixed"), ([4, 4, 8, 8], "of 4 images"), ([1, 4, 8], "expected")],
+    [([1, 4, "h", 8], "fixed"), ([4, 4, 8, 8], "for one image"), ([1, 4, 8], "expected")],
 )
 def test_inputs_must_be_images_of_a_size(shape: list[Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=says):
         read(model_of([node("Relu", ["x"], "y")], {}, shape=shape), tmp_path)
+
+
+def test_sizes_that_a_file_leaves_open_are_given(tmp_path: Path) -> None:
+    model = model_of(
+        [node("Conv", ["x", "w"], "y")], {"w": floats(6, 4, 3, 3)}, shape=["n", 4, "r", "c"]
+    )
+    path = tmp_path / "model.onnx"
+    onnx.save(model, str(path))
+    with pytest.raises(ModelError, match=r"0 where it is not fixed.*--shape"):
+        networks.from_onnx(path)
+    with pytest.raises(ConfigError, match="does not fit"):
+        networks.from_onnx(path, shape=(3, 7, 8))
+    network = networks.from_onnx(path, shape=(4, 7, 8))
+    assert network.input == (4, 7, 8)
+    found = run_json("infer", "import", str(path), "-o", str(tmp_path / "m"), "--shape", "4,7,8")
+    assert found["input"] == [4, 7, 8]
+    for given in ("4,7", "4,7,x"):
+        done = run("infer", "import", str(path), "-o", str(tmp_path / "n"), "--shape", given)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def test_one_of_several_outputs_is_chosen(tmp_path: Path) -> None:
+    nodes = [node("Conv", ["x", "w"], "c"), node("Relu", ["c"], "y"), node("Erf", ["c"], "z")]
+    model = model_of(nodes, {"w": floats(6, 4, 3, 3)})
+    model.graph.output.append(helper.make_tensor_value_info("z", FLOAT, None))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, str(path))
+    with pytest.raises(ModelError, match="2 outputs, 'y', 'z': choose one"):
+        networks.from_onnx(path)
+    with pytest.raises(ConfigError, match="no output 'c': it has 'y', 'z'"):
+        networks.from_onnx(path, output="c")
+    with pytest.raises(ModelError, match="Erf is not supported"):
+        networks.from_onnx(path, output="z")
+    network = networks.from_onnx(path, output="y")
+    assert any(note.startswith("z: an output that was not chosen") for note in network.notes)
+    images = RANDOM.random((1, 4, 5, 4)).astype(np.float32)
+    expected = reference.ReferenceEvaluator(model).run(["y"], {"x": images})[0]
+    np.testing.assert_allclose(network.evaluate(images), expected.reshape(1, -1), atol=1e-5)
+
+
+def test_images_that_are_channels_last_are_turned(tmp_path: Path) -> None:
+    turn = node("Transpose", ["x"], "t", perm=[0, 3, 1, 2])
+    conv = node("Conv", ["t", "w"], "y")
+    model = model_of([turn, conv], {"w": floats(6, 3, 2, 2)}, shape=["n", 5, 4, 3])
+    network = read(model, tmp_path)
+    assert network.input == (3, 5, 4)
+    images = RANDOM.random((1, 5, 4, 3)).astype(np.float32)
+    (expected,) = reference.ReferenceEvaluator(model).run(None, {"x": images})
+    found = network.evaluate(images.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(found, expected.reshape(1, -1), atol=1e-5)
+    # Others of it, or elsewhere, would change the order of numbers.
+    for nodes in (
+        [turn, conv, node("Transpose", ["y"], "z", perm=[0, 2, 3, 1])],
+        [node("Transpose", ["x"], "t", perm=[0, 3, 2, 1]), conv],
+        [turn, conv, node("Relu", ["x"], "z")],
+    ):
+        odd = model_of(nodes, {"w": floats(6, 3, 2, 2)}, shape=["n", 5, 4, 3], out="z")
+        with pytest.raises(ModelError, match=r"Transpose.*channels first"):
+            read(odd, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT16", "UINT8"])

@@ -11,11 +11,7 @@ from ..errors import ConfigError
 from ..infer import networks
 from .output import Json, examples, print_facts, print_json
 
-_READERS = {
-    ".onnx": networks.from_onnx,
-    ".h5": networks.from_keras,
-    ".hdf5": networks.from_keras,
-}
+_KINDS = (".onnx", ".h5", ".hdf5")
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +20,7 @@ def register(app: typer.Typer) -> None:
         "import",
         epilog=examples(
             "hushtable infer import resnet18.onnx -o models/resnet18",
+            "hushtable infer import free.onnx -o models/free --shape 3,224,224 --output logits",
             "hushtable infer import cnn_model.h5 -o models/cnn --name cifar --json",
         ),
     )(import_)
@@ -41,6 +38,18 @@ def import_(
     name: Annotated[
         str | None, typer.Option(help="The model's name; that of the folder by default.")
     ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="ONNX: channels, rows and columns of an input, where the file leaves them open.",
+            metavar="C,R,C",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(help="ONNX: the output that is wanted, of several.", show_default=False),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a model bundle of a network of convolutions, for hybrid private inference.
@@ -50,12 +59,17 @@ def import_(
     hybrid` goes on from here. torch modules are imported from Python
     (hushtable.infer.networks.from_torch), or through ONNX.
     """
-    reader = _READERS.get(source.suffix.lower())
-    if reader is None:
+    kind = source.suffix.lower()
+    if kind not in _KINDS:
         raise ConfigError(
-            f"{source} is of no kind that is known by its name: possible are {', '.join(_READERS)}"
+            f"{source} is of no kind that is known by its name: possible are {', '.join(_KINDS)}"
         )
-    network = reader(source)
+    if kind == ".onnx":
+        network = networks.from_onnx(source, shape=_sizes(shape), output=output)
+    elif shape is not None or output is not None:
+        raise ConfigError("--shape and --output are for .onnx: a Keras model says its own")
+    else:
+        network = networks.from_keras(source)
     made = network.build(out, name=name)
     facts = {
         "model": str(made),
@@ -81,3 +95,13 @@ def import_(
             "checked": network.checked or "with nothing: what wrote the file does not run here",
         }
     )
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    """Sizes as they are written, with commas."""
+    if text is None:
+        return None
+    try:
+        return [int(size) for size in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--shape is {text}, expected whole numbers as in 3,224,224") from error

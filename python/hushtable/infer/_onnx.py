@@ -16,7 +16,7 @@ import numpy as np
 from .._fields import Fields
 from ..errors import ModelError
 from ._compare import compared
-from ._onnx_file import Array, File
+from ._onnx_file import CHANNELS_FIRST, Array, Ends, File
 from .networks import INPUT, Draft, Floats, Network, Shape, same_pad
 
 _Pads = tuple[int, int, int, int]
@@ -47,6 +47,7 @@ _READ = {
     "Softmax": 1,
     "Squeeze": 2,
     "Sub": 2,
+    "Transpose": 1,
 }
 #: Outputs beside the first that say nothing about it, as long as nothing reads them.
 _BESIDE = {"MaxPool", "Dropout"}
@@ -55,10 +56,10 @@ _BESIDE = {"MaxPool", "Dropout"}
 _IMAGES = 3
 
 
-def read(path: Path) -> Network:
+def read(path: Path, shape: Shape | None, output: str | None) -> Network:
     """See `networks.from_onnx`."""
     file = File(path)
-    reader = _Reader(file)
+    reader = _Reader(file, shape, output)
     # The draft refuses weights that are not finite; values that are not are so on both sides.
     with np.errstate(all="ignore"):
         network = reader.read()
@@ -91,9 +92,8 @@ class _Operator:
 class _Reader:
     """Walks a graph: a value is a constant, or what a node of the draft gives."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File, shape: Shape | None, output: str | None) -> None:
         self.file = file
-        graph = file.graph
         self.constants = file.initializers()
         #: Those constants that are others for `_IMAGES` images than for one.
         self.others: dict[str, Array] = {}
@@ -103,47 +103,19 @@ class _Reader:
         self.beside: dict[str, str] = {}
         #: Nodes of the draft as they are made: their names, those in the file, their values'.
         self.made: list[tuple[str, str, str]] = []
-        inputs = [one for one in graph.input if one.name not in self.constants]
-        if len(inputs) != 1 or len(graph.output) != 1:
-            raise ModelError(
-                f"{file.source} has {len(inputs)} inputs and {len(graph.output)} outputs: one "
-                "each is possible"
-            )
-        self.input, self.output = inputs[0].name, graph.output[0].name
-        self.draft = Draft(self._input_shape(inputs[0]), file.source)
-        sizes = inputs[0].type.tensor_type.shape.dim
-        self.values[self.input] = _Value(INPUT, len(sizes))
+        self.ends = Ends.of(file, self.constants, shape, output)
+        self.input, self.output = self.ends.input, self.ends.output
+        self.draft = Draft(self.ends.shape, file.source)
+        if not self.ends.is_turned:
+            self.values[self.input] = _Value(INPUT, self.ends.rank)
         #: Whether the file takes one image only, not any number of them.
-        self.is_for_one = sizes[0].dim_value == 1
-
-    def _input_shape(self, value: Any) -> Shape:
-        tensor = value.type.tensor_type
-        types = self.file.onnx.TensorProto.DataType
-        for one in (value, self.file.graph.output[0]):
-            kind = one.type.tensor_type.elem_type
-            # An output's kind may be left out.
-            if kind != types.Value("FLOAT") and (kind or one is value):
-                raise ModelError(
-                    f"{self.file.source}: {one.name!r} is of numbers of {types.Name(kind)}, "
-                    "expected FLOAT: export the model with numbers of 32 bits"
-                )
-        sizes = [one.dim_value or 0 for one in tensor.shape.dim]
-        if len(sizes) not in (2, 4) or min(sizes[1:], default=0) < 1:
-            raise ModelError(
-                f"{self.file.source}: the input {value.name!r} has the shape {sizes} (0 where it "
-                "is not fixed), expected [batch, channels, rows, columns] or [batch, numbers], "
-                "fixed but for the batch"
-            )
-        if sizes[0] > 1:
-            raise ModelError(
-                f"{self.file.source}: the input {value.name!r} is of {sizes[0]} images: export the "
-                "model for one, or for a batch of any size"
-            )
-        return (sizes[1], *sizes[2:]) if len(sizes) == 4 else (sizes[1], 1, 1)  # type: ignore[return-value]
+        self.is_for_one = self.ends.is_for_one
+        for name in self.ends.left:
+            self.draft.leave_out(name, "an output that was not chosen")
 
     def read(self) -> Network:
         """The network, which is not compared yet."""
-        for node in self.file.graph.node:
+        for node in self.ends.nodes:
             self._one(node)
         if self.output in self.constants:
             raise ModelError(
@@ -161,8 +133,9 @@ class _Reader:
         return ((node, where, found[value]) for node, where, value in self.made)
 
     def _run(self, images: Floats) -> dict[str, Array]:
-        is_flat = self.values[self.input].rank == 2
-        return self.file.run({self.input: images.reshape(1, -1) if is_flat else images})
+        given = images.reshape(1, -1) if self.ends.rank == 2 else images
+        turned = given.transpose(0, 2, 3, 1) if self.ends.is_turned else given
+        return self.file.run({self.input: turned})
 
     def _one(self, node: Any) -> None:
         name = node.name or (node.output[0] if node.output else node.op_type)
@@ -191,6 +164,8 @@ class _Reader:
             operator = _Operator(name, where, inputs, own)
             if node.op_type == "Shape":
                 self._shape(operator, outputs[0])
+            elif node.op_type == "Transpose":
+                self.values[outputs[0]] = self._transpose(operator)
             elif node.op_type == "Pad":
                 self._pad(operator, outputs[0])
             elif inputs[0] in self.pads and node.op_type in _NOTHING:
@@ -339,6 +314,17 @@ class _Reader:
                     operator.where, "a dropout of training: export the model for inference"
                 )
         self.draft.leave_out(operator.name, _NOTHING[kind])
+
+    def _transpose(self, operator: _Operator) -> _Value:
+        """Of the file's images, to channels first, as they are given here."""
+        if not self.ends.is_turned or operator.inputs[0] != self.input:
+            raise self.draft.wrong(
+                operator.where,
+                "one of the input to channels first is possible, if nothing else reads the input",
+            )
+        operator.own.neutral("perm", CHANNELS_FIRST)
+        self.draft.leave_out(operator.name, "images are given channels first, not last")
+        return _Value(INPUT, 4)
 
     def _identity(self, operator: _Operator) -> _Value:
         self._nothing(operator, "Identity")

@@ -7,8 +7,9 @@ import importlib
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,12 @@ import numpy.typing as npt
 from .._fields import Fields
 from ..errors import ConfigError, ModelError
 
-__all__ = ["Array", "File"]
+__all__ = ["CHANNELS_FIRST", "Array", "Ends", "File"]
 
 Array = npt.NDArray[Any]
+
+#: What makes channels first of images that are channels last.
+CHANNELS_FIRST = [0, 3, 1, 2]
 
 #: What is not computed over constants: what is random, and what onnx's reference evaluator computes
 #: otherwise than others do, in files of old opsets or in any.
@@ -231,6 +235,127 @@ class File:
                 own = {"op_domain": "", "op_schema": schema, "_run": run}
                 replaced.append(type(name, (kind,), own))
         return self.onnx.reference.ReferenceEvaluator(model, new_ops=replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a graph is given, and which of its outputs is wanted.
+
+    Attributes:
+        input: the input's name.
+        rank: 4 of images, 2 of numbers.
+        shape: channels, rows and columns of one input.
+        is_turned: whether the file's images are channels last, which nothing but transposes sees.
+        is_for_one: whether the file takes one image only, not any number of them.
+        output: the name of the output that is wanted.
+        left: those of the others.
+        nodes: the graph's; where there are several outputs those that the wanted one needs.
+    """
+
+    input: str
+    rank: int
+    shape: tuple[int, int, int]
+    is_turned: bool
+    is_for_one: bool
+    output: str
+    left: tuple[str, ...]
+    nodes: tuple[Any, ...]
+
+    @classmethod
+    def of(
+        cls,
+        file: File,
+        constants: Mapping[str, Array],
+        shape: tuple[int, int, int] | None,
+        output: str | None,
+    ) -> Self:
+        """Of a file, for a shape where it leaves sizes open, and an output where it has several.
+
+        Raises:
+            ConfigError: a shape or an output that is none of it.
+            ModelError: several inputs, sizes that are open, numbers that are not of 32 bits.
+        """
+        inputs = [one for one in file.graph.input if one.name not in constants]
+        outputs = {one.name: one for one in file.graph.output}
+        names = ", ".join(repr(name) for name in outputs)
+        if len(inputs) != 1:
+            raise ModelError(f"{file.source} has {len(inputs)} inputs: one is possible")
+        if output is None and len(outputs) != 1:
+            raise ModelError(
+                f"{file.source} has {len(outputs)} outputs, {names}: choose one by its name "
+                "(--output, output=)"
+            )
+        if output is not None and output not in outputs:
+            raise ConfigError(f"{file.source} has no output {output!r}: it has {names}")
+        (value,), wanted = inputs, output or next(iter(outputs))
+        types = file.onnx.TensorProto.DataType
+        for one in (value, outputs[wanted]):
+            kind = one.type.tensor_type.elem_type
+            # An output's kind may be left out.
+            if kind != types.Value("FLOAT") and (kind or one is value):
+                raise ModelError(
+                    f"{file.source}: {one.name!r} is of numbers of {types.Name(kind)}, "
+                    "expected FLOAT: export the model with numbers of 32 bits"
+                )
+        sizes = [one.dim_value or 0 for one in value.type.tensor_type.shape.dim]
+        is_turned = _is_turned(file, value.name)
+        nodes = list(file.graph.node)
+        return cls(
+            input=value.name,
+            rank=len(sizes),
+            shape=_shape_of(file.source, value.name, sizes, is_turned, shape),
+            is_turned=is_turned,
+            is_for_one=sizes[0] == 1,
+            output=wanted,
+            left=tuple(name for name in outputs if name != wanted),
+            nodes=tuple(nodes if len(outputs) == 1 else _needed(nodes, wanted)),
+        )
+
+
+def _is_turned(file: File, name: str) -> bool:
+    """Whether all that reads the input makes it channels first."""
+    readers = [one for one in file.graph.node if name in one.input]
+    helper = file.onnx.helper
+    return bool(readers) and all(
+        one.op_type == "Transpose"
+        and not one.domain
+        and [(own.name, helper.get_attribute_value(own)) for own in one.attribute]
+        == [("perm", CHANNELS_FIRST)]
+        for one in readers
+    )
+
+
+def _shape_of(
+    source: str, name: str, sizes: list[int], is_turned: bool, given: tuple[int, int, int] | None
+) -> tuple[int, int, int]:
+    what = f"{source}: the input {name!r} has the shape {sizes}"
+    if len(sizes) not in (2, 4):
+        raise ModelError(f"{what}, expected [batch, channels, rows, columns] or [batch, numbers]")
+    if sizes[0] > 1:
+        raise ModelError(f"{what}: export the model for one image, or for a batch of any size")
+    own = sizes[1:] if len(sizes) == 4 else [sizes[1], 1, 1]
+    if is_turned:
+        own = [own[2], *own[:2]]
+    if given is not None:
+        if any(size not in (0, wanted) for size, wanted in zip(own, given, strict=True)):
+            raise ConfigError(f"{what}, which {given} does not fit: channels, rows, columns")
+        return given
+    if min(own) < 1:
+        raise ModelError(
+            f"{what}, 0 where it is not fixed: say channels, rows and columns (--shape, shape=)"
+        )
+    channels, rows, columns = own
+    return channels, rows, columns
+
+
+def _needed(nodes: list[Any], output: str) -> list[Any]:
+    """The nodes that an output depends on."""
+    needed, found = {output}, []
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            found.append(node)
+    return found[::-1]
 
 
 def _beside(path: Path, location: str) -> tuple[Path, str]:

@@ -177,20 +177,28 @@ class Network:
         return found
 
 
-def from_onnx(path: _Path) -> Network:
+def from_onnx(
+    path: _Path, *, shape: Sequence[int] | None = None, output: str | None = None
+) -> Network:
     """Reads an ONNX file. It needs the package onnx: ``pip install 'hushtable[onnx]'``.
 
     onnx's reference evaluator computes random inputs, and so does what was read: other answers end
-    the import (:attr:`Network.checked`).
+    the import (:attr:`Network.checked`). Images are channels first; those of a file that turns them
+    at its begin are turned.
+
+    Args:
+        path: the file.
+        shape: channels, rows and columns of one input, where the file leaves them open.
+        output: the name of the output that is wanted, where there are several.
 
     Raises:
-        ConfigError: onnx is not installed, or no such file.
+        ConfigError: onnx is not installed, no such file, a shape or an output that is none of it.
         ModelError: a file that is no ONNX model, an operator that is not supported (with its
             name and the node's), or a shape that is not fixed.
     """
     from . import _onnx
 
-    return _onnx.read(Path(path))
+    return _onnx.read(Path(path), None if shape is None else _shape(shape), output)
 
 
 def from_torch(
