@@ -6,7 +6,6 @@ import copy
 import io
 import subprocess
 import sys
-import types
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Deployment
-from test_nn_models import FEATURES, SHAPES
+from torch_layers import (
+    DIM,
+    IDS,
+    ROWS,
+    Counting,
+    Scaled,
+    changed,
+    model_in_the_clear,
+    plain,
+)
 
 import hushtable
 from hushtable.nn import (
-    ClearModel,
     PrivateEmbedding,
     PrivateEmbeddingBag,
     PrivateEmbeddingBagCollection,
     bind,
-    privatize,
 )
 
 torch = pytest.importorskip("torch", reason="the extra hushtable[torch] is not installed")
@@ -33,25 +39,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning:torch.*"),
 ]
 
-ROWS, DIM = 50, 6
-
 
 @pytest.fixture(scope="module")
 def rows_of() -> np.ndarray:
     return np.random.default_rng(3).normal(size=(ROWS, DIM)).astype(np.float32)
-
-
-class Counting:
-    """A table in the clear that counts lookups."""
-
-    def __init__(self, weight: np.ndarray) -> None:
-        self.table = hushtable.Table.from_weight(weight)
-        self.info = self.table.info
-        self.lookups = 0
-
-    def lookup(self, ids: Any, max_ids: int | None = None) -> np.ndarray:
-        self.lookups += 1
-        return self.table.rows(ids)
 
 
 class Net(torch.nn.Module):
@@ -69,7 +60,6 @@ class Net(torch.nn.Module):
         return torch.relu(self.top(torch.cat([bags, self.one(ids[:, 0])], dim=1)))
 
 
-IDS = torch.tensor([[1, 2, 3], [4, 4, 0]])
 SCALES = torch.tensor([[0.5, -1.0, 2.0], [1.0, 3.0, 0.25]])
 
 
@@ -228,15 +218,6 @@ def test_weights_of_other_types(rows_of: np.ndarray, dtype: Any) -> None:
     torch.testing.assert_close(scales.grad.float(), expected, rtol=1e-2, atol=1e-2)
 
 
-def model_in_the_clear() -> ClearModel:
-    random = np.random.default_rng(5)
-    tables = {
-        name: hushtable.Table.from_weight(random.normal(size=shape).astype(np.float32), name=name)
-        for name, shape in SHAPES.items()
-    }
-    return ClearModel(FEATURES, tables)
-
-
 class Rows(torch.nn.Module):
     """What a collection gives, as one tensor."""
 
@@ -383,125 +364,6 @@ def test_a_bound_layer_answers_for_a_handle(rows_of: np.ndarray) -> None:
     torch.testing.assert_close(program(IDS), torch.tensor(rows_of + 1)[IDS])
 
 
-class Scaled(torch.nn.Embedding):
-    """As language models have it."""
-
-    def forward(self, input: Any) -> Any:
-        return super().forward(input) * self.embedding_dim**0.5
-
-
-class Offset(torch.nn.Embedding):
-    """As OPT and BART have it."""
-
-    def forward(self, input: Any) -> Any:
-        return super().forward((input + 2) % ROWS)
-
-
-class Weighed(torch.nn.Embedding):
-    def __getattr__(self, name: str) -> Any:
-        found = super().__getattr__(name)
-        return found * 2 if name == "weight" else found
-
-
-class Called(torch.nn.Embedding):
-    def __call__(self, input: Any) -> Any:
-        return super().__call__(input) + 1
-
-
-class Longer(torch.nn.Embedding):
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.register_buffer("positions", torch.arange(3))
-
-
-class Initialised(torch.nn.Embedding):
-    """A class of its own that looks up as its base does."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.note = "filled anew"
-
-    def reset_parameters(self) -> None:
-        torch.nn.init.uniform_(self.weight)
-
-
-class Twice(torch.nn.Module):
-    def forward(self, weight: Any) -> Any:
-        return weight * 2
-
-
-def plain(rows_of: np.ndarray, kind: Any = torch.nn.Embedding, **options: Any) -> Any:
-    return kind(ROWS, DIM, _weight=torch.tensor(rows_of), **options).requires_grad_(False)
-
-
-def changed(rows_of: np.ndarray, how: str) -> Any:
-    """An embedding that was changed in one way."""
-    layer = plain(rows_of)
-    if how == "forward hook":
-        layer.register_forward_hook(lambda layer, given, rows: rows * 2)
-    elif how == "pre-hook":
-        layer.register_forward_pre_hook(lambda layer, given: ((given[0] + 1) % ROWS,))
-    elif how == "backward hook":
-        layer.register_full_backward_hook(lambda layer, given, found: None)
-    elif how == "forward":
-        layer.forward = lambda ids: torch.nn.functional.embedding(ids, layer.weight) * 2
-    elif how == "parametrization":
-        torch.nn.utils.parametrize.register_parametrization(layer, "weight", Twice())
-    elif how == "resized":
-        layer.weight = torch.nn.Parameter(torch.cat([layer.weight, layer.weight]))
-    elif how == "scripted":
-        layer = torch.jit.script(layer)
-    elif how == "quantised":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, of what it will remove
-            layer = torch.ao.nn.quantized.Embedding(ROWS, DIM)
-    else:
-        layer = layer.to(getattr(torch, how))
-    return layer
-
-
-def net_of(layer: Any) -> Any:
-    net = torch.nn.Sequential()
-    net.add_module("films", layer)
-    return net
-
-
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda rows: plain(rows, Scaled), "its class Scaled has its own forward"),
-        (lambda rows: plain(rows, Offset), "its class Offset has its own forward"),
-        (lambda rows: plain(rows, Weighed), "its class Weighed has its own __getattr__"),
-        (lambda rows: plain(rows, Called), "its class Called has its own __call__"),
-        (lambda rows: plain(rows, Longer), "it has a buffer positions"),
-        (lambda rows: plain(rows, max_norm=1.0), "it has max_norm"),
-        (lambda rows: plain(rows, scale_grad_by_freq=True), "it has scale_grad_by_freq"),
-        (lambda rows: changed(rows, "forward hook"), "it has forward hooks"),
-        (lambda rows: changed(rows, "pre-hook"), "it has forward pre hooks"),
-        (lambda rows: changed(rows, "backward hook"), "it has backward hooks"),
-        (lambda rows: changed(rows, "forward"), "its forward was replaced"),
-        (lambda rows: changed(rows, "parametrization"), "it has parametrizations"),
-        (lambda rows: changed(rows, "resized"), "its weight is [100, 6], but it says"),
-        (lambda rows: changed(rows, "quantised"), "quantized.modules.embedding_ops.Embedding"),
-        (lambda rows: changed(rows, "scripted"), "it is a program of torch.jit"),
-        (lambda rows: changed(rows, "float16"), "its rows are float16"),
-        (lambda rows: changed(rows, "bfloat16"), "its rows are bfloat16"),
-        (lambda rows: changed(rows, "float64"), "its rows are float64"),
-    ],
-)
-def test_a_layer_that_gives_something_else_is_left(
-    rows_of: np.ndarray, make: Any, why: str
-) -> None:
-    layer = make(rows_of)
-    net = net_of(layer)
-    source = Counting(rows_of)
-    report = privatize(net, source)
-    assert not report.replaced
-    assert why in report.kept[0].why
-    assert net.films is layer
-    assert source.lookups == 0, "what is left is not compared"
-
-
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -542,152 +404,6 @@ def test_a_table_takes_every_float(rows_of: np.ndarray, dtype: str) -> None:
 def test_tensors_that_are_no_ids_are_refused(rows_of: np.ndarray, ids: Any, text: str) -> None:
     with pytest.raises(hushtable.BadIds, match=text):
         hushtable.Table.from_weight(rows_of).lookup(ids)
-
-
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "int8"])
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (torch.nn.Embedding, {}),
-        (torch.nn.Embedding, {"padding_idx": 7, "sparse": True}),
-        (Initialised, {}),
-        (torch.nn.EmbeddingBag, {"mode": "mean"}),
-        (torch.nn.EmbeddingBag, {"mode": "max", "padding_idx": 7, "include_last_offset": True}),
-    ],
-)
-def test_what_a_table_rounds_is_no_difference(
-    rows_of: np.ndarray, dtype: str, kind: Any, options: dict[str, Any]
-) -> None:
-    source = Counting(rows_of)
-    source.table = hushtable.Table.from_weight(rows_of, dtype=dtype)
-    source.info = source.table.info
-    net = net_of(plain(rows_of, kind, **options))
-    report = privatize(net, source)
-    assert [(one.path, one.compared) for one in report.replaced] == [("films", True)]
-    assert source.lookups == 1
-    # One step more than the type rounds is another table.
-    for row in (0, 1, ROWS - 1):
-        other = rows_of.copy()
-        other[row, 3] += np.abs(rows_of[row]).max() * {"f32": 2.0**-20}.get(dtype, 2.0**-5)
-        layer = plain(other, kind, **options)
-        net = net_of(layer)
-        with pytest.raises(hushtable.ConfigError, match=f"films and .* row {row}, column 3 is"):
-            privatize(net, source)
-        assert net.films is layer
-        assert privatize(net, source, compare=False).replaced[0].compared is False
-
-
-def test_nothing_is_replaced_where_one_layer_has_other_rows(rows_of: np.ndarray) -> None:
-    random = np.random.default_rng(5)
-    tables = {name: random.normal(size=shape) for name, shape in SHAPES.items()}
-    net = torch.nn.Module()
-    net.users, net.items = (
-        torch.nn.Embedding.from_pretrained(torch.tensor(tables[name], dtype=torch.float32))
-        for name in ("users", "items")
-    )
-    last = net.items.weight[-1].clone()
-    net.items.weight[-1] += 1
-    with pytest.raises(hushtable.ConfigError, match="items and the table 'items' .* row 49"):
-        privatize(net, model_in_the_clear())
-    assert not any(isinstance(layer, PrivateEmbedding) for layer in net.children())
-    net.items.weight[-1] = last
-    assert len(privatize(net, model_in_the_clear()).replaced) == 2
-
-
-def test_a_layer_without_values_is_not_compared(rows_of: np.ndarray) -> None:
-    source = Counting(rows_of)
-    net = net_of(torch.nn.Embedding(ROWS, DIM, padding_idx=3, device="meta"))
-    report = privatize(net, source)
-    assert str(report) == "films: private, table (rows not compared)"
-    assert source.lookups == 0
-    assert torch.equal(net.films(IDS), torch.tensor(rows_of)[IDS])
-
-
-def test_rows_that_are_no_numbers_are_the_same_rows(rows_of: np.ndarray) -> None:
-    odd = rows_of.copy()
-    odd[0, :3] = np.nan, np.inf, -np.inf
-    source = Counting(odd)
-    assert privatize(net_of(plain(odd)), source).replaced
-    for value in (0.0, np.inf):
-        other = odd.copy()
-        other[0, 0] = value
-        with pytest.raises(hushtable.ConfigError, match="row 0, column 0"):
-            privatize(net_of(plain(other)), source)
-
-
-def collection_of(rows_of: np.ndarray, data_type: str = "FP32", **options: Any) -> Any:
-    """What is asked of a torchrec.EmbeddingBagCollection, and what it is made of."""
-    config = types.SimpleNamespace(
-        name="t_films",
-        num_embeddings=ROWS,
-        embedding_dim=DIM,
-        feature_names=["films"],
-        pooling="SUM",
-        data_type=data_type,
-        weight_init_max=0.5,
-        need_pos=False,
-        **options,
-    )
-    kind = type(
-        "EmbeddingBagCollection",
-        (torch.nn.Module,),
-        {
-            "__module__": "torchrec.modules.embedding_modules",
-            "embedding_bag_configs": lambda self: [config],
-            "is_weighted": lambda self: False,
-        },
-    )
-    layer = kind()
-    bag = plain(rows_of, torch.nn.EmbeddingBag, mode="sum", include_last_offset=True)
-    layer.embedding_bags = torch.nn.ModuleDict({"t_films": bag})
-    return layer
-
-
-class Facts:
-    name = table = "films"
-    pooling = "sum"
-    max_ids = 1
-
-
-def test_a_collections_tables_are_compared_and_its_options_read(rows_of: np.ndarray) -> None:
-    table = Counting(rows_of)
-    source = ClearModel([Facts()], {"films": table})
-    net = net_of(collection_of(rows_of))
-    assert privatize(net, source).replaced[0].compared
-    assert isinstance(net.films, PrivateEmbeddingBagCollection)
-    assert table.lookups == 1
-    with pytest.raises(hushtable.ConfigError, match="films and the table .* row 0"):
-        privatize(net_of(collection_of(rows_of + 1)), source)
-    hooked, scaled, other = (collection_of(rows_of) for _ in range(3))
-    hooked.register_forward_hook(lambda layer, given, rows: rows)
-    scaled.embedding_bags.t_films.register_forward_hook(lambda layer, given, rows: rows * 2)
-    other.embedding_bags.t_films.mode = "mean"
-    for layer, why in (
-        (hooked, "it has forward hooks"),
-        (scaled, "of its layer for table 't_films': it has forward hooks"),
-        (other, "its options are not those that the collection gave it"),
-        (collection_of(rows_of, "FP16"), "its table 't_films' has data_type FP16: FP32 is possi"),
-        (collection_of(rows_of, num_embeddings_post_pruning=9), "num_embeddings_post_pruning 9"),
-        (collection_of(rows_of, hashed=True), "the option hashed (True): not read"),
-    ):
-        net = net_of(layer)
-        assert why in privatize(net, source).kept[0].why
-        assert net.films is layer
-
-
-def test_a_comparison_is_one_lookup_of_four_keys(
-    deployment: Deployment, weight: np.ndarray
-) -> None:
-    with deployment.connect() as client:
-        layer = torch.nn.Embedding.from_pretrained(torch.tensor(weight), padding_idx=17)
-        assert privatize(net_of(layer), client).replaced[0].compared
-        stats = client.last_stats
-        assert stats is not None
-        assert (stats.ids, stats.keys) == (4, 4)
-        closed = net_of(layer)
-    with pytest.raises(hushtable.ConfigError, match="closed"):
-        privatize(closed, client)
-    assert closed.films is layer
 
 
 def test_layers_are_modules_to_mypy(tmp_path: Path) -> None:
