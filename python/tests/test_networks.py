@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hushtable.errors import ConfigError, ModelError
-from hushtable.infer import networks
+from hushtable.infer import _draft, networks
 from hushtable.infer.networks import Draft, Network
 
 RANDOM = np.random.default_rng(3)
@@ -129,7 +129,7 @@ def test_drafts_name_what_is_wrong() -> None:
 
 def test_same_pads_as_frameworks_do() -> None:
     # TensorFlow: of 32 by stride 2 and kernel 3, one zero below and to the right.
-    assert networks.same_pad(32, 32, (3, 3), (2, 2)) == (0, 0, 1, 1)
-    assert networks.same_pad(32, 32, (3, 3), (2, 2), more_below=False) == (1, 1, 0, 0)
-    assert networks.same_pad(32, 32, (3, 3), (1, 1)) == (1, 1, 1, 1)
-    assert networks.same_pad(32, 32, (1, 1), (2, 2)) == (0, 0, 0, 0)
+    assert _draft.same_pad(32, 32, (3, 3), (2, 2)) == (0, 0, 1, 1)
+    assert _draft.same_pad(32, 32, (3, 3), (2, 2), more_below=False) == (1, 1, 0, 0)
+    assert _draft.same_pad(32, 32, (3, 3), (1, 1)) == (1, 1, 1, 1)
+    assert _draft.same_pad(32, 32, (1, 1), (2, 2)) == (0, 0, 0, 0)

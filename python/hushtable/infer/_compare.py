@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..errors import ModelError
 
 if TYPE_CHECKING:
-    from .networks import Floats, Network
+    from ._network import Floats, Network
 
 __all__ = ["ERROR_MAX", "compared"]
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from .._fields import Fields
 from ..errors import ConfigError, Error, ModelError
-from .networks import INPUT, Draft, Floats, Network, Shape, same_pad
+from ._draft import Draft, same_pad
+from ._network import INPUT, Floats, Network, Shape
 
 #: A larger size is no network's, and overflows what is computed of it.
 _SIZE_MAX = 2**31 - 1

@@ -16,8 +16,9 @@ import numpy as np
 from .._fields import Fields
 from ..errors import ModelError
 from ._compare import compared
+from ._draft import Draft, same_pad
+from ._network import INPUT, Floats, Network, Shape
 from ._onnx_file import CHANNELS_FIRST, Array, Ends, File
-from .networks import INPUT, Draft, Floats, Network, Shape, same_pad
 
 _Pads = tuple[int, int, int, int]
 

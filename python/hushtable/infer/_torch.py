@@ -26,7 +26,8 @@ import numpy.typing as npt
 from .._fields import Fields
 from ..errors import ConfigError, Error, ModelError
 from ._compare import compared
-from .networks import INPUT, Draft, Floats, Network, Shape
+from ._draft import Draft
+from ._network import INPUT, Floats, Network, Shape
 
 _DROPOUT = "a dropout, which inference does without"
 #: What decides about a call of a module and its mode, and is a type's own, not an instance's.

@@ -1,0 +1,408 @@
+"""Networks while importers put them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError
+from ._network import INPUT, Floats, Network, Node, Shape, text
+
+#: What a client does to an opened answer: it stands at the end of a network only.
+_POSTS = {"softmax", "sigmoid"}
+
+
+@dataclass
+class Draft:
+    """A network while an importer puts it together; every node is checked as it is added.
+
+    Attributes:
+        input: channels, rows and columns.
+        source: what is imported, for messages.
+    """
+
+    input: Shape
+    source: str
+    nodes: list[Node] = field(default_factory=list)
+    tensors: dict[str, Floats] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    _shapes: dict[str, Shape] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._shapes[INPUT] = self.input
+
+    def shape(self, name: str) -> Shape:
+        """Of what a node gives."""
+        return self._shapes[name]
+
+    def wrong(self, where: str, what: str) -> ModelError:
+        """An error about a node."""
+        return ModelError(f"{self.source}, {where}: {what}")
+
+    def tensor(self, name: str, values: npt.ArrayLike) -> str:
+        """Keeps weights, as float32, and returns their name; another where that one is taken.
+
+        Raises:
+            ModelError: weights that are not finite.
+        """
+        array = np.ascontiguousarray(values, np.float32)
+        if not np.isfinite(array).all():
+            raise self.wrong(name, "weights that are not finite")
+        name = _free(name, self.tensors)
+        self.tensors[name] = array
+        return name
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Notes an operator that changes nothing."""
+        self.notes.append(f"{name}: {why}")
+
+    def conv(
+        self,
+        name: str,
+        source: str,
+        weight: npt.ArrayLike,
+        bias: npt.ArrayLike | None,
+        *,
+        stride: Sequence[int] = (1, 1),
+        pad: Sequence[int] = (0, 0, 0, 0),
+        groups: int = 1,
+        dilation: Sequence[int] = (1, 1),
+    ) -> str:
+        """Adds a convolution; ``pad`` is top, left, bottom, right.
+
+        A dilated kernel gets zeros between its weights: it costs what one of that size does.
+        """
+        kernel = np.asarray(weight)
+        if kernel.ndim == 4 and tuple(dilation) != (1, 1):
+            kernel = self._dilated(name, kernel, dilation)
+        channels, rows, columns = self.shape(source)
+        if kernel.ndim != 4 or groups < 1 or kernel.shape[1] * groups != channels:
+            raise self.wrong(
+                name, f"weights of {kernel.shape} in {groups} groups over {channels} channels"
+            )
+        if kernel.shape[0] % groups:
+            raise self.wrong(name, f"{kernel.shape[0]} kernels in {groups} groups")
+        size = _windows(rows, columns, kernel.shape[2:], stride, pad)
+        if size is None:
+            raise self.wrong(
+                name, f"a kernel of {kernel.shape[2:]} over {rows} x {columns}, padded by {pad}"
+            )
+        attributes = {
+            "weight": self.tensor(f"{name}.weight", kernel),
+            **self._bias(name, bias, kernel.shape[0]),
+            "stride": list(stride),
+            "pad": list(pad),
+            "groups": groups,
+        }
+        return self._add(name, "conv", [source], attributes, (kernel.shape[0], *size))
+
+    def _dilated(self, name: str, kernel: npt.NDArray[Any], dilation: Sequence[int]) -> Floats:
+        down, across = dilation
+        outputs, channels, rows, columns = kernel.shape
+        if min(down, across) < 1:
+            raise self.wrong(name, f"dilations of {tuple(dilation)}: 1 or more are possible")
+        wide = np.zeros(
+            (outputs, channels, (rows - 1) * down + 1, (columns - 1) * across + 1), np.float32
+        )
+        wide[:, :, ::down, ::across] = kernel
+        return wide
+
+    def linear(
+        self, name: str, source: str, weight: npt.ArrayLike, bias: npt.ArrayLike | None
+    ) -> str:
+        """Adds a fully connected layer; weights are outputs x inputs."""
+        matrix = np.asarray(weight)
+        channels, rows, columns = self.shape(source)
+        if rows * columns > 1:
+            raise self.wrong(
+                name, f"a matrix over {channels} x {rows} x {columns}: flatten before it"
+            )
+        if matrix.ndim != 2 or matrix.shape[1] != channels:
+            raise self.wrong(name, f"a matrix of {matrix.shape} for {channels} numbers")
+        attributes = {
+            "weight": self.tensor(f"{name}.weight", matrix),
+            **self._bias(name, bias, matrix.shape[0]),
+        }
+        return self._add(name, "linear", [source], attributes, (matrix.shape[0], 1, 1))
+
+    def _bias(self, name: str, bias: npt.ArrayLike | None, outputs: int) -> dict[str, str]:
+        if bias is None:
+            return {}
+        if np.shape(bias) != (outputs,):
+            raise self.wrong(name, f"a bias of {np.shape(bias)} for {outputs} outputs")
+        return {"bias": self.tensor(f"{name}.bias", bias)}
+
+    def batch_norm(
+        self,
+        name: str,
+        source: str,
+        *,
+        scale: npt.ArrayLike,
+        shift: npt.ArrayLike,
+        mean: npt.ArrayLike,
+        variance: npt.ArrayLike,
+        epsilon: float,
+    ) -> str:
+        """Adds scale · (x - mean) / sqrt(variance + epsilon) + shift, of each channel."""
+        shape = self.shape(source)
+        parts = {"scale": scale, "shift": shift, "mean": mean, "variance": variance}
+        for part, values in parts.items():
+            if np.shape(values) != (shape[0],):
+                raise self.wrong(name, f"{part} of {np.shape(values)} for {shape[0]} channels")
+        if not epsilon >= 0 or not (np.asarray(variance, np.float64) + epsilon > 0).all():
+            raise self.wrong(name, "a variance that is not positive")
+        attributes: dict[str, Any] = {
+            part: self.tensor(f"{name}.{part}", values) for part, values in parts.items()
+        }
+        attributes["epsilon"] = float(epsilon)
+        return self._add(name, "batch_norm", [source], attributes, shape)
+
+    def affine(self, name: str, source: str, scale: npt.ArrayLike, shift: npt.ArrayLike) -> str:
+        """Adds scale · x + shift, of each channel or by one number for all."""
+        channels = self.shape(source)[0]
+        values = []
+        for part in (scale, shift):
+            found = np.squeeze(np.asarray(part, np.float32))
+            if found.ndim == 0:
+                found = np.full(channels, found, np.float32)
+            if found.shape != (channels,):
+                raise self.wrong(
+                    name,
+                    f"constants of {np.shape(part)} for {channels} channels: one each is possible",
+                )
+            values.append(found)
+        return self.batch_norm(
+            name,
+            source,
+            scale=values[0],
+            shift=values[1],
+            mean=np.zeros(channels),
+            variance=np.ones(channels),
+            epsilon=0.0,
+        )
+
+    def relu(self, name: str, source: str, most: float | None = None) -> str:
+        """Adds a ReLU; ``most`` is the largest number that it gives (6 in a ReLU6), if any."""
+        if most is None:
+            return self._add(name, "relu", [source], {}, self.shape(source))
+        largest = float(np.float32(most))
+        if not 0 < largest < math.inf:
+            raise self.wrong(name, f"a ReLU of at most {most}: a number above 0 is possible")
+        return self._add(name, "relu", [source], {"max": largest}, self.shape(source))
+
+    def clip(self, name: str, source: str, least: float, most: float) -> str:
+        """Adds min(max(x, least), most): a ReLU, with what it is shifted by around it."""
+        if not -math.inf < least < most < math.inf:
+            raise self.wrong(name, f"numbers between {least} and {most}: both must be finite")
+        if least == 0:
+            return self.relu(name, source, most)
+        down = self.affine(f"{name}.down", source, 1.0, -least)
+        inside = self.relu(f"{name}.relu", down, most - least)
+        return self.affine(name, inside, 1.0, least)
+
+    def leaky_relu(self, name: str, source: str, slope: npt.ArrayLike) -> str:
+        """Adds x where it is positive and slope · x elsewhere, by one slope or one a channel.
+
+        It is slope · x + (1 - slope) · relu(x): a ReLU, and x kept beside it.
+        """
+        slopes = np.asarray(slope, np.float64)
+        if not slopes.any():
+            return self.relu(name, source)
+        kept = self.affine(f"{name}.slope", source, slopes, 0.0)
+        relu = self.relu(f"{name}.relu", source)
+        return self.add(name, kept, self.affine(f"{name}.rest", relu, 1 - slopes, 0.0))
+
+    def pad(self, name: str, source: str, pad: Sequence[int]) -> str:
+        """Adds zeros around planes: top, left, bottom, right."""
+        if not any(pad):
+            self.leave_out(name, "a pad of nothing")
+            return source
+        channels = self.shape(source)[0]
+        return self.conv(name, source, np.ones((channels, 1, 1, 1)), None, pad=pad, groups=channels)
+
+    def channels(self, name: str, source: str, which: Sequence[int]) -> str:
+        """Adds a choice of channels, in the order given: a convolution of ones and zeros."""
+        count = self.shape(source)[0]
+        if list(which) == list(range(count)):
+            self.leave_out(name, "all channels in their order")
+            return source
+        if not which or not all(0 <= one < count for one in which):
+            raise self.wrong(name, f"channels {list(which)} of {count}")
+        kernel = np.zeros((len(which), count, 1, 1), np.float32)
+        kernel[np.arange(len(which)), list(which)] = 1
+        return self.conv(name, source, kernel, None)
+
+    def concat(self, name: str, sources: Sequence[str]) -> str:
+        """Adds planes after each other, of the same rows and columns."""
+        shapes = [self.shape(one) for one in sources]
+        if len({shape[1:] for shape in shapes}) != 1:
+            texts = ", ".join(f"({text(shape)})" for shape in shapes)
+            raise self.wrong(name, f"planes of {texts} after each other: they must be alike")
+        if len(sources) == 1:
+            self.leave_out(name, "one part alone")
+            return sources[0]
+        channels = sum(shape[0] for shape in shapes)
+        return self._add(name, "concat", list(sources), {}, (channels, *shapes[0][1:]))
+
+    def pool(
+        self,
+        name: str,
+        op: str,
+        source: str,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        pad: Sequence[int] = (0, 0, 0, 0),
+        *,
+        ceil: bool = False,
+    ) -> str:
+        """Adds ``max_pool`` or ``average_pool``; one of 1 x 1 is left out.
+
+        With ``ceil`` a last window may reach over the end, if it begins before it.
+        """
+        channels, rows, columns = self.shape(source)
+        if ceil and (more := _over(rows, columns, kernel, stride, pad)) != (0, 0):
+            if op == "average_pool":
+                raise self.wrong(
+                    name, "means of windows that reach over the end (ceil_mode) are not possible"
+                )
+            pad = (pad[0], pad[1], pad[2] + more[0], pad[3] + more[1])
+        size = _windows(rows, columns, kernel, stride, pad)
+        if size is None:
+            raise self.wrong(name, f"windows of {tuple(kernel)} over {rows} x {columns}")
+        if math.prod(kernel) == 1 and math.prod(stride) == 1 and not any(pad):
+            self.leave_out(name, "a pool of 1 x 1")
+            return source
+        if op == "average_pool" and tuple(kernel) == (rows, columns) and not any(pad):
+            return self.global_average_pool(name, source)
+        attributes = {"kernel": list(kernel), "stride": list(stride), "pad": list(pad)}
+        return self._add(name, op, [source], attributes, (channels, *size))
+
+    def global_average_pool(self, name: str, source: str) -> str:
+        """Adds the mean of each plane."""
+        shape = (self.shape(source)[0], 1, 1)
+        return self._add(name, "global_average_pool", [source], {}, shape)
+
+    def add(self, name: str, left: str, right: str) -> str:
+        """Adds a sum of two."""
+        if self.shape(left) != self.shape(right):
+            shapes = f"({text(self.shape(left))}) and ({text(self.shape(right))})"
+            raise self.wrong(name, f"a sum of {shapes}: they must be alike")
+        return self._add(name, "add", [left, right], {}, self.shape(left))
+
+    def flatten(self, name: str, source: str) -> str:
+        """Adds a flattening; one of what is flat is left out."""
+        shape = self.shape(source)
+        if shape[1:] == (1, 1):
+            return source
+        return self._add(name, "flatten", [source], {}, (math.prod(shape), 1, 1))
+
+    def post(self, name: str, op: str, source: str) -> str:
+        """Adds ``softmax`` or ``sigmoid``, at the network's end: who opens the answer does it."""
+        if self.shape(source)[1:] != (1, 1):
+            raise self.wrong(name, f"a {op} over planes: it is possible over one row, at the end")
+        return self._add(name, op, [source], {}, self.shape(source))
+
+    def _add(
+        self, name: str, op: str, inputs: list[str], attributes: dict[str, Any], shape: Shape
+    ) -> str:
+        for one in inputs:
+            if one != INPUT and self.op(one) in _POSTS:
+                raise self.wrong(
+                    name, f"a {op} after a {self.op(one)}: that is possible at the end only"
+                )
+        name = _free(name or op, self._shapes)
+        self.nodes.append(Node(name, op, tuple(inputs), attributes, shape))
+        self._shapes[name] = shape
+        return name
+
+    def op(self, name: str) -> str:
+        """Which operator a node is."""
+        return next(node.op for node in self.nodes if node.name == name)
+
+    def finish(self, output: str, range: tuple[float, float] | None = None) -> Network:
+        """The network, of those nodes that the output needs.
+
+        Raises:
+            ModelError: no node at all.
+        """
+        if output == INPUT:
+            raise ModelError(f"{self.source}: the output is the input: there is nothing to compute")
+        needed = {output}
+        for node in reversed(self.nodes):
+            if node.name in needed:
+                needed.update(node.inputs)
+        nodes = tuple(node for node in self.nodes if node.name in needed)
+        for node in self.nodes:
+            if node.name not in needed:
+                self.leave_out(node.name, "the output does not depend on it")
+        read = _names(nodes)
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in read}
+        return Network(self.input, nodes, output, tensors, range, tuple(self.notes))
+
+
+def _names(nodes: Sequence[Node]) -> set[str]:
+    """Of the tensors that nodes read."""
+    return {value for node in nodes for value in node.attributes.values() if isinstance(value, str)}
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    if name not in taken:
+        return name
+    at = 2
+    while f"{name}_{at}" in taken:
+        at += 1
+    return f"{name}_{at}"
+
+
+def _windows(
+    rows: int, columns: int, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]
+) -> tuple[int, int] | None:
+    """How many windows there are down and across; None where none fits, or sizes are none."""
+    if min(*kernel, *stride) < 1 or min(pad) < 0:
+        return None
+    down = rows + pad[0] + pad[2] - kernel[0]
+    across = columns + pad[1] + pad[3] - kernel[1]
+    if down < 0 or across < 0:
+        return None
+    return down // stride[0] + 1, across // stride[1] + 1
+
+
+def _over(
+    rows: int, columns: int, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]
+) -> tuple[int, int]:
+    """By how much the last windows reach over the end, if those that begin before it count."""
+    over = []
+    for at, size in enumerate((rows, columns)):
+        whole = size + pad[at] + pad[at + 2] - kernel[at]
+        steps = -(-whole // stride[at])
+        if steps * stride[at] >= size + pad[at]:
+            steps -= 1
+        over.append(max(steps * stride[at] - whole, 0))
+    return over[0], over[1]
+
+
+def same_pad(
+    rows: int,
+    columns: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    *,
+    more_below: bool = True,
+) -> tuple[int, int, int, int]:
+    """The zeros around an image with which windows of a stride are its sizes over that, rounded up.
+
+    Of an odd number one more stands below and to the right, or above and to the left.
+    """
+    less, more = [], []
+    for size, window, step in zip((rows, columns), kernel, stride, strict=True):
+        whole = max((math.ceil(size / step) - 1) * step + window - size, 0)
+        less.append(whole // 2)
+        more.append(whole - whole // 2)
+    if more_below:
+        return less[0], less[1], more[0], more[1]
+    return more[0], more[1], less[0], less[1]
