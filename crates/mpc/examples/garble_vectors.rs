@@ -23,15 +23,16 @@ fn main() {
     println!("  \"shares\": {},", list(&shares));
     println!("  \"cases\": [");
     let specs = [
-        (16, 13, 13, 1, true, 1),
-        (16, 0, 4, 1, false, 3),
-        (37, 12, 12, 1, true, 18),
-        (37, 0, 12, 1, true, 18),
-        (41, 12, 14, 3, true, 6),
-        (64, 20, 24, 2, false, 9),
+        (16, 13, 13, 1, true, None, 1),
+        (16, 0, 4, 1, false, None, 3),
+        (37, 12, 12, 1, true, None, 18),
+        (37, 0, 12, 1, true, None, 18),
+        (41, 12, 14, 3, true, None, 6),
+        (64, 20, 24, 2, false, None, 9),
+        (37, 12, 12, 1, true, Some(0x6000), 18),
     ];
-    for (case, &(bits, dropped, shift, window, rectify, count)) in specs.iter().enumerate() {
-        let spec = ActivationSpec { bits, dropped, shift, window, rectify };
+    for (case, &(bits, dropped, shift, window, rectify, most, count)) in specs.iter().enumerate() {
+        let spec = ActivationSpec { bits, dropped, shift, window, rectify, most };
         let activation = Activation::new(spec).expect("in range");
         let platform = Platform::PORTABLE;
         let groups = groups(count);
@@ -57,6 +58,9 @@ fn main() {
         println!("    {{");
         println!("      \"bits\": {bits}, \"dropped\": {dropped}, \"shift\": {shift},");
         println!("      \"window\": {window}, \"rectify\": {rectify}, \"count\": {count},");
+        if let Some(most) = most {
+            println!("      \"most\": {most},");
+        }
         println!("      \"and_gates\": {},", activation.and_gates());
         println!("      \"table_bytes\": {},", activation.table_bytes());
         if case == 0 {

@@ -90,8 +90,8 @@ pub struct GarblingCost {
 pub fn garbling(spec: &GarblingSpec) -> Result<GarblingCost, Error> {
     let activation = |dropped| {
         let GarblingSpec { bits, fraction, .. } = *spec;
-        let window = 1;
-        Activation::new(ActivationSpec { bits, dropped, shift: fraction, window, rectify: true })
+        let (window, rectify, most) = (1, true, None);
+        Activation::new(ActivationSpec { bits, dropped, shift: fraction, window, rectify, most })
     };
     let (stochastic, nearest, delphi) = (activation(spec.fraction)?, activation(0)?, Delphi::new());
     let aes_blocks = rate(spec, || {

@@ -6,7 +6,7 @@ use super::windows::windows;
 /// The most stages of a program.
 pub const STAGES_MAX: usize = 512;
 /// The most terms of a stage.
-pub const TERMS_MAX: usize = 16;
+pub const TERMS_MAX: usize = 64;
 /// The most numbers of a tensor.
 pub const NUMBERS_MAX: usize = 1 << 24;
 /// The most numbers of all tensors and sums together.
@@ -200,6 +200,10 @@ impl Program {
                 "{shift} fraction bits are dropped, expected {}",
                 stage.fraction - self.fraction
             );
+            return refuse(place, why);
+        }
+        if own.most.is_some_and(|most| most == 0 || most > self.mask() >> 1 || !own.rectify) {
+            let why = format!("{:?} as the largest number of what is rectified", own.most);
             return refuse(place, why);
         }
         check_sides(place, "windows of", &window, 1)?;

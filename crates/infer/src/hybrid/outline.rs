@@ -105,6 +105,7 @@ impl Outline {
                     shift: found.shift,
                     window: found.window[0] * found.window[1],
                     rectify: found.rectify,
+                    most: found.most,
                 })
             });
             let activation = activation.transpose()?;

@@ -127,6 +127,9 @@ impl Pool {
 pub struct Activation {
     /// Whether negative numbers become 0.
     pub rectify: bool,
+    /// The largest number that what is rectified becomes, in the program's fraction; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u64>,
     /// Rows and columns of which the largest is taken; 1 × 1 for each number alone. Rows and columns that fill no
     /// window are left out.
     pub window: [usize; 2],
@@ -148,7 +151,8 @@ impl Activation {
     /// Rectified or not, and the largest of each window of a pool.
     pub fn of(rectify: bool, pool: Pool, shift: u32) -> Self {
         let Pool { kernel: window, stride, pad } = pool;
-        Self { rectify, window, stride: (stride != window).then_some(stride), pad, shift }
+        let stride = (stride != window).then_some(stride);
+        Self { rectify, most: None, window, stride, pad, shift }
     }
 
     /// Its windows.

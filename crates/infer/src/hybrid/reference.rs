@@ -67,7 +67,7 @@ fn activate(
     y: Vec<u64>,
     dither: Option<&[u64]>,
 ) -> Vec<u64> {
-    let Activation { rectify, shift, .. } = own;
+    let Activation { rectify, most, shift, .. } = own;
     let low = (1_u64 << shift) - 1;
     let middle = (1_u64 << shift) >> 1;
     let lowered = y.into_iter().enumerate().map(|(at, y)| {
@@ -82,7 +82,8 @@ fn activate(
         x = largest(stage.sum, own.pool(), &x);
     }
     let rectified = x.into_iter().map(|x| if rectify { x.max(0) } else { x });
-    rectified.map(|x| x as u64 & program.mask()).collect()
+    let most = most.map_or(i64::MAX, |most| i64::try_from(most).unwrap_or(i64::MAX));
+    rectified.map(|x| x.min(most) as u64 & program.mask()).collect()
 }
 
 /// A number modulo 2^bits as one with a sign.

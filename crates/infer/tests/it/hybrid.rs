@@ -19,7 +19,7 @@ const BITS: u32 = 37;
 const FRACTION: u32 = 8;
 
 /// A convolution, a residual block that halves the image, a pool, and a fully connected layer. The pool's windows lie
-/// side by side, or with odd seeds they overlap, and pads are in them.
+/// side by side, or with odd seeds they overlap, and pads are in them. The block gives at most a quarter.
 fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     let input = Shape { channels: 2, height: 9, width: 8 };
     let shape = |input: Shape, outputs, kernel, stride, pad| Convolution {
@@ -31,6 +31,9 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     };
     let conv = |source, convolution| Term::Convolution { source, convolution, shift: 0 };
     let active = |pool| Some(Activation::of(true, pool, FRACTION));
+    let at_most = |activation: Option<Activation>| {
+        activation.map(|own| Activation { most: Some(1 << (FRACTION - 2)), ..own })
+    };
     let pool = match seed % 2 {
         0 => Pool::side_by_side([2, 2]),
         _ => Pool { kernel: [3, 3], stride: [2, 2], pad: [0, 1, 0, 0] },
@@ -53,7 +56,13 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     let twice = 2 * FRACTION;
     let stages = vec![
         stage("first", vec![conv(0, first)], one, twice, active(Pool::NONE)),
-        stage("block", vec![conv(1, second), conv(1, aside)], two, twice, active(Pool::NONE)),
+        stage(
+            "block",
+            vec![conv(1, second), conv(1, aside)],
+            two,
+            twice,
+            at_most(active(Pool::NONE)),
+        ),
         stage(
             "sum",
             vec![

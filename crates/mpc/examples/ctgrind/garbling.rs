@@ -20,11 +20,17 @@ fn secret_delta() -> Block {
     delta[0] << 1 | 1
 }
 
-/// Rectified and not, a window, and a row of each piece.
+/// Rectified and not, a window, a largest number, and a row of each piece.
 fn activations() -> Vec<Activation> {
-    let specs = [(37, 12, 12, 1, true), (56, 20, 22, 2, false), (64, 32, 32, 3, true)];
-    let activation = |(bits, dropped, shift, window, rectify)| {
-        Activation::new(ActivationSpec { bits, dropped, shift, window, rectify }).expect("in range")
+    let specs = [
+        (37, 12, 12, 1, true, None),
+        (56, 20, 22, 2, false, None),
+        (64, 32, 32, 3, true, None),
+        (37, 12, 12, 1, true, Some(0x6000)),
+    ];
+    let activation = |(bits, dropped, shift, window, rectify, most)| {
+        let spec = ActivationSpec { bits, dropped, shift, window, rectify, most };
+        Activation::new(spec).expect("in range")
     };
     specs.map(activation).into()
 }

@@ -20,6 +20,8 @@ pub struct ActivationSpec {
     pub window: usize,
     /// Whether a negative number becomes 0.
     pub rectify: bool,
+    /// The largest number that comes out, where what is rectified has one: both parties know it.
+    pub most: Option<u64>,
 }
 
 /// A checked [`ActivationSpec`] with its circuit.
@@ -52,6 +54,9 @@ pub enum Error {
     /// The window is empty or too large.
     #[error("the largest of {0} numbers: a window has 1 to 64")]
     Window(usize),
+    /// The largest number is 0, or that of what is not rectified.
+    #[error("{0} as the largest number: 1 or more of what is rectified can be garbled")]
+    Most(u64),
 }
 
 impl Activation {
@@ -60,7 +65,7 @@ impl Activation {
     /// # Errors
     /// If a field is out of range.
     pub fn new(spec: ActivationSpec) -> Result<Self, Error> {
-        let ActivationSpec { bits, dropped, shift, window, rectify } = spec;
+        let ActivationSpec { bits, dropped, shift, window, rectify, most } = spec;
         if !(16..=64).contains(&bits) {
             return Err(Error::Bits(bits));
         }
@@ -69,6 +74,9 @@ impl Activation {
         }
         if !(1..=64).contains(&window) {
             return Err(Error::Window(window));
+        }
+        if let Some(most) = most.filter(|&most| most == 0 || !rectify) {
+            return Err(Error::Most(most));
         }
         let share_bits = (bits - dropped) as usize;
         let mut builder = Builder::new(window * share_bits, window * share_bits);
@@ -94,8 +102,14 @@ impl Activation {
             numbers = winners.collect();
         }
         let (sign, magnitude) = numbers[0].split_last().expect("two bits or more are left");
+        let mut unless = if rectify { *sign } else { Wire::ZERO };
+        if let Some(most) = most.filter(|most| most >> magnitude.len() == 0) {
+            let is_over = builder.is_at_least(magnitude, most);
+            builder.project(is_over, *sign, most);
+            unless = builder.or(*sign, is_over);
+        }
         for (bit, &wire) in magnitude.iter().enumerate() {
-            builder.project(wire, if rectify { *sign } else { Wire::ZERO }, 1 << bit);
+            builder.project(wire, unless, 1 << bit);
         }
         if !rectify {
             builder.project(*sign, Wire::ZERO, (1u64 << magnitude.len()).wrapping_neg());
@@ -141,7 +155,7 @@ impl Activation {
     /// # Panics
     /// If the lengths differ or are no multiple of the window.
     pub fn clear(&self, evaluator: &[u64], garbler: &[u64]) -> Vec<u64> {
-        let ActivationSpec { bits, dropped, shift, window, rectify } = self.spec;
+        let ActivationSpec { bits, dropped, shift, window, rectify, most } = self.spec;
         assert_eq!(evaluator.len(), garbler.len(), "two shares of each number");
         assert!(evaluator.len().is_multiple_of(window), "whole windows");
         let mask = self.circuit.mask();
@@ -156,7 +170,12 @@ impl Activation {
             .zip(garbler.chunks(window))
             .map(|(a, g)| {
                 let largest = a.iter().zip(g).map(number).max().unwrap_or(0);
-                (if rectify { largest.max(0) } else { largest }) as u64 & mask
+                match most {
+                    // Above 2^63 − 1 there is no number.
+                    Some(most) => (largest.max(0) as u64).min(most),
+                    None if rectify => largest.max(0) as u64,
+                    None => largest as u64 & mask,
+                }
             })
             .collect()
     }

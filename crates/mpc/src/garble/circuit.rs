@@ -184,6 +184,25 @@ impl Builder {
         self.gate([not_b, borrow], [top_a, borrow], borrow)
     }
 
+    /// x ∨ y
+    pub fn or(&mut self, x: Wire, y: Wire) -> Wire {
+        self.gate([x, Wire::ZERO], [y, Wire::ONE], y)
+    }
+
+    /// Whether a ≥ `least`, a number without sign that both parties know: one AND a bit above the
+    /// lowest that is set in it.
+    pub fn is_at_least(&mut self, a: &[Wire], least: u64) -> Wire {
+        assert_eq!(least.checked_shr(a.len() as u32).unwrap_or(0), 0, "a number of as many bits");
+        let mut found = Wire::ONE;
+        for (bit, &wire) in a.iter().enumerate() {
+            found = match least >> bit & 1 {
+                1 => self.and(wire, found),
+                _ => self.or(wire, found),
+            };
+        }
+        found
+    }
+
     /// `then` if `condition`, else `otherwise`: one AND a bit.
     pub fn choose(&mut self, condition: Wire, then: &[Wire], otherwise: &[Wire]) -> Vec<Wire> {
         assert_eq!(then.len(), otherwise.len(), "words of one length");

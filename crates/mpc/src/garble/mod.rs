@@ -12,7 +12,7 @@
 //!
 //! // The larger of x and 0, with 4 fraction bits dropped, on shares modulo 2^16 of −1.5 and 2.25.
 //! let relu = Activation::new(ActivationSpec {
-//!     bits: 16, dropped: 0, shift: 4, window: 1, rectify: true,
+//!     bits: 16, dropped: 0, shift: 4, window: 1, rectify: true, most: None,
 //! })?;
 //! let platform = Platform::detect();
 //! let delta = 0x9d02_7f0e_8a4c_11b3_5c6e_02d9_f0a1_7735;

@@ -64,7 +64,8 @@ fn results(activation: &Activation, platform: Platform, count: usize, seed: u64)
 
 #[test]
 fn the_projects_own_sizes() {
-    let spec = ActivationSpec { bits: 37, dropped: 12, shift: 12, window: 1, rectify: true };
+    let spec =
+        ActivationSpec { bits: 37, dropped: 12, shift: 12, window: 1, rectify: true, most: None };
     let stochastic = Activation::new(spec).unwrap();
     assert_eq!((stochastic.and_gates(), stochastic.wires()), (24, 25));
     assert_eq!(stochastic.table_bytes(), 24 * 32 + 24 * 3 * 5);
@@ -91,12 +92,16 @@ proptest! {
         dropped in 0u32..=62,
         window in 1usize..=5,
         rectify: bool,
+        most_bits in 0u32..=72,
         count in 1usize..40,
         seed: u64,
     ) {
         let shift = shift % (bits - 1);
         let dropped = dropped % (shift + 1);
-        let spec = ActivationSpec { bits, dropped, shift, window, rectify };
+        // A largest number of every length, too long ones too, and none.
+        let most = (rectify && most_bits < 64)
+            .then(|| ((seed | 1) >> (63 - most_bits)).max(1));
+        let spec = ActivationSpec { bits, dropped, shift, window, rectify, most };
         let activation = Activation::new(spec).unwrap();
         for platform in Platform::available() {
             let [found, expected] = results(&activation, platform, count, seed);
@@ -144,7 +149,8 @@ proptest! {
 
 #[test]
 fn choices_are_the_top_bits_in_the_order_of_labels() {
-    let spec = ActivationSpec { bits: 20, dropped: 3, shift: 5, window: 2, rectify: true };
+    let spec =
+        ActivationSpec { bits: 20, dropped: 3, shift: 5, window: 2, rectify: true, most: None };
     let activation = Activation::new(spec).unwrap();
     let mut rng = ChaCha12Rng::seed_from_u64(1);
     let shares: Vec<u64> = (0..37 * 2).map(|_| rng.random()).collect();
@@ -177,13 +183,16 @@ fn labels_are_the_counter_mode_of_their_seed() {
 
 #[test]
 fn what_cannot_be_is_refused_with_the_reason() {
-    let spec = ActivationSpec { bits: 37, dropped: 12, shift: 12, window: 1, rectify: true };
+    let spec =
+        ActivationSpec { bits: 37, dropped: 12, shift: 12, window: 1, rectify: true, most: None };
     for (bad, error) in [
         (ActivationSpec { bits: 15, ..spec }, Error::Bits(15)),
         (ActivationSpec { bits: 65, ..spec }, Error::Bits(65)),
         (ActivationSpec { dropped: 13, ..spec }, Error::Shift { bits: 37, dropped: 13, shift: 12 }),
         (ActivationSpec { shift: 36, ..spec }, Error::Shift { bits: 37, dropped: 12, shift: 36 }),
         (ActivationSpec { window: 0, ..spec }, Error::Window(0)),
+        (ActivationSpec { most: Some(0), ..spec }, Error::Most(0)),
+        (ActivationSpec { most: Some(6), rectify: false, ..spec }, Error::Most(6)),
         (ActivationSpec { window: 65, ..spec }, Error::Window(65)),
     ] {
         assert_eq!(Activation::new(bad).unwrap_err(), error);
@@ -193,7 +202,8 @@ fn what_cannot_be_is_refused_with_the_reason() {
 #[test]
 fn no_hash_is_made_twice_under_one_delta() {
     // All labels equal: what tables then repeat, they repeat because of a tweak.
-    let spec = ActivationSpec { bits: 16, dropped: 0, shift: 0, window: 1, rectify: false };
+    let spec =
+        ActivationSpec { bits: 16, dropped: 0, shift: 0, window: 1, rectify: false, most: None };
     let activation = Activation::new(spec).unwrap();
     let zeros = vec![Block::MAX / 3; 2 * activation.wires() * LANES];
     let tables = |first_instance| {
@@ -230,7 +240,8 @@ fn no_hash_is_made_twice_under_one_delta() {
 #[test]
 #[should_panic(expected = "Δ's lowest bit")]
 fn a_delta_that_does_not_change_colours_is_refused() {
-    let spec = ActivationSpec { bits: 16, dropped: 0, shift: 0, window: 1, rectify: true };
+    let spec =
+        ActivationSpec { bits: 16, dropped: 0, shift: 0, window: 1, rectify: true, most: None };
     let activation = Activation::new(spec).unwrap();
     garble(&activation, Platform::PORTABLE, 2, 0, &[], &[], &mut [], &mut []);
 }

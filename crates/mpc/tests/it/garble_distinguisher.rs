@@ -73,13 +73,14 @@ fn score(spec: ActivationSpec, [x, y]: [u64; 2], leak: Leak) -> f64 {
 }
 
 const SPEC: ActivationSpec =
-    ActivationSpec { bits: 16, dropped: 11, shift: 12, window: 1, rectify: true };
+    ActivationSpec { bits: 16, dropped: 11, shift: 12, window: 1, rectify: true, most: None };
 
 #[test]
 fn a_view_tells_nothing_of_the_garblers_numbers() {
     for spec in [
         SPEC,
         ActivationSpec { rectify: false, ..SPEC },
+        ActivationSpec { most: Some(3), ..SPEC },
         ActivationSpec { dropped: 12, shift: 12, window: 2, ..SPEC },
     ] {
         // A positive and a negative number, and two positive ones.

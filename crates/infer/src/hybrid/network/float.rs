@@ -43,7 +43,10 @@ impl Network {
                     });
                     each.collect()
                 }
-                Op::Relu => x.iter().map(|x| x.max(0.0)).collect(),
+                Op::Relu { most } => {
+                    let most = most.unwrap_or(f32::INFINITY);
+                    x.iter().map(|x| x.max(0.0).min(most)).collect()
+                }
                 Op::MaxPool(pool) => pooled(shape, *pool, x, |window| {
                     window.iter().copied().fold(f32::NEG_INFINITY, f32::max)
                 }),
@@ -57,6 +60,7 @@ impl Network {
                     x.chunks(count).map(|plane| plane.iter().sum::<f32>() / count as f32).collect()
                 }
                 Op::Add => x.iter().zip(&values[node.inputs[1]]).map(|(x, y)| x + y).collect(),
+                Op::Concat => node.inputs.iter().flat_map(|&at| values[at].clone()).collect(),
                 Op::Flatten => x.clone(),
                 Op::Post(post) => {
                     let mut y = x.clone();

@@ -13,8 +13,9 @@
 //!   {"name": "l", "op": "linear", "inputs": ["f"], "weight": "l.w", "bias": "l.b"}], "output": "l"}
 //! ```
 //!
-//! Others are `average_pool` (as `max_pool`), `global_average_pool`, `add` of two, and, at the end of a
-//! network only, `softmax` and `sigmoid`. Each node's inputs stand before it. Weights of `conv` are
+//! Others are `average_pool` (as `max_pool`), `global_average_pool`, `add` of two, `concat` of two and more
+//! (their planes after each other), and, at the end of a network only, `softmax` and `sigmoid`. A `relu`
+//! may have a `max`, the largest number that it gives: 6 in a ReLU6. Each node's inputs stand before it. Weights of `conv` are
 //! outputs × (channels / groups) × rows × columns, of `linear` outputs × inputs. `range`, which inputs
 //! lie in, may be left out.
 
@@ -29,7 +30,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::Error;
 use crate::dlrm::weights::{Tensor, Tensors, read_safetensors};
-use crate::hybrid::check::{NAME_BYTES_MAX, NUMBERS_MAX, WEIGHTS_MAX};
+use crate::hybrid::check::{NAME_BYTES_MAX, NUMBERS_MAX, TERMS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Pool, Shape};
 use crate::hybrid::windows::windows;
 
@@ -101,7 +102,10 @@ pub enum Op {
         epsilon: f64,
     },
     /// Negative numbers become 0.
-    Relu,
+    Relu {
+        /// The largest number that comes out, if there is one.
+        most: Option<f32>,
+    },
     /// The largest of each window.
     MaxPool(Pool),
     /// The mean of each window.
@@ -110,6 +114,8 @@ pub enum Op {
     GlobalAveragePool,
     /// The sum of two.
     Add,
+    /// Planes of all after each other.
+    Concat,
     /// One row of all numbers.
     Flatten,
     /// What is left to whoever opens the answer.
@@ -397,13 +403,14 @@ impl Reading {
             })
         };
         let inputs = names.iter().map(find).collect::<Result<Vec<usize>, _>>()?;
-        let expected = if self.operator == "add" { 2 } else { 1 };
-        if inputs.len() != expected {
-            return Err(self.wrong(format!(
-                "{} inputs, {} takes {expected}",
-                inputs.len(),
-                self.operator
-            )));
+        let (expected, text) = match self.operator.as_str() {
+            "add" => (2..=2, "2"),
+            "concat" => (2..=TERMS_MAX, "2 to 64"),
+            _ => (1..=1, "1"),
+        };
+        if !expected.contains(&inputs.len()) {
+            let why = format!("{} inputs, {} takes {text}", inputs.len(), self.operator);
+            return Err(self.wrong(why));
         }
         let shapes: Vec<Shape> = inputs.iter().map(|&at| shape_of(input, nodes, at)).collect();
         let from = shapes[0];
@@ -427,7 +434,15 @@ impl Reading {
                 }
                 (Op::BatchNorm { tensors: names, epsilon }, from)
             }
-            "relu" => (Op::Relu, from),
+            "relu" => {
+                let most: Option<f32> = self.entry("max", Some(None))?;
+                if let Some(most) = most.filter(|most| !(*most > 0.0 && *most <= VALUE_MAX)) {
+                    return Err(
+                        self.wrong(format!("a max of {most}: a number above 0 is possible"))
+                    );
+                }
+                (Op::Relu { most }, from)
+            }
             "softmax" => (Op::Post(Post::Softmax), from),
             "sigmoid" => (Op::Post(Post::Sigmoid), from),
             "max_pool" | "average_pool" => {
@@ -449,6 +464,15 @@ impl Reading {
                 return Err(self.wrong(why));
             }
             "add" => (Op::Add, from),
+            "concat" => {
+                let is_alike = |own: &Shape| (own.height, own.width) == (from.height, from.width);
+                if let Some(&other) = shapes.iter().find(|own| !is_alike(own)) {
+                    let why = format!("it puts {} after {}", sizes(other), sizes(from));
+                    return Err(self.wrong(why));
+                }
+                let channels = shapes.iter().map(|own| own.channels).sum();
+                (Op::Concat, Shape { channels, ..from })
+            }
             "flatten" => (Op::Flatten, Shape { channels: from.count(), height: 1, width: 1 }),
             _ => {
                 let last = names.last().filter(|name| *name != INPUT);
@@ -581,7 +605,7 @@ pub(crate) fn document(input: Shape, range: [f32; 2], nodes: Vec<Value>, output:
 
 const FORMAT: u32 = 1;
 const VALUE_MAX: f32 = 1e12;
-const OPERATORS: [&str; 9] = [
+const OPERATORS: [&str; 10] = [
     "conv",
     "linear",
     "batch_norm",
@@ -590,5 +614,6 @@ const OPERATORS: [&str; 9] = [
     "average_pool",
     "global_average_pool",
     "add",
+    "concat",
     "flatten",
 ];

@@ -3,10 +3,12 @@
 //! Values of the graph are held as late as possible. A [`Value::Sum`] is what no activation was applied
 //! to yet: a convolution's result takes batch norms into its weights, and takes other sums in. A
 //! [`Value::Tensor`] is what an activation gave, with a factor and an offset for each plane that are still
-//! to be folded into whatever reads it.
+//! to be folded into whatever reads it. [`Value::Parts`] are planes after each other, each part held by itself:
+//! what is done to planes is done to each, and a convolution becomes one of each (`parts`).
 
 use super::error::Error;
 use super::graph::{Network, Node, Op, Post};
+use super::parts::{concat, each};
 use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Pool, Shape};
 use crate::hybrid::windows::windows;
@@ -37,14 +39,31 @@ pub struct FloatStage {
     pub bias: Vec<f64>,
     /// The sum's sizes.
     pub sum: Shape,
-    /// Whether negative numbers become 0, and windows of which the largest is taken.
-    pub activation: Option<(bool, Pool)>,
+    /// None in the last stage.
+    pub activation: Option<FloatActivation>,
+}
+
+/// An [`Activation`](crate::hybrid::program::Activation) of floats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(clippy::exhaustive_structs, reason = "written field by field")]
+pub struct FloatActivation {
+    /// Whether negative numbers become 0.
+    pub rectify: bool,
+    /// The largest number that what is rectified becomes, if there is one.
+    pub most: Option<f64>,
+    /// Windows of which the largest is taken.
+    pub pool: Pool,
+}
+
+impl FloatActivation {
+    /// Numbers as they are.
+    const NONE: Self = Self { rectify: false, most: None, pool: Pool::NONE };
 }
 
 impl FloatStage {
     /// The sizes of what it gives.
     pub fn output(&self) -> Shape {
-        self.activation.map_or(self.sum, |(_, pool)| pool.output(self.sum))
+        self.activation.map_or(self.sum, |own| own.pool.output(self.sum))
     }
 }
 
@@ -78,9 +97,9 @@ pub enum FloatTerm {
 
 /// A factor and an offset for each plane.
 #[derive(Clone, Debug)]
-struct Affine {
-    factors: Vec<f64>,
-    offsets: Vec<f64>,
+pub(super) struct Affine {
+    pub(super) factors: Vec<f64>,
+    pub(super) offsets: Vec<f64>,
 }
 
 impl Affine {
@@ -107,14 +126,14 @@ impl Affine {
 
 /// Terms and a bias that no activation was applied to.
 #[derive(Clone, Debug)]
-struct Sum {
-    terms: Vec<FloatTerm>,
-    bias: Vec<f64>,
-    shape: Shape,
+pub(super) struct Sum {
+    pub(super) terms: Vec<FloatTerm>,
+    pub(super) bias: Vec<f64>,
+    pub(super) shape: Shape,
 }
 
 #[derive(Clone, Debug)]
-enum Value {
+pub(super) enum Value {
     Tensor {
         tensor: usize,
         /// As whoever reads it has it: it may be flat.
@@ -124,6 +143,8 @@ enum Value {
         is_own: bool,
     },
     Sum(Sum),
+    /// Planes after each other; no part is of parts.
+    Parts(Vec<Self>),
 }
 
 /// Lowers a network to stages.
@@ -152,13 +173,7 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
         let inputs = node.inputs.iter().filter_map(&mut take).collect();
         let mut value = own.node(node, inputs)?;
         if readers[index + 1] > 1 {
-            // Whoever reads it must not compute it again, nor change it for the others.
-            if let Value::Sum(sum) = value {
-                value = own.finish(&node.name, sum, false, Pool::NONE);
-            }
-            if let Value::Tensor { is_own, .. } = &mut value {
-                *is_own = false;
-            }
+            value = own.shared(&node.name, value);
         }
         values.push(Some(value));
     }
@@ -183,7 +198,7 @@ fn strip(network: &Network, notes: &mut Vec<String>) -> (usize, Vec<Post>) {
     while let Some(index) = output.checked_sub(1) {
         let node = &network.nodes()[index];
         let found = match node.op {
-            Op::Relu => Post::Relu,
+            Op::Relu { most: None } => Post::Relu,
             Op::Post(post) => post,
             Op::Flatten => {
                 output = node.inputs[0];
@@ -212,7 +227,7 @@ fn readers(network: &Network, output: usize) -> Vec<usize> {
     readers
 }
 
-struct Lowering<'n> {
+pub(super) struct Lowering<'n> {
     network: &'n Network,
     stages: Vec<FloatStage>,
 }
@@ -227,8 +242,7 @@ impl Lowering<'_> {
             Error::Unsupported { node: name.clone(), operator, input, why }
         };
         let mut inputs = inputs.into_iter();
-        let (first, second) = (inputs.next(), inputs.next());
-        let value = first.expect("every node reads what was computed before");
+        let value = inputs.next().expect("every node reads what was computed before");
         Ok(match &node.op {
             Op::Conv { weight, bias, convolution, groups } => {
                 let weights = dense(convolution, *groups, self.network.tensor(weight));
@@ -245,7 +259,7 @@ impl Lowering<'_> {
                 let (factors, offsets) = self.network.affine(tensors, *epsilon);
                 scale(name, value, Affine { factors, offsets })?
             }
-            Op::Relu => self.rectify(name, value)?,
+            Op::Relu { most } => self.rectify(name, value, most.map(f64::from))?,
             Op::MaxPool(pool) => {
                 let [top, left, bottom, right] = pool.pad;
                 if top.max(bottom) >= pool.kernel[0] || left.max(right) >= pool.kernel[1] {
@@ -260,10 +274,11 @@ impl Lowering<'_> {
                 self.average(name, value, Pool::side_by_side([height, width]))?
             }
             Op::Add => {
-                let other = second.expect("an addition has two inputs");
+                let other = inputs.next().expect("an addition has two inputs");
                 self.add(name, value, other)?
             }
-            Op::Flatten => self.flatten(name, value),
+            Op::Concat => concat(std::iter::once(value).chain(inputs)),
+            Op::Flatten => self.flatten(name, value)?,
             Op::Post(post) => {
                 let operator = format!("{post:?}").to_lowercase();
                 return Err(unsupported(&operator, "it is at the end of a network"));
@@ -271,10 +286,26 @@ impl Lowering<'_> {
         })
     }
 
+    /// A value that is read more than once: nobody may compute it again, nor change it for the others.
+    fn shared(&mut self, name: &str, value: Value) -> Value {
+        match value {
+            Value::Sum(sum) => {
+                let value = self.finish(name, sum, FloatActivation::NONE);
+                self.shared(name, value)
+            }
+            Value::Tensor { tensor, shape, affine, .. } => {
+                Value::Tensor { tensor, shape, affine, is_own: false }
+            }
+            Value::Parts(parts) => {
+                Value::Parts(parts.into_iter().map(|part| self.shared(name, part)).collect())
+            }
+        }
+    }
+
     /// Ends a sum by an activation.
-    fn finish(&mut self, name: &str, sum: Sum, is_rectified: bool, pool: Pool) -> Value {
+    fn finish(&mut self, name: &str, sum: Sum, activation: FloatActivation) -> Value {
         let Sum { terms, bias, shape } = sum;
-        let activation = Some((is_rectified, pool));
+        let activation = Some(activation);
         let stage = FloatStage { name: name.to_owned(), terms, bias, sum: shape, activation };
         let shape = stage.output();
         self.stages.push(stage);
@@ -282,20 +313,26 @@ impl Lowering<'_> {
     }
 
     /// A value as a tensor; one whose offsets matter only after its affine map was applied.
-    fn tensor(&mut self, name: &str, value: Value) -> (usize, Shape, Option<Affine>, bool) {
+    pub(super) fn tensor(
+        &mut self,
+        name: &str,
+        value: Value,
+    ) -> Result<(usize, Shape, Option<Affine>, bool), Error> {
         match value {
-            Value::Tensor { tensor, shape, affine, is_own } => (tensor, shape, affine, is_own),
-            Value::Sum(sum) => {
-                let value = self.finish(name, sum, false, Pool::NONE);
+            Value::Tensor { tensor, shape, affine, is_own } => Ok((tensor, shape, affine, is_own)),
+            value => {
+                let sum = self.sum(name, value)?;
+                let value = self.finish(name, sum, FloatActivation::NONE);
                 self.tensor(name, value)
             }
         }
     }
 
     /// A value as a sum that others can be added to.
-    fn sum(&self, name: &str, value: Value) -> Result<Sum, Error> {
+    pub(super) fn sum(&mut self, name: &str, value: Value) -> Result<Sum, Error> {
         Ok(match value {
             Value::Sum(sum) => sum,
+            Value::Parts(parts) => self.joined(name, parts)?,
             Value::Tensor { tensor: source, shape, affine: None, .. } => {
                 let (window, stride, log) = ([1, 1], [1, 1], 0);
                 let terms = vec![FloatTerm::Windows { source, input: shape, window, stride, log }];
@@ -309,7 +346,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn convolve(
+    pub(super) fn convolve(
         &mut self,
         name: &str,
         value: Value,
@@ -317,14 +354,17 @@ impl Lowering<'_> {
         mut weights: Vec<f32>,
         bias: &Option<String>,
     ) -> Result<Value, Error> {
-        let (mut source, _, mut affine, _) = self.tensor(&format!("{name}.input"), value);
+        if let Value::Parts(parts) = value {
+            return self.convolve_parts(name, parts, convolution, &weights, bias);
+        }
+        let (mut source, _, mut affine, _) = self.tensor(&format!("{name}.input"), value)?;
         let shape = convolution.input;
         if let Some(own) = affine.take_if(|own| own.is_shifted() && convolution.pad != [0; 4]) {
             // Pads are zeros of what was shifted, which no bias of a whole plane makes good.
             let value = Value::Tensor { tensor: source, shape, affine: Some(own), is_own: false };
             let sum = self.sum(name, value)?;
-            let value = self.finish(&format!("{name}.shift"), sum, false, Pool::NONE);
-            (source, ..) = self.tensor(name, value);
+            let value = self.finish(&format!("{name}.shift"), sum, FloatActivation::NONE);
+            (source, ..) = self.tensor(name, value)?;
         }
         let mut offsets = match bias {
             Some(bias) => self.network.tensor(bias).iter().map(|&bias| f64::from(bias)).collect(),
@@ -348,55 +388,63 @@ impl Lowering<'_> {
         Ok(Value::Sum(Sum { terms, bias: offsets, shape: convolution.output() }))
     }
 
-    fn rectify(&mut self, name: &str, value: Value) -> Result<Value, Error> {
+    fn rectify(&mut self, name: &str, value: Value, most: Option<f64>) -> Result<Value, Error> {
+        let activation = FloatActivation { rectify: true, most, pool: Pool::NONE };
         Ok(match value {
-            Value::Sum(sum) => self.finish(name, sum, true, Pool::NONE),
+            Value::Parts(parts) => each(parts, |part| self.rectify(name, part, most))?,
             Value::Tensor { tensor, shape, affine: None, is_own } => {
+                let bare = Value::Tensor { tensor, shape, affine: None, is_own };
                 let before =
                     tensor.checked_sub(1).and_then(|stage| self.stages[stage].activation.as_mut());
                 match before {
-                    Some((true, _)) => {}
-                    Some((rectifies, _)) if is_own => *rectifies = true,
+                    // The largest of a window commutes with both.
+                    Some(own) if is_own => {
+                        own.rectify = true;
+                        own.most = own.most.into_iter().chain(most).reduce(f64::min);
+                        bare
+                    }
+                    Some(own) if own.rectify && most.is_none() => bare,
                     _ => {
-                        let value = Value::Tensor { tensor, shape, affine: None, is_own };
-                        let sum = self.sum(name, value)?;
-                        return Ok(self.finish(name, sum, true, Pool::NONE));
+                        let sum = self.sum(name, bare)?;
+                        self.finish(name, sum, activation)
                     }
                 }
-                Value::Tensor { tensor, shape, affine: None, is_own }
             }
             Value::Tensor { tensor, shape, affine: Some(own), is_own }
-                if own.is_rising() && !own.is_shifted() =>
+                if own.is_rising() && !own.is_shifted() && most.is_none() =>
             {
                 // A factor that is not negative may as well come after.
                 let value = Value::Tensor { tensor, shape, affine: None, is_own };
-                let rectified = self.rectify(name, value)?;
+                let rectified = self.rectify(name, value, None)?;
                 scale(name, rectified, own)?
             }
             value => {
                 let sum = self.sum(name, value)?;
-                self.finish(name, sum, true, Pool::NONE)
+                self.finish(name, sum, activation)
             }
         })
     }
 
     fn largest(&mut self, name: &str, value: Value, pool: Pool) -> Result<Value, Error> {
         let is_rising = |affine: &Option<Affine>| affine.as_ref().is_none_or(Affine::is_rising);
+        let activation = FloatActivation { pool, ..FloatActivation::NONE };
         Ok(match value {
             value if pool == Pool::NONE => value,
+            Value::Parts(parts) => each(parts, |part| self.largest(name, part, pool))?,
             // The largest of what keeps order is found before it as well.
             Value::Tensor { tensor, shape, affine, is_own } if is_rising(&affine) => {
-                let own = tensor.checked_sub(1).filter(|_| is_own).map(|at| &mut self.stages[at]);
-                let found = match own {
-                    Some(stage) if stage.activation.is_some_and(|(_, own)| own == Pool::NONE) => {
-                        stage.activation = stage.activation.map(|(rectifies, _)| (rectifies, pool));
-                        let shape = stage.output();
+                let stage = tensor.checked_sub(1).filter(|_| is_own);
+                let own = stage.and_then(|stage| self.stages[stage].activation.as_mut());
+                let found = match own.filter(|own| own.pool == Pool::NONE) {
+                    Some(own) => {
+                        own.pool = pool;
+                        let shape = self.stages[tensor - 1].output();
                         Value::Tensor { tensor, shape, affine: None, is_own }
                     }
-                    _ => {
+                    None => {
                         let bare = Value::Tensor { tensor, shape, affine: None, is_own };
                         let sum = self.sum(name, bare)?;
-                        self.finish(name, sum, false, pool)
+                        self.finish(name, sum, activation)
                     }
                 };
                 match affine {
@@ -406,7 +454,7 @@ impl Lowering<'_> {
             }
             value => {
                 let sum = self.sum(name, value)?;
-                self.finish(name, sum, false, pool)
+                self.finish(name, sum, activation)
             }
         })
     }
@@ -415,16 +463,20 @@ impl Lowering<'_> {
         if pool == Pool::NONE {
             return Ok(value);
         }
+        let value = match value {
+            Value::Parts(parts) => return each(parts, |part| self.average(name, part, pool)),
+            value => value,
+        };
         if pool.pad != [0; 4] {
             // Each plane's own convolution, which has pads.
-            let (Value::Tensor { shape, .. } | Value::Sum(Sum { shape, .. })) = &value;
+            let shape = value.shape();
             let each = 1.0 / (pool.kernel[0] * pool.kernel[1]) as f64;
             let own = vec![each; shape.channels];
-            let (convolution, weights) = diagonal(name, *shape, pool, &own)?;
+            let (convolution, weights) = diagonal(name, shape, pool, &own)?;
             return self.convolve(name, value, convolution, weights, &None);
         }
         let Pool { kernel: window, stride, .. } = pool;
-        let (source, input, affine, _) = self.tensor(&format!("{name}.input"), value);
+        let (source, input, affine, _) = self.tensor(&format!("{name}.input"), value)?;
         let count = window[0] * window[1];
         let log = count.next_power_of_two().ilog2();
         let shape = windows(input, window, stride);
@@ -441,7 +493,7 @@ impl Lowering<'_> {
                 Affine { factors: factors.iter().map(|factor| factor * rest).collect(), offsets }
             }
         };
-        let pooled = self.finish(name, sum, false, Pool::NONE);
+        let pooled = self.finish(name, sum, FloatActivation::NONE);
         scale(name, pooled, affine)
     }
 
@@ -451,7 +503,7 @@ impl Lowering<'_> {
             if sum.terms.len() <= TERMS_MAX / 2 {
                 return Ok(sum);
             }
-            let value = self.finish(&format!("{name}.part"), sum, false, Pool::NONE);
+            let value = self.finish(&format!("{name}.part"), sum, FloatActivation::NONE);
             self.sum(name, value)
         };
         let (mut left, mut right) = (short(left)?, short(right)?);
@@ -460,11 +512,16 @@ impl Lowering<'_> {
         Ok(Value::Sum(left))
     }
 
-    fn flatten(&mut self, name: &str, value: Value) -> Value {
-        if matches!(&value, Value::Sum(sum) if sum.shape.height * sum.shape.width == 1) {
-            return value;
-        }
-        let (tensor, shape, affine, is_own) = self.tensor(name, value);
+    fn flatten(&mut self, name: &str, value: Value) -> Result<Value, Error> {
+        let value = match value {
+            // Planes come one after the other, flat or not.
+            Value::Parts(parts) => return each(parts, |part| self.flatten(name, part)),
+            Value::Sum(sum) if sum.shape.height * sum.shape.width == 1 => {
+                return Ok(Value::Sum(sum));
+            }
+            value => value,
+        };
+        let (tensor, shape, affine, is_own) = self.tensor(name, value)?;
         let count = shape.height * shape.width;
         let spread = |own: Vec<f64>| {
             own.into_iter().flat_map(|value| std::iter::repeat_n(value, count)).collect()
@@ -474,7 +531,7 @@ impl Lowering<'_> {
             offsets: spread(offsets),
         });
         let shape = Shape { channels: shape.count(), height: 1, width: 1 };
-        Value::Tensor { tensor, shape, affine, is_own }
+        Ok(Value::Tensor { tensor, shape, affine, is_own })
     }
 }
 
@@ -482,6 +539,16 @@ impl Lowering<'_> {
 fn scale(name: &str, value: Value, affine: Affine) -> Result<Value, Error> {
     let mut sum = match value {
         Value::Sum(sum) => sum,
+        Value::Parts(parts) => {
+            let Affine { mut factors, mut offsets } = affine;
+            return each(parts, |part| {
+                let own = part.shape().channels;
+                let (next_factors, next_offsets) = (factors.split_off(own), offsets.split_off(own));
+                let factors = std::mem::replace(&mut factors, next_factors);
+                let offsets = std::mem::replace(&mut offsets, next_offsets);
+                scale(name, part, Affine { factors, offsets })
+            });
+        }
         Value::Tensor { tensor, shape, affine: before, is_own } => {
             let affine = match before {
                 Some(before) => before.then(&affine),

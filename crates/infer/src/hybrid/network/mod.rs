@@ -11,13 +11,14 @@ mod float;
 pub mod graph;
 mod lower;
 mod matrix;
+mod parts;
 mod quantise;
 mod ranges;
 
 pub use self::compile::{CompileSpec, Compiled, compile};
 pub use self::error::Error;
 pub use self::graph::{METADATA_KEY, Network, Node, Op, Post};
-pub use self::lower::{FloatStage, FloatTerm, Lowered, lower};
+pub use self::lower::{FloatActivation, FloatStage, FloatTerm, Lowered, lower};
 pub(super) use self::matrix::convolve;
 pub use self::quantise::quantise;
 pub use self::ranges::{Range, Ranges};

@@ -1,7 +1,7 @@
 //! Stages of floats to stages of integers.
 
 use super::error::Error;
-use super::lower::{FloatStage, FloatTerm, Lowered};
+use super::lower::{FloatActivation, FloatStage, FloatTerm, Lowered};
 use crate::hybrid::program::{Activation, Program, Rounding, Stage, Term, Weights};
 
 /// Fraction bits of a stage's sum, whose tensors and weights have `fraction`.
@@ -41,7 +41,10 @@ pub fn quantise(
                 }
             });
         }
-        let activation = own.activation.map(|(rectify, pool)| Activation::of(rectify, pool, shift));
+        let activation = own.activation.map(|FloatActivation { rectify, most, pool }| Activation {
+            most: most.map(|most| largest(most, bits, fraction)),
+            ..Activation::of(rectify, pool, shift)
+        });
         let is_active = activation.is_some();
         weights.biases.push(biases(
             own,
@@ -54,6 +57,12 @@ pub fn quantise(
     }
     let (input, lattice) = (lowered.input, String::new());
     Ok((Program { bits, fraction, rounding, lattice, input, stages }, weights))
+}
+
+/// A largest number in the program's fraction; what no number reaches is the largest that there is.
+fn largest(most: f64, bits: u32, fraction: u32) -> u64 {
+    let value = (most * (1_u64 << fraction) as f64).round();
+    (value as u64).clamp(1, (1 << (bits - 1)) - 1)
 }
 
 /// A name of a node with what was added, as long as names may be.

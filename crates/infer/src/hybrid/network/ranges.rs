@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lower::{FloatStage, FloatTerm, Lowered};
+use super::lower::{FloatActivation, FloatStage, FloatTerm, Lowered};
 use super::matrix::convolve;
 use crate::hybrid::program::{Pool, Shape};
 use crate::hybrid::windows::{add_windows, largest};
@@ -82,10 +82,11 @@ fn sum(stage: &FloatStage, tensors: &[Vec<f32>]) -> Vec<f32> {
 }
 
 fn activate(stage: &FloatStage, y: Vec<f32>) -> Vec<f32> {
-    let Some((is_rectified, pool)) = stage.activation else { return y };
+    let Some(FloatActivation { rectify, most, pool }) = stage.activation else { return y };
     let mut x = if pool == Pool::NONE { y } else { largest(stage.sum, pool, &y) };
-    if is_rectified {
-        x.iter_mut().for_each(|x| *x = x.max(0.0));
+    if rectify {
+        let most = most.map_or(f32::INFINITY, |most| most as f32);
+        x.iter_mut().for_each(|x| *x = x.max(0.0).min(most));
     }
     x
 }

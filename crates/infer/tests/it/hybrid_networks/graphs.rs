@@ -94,6 +94,23 @@ impl Graph {
         self.push(json!({"op": "relu"}), shape);
     }
 
+    /// A ReLU with a largest number.
+    pub fn clipped(&mut self, most: f32) {
+        let shape = self.sizes();
+        self.push(json!({"op": "relu", "max": most}), shape);
+    }
+
+    /// The last node's planes, and those of nodes `others`, which have the same rows and columns.
+    pub fn concat(&mut self, others: &[usize]) {
+        let [mut channels, height, width] = self.sizes();
+        let mut inputs = vec![self.last()];
+        for &other in others {
+            channels += self.shapes[other][0];
+            inputs.push(format!("n{other}"));
+        }
+        self.push(json!({"op": "concat", "inputs": inputs}), [channels, height, width]);
+    }
+
     pub fn pool(&mut self, op: &str, kernel: [usize; 2], stride: [usize; 2]) {
         self.padded_pool(op, kernel, stride, [0; 4]);
     }
@@ -168,7 +185,7 @@ pub fn made_up(seed: u64) -> Graph {
     for _ in 0..count {
         let [channels, height, width] = own.sizes();
         let is_image = height > 2 && width > 2;
-        match own.rng.random_range(0..11) {
+        match own.rng.random_range(0..13) {
             0..3 => {
                 let mut side = |max: usize| own.rng.random_range(1..=max);
                 let (kernel, stride) = ([side(3), side(3)], [side(2), side(2)]);
@@ -196,6 +213,23 @@ pub fn made_up(seed: u64) -> Graph {
                 ][own.rng.random_range(0..6)];
                 let op = if kind == 7 { "max_pool" } else { "average_pool" };
                 own.padded_pool(op, kernel, stride, pad);
+            }
+            9 => {
+                let most = own.rng.random_range(0.2..2.0);
+                own.clipped(most);
+            }
+            10 => {
+                let is_beside = |at: &usize| own.shapes[*at][1..] == own.sizes()[1..];
+                let beside: Vec<usize> = (0..own.shapes.len()).filter(is_beside).collect();
+                // Three parts at most, one of which may be the last node's own.
+                let others: Vec<usize> = (0..own.rng.random_range(1..3))
+                    .filter(|_| !beside.is_empty())
+                    .map(|_| beside[own.rng.random_range(0..beside.len())])
+                    .collect();
+                let planes: usize = others.iter().map(|&at| own.shapes[at][0]).sum();
+                if !others.is_empty() && channels + planes <= 24 {
+                    own.concat(&others);
+                }
             }
             _ => {
                 let like = (0..own.shapes.len()).filter(|&at| own.shapes[at] == own.sizes());

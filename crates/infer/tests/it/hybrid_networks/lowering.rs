@@ -1,7 +1,8 @@
 //! What networks become: the same function, in few stages.
 
 use hushtable_infer::hybrid::network::{
-    CompileSpec, FloatTerm, Lowered, Post, compile, decode, encode, lower, reference,
+    CompileSpec, FloatActivation, FloatTerm, Lowered, Post, compile, decode, encode, lower,
+    reference,
 };
 use hushtable_infer::hybrid::program::{Pool, Rounding, Shape, Term};
 use proptest::prelude::*;
@@ -35,6 +36,10 @@ fn lowered(graph: &mut Graph) -> Lowered {
     let error = worst(&found, &expected);
     assert!(error < 1e-4 * most(&expected), "{error}: {}", network.json());
     lowered
+}
+
+fn rectified(pool: Pool) -> FloatActivation {
+    FloatActivation { rectify: true, most: None, pool }
 }
 
 fn names(lowered: &Lowered) -> Vec<&str> {
@@ -107,7 +112,7 @@ fn convolution_norm_relu_and_pool_are_one_stage() {
         let lowered = lowered(&mut own);
         assert_eq!(lowered.stages.len(), 2, "{order}: {:?}", names(&lowered));
         let pool = Pool::side_by_side([2, 2]);
-        assert_eq!(lowered.stages[0].activation, Some((true, pool)), "{order}");
+        assert_eq!(lowered.stages[0].activation, Some(rectified(pool)), "{order}");
     }
 }
 
@@ -122,8 +127,67 @@ fn the_stem_of_a_residual_network_is_one_stage() {
     let lowered = lowered(&mut own);
     assert_eq!(lowered.stages.len(), 2, "{:?}", names(&lowered));
     let pool = Pool { kernel: [3, 3], stride: [2, 2], pad: [1; 4] };
-    assert_eq!(lowered.stages[0].activation, Some((true, pool)));
+    assert_eq!(lowered.stages[0].activation, Some(rectified(pool)));
     assert_eq!(lowered.stages[0].output(), Shape { channels: 6, height: 4, width: 4 });
+}
+
+#[test]
+fn the_largest_number_of_a_relu_is_its_stages_own() {
+    let mut own = Graph::new([3, 8, 8], 8);
+    own.conv(4, [3, 3], [1, 1], [1; 4], 1);
+    own.clipped(0.75);
+    own.pool("max_pool", [2, 2], [2, 2]);
+    own.relu();
+    own.clipped(0.5);
+    own.conv(4, [3, 3], [1, 1], [1; 4], 4);
+    own.clipped(6.0);
+    let lowered = lowered(&mut own);
+    // At the end too: a client that opened larger numbers would see more than the network's answer.
+    assert_eq!(lowered.stages.len(), 3, "{:?}", names(&lowered));
+    assert!(lowered.post.is_empty());
+    let pool = Pool::side_by_side([2, 2]);
+    let first = FloatActivation { most: Some(0.5), ..rectified(pool) };
+    assert_eq!(lowered.stages[0].activation, Some(first));
+    let compiled = compile(&own.network(), &CompileSpec::default()).unwrap();
+    let most = |stage: usize| compiled.program.stages[stage].activation.unwrap().most;
+    assert_eq!([most(0), most(1)], [Some(1 << 11), Some(6 << 12)]);
+}
+
+#[test]
+fn planes_after_each_other_are_read_where_they_are() {
+    // Two branches as in a fire module: the next convolution reads each, nothing is moved.
+    let mut own = Graph::new([3, 8, 8], 9);
+    own.conv(4, [1, 1], [1, 1], [0; 4], 1);
+    own.relu();
+    let branch = |own: &mut Graph, kernel: usize, pad: usize| {
+        let shape = [5, 4, kernel, kernel];
+        let weight = own.tensor(&shape, -0.4, 0.4);
+        let pad = [pad; 4];
+        let conv = json!({"op": "conv", "inputs": ["n1"], "weight": weight, "pad": pad});
+        own.push(conv, [5, 8, 8]);
+        own.relu();
+    };
+    branch(&mut own, 1, 0);
+    branch(&mut own, 3, 1);
+    own.concat(&[3]);
+    own.pool("max_pool", [2, 2], [2, 2]);
+    own.conv(6, [3, 3], [1, 1], [1; 4], 2);
+    own.relu();
+    own.flatten();
+    own.linear(2);
+    let lowered = lowered(&mut own);
+    assert_eq!(names(&lowered), ["n1", "n3", "n5", "n9", "n11"]);
+    let sources = |stage: usize| -> Vec<usize> {
+        let terms = lowered.stages[stage].terms.iter();
+        let source = |term: &FloatTerm| match term {
+            FloatTerm::Convolution { source, .. } | FloatTerm::Windows { source, .. } => *source,
+        };
+        terms.map(source).collect()
+    };
+    assert_eq!(sources(3), [3, 2]);
+    let pool = Pool::side_by_side([2, 2]);
+    assert_eq!(lowered.stages[1].activation, Some(rectified(pool)));
+    assert_eq!(lowered.stages[2].activation, Some(rectified(pool)));
 }
 
 #[test]

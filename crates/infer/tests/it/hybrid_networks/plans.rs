@@ -160,8 +160,17 @@ fn hostile_terms_are_refused() {
     let stage = serde_json::from_slice::<Value>(&terms().to_bytes()).unwrap();
     let stage = stage["program"]["stages"][0].clone();
     assert!(forged("/program/stages", json!(vec![stage.clone(); 513])).is_err());
+    for (rectify, most, is_good) in
+        [(true, 6 << 12, true), (true, 0, false), (true, u64::MAX, false), (false, 6 << 12, false)]
+    {
+        let mut activation = stage["activation"].clone();
+        activation["rectify"] = json!(rectify);
+        activation["most"] = json!(most);
+        let found = forged("/program/stages/0/activation", activation);
+        assert_eq!(found.is_ok(), is_good, "{rectify} {most}: {found:?}");
+    }
     let term = stage["terms"][0].clone();
-    assert!(forged("/program/stages/0/terms", json!(vec![term; 17])).is_err());
+    assert!(forged("/program/stages/0/terms", json!(vec![term; 65])).is_err());
 }
 
 #[test]

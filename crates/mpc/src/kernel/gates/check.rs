@@ -17,9 +17,15 @@ pub(super) fn agrees_with_portable(tier: Tier) {
     };
     let mut rng = ChaCha12Rng::seed_from_u64(5);
     for (bits, count) in (16..=64).step_by(6).zip([1, 2, 15, 16, 17, 31, 32, 33, 48]) {
-        for (window, rectify) in [(1, true), (1, false), (3, true), (2, false)] {
+        for (window, rectify, most) in [
+            (1, true, None),
+            (1, false, None),
+            (3, true, None),
+            (2, false, None),
+            (1, true, Some(0x1a8)),
+        ] {
             for dropped in [0, 5] {
-                let spec = ActivationSpec { bits, dropped, shift: 5, window, rectify };
+                let spec = ActivationSpec { bits, dropped, shift: 5, window, rectify, most };
                 let activation = Activation::new(spec).unwrap();
                 agrees(platform, activation.circuit(), count, &mut rng);
             }
