@@ -224,10 +224,12 @@ def bench(arguments: list[str]) -> list[Any]:
     return [json.loads(line) for line in printed.splitlines() if line.strip()]
 
 
-def machine() -> Any:
-    """What ``hushtable doctor --json`` says of this machine."""
+def machine() -> dict[str, Any]:
+    """The day, and what ``hushtable doctor --json`` says of this machine."""
     command = [sys.executable, "-m", "hushtable", "doctor", "--json"]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"date": today, "platform": platform.platform(), "doctor": json.loads(printed)}
 
 
 def main() -> None:
@@ -239,10 +241,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.out and not arguments.suite:
         parser.error("--out needs --suite: each suite has a file of its own")
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    facts = {"date": today, "platform": platform.platform(), "doctor": machine()}
+    facts = machine()
     for suite in [arguments.suite] if arguments.suite else sorted(SUITES):
-        out = arguments.out or Path(__file__).parent / "results" / f"{suite}-{today}.json"
+        out = arguments.out or Path(__file__).parent / "results" / f"{suite}-{facts['date']}.json"
         results = [one for command in SUITES[suite](arguments.quick) for one in bench(command)]
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({"machine": facts, "results": results}, indent=2) + "\n")
