@@ -4,7 +4,7 @@ use super::program::{Activation, Convolution, Pool, Program, Shape, Stage, Term}
 use super::windows::windows;
 
 /// The most stages of a program.
-pub const STAGES_MAX: usize = 512;
+pub const STAGES_MAX: usize = 1024;
 /// The most terms of a stage.
 pub const TERMS_MAX: usize = 64;
 /// The most numbers of a tensor.

@@ -159,7 +159,7 @@ fn hostile_terms_are_refused() {
     }
     let stage = serde_json::from_slice::<Value>(&terms().to_bytes()).unwrap();
     let stage = stage["program"]["stages"][0].clone();
-    assert!(forged("/program/stages", json!(vec![stage.clone(); 513])).is_err());
+    assert!(forged("/program/stages", json!(vec![stage.clone(); 1025])).is_err());
     for (rectify, most, is_good) in
         [(true, 6 << 12, true), (true, 0, false), (true, u64::MAX, false), (false, 6 << 12, false)]
     {
