@@ -198,9 +198,16 @@ class Draft:
     def clip(self, name: str, source: str, least: float, most: float) -> str:
         """Adds min(max(x, least), most): a ReLU, with what it is shifted by around it."""
         if not -math.inf < least < most < math.inf:
-            raise self.wrong(name, f"numbers between {least} and {most}: both must be finite")
+            raise self.wrong(
+                name, f"a clip to {least} and {most}: two finite numbers that rise are possible"
+            )
         if least == 0:
             return self.relu(name, source, most)
+        # What is shifted far and back loses the digits that float32 does not hold.
+        if max(-least, most) > 2**16 or abs(least) > 2**10 * (most - least):
+            raise self.wrong(
+                name, f"a clip to {least} and {most}: bounds nearer to each other, and to 0, please"
+            )
         down = self.affine(f"{name}.down", source, 1.0, -least)
         inside = self.relu(f"{name}.relu", down, most - least)
         return self.affine(name, inside, 1.0, least)
