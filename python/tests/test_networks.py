@@ -10,6 +10,7 @@ import pytest
 
 from hushtable.errors import ConfigError, ModelError
 from hushtable.infer import _draft, networks
+from hushtable.infer._compare import compared
 from hushtable.infer.networks import Draft, Network
 
 RANDOM = np.random.default_rng(3)
@@ -133,3 +134,19 @@ def test_same_pads_as_frameworks_do() -> None:
     assert _draft.same_pad(32, 32, (3, 3), (2, 2), more_below=False) == (1, 1, 0, 0)
     assert _draft.same_pad(32, 32, (3, 3), (1, 1)) == (1, 1, 1, 1)
     assert _draft.same_pad(32, 32, (1, 1), (2, 2)) == (0, 0, 0, 0)
+
+
+def test_answers_without_a_finite_number_show_nothing() -> None:
+    draft = Draft((1, 1, 1), "odd")
+    network = draft.finish(draft.linear("l", "input", np.ones((2, 1)), None))
+    for answer in (np.nan, np.inf):
+        with pytest.raises(ModelError, match="no finite number, so nothing shows"):
+            compared(network, "it", lambda _, answer=answer: np.full(2, answer), list, "odd")
+
+
+def test_sigmoids_of_large_numbers_do_not_overflow() -> None:
+    draft = Draft((3, 1, 1), "steep")
+    network = draft.finish(draft.post("s", "sigmoid", draft.linear("l", "input", np.eye(3), None)))
+    with np.errstate(over="raise"):
+        found = network.evaluate(np.array([-3e4, 0, 3e4]).reshape(1, 3, 1, 1))
+    assert found.tolist() == [[0, 0.5, 1]]

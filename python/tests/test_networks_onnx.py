@@ -145,6 +145,11 @@ CONSTANTS = {
     "odd": floats(3, 2, 3, 3),
     "double": np.ones((2, 4, 3, 3)),
     "pads": integers(0, 0, 1, 1, 0, 0, 1, 1),
+    "images first": integers(1, 0, 0, 0, 0, 0, 0, 0),
+    "many": integers(0, 0, 10**9, 0, 0, 0, 0, 0),
+    "less": integers(0, 0, -1, 0, 0, 0, 0, 0),
+    "all pads": integers(0, 1, 2, 0, 0, 2, 0, 1),
+    "last pads": integers(0, 1, 0, 0, 0, 0, 1, 0),
     "wide": floats(1, 4, 5, 4),
     "C": floats(4),
     "C11": floats(4, 1, 1),
@@ -161,12 +166,31 @@ CONSTANTS = {
     "one": np.ones(1, np.float32),
     "zero": np.zeros(1, np.float32),
     "true": np.array(True),
+    "none": np.array(np.finfo(np.float32).max),
+    "inf": np.array(np.inf, np.float32),
+    "nan": np.array(np.nan, np.float32),
+    "i-1": integers(-1),
+    "i1": integers(1),
+    "i2": integers(2),
+    "i0,1": integers(0, 1),
+    "i2,1": integers(2, 1),
+    "i4,4": integers(4, 4),
+    "i1,-1": integers(1, -1),
+    "i0,-1": integers(0, -1),
+    "i-1,1,1,4": integers(-1, 1, 1, 4),
+    "all": integers(2**63 - 1),
+    "all,3": integers(2**63 - 1, 3),
+    "first": integers(-(2**63)),
+    "0": np.array(0, np.float32),
+    "minus": np.array(-0.25, np.float32),
+    "80": floats(80),
+    "w2": floats(3, 4, 2, 2),
+    "i-1,5,4,4": integers(-1, 5, 4, 4),
     "half": np.array(0.5, np.float32),
     "i2,3": integers(2, 3),
     "i3": integers(3),
     "i0": integers(0),
     "i1,80": integers(1, 80),
-    "i1,-1": integers(1, -1),
     "i4,-1": integers(4, -1),
     "i0,0,-1": integers(0, 0, -1),
     "i-1,4,1,1": integers(-1, 4, 1, 1),
@@ -186,19 +210,74 @@ SPREAD = "one for each channel"
     [
         (
             [("Erf", ["x"], "y", {})],
-            r"node 'the_y' \(Erf\).*Erf is not supported: possible are Add",
+            r"node 'the_y' \(Erf\).*Erf is not supported, for it .* curve: possible are Add",
         ),
         (
             [("Transpose", ["x"], "y", {"perm": [0, 1, 3, 2]})],
-            "of the input to channels first",
+            "the graph's output: .* in the order channels, columns, rows",
         ),
         ([("Cast", ["x"], "y", {"to": FLOAT})], "Cast is not supported"),
-        ([("Clip", ["x"], "y", {})], "Clip is not supported"),
+        ([("Transpose", ["x"], "y", {"perm": [1, 0, 2, 3]})], "leaves images first"),
+        ([("LSTM", ["x", "w", "w"], "y", {})], "LSTM is not supported, for it is recurrent"),
+        ([("Resize", ["x", "", "C"], "y", {})], "for it makes planes larger"),
+        ([("HardSwish", ["x"], "y", {})], "HardSwish is not supported, for it computes a curve"),
+        ([("HardSigmoid", ["x"], "y", {})], "HardSigmoid is not supported, for it computes"),
+        # Bounds and slopes.
+        ([("Clip", ["x"], "y", {})], "min None and max None"),
+        ([("Clip", ["x", "half"], "y", {})], "min 0.5 and max None"),
+        ([("Clip", ["x", "", "half"], "y", {})], "min None and max 0.5"),
+        ([("Clip", ["x", "half", "none"], "y", {})], "max None"),
+        ([("Clip", ["x", "half", "nan"], "y", {})], "0.5 and nan"),
+        ([("Clip", ["x", "inf", "none"], "y", {})], "min inf and max None"),
+        ([("Clip", ["x", "half", "half"], "y", {})], "0.5 and 0.5"),
+        ([("Clip", ["x", "C", "half"], "y", {})], r"min of \[4\]: one number"),
+        ([("Clip", ["x", "x", "half"], "y", {})], "its min 'x' must be a constant"),
+        ([("LeakyRelu", ["x"], "y", {"alpha": float("nan")})], "not finite"),
+        ([("PRelu", ["x", "C"], "y", {})], SPREAD),
+        ([("PRelu", ["x", "wide"], "y", {})], SPREAD),
+        ([("PRelu", ["x", "x"], "y", {})], "its slope 'x' must be a constant"),
+        # What the graph computes.
+        ([("Max", ["x", "half"], "y", {})], "a constant other than 0"),
+        ([("Max", ["x", "x"], "y", {})], "its constant 'x' must be a constant"),
+        ([("Max", ["x"], "y", {})], "must be a constant"),
+        ([("Mul", ["x", "x"], "y", {})], "a product of two values that the graph computes"),
+        ([("Div", ["x", "x"], "y", {})], "divisor 'x' must be a constant"),
+        ([FLAT, ("Sub", ["x", "f"], "y", {})], "a sum of"),
+        ([MEAN, ("Add", ["x", "g"], "y", {})], "a sum of"),
+        (
+            [("Transpose", ["x"], "t", {"perm": [0, 3, 2, 1]}), ("Add", ["x", "t"], "y", {})],
+            "alike",
+        ),
+        ([FLAT, ("MatMul", ["f", "f"], "y", {})], "right side 'f' must be a constant"),
+        # Parts, and what is put together.
+        ([("Concat", ["x", "x"], "y", {"axis": 2})], "that of channels, are possible"),
+        ([("Concat", ["x", "x"], "y", {"axis": 0})], "that of channels, are possible"),
+        ([("Concat", ["x", "x"], "y", {"axis": 4})], "axis 4 of 4 axes"),
+        ([("Concat", ["x", "wide"], "y", {"axis": 1})], "'wide' is a constant"),
+        ([FLAT, ("Concat", ["x", "f"], "y", {"axis": 1})], "as many axes"),
+        ([MEAN, ("Concat", ["x", "g"], "y", {"axis": 1})], "they must be alike"),
+        ([("Slice", ["x", "i0", "i3", "i0"], "y", {})], "axis 0 of"),
+        ([("Slice", ["x", "i3", "i3", "i-1"], "y", {})], "3 to 3 by 1 of axis 3"),
+        ([("Slice", ["x", "i3", "i0", "i3", "i-1"], "y", {})], "by -1: forwards"),
+        ([("Slice", ["x", "i0", "i3", "i3", "i0"], "y", {})], "by no 0"),
+        ([("Slice", ["x", "i2,3", "i2,3", "i3"], "y", {})], r"starts \[2, 3\]"),
+        ([FLAT, ("Slice", ["f", "f", "i3"], "y", {})], "must be a constant"),
+        ([("Split", ["x"], "y", {"axis": 2})], "axis 2 of .* into"),
+        ([("Split", ["x", "i2,3"], "y", {"axis": 1})], r"into \[2, 3\]"),
+        ([("Unsqueeze", ["x", "i0"], "y", {})], r"axes \[0\]"),
+        ([("Squeeze", ["x", "i3"], "y", {})], "axes of one are possible"),
         ([("Relu", ["x"], "y", {"alpha": 1.0})], "alpha"),
         (
             [("Conv", ["x", "w"], "y", {"dilations": [2, 2]})],
-            r"node 'the_y' \(Conv\).*dilations \[2, 2\]",
+            r"node 'the_y' \(Conv\).*a kernel of \[5, 5\] over \[5, 4\]",
         ),
+        ([("Conv", ["x", "w"], "y", {"dilations": [1]})], r"dilations \[1\]"),
+        ([("Conv", ["x", "w"], "y", {"dilations": [1, 0]})], r"dilations \[1, 0\]"),
+        ([("Conv", ["x", "w"], "y", {"dilations": [10**12, 1]})], "a kernel of .* over"),
+        ([("Conv", ["x", "C11"], "y", {})], "a kernel of 1 dimensions"),
+        ([("Conv", ["x", "w"], "y", {"pads": [2, 0, 0, -1]})], "0 or more"),
+        ([("Conv", ["x", "w"], "y", {"pads": [10**9] * 4})], "numbers: at most"),
+        ([("Pad", ["x", "many"], "p", {}), ("Relu", ["p"], "y", {})], "numbers: at most"),
         ([("Conv", ["x", "w"], "y", {"kernel_shape": [2, 2]})], r"kernel_shape \[2, 2\]: \[3, 3\]"),
         ([("Conv", ["x", "x"], "y", {})], "weight 'x' must be a constant"),
         ([("Conv", ["x", "double"], "y", {})], "float64, expected float32"),
@@ -210,7 +289,28 @@ SPREAD = "one for each channel"
         ([("Conv", ["x", "w"], "y", {"strides": [2]})], r"strides \[2\]"),
         ([("Conv", ["x", "w"], "y", {"pads": [1, 1]})], r"pads \[1, 1\]"),
         ([FLAT, ("Conv", ["f", "w"], "y", {})], r"\[batch, 80\]"),
-        ([("MaxPool", ["x"], "y", {"kernel_shape": [2, 2], "ceil_mode": 1})], "ceil_mode 1"),
+        (
+            [("MaxPool", ["x"], "y", {"kernel_shape": [2, 2], "ceil_mode": 1, "strides": [5, 5]})],
+            "ceil_mode 1, by strides",
+        ),
+        (
+            [
+                (
+                    *("MaxPool", ["x"], "y"),
+                    {"kernel_shape": [2, 2], "ceil_mode": 1, "auto_pad": "SAME_UPPER"},
+                )
+            ],
+            "auto_pad SAME_UPPER: NOTSET is possible",
+        ),
+        (
+            [
+                (
+                    *("AveragePool", ["x"], "y"),
+                    {"kernel_shape": [2, 2], "ceil_mode": 1, "strides": [2, 2]},
+                )
+            ],
+            "windows that reach over the end",
+        ),
         ([("MaxPool", ["x"], "y", {"kernel_shape": [2, 2], "dilations": [1, 2]})], "dilations"),
         (
             [("MaxPool", ["x"], "y", {"kernel_shape": [1, 2], "pads": [1, 0, 0, 0]})],
@@ -243,12 +343,17 @@ SPREAD = "one for each channel"
         ([("Flatten", ["x"], "y", {"axis": 2})], "axis 2: 1 is possible"),
         ([("Flatten", ["x"], "y", {"axis": 0})], "axis 0: 1 is possible"),
         ([("ReduceMean", ["x"], "y", {"axes": [1, 2]})], r"axes \[1, 2\]"),
-        ([("ReduceMean", ["x"], "y", {"axes": [2, 7]})], r"axes \[2, 7\]"),
+        ([("ReduceMean", ["x"], "y", {"axes": [2, 7]})], "axis 7 of 4 axes"),
+        ([("ReduceMean", ["x"], "y", {"axes": [2, -2]})], r"axes \[2, -2\]"),
+        ([("ReduceMean", ["x"], "y", {"axes": [0, 2, 3]})], r"axes \[0, 2, 3\]"),
+        ([("ReduceMax", ["x"], "y", {"axes": [3]})], r"axes \[3\]"),
         ([("ReduceMean", ["x"], "y", {})], "axes"),
         ([FLAT, ("ReduceMean", ["f"], "y", {"axes": [1]})], r"axes \[1\]"),
         ([MEAN, ("Squeeze", ["g"], "y", {})], "axes"),
-        ([MEAN, ("Squeeze", ["g", "i3"], "y", {})], r"axes \[3\]"),
-        ([("Squeeze", ["x", "i2,3"], "y", {})], "of planes"),
+        (
+            [("Squeeze", ["x", "i2,3"], "y", {})],
+            r"axes \[2, 3\] of \[batch, 4, 5, 4\]: axes of one",
+        ),
         ([("MatMul", ["x", "square"], "y", {})], "flatten before it"),
         ([MEAN, ("MatMul", ["g", "1x4"], "y", {})], "flatten before it"),
         ([("Gemm", ["x", "square"], "y", {})], "flatten before it"),
@@ -260,7 +365,8 @@ SPREAD = "one for each channel"
         # Shapes: those of one image only, and others.
         ([("Reshape", ["x", "i1,-1"], "y", {})], r"a reshape of \[batch, 4, 5, 4\] to \[1, -1\]"),
         ([("Reshape", ["x", "i4,-1"], "y", {})], "a reshape"),
-        ([("Reshape", ["x", "i0,0,-1"], "y", {})], "a reshape"),
+        ([("Reshape", ["x", "i-1,5,4,4"], "y", {})], "not be divided"),
+        ([("Reshape", ["x", "i0,0,-1"], "r", {}), ("Conv", ["r", "w"], "y", {})], "expected"),
         ([("Shape", ["x"], "s", {}), ("Reshape", ["x", "x"], "y", {})], "must be a constant"),
         (
             [
@@ -271,10 +377,11 @@ SPREAD = "one for each channel"
             "depends on how many images",
         ),
         # Zeros around an image.
-        ([("Pad", ["x", "pads"], "p", {}), ("Relu", ["p"], "y", {})], "not followed by a conv"),
+        ([("Pad", ["x", "images first"], "y", {})], "pads of axis 0"),
+        ([("Pad", ["x", "less"], "y", {})], "two an axis"),
         ([("Pad", ["x", "pads"], "y", {"mode": "reflect"})], "mode reflect: constant is possible"),
         ([("Pad", ["x", "pads", "half"], "y", {})], "zeros"),
-        ([("Pad", ["x", "i0,0,-1"], "y", {})], "those of rows and columns"),
+        ([("Pad", ["x", "i0,0,-1"], "y", {})], "two an axis"),
         ([("Relu", ["w"], "y", {})], "does not depend on the input"),
         ([("RandomNormal", [], "n", {"shape": [1]}), ("Mul", ["x", "n"], "y", {})], "RandomNormal"),
         ([("Relu", ["w"], "x", {}), ("Relu", ["x"], "y", {})], "'x'.*already"),
@@ -331,6 +438,128 @@ def test_what_is_not_supported_is_named_with_its_place(
             ("Pad", ["x", "pads"], "p", {}),
             ("Conv", ["p", "w"], "y", {"pads": [0, 1, 2, 0], "strides": [2, 1]}),
         ],
+        # Bounds and slopes.
+        [("Clip", ["x", "0", "half"], "y", {})],
+        [("Clip", ["x", "0"], "y", {})],
+        [("Clip", ["x", "0", "none"], "y", {})],
+        [("Clip", ["x", "minus", "half"], "y", {})],
+        [("Max", ["zero", "x"], "y", {})],
+        [("LeakyRelu", ["x"], "y", {})],
+        [("LeakyRelu", ["x"], "y", {"alpha": -1.5})],
+        [("LeakyRelu", ["x"], "y", {"alpha": 0.0})],
+        [("PRelu", ["x", "C11"], "y", {})],
+        [("PRelu", ["x", "half"], "y", {})],
+        [FLAT, ("PRelu", ["f", "80"], "y", {})],
+        # What the graph computes.
+        [("Relu", ["x"], "r", {}), ("Sub", ["x", "r"], "y", {})],
+        [("Sub", ["x", "x"], "y", {})],
+        [("Relu", ["x"], "r", {}), ("Sum", ["x", "r", "x"], "y", {})],
+        # Parts, and what is put together.
+        [("Relu", ["x"], "r", {}), ("Concat", ["x", "r", "x"], "y", {"axis": -3})],
+        [("Relu", ["x"], "r", {}), ("Concat", ["r"], "y", {"axis": 1})],
+        [FLAT, ("Relu", ["f"], "r", {}), ("Concat", ["f", "r"], "y", {"axis": -1})],
+        [
+            ("Transpose", ["x"], "t", {"perm": [0, 2, 3, 1]}),
+            ("Concat", ["t", "t"], "u", {"axis": 3}),
+            ("Transpose", ["u"], "y", {"perm": [0, 3, 1, 2]}),
+        ],
+        [("Slice", ["x", "i0,1", "i2,3", "i2,3"], "y", {})],
+        [("Slice", ["x", "i2", "all", "i2", "all"], "y", {})],
+        [("Slice", ["x", "i-1", "first", "i2", "first"], "y", {})],
+        [("Slice", ["x", "i-1", "first", "i1", "i-1"], "y", {})],
+        [("Slice", ["x", "i1", "all", "i-1", "i2"], "y", {})],
+        [("Slice", ["x", "i0", "all", "i-1", "i2"], "y", {})],
+        [("Slice", ["x", "i2,3", "i4,4", "i2,1", "i2,1"], "y", {})],
+        [("Slice", ["x", "i0,1", "all,3"], "y", {})],
+        [FLAT, ("Slice", ["f", "i2", "all", "i-1", "i3"], "y", {})],
+        [
+            ("Slice", ["x", "i1", "i2", "i1"], "p", {}),
+            ("Relu", ["p"], "r", {}),
+            ("Concat", ["r", "x", "p"], "y", {"axis": 1}),
+        ],
+        # Zeros around.
+        [("Pad", ["x", "pads"], "p", {}), ("Relu", ["p"], "y", {})],
+        [("Pad", ["x", "all pads"], "y", {})],
+        [("Pad", ["x", "all pads"], "p", {}), ("Pad", ["p", "pads"], "y", {})],
+        [("Pad", ["x", "all pads"], "p", {}), ("Add", ["p", "p"], "y", {})],
+        [MEAN, ("Pad", ["g", "pads"], "p", {}), ("Relu", ["p"], "y", {})],
+        [
+            ("Transpose", ["x"], "t", {"perm": [0, 2, 3, 1]}),
+            ("Pad", ["t", "last pads"], "p", {}),
+            ("Transpose", ["p"], "u", {"perm": [0, 3, 1, 2]}),
+            ("Conv", ["u", "w"], "y", {}),
+        ],
+        [
+            ("Pad", ["x", "pads"], "p", {}),
+            ("Conv", ["p", "w"], "y", {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+        ],
+        [("Pad", ["x", "pads"], "p", {}), ("MaxPool", ["p"], "y", {"kernel_shape": [2, 2]})],
+        [
+            ("Relu", ["x"], "r", {}),
+            ("Pad", ["r", "pads"], "p", {}),
+            ("MaxPool", ["p"], "y", {"kernel_shape": [2, 3], "pads": [1, 1, 1, 1]}),
+        ],
+        [
+            ("Relu", ["x"], "r", {}),
+            ("Pad", ["r", "all pads"], "p", {}),
+            ("MaxPool", ["p"], "y", {"kernel_shape": [2, 2], "strides": [3, 3], "ceil_mode": 1}),
+        ],
+        [("Pad", ["x", "pads"], "p", {}), ("AveragePool", ["p"], "y", {"kernel_shape": [3, 2]})],
+        [("Pad", ["x", "all pads"], "p", {}), ("GlobalMaxPool", ["p"], "y", {})],
+        # Windows.
+        [("Conv", ["x", "w2"], "y", {"dilations": [3, 2]})],
+        [
+            ("Conv", ["x", "w"], "y", {"dilations": [2, 1], "auto_pad": "SAME_UPPER"}),
+        ],
+        [("Conv", ["x", "w"], "y", {"dilations": [2, 2], "pads": [1, 0, 0, 2]})],
+        [("MaxPool", ["x"], "y", {"kernel_shape": [2, 2], "ceil_mode": 1})],
+        [("MaxPool", ["x"], "y", {"kernel_shape": [2, 3], "ceil_mode": 1, "strides": [2, 2]})],
+        [
+            (
+                *("MaxPool", ["x"], "y"),
+                {"kernel_shape": [3, 3], "ceil_mode": 1, "strides": [2, 2], "pads": [1, 1, 1, 1]},
+            )
+        ],
+        [("GlobalMaxPool", ["x"], "y", {})],
+        [("ReduceMax", ["x"], "y", {"axes": [3, 2], "keepdims": 0})],
+        # Axes of one, and orders.
+        [MEAN, ("Squeeze", ["g", "i3"], "y", {})],
+        [MEAN, ("Unsqueeze", ["g", "i1,-1"], "u", {}), ("Reshape", ["u", "i0,-1"], "y", {})],
+        [
+            MEAN,
+            ("Reshape", ["g", "i-1,1,1,4"], "h", {}),
+            ("Mul", ["h", "C"], "m", {}),
+            ("MatMul", ["m", "square"], "p", {}),
+            ("Transpose", ["p"], "t", {"perm": [0, 3, 1, 2]}),
+            ("Softmax", ["t"], "y", {"axis": 1}),
+        ],
+        [("Reshape", ["x", "i0,0,-1"], "r", {}), ("ReduceMean", ["r"], "y", {"axes": [2]})],
+        [FLAT, ("Unsqueeze", ["f", "i2"], "u", {}), ("ReduceMean", ["u"], "y", {"axes": [2]})],
+        # Channels last.
+        [
+            ("Transpose", ["x"], "t", {"perm": [0, 2, 3, 1]}),
+            ("Mul", ["t", "C"], "m", {}),
+            ("Relu", ["m"], "r", {}),
+            ("ReduceMean", ["r"], "y", {"axes": [1, 2]}),
+        ],
+        [
+            ("Transpose", ["x"], "t", {"perm": [0, 2, 3, 1]}),
+            ("Reshape", ["t", "i0,-1"], "f", {}),
+            ("Relu", ["f"], "r", {}),
+            ("MatMul", ["r", "80x3"], "y", {}),
+        ],
+        [
+            ("Transpose", ["x"], "t", {"perm": [0, 3, 2, 1]}),
+            ("Flatten", ["t"], "f", {}),
+            ("Gemm", ["f", "80x3", "3"], "y", {"alpha": 0.5}),
+        ],
+        [
+            ("Transpose", ["x"], "t", {"perm": [0, 2, 3, 1]}),
+            ("MatMul", ["t", "square"], "m", {}),
+            ("Add", ["m", "C"], "a", {}),
+            ("Add", ["a", "t"], "b", {}),
+            ("Transpose", ["b"], "y", {"perm": [0, 3, 1, 2]}),
+        ],
         [
             ("Shape", ["x"], "s", {"start": 1}),
             ("ReduceProd", ["s"], "n", {}),
@@ -342,7 +571,48 @@ def test_what_is_not_supported_is_named_with_its_place(
 @pytest.mark.usefixtures("uncompared")
 def test_what_is_close_to_it_is_computed(nodes: list[Any], tmp_path: Path) -> None:
     made = [node(op, inputs, output, **more) for op, inputs, output, more in nodes]
-    model = model_of(made, CONSTANTS | {"i-1": integers(-1)})
+    model = model_of(made, CONSTANTS)
+    images = floats(3, 4, 5, 4)
+    (expected,) = reference.ReferenceEvaluator(model).run(None, {"x": images})
+    found = read(model, tmp_path).evaluate(images)
+    np.testing.assert_allclose(found, expected.reshape(3, -1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("opset", "nodes"),
+    [
+        (7, [("Clip", ["x"], "y", {"min": -0.5, "max": 0.25})]),
+        (10, [("Clip", ["x"], "y", {"min": 0.0, "max": 6.0})]),
+        (10, [("Clip", ["x"], "y", {"min": 0.0})]),
+        (9, [("Slice", ["x"], "y", {"axes": [1, 0], "starts": [1, 0], "ends": [-1, 2**31 - 1]})]),
+        (9, [("Slice", ["x"], "y", {"starts": [0, 1], "ends": [2**31 - 1, 3]})]),
+        (10, [("Pad", ["x"], "y", {"pads": [0, 0, 1, 0, 0, 1, 0, 2]})]),
+        (18, [("Pad", ["x", "i2,3", "", "i-1"], "y", {})]),
+        (18, [("ReduceMax", ["x", "i2,3"], "y", {"keepdims": 0})]),
+        (
+            11,
+            [
+                ("Relu", ["x"], "r", {}),
+                ("Unsqueeze", ["r"], "u", {"axes": [1]}),
+                ("Squeeze", ["u"], "y", {"axes": [1]}),
+            ],
+        ),
+        (11, [("Split", ["x"], ["a", "b"], {"axis": 1, "split": [1, 3]})]),
+        (11, [("Split", ["x"], ["b", "a"], {"axis": -3})]),
+        (13, [("Split", ["x", "i3,1"], ["a", "b"], {"axis": 1})]),
+        (18, [("Split", ["x"], ["b", "a"], {"axis": 1, "num_outputs": 2})]),
+        (18, [FLAT, ("Split", ["f"], ["a", "c", "b"], {"axis": 1, "num_outputs": 3})]),
+    ],
+)
+@pytest.mark.usefixtures("uncompared")
+def test_operators_are_those_of_their_opset(opset: int, nodes: list[Any], tmp_path: Path) -> None:
+    made = [
+        helper.make_node(op, inputs, [output] if isinstance(output, str) else output, **more)
+        for op, inputs, output, more in nodes
+    ]
+    out = "b" if isinstance(nodes[-1][2], list) else "y"
+    more = {"i3,1": integers(3, 1)}
+    model = model_of(made, CONSTANTS | more, opset=opset, out=out)
     images = floats(3, 4, 5, 4)
     (expected,) = reference.ReferenceEvaluator(model).run(None, {"x": images})
     found = read(model, tmp_path).evaluate(images)
@@ -529,8 +799,72 @@ def test_images_that_are_channels_last_are_turned(tmp_path: Path) -> None:
         [turn, conv, node("Relu", ["x"], "z")],
     ):
         odd = model_of(nodes, {"w": floats(6, 3, 2, 2)}, shape=["n", 5, 4, 3], out="z")
-        with pytest.raises(ModelError, match=r"Transpose.*channels first"):
+        with pytest.raises(
+            ModelError, match="in the order (rows, columns|columns, rows), channels"
+        ):
             read(odd, tmp_path)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_network_of_channels_last_is_read_as_its_exports_write_it(
+    channels: int, tmp_path: Path
+) -> None:
+    """A mean is taken off, convolutions have transposes around them, a row is of channels last."""
+    first = node("Transpose", ["a"], "b", perm=[0, 3, 1, 2])
+    if channels == 1:
+        first = node("Reshape", ["a", "one channel"], "b")
+    nodes = [
+        node("Sub", ["x", "mean"], "a"),
+        first,
+        node("Pad", ["b", "pads"], "c"),
+        node("Conv", ["c", "kernel"], "d", strides=[2, 2]),
+        node("Transpose", ["d"], "e", perm=[0, 2, 3, 1]),
+        node("Add", ["e", "C"], "f"),
+        node("Clip", ["f", "0", "6"], "g"),
+        node("MatMul", ["g", "square"], "h"),
+        node("Add", ["h", "g"], "i"),
+        node("Reshape", ["i", "row"], "j"),
+        node("MatMul", ["j", "48x3"], "k"),
+        node("Softmax", ["k"], "y"),
+    ]
+    constants = CONSTANTS | {
+        "mean": floats(channels),
+        "one channel": integers(-1, 1, 7, 5),
+        "kernel": floats(4, channels, 3, 3),
+        "6": np.array(6, np.float32),
+        "row": integers(-1, 48),
+        "48x3": floats(48, 3),
+    }
+    model = model_of(nodes, constants, shape=["n", 7, 5, channels])
+    network = read(model, tmp_path)
+    assert network.input == (channels, 7, 5) and "2 random" in network.checked
+    images = floats(3, 7, 5, channels)
+    (expected,) = reference.ReferenceEvaluator(model).run(None, {"x": images})
+    found = network.evaluate(images.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_all_that_is_refused_is_said_at_once(tmp_path: Path) -> None:
+    nodes = [
+        node("Erf", ["x"], "e"),
+        node("Relu", ["e"], "after"),
+        helper.make_node("Erf", ["x"], ["e2", ""], name="odd"),
+        node("Conv", ["x", "C11", ""], "c"),
+        node("RandomNormal", [], "n", shape=[1]),
+        node("Mul", ["after", "n"], "m"),
+        node("Add", ["c", "m"], "y"),
+    ]
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of(nodes, CONSTANTS), str(path))
+    found: list[str] = []
+    assert _onnx.read(path, None, None, found) is None
+    assert [one.split("'")[1] for one in found] == ["the_e", "odd", "the_c", "the_n"]
+    with pytest.raises(ModelError) as raised:
+        _onnx.read(path, None, None)
+    assert str(raised.value) == found[0]
+    onnx.save(model_of([node("Relu", ["x"], "y")], {}), str(path))
+    found.clear()
+    assert _onnx.read(path, None, None, found) and not found
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT16", "UINT8"])

@@ -14,6 +14,7 @@ from test_networks_onnx import FLOAT, helper, integers, model_of, node, onnx, re
 from hushtable.errors import ModelError
 from hushtable.infer import _onnx
 from hushtable.infer._compare import difference
+from hushtable.infer.networks import Network
 
 #: Graphs of one run.
 GRAPHS = 10_000 if os.environ.get("HUSHTABLE_SCALE_LONG") else 500
@@ -51,14 +52,16 @@ class Maker:
         self.constants[name] = value
         return name
 
-    def add(self, op: str, inputs: list[str], **attributes: Any) -> bool:
+    def add(self, op: str, inputs: list[str], parts: int = 1, **attributes: Any) -> bool:
         """Adds a node whose attributes that are None are not there; whether it runs."""
         kept = {name: value for name, value in attributes.items() if value is not None}
         outputs = [f"v{len(self.nodes)}"]
+        if op == "Split":
+            outputs += [f"{outputs[0]}_{at}" for at in range(1, parts)]
         if op in ("MaxPool", "Dropout") and self.pick(True, False):
             outputs.append(f"{outputs[0]}_2")
         made = node(op, inputs, *outputs, **kept)
-        known = {name: (self.values | self.constants)[name] for name in inputs}
+        known = {name: (self.values | self.constants)[name] for name in inputs if name}
         infos = [
             helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
@@ -78,7 +81,7 @@ class Maker:
             return False
         self.nodes.append(made)
         self.values.update(zip(outputs, found, strict=True))
-        self.at = outputs[0]
+        self.at = outputs[0] if op != "Split" else self.pick(*outputs)
         return True
 
     def step(self) -> None:
@@ -87,6 +90,7 @@ class Maker:
             self.at = "x"
         rank = self.values[self.at].ndim
         steps = [self.constant_step, self.shape_step, self.value_step, self.value_step]
+        steps += [self.bound_step, self.part_step, self.order_step]
         if rank == 4:
             steps += [self.conv_step, self.conv_step, self.pool_step, self.mean_step]
         if rank == 2:
@@ -104,13 +108,15 @@ class Maker:
             own["pads"] = self.pick(None, *pads, odd=[[1] * 4, [2, 2, 0, 0]])
         else:
             own["pads"] = self.pick(None, odd=pads)
-        own["dilations"] = self.pick(None, [1, 1], odd=[[2, 1], [2, 2]])
+        own["dilations"] = self.pick(None, [1, 1], [2, 1], odd=[[2, 2], [1, 3]])
         if op == "MaxPool":  # where the evaluator mistakes pads
             own["strides"] = self.pick([2, 2], [1, 2])
             if own["auto_pad"] == "SAME_LOWER":
                 own["auto_pad"] = "SAME_UPPER"
         if op == "AveragePool" and self.opset < 19:
             del own["dilations"]
+        if op == "MaxPool":  # it has no other dilations than 1
+            own["dilations"] = self.pick(None, [1, 1], odd=[[2, 1]])
         self.add(op, inputs, **own)
 
     def conv_step(self) -> None:
@@ -121,16 +127,128 @@ class Maker:
         if self.pick(True, False):
             inputs.append(self.constant(self.floats(outputs)))
         if self.pick(True, False, False):
-            ends = [0, 0, *self.random.integers(0, 3, 2), 0, 0, *self.random.integers(0, 2, 2)]
-            mode = self.pick(None, "constant", odd=["edge", "reflect", "wrap"])
-            if self.add("Pad", [self.at, self.constant(integers(*ends))], mode=mode):
-                inputs[0] = self.at
+            self.pad_step()
+            inputs[0] = self.at
         self.windows("Conv", inputs, kernel, group=group, kernel_shape=self.pick(None, kernel))
+
+    def pad_step(self) -> None:
+        rank = self.values[self.at].ndim
+        ends = [0, *self.random.integers(0, 3, 2 * rank - 1)]
+        ends[rank] = 0
+        if rank == 4 and self.pick(True, odd=[False]):
+            ends[1] = ends[5] = 0
+        mode = self.pick(None, "constant", odd=["edge", "reflect", "wrap"])
+        inputs = [self.at, self.constant(integers(*ends))]
+        if self.opset >= 18 and self.pick(True, False):
+            axes = self.random.permutation(rank)
+            inputs[1] = self.constant(
+                integers(*[ends[at + one] for one in (0, rank) for at in axes])
+            )
+            inputs += ["", self.constant(integers(*(axes - self.pick(0, rank))))]
+        self.add("Pad", inputs, mode=mode)
+
+    def bound_step(self) -> None:
+        """Bounds and slopes."""
+        op = self.pick("Clip", "Clip", "LeakyRelu", "PRelu", "Max")
+        if op == "Max":
+            zero = self.constant(np.full(self.pick((), (1,)), self.pick(0, odd=[1]), np.float32))
+            self.add(op, self.pick([self.at, zero], [zero, self.at]))
+        elif op == "Clip":
+            least = self.pick(0.0, 0.0, -0.5, 0.25, odd=[None, 2.0, -np.inf])
+            most = self.pick(6.0, 0.5, 1.0, odd=[None, np.inf])
+            bounds = [
+                "" if one is None else self.constant(np.array(np.float32(one)))
+                for one in (least, most)
+            ]
+            self.add(op, [self.at, *bounds])
+        elif op == "LeakyRelu":
+            self.add(op, [self.at], alpha=self.pick(None, 0.25, -0.5, 0.0))
+        else:
+            sizes = self.values[self.at].shape
+            each = [sizes[1], *[1] * (len(sizes) - 2)]
+            slope = self.pick(each, [1], [], odd=[sizes[1:], sizes[-1:], [sizes[1]]])
+            self.add(op, [self.at, self.constant(self.floats(*slope))])
+
+    def part_step(self) -> None:
+        """What is put together, or a part of it."""
+        value = self.values[self.at]
+        axis = self.pick(1, 1 - value.ndim, odd=[0, *range(2, value.ndim)])
+        op = self.pick("Concat", "Slice", "Slice", "Split", "Pad")
+        if op == "Concat":
+            alike = [
+                name
+                for name, one in self.values.items()
+                if one.ndim == value.ndim and one.shape[2:] == value.shape[2:]
+            ]
+            each = [self.pick(*alike, odd=list(self.values)) for _ in range(self.pick(1, 2))]
+            self.add(op, self.pick([self.at, *each], [*each, self.at]), axis=axis)
+        elif op == "Pad":
+            self.pad_step()
+        elif op == "Split":
+            size, parts = value.shape[axis], self.pick(2, 3)
+            own: dict[str, Any] = {"parts": parts, "axis": axis}
+            inputs = [self.at]
+            if size > 1 and self.pick(True, False):
+                parts = own["parts"] = 2
+                each = [one := int(self.random.integers(1, size)), size - one]
+                if self.opset < 13:
+                    own["split"] = each
+                else:
+                    inputs.append(self.constant(integers(*each)))
+            elif self.opset >= 18:
+                own["num_outputs"] = parts
+            self.add(op, inputs, **own)
+        else:
+            many = self.pick(1, 1, 2)
+            axes = [int(one) for one in self.random.permutation(value.ndim)[:many]]
+            axes = [one - self.pick(0, value.ndim) for one in axes]
+            if self.pick(True, False):
+                axes = [axis]
+            starts = [self.pick(0, 1, -1, -2, 5) for _ in axes]
+            ends = [self.pick(2**31 - 1, 2**63 - 1, 3, -1, odd=[-(2**63), 0]) for _ in axes]
+            steps = [self.pick(1, 1, 2, -1, 3, odd=[-2]) for _ in axes]
+            parts_of = [starts, ends, axes, steps][: self.pick(3, 4, odd=[2])]
+            kind = np.int64
+            self.add(op, [self.at, *(self.constant(np.array(one, kind)) for one in parts_of)])
+
+    def order_step(self) -> None:
+        """Another order of axes, which is often turned back."""
+        rank = self.values[self.at].ndim
+        order = self.pick([0, *range(2, rank), 1], [0, rank - 1, *range(1, rank - 1)])
+        order = self.pick(order, order, [0, *(1 + self.random.permutation(rank - 1))])
+        order = self.pick([int(one) for one in order], odd=[None])
+        if not self.add("Transpose", [self.at], perm=order) or order is None:
+            return
+        for _ in range(self.pick(0, 1, 2)):
+            self.pick(self.constant_step, self.bound_step, self.value_step, self.last_step)()
+        if self.values[self.at].ndim == rank and self.pick(True, True, False):
+            self.add("Transpose", [self.at], perm=[order.index(one) for one in range(rank)])
+
+    def last_step(self) -> None:
+        """Along the last axis, as channels that are last are read."""
+        value = self.values[self.at]
+        last = value.shape[-1]
+        op = self.pick("MatMul", "Add", "ReduceMean", "Reshape", "Pad", "Concat")
+        if op == "MatMul":
+            self.add(op, [self.at, self.constant(self.floats(last, self.pick(1, 2, last)))])
+        elif op == "Add":
+            self.add(op, [self.at, self.constant(self.floats(last))])
+        elif op == "ReduceMean":
+            axes = list(range(1, value.ndim - 1))
+            if axes and self.opset < 18:
+                self.add(op, [self.at], axes=axes, keepdims=self.pick(None, 0))
+        elif op == "Reshape":
+            if self.add(op, [self.at, self.constant(integers(0, -1))]):
+                self.matrix_step()
+        elif op == "Concat":
+            self.add(op, [self.at, self.at], axis=-1)
+        else:
+            self.pad_step()
 
     def pool_step(self) -> None:
         _, _, rows, columns = self.values[self.at].shape
         kernel = self.pick([1, 1], [2, 2], [3, 2], [rows, columns])
-        own = {"kernel_shape": kernel, "ceil_mode": self.pick(None, 0, odd=[1])}
+        own = {"kernel_shape": kernel, "ceil_mode": self.pick(None, 0, 1)}
         if self.pick(True, False):
             order = self.pick(None, 0, 1)
             self.windows("MaxPool", [self.at], kernel, storage_order=order, **own)
@@ -140,14 +258,15 @@ class Maker:
 
     def mean_step(self) -> None:
         if self.pick(True, False):
-            self.add("GlobalAveragePool", [self.at])
+            self.add(self.pick("GlobalAveragePool", "GlobalMaxPool"), [self.at])
             return
         axes = self.pick([2, 3], [-1, -2], [3, -2], odd=[[1, 2], [3], [0, 2, 3], [-3], [2, 3, 1]])
         keep = self.pick(None, 0, 1)
+        op = self.pick("ReduceMean", "ReduceMean", "ReduceMax")
         if self.opset < 18:
-            self.add("ReduceMean", [self.at], axes=axes, keepdims=keep)
+            self.add(op, [self.at], axes=axes, keepdims=keep)
         else:
-            self.add("ReduceMean", [self.at, self.constant(integers(*axes))], keepdims=keep)
+            self.add(op, [self.at, self.constant(integers(*axes))], keepdims=keep)
 
     def constant_step(self) -> None:
         sizes = self.values[self.at].shape
@@ -180,7 +299,7 @@ class Maker:
     def shape_step(self) -> None:
         value = self.values[self.at]
         rank, batch, numbers = value.ndim, len(value), int(value[0].size)
-        op = self.pick("Flatten", "Reshape", "Reshape", "Squeeze", "Shape", odd=["Transpose"])
+        op = self.pick("Flatten", "Reshape", "Reshape", "Squeeze", "Unsqueeze", "Shape")
         if op == "Flatten":
             axis = self.pick(None, 1, 1 - rank, odd=[0, 2, 3, -1])
             self.add(op, [self.at], axis=axis)
@@ -190,18 +309,17 @@ class Maker:
                 odd=[
                     *([batch, -1], [1, -1], [-1, 1], [0, 1, 1, -1], [0, 0, -1]),
                     *([1, numbers], [0, *value.shape[:0:-1]], [-1, *value.shape[1:]]),
+                    *([0, 1, -1], [0, 0, -1, 1], [0, *[one for one in value.shape[1:] if one > 1]]),
                 ],
             )
             zero = self.pick(None, odd=[0, 1]) if self.opset >= 14 else None
             self.add(op, [self.at, self.constant(integers(*target))], allowzero=zero)
-        elif op == "Squeeze":
-            axes = self.pick([2, 3], [-1, -2], odd=[[3], [1], [1, 2]])
+        elif op in ("Squeeze", "Unsqueeze"):
+            axes = self.pick([2, 3], [-1, -2], [3], [1], odd=[[1, 2], [0]])
             if self.opset < 13:
                 self.add(op, [self.at], axes=axes)
             else:
                 self.add(op, [self.at, self.constant(integers(*axes))])
-        elif op == "Transpose":
-            self.add(op, [self.at], perm=[0, *range(rank - 1, 0, -1)])
         else:
             self.size_step()
 
@@ -223,9 +341,9 @@ class Maker:
     def value_step(self) -> None:
         value = self.values[self.at]
         op = self.pick(
-            *("Relu", "Relu", "Identity", "Dropout", "Add", "Add", "BatchNormalization"),
+            *("Relu", "Relu", "Identity", "Dropout", "Add", "Sub", "Sum", "BatchNormalization"),
             *(("Sigmoid", "Softmax") if value[0].size == value.shape[-1] else ()),
-            odd=["LeakyRelu", "Cast", "Mul", "Sigmoid", "Softmax"],
+            odd=["Cast", "Mul", "Sigmoid", "Softmax"],
         )
         if op == "BatchNormalization":
             if self.opset < 14 or value.ndim < 2:
@@ -237,9 +355,12 @@ class Maker:
         elif op == "Softmax":
             if self.opset >= 13:  # the evaluator takes no account of the opset
                 self.add(op, [self.at], axis=self.pick(None, 1, -1, odd=[0, 2]))
-        elif op in ("Add", "Mul"):
+        elif op in ("Add", "Sub", "Sum", "Mul"):
             alike = [name for name, one in self.values.items() if one.shape == value.shape]
-            self.add(op, [self.at, self.pick(*alike, odd=list(self.values))])
+            count = self.pick(0, 1, 2) if op == "Sum" else 1
+            self.add(
+                op, [self.at, *(self.pick(*alike, odd=list(self.values)) for _ in range(count))]
+            )
         else:
             self.add(op, [self.at], to=FLOAT if op == "Cast" else None)
 
@@ -248,7 +369,13 @@ def test_graphs_at_random_are_computed_as_the_evaluator_does_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the reader alone, without what compares its networks."""
-    monkeypatch.setattr(_onnx, "compared", lambda network, *_: network)
+    turned: list[bool] = []
+
+    def uncompared(network: Network, _framework: str, answers: Any, *_: Any) -> Network:
+        turned.append(answers.__self__.ends.is_turned)
+        return network
+
+    monkeypatch.setattr(_onnx, "compared", uncompared)
     taken: set[str] = set()
     count = 0
     for seed in range(GRAPHS):
@@ -265,7 +392,8 @@ def test_graphs_at_random_are_computed_as_the_evaluator_does_or_refused(
             network = read(model, tmp_path)
         except ModelError:
             continue
-        found = network.evaluate(maker.images.reshape(-1, *network.input))
+        images = maker.images.transpose(0, 3, 1, 2) if turned[-1] else maker.images
+        found = network.evaluate(images.reshape(-1, *network.input))
         # What is left of large numbers that cancel is as exact as they were.
         of = max(float(np.abs(one).max()) for one in maker.values.values()) / 1000
         error = difference(found, expected, of)

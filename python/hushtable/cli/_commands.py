@@ -39,7 +39,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "sim": (),
     "cluster": (),
     "train": ("train_recover",),
-    "infer": ("infer_import", "infer_project"),
+    "infer": ("infer_check", "infer_import", "infer_project"),
 }
 #: Commands of the root. Each has a module of its name.
 _COMMANDS = ("serve", "lookup", "tune", "certificates", "doctor")

@@ -11,8 +11,6 @@ from ..errors import ConfigError
 from ..infer import networks
 from .output import Json, examples, print_facts, print_json
 
-_KINDS = (".onnx", ".h5", ".hdf5")
-
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -59,17 +57,7 @@ def import_(
     hybrid` goes on from here. torch modules are imported from Python
     (hushtable.infer.networks.from_torch), or through ONNX.
     """
-    kind = source.suffix.lower()
-    if kind not in _KINDS:
-        raise ConfigError(
-            f"{source} is of no kind that is known by its name: possible are {', '.join(_KINDS)}"
-        )
-    if kind == ".onnx":
-        network = networks.from_onnx(source, shape=_sizes(shape), output=output)
-    elif shape is not None or output is not None:
-        raise ConfigError("--shape and --output are for .onnx: a Keras model says its own")
-    else:
-        network = networks.from_keras(source)
+    network = networks.from_file(source, shape=sizes(shape), output=output)
     made = network.build(out, name=name)
     facts = {
         "model": str(made),
@@ -97,7 +85,7 @@ def import_(
     )
 
 
-def _sizes(text: str | None) -> list[int] | None:
+def sizes(text: str | None) -> list[int] | None:
     """Sizes as they are written, with commas."""
     if text is None:
         return None

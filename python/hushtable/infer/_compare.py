@@ -64,6 +64,11 @@ def compared(
                 f"right: {error}"
             ) from error
         each.append((images, network.evaluate(images), wanted))
+    if not any(np.isfinite(wanted).any() for _, _, wanted in each):
+        raise ModelError(
+            f"{source}: {framework} answers random inputs with no finite number, so nothing shows "
+            "that it was read right"
+        )
     # One answer alone can be as small as rounding: all of them are hardly so.
     of = max(_largest(wanted) for _, _, wanted in each)
     largest = 0.0

@@ -256,7 +256,8 @@ def _softmax(_node: Node, sources: list[Floats], _tensors: _Tensors) -> Floats:
 
 
 def _sigmoid(_node: Node, sources: list[Floats], _tensors: _Tensors) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-sources[0])), np.float32)
+    # As 1 / (1 + e^-x), without the power of what is far below 0.
+    return np.asarray(np.exp(-np.logaddexp(0.0, -sources[0].astype(np.float64))), np.float32)
 
 
 _OPERATORS: dict[str, Callable[[Node, list[Floats], _Tensors], Floats]] = {

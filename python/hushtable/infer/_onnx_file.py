@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .._fields import Fields
 from ..errors import ConfigError, ModelError
 
-__all__ = ["CHANNELS_FIRST", "Array", "Ends", "File"]
+__all__ = ["Array", "Ends", "File"]
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +31,8 @@ _NOT_FOLDED = {
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "RoiAlign"),
     "Softmax",
 }
+#: What leaves the order of axes open.
+_ELEMENTWISE = {"Add", "Clip", "Div", "Dropout", "Identity", "Mul", "Pad", "Relu", "Sub"}
 #: Below it, operators broadcast by attributes, and normalisations are those of training.
 _OPSET_MIN = 7
 
@@ -245,7 +247,7 @@ class Ends:
         input: the input's name.
         rank: 4 of images, 2 of numbers.
         shape: channels, rows and columns of one input.
-        is_turned: whether the file's images are channels last, which nothing but transposes sees.
+        is_turned: whether the file's images are channels last.
         is_for_one: whether the file takes one image only, not any number of them.
         output: the name of the output that is wanted.
         left: those of the others.
@@ -298,7 +300,7 @@ class Ends:
                     "expected FLOAT: export the model with numbers of 32 bits"
                 )
         sizes = [one.dim_value or 0 for one in value.type.tensor_type.shape.dim]
-        is_turned = _is_turned(file, value.name)
+        is_turned = _is_turned(file, value.name, sizes, constants)
         nodes = list(file.graph.node)
         return cls(
             input=value.name,
@@ -312,17 +314,26 @@ class Ends:
         )
 
 
-def _is_turned(file: File, name: str) -> bool:
-    """Whether all that reads the input makes it channels first."""
-    readers = [one for one in file.graph.node if name in one.input]
-    helper = file.onnx.helper
-    return bool(readers) and all(
-        one.op_type == "Transpose"
-        and not one.domain
-        and [(own.name, helper.get_attribute_value(own)) for own in one.attribute]
-        == [("perm", CHANNELS_FIRST)]
-        for one in readers
-    )
+def _is_turned(file: File, name: str, sizes: list[int], constants: Mapping[str, Array]) -> bool:
+    """Whether images are channels last: what first asks for an order makes them channels first.
+
+    That is a transpose; or a reshape, of images of one channel.
+    """
+    helper, same = file.onnx.helper, {name}
+    one_channel = [1, *sizes[1:3]]
+    for node in file.graph.node:
+        if not same.intersection(node.input) or len(sizes) != 4:
+            continue
+        if node.op_type == "Transpose":
+            return any(helper.get_attribute_value(one) == CHANNELS_FIRST for one in node.attribute)
+        if node.op_type == "Reshape":
+            target = constants.get(node.input[1]) if len(node.input) > 1 else None
+            is_one = target is not None and target.ravel().tolist()[1:] == one_channel
+            return is_one and sizes[3] == 1 and sizes[1] != 1
+        if node.op_type not in _ELEMENTWISE:
+            return False
+        same.update(node.output)
+    return False
 
 
 def _shape_of(
@@ -400,7 +411,7 @@ def _largest(operator: Any, images: Array, **attributes: Any) -> tuple[Array, ..
     """The largest of windows, one place of all windows after the other."""
     kernel, sizes = attributes["kernel_shape"], images.shape[2:]
     dilations = attributes.get("dilations") or [1]
-    if attributes.get("ceil_mode") or max(dilations) > 1 or len(operator.output) > 1:
+    if max(dilations) > 1 or len(operator.output) > 1:
         found: tuple[Array, ...] = super(type(operator), operator)._run(images, **attributes)
         return found
     rank = len(kernel)
@@ -415,6 +426,12 @@ def _largest(operator: Any, images: Array, **attributes: Any) -> tuple[Array, ..
         around = [(one // 2, one - one // 2) for one in lacking]
         if attributes["auto_pad"] == "SAME_LOWER":
             around = [pair[::-1] for pair in around]
+    if attributes.get("ceil_mode"):
+        wholes = [size + sum(pair) for size, pair in zip(sizes, around, strict=True)]
+        around = [
+            (less, more + (window - whole) % step)
+            for (less, more), whole, window, step in zip(around, wholes, kernel, steps, strict=True)
+        ]
     padded = np.pad(images, [(0, 0), (0, 0), *around], constant_values=-np.inf)
     ends = [size - window + 1 for size, window in zip(padded.shape[2:], kernel, strict=True)]
     places = []

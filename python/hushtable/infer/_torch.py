@@ -85,9 +85,12 @@ class _Reader:
             self._refuse(ModelError(why))
         self.module.trace()
         for node in self.module.graph.nodes:
-            if any(one not in self.values for one in node.all_input_nodes):
-                continue  # it reads what was refused
             where = self.module.where(node)
+            if any(one not in self.values for one in node.all_input_nodes):
+                # It reads what was refused, and may be such that nothing would help.
+                if (what := self._unknown(node)) is not None:
+                    self._refuse(self._unsupported(where, what))
+                continue
             if node.op == "output":
                 return self._finish(where, node.args[0], range)
             try:
@@ -137,6 +140,8 @@ class _Reader:
             owner, _, name = str(node.target).rpartition(".")
             found = getattr(self.module.whole.get_submodule(owner), name)
             return Constant(self.own.floats(where, found))
+        if (what := self._unknown(node)) is not None:
+            raise self._unsupported(where, what)
         values = [self._resolve(where, one) for one in node.args]
         named = {_ALSO.get(key, key): self._resolve(where, one) for key, one in node.kwargs.items()}
         if node.op == "call_module":
@@ -145,10 +150,7 @@ class _Reader:
             return self._module(node, where, values, named)
         if node.target in _OF_NUMBERS and all(isinstance(one, (int, float)) for one in values):
             return node.target(*values)
-        table: dict[Any, Callable[..., Any]] = self.own.functions
-        if node.op == "call_method":
-            table = self.own.methods
-        function, what = table.get(node.target), getattr(node.target, "__name__", str(node.target))
+        function, what = self._table(node).get(node.target), _called(node)
         if function is None:
             raise self._unsupported(where, what)
         first = values[0] if values else named.get("input")
@@ -164,8 +166,6 @@ class _Reader:
     def _module(self, node: Any, where: str, values: list[Any], named: dict[str, Any]) -> Tensor:
         module = self.module.whole.get_submodule(node.target)
         kind = type(module)
-        if kind not in self.own.layers and kind not in self.own.alike:
-            raise self._unsupported(where, kind.__name__)
         given = [*values, *(named.pop(name) for name in ("input",) if name in named)]
         if len(given) != 1 or named or not isinstance(given[0], Tensor):
             raise self.draft.wrong(where, "it is called with something other than one tensor")
@@ -189,6 +189,20 @@ class _Reader:
                 made = function(name, given[0], *map(own.take, options))
             own.neutral("training", False)
         return made
+
+    def _table(self, node: Any) -> dict[Any, Callable[..., Any]]:
+        return self.own.methods if node.op == "call_method" else self.own.functions
+
+    def _unknown(self, node: Any) -> str | None:
+        """What a node calls, if that is in no table."""
+        if node.op == "call_module":
+            kind = type(self.module.whole.get_submodule(node.target))
+            is_read = kind in self.own.layers or kind in self.own.alike
+            return None if is_read or self.module.path(node) in self.module.odd else kind.__name__
+        if node.op not in ("call_function", "call_method"):
+            return None
+        is_read = node.target in self._table(node) or node.target in _OF_NUMBERS
+        return None if is_read else _called(node)
 
     def _unsupported(self, where: str, what: str) -> ModelError:
         if what.lower().removesuffix("_") in _SMOOTH:
@@ -227,3 +241,7 @@ class _Reader:
                     "in _ there",
                 )
         return found
+
+
+def _called(node: Any) -> str:
+    return str(getattr(node.target, "__name__", node.target))

@@ -19,12 +19,45 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ._check import Report, reader_of, report_of
 from ._draft import Draft
 from ._network import METADATA_KEY, Network, Node, Shape
 
-__all__ = ["METADATA_KEY", "Draft", "Network", "Node", "from_keras", "from_onnx", "from_torch"]
+__all__ = [
+    "METADATA_KEY",
+    "Draft",
+    "Network",
+    "Node",
+    "Report",
+    "check",
+    "from_file",
+    "from_keras",
+    "from_onnx",
+    "from_torch",
+]
 
 _Path = str | os.PathLike[str]
+
+
+def from_file(
+    path: _Path, *, shape: Sequence[int] | None = None, output: str | None = None
+) -> Network:
+    """Reads a file that is known by its name: ONNX (.onnx), or Keras (.h5, .hdf5).
+
+    Args:
+        path: the file.
+        shape: as for :func:`from_onnx`.
+        output: as for :func:`from_onnx`.
+
+    Raises:
+        ConfigError: a name that is of neither kind, or an argument that is for another; as for
+            :func:`from_onnx` and :func:`from_keras`.
+        ModelError: as for these.
+    """
+    *_, read = reader_of(Path(path), None if shape is None else _shape(shape), output)
+    network = read(None)
+    assert network is not None  # it is only where refusals are listed
+    return network
 
 
 def from_onnx(
@@ -86,6 +119,25 @@ def from_keras(path: _Path) -> Network:
     from . import _keras
 
     return _keras.read(Path(path))
+
+
+def check(source: Any, *, shape: Sequence[int] | None = None, output: str | None = None) -> Report:
+    """Says what would be taken of a network, what is refused of it, and what it would cost.
+
+    Everything that is refused is said at once, where an import ends at the first. A network that is
+    taken is compiled for hybrid inference, in a temporary folder: its plan is the price.
+
+    Args:
+        source: an ONNX or Keras file, known by its name (.onnx, .h5, .hdf5); or a torch module.
+        shape: as for :func:`from_onnx`; of a module it must be given.
+        output: as for :func:`from_onnx`.
+
+    Raises:
+        ConfigError: as for :func:`from_onnx`; a file that no importer is for, or an argument that
+            is for another.
+        ModelError: no room for the temporary folder.
+    """
+    return report_of(source, None if shape is None else _shape(shape), output)
 
 
 def _shape(shape: Sequence[int]) -> Shape:
