@@ -259,7 +259,7 @@ def main() -> None:
     record = bench_record(
         "imagenet",
         {"networks": asked, "size": options.size},
-        slowest,
+        round(slowest, 1),
         "s",
         None,
         None,
