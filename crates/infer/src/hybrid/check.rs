@@ -1,5 +1,7 @@
 //! Which programs a party accepts.
 
+use hushtable_mpc::garble::WINDOW_MAX;
+
 use super::program::{Activation, Convolution, Pool, Program, Shape, Stage, Term};
 use super::windows::windows;
 
@@ -216,7 +218,7 @@ impl Program {
         };
         if !is_inside(window[0], stage.sum.height, [top, bottom])
             || !is_inside(window[1], stage.sum.width, [left, right])
-            || window[0].saturating_mul(window[1]) > 256
+            || window[0].saturating_mul(window[1]) > WINDOW_MAX
         {
             let why = format!("the largest of windows of {window:?}, padded by {pad:?}");
             return refuse(place, why);

@@ -8,9 +8,9 @@ use super::network::{Error, Post};
 use super::program::Program;
 
 /// The most bytes of terms.
-pub const TERMS_BYTES_MAX: usize = 1 << 20;
+pub const TERMS_BYTES_MAX: usize = 4 << 20;
 /// The most steps that are left to the client.
-const POST_MAX: usize = 8;
+pub(super) const POST_MAX: usize = 8;
 
 /// Terms as they travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +81,11 @@ impl Terms {
             return Err(refuse(format!("inputs up to {}", announced.input_max)));
         }
         let mut terms = Self { announced, id: [0; 32] };
-        terms.id = blake3::derive_key("hushtable hybrid terms", &terms.to_bytes());
+        let bytes = terms.to_bytes();
+        if bytes.len() > TERMS_BYTES_MAX {
+            return Err(refuse(format!("{} bytes, at most {TERMS_BYTES_MAX}", bytes.len())));
+        }
+        terms.id = blake3::derive_key("hushtable hybrid terms", &bytes);
         Ok(terms)
     }
 

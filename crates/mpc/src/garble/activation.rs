@@ -6,6 +6,9 @@ use std::sync::Arc;
 use super::circuit::{Builder, Circuit, Wire};
 use super::{LANES, groups};
 
+/// The most numbers of a window.
+pub const WINDOW_MAX: usize = 64;
+
 /// What is computed on the shares of one number, or of the numbers of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::exhaustive_structs, reason = "written field by field")]
@@ -16,7 +19,7 @@ pub struct ActivationSpec {
     pub dropped: u32,
     /// Lowest bits of the sum that are dropped, `dropped` ones included; at most `bits` − 2.
     pub shift: u32,
-    /// Numbers of which the largest is taken; 1 to 64.
+    /// Numbers of which the largest is taken; 1 to [`WINDOW_MAX`].
     pub window: usize,
     /// Whether a negative number becomes 0.
     pub rectify: bool,
@@ -52,7 +55,7 @@ pub enum Error {
         shift: u32,
     },
     /// The window is empty or too large.
-    #[error("the largest of {0} numbers: a window has 1 to 64")]
+    #[error("the largest of {0} numbers: a window has 1 to {WINDOW_MAX}")]
     Window(usize),
     /// The largest number is 0, or that of what is not rectified.
     #[error("{0} as the largest number: 1 or more of what is rectified can be garbled")]
@@ -72,7 +75,7 @@ impl Activation {
         if dropped > shift || shift > bits - 2 {
             return Err(Error::Shift { bits, dropped, shift });
         }
-        if !(1..=64).contains(&window) {
+        if !(1..=WINDOW_MAX).contains(&window) {
             return Err(Error::Window(window));
         }
         if let Some(most) = most.filter(|&most| most == 0 || !rectify) {

@@ -84,7 +84,7 @@ mod activation;
 mod circuit;
 mod delphi;
 
-pub use activation::{Activation, ActivationSpec, Error};
+pub use activation::{Activation, ActivationSpec, Error, WINDOW_MAX};
 pub use circuit::{Builder, Circuit, Wire};
 pub use delphi::Delphi;
 

@@ -1,15 +1,17 @@
 //! From a network to what both parties run.
 
 use hushtable_rlwe::ring::Platform;
+use hushtable_table::Version;
 
 use super::error::Error;
 use super::graph::{Network, Post, sizes};
 use super::lower::{Lowered, lower};
 use super::quantise::{quantise, sum_fraction};
 use super::ranges::{Range, Ranges, made_up, needed};
-use crate::hybrid::check::FRACTION_MAX;
+use crate::hybrid::check::{FRACTION_MAX, NAME_BYTES_MAX};
 use crate::hybrid::linear;
 use crate::hybrid::program::{Program, Rounding, Weights};
+use crate::hybrid::terms::Terms;
 
 /// How a network is to be compiled.
 #[derive(Clone, Debug)]
@@ -96,6 +98,9 @@ pub fn compile(network: &Network, spec: &CompileSpec) -> Result<Compiled, Error>
     let largest = ranges.input * (2.0_f64).powi((ranges.margin + fraction) as i32);
     let input_max = (largest.ceil() as u64).clamp(1, program.mask() >> 1);
     let Lowered { post, notes, .. } = lowered;
+    // What no client takes is refused before anything is written: with the longest name, too.
+    let name = "n".repeat(NAME_BYTES_MAX);
+    Terms::new(&name, Version::from([0; 32]), program.clone(), post.clone(), input_max)?;
     Ok(Compiled { program, weights, ranges, input_max, post, notes })
 }
 

@@ -6,11 +6,14 @@
 //! to be folded into whatever reads it. [`Value::Parts`] are planes after each other, each part held by itself:
 //! what is done to planes is done to each, and a convolution becomes one of each (`parts`).
 
+use hushtable_mpc::garble::WINDOW_MAX;
+
 use super::error::Error;
 use super::graph::{Network, Node, Op, Post};
 use super::parts::{concat, each};
 use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Pool, Shape};
+use crate::hybrid::terms::POST_MAX;
 use crate::hybrid::windows::windows;
 
 /// A network as stages of floats.
@@ -195,7 +198,8 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
 /// The last value before what clients do themselves, and what they do.
 fn strip(network: &Network, notes: &mut Vec<String>) -> (usize, Vec<Post>) {
     let (mut output, mut post) = (network.output(), Vec::new());
-    while let Some(index) = output.checked_sub(1) {
+    // Of more, those before the last ones are stages.
+    while let Some(index) = output.checked_sub(1).filter(|_| post.len() < POST_MAX) {
         let node = &network.nodes()[index];
         let found = match node.op {
             Op::Relu { most: None } => Post::Relu,
@@ -265,6 +269,10 @@ impl Lowering<'_> {
                 if top.max(bottom) >= pool.kernel[0] || left.max(right) >= pool.kernel[1] {
                     let why = "pads narrower than the windows are: each window holds a number";
                     return Err(unsupported("max_pool of wide pads", why));
+                }
+                if pool.kernel[0].max(pool.kernel[1]) > WINDOW_MAX {
+                    let why = format!("windows of up to {WINDOW_MAX} rows and columns");
+                    return Err(unsupported("max_pool of large windows", &why));
                 }
                 self.largest(name, value, *pool)?
             }
@@ -431,9 +439,21 @@ impl Lowering<'_> {
         Ok(match value {
             value if pool == Pool::NONE => value,
             Value::Parts(parts) => each(parts, |part| self.largest(name, part, pool))?,
+            value if pool.kernel[0] * pool.kernel[1] > WINDOW_MAX => {
+                // The largest of rows' largest: two circuits of few numbers, where one has too many.
+                let ([rows, columns], [top, left, bottom, right]) = (pool.kernel, pool.pad);
+                let [down, across] = pool.stride;
+                let (kernel, stride, pad) = ([1, columns], [1, across], [0, left, 0, right]);
+                let value =
+                    self.largest(&format!("{name}.rows"), value, Pool { kernel, stride, pad })?;
+                let (kernel, stride, pad) = ([rows, 1], [down, 1], [top, 0, bottom, 0]);
+                self.largest(name, value, Pool { kernel, stride, pad })?
+            }
             // The largest of what keeps order is found before it as well.
             Value::Tensor { tensor, shape, affine, is_own } if is_rising(&affine) => {
-                let stage = tensor.checked_sub(1).filter(|_| is_own);
+                // One that was flattened since has other windows.
+                let is_as_made = |&at: &usize| is_own && self.stages[at].output() == shape;
+                let stage = tensor.checked_sub(1).filter(is_as_made);
                 let own = stage.and_then(|stage| self.stages[stage].activation.as_mut());
                 let found = match own.filter(|own| own.pool == Pool::NONE) {
                     Some(own) => {

@@ -41,10 +41,11 @@ pub fn quantise(
                 }
             });
         }
-        let activation = own.activation.map(|FloatActivation { rectify, most, pool }| Activation {
-            most: most.map(|most| largest(most, bits, fraction)),
-            ..Activation::of(rectify, pool, shift)
+        let activation = own.activation.map(|FloatActivation { rectify, most, pool }| {
+            let most = most.map(|most| largest(&own.name, most, bits, fraction)).transpose()?;
+            Ok::<_, Error>(Activation { most, ..Activation::of(rectify, pool, shift) })
         });
+        let activation = activation.transpose()?;
         let is_active = activation.is_some();
         weights.biases.push(biases(
             own,
@@ -59,10 +60,21 @@ pub fn quantise(
     Ok((Program { bits, fraction, rounding, lattice, input, stages }, weights))
 }
 
+/// The least units of the fraction that a largest number has: rounded, it is off by 1 in 64 at most.
+const MOST_MIN: f64 = 32.0;
+
 /// A largest number in the program's fraction; what no number reaches is the largest that there is.
-fn largest(most: f64, bits: u32, fraction: u32) -> u64 {
-    let value = (most * (1_u64 << fraction) as f64).round();
-    (value as u64).clamp(1, (1 << (bits - 1)) - 1)
+fn largest(stage: &str, most: f64, bits: u32, fraction: u32) -> Result<u64, Error> {
+    let value = most * (1_u64 << fraction) as f64;
+    if value < MOST_MIN {
+        let needed = (MOST_MIN / most).log2().ceil();
+        let why = format!(
+            "stage {stage:?} gives at most {most}, which so few bits hold too roughly: {needed} or more \
+             are possible"
+        );
+        return Err(Error::Spec { field: "fraction", value: fraction.to_string(), why });
+    }
+    Ok((value.round() as u64).min((1 << (bits - 1)) - 1))
 }
 
 /// A name of a node with what was added, as long as names may be.

@@ -185,7 +185,7 @@ pub fn made_up(seed: u64) -> Graph {
     for _ in 0..count {
         let [channels, height, width] = own.sizes();
         let is_image = height > 2 && width > 2;
-        match own.rng.random_range(0..13) {
+        match own.rng.random_range(0..14) {
             0..3 => {
                 let mut side = |max: usize| own.rng.random_range(1..=max);
                 let (kernel, stride) = ([side(3), side(3)], [side(2), side(2)]);
@@ -214,6 +214,17 @@ pub fn made_up(seed: u64) -> Graph {
                 let op = if kind == 7 { "max_pool" } else { "average_pool" };
                 own.padded_pool(op, kernel, stride, pad);
             }
+            // Of one row and one column, what was flattened among them.
+            kind @ (7 | 8) => {
+                let op = if kind == 7 { "max_pool" } else { "average_pool" };
+                let (kernel, stride, pad) = [
+                    ([1, 1], [2, 2], [0; 4]),
+                    ([3, 3], [1, 1], [1; 4]),
+                    ([2, 1], [1, 1], [1, 0, 0, 0]),
+                ][own.rng.random_range(0..3)];
+                own.padded_pool(op, kernel, stride, pad);
+            }
+            13 if channels * height * width <= 96 => own.flatten(),
             9 => {
                 let most = own.rng.random_range(0.2..2.0);
                 own.clipped(most);

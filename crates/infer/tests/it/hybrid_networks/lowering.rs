@@ -191,6 +191,94 @@ fn planes_after_each_other_are_read_where_they_are() {
 }
 
 #[test]
+fn the_largest_after_a_flattening_is_not_that_before_it() {
+    // Windows of what was flattened hold one number each, and pads.
+    for (kernel, stride, pad) in
+        [([3, 3], [1, 1], [1; 4]), ([1, 1], [2, 2], [0; 4]), ([2, 1], [1, 1], [1, 0, 0, 0])]
+    {
+        let mut own = Graph::new([2, 4, 4], 10);
+        own.conv(3, [3, 3], [1, 1], [1; 4], 1);
+        own.relu();
+        own.norm(0.2);
+        own.flatten();
+        own.padded_pool("max_pool", kernel, stride, pad);
+        own.flatten();
+        own.linear(3);
+        lowered(&mut own);
+        compile(&own.network(), &CompileSpec::default()).unwrap();
+    }
+}
+
+#[test]
+fn the_largest_of_many_is_that_of_rows_first() {
+    for (kernel, stride, pad) in
+        [([9, 8], [2, 3], [4, 1, 0, 3]), ([12, 12], [12, 12], [0; 4]), ([9, 9], [1, 1], [4; 4])]
+    {
+        let mut own = Graph::new([2, 12, 12], 11);
+        own.conv(3, [3, 3], [1, 1], [1; 4], 1);
+        own.relu();
+        own.padded_pool("max_pool", kernel, stride, pad);
+        own.flatten();
+        own.linear(3);
+        let lowered = lowered(&mut own);
+        assert_eq!(lowered.stages.len(), 3, "{:?}", names(&lowered));
+        compile(&own.network(), &CompileSpec::default()).unwrap();
+    }
+    let mut own = Graph::new([1, 80, 1], 12);
+    own.pool("max_pool", [65, 1], [1, 1]);
+    let error = lower(&own.network()).unwrap_err().to_string();
+    assert!(error.contains("n0") && error.contains("up to 64 rows and columns"), "{error}");
+}
+
+#[test]
+fn a_largest_number_that_the_fraction_holds_roughly_is_refused() {
+    let mut own = Graph::new([1, 2, 2], 13);
+    own.conv(1, [1, 1], [1, 1], [0; 4], 1);
+    own.clipped(1e-3);
+    own.conv(1, [1, 1], [1, 1], [0; 4], 1);
+    let error = compile(&own.network(), &CompileSpec::default()).unwrap_err().to_string();
+    assert!(error.contains("n1") && error.contains("15 or more are possible"), "{error}");
+    compile(&own.network(), &CompileSpec { fraction: 15, ..CompileSpec::default() }).unwrap();
+}
+
+#[test]
+fn a_program_that_no_client_takes_is_not_compiled() {
+    // 60 parts, which each of some hundred convolutions reads.
+    let network = |count: usize| {
+        let mut own = Graph::new([1, 1, 1], 14);
+        let weight = own.tensor(&[1, 1, 1, 1], 0.5, 0.6);
+        let parts: Vec<String> = (0..60)
+            .map(|_| {
+                own.push(json!({"op": "conv", "inputs": ["input"], "weight": weight}), [1, 1, 1]);
+                own.push(json!({"op": "relu"}), [1, 1, 1])
+            })
+            .collect();
+        let whole = own.push(json!({"op": "concat", "inputs": parts}), [60, 1, 1]);
+        let weight = own.tensor(&[1, 60, 1, 1], 0.01, 0.02);
+        let mut sum = "input".to_owned();
+        for _ in 0..count {
+            own.push(json!({"op": "conv", "inputs": [whole], "weight": weight}), [1, 1, 1]);
+            let relu = own.push(json!({"op": "relu"}), [1, 1, 1]);
+            sum = own.push(json!({"op": "add", "inputs": [sum, relu]}), [1, 1, 1]);
+        }
+        own.network()
+    };
+    compile(&network(100), &CompileSpec::default()).unwrap();
+    let error = compile(&network(800), &CompileSpec::default()).unwrap_err().to_string();
+    assert!(error.contains("bytes, at most 4194304"), "{error}");
+}
+
+#[test]
+fn of_many_steps_at_the_end_the_last_are_the_clients() {
+    let mut own = Graph::new([2, 4, 4], 15);
+    own.conv(2, [3, 3], [1, 1], [0; 4], 1);
+    (0..20).for_each(|_| own.relu());
+    let lowered = lowered(&mut own);
+    assert_eq!(lowered.post, [Post::Relu; 8]);
+    compile(&own.network(), &CompileSpec::default()).unwrap();
+}
+
+#[test]
 fn a_norm_after_relu_goes_where_it_can() {
     // Into the next weights, but its shift not past zeros around the image, nor its sign past a largest.
     let cases: [(f32, &str, [usize; 4], usize); 5] = [
