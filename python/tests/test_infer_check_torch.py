@@ -21,9 +21,14 @@ def test_the_price_of_a_module_is_its_plans(tmp_path: Path) -> None:
     report = networks.check(module, shape=(2, 8, 8))
     assert (report.source, report.kind, report.refusals) == ("Sequential", "torch", ())
     assert report.operators == {"conv": 1, "relu": 1, "flatten": 1, "linear": 1}
-    bundle = networks.from_torch(module, (2, 8, 8)).build(tmp_path / "model")
-    plan = infer.compile(bundle, scheme="hybrid")
-    assert report.plan == dataclasses.replace(plan, name="", plan="")
+    bits = []
+    for at, range in enumerate((None, (0.0, 0.01), (-255.0, 255.0))):
+        network = networks.from_torch(module, (2, 8, 8), range=range)
+        plan = infer.compile(network.build(tmp_path / f"model-{at}"), scheme="hybrid")
+        report = networks.check(module, shape=(2, 8, 8), range=range)
+        assert report.plan == dataclasses.replace(plan, name="", plan="")
+        bits.append(plan.bits)
+    assert bits[1] < bits[0] < bits[2]
 
 
 def test_all_that_is_refused_of_a_module_is_said_at_once() -> None:
@@ -46,6 +51,8 @@ def test_all_that_is_refused_of_a_module_is_said_at_once() -> None:
 def test_a_module_is_checked_with_a_shape_alone() -> None:
     with pytest.raises(ConfigError, match="checked with shape="):
         networks.check(nn.ReLU())
+    with pytest.raises(ConfigError, match="range= is for a torch module"):
+        networks.check("a.onnx", range=(0, 1))
     with pytest.raises(ConfigError, match="without output"):
         networks.check(nn.ReLU(), shape=(1, 2, 3), output="y")
     with pytest.raises(ConfigError, match=r"torch\.nn\.Module is expected, not dict"):

@@ -49,11 +49,12 @@ def check(
 ) -> None:
     """Say what would be taken of a network, what is refused of it, and what it would cost.
 
-    Nothing is written. All that is refused is said at once, by name and place, and the command
-    exits with 2. Of a network that is taken whole the price is that of `hushtable infer compile
-    --scheme hybrid`: stages, ReLUs, bits, bytes of a precompute at either side, and what a
-    prediction sends. It is counted, not measured, and the same on every machine. Seconds are those
-    of a link; `hushtable infer precompute` and `query` measure those of computing.
+    Nothing is written. Refusals are said together, by name and place, and the command exits with 2:
+    all but of what reads something that is refused, which is looked at for its operators alone. Of
+    a network that is taken whole the price is that of `hushtable infer compile --scheme hybrid`:
+    stages, ReLUs, bits, bytes of a precompute at either side, and what a prediction sends. It is
+    counted, not measured, and the same on every machine. Seconds are those of a link; `hushtable
+    infer precompute` and `query` measure those of computing.
     """
     note("reading, and compiling what was read")
     report = networks.check(source, shape=sizes(shape), output=output)

@@ -53,9 +53,14 @@ class Report:
         return dict(Counter(node.op for node in nodes).most_common())
 
 
-def report_of(source: Any, shape: Shape | None, output: str | None) -> Report:
+def report_of(
+    source: Any,
+    shape: Shape | None,
+    output: str | None,
+    range: tuple[float, float] | None = None,
+) -> Report:
     """See `networks.check`."""
-    name, kind, read = reader_of(source, shape, output)
+    name, kind, read = reader_of(source, shape, output, range)
     refusals: list[str] = []
     network = plan = None
     try:
@@ -78,7 +83,12 @@ def report_of(source: Any, shape: Shape | None, output: str | None) -> Report:
 _Read = Callable[[list[str] | None], Network | None]
 
 
-def reader_of(source: Any, shape: Shape | None, output: str | None) -> tuple[str, str, _Read]:
+def reader_of(
+    source: Any,
+    shape: Shape | None,
+    output: str | None,
+    range: tuple[float, float] | None = None,
+) -> tuple[str, str, _Read]:
     """What something is called, what it is, and what reads it."""
     if not isinstance(source, str | os.PathLike):
         from . import _torch
@@ -88,7 +98,9 @@ def reader_of(source: Any, shape: Shape | None, output: str | None) -> tuple[str
                 "a torch module is checked with shape=(channels, rows, columns), without output"
             )
         name = type(source).__name__
-        return name, "torch", lambda found: _torch.read(source, shape, None, refusals=found)
+        return name, "torch", lambda found: _torch.read(source, shape, range, refusals=found)
+    if range is not None:
+        raise ConfigError("range= is for a torch module: inputs of a file have none")
     path = Path(source)
     kind = _KINDS.get(path.suffix.lower())
     if kind is None:

@@ -121,23 +121,31 @@ def from_keras(path: _Path) -> Network:
     return _keras.read(Path(path))
 
 
-def check(source: Any, *, shape: Sequence[int] | None = None, output: str | None = None) -> Report:
+def check(
+    source: Any,
+    *,
+    shape: Sequence[int] | None = None,
+    output: str | None = None,
+    range: tuple[float, float] | None = None,
+) -> Report:
     """Says what would be taken of a network, what is refused of it, and what it would cost.
 
-    Everything that is refused is said at once, where an import ends at the first. A network that is
-    taken is compiled for hybrid inference, in a temporary folder: its plan is the price.
+    Refusals are said together, where an import ends at the first (:class:`Report` says which are
+    not). A network that is taken is compiled for hybrid inference, in a temporary folder: its plan
+    is the price.
 
     Args:
         source: an ONNX or Keras file, known by its name (.onnx, .h5, .hdf5); or a torch module.
         shape: as for :func:`from_onnx`; of a module it must be given.
         output: as for :func:`from_onnx`.
+        range: as for :func:`from_torch`: the price depends on it.
 
     Raises:
         ConfigError: as for :func:`from_onnx`; a file that no importer is for, or an argument that
             is for another.
         ModelError: no room for the temporary folder.
     """
-    return report_of(source, None if shape is None else _shape(shape), output)
+    return report_of(source, None if shape is None else _shape(shape), output, range)
 
 
 def _shape(shape: Sequence[int]) -> Shape:
