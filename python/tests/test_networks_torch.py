@@ -452,7 +452,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "the batch joined": (of(lambda h: h.view(1, -1)), "a view as"),
     "channels as images": (of(lambda h: h.view(h.size(1), -1)), "a view as"),
     "pad over half": (lambda: nn.Sequential(nn.AvgPool2d(3, 1, 2)), "over half"),
-    "no windows": (lambda: nn.Sequential(conv(), nn.AdaptiveAvgPool2d(0)), "modulo by zero"),
+    "no windows": (
+        lambda: nn.Sequential(conv(), nn.AdaptiveAvgPool2d(0)),
+        "0 x 0 windows: 1 or more each way are possible",
+    ),
 }
 
 

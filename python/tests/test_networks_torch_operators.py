@@ -253,7 +253,10 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "Tanh": (layer(nn.Tanh), "Tanh is not supported: .*Train with ReLU"),
     "hardtanh to infinity": (of(lambda h: F.hardtanh(h, -1, float("inf"))), "two finite numbers"),
     "hardtanh to a hole": (of(lambda h: F.hardtanh(h, 0.0, float("nan"))), "two finite numbers"),
-    "hardtanh to 1e39": (of(lambda h: F.hardtanh(h, 0, 1e39)), "a number above 0 is possible"),
+    "hardtanh to 1e39": (
+        of(lambda h: F.hardtanh(h, 0, 1e39)),
+        "a number above 0, and up to 1e12, is possible",
+    ),
     "clamp of nothing": (of(lambda h: h.clamp(2, -1)), "a clip to 2.0 and -1.0"),
     "clamp at one": (of(lambda h: h.clamp(0, 0)), "a clip to 0.0 and 0.0"),
     "clamp from 1": (of(lambda h: h.clamp(min=1)), "numbers from 1 to None: from 0, or between"),

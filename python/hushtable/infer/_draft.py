@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,14 +13,47 @@ import numpy.typing as npt
 
 from ..errors import ModelError
 from ._network import INPUT, Floats, Network, Node, Shape, text
+from ._printable import named, one_line
 
 #: What a client does to an opened answer: it stands at the end of a network only.
 _POSTS = {"softmax", "sigmoid"}
+
+#: What compiling takes: numbers of a value, and those of all values of a network together, or of
+#: all windows over one; and the largest number itself.
+NUMBERS_MAX = 1 << 24
+NUMBERS_SUM_MAX = 1 << 28
+_BOUND_MAX = float(np.float32(1e12))
+#: Weights that a reader makes, and no file has: choices of channels, zeros between others.
+_MADE_MAX = 1 << 27
+
+
+@dataclass
+class Numbers:
+    """Counts those of a network's values, of which compiling takes so many.
+
+    Attributes:
+        total: of those that were taken.
+    """
+
+    total: int = 0
+
+    def add(self, sizes: Iterable[int]) -> str:
+        """Says what is wrong with a value of these sizes; nothing where it is taken."""
+        count = math.prod(sizes)
+        if count > NUMBERS_MAX:
+            return f"{count} numbers: at most {NUMBERS_MAX} are possible of one value"
+        if (total := self.total + count) > NUMBERS_SUM_MAX:
+            return f"{total} numbers of all values so far: at most {NUMBERS_SUM_MAX} are possible"
+        self.total = total
+        return ""
 
 
 @dataclass
 class Draft:
     """A network while an importer puts it together; every node is checked as it is added.
+
+    What it takes is bounded as what compiling takes is: a file of a few bytes can claim sizes that
+    no memory has.
 
     Attributes:
         input: channels, rows and columns.
@@ -32,8 +66,12 @@ class Draft:
     tensors: dict[str, Floats] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _shapes: dict[str, Shape] = field(default_factory=dict)
+    _numbers: Numbers = field(default_factory=Numbers)
+    _made: int = 0
 
     def __post_init__(self) -> None:
+        if why := self._numbers.add(self.input):
+            raise self.wrong("the input", why)
         self._shapes[INPUT] = self.input
 
     def shape(self, name: str) -> Shape:
@@ -42,7 +80,21 @@ class Draft:
 
     def wrong(self, where: str, what: str) -> ModelError:
         """An error about a node."""
-        return ModelError(f"{self.source}, {where}: {what}")
+        return ModelError(one_line(f"{self.source}, {where}: {what}"))
+
+    def make(self, name: str, count: int) -> None:
+        """Counts weights that are about to be made, and that no file has.
+
+        Raises:
+            ModelError: too many of them.
+        """
+        if (made := self._made + count) > _MADE_MAX:
+            raise self.wrong(
+                name,
+                f"{made} weights that the file does not have: at most {_MADE_MAX} are "
+                "possible, for channels that are chosen, zeros between weights and the like",
+            )
+        self._made = made
 
     def tensor(self, name: str, values: npt.ArrayLike) -> str:
         """Keeps weights, as float32, and returns their name; another where that one is taken.
@@ -59,7 +111,7 @@ class Draft:
 
     def leave_out(self, name: str, why: str) -> None:
         """Notes an operator that changes nothing."""
-        self.notes.append(f"{name}: {why}")
+        self.notes.append(f"{named(name)}: {why}")
 
     def conv(
         self,
@@ -78,8 +130,11 @@ class Draft:
         A dilated kernel gets zeros between its weights: it costs what one of that size does.
         """
         kernel = np.asarray(weight)
+        wide = tuple(kernel.shape[2:])
         if kernel.ndim == 4 and tuple(dilation) != (1, 1):
-            kernel = self._dilated(name, kernel, dilation)
+            if min(dilation) < 1:
+                raise self.wrong(name, f"dilations of {tuple(dilation)}: 1 or more are possible")
+            wide = tuple((size - 1) * by + 1 for size, by in zip(wide, dilation, strict=True))
         channels, rows, columns = self.shape(source)
         if kernel.ndim != 4 or groups < 1 or kernel.shape[1] * groups != channels:
             raise self.wrong(
@@ -87,11 +142,13 @@ class Draft:
             )
         if kernel.shape[0] % groups:
             raise self.wrong(name, f"{kernel.shape[0]} kernels in {groups} groups")
-        size = _windows(rows, columns, kernel.shape[2:], stride, pad)
+        size = self._windows(name, source, wide, stride, pad)
         if size is None:
             raise self.wrong(
-                name, f"a kernel of {kernel.shape[2:]} over {rows} x {columns}, padded by {pad}"
+                name, f"a kernel of {wide} over {rows} x {columns}, padded by {tuple(pad)}"
             )
+        if wide != kernel.shape[2:]:
+            kernel = self._dilated(name, kernel, wide, dilation)
         attributes = {
             "weight": self.tensor(f"{name}.weight", kernel),
             **self._bias(name, bias, kernel.shape[0]),
@@ -101,16 +158,45 @@ class Draft:
         }
         return self._add(name, "conv", [source], attributes, (kernel.shape[0], *size))
 
-    def _dilated(self, name: str, kernel: npt.NDArray[Any], dilation: Sequence[int]) -> Floats:
-        down, across = dilation
-        outputs, channels, rows, columns = kernel.shape
-        if min(down, across) < 1:
-            raise self.wrong(name, f"dilations of {tuple(dilation)}: 1 or more are possible")
-        wide = np.zeros(
-            (outputs, channels, (rows - 1) * down + 1, (columns - 1) * across + 1), np.float32
-        )
-        wide[:, :, ::down, ::across] = kernel
-        return wide
+    def _dilated(
+        self, name: str, kernel: npt.NDArray[Any], wide: Sequence[int], dilation: Sequence[int]
+    ) -> Floats:
+        shape = (*kernel.shape[:2], *wide)
+        self.make(name, math.prod(shape))
+        found = np.zeros(shape, np.float32)
+        found[:, :, :: dilation[0], :: dilation[1]] = kernel
+        return found
+
+    def _windows(
+        self,
+        name: str,
+        source: str,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        pad: Sequence[int],
+    ) -> tuple[int, int] | None:
+        """How many windows there are down and across; None where none fits, or sizes are none.
+
+        Raises:
+            ModelError: more zeros, or numbers in windows, than are computed with.
+        """
+        channels, rows, columns = self.shape(source)
+        size = _windows(rows, columns, kernel, stride, pad)
+        if size is None:
+            return None
+        padded = channels * (rows + pad[0] + pad[2]) * (columns + pad[1] + pad[3])
+        if padded > 2 * NUMBERS_MAX:
+            raise self.wrong(
+                name,
+                f"with the zeros around {padded} numbers: at most {2 * NUMBERS_MAX} are possible",
+            )
+        inside = channels * math.prod(size) * math.prod(kernel)
+        if inside > NUMBERS_SUM_MAX:
+            raise self.wrong(
+                name,
+                f"{inside} numbers in all windows: at most {NUMBERS_SUM_MAX} are possible",
+            )
+        return size
 
     def linear(
         self, name: str, source: str, weight: npt.ArrayLike, bias: npt.ArrayLike | None
@@ -165,6 +251,7 @@ class Draft:
     def affine(self, name: str, source: str, scale: npt.ArrayLike, shift: npt.ArrayLike) -> str:
         """Adds scale · x + shift, of each channel or by one number for all."""
         channels = self.shape(source)[0]
+        self.make(name, 4 * channels)
         values = []
         for part in (scale, shift):
             found = np.squeeze(np.asarray(part, np.float32))
@@ -181,8 +268,8 @@ class Draft:
             source,
             scale=values[0],
             shift=values[1],
-            mean=np.zeros(channels),
-            variance=np.ones(channels),
+            mean=np.zeros(channels, np.float32),
+            variance=np.ones(channels, np.float32),
             epsilon=0.0,
         )
 
@@ -191,8 +278,11 @@ class Draft:
         if most is None:
             return self._add(name, "relu", [source], {}, self.shape(source))
         largest = float(np.float32(most))
-        if not 0 < largest < math.inf:
-            raise self.wrong(name, f"a ReLU of at most {most}: a number above 0 is possible")
+        if not 0 < largest <= _BOUND_MAX:
+            raise self.wrong(
+                name,
+                f"a ReLU of at most {most}: a number above 0, and up to 1e12, is possible",
+            )
         return self._add(name, "relu", [source], {"max": largest}, self.shape(source))
 
     def clip(self, name: str, source: str, least: float, most: float) -> str:
@@ -230,16 +320,42 @@ class Draft:
             self.leave_out(name, "a pad of nothing")
             return source
         channels = self.shape(source)[0]
-        return self.conv(name, source, np.ones((channels, 1, 1, 1)), None, pad=pad, groups=channels)
+        self.make(name, channels)
+        kernel = np.ones((channels, 1, 1, 1), np.float32)
+        return self.conv(name, source, kernel, None, pad=pad, groups=channels)
+
+    def pad_channels(self, name: str, source: str, before: int, after: int) -> str:
+        """Adds channels of zeros."""
+        channels = self.shape(source)[0]
+        whole = before + channels + after
+        self.make(name, whole * channels)
+        kernel = np.eye(whole, channels, -before, np.float32)
+        return self.conv(name, source, kernel[:, :, None, None], None)
+
+    def places(
+        self,
+        name: str,
+        source: str,
+        kernel: Sequence[int],
+        place: Sequence[int],
+        stride: Sequence[int],
+    ) -> str:
+        """Adds a choice of rows and columns: of each window the number at one place."""
+        channels = self.shape(source)[0]
+        self.make(name, channels * math.prod(kernel))
+        weight = np.zeros((channels, 1, *kernel), np.float32)
+        weight[:, :, place[0], place[1]] = 1
+        return self.conv(name, source, weight, None, stride=stride, groups=channels)
 
     def channels(self, name: str, source: str, which: Sequence[int]) -> str:
         """Adds a choice of channels, in the order given: a convolution of ones and zeros."""
         count = self.shape(source)[0]
-        if list(which) == list(range(count)):
+        if len(which) == count and all(map(operator.eq, which, range(count))):
             self.leave_out(name, "all channels in their order")
             return source
         if not which or not all(0 <= one < count for one in which):
-            raise self.wrong(name, f"channels {list(which)} of {count}")
+            raise self.wrong(name, f"channels {list(which[:100])} of {count}")
+        self.make(name, len(which) * count)
         kernel = np.zeros((len(which), count, 1, 1), np.float32)
         kernel[np.arange(len(which)), list(which)] = 1
         return self.conv(name, source, kernel, None)
@@ -278,7 +394,7 @@ class Draft:
                     name, "means of windows that reach over the end (ceil_mode) are not possible"
                 )
             pad = (pad[0], pad[1], pad[2] + more[0], pad[3] + more[1])
-        size = _windows(rows, columns, kernel, stride, pad)
+        size = self._windows(name, source, kernel, stride, pad)
         if size is None:
             raise self.wrong(name, f"windows of {tuple(kernel)} over {rows} x {columns}")
         if math.prod(kernel) == 1 and math.prod(stride) == 1 and not any(pad):
@@ -322,6 +438,8 @@ class Draft:
                 raise self.wrong(
                     name, f"a {op} after a {self.op(one)}: that is possible at the end only"
                 )
+        if why := self._numbers.add(shape):
+            raise self.wrong(name, why)
         name = _free(name or op, self._shapes)
         self.nodes.append(Node(name, op, tuple(inputs), attributes, shape))
         self._shapes[name] = shape

@@ -17,6 +17,7 @@ from ._keras_file import Weights, hdf5, model, refuse_others
 from ._keras_graph import Graph, Layer, graph
 from ._keras_layers import Layers, Value
 from ._network import INPUT, Network
+from ._printable import one_line, printed
 
 
 @overload
@@ -44,8 +45,8 @@ def read(path: Path, refusals: list[str] | None = None) -> Network | None:
         raise ConfigError(
             "Keras models are read by the package h5py: `pip install 'hushtable[keras]'`"
         ) from error
-    refuse_others(path)
-    with contextlib.ExitStack() as opened:
+    with printed(), contextlib.ExitStack() as opened:
+        refuse_others(path)
         with hdf5(path):
             file = opened.enter_context(h5py.File(path, "r"))
             found = model(path, file, h5py)
@@ -92,7 +93,7 @@ class _Reader:
             except ModelError as error:
                 if self.refusals is None:
                     raise
-                self.refusals.append(str(error))
+                self.refusals.append(one_line(str(error)))
         return values[graph.output]
 
     def _layer(self, layer: Layer, sources: list[Value]) -> Value | None:

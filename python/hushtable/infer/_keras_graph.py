@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from .._fields import Fields
 from ..errors import ModelError
 from ._network import Shape
+from ._printable import one_line
 
 #: A larger size is no network's, and overflows what is computed of it.
 SIZE_MAX = 2**31 - 1
@@ -245,7 +246,7 @@ def graph(model: Any, source: str) -> Graph:
     """
 
     def wrong(what: str) -> ModelError:
-        return ModelError(f"{source}: {what}")
+        return ModelError(one_line(f"{source}: {what}"))
 
     with Fields(_object(model, "model_config", wrong), wrong) as own:
         kind = own.take("class_name")
@@ -291,7 +292,7 @@ class _Parser:
         path = (*self.path, name)
 
         def wrong(what: str) -> ModelError:
-            return ModelError(f"{self.source}, layer {'/'.join(path)!r:.80}: {what}")
+            return ModelError(one_line(f"{self.source}, layer {'/'.join(path)!r:.80}: {what}"))
 
         config = entry["config"] if isinstance(entry.get("config"), dict) else {}
         layer = Layer(path, str(kind), Config(config, wrong), (), wrong)

@@ -14,9 +14,6 @@ from ._keras_file import Sizes, Weights
 from ._keras_graph import SIZE_MAX, Layer, is_size
 from ._network import INPUT, Floats, Shape
 
-#: Numbers that a layer reads at most, and that a dilated kernel has: a file of a few bytes can
-#: claim more than any memory has.
-_NUMBERS_MAX = 2**26
 #: Of the activation leaky_relu, which is TensorFlow's.
 _LEAKY_RELU_SLOPE = 0.2
 #: Those that read two and more.
@@ -88,8 +85,6 @@ class Layers:
                 raise layer.wrong(f"{len(sources)} inputs: 2 and more are possible")
         elif len(sources) != 1:
             raise layer.wrong(f"{len(sources)} inputs: 1 is possible")
-        if (count := max(math.prod(self.shape(one)) for one in sources)) > _NUMBERS_MAX:
-            raise layer.wrong(f"it reads {count} numbers: {_NUMBERS_MAX} are possible")
 
     def settled(self, value: Value) -> Value:
         """A value with all of its zeros around it in the draft."""
@@ -157,9 +152,6 @@ class Layers:
         if max(stride) > 1 and max(dilation) > 1:
             raise layer.wrong(f"strides {stride} with dilation_rate {dilation}: one is possible")
         wide = [(size - 1) * by + 1 for size, by in zip(kernel.shape[2:], dilation, strict=True)]
-        count = math.prod(kernel.shape[:2]) * math.prod(wide)
-        if max(dilation) > 1 and count > _NUMBERS_MAX:
-            raise layer.wrong(f"a dilated kernel of {count} numbers: {_NUMBERS_MAX} are possible")
         pad = _sum(value.pad, self.pads(layer, value, wide, stride))
         return self.draft.conv(
             name,

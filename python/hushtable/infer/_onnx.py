@@ -21,6 +21,7 @@ from ._onnx_file import Array, File
 from ._onnx_graph import Operator, trimmed
 from ._onnx_value import CHANNELS, FIRST, Value
 from ._onnx_windows import Windows
+from ._printable import named, one_line, printed, quoted
 
 #: What changes nothing in an inference.
 _NOTHING = {"Identity": "an identity", "Dropout": "a dropout, which inference does without"}
@@ -94,10 +95,10 @@ def read(
     path: Path, shape: Shape | None, output: str | None, refusals: list[str] | None = None
 ) -> Network | None:
     """See `networks.from_onnx`. Refusals of nodes go to ``refusals``, if it is given."""
-    file = File(path)
-    reader = _Reader(file, shape, output)
     # The draft refuses weights that are not finite; values that are not are so on both sides.
-    with np.errstate(all="ignore"):
+    with printed(), np.errstate(all="ignore"):
+        file = File(path)
+        reader = _Reader(file, shape, output)
         network = reader.read(refusals)
         if network is None:
             return None
@@ -112,10 +113,10 @@ class _Reader(Windows, Axed):
     def read(self, refusals: list[str] | None) -> Network | None:
         """The network, which is not compared yet; None where there are refusals."""
         for node in self.ends.nodes:
-            if unknown := self.unknown.intersection(filter(None, node.input)):
+            if self.unknown.intersection(filter(None, node.input)):
                 self.unknown.update(node.output)
                 # Whatever is done to sizes is done to constants, which any operator may read.
-                if node.op_type == "Shape" or unknown <= self.unknown_sizes:
+                if node.op_type == "Shape" or self._is_of_constants(node):
                     self.unknown_sizes.update(node.output)
                 elif refusals is not None and not self._is_read(node):
                     refusals.append(str(self._unsupported(node, _where(node))))
@@ -125,13 +126,15 @@ class _Reader(Windows, Axed):
             except ModelError as error:
                 if refusals is None:
                     raise
-                refusals.append(str(error))
+                refusals.append(one_line(str(error)))
                 self.unknown.update(node.output)
+                if self._is_of_constants(node):
+                    self.unknown_sizes.update(node.output)
         if refusals:
             return None
         if self.output in self.constants:
             raise ModelError(
-                f"{self.file.source}: the output {self.output!r} does not depend on the input"
+                f"{self.file.source}: the output {quoted(self.output)} does not depend on the input"
             )
         value = self._value(self.output, "the graph's output")
         if not value.is_in_order:
@@ -139,6 +142,11 @@ class _Reader(Windows, Axed):
                 "the graph's output", f"{value}: that of channels, rows, columns is possible"
             )
         return self.draft.finish(value.node)
+
+    def _is_of_constants(self, node: Any) -> bool:
+        """Whether a node reads constants alone, of which some may have been refused."""
+        own = (self.constants, self.unknown_sizes)
+        return all(any(one in those for those in own) for one in node.input if one)
 
     def _is_read(self, node: Any) -> bool:
         return not node.domain and node.op_type in _READ
@@ -171,7 +179,7 @@ class _Reader(Windows, Axed):
             found = getattr(self, f"_{node.op_type.lower()}")(operator)
             each = [found] if isinstance(found, Value) else found
             for value in each:
-                self._refuse_many(where, value.shape)
+                self._count(where, value)
             for output, value in zip(outputs, each, strict=False):
                 self.values[output] = value
                 if value.pad is None:
@@ -182,8 +190,8 @@ class _Reader(Windows, Axed):
         why = next((f", for {one}" for one, kinds in _WHY.items() if node.op_type in kinds), "")
         return self.draft.wrong(
             where,
-            f"the operator {domain}{node.op_type} is not supported{why}: possible are "
-            f"{', '.join(sorted(_READ))}, and any over constants",
+            f"the operator {named(domain + node.op_type)} is not supported{why}: possible are "
+            f"{', '.join(sorted(_READ))}, and more over constants",
         )
 
     def _identity(self, operator: Operator) -> Value:
@@ -376,8 +384,8 @@ class _Reader(Windows, Axed):
 
 
 def _name(node: Any) -> str:
-    return str(node.name or (node.output[0] if node.output else node.op_type))
+    return named(node.name or (node.output[0] if node.output else node.op_type))
 
 
 def _where(node: Any) -> str:
-    return f"node {_name(node)!r} ({node.op_type})"
+    return f"node {quoted(_name(node))} ({named(node.op_type)})"

@@ -148,7 +148,7 @@ class Axed(Graph):
         """A part of an axis."""
         size = value.sizes[at]
         which = range(size)[part]
-        is_all = list(which) == list(range(size))
+        is_all = which == range(size)
         if at == 0 and not self.is_for_one:
             is_all = part.start == 0 and part.stop >= _ALL and part.step == 1
         if is_all:
@@ -161,12 +161,11 @@ class Axed(Graph):
             )
         (axis,) = value.axes[at - 1]
         if axis == CHANNELS:
-            return self._some(operator, value, operator.name, which)
+            return self._some(value, operator.name, which)
         return self._cut(operator, value, axis, which)
 
-    def _some(self, operator: Operator, value: Value, name: str, which: range) -> Value:
+    def _some(self, value: Value, name: str, which: range) -> Value:
         """Some of the channels."""
-        self._refuse_large(operator, len(which), value.shape[CHANNELS])
         node = self.draft.channels(name, value.node, which)
         return Value.of(node, self.draft.shape(node), value.axes)
 
@@ -179,15 +178,10 @@ class Axed(Graph):
         after = value.shape[axis] - 1 - which[-1]
         step = which.step if len(which) > 1 else after + 1
         size = which[0] + 1 + (after if after >= step else 0)
-        kernel = np.zeros((value.shape[CHANNELS], 1, size, 1), np.float32)
-        kernel[:, :, which[0]] = 1
-        stride = (step, 1)
+        kernel, place, stride = (size, 1), (which[0], 0), (step, 1)
         if axis == COLUMNS:
-            kernel, stride = kernel.transpose(0, 1, 3, 2), (1, step)
-        groups = value.shape[CHANNELS]
-        node = self.draft.conv(
-            operator.name, value.node, kernel, None, stride=stride, groups=groups
-        )
+            kernel, place, stride = kernel[::-1], place[::-1], stride[::-1]
+        node = self.draft.places(operator.name, value.node, kernel, place, stride)
         return Value.of(node, self.draft.shape(node), value.axes)
 
     def _split(self, operator: Operator) -> list[Value]:
@@ -211,8 +205,7 @@ class Axed(Graph):
         ends = np.cumsum(sizes).tolist()
         parts = [range(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         return [
-            self._some(operator, value, f"{operator.name}.{one}", which)
-            for one, which in enumerate(parts)
+            self._some(value, f"{operator.name}.{one}", which) for one, which in enumerate(parts)
         ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import itertools
 import math
@@ -16,6 +15,8 @@ import numpy.typing as npt
 
 from .._fields import Fields
 from ..errors import ConfigError, ModelError
+from ._draft import NUMBERS_MAX
+from ._printable import named, quoted
 
 __all__ = ["Array", "Ends", "File"]
 
@@ -24,13 +25,26 @@ Array = npt.NDArray[Any]
 #: What makes channels first of images that are channels last.
 CHANNELS_FIRST = [0, 3, 1, 2]
 
-#: What is not computed over constants: what is random, and what onnx's reference evaluator computes
-#: otherwise than others do, in files of old opsets or in any.
-_NOT_FOLDED = {
-    *("BatchNormalization", "Bernoulli", "Dropout", "Hardmax", "LRN", "LogSoftmax", "Multinomial"),
-    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "RoiAlign"),
-    "Softmax",
+#: What is computed over constants: what needs no memory but for what it reads and gives. What is
+#: random is not there, nor what onnx's reference evaluator computes otherwise than others do.
+_FOLDED = {
+    *("Abs", "Add", "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr"),
+    *("BitwiseXor", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Concat", "Constant"),
+    *("ConstantOfShape", "Cos", "CumSum", "DequantizeLinear", "Div", "Elu", "Equal", "Erf", "Exp"),
+    *("Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Gemm"),
+    *("Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN"),
+    *("LeakyRelu", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Mean", "Min", "Mod", "Mul"),
+    *("Neg", "NonZero", "Not", "OneHot", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "Range"),
+    *("Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"),
+    *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape"),
+    *("Round", "ScatterElements", "ScatterND", "Shape", "Sigmoid", "Sign", "Sin", "Size", "Slice"),
+    *("Softplus", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "Tile", "Transpose"),
+    *("Trilu", "Unsqueeze", "Where", "Xor"),
 }
+#: Of these the size is not known before; it is no more than that of indices of all that is read.
+_FEWER = {"Compress", "NonZero"}
+#: Numbers of a constant by which the size of another is known before that is computed.
+_SIZES_MAX = 1024
 #: What leaves the order of axes open.
 _ELEMENTWISE = {"Add", "Clip", "Div", "Dropout", "Identity", "Mul", "Pad", "Relu", "Sub"}
 #: Below it, operators broadcast by attributes, and normalisations are those of training.
@@ -56,6 +70,7 @@ class File:
             self.onnx: Any = importlib.import_module("onnx")
             importlib.import_module("onnx.numpy_helper")
             importlib.import_module("onnx.reference")
+            importlib.import_module("onnx.shape_inference")
         except ImportError as error:
             raise ConfigError(
                 "ONNX files are read by the package onnx: `pip install 'hushtable[onnx]'`"
@@ -71,6 +86,9 @@ class File:
             raise ModelError(f"{path} is no readable ONNX model: its graph has no nodes")
         self.source = path.name
         self.opset = self._opset()
+        #: Bytes of the file's own constants, and how many numbers were computed over them.
+        self._bytes = 0
+        self._folded = 0
         self._refuse_parts()
         self._load_weights(path)
         self._context = self.onnx.checker.C.CheckerContext()
@@ -113,8 +131,9 @@ class File:
         for node in self.graph.node:
             if (node.domain, node.op_type) in functions:
                 raise ModelError(
-                    f"{self.source}, node {node.name!r}: {node.op_type} is a function of the "
-                    "file's own: put its nodes in its place by onnx.inliner.inline_local_functions"
+                    f"{self.source}, node {quoted(node.name)}: {named(node.op_type)} is a function "
+                    "of the file's own: put its nodes in its place by "
+                    "onnx.inliner.inline_local_functions"
                 )
 
     def _load_weights(self, path: Path) -> None:
@@ -130,7 +149,7 @@ class File:
         for tensor in [*self.graph.initializer, *attributes]:
             if not helper.uses_external_data(tensor):
                 continue
-            where = f"{path}, the weights {tensor.name!r}"
+            where = f"{path}, the weights {quoted(tensor.name)}"
 
             def wrong(what: str, where: str = where) -> ModelError:
                 return ModelError(f"{where}: {what}")
@@ -156,14 +175,25 @@ class File:
         found: dict[str, Array] = {}
         for one in self.graph.initializer:
             if one.name in found:
-                raise ModelError(f"{self.source}: the initializer {one.name!r} is there twice")
+                raise ModelError(
+                    f"{self.source}: the initializer {quoted(one.name)} is there twice"
+                )
             try:
                 found[one.name] = self.onnx.numpy_helper.to_array(one)
             except Exception as error:  # onnx's own and numpy's
                 raise ModelError(
-                    f"{self.source}: the initializer {one.name!r} is not readable: {error}"
+                    f"{self.source}: the initializer {quoted(one.name)} is not readable: {error}"
                 ) from error
+        self._bytes = sum(one.nbytes for one in found.values())
         return found
+
+    def keep(self, ends: Ends) -> None:
+        """Leaves only what the output that is wanted depends on."""
+        if len(ends.nodes) < len(self.graph.node):
+            del self.graph.node[:]
+            self.graph.node.extend(ends.nodes)
+        for one in [one for one in self.graph.output if one.name != ends.output]:
+            self.graph.output.remove(one)
 
     def attributes(self, node: Any) -> dict[str, Any]:
         """A node's attributes by name.
@@ -195,8 +225,10 @@ class File:
         Raises:
             ValueError: one that gives something else each time, or that the evaluator does not run.
         """
-        if node.op_type in _NOT_FOLDED:
-            raise ValueError(f"{node.op_type} is not computed over constants")
+        if node.op_type not in _FOLDED:
+            raise ValueError(f"{named(node.op_type)} is not computed over constants")
+        if node.op_type != "Constant":
+            self._refuse_many(node, feeds)
         helper = self.onnx.helper
         names = [one for one in node.output if one]
         try:
@@ -210,11 +242,69 @@ class File:
             graph = helper.make_graph([node], "fold", inputs, outputs)
             model = helper.make_model(graph, opset_imports=list(self.model.opset_import))
             found = self._evaluator(model).run(None, dict(feeds))
+            if node.op_type == "Constant":
+                self._bytes += sum(np.asarray(one).nbytes for one in found)
         except Exception as error:  # the evaluator's own, of any kind
             raise ValueError(f"could not be computed over constants: {error}") from error
         if not all(isinstance(value, np.ndarray | np.generic) for value in found):
             raise ValueError("gives no arrays")
         return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
+
+    def _refuse_many(self, node: Any, feeds: Mapping[str, Array]) -> None:
+        """Refuses what gives too many numbers over constants, before it is computed.
+
+        Raises:
+            ValueError: too many, text, or a size that is not known before.
+        """
+        most = max(NUMBERS_MAX, 4 * self._bytes)
+        if node.op_type in _FEWER:
+            count = sum(one.size * max(one.ndim, 1) for one in feeds.values())
+        else:
+            count = self._count(node, feeds)
+        if (folded := self._folded + count) > most:
+            raise ValueError(
+                f"{folded} numbers computed over constants so far: at most {most} are possible of "
+                "this file"
+            )
+        self._folded = folded
+
+    def _count(self, node: Any, feeds: Mapping[str, Array]) -> int:
+        """How many numbers a node gives over constants, as onnx infers it."""
+        helper = self.onnx.helper
+        sizes = {one: value for one, value in feeds.items() if value.size <= _SIZES_MAX}
+        try:
+            large = [
+                helper.make_tensor_value_info(
+                    one, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+                )
+                for one, value in feeds.items()
+                if one not in sizes
+            ]
+            small = [self.onnx.numpy_helper.from_array(value, one) for one, value in sizes.items()]
+            outputs = [helper.make_empty_tensor_value_info(one) for one in node.output if one]
+            graph = helper.make_graph([node], "sizes", large, outputs, small)
+            model = helper.make_model(
+                graph,
+                opset_imports=list(self.model.opset_import),
+                ir_version=max(self.model.ir_version, 4),
+            )
+            found = self.onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
+        except Exception as error:  # onnx's own, of any kind
+            raise ValueError(f"could not be computed over constants: {error}") from error
+        count = 0
+        for one in found:
+            tensor = one.type.tensor_type
+            shape = tensor.shape.dim
+            if not tensor.HasField("shape") or not all(
+                size.HasField("dim_value") for size in shape
+            ):
+                raise ValueError(
+                    "over constants: how many numbers it gives is not known before it is computed"
+                )
+            if tensor.elem_type == self.onnx.TensorProto.STRING:
+                raise ValueError("text over constants: numbers are possible")
+            count += math.prod(size.dim_value for size in shape)
+        return count
 
     def _evaluator(self, model: Any) -> Any:
         """onnx's reference evaluator of a model, but for three of its operators.
@@ -279,7 +369,7 @@ class Ends:
         """
         inputs = [one for one in file.graph.input if one.name not in constants]
         outputs = {one.name: one for one in file.graph.output}
-        names = ", ".join(repr(name) for name in outputs)
+        names = ", ".join(map(quoted, outputs))
         if len(inputs) != 1:
             raise ModelError(f"{file.source} has {len(inputs)} inputs: one is possible")
         if output is None and len(outputs) != 1:
@@ -288,7 +378,7 @@ class Ends:
                 "(--output, output=)"
             )
         if output is not None and output not in outputs:
-            raise ConfigError(f"{file.source} has no output {output!r}: it has {names}")
+            raise ConfigError(f"{file.source} has no output {quoted(output)}: it has {names}")
         (value,), wanted = inputs, output or next(iter(outputs))
         types = file.onnx.TensorProto.DataType
         for one in (value, outputs[wanted]):
@@ -296,7 +386,7 @@ class Ends:
             # An output's kind may be left out.
             if kind != types.Value("FLOAT") and (kind or one is value):
                 raise ModelError(
-                    f"{file.source}: {one.name!r} is of numbers of {types.Name(kind)}, "
+                    f"{file.source}: {quoted(one.name)} is of numbers of {types.Name(kind)}, "
                     "expected FLOAT: export the model with numbers of 32 bits"
                 )
         sizes = [one.dim_value or 0 for one in value.type.tensor_type.shape.dim]
@@ -339,7 +429,7 @@ def _is_turned(file: File, name: str, sizes: list[int], constants: Mapping[str, 
 def _shape_of(
     source: str, name: str, sizes: list[int], is_turned: bool, given: tuple[int, int, int] | None
 ) -> tuple[int, int, int]:
-    what = f"{source}: the input {name!r} has the shape {sizes}"
+    what = f"{source}: the input {quoted(name)} has the shape {sizes}"
     if len(sizes) not in (2, 4):
         raise ModelError(f"{what}, expected [batch, channels, rows, columns] or [batch, numbers]")
     if sizes[0] > 1:
@@ -412,8 +502,8 @@ def _largest(operator: Any, images: Array, **attributes: Any) -> tuple[Array, ..
     kernel, sizes = attributes["kernel_shape"], images.shape[2:]
     dilations = attributes.get("dilations") or [1]
     if max(dilations) > 1 or len(operator.output) > 1:
-        found: tuple[Array, ...] = super(type(operator), operator)._run(images, **attributes)
-        return found
+        both: tuple[Array, ...] = super(type(operator), operator)._run(images, **attributes)
+        return both
     rank = len(kernel)
     steps = attributes["strides"] or [1] * rank
     pads = attributes["pads"] or [0] * (2 * rank)
@@ -434,9 +524,9 @@ def _largest(operator: Any, images: Array, **attributes: Any) -> tuple[Array, ..
         ]
     padded = np.pad(images, [(0, 0), (0, 0), *around], constant_values=-np.inf)
     ends = [size - window + 1 for size, window in zip(padded.shape[2:], kernel, strict=True)]
-    places = []
+    found = np.full((), -np.inf, images.dtype)
     for start in itertools.product(*map(range, kernel)):
         each = zip(start, ends, steps, strict=True)
         place: Any = (..., *[slice(at, at + end, step) for at, end, step in each])
-        places.append(padded[place])
-    return (functools.reduce(np.maximum, places),)
+        found = np.maximum(found, padded[place])
+    return (found,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +10,17 @@ from typing import Any
 import numpy as np
 
 from .._fields import Fields
-from ._draft import Draft
+from ._draft import Draft, Numbers
 from ._network import INPUT, Floats, Shape
 from ._onnx_file import Array, Ends, File
 from ._onnx_value import FIRST, LAST, Value
+from ._printable import quoted
 
 __all__ = ["IMAGES", "Graph", "Operator", "trimmed"]
 
 #: How many images a file that takes any number of them is read for, beside one: what comes out
 #: otherwise depends on it.
 IMAGES = 3
-#: What a value or a kernel has of numbers at most: 1 GB.
-_NUMBERS_MAX = 1 << 28
-#: A choice of channels is a matrix of ones and zeros, of this many at most: 64 MB.
-_ONES_MAX = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,7 @@ class Graph:
         self.beside: dict[str, str] = {}
         #: What depends on something that was refused.
         self.unknown: set[str] = set()
-        #: And those of them that are sizes, or computed from sizes alone.
+        #: And those of them that are sizes or constants, or computed from these alone.
         self.unknown_sizes: set[str] = set()
         #: What nodes of the file gave: the value, whose it is, its name.
         self.made: list[tuple[Value, str, str]] = []
@@ -68,6 +64,9 @@ class Graph:
         self.ends = Ends.of(file, self.constants, shape, output)
         self.input, self.output = self.ends.input, self.ends.output
         self.draft = Draft(self.ends.shape, file.source)
+        #: Of all that the file's nodes give, which its evaluator holds.
+        self.numbers = Numbers()
+        file.keep(self.ends)
         axes = FIRST[:1] if self.ends.rank == 2 else LAST if self.ends.is_turned else FIRST
         self.values[self.input] = Value.of(INPUT, self.ends.shape, axes)
         #: Whether the file takes one image only, not any number of them.
@@ -99,7 +98,7 @@ class Graph:
             raise self.draft.wrong(where, "its first output has no name: nothing can read it")
         for one in found:
             if one in (self.input, *self.constants, *self.values, *self.beside, *self.unknown):
-                raise self.draft.wrong(where, f"it gives {one!r}, which is there already")
+                raise self.draft.wrong(where, f"it gives {quoted(one)}, which is there already")
         return found
 
     def _fold(self, node: Any, where: str) -> None:
@@ -125,12 +124,13 @@ class Graph:
         """A value, which may have zeros around that no node has yet."""
         if name in self.beside:
             raise self.draft.wrong(
-                where, f"{name!r} is an output of {self.beside[name]} beside the first: not read"
+                where,
+                f"{quoted(name)} is an output of {self.beside[name]} beside the first: not read",
             )
         if name not in self.values:
             what = "a constant" if name in self.constants else "not there"
             raise self.draft.wrong(
-                where, f"its input {name!r} is {what}, expected what a node gives"
+                where, f"its input {quoted(name)} is {what}, expected what a node gives"
             )
         return self.values[name]
 
@@ -183,15 +183,15 @@ class Graph:
         """
         name, where = operator.inputs[at], operator.where
         if name not in self.constants:
-            raise self.draft.wrong(where, f"its {what} {name!r} must be a constant")
+            raise self.draft.wrong(where, f"its {what} {quoted(name)} must be a constant")
         if name in self.others and not of_images:
             raise self.draft.wrong(
-                where, f"its {what} {name!r} depends on how many images there are"
+                where, f"its {what} {quoted(name)} depends on how many images there are"
             )
         found = self.constants[name]
         if found.dtype not in (possible := [np.dtype(one) for one in kinds or (np.float32,)]):
             raise self.draft.wrong(
-                where, f"its {what} {name!r} is of {found.dtype}, expected {possible[0]}"
+                where, f"its {what} {quoted(name)} is of {found.dtype}, expected {possible[0]}"
             )
         return found
 
@@ -250,27 +250,18 @@ class Graph:
     ) -> Array:
         found = self._each(value, constant)
         if found is None:
-            name, shape = operator.inputs[at], list(constant.shape)
+            name, shape = quoted(operator.inputs[at]), list(constant.shape)
             raise self.draft.wrong(
                 operator.where,
-                f"its {what} {name!r} of {shape} over {value}, for {value.shape[0]} channels: one "
+                f"its {what} {name} of {shape} over {value}, for {value.shape[0]} channels: one "
                 "number, or one for each channel, which stand where the channels do, is possible",
             )
         return found
 
-    def _refuse_many(self, where: str, sizes: Iterable[int]) -> None:
-        """Refuses what would hardly fit in memory."""
-        if (count := math.prod(sizes)) > _NUMBERS_MAX:
-            raise self.draft.wrong(where, f"{count} numbers: at most {_NUMBERS_MAX} are possible")
-
-    def _refuse_large(self, operator: Operator, outputs: int, inputs: int) -> None:
-        """Refuses what would be a choice by too many ones and zeros."""
-        if outputs * inputs > _ONES_MAX:
-            raise self.draft.wrong(
-                operator.where,
-                f"{outputs} of {inputs} channels or numbers: the choice is a matrix of those "
-                f"sizes, of at most {_ONES_MAX} numbers",
-            )
+    def _count(self, where: str, value: Value) -> None:
+        """Refuses what a node of the file gives, where that is too much to be held."""
+        if why := self.numbers.add(value.shape):
+            raise self.draft.wrong(where, why)
 
     def _settled(self, operator: Operator, value: Value) -> Value:
         """A value after another shape: one row in a node's order is a node's own."""

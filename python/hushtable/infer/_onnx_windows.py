@@ -37,7 +37,6 @@ class Windows(Graph):
             if len(pads) != 4 or min(pads) < 0:
                 raise self.draft.wrong(where, f"pads {pads}: four are possible, 0 or more each")
             top, left, bottom, right = pads
-            self._refuse_many(where, (sizes[0] + top + bottom, sizes[1] + left + right))
             return stride, (top, left, bottom, right)
         own.neutral("pads", [0] * 4)
         if auto in (b"SAME_UPPER", b"SAME_LOWER"):
@@ -79,7 +78,6 @@ class Windows(Graph):
             raise self.draft.wrong(
                 where, f"a kernel of {kernel} over {list(sizes)}, padded by {list(own_pad)}"
             )
-        self._refuse_many(where, (*weight.shape[:2], *kernel))
         around = [a + b for a, b in zip(own_pad, pad, strict=True)]
         node = self.draft.conv(
             operator.name,
@@ -131,10 +129,8 @@ class Windows(Graph):
             before[own], after[own] = less, more
         node, (channels, rows, columns) = value.node, value.shape
         if before[CHANNELS] or after[CHANNELS]:
-            self._refuse_large(operator, before[0] + channels + after[0], channels)
-            kernel = np.eye(before[0] + channels + after[0], channels, -before[0])
-            channels = len(kernel)
-            node = self.draft.conv(operator.name, node, kernel[:, :, None, None], None)
+            node = self.draft.pad_channels(operator.name, node, before[0], after[0])
+            channels += before[0] + after[0]
         pads = (before[1], before[2], after[1], after[2])
         shape = (channels, rows + pads[0] + pads[2], columns + pads[1] + pads[3])
         pad = Pad(operator.name, pads) if any(pads) else None

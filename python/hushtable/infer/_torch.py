@@ -22,6 +22,7 @@ from ..errors import ModelError
 from ._compare import compared
 from ._draft import Draft
 from ._network import INPUT, Floats, Network, Shape
+from ._printable import one_line, printed
 from ._torch_functions import Functions
 from ._torch_layers import Layers
 from ._torch_module import Module, telling
@@ -56,11 +57,13 @@ def read(
         refusals: takes every refusal of one node or layer, and none of them is raised; there is no
             network then.
     """
-    reader = _Reader(module, shape, refusals)
-    network = reader.read(range)
-    if network is None:
-        return None
-    return compared(network, "torch", reader.module.answers, reader.between, reader.draft.source)
+    with printed():
+        reader = _Reader(module, shape, refusals)
+        network = reader.read(range)
+        if network is None:
+            return None
+        source = reader.draft.source
+        return compared(network, "torch", reader.module.answers, reader.between, source)
 
 
 class _Reader:
@@ -111,7 +114,7 @@ class _Reader:
     def _refuse(self, error: ModelError) -> None:
         if self.refusals is None:
             raise error
-        self.refusals.append(str(error))
+        self.refusals.append(one_line(str(error)))
 
     def _finish(self, where: str, output: Any, range: _Range) -> Network | None:
         if self.refusals:

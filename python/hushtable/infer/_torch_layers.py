@@ -247,6 +247,8 @@ class Layers(Operators):
             whole if size is None else operator.index(size)
             for size, whole in zip(output_size, (rows, columns), strict=True)
         )
+        if min(down, across) < 1:
+            raise self.wrong(name, f"{down} x {across} windows: 1 or more each way are possible")
         if rows % down or columns % across:
             raise self.wrong(
                 name,
@@ -274,9 +276,7 @@ class Layers(Operators):
         if any(of_images):
             raise self.wrong(name, f"pads {sizes}: images of zeros are not possible")
         if before or after:
-            channels = self.draft.shape(source)[0]
-            kernel = np.pad(np.eye(channels, dtype=np.float32), ((before, after), (0, 0)))
-            source = self.draft.conv(f"{name}.channels", source, kernel[:, :, None, None], None)
+            source = self.draft.pad_channels(f"{name}.channels", source, before, after)
         pads = (top, left, bottom, right)
         made = self.draft.pad(name, source, pads)
         if made != source:

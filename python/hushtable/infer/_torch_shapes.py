@@ -198,10 +198,8 @@ class Shapes(Operators):
             max(one.start + 1, size - len(one) * one.step + 1)
             for one, size in zip(ranges[1:], shape[1:], strict=True)
         ]
-        weight = np.zeros((len(ranges[0]), 1, *kernel), np.float32)
-        weight[:, :, ranges[1].start, ranges[2].start] = 1
-        stride = [one.step for one in ranges[1:]]
-        return self.draft.conv(name, source, weight, None, stride=stride, groups=len(ranges[0]))
+        place, stride = zip(*((one.start, one.step) for one in ranges[1:]), strict=True)
+        return self.draft.places(name, source, kernel, place, stride)
 
     def _parts(self, name: str, input: Tensor, dim: Any, sizes: Sequence[int]) -> tuple[Any, ...]:
         channels, *planes = self.draft.shape(input.name)
