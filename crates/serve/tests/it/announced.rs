@@ -729,7 +729,7 @@ fn hybrid_cases() -> Vec<Case<HybridInfoReply>> {
     });
     add("HybridInfoReply.terms", other, |info| info.terms = Bytes::new());
     add("HybridInfoReply.terms", other, |info| info.terms = clearing().into());
-    add("HybridInfoReply.terms", range, |info| info.terms = vec![b' '; (1 << 20) + 1].into());
+    add("HybridInfoReply.terms", range, |info| info.terms = vec![b' '; (4 << 20) + 1].into());
     let mut edit = |change: fn(&mut serde_json::Value)| {
         let change = move |info: &mut HybridInfoReply| {
             let mut terms = serde_json::from_slice(&info.terms).unwrap();
