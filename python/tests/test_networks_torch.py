@@ -75,6 +75,13 @@ def images_of(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(5).normal(0, 1, (3, *shape)).astype(np.float32)
 
 
+def refused(make: Make, says: str) -> None:
+    """Looks that the reader alone refuses a module, and how."""
+    module = make()
+    with pytest.raises(ModelError, match=says):
+        _torch._Reader(module, SHAPE).read(None)
+
+
 def same(network: Network, module: Any, shape: tuple[int, int, int] = SHAPE) -> None:
     images = images_of(shape)
     expected = answers(copy.deepcopy(module), images)
@@ -461,10 +468,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_change_numbers_is_refused_by_name(case: str) -> None:
-    make, says = REFUSED[case]
-    module = make()
-    with pytest.raises(ModelError, match=says):
-        _torch._Reader(module, SHAPE).read(None)
+    refused(*REFUSED[case])
 
 
 @pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook"])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from test_networks_torch import SHAPE, Make, Of, conv, norm, same
+from test_networks_torch import SHAPE, Make, Of, conv, norm, refused, same
 
 from hushtable.errors import ConfigError, ModelError
 from hushtable.infer import _torch, networks
@@ -367,10 +367,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_change_numbers_is_refused_by_name(case: str) -> None:
-    make, says = REFUSED[case]
-    module = make()
-    with pytest.raises(ModelError, match=says):
-        _torch._Reader(module, SHAPE).read(None)
+    refused(*REFUSED[case])
 
 
 def test_pads_are_those_of_what_reads_them() -> None:

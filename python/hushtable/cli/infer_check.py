@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from ..infer import networks
 from .infer_hybrid import print_hybrid_plan
-from .infer_import import sizes
+from .infer_import import Output, Shape, Source, sizes
 from .output import Json, examples, note, print_facts, print_json
 
 #: As of a file that cannot be imported.
@@ -29,22 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="A .onnx file, or Keras' .h5.", show_default=False),
-    ],
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            help="ONNX: channels, rows and columns of an input, where the file leaves them open.",
-            metavar="C,R,C",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(help="ONNX: the output that is wanted, of several.", show_default=False),
-    ] = None,
+    source: Source,
+    shape: Shape = None,
+    output: Output = None,
     json: Json = False,
 ) -> None:
     """Say what would be taken of a network, what is refused of it, and what it would cost.

@@ -11,6 +11,22 @@ from ..errors import ConfigError
 from ..infer import networks
 from .output import Json, examples, print_facts, print_json
 
+Source = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A .onnx file, or Keras' .h5.", show_default=False)
+]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        help="ONNX: channels, rows and columns of an input, where the file leaves them open.",
+        metavar="C,R,C",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option(help="ONNX: the output that is wanted, of several.", show_default=False),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -25,10 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def import_(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="A .onnx file, or Keras' .h5.", show_default=False),
-    ],
+    source: Source,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", help="The model's folder, to be made.", show_default=False),
@@ -36,18 +49,8 @@ def import_(
     name: Annotated[
         str | None, typer.Option(help="The model's name; that of the folder by default.")
     ] = None,
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            help="ONNX: channels, rows and columns of an input, where the file leaves them open.",
-            metavar="C,R,C",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(help="ONNX: the output that is wanted, of several.", show_default=False),
-    ] = None,
+    shape: Shape = None,
+    output: Output = None,
     json: Json = False,
 ) -> None:
     """Make a model bundle of a network of convolutions, for hybrid private inference.

@@ -19,6 +19,8 @@ pub const WEIGHTS_MAX: usize = 1 << 28;
 pub const WEIGHTS_SUM_MAX: usize = 1 << 30;
 /// The most fraction bits of a tensor.
 pub const FRACTION_MAX: u32 = 28;
+/// The most steps that are left to the client.
+pub(super) const POST_MAX: usize = 8;
 /// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 128;
 /// The largest stride, kernel or pad.

@@ -3,14 +3,12 @@
 use hushtable_table::Version;
 use serde::{Deserialize, Serialize};
 
-use super::check::check_name;
+use super::check::{POST_MAX, check_name};
 use super::network::{Error, Post};
 use super::program::Program;
 
 /// The most bytes of terms.
 pub const TERMS_BYTES_MAX: usize = 4 << 20;
-/// The most steps that are left to the client.
-pub(super) const POST_MAX: usize = 8;
 
 /// Terms as they travel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

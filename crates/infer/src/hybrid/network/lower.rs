@@ -11,9 +11,8 @@ use hushtable_mpc::garble::WINDOW_MAX;
 use super::error::Error;
 use super::graph::{Network, Node, Op, Post};
 use super::parts::{concat, each};
-use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
+use crate::hybrid::check::{POST_MAX, TERMS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Pool, Shape};
-use crate::hybrid::terms::POST_MAX;
 use crate::hybrid::windows::windows;
 
 /// A network as stages of floats.
