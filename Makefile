@@ -33,6 +33,9 @@ TESTS := --workspace --tests
 export CARGO_INCREMENTAL ?= 0
 export PYO3_PYTHON ?= $(shell command -v $(PYTHON))
 export PYO3_BUILD_EXTENSION_MODULE := 1
+# A test run starts a thousand Pythons. Each would compile numpy anew where the environment says that no bytecode is written.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
 # `make test CHANGED=1`: the tests of what differs from main, and of what depends on it. FILTER, PART: some of Rust's.
 CHANGED ?=
 FILTER ?=
@@ -43,7 +46,8 @@ RUNNER := CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 NEXTEST = mkdir -p target/reports && HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRTC=1 \
     HUSHTABLE_NVRTC=$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/cu13/lib) $(RUNNER) \
     $(BIN)/cargo-nextest nextest run $(TESTS)
-PYTEST = mkdir -p target/reports && $(BIN)/python -m pytest
+# Tests run on all cores: idle threads of BLAS, which wait by turning, would take time from them.
+PYTEST = mkdir -p target/reports && OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .NOTPARALLEL:
 .PHONY: help setup optimised test-notebooks kube valgrind etcd demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \

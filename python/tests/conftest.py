@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LeavesPlugin(config), "hushtable-leaves")
     order = shuffle_of_environment() or OrderPlugin()
     config.pluginmanager.register(order, "hushtable-order")
+
+
+def pytest_collection_finish() -> None:
+    # What thousands of tests and their imports are made of stays to the end: the garbage collector
+    # would look through it again and again, for a tenth of the time that tests take.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

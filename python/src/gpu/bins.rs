@@ -13,6 +13,7 @@ use super::{BATCH_MAX, REPEATS_MIN, device_facts, failed, wrong};
 use crate::bench::parse_prg;
 use crate::errors::Failure;
 use crate::gpu::{BinsWork, DeviceFacts, Times, no_gpu};
+use crate::layout::made_up_row;
 
 /// The bins of a layout over made-up rows.
 pub(crate) struct BinsBench {
@@ -27,15 +28,9 @@ impl BinsBench {
     pub fn new(layout: &Layout, index: u32, nvrtc_folders: Vec<PathBuf>) -> Result<Self, Failure> {
         let spec = CudaSpec { index, nvrtc_folders, cache_folder: None };
         let device = Cuda::open(&spec).map_err(no_gpu)?;
-        // Any bytes take as long as others: the engines look at none of them.
-        let copy = |id: u64, row: &mut [u8]| {
-            let word = id.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
-            row.iter_mut().zip(word.iter().cycle()).for_each(|(to, byte)| *to = *byte);
-            Ok(())
-        };
-        let engine =
-            GpuBatchEngine::new(device, layout, &BinsSpec::default(), copy).map_err(failed)?;
-        let reference = BatchEngine::new(layout, &EngineSpec::default(), copy)?;
+        let engine = GpuBatchEngine::new(device, layout, &BinsSpec::default(), made_up_row)
+            .map_err(failed)?;
+        let reference = BatchEngine::new(layout, &EngineSpec::default(), made_up_row)?;
         let geometry = Geometry::new(layout);
         let costs = geometry.costs(layout);
         let parts = geometry.parts();

@@ -21,6 +21,9 @@ pub(super) struct Exchange<E> {
     call: Call,
     state: State<E>,
     retries: u32,
+    /// The last refusal by a busy server: what an operation fails with whose time ends before the call made again is
+    /// answered. A timeout would say that the server is silent.
+    busy: Option<Error<E>>,
     may_reconnect: bool,
     /// What has come of a layout.
     layout: Vec<u8>,
@@ -53,7 +56,16 @@ impl<E> Exchange<E> {
     pub fn new(place: Place, call: Call) -> Self {
         let (state, layout) = (State::Due, Vec::new());
         let layout_took = Duration::ZERO;
-        Self { place, call, state, retries: 0, may_reconnect: true, layout, layout_took }
+        Self {
+            place,
+            call,
+            state,
+            retries: 0,
+            busy: None,
+            may_reconnect: true,
+            layout,
+            layout_took,
+        }
     }
 
     pub fn poll(&mut self, now: Duration, id: CallId, patience: &Patience) -> Want {
@@ -64,16 +76,18 @@ impl<E> Exchange<E> {
                 if now < until {
                     return Want::Wait(until);
                 }
-                // Against a deadline it is the whole operation that took too long.
-                let since = if until == patience.deadline { patience.started } else { heard };
-                self.time_out(until.saturating_sub(since));
+                if until == patience.deadline {
+                    self.end_late(until, patience);
+                } else {
+                    self.time_out(until.saturating_sub(heard));
+                }
                 return Want::Nothing;
             }
             State::Over(_) => return Want::Nothing,
             State::Due | State::Paused { .. } => {}
         }
         if now >= patience.deadline {
-            self.time_out(now.saturating_sub(patience.started));
+            self.end_late(now, patience);
             return Want::Nothing;
         }
         self.state = State::Sent { id, at: now, heard: now };
@@ -90,6 +104,14 @@ impl<E> Exchange<E> {
                 next.min(at + patience.call_max + slowest)
             }
             _ => next.min(patience.deadline),
+        }
+    }
+
+    /// Against a deadline it is the whole operation that took too long.
+    fn end_late(&mut self, at: Duration, patience: &Patience) {
+        match self.busy.take() {
+            Some(refused) => self.state = State::Over(Err(refused)),
+            None => self.time_out(at.saturating_sub(patience.started)),
         }
     }
 
@@ -133,6 +155,7 @@ impl<E> Exchange<E> {
                     CallFault::Busy { retry_after } => {
                         let until = now + pause(retry_after, self.retries, random());
                         if until < patience.deadline {
+                            self.busy = Some(Error::Call { place: self.place, fault, error });
                             self.retries += 1;
                             self.state = State::Paused { until };
                             return;
@@ -221,3 +244,53 @@ const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// A server that sends a layout slower than this is given up.
 const LAYOUT_BYTES_PER_S_MIN: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    /// A call refused at 100 ms by a busy server and made again at 150 ms.
+    fn asked_again(patience: &Patience) -> Exchange<&'static str> {
+        let mut exchange = Exchange::new(Place::Left, Call::TableInfo { version: None });
+        assert!(matches!(exchange.poll(ms(0), CallId(1), patience), Want::Send(_)));
+        let fault = CallFault::Busy { retry_after: ms(50) };
+        let refused = CallError { fault, error: "full" };
+        exchange.received(ms(100), Err(refused), patience, || 0);
+        assert!(
+            matches!(exchange.poll(ms(100), CallId(2), patience), Want::Wait(at) if at == ms(150))
+        );
+        assert!(matches!(exchange.poll(ms(150), CallId(2), patience), Want::Send(_)));
+        exchange
+    }
+
+    #[test]
+    fn what_runs_out_of_time_at_a_busy_server_fails_as_busy() {
+        let patience = Patience { call_max: ms(1000), started: ms(0), deadline: ms(300) };
+        let mut exchange = asked_again(&patience);
+        assert!(
+            matches!(exchange.poll(ms(150), CallId(3), &patience), Want::Wait(at) if at == ms(300))
+        );
+        assert!(matches!(exchange.poll(ms(300), CallId(3), &patience), Want::Nothing));
+        let outcome = exchange.into_outcome().unwrap();
+        assert!(matches!(
+            outcome,
+            Err(Error::Call { fault: CallFault::Busy { .. }, error: "full", .. })
+        ));
+    }
+
+    #[test]
+    fn a_server_that_falls_silent_after_it_was_busy_is_late() {
+        let patience = Patience { call_max: ms(200), started: ms(0), deadline: ms(9000) };
+        let mut exchange = asked_again(&patience);
+        assert!(matches!(exchange.poll(ms(350), CallId(3), &patience), Want::Nothing));
+        let outcome = exchange.into_outcome().unwrap();
+        let expected = ms(200);
+        assert!(
+            matches!(outcome, Err(Error::Failure(Failure::Timeout { after, .. })) if after == expected)
+        );
+    }
+}

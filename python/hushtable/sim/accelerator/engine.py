@@ -21,24 +21,29 @@ _WARM, _PERIODS = 160, (1, 2, 3, 4, 5, 6, 8, 16, 32)
 
 @dataclass
 class Tasks:
-    """Functions in program order: plain lists, as there are many.
+    """Functions in program order: flat lists, as there are millions.
 
     A task occupies its unit for ``busy`` cycles (its initiation interval) and gives its result
-    ``depth`` cycles after that. It may start when all of ``after`` have given theirs.
+    ``depth`` cycles after that. It may start when all that it comes after have given theirs: of
+    each such pair, ``after`` has the earlier task and ``task`` the later one.
     """
 
     unit: list[int] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     depth: list[float] = field(default_factory=list)
-    after: list[list[int]] = field(default_factory=list)
+    after: list[int] = field(default_factory=list)
+    task: list[int] = field(default_factory=list)
 
     def add(self, unit: int, busy: float, depth: float, after: Sequence[int]) -> int:
         """Its number."""
+        number = len(self.unit)
         self.unit.append(unit)
         self.busy.append(busy)
         self.depth.append(depth)
-        self.after.append(list(after))
-        return len(self.unit) - 1
+        for one in after:
+            self.after.append(one)
+            self.task.append(number)
+        return number
 
 
 def run_tasks(tasks: Tasks, counts: Sequence[int]) -> list[float]:
@@ -49,11 +54,14 @@ def run_tasks(tasks: Tasks, counts: Sequence[int]) -> list[float]:
     """
     total = len(tasks.unit)
     waits = [0] * total
-    followers: list[list[int]] = [[] for _ in range(total)]
-    for task, after in enumerate(tasks.after):
-        waits[task] = len(after)
-        for one in after:
-            followers[one].append(task)
+    # A task's pairs, one leading to the next; -1 ends them. A list a task would keep the garbage
+    # collector busy for longer than all the rest takes.
+    first, following = [-1] * total, [0] * len(tasks.after)
+    followers = tasks.task
+    for pair, (one, task) in enumerate(zip(tasks.after, followers, strict=True)):
+        waits[task] += 1
+        following[pair] = first[one]
+        first[one] = pair
     ready: list[list[int]] = [[] for _ in counts]
     free = list(counts)
     done = [0.0] * total
@@ -85,7 +93,10 @@ def run_tasks(tasks: Tasks, counts: Sequence[int]) -> list[float]:
                 free[-1 - what] += 1
                 touched.add(-1 - what)
                 continue
-            for follower in followers[what]:
+            pair = first[what]
+            while pair >= 0:
+                follower = followers[pair]
+                pair = following[pair]
                 waits[follower] -= 1
                 if not waits[follower]:
                     heappush(ready[unit[follower]], follower)
