@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -26,6 +27,8 @@ from typing import Any
 from waiting import COMMAND_HUNG_S
 
 _FDS = 2
+#: What commands read once they print a table, help or an error, or tune.
+_ASKED_FOR = ("hushtable.tune", "html", "numpy.ma", "rich._emoji_codes", "typer.rich_utils")
 
 
 class Forks:
@@ -120,6 +123,11 @@ def serve(link: socket.socket) -> None:
     for module in pkgutil.iter_modules(hushtable.cli.__path__, "hushtable.cli."):
         with contextlib.suppress(ImportError):
             importlib.import_module(module.name)
+    for name in _ASKED_FOR:
+        importlib.import_module(name)
+    # Each fork would look through all of it for garbage, and copy its pages to do so.
+    gc.collect()
+    gc.freeze()
     while True:
         head, files, _, _ = socket.recv_fds(link, 4, _FDS)
         if not head:

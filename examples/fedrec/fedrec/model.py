@@ -8,8 +8,9 @@ private table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,8 +105,19 @@ class Task(NamedTuple):
 
 def task(lesson: Lesson, rows: Floats, found: npt.NDArray[np.bool_]) -> Task:
     """A lesson with the rows that the table gave; those not found are left out of the means."""
-    seen = lesson.seen * found[None, :]
-    return Task(*map(jnp.asarray, (rows, seen, lesson.films, lesson.clicks, lesson.real)))
+    return Task(*map(jnp.asarray, _arrays(lesson, rows, found)))
+
+
+def tasks(lessons: Sequence[Lesson], rows: Floats, found: npt.NDArray[np.bool_]) -> Task:
+    """The same of a round's clients; all arrays have them in front."""
+    each = map(_arrays, lessons, rows, found)
+    return Task(*(jnp.asarray(np.stack(arrays)) for arrays in zip(*each, strict=True)))
+
+
+def _arrays(
+    lesson: Lesson, rows: Floats, found: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[Any], ...]:
+    return rows, lesson.seen * found[None, :], lesson.films, lesson.clicks, lesson.real
 
 
 def _loss(

@@ -127,9 +127,7 @@ def run(
             k = table.begin(requests)
             for client in range(clients):
                 rows[client], found[client] = table.rows(client)
-        tasks = jax.tree.map(
-            lambda *arrays: jnp.stack(arrays), *map(model.task, lessons, rows, found)
-        )
+        tasks = model.tasks(lessons, rows, found)
         keys = model.keys(seed, number, clients)
         update = model.train_all(jax.tree.map(jnp.asarray, weights), features, tasks, keys)
         adam.step(weights, update.dense, number)
