@@ -221,9 +221,9 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 	@$(BIN)/mypy -p hushtable $(EXAMPLES:%=-p examples.%) & types=$$!; \
 	cargo clippy --workspace --all-targets --quiet -- -D warnings || { wait $$types; exit 1; }; wait $$types
 
-bench: optimised ## The figures of the README, into bench/results
+bench: optimised ## The figures of docs/figures.md, into bench/results
 	$(BIN)/python bench/run.py
-	$(BIN)/python bench/readme.py
+	$(BIN)/python bench/figures.py
 
 evidence: optimised ## What the papers show, repeated: under 30 minutes; writes docs/evidence.md
 	$(BIN)/python bench/evidence.py --measure

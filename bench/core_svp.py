@@ -211,7 +211,7 @@ def report(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def table_row(row: dict[str, Any]) -> str:
-    """A set's row in SECURITY.md, "One server"."""
+    """A set's row in docs/security/one-server.md."""
 
     def bits(attack: dict[str, Any]) -> str:
         return f"{attack['classical']} / {attack['quantum']} (β = {attack['block']})"

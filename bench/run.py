@@ -1,4 +1,4 @@
-"""Runs the benchmarks of the README and writes a JSON file of each suite into bench/results.
+"""Runs the benchmarks of docs/figures.md and writes a JSON file of each suite into bench/results.
 
     .venv/bin/python bench/run.py [--suite NAME] [--quick] [--out FILE]
 

@@ -9,8 +9,8 @@ use hushtable_table::prepared::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// A prepared file that stands where a server looks for one, and the journal of one that a killed
-/// run left. The first byte says which.
+/// A prepared file where a server looks for it, and the journal of a preparation that was killed.
+/// The first byte says which.
 fuzz_target!(|bytes: &[u8]| match bytes.split_first() {
     Some((0, file)) => check_file(file.to_vec()),
     Some((at, journal)) => check_journal(usize::from(*at), journal),

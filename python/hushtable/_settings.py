@@ -15,8 +15,8 @@ from .errors import ConfigError
 
 __all__ = ["Served", "Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
 
-#: Whose settings: of one of a pair of servers, of a single one, of one that trains, of one that
-#: computes on encrypted features, of one of hybrid inference, of one of two that predict on shares.
+#: Whose settings: a server's of a pair, a single server's, a training server's, a server's of
+#: encrypted inference, of hybrid inference, or of a pair that predicts on shares.
 Served = Literal["pair", "onion", "train", "infer", "hybrid", "shares"]
 
 PREFIX = "HUSHTABLE_"

@@ -58,8 +58,8 @@ class LookupStats:
         seconds: from the call to the rows.
         queue_seconds: the longer of the two servers' waits for a batch.
         answer_seconds: the longer of the two servers' passes over the table.
-        retries: times that a request was sent again: to a busy server, or to another one in the
-            place of one that drained or was out of reach.
+        retries: times that a request was sent again: to a busy server, or to another server
+            because the first drained or was out of reach.
         version: which version of the table, or of the model, answered; empty in the clear.
     """
 

@@ -19,6 +19,31 @@ const UNFINISHED: [&str; 9] = [
 const EMPTY_ENDINGS: [&str; 3] = ["Manager", "Helper", "Util"];
 const EMPTY_FILES: [&str; 5] = ["common", "helpers", "misc", "util", "utils"];
 
+/// Turns of phrase that leave the noun to be guessed. In halves, as above.
+const VAGUE: [&str; 4] = [
+    concat!("of one ", "that"),
+    concat!("where one ", "was"),
+    concat!("that one ", "of is"),
+    concat!("tells of ", "one"),
+];
+
+/// Turns of phrase whose noun a reader has to guess, in source and pages.
+pub fn check_phrases(file: &Path, text: &str) -> Vec<String> {
+    let ending = file.extension().and_then(|ending| ending.to_str());
+    if !ending.is_some_and(|ending| ["md", "proto", "py", "rs", "toml"].contains(&ending)) {
+        return Vec::new();
+    }
+    let lines = text.lines().enumerate();
+    let found = lines.flat_map(|(index, line)| {
+        let line = line.to_lowercase();
+        let phrases = VAGUE.into_iter().filter(move |phrase| contains_word(&line, phrase));
+        phrases.map(move |phrase| {
+            format!("{}:{}: {phrase:?}: name the thing", file.display(), index + 1)
+        })
+    });
+    found.collect()
+}
+
 /// Unfinished marks and empty names in a file of source.
 pub fn check_words(file: &Path, text: &str) -> Vec<String> {
     let (Some(path), Some(ending)) = (file.to_str(), file.extension().and_then(|e| e.to_str()))
@@ -75,7 +100,16 @@ fn contains_word(line: &str, mark: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::{UNFINISHED, check_words};
+    use super::{UNFINISHED, VAGUE, check_phrases, check_words};
+
+    #[test]
+    fn every_vague_phrase_is_found() {
+        for phrase in VAGUE {
+            let found = check_phrases(Path::new("a/b.md"), &format!("So it is {phrase} else.\n"));
+            assert_eq!(found.len(), 1, "{phrase}: {found:?}");
+        }
+        assert!(check_phrases(Path::new("a/b.md"), "One of one hundred, that is.\n").is_empty());
+    }
 
     #[test]
     fn every_mark_is_found() {

@@ -7,7 +7,7 @@
 //! and secrets alone come from the operating system's generator.
 //!
 //! Servers are not believed: [`PairTerms`] and the announcements' checks refuse what does not fit before
-//! anything secret leaves (`SECURITY.md`, "What a client checks before it sends").
+//! anything secret leaves (`docs/security/clients.md`).
 //!
 //! A driver does this, until the machine is done:
 //!

@@ -26,7 +26,7 @@ _Folder = Annotated[
 ]
 _Scheme = Annotated[
     Literal["pair", "onion"],
-    typer.Option(help="Whose shards: of two servers, or of one that is asked alone."),
+    typer.Option(help="Whose shards: those of two servers, or of a single server."),
 ]
 
 

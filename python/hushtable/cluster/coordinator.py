@@ -52,7 +52,7 @@ def next_generation(before: int) -> int:
 
 
 def ask_all(ray: Any, handles: Mapping[str, Any]) -> dict[str, tuple[Report, Wanted] | None]:
-    """What each of the actors says; None of one that does not answer in time."""
+    """What each of the actors says; None where an actor does not answer in time."""
     asked = {handle.report.remote(): name for name, handle in handles.items()}
     found: dict[str, tuple[Report, Wanted] | None] = dict.fromkeys(handles)
     answered, _ = (

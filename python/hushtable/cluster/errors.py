@@ -24,7 +24,7 @@ class RayMissing(ConfigError):
 
 
 class RayAbsent(ClusterError, ConnectionError):
-    """No Ray cluster runs where one was looked for, or it does not take this client's token."""
+    """No Ray cluster runs at the address, or it does not take this client's token."""
 
 
 class RayOpen(ClusterError, ValueError):

@@ -68,7 +68,7 @@ class Observed:
     """What is there.
 
     Attributes:
-        reports: of each actor that there is; None of one that does not answer.
+        reports: one for each actor; None where an actor does not answer.
         groups: servers that each group has room reserved for.
         nodes: the nodes that are alive.
         leaving_s: seconds since an actor was wanted last, of those that are not.

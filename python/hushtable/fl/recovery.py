@@ -134,8 +134,8 @@ def backup(
 ) -> Backup:
     """Backs up a controller that nobody serves to ``dest``, a new folder.
 
-    Of one that is served: :meth:`TrainingClient.backup`. Neither the key nor the root counter is in
-    a backup: keep the key elsewhere, or the backup cannot be read.
+    :meth:`TrainingClient.backup` backs up a served one. Neither the key nor the root counter is
+    in a backup: keep the key elsewhere, or the backup cannot be read.
 
     Raises:
         ConfigError: a folder that exists, a key file that cannot be read.

@@ -83,7 +83,7 @@ class SharesPlanInfo:
 def plan_shares(
     spec: _Path | str, *, fraction_bits: int = 12, value_bits: int = 8, runs: int = 50
 ) -> SharesPlanInfo:
-    """What a prediction takes where left and right compute a model on shares (SECURITY.md).
+    """What a prediction takes where left and right compute a model on shares.
 
     The model is the description's with ReLUs, whatever its activation; features are looked up
     whole, not cut into digits. Its weights are made up as they are initialised: how many bits a

@@ -201,7 +201,7 @@ class SharesClient(_SharesClient, Closing):
         """Has the model computed for some users.
 
         Neither server learns ids, features, rows or predictions, as long as the two do not pool
-        what they see; this client learns the logits, and no row (SECURITY.md).
+        what they see; this client learns the logits, and no row (docs/security/shares.md).
 
         Args:
             ids: by feature, ``{"user": [3, 17], "films": [[1, 2], [5]]}``: a whole number for each

@@ -333,7 +333,7 @@ def _standing(tables: dict[str, Table], task: _Task) -> PreparedInfo | None:
 
 
 def _prepare(tables: dict[str, Table], task: _Task) -> PreparedInfo | None:
-    """Makes a whole file, or some units of one that the caller has begun."""
+    """Makes a whole file, or some units of a file that the caller has begun."""
     table, place = _open(tables, task.file), task.file.place
     if task.units is None:
         return table.prepare(place, parameters=task.parameters, threads=task.threads)

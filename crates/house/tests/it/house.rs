@@ -82,6 +82,13 @@ fn names_say_something_and_work_is_finished() {
 }
 
 #[test]
+fn sentences_name_the_thing() {
+    assert_none(
+        sources().iter().flat_map(|(file, text)| words::check_phrases(file, text)).collect(),
+    );
+}
+
+#[test]
 fn what_all_schemes_share_names_none_and_none_uses_another() {
     let sources = sources();
     let schemes = seam::schemes(sources.iter().map(|(file, _)| file.as_path()));
@@ -112,13 +119,11 @@ fn links_lead_somewhere() {
     );
 }
 
-/// The last column of SECURITY.md's chapter on attacks names tests: they must be there.
+/// The last column of the page on attacks names tests: they must be there.
 #[test]
 fn the_tests_of_what_was_attacked_are_there() {
-    let page = fs::read_to_string(root().join("SECURITY.md")).expect("text");
-    let (_, chapter) = page.split_once("\n## What was attacked\n").expect("a chapter");
-    let (chapter, _) = chapter.split_once("\n## ").expect("one after it");
-    let cells = chapter.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit(" | ").next());
+    let page = fs::read_to_string(root().join("docs/security/attacks.md")).expect("text");
+    let cells = page.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit(" | ").next());
     let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
     let tests: BTreeSet<&str> = quoted
         .map(|name| name.rsplit("::").next().unwrap_or(name))
@@ -131,5 +136,7 @@ fn the_tests_of_what_was_attacked_are_there() {
         sources.iter().any(|(_, text)| heads.iter().any(|head| text.contains(head)))
     };
     let lost = tests.into_iter().filter(|name| !is_there(name));
-    assert_none(lost.map(|name| format!("SECURITY.md: there is no test {name}")).collect());
+    assert_none(
+        lost.map(|name| format!("docs/security/attacks.md: there is no test {name}")).collect(),
+    );
 }

@@ -15,7 +15,7 @@
 //! what was cut off where l is uniform, so nothing is biased. (To cut off bits and stay modulo 2^32 fails
 //! where shares wrap; nothing here does that.) The gate brings the result back modulo 2^32.
 //!
-//! **What each party sees** stands in SECURITY.md, with the arguments. All of it is for parties that follow the
+//! **What each party sees** stands in docs/security/shares.md, with the arguments. All of it is for parties that follow the
 //! protocol; a client that deals bad keys learns more of the model than predictions say. Where it must not, the two
 //! servers deal, beforehand ([`joint`]).
 //!

@@ -402,14 +402,14 @@ impl Inner {
         Some(listed)
     }
 
-    /// Tells of one that is damaged and was deleted.
+    /// Lists a damaged precompute, which was deleted.
     fn drop_damaged<T>(&self, id: &[u8; 16], why: &str) -> Option<T> {
         let dropped = Dropped { name: folder::name(id), why: why.to_owned() };
         self.state().dropped.push(dropped);
         None
     }
 
-    /// Gives back the room of one that was taken.
+    /// Gives back the room of a precompute that was taken.
     fn release(&self, id: &[u8; 16]) {
         self.state().taken.retain(|(other, _)| other != id);
     }

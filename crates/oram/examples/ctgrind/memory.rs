@@ -16,7 +16,7 @@ fn secret(mut value: u32) -> u32 {
     value
 }
 
-/// Rows of sizes that have loops of their own, and of one that has not.
+/// Rows of sizes that have loops of their own, and of a size that has none.
 pub fn accesses() {
     accesses_of::<20>(60);
     accesses_of::<64>(30);

@@ -1,7 +1,7 @@
 //! What a client holds a server's announcement against before it sends anything.
 //!
 //! A server is not believed: what it announces is recomputed, compared with what the caller
-//! accepts or with the other server's word, or held to a limit. `SECURITY.md` lists every field; a
+//! accepts or with the other server's word, or held to a limit. `docs/security/clients.md` lists every field; a
 //! test (`tests/it/announced.rs` of the servers' crate) holds that list complete and goes over all of
 //! them with hostile values.
 

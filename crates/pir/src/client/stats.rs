@@ -126,8 +126,8 @@ pub struct LookupStats {
     pub queue: Duration,
     /// What its passes took at the server where they took longer.
     pub answer: Duration,
-    /// Times that a request was sent again: to a busy server, or to another one in the place of one that drained or
-    /// was out of reach.
+    /// Times that a request was sent again: to a busy server, or to another server because the first drained or was
+    /// out of reach.
     pub retries: u32,
     /// The version of the table (of the model, where a whole inference was asked for) that the rows
     /// come from.

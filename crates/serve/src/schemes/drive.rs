@@ -22,7 +22,7 @@ use crate::{Error, Refusal, ReplyDefect};
 /// What drives all machines of one client. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Driver {
-    /// Of each place, the servers that one of is asked.
+    /// The servers of each place; a call goes to one of them.
     peers: Arc<[(Place, Vec<Peer>)]>,
     /// Which of them was asked last.
     asked: Arc<[AtomicUsize; Place::ALL.len()]>,

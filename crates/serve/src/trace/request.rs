@@ -113,7 +113,7 @@ impl Traced {
         });
     }
 
-    /// It is over. Nothing is said of one that is not sampled.
+    /// Ends the request. A request that is not sampled leaves no span.
     pub fn finish(
         &self,
         service: &'static str,

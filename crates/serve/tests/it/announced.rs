@@ -1,5 +1,5 @@
 //! Servers that announce what no honest one would: whatever the field, a client refuses, says why,
-//! and has sent neither a key nor a query. `SECURITY.md` lists what each field is held against;
+//! and has sent neither a key nor a query. `docs/security/clients.md` lists what each field is held against;
 //! here that list is held complete.
 
 use crate::common;
@@ -882,7 +882,7 @@ fn fields(proto: &str, message: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
+fn every_announced_field_has_hostile_values_here_and_a_row_on_its_page() {
     let lookup = include_str!("../../../../proto/hushtable/v1/lookup.proto");
     let onion = include_str!("../../../../proto/hushtable/v1/onion.proto");
     let infer = include_str!("../../../../proto/hushtable/v1/infer.proto");
@@ -912,18 +912,19 @@ fn every_announced_field_has_hostile_values_here_and_a_row_in_security_md() {
     let tried = pair.chain(single).chain(infer).chain(hybrid).chain(states);
     assert_eq!(tried.collect::<BTreeSet<_>>(), announced, "fields with hostile values here");
 
-    assert_eq!(listed("## What a client checks before it sends"), announced, "rows in SECURITY.md");
+    let page = include_str!("../../../../docs/security/clients.md");
+    assert_eq!(listed(page), announced, "rows in docs/security/clients.md");
 
     // Training's are held against the pin, in `tests/it/train.rs`.
     let train = include_str!("../../../../proto/hushtable/v1/train.proto");
-    assert_eq!(listed("### What a client checks"), fields(train, "TrainInfoReply"));
+    let page = include_str!("../../../../docs/security/training.md");
+    let (_, section) = page.split_once("\n## What a client checks\n").expect("the section");
+    let (section, _) = section.split_once("\n#").expect("one after it");
+    assert_eq!(listed(section), fields(train, "TrainInfoReply"));
 }
 
-/// The fields that SECURITY.md has in the first column of the table in this section.
-fn listed(heading: &str) -> BTreeSet<String> {
-    let security = include_str!("../../../../SECURITY.md");
-    let (_, section) = security.split_once(&format!("\n{heading}\n")).expect("the section");
-    let (section, _) = section.split_once("\n#").expect("one after it");
+/// The fields that a page has in the first column of its table.
+fn listed(section: &str) -> BTreeSet<String> {
     let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
     let names = rows.flat_map(|row| row.split(" |").next().unwrap_or_default().split('`'));
     names.filter(|name| name.contains('.') && !name.ends_with(".json")).map(Into::into).collect()

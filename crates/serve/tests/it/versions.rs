@@ -216,7 +216,7 @@ async fn a_rolling_change_under_load_fails_nothing_and_mixes_nothing() {
         }
         // Everybody sees it.
         progress.reach(&next.version().to_string(), 10).await;
-        // Everybody has gone on, so the older one goes: it is the memory of one that is held.
+        // Everybody has gone on, so the older one goes, and one version's memory is held.
         let one = (ROWS as usize * DIM * 4) as f64;
         for side in Side::BOTH {
             servers.wait(side, "hushtable_table_versions", 1.0).await;

@@ -455,7 +455,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
                     self.outcomes.push((name, Err(Failure::Message(error))));
                 }
             }
-            // The name is of one that runs: a client that plays.
+            // A running inference has this name: the client plays.
             Some(runs) => {
                 self.names.insert(name, runs);
                 self.waste(&begun);

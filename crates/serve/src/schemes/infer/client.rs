@@ -90,7 +90,7 @@ pub struct PredictionStats {
     pub queue: Duration,
     /// How long they were computed on.
     pub answer: Duration,
-    /// How often a busy server was asked again, or another one in the place of one that drained or was out of reach.
+    /// How often a busy server was asked again, or another server because the first drained or was out of reach.
     pub retries: u32,
 }
 

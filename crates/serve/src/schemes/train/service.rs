@@ -54,7 +54,7 @@ impl TrainService {
         }
     }
 
-    /// How long a call may be held until the round gets there, of one that asks for `wait_ms`.
+    /// How long a call that asks for `wait_ms` may be held until the round gets there.
     fn wait(&self, wait_ms: Option<u32>) -> Duration {
         let asked = wait_ms.map_or(Duration::MAX, |wait_ms| Duration::from_millis(wait_ms.into()));
         self.settings.wait_max.min(asked)

@@ -1,4 +1,7 @@
-"""Writes the newest figures in bench/results into README.md, between the marks of each suite."""
+"""Writes the newest figures in bench/results into docs/figures.md, and ten of them into README.md.
+
+They go between the marks of each suite.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,58 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = {
-    "ckks": ("<!-- ckks figures: begin (bench/readme.py) -->", "<!-- ckks figures: end -->"),
-    "cpu": ("<!-- figures: begin (bench/readme.py) -->", "<!-- figures: end -->"),
-    "hybrid": ("<!-- hybrid figures: begin (bench/readme.py) -->", "<!-- hybrid figures: end -->"),
-    "shares": ("<!-- shares figures: begin (bench/readme.py) -->", "<!-- shares figures: end -->"),
+    "ckks": ("<!-- ckks figures: begin (bench/figures.py) -->", "<!-- ckks figures: end -->"),
+    "cpu": ("<!-- figures: begin (bench/figures.py) -->", "<!-- figures: end -->"),
+    "hybrid": ("<!-- hybrid figures: begin (bench/figures.py) -->", "<!-- hybrid figures: end -->"),
+    "shares": ("<!-- shares figures: begin (bench/figures.py) -->", "<!-- shares figures: end -->"),
     "onion": (
-        "<!-- single-server figures: begin (bench/readme.py) -->",
+        "<!-- single-server figures: begin (bench/figures.py) -->",
         "<!-- single-server figures: end -->",
     ),
 }
+
+#: What README.md shows of it: suites, what is measured, and how README.md calls it.
+HEADLINES = (
+    (
+        "cpu",
+        "batch of 256, 2^20 x 256 B",
+        "Two servers, a million rows of 256 B, 256 lookups at once",
+    ),
+    ("cpu", "one query, 2^20 x 256 B", "the same, one lookup alone"),
+    (
+        "cpu",
+        "through the whole stack: TLS, 64 clients x 4 keys, 2^20 x 256 B",
+        "the same, TLS and batching included",
+    ),
+    (
+        "onion",
+        "`n4096_128`, 16 clients, 1 GiB in rows of 256 B",
+        "One server, a table of 1 GiB, 16 clients at once",
+    ),
+    (
+        "shares",
+        "model `criteo`, 26 tables of 3,376,254 rows in all",
+        "A click model of 26 tables by two servers, on shares",
+    ),
+    ("ckks", "model `criteo`, from query to logit", "the same by one server, encrypted"),
+    ("ckks", "model `uci`, from query to logit", "A diagnosis of heart patients, encrypted"),
+    (
+        "hybrid",
+        "`resnet32`, 32 x 32, server garbles, offline and online",
+        "ResNet-32 whose weights stay secret too",
+    ),
+    (
+        "hybrid",
+        "`vgg16`, 32 x 32, server garbles, offline and online",
+        "VGG-16 whose weights stay secret too",
+    ),
+    (
+        "hybrid",
+        "garbling, k = 37, f = 12, two AES a hash",
+        "Garbling, of which it is made",
+    ),
+)
+HEADLINE_MARKS = ("<!-- headlines: begin (bench/figures.py) -->", "<!-- headlines: end -->")
 
 FIRSTS = {
     "ckks": "encrypted inference",
@@ -156,11 +202,30 @@ def sizes(results: list[dict[str, Any]]) -> list[str]:
     return lines if first else []
 
 
+def headlines(suites: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """README.md's table."""
+    lines = ["| one thread of a processor | measured | of its floor |", "|---|--:|--:|"]
+    for suite, measured, name in HEADLINES:
+        record = next(one for one in suites[suite] if what(one) == measured)
+        value, floor = figure(record["value"], record["unit"]), record["of_floor"]
+        lines.append(f"| {name} | {value} | {floor:.0%} |")
+    return lines
+
+
+def between(page: Path, marks: tuple[str, str], lines: list[str]) -> None:
+    """Puts lines where the page has the marks."""
+    begin, end = marks
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, mark, after = rest.partition(end)
+    if not mark:
+        raise SystemExit(f"{page.name} has no {begin} ... {end}")
+    page.write_text("\n".join([before + begin, *lines, end]) + after, encoding="utf-8")
+
+
 def main() -> int:
-    """Rewrites README.md."""
-    page = ROOT / "README.md"
-    text = page.read_text(encoding="utf-8")
-    for suite, (begin, end) in MARKS.items():
+    """Rewrites docs/figures.md, and a part of README.md."""
+    suites: dict[str, list[dict[str, Any]]] = {}
+    for suite, marks in MARKS.items():
         results = sorted((ROOT / "bench" / "results").glob(f"{suite}-[0-9]*.json"))
         if not results:
             print(f"no {suite}-*.json in bench/results: run bench/run.py first", file=sys.stderr)
@@ -173,16 +238,11 @@ def main() -> int:
             f" {doctor['read_gb_per_s']['one_thread']:.0f} GB/s on one; {facts['date']}, one thread"
             " unless said."
         )
-        before, _, rest = text.partition(begin)
-        _, mark, after = rest.partition(end)
-        if not mark:
-            print(f"README.md has no {begin} ... {end}", file=sys.stderr)
-            return 1
+        suites[suite] = recorded["results"]
         tables = table(suite, recorded["results"]) + sizes(recorded["results"])
-        body = "\n".join([begin, intro, "", *tables, end])
-        text = before + body + after
-        print(f"README.md: {len(recorded['results'])} figures of {results[-1]}")
-    page.write_text(text, encoding="utf-8")
+        between(ROOT / "docs" / "figures.md", marks, [intro, "", *tables])
+        print(f"docs/figures.md: {len(recorded['results'])} figures of {results[-1]}")
+    between(ROOT / "README.md", HEADLINE_MARKS, headlines(suites))
     return 0
 
 
