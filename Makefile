@@ -36,6 +36,8 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 # A test run starts a thousand Pythons. Each would compile numpy anew where the environment says that no bytecode is written.
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
+# What `make test` sets: tests are compiled while the module's last crates keep one core.
+WITH_TESTS ?=
 # `make test CHANGED=1`: the tests of what differs from main, and of what depends on it. FILTER, PART: some of Rust's.
 CHANGED ?=
 FILTER ?=
@@ -63,7 +65,7 @@ setup: $(VENV)/.installed valgrind etcd ## A virtual environment with hushtable 
 $(VENV)/.installed: $(VENV)/bin/python $(SOURCES) python/requirements-dev.txt
 	@$(MAKE) --no-print-directory $(VENV)/.tools & tools=$$!; \
 	echo "setup: compiling, and installing Python's packages"; \
-	cargo build $(EVERYTHING) --quiet || { kill $$tools 2>/dev/null; exit 1; }; wait $$tools
+	cargo build $(EVERYTHING) $(if $(WITH_TESTS),--tests) --quiet || { kill $$tools 2>/dev/null; exit 1; }; wait $$tools
 	.ci/develop target/debug
 	rm -f $(VENV)/.optimised $(VENV)/.held
 	touch $@
@@ -124,7 +126,7 @@ demo: setup ## Private recommendations, and nearest words, through real servers 
 	$(BIN)/python -m examples.movielens --scheme $(SCHEME)
 
 test: ## Format, lints, every crate's tests, Python's, README and tutorial (CHANGED=1: of what differs from main)
-	@CHANGED=$(CHANGED) .ci/timed setup lint test-rust docs-first test-python
+	@CHANGED=$(CHANGED) WITH_TESTS=$(if $(CHANGED),,1) .ci/timed setup lint test-rust docs-first test-python
 
 test-rest: ## What test-all runs beside test
 	@.ci/timed --beside test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
