@@ -85,7 +85,7 @@ fn listening<T: Send>(
             work(&report)
         });
         let mut listen = || loop {
-            // Borrowed for itself alone: a receiver is of one thread at a time.
+            // Borrowed for itself alone: a receiver serves one thread at a time.
             let receiver = &mut changes;
             match py.detach(|| { &mut *receiver }.recv_timeout(SIGNALS_EVERY)) {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),

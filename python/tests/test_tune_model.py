@@ -154,8 +154,8 @@ def test_what_people_read_fits_eighty_columns(work: Path) -> None:
     [
         (NAMED, "give a budget for the whole model: --max-comm-kb or --max-server-us"),
         (("--max-comm-kb", "9"), "or of a model's features --trace FEATURE=FILE"),
-        ((*NAMED, "--max-drop", "0.1"), "--max-drop is of one table"),
-        (("seen.npz", *NAMED, "--max-comm-kb", "9"), "TRACE is of one table"),
+        ((*NAMED, "--max-drop", "0.1"), "--max-drop is for one table"),
+        (("seen.npz", *NAMED, "--max-comm-kb", "9"), "TRACE is for one table"),
         ((*NAMED, "--max-comm-kb", "0"), "--max-comm-kb is 0, but must be over 0"),
         (("--trace", "seen", "--max-comm-kb", "9"), "must be FEATURE=FILE"),
         (("--trace", "no=seen.npz", "--max-comm-kb", "9"), "has no feature 'no'"),

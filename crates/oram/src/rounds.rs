@@ -40,7 +40,7 @@ use crate::wire::{self, ControllerKey, RefusedReason, SealedRound, Terms, Upload
 
 pub use refused::{Awaited, BudgetSpent, Outcome, Refused};
 
-/// The rounds of one controller, of which one at most is open.
+/// The rounds of one controller; at most one is open.
 pub struct Rounds {
     terms: Terms,
     key: ControllerKey,

@@ -167,7 +167,7 @@ def compile_(
         raise ConfigError("--bits is for --scheme hybrid")
     if scheme == "shares":
         if users is not None:
-            raise ConfigError("--users is for ckks: a prediction on shares is of one user")
+            raise ConfigError("--users is for ckks: a prediction on shares serves one user")
         if samples is None:
             raise ConfigError("which users show how large numbers become? give --samples FILE")
         bundle = Model.open(model)

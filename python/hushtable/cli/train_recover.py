@@ -61,7 +61,7 @@ def backup(
 ) -> None:
     """Back a controller up, at rest or while it is served, or check a backup.
 
-    A backup is of one moment between two rounds. It is sealed as the folder is: keep the key
+    A backup holds one moment between two rounds. It is sealed as the folder is: keep the key
     elsewhere, without it nothing of a backup can be read. What restoring one costs in privacy is in
     docs/recover.md.
     """

@@ -272,7 +272,7 @@ def _refuse_of_one_table(bundle: Path, traces: list[str] | None, options: dict[s
         if value is not None:
             word = name if name.isupper() else f"--{name}"
             raise ConfigError(
-                f"{word} is of one table: with --trace give --max-comm-kb or --max-server-us, "
+                f"{word} is for one table: with --trace give --max-comm-kb or --max-server-us, "
                 "and no other limit"
             )
 

@@ -1,4 +1,4 @@
-//! What makes a body whole again of which one part came back wrong.
+//! Parity: makes a body whole again when one part of it came back wrong.
 //!
 //! A body is cut into parts of equal size, at most [`PARTS`], and followed by their exclusive or. Where
 //! one part is wrong, it is the exclusive or of the others and the parity. Which one that is nobody

@@ -22,7 +22,7 @@ use super::{BagRows, BagsRows, Failure, LookupStats, Machine, Place, RowFormat, 
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct ModelSpec {
-    /// Servers of the left side and of the right one, of which one of each is asked.
+    /// Servers of the left side, and of the right side; one of each is asked.
     pub servers: [usize; 2],
     /// The model's name; `None` for the only one that the servers hold.
     pub model: Option<String>,

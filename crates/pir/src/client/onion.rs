@@ -20,7 +20,7 @@ use crate::onion::{self, Client, ParameterSet, Pending};
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct OnionSpec {
-    /// Servers, of which one is asked.
+    /// Servers; one of them is asked.
     pub servers: usize,
     /// The parameter sets that the server may serve by.
     pub parameter_sets: Vec<ParameterSet>,

@@ -26,7 +26,7 @@ use super::{
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
 pub struct PairSpec {
-    /// Servers of the left side and of the right one, of which one of each is asked.
+    /// Servers of the left side, and of the right side; one of each is asked.
     pub servers: [usize; 2],
     /// The generator that keys use.
     pub prg: PrgKind,

@@ -35,7 +35,7 @@
 //! deals, more depends on the client, and less on that.
 //!
 //! A batch number of transfers and a tweak of a pad are never used twice: they are counted, and a session that ends is
-//! never taken up again. A precompute is of one inference, and is kept until then where it is taken once ([`Stock`]).
+//! never taken up again. A precompute serves one inference, and is kept until then where it is taken once ([`Stock`]).
 
 mod bits;
 mod deal;

@@ -64,7 +64,7 @@ impl ClientSpec {
         let [left, right] = self.servers();
         let both = self.left.urls().find(|url| self.right.urls().any(|other| other == *url));
         if let Some(url) = both.filter(|_| left + right > 2) {
-            let reason = "it is given as left and as right: a server is of one side".into();
+            let reason = "it is given as left and as right: a server has one side".into();
             return Err(Error::Url { url: url.into(), reason });
         }
         let peers = |endpoint| Peer::each(endpoint, self.insecure, self.connect_max);

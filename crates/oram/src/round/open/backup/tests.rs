@@ -1,4 +1,4 @@
-//! A backup is of one moment, whatever is written meanwhile.
+//! A backup holds one moment, whatever is written meanwhile.
 
 use std::fs;
 use std::path::Path;
