@@ -206,7 +206,9 @@ def headlines(suites: dict[str, list[dict[str, Any]]]) -> list[str]:
     """README.md's table."""
     lines = ["| one thread of a processor | measured | of its floor |", "|---|--:|--:|"]
     for suite, measured, name in HEADLINES:
-        record = next(one for one in suites[suite] if what(one) == measured)
+        record = next((one for one in suites[suite] if what(one) == measured), None)
+        if record is None or record["floor"] is None:
+            raise SystemExit(f"the newest {suite} results lack {measured!r}, which HEADLINES names")
         value, floor = figure(record["value"], record["unit"]), record["of_floor"]
         lines.append(f"| {name} | {value} | {floor:.0%} |")
     return lines

@@ -21,8 +21,8 @@ pub(super) struct Exchange<E> {
     call: Call,
     state: State<E>,
     retries: u32,
-    /// The last refusal by a busy server: what an operation fails with whose time ends before the call made again is
-    /// answered. A timeout would say that the server is silent.
+    /// The last refusal by a busy server. An operation fails with it when its time ends while the call is made again:
+    /// a timeout would say that the server is silent.
     busy: Option<Error<E>>,
     may_reconnect: bool,
     /// What has come of a layout.
