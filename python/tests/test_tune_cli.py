@@ -20,7 +20,7 @@ from hushtable.tune import CostModel, costs, measure, save_costs, stored_costs
 from hushtable.tune.costs import FEATURES
 
 ROWS = 800
-CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 1e-11, 4e-9)
+CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 2e-11, 1e-11, 4e-9)
 FAST = ("--evaluations", "30", "--sample-bags", "60")
 
 

@@ -42,8 +42,8 @@ __all__ = [
 BATCH = 64
 
 #: What time is made of: a pass, each bin, each key, each key that is a tree, each block of the
-#: generator, each byte that a key multiplies with, each byte stored, each byte that no cache keeps,
-#: each byte answered.
+#: generator, each byte that a key multiplies with, each byte stored, each stored byte that a core's
+#: own cache does not keep, each that no cache keeps, each byte answered.
 FEATURES = (
     "passes",
     "bins",
@@ -52,13 +52,13 @@ FEATURES = (
     "prf_blocks",
     "product_bytes",
     "stored_bytes",
+    "far_bytes",
     "memory_bytes",
     "down_bytes",
 )
 
-_FORMAT = 2
+_FORMAT = 3
 _WIRE = ("requests", "bytes")
-_CACHE_BYTES = 32 << 20
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -90,7 +90,7 @@ class CostModel:
     Attributes:
         alone: seconds of each of :data:`FEATURES`, for one inference alone.
         batch: the same for each inference of a pass over :data:`BATCH`; of ``passes``, ``bins`` and
-            stored and memory bytes once for the pass.
+            stored, far and memory bytes once for the pass.
         error_median: median of the relative errors on the layouts that it was fitted to.
         error_max: the largest of them.
         cpu: the processor that it was measured on.
@@ -163,31 +163,39 @@ def _features(costs: Mapping[str, int], spec: LayoutSpec, batch: int) -> FloatAr
             batch * costs["prf_blocks"],
             batch * costs["product_bytes"],
             costs["stored_bytes"],
-            _memory_bytes(costs["stored_bytes"]),
+            *_missed_bytes(costs["stored_bytes"]),
             batch * costs["down_bytes"],
         ],
         dtype=np.float64,
     )
 
 
-def _memory_bytes(stored_bytes: int) -> float:
-    """Of the stored bytes those that come from memory in every pass.
+def _missed_bytes(stored_bytes: int) -> tuple[float, float]:
+    """Of the stored bytes those that a core's own cache, and those that any cache, misses in every
+    pass.
 
-    A cache keeps nothing of rows that are read in turn and do not fit it; as it is shared, a table
+    A cache keeps nothing of rows that are read in turn and do not fit it. Beside the rows, a core's
+    own also holds what is multiplied with them; the last is shared with other programs, so a table
     of half its size begins to miss.
     """
-    cache = cache_bytes()
-    return stored_bytes * min(max(2 * stored_bytes / cache - 1, 0.0), 1.0)
+    own, last = cache_bytes()
+    return (
+        stored_bytes * min(max((4 * stored_bytes / own - 3) / 3, 0.0), 1.0),
+        stored_bytes * min(max(2 * stored_bytes / last - 1, 0.0), 1.0),
+    )
 
 
 @functools.cache
-def cache_bytes() -> int:
-    """Bytes of the last-level cache, as Linux tells; 32 MiB where it does not."""
-    found = [_CACHE_BYTES]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+def cache_bytes() -> tuple[int, int]:
+    """Bytes of a core's second-level cache and of the last-level cache, as Linux tells; 1 MiB and
+    32 MiB where it does not."""
+    found: dict[int, int] = {}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         with contextlib.suppress(OSError, ValueError):
-            found.append(int(path.read_text().strip().removesuffix("K")) << 10)
-    return max(found[1:], default=found[0])
+            level, size = ((index / name).read_text().strip() for name in ("level", "size"))
+            found[int(level)] = int(size.removesuffix("K")) << 10
+    found = found or {2: 1 << 20, 3: 32 << 20}
+    return found.get(2, 1 << 20), max(found.values())
 
 
 def _fit(features: FloatArray, seconds: FloatArray) -> FloatArray:
