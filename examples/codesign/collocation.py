@@ -25,6 +25,7 @@ import numpy as np
 import hushtable
 from hushtable import ConfigError, _native, data
 from hushtable.tune import CostModel, LayoutSpec, PartSpec, Trace, load_costs
+from hushtable.tune.costs import FEATURES
 from hushtable.tune.screen import layout_costs
 from hushtable.tune.search import Simulator, native_arrays
 from hushtable.tune.spec import seed_text
@@ -92,7 +93,7 @@ def trace_halves(spec: GroupSpec, seed: int) -> tuple[Trace, Trace]:
 
 def _no_time() -> CostModel:
     """A model of no time at all, where this machine has not been measured."""
-    zero = (0.0,) * 9
+    zero = (0.0,) * len(FEATURES)
     return CostModel(zero, zero, 0.0, 0.0, platform.processor(), "", hushtable.__version__)
 
 

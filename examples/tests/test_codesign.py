@@ -24,7 +24,7 @@ from hushtable import ConfigError
 from hushtable.tune import CostModel, costs, save_costs
 
 #: Of `CostModel`: seconds of each of what it counts.
-CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 1e-11, 4e-9)
+CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 0.0, 1e-11, 4e-9)
 
 
 @pytest.fixture(scope="module")

@@ -328,7 +328,7 @@ def test_a_trained_table_is_exported_into_a_model(tmp_path: Path) -> None:
 
 
 def test_tune_and_sim_read_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    constants = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 1e-11, 4e-9)
+    constants = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 0.0, 1e-11, 4e-9)
     machine = CostModel(constants, constants, 0.02, 0.1, *costs._machine())
     save_costs(machine, tmp_path / "cache" / "hushtable" / "layout-costs.json")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -23,7 +23,7 @@ from hushtable.tune import (
     tune_model,
 )
 
-CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 1e-11, 4e-9)
+CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 0.0, 1e-11, 4e-9)
 MODEL = CostModel(CONSTANTS, CONSTANTS, 0.02, 0.1, "a processor", "portable", "0", (1e-6, 1e-10))
 SPEC = """
 [[feature]]

@@ -146,7 +146,9 @@ class CostModel:
         """
         fields = dict(document)
         for name, features in (("alone", FEATURES), ("batch", FEATURES), ("wire", _WIRE)):
-            values = tuple(float(fields[name][feature]) for feature in features)
+            # Those that were measured before far bytes were told apart.
+            known = {"far_bytes": 0.0, **fields[name]}
+            values = tuple(float(known[feature]) for feature in features)
             if not all(0 <= value < float("inf") for value in values):
                 raise ValueError(f"{name} has a negative or infinite figure")
             fields[name] = values
