@@ -181,7 +181,7 @@ def privately(
     """One precompute and one prediction."""
     stores = {side: folder / f"{garbler}-{side}" for side in ("server", "client")}
     with served(model, stores["server"]) as (address, pid):
-        to = ["--address", address, "--garbler", garbler, "--store", str(stores["client"])]
+        to = ["--server", address, "--garbler", garbler, "--store", str(stores["client"])]
         _, offline_s, offline_peak = call("precompute", "--count", "1", *to)
         stored = {side: folder_bytes(store) for side, store in stores.items()}
         answer, online_s, online_peak = call("query", "--input", str(image), *to)

@@ -168,7 +168,12 @@ def measured(
     made = make_certificates(folder / "certificates", side="left")
     with serving(folder, model, made) as (front, right, shards):
         clients = [
-            hushtable.connect(front.url, right.url, tls=str(made.ca), max_ids=options.keys)
+            hushtable.connect(
+                front.url,
+                right.url,
+                tls=str(made.ca),
+                options=hushtable.ClientOptions(max_ids=options.keys),
+            )
             for _ in range(options.clients)
         ]
         end, found = threading.Event(), []

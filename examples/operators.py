@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hushtable
 from hushtable import TlsConfig, infer, make_certificates
 
 
@@ -25,8 +26,13 @@ class Operators:
 
     def connect(self, version: str) -> infer.SharesClient:
         """A client that accepts this version of the model and no other."""
-        return infer.connect_shares(
-            self.left.url, self.right.url, tls=self.tls, version=version, timeout=60
+        return hushtable.connect(
+            self.left.url,
+            self.right.url,
+            scheme="shares",
+            tls=self.tls,
+            version=version,
+            options=hushtable.ClientOptions(timeout=60),
         )
 
 

@@ -91,8 +91,11 @@ def judge(
     answers, stats = [], []
     with (
         infer.ServerProcess(bundle, tls=certificates.server) as server,
-        infer.connect(
-            server.url, scheme="hybrid", tls=certificates.ca, garbler=garbler, timeout=600.0
+        hushtable.connect(
+            server=server.url,
+            scheme="hybrid",
+            tls=certificates.ca,
+            options=hushtable.ClientOptions(garbler=garbler, timeout=600.0),
         ) as client,
     ):
         info = client.info

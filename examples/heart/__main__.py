@@ -54,7 +54,7 @@ class Judgement:
     answer_bytes: int
 
 
-def judge(fold: judging.Fold, client: infer.Client, most: int | None) -> Judgement:
+def judge(fold: judging.Fold, client: infer.CkksClient, most: int | None) -> Judgement:
     """Asks for one patient after the other, encrypted, and compares with the model in the clear."""
     patients = len(fold.ill) if most is None else min(most, len(fold.ill))
     clear = fold.logits()[:patients].astype(np.float64)
@@ -99,7 +99,7 @@ def run(
         bundle = served.build(fold.folder, folder)
         with (
             infer.ServerProcess(bundle, tls=certificates.server, threads=1) as server,
-            infer.connect(server.url, tls=certificates.ca) as client,
+            hushtable.connect(server=server.url, tls=certificates.ca) as client,
         ):
             judged.append(judge(fold, client, most))
         found = judged[-1]

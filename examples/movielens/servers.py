@@ -79,7 +79,7 @@ class Pair:
             left=watched_url or self.left.url,
             right=self.right.url,
             tls=self.certificates.ca,
-            max_ids=max_ids,
+            options=hushtable.ClientOptions(max_ids=max_ids),
         )
 
 
@@ -99,7 +99,10 @@ class Single:
     def connect(self, max_ids: int, watched_url: str | None = None) -> hushtable.Client:
         """A client; made anew it has keys of its own."""
         return hushtable.connect(
-            server=watched_url or self.server.url, tls=self.certificates.ca, max_ids=max_ids
+            server=watched_url or self.server.url,
+            scheme="onion",
+            tls=self.certificates.ca,
+            options=hushtable.ClientOptions(max_ids=max_ids),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import _native
-from .client.connecting import Tls, TlsConfig
+from .client import Tls, TlsConfig
 from .errors import ConfigError
 
 __all__ = ["push_bundle"]
@@ -47,15 +47,12 @@ def push_bundle(
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the token from {token_file}: {error}") from error
     files = TlsConfig.of(tls)
-    pair = None
-    if files is not None and files.certificate is not None and files.key is not None:
-        pair = Path(files.certificate), Path(files.key)
     return _native.push_bundle(
         Path(bundle),
         url,
         token,
         ca=None if files is None else files.authorities,
         domain=None if files is None else files.server_name,
-        certificate=pair,
+        certificate=None if files is None else files.identity,
         connect_seconds=connect_seconds,
     )

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hushtable_infer::hybrid::{Outline, Party, Terms};
 use hushtable_serve::{
     Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridPrediction, LinkSpec, Parallelism,
-    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, offers_hybrid,
+    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec,
 };
 use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -81,37 +81,6 @@ impl Connect for HybridClient {
         let connected = Self::connect(spec).await;
         connected.map_err(|error| Failure::at_connect(error, has_certificate))
     }
-}
-
-/// Whether the server offers hybrid inference.
-#[pyfunction]
-#[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds))]
-#[allow(clippy::too_many_arguments, reason = "called from one place, by keyword")]
-pub(crate) fn server_is_hybrid(
-    py: Python<'_>,
-    server: Vec<String>,
-    ca: Option<Authorities>,
-    certificate: Option<(PathBuf, PathBuf)>,
-    name: Option<String>,
-    insecure: bool,
-    connect_seconds: f64,
-    seconds: f64,
-) -> PyResult<bool> {
-    let trust = Trust::read(ca, certificate)?;
-    let connect_max = duration("connect_timeout", connect_seconds)?;
-    let call_max = duration("timeout", seconds)?;
-    let endpoint = trust.side(server, name)?;
-    let has_certificate = endpoint.identity.is_some();
-    let asked = py.detach(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        runtime
-            .block_on(offers_hybrid(&endpoint, insecure, connect_max, call_max))
-            .map_err(|error| Failure::at_connect(error, has_certificate))
-    });
-    Ok(asked?)
 }
 
 #[pymethods]

@@ -30,6 +30,7 @@ mod logs;
 mod machine;
 mod model;
 mod model_client;
+mod offered;
 mod prepare;
 mod push;
 mod server;
@@ -79,7 +80,7 @@ mod _native {
     use super::hybrid::{NativeHybridModel, hybrid_compile, hybrid_describe};
     #[pymodule_export]
     use super::hybrid_client::{
-        HybridFacts, HybridPredictionFacts, NativeHybridClient, PrecomputeFacts, server_is_hybrid,
+        HybridFacts, HybridPredictionFacts, NativeHybridClient, PrecomputeFacts,
     };
     #[pymodule_export]
     use super::infer::{
@@ -103,6 +104,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
+    #[pymodule_export]
+    use super::offered::offered_scheme;
     #[pymodule_export]
     use super::prepare::{
         NativePreparation, PreparedFacts, parameter_sets, prepare_range, prepare_ranges,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,9 +57,12 @@ class Deployment:
     left: hushtable.ServerProcess
     right: hushtable.ServerProcess
 
-    def connect(self, **options: object) -> hushtable.Client:
-        options = {"tls": self.certificates.ca, **options}
-        return hushtable.connect(self.left.url, self.right.url, **options)  # type: ignore[arg-type]
+    def connect(self, **given: Any) -> hushtable.Client:
+        """A client; ``given`` are arguments and options alike."""
+        names = [field.name for field in fields(hushtable.ClientOptions) if field.name in given]
+        options = hushtable.ClientOptions(**{name: given.pop(name) for name in names})
+        given = {"tls": self.certificates.ca, **given}
+        return hushtable.connect(self.left.url, self.right.url, options=options, **given)
 
 
 @pytest.fixture(scope="session")

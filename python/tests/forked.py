@@ -76,8 +76,8 @@ def pool(client: hushtable.Client, weight: np.ndarray) -> None:
 
 def main() -> None:
     name, connect, weight = sys.argv[1:]
-    servers, options = json.loads(Path(connect).read_text())
-    with hushtable.connect(*servers, **options) as client:
+    servers, given = json.loads(Path(connect).read_text())
+    with hushtable.connect(*servers, **given) as client:
         {"once": once, "pool": pool}[name](client, np.load(weight))
     print(f"{name}: both go on")
 

@@ -133,7 +133,10 @@ def test_a_server_killed_mid_lookup(deployment: Deployment) -> None:
             deployment.bundle, "left", threads=1, addr=f"127.0.0.1:{port}", **options
         ) as left,
         hushtable.connect(
-            left.url, deployment.right.url, tls=deployment.certificates.ca, timeout=600
+            left.url,
+            deployment.right.url,
+            tls=deployment.certificates.ca,
+            options=hushtable.ClientOptions(timeout=600),
         ) as client,
         ThreadPoolExecutor(1) as pool,
     ):
@@ -160,8 +163,12 @@ def test_a_busy_server(deployment: Deployment) -> None:
             queue_keys_max=6,
             batch_keys_max=6,
         ) as left,
-        hushtable.connect(left.url, deployment.right.url, tls=tls.ca, timeout=600) as first,
-        hushtable.connect(left.url, deployment.right.url, tls=tls.ca, timeout=3) as second,
+        hushtable.connect(
+            left.url, deployment.right.url, tls=tls.ca, options=hushtable.ClientOptions(timeout=600)
+        ) as first,
+        hushtable.connect(
+            left.url, deployment.right.url, tls=tls.ca, options=hushtable.ClientOptions(timeout=3)
+        ) as second,
         ThreadPoolExecutor(1) as pool,
     ):
         waits = pool.submit(first.lookup, [1, 2, 3, 4])
@@ -182,7 +189,10 @@ def test_a_server_that_is_too_slow(deployment: Deployment) -> None:
     with (
         hushtable.ServerProcess(deployment.bundle, "left", threads=1, **options) as left,
         hushtable.connect(
-            left.url, deployment.right.url, tls=deployment.certificates.ca, timeout=2
+            left.url,
+            deployment.right.url,
+            tls=deployment.certificates.ca,
+            options=hushtable.ClientOptions(timeout=2),
         ) as client,
     ):
         started = time.perf_counter()
@@ -202,8 +212,7 @@ def test_a_port_that_never_answers(deployment: Deployment) -> None:
                 url,
                 deployment.right.url,
                 tls=deployment.certificates.ca,
-                timeout=0.5,
-                connect_timeout=600,
+                options=hushtable.ClientOptions(timeout=0.5, connect_timeout=600),
             )
         assert time.perf_counter() - started < 60
 
@@ -278,9 +287,12 @@ def test_a_server_that_asks_for_a_certificate(deployment: Deployment, tmp_path: 
 def test_bad_connections_are_refused(
     deployment: Deployment, left: str, options: dict[str, Any], text: str
 ) -> None:
-    options = {"tls": deployment.certificates.ca, **options}
+    tls = options.get("tls", deployment.certificates.ca)
+    own = {name: value for name, value in options.items() if name != "tls"}
     with pytest.raises(hushtable.ConfigError, match=text):
-        hushtable.connect(left, deployment.right.url, **options)
+        hushtable.connect(
+            left, deployment.right.url, tls=tls, options=hushtable.ClientOptions(**own)
+        )
 
 
 def test_a_generator_that_the_servers_do_not_take(deployment: Deployment) -> None:
@@ -340,7 +352,8 @@ def test_ctrl_c_ends_a_lookup(deployment: Deployment) -> None:
     code = f"""
 import sys, hushtable
 client = hushtable.connect(
-    sys.argv[1], {deployment.right.url!r}, tls={str(files.ca)!r}, timeout=600
+    sys.argv[1], {deployment.right.url!r}, tls={str(files.ca)!r},
+        options=hushtable.ClientOptions(timeout=600),
 )
 print("looking", flush=True)
 try:

@@ -84,7 +84,7 @@ def test_a_bag_at_swapped_servers_is_refused(laid_out: Path) -> None:
             for side in ("left", "right")
         )
         addrs = [server.url.removeprefix("http://") for server in (left, right)]
-        client = hushtable.connect(left.url, right.url, max_ids=2)
+        client = hushtable.connect(left.url, right.url, options=hushtable.ClientOptions(max_ids=2))
         client.lookup_bag([1])
     # The same addresses, with the sides the other way round.
     with (
@@ -312,12 +312,12 @@ def test_servers_of_different_layouts_still_answer_lookups(
 
 
 def test_a_layout_larger_than_the_client_fetches(urls: tuple[str, str]) -> None:
-    with hushtable.connect(*urls, max_layout_bytes=0) as client:
+    with hushtable.connect(*urls, options=hushtable.ClientOptions(max_layout_bytes=0)) as client:
         assert client.lookup([3]).shape == (1, DIM)
         with pytest.raises(hushtable.LayoutError, match="over the 0"):
             client.lookup_bag([3])
     with pytest.raises(hushtable.ConfigError, match="max_layout_bytes"):
-        hushtable.connect(*urls, max_layout_bytes=-1)
+        hushtable.connect(*urls, options=hushtable.ClientOptions(max_layout_bytes=-1))
 
 
 def test_layouts_of_other_tables_and_edited_ones_are_refused(

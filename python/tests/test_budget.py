@@ -16,7 +16,7 @@ from test_train import Serving
 from waiting import COMMAND_HUNG_S, HUNG_S
 
 import hushtable
-from hushtable.fl import Budget, Controller, Session, connect
+from hushtable.fl import Budget, Controller, Session, TrainingClient
 from hushtable.fl.accountant import Accountant
 
 SLOTS = 3
@@ -185,15 +185,20 @@ def test_processes_that_share_a_budget_lose_no_booking(tmp_path: Path) -> None:
 def test_a_request_that_the_budget_refuses_is_not_sent(tmp_path: Path) -> None:
     create(tmp_path / "films").close()
     budget = Budget(tmp_path / "ann.budget", limit=0.5, epsilon=0.5)
-    with Serving(tmp_path / "films") as server, connect(server.ready["url"]) as operator:
+    with (
+        Serving(tmp_path / "films") as server,
+        TrainingClient.connect(server.ready["url"]) as operator,
+    ):
         # Rounds that cost more than is booked for them are refused before anything is sent.
         for wrong in (
             Budget(tmp_path / "low", limit=9.0, epsilon=0.4),
             Budget(tmp_path / "mechanism", limit=9.0, epsilon=0.5, mechanism="exponential"),
         ):
             with pytest.raises(hushtable.ConfigError, match="this budget books"):
-                connect(server.ready["url"], budget=wrong)
-        with connect(server.ready["url"], pin=server.ready["pin"], budget=budget) as ann:
+                TrainingClient.connect(server.ready["url"], budget=wrong)
+        with TrainingClient.connect(
+            server.ready["url"], pin=server.ready["pin"], budget=budget
+        ) as ann:
             for requested in (1, 0):
                 number = operator.open_round(1)
                 sealed = ann.session(0, number).request([7])
@@ -210,7 +215,7 @@ def test_a_served_controllers_budget_is_told_as_such(tmp_path: Path) -> None:
     create(tmp_path / "films", epsilon_budget=0.5).close()
     with (
         Serving(tmp_path / "films") as server,
-        connect(server.ready["url"], pin=server.ready["pin"]) as operator,
+        TrainingClient.connect(server.ready["url"], pin=server.ready["pin"]) as operator,
     ):
         operator.open_round(1)
         sealed = operator.session(0).request([7])

@@ -126,7 +126,9 @@ def test_it_has_no_other_side() -> None:
 def check_rows(url: str, tls: Any, seeds: tuple[int, ...]) -> int:
     """That a new client gets rows of one of these models; which."""
     ids = [0, ROWS // 2 - 1, ROWS // 2, ROWS - 1]
-    with hushtable.connect(server=url, tls=tls, max_ids=4) as client:
+    with hushtable.connect(
+        server=url, tls=tls, options=hushtable.ClientOptions(max_ids=4)
+    ) as client:
         rows = np.asarray(client.lookup(ids))
     for seed in seeds:
         values = np.random.default_rng(seed).normal(size=(ROWS, DIM)).astype(np.float32)

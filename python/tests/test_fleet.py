@@ -46,7 +46,9 @@ def test_lookups_go_on_at_the_next_server(
     left, right = start(first, bundle, "left", addr), start(stack, bundle, "right")
     others = [start(stack, bundle, "left")]
     lefts = [left.url, *(server.url for server in others)]
-    with hushtable.connect(lefts, [right.url], max_ids=4) as client:
+    with hushtable.connect(
+        lefts, [right.url], options=hushtable.ClientOptions(max_ids=4)
+    ) as client:
         layer = PrivateEmbedding(client)
         np.testing.assert_array_equal(client.lookup([7]), weight[[7]])
         first.close()  # SIGTERM, and its end

@@ -138,8 +138,11 @@ def test_predictions_are_the_networks(
     expected = network(1).evaluate(x)
     told: list[tuple[int, int]] = []
     for garbler in ("server", "client"):
-        with infer.connect(
-            server.url, scheme="hybrid", tls=certificates.ca, garbler=garbler, up_mbps=10_000
+        with hushtable.connect(
+            server=server.url,
+            scheme="hybrid",
+            tls=certificates.ca,
+            options=hushtable.ClientOptions(garbler=garbler, up_mbps=10_000),
         ) as client:
             assert client.info.input == INPUT
             made = client.precompute(2, progress=lambda done, all_: told.append((done, all_)))
@@ -154,14 +157,16 @@ def test_predictions_are_the_networks(
 def test_connecting_goes_by_what_the_server_offers(
     server: infer.ServerProcess, certificates: hushtable.Certificates
 ) -> None:
-    with infer.connect(server.url, tls=certificates.ca) as client:
+    with hushtable.connect(server=server.url, tls=certificates.ca) as client:
         assert isinstance(client, infer.HybridClient)
     with pytest.raises(ProtocolError):
-        infer.connect(server.url, scheme="ckks", tls=certificates.ca)
+        hushtable.connect(server=server.url, scheme="ckks", tls=certificates.ca)
     with pytest.raises(ConfigError, match="scheme"):
-        infer.connect(server.url, scheme="other", tls=certificates.ca)
+        hushtable.connect(server=server.url, scheme="other", tls=certificates.ca)
     with pytest.raises(VersionMismatch):
-        infer.connect(server.url, scheme="hybrid", tls=certificates.ca, version="00" * 32)
+        hushtable.connect(
+            server=server.url, scheme="hybrid", tls=certificates.ca, version="00" * 32
+        )
     for wrong in (
         {"garbler": "nobody"},
         {"parallel": "much"},
@@ -170,10 +175,15 @@ def test_connecting_goes_by_what_the_server_offers(
         {"store_bytes_max": 10},
     ):
         with pytest.raises(ConfigError):
-            infer.connect(server.url, scheme="hybrid", tls=certificates.ca, **wrong)
+            hushtable.connect(
+                server=server.url,
+                scheme="hybrid",
+                tls=certificates.ca,
+                options=hushtable.ClientOptions(**wrong),
+            )
 
     async def ask() -> np.ndarray:
-        async with await infer.connect_async(server.url, tls=certificates.ca) as client:
+        async with await hushtable.connect_async(server=server.url, tls=certificates.ca) as client:
             assert isinstance(client, infer.AsyncHybridClient)
             await client.precompute()
             return (await client.predict(images(1)[0])).outputs
@@ -185,7 +195,7 @@ def test_connecting_goes_by_what_the_server_offers(
 def test_inputs_that_do_not_fit_use_nothing_up(
     server: infer.ServerProcess, certificates: hushtable.Certificates
 ) -> None:
-    with infer.connect(server.url, scheme="hybrid", tls=certificates.ca) as client:
+    with hushtable.connect(server=server.url, scheme="hybrid", tls=certificates.ca) as client:
         client.precompute(1)
         x = images(1)[0]
         bad = [x[:1], x.astype(str), np.full(INPUT, np.nan), np.full(INPUT, 1e6)]
@@ -202,7 +212,7 @@ def test_the_command_keeps_precomputes_between_runs(
     tmp_path: Path,
 ) -> None:
     store = tmp_path / "mine"
-    reach = ["--address", server.url, "--ca", str(certificates.ca), "--store", str(store)]
+    reach = ["--server", server.url, "--ca", str(certificates.ca), "--store", str(store)]
     made = run_json("infer", "precompute", "--count", "1", *reach)
     assert (made["precomputes"], made["ready"]) == (1, 1)
     query = ["infer", "query", "--input", str(folder / "images.npy"), *reach]
@@ -216,13 +226,23 @@ def test_the_command_keeps_precomputes_between_runs(
     assert "0 precomputes are ready for 2 inputs" in shown.stderr
     assert "class" in shown.stdout
     # One process at a time takes from a folder.
-    with infer.connect(server.url, scheme="hybrid", tls=certificates.ca, store=store):
+    with hushtable.connect(
+        server=server.url,
+        scheme="hybrid",
+        tls=certificates.ca,
+        options=hushtable.ClientOptions(store=store),
+    ):
         refused = run(*query)
     assert refused.returncode == 1
     assert "in use" in refused.stderr
     with pytest.raises(PrecomputeError, match="key"):
         (store / "key").write_bytes(b"short")
-        infer.connect(server.url, scheme="hybrid", tls=certificates.ca, store=store)
+        hushtable.connect(
+            server=server.url,
+            scheme="hybrid",
+            tls=certificates.ca,
+            options=hushtable.ClientOptions(store=store),
+        )
 
 
 def test_the_command_compiles_and_describes(folder: Path, tmp_path: Path) -> None:
@@ -239,4 +259,4 @@ def test_the_command_compiles_and_describes(folder: Path, tmp_path: Path) -> Non
     assert "rounding" in shown.stdout
     with held_port() as port:
         gone = f"http://127.0.0.1:{port}"
-        assert run("infer", "query", "--dense", "1", "--address", gone).returncode == 1
+        assert run("infer", "query", "--dense", "1", "--server", gone).returncode == 1

@@ -157,8 +157,10 @@ def test_predictions_from_a_real_server(
 ) -> None:
     dense, sparse = users(2)
     told: list[tuple[int, int]] = []
-    with infer.connect(
-        server.url, tls=certificates.ca, progress=lambda done, all_: told.append((done, all_))
+    with hushtable.connect(
+        server=server.url,
+        tls=certificates.ca,
+        options=hushtable.ClientOptions(progress=lambda done, all_: told.append((done, all_))),
     ) as client:
         assert client.info == server.serving.model
         assert client.info.rows == ROWS
@@ -180,7 +182,7 @@ def test_predictions_from_a_real_server(
         assert (shared * 64 == np.round(shared * 64)).all()
 
     async def ask() -> list[infer.Predictions]:
-        async with await infer.connect_async(server.url, tls=certificates.ca) as client:
+        async with await hushtable.connect_async(server=server.url, tls=certificates.ca) as client:
             assert await client.upload() == client.info.key_bytes
             return list(await asyncio.gather(*(client.predict(dense, sparse) for _ in range(2))))
 
@@ -193,7 +195,7 @@ def test_features_that_no_model_takes(
 ) -> None:
     dense, sparse = users(1)
     local = infer.Model.load(folder / "clicks")
-    with infer.connect(server.url, tls=certificates.ca) as client:
+    with hushtable.connect(server=server.url, tls=certificates.ca) as client:
         for predict in (client.predict, local.predict):
             for bad in (np.nan, np.inf, 1e39):
                 broken = dense.astype("f8")
@@ -225,14 +227,16 @@ def test_a_server_of_another_plan_or_version(
     dense, sparse = users(1)
     with infer.ServerProcess(tmp_path / "clicks", threads=1) as server:
         addr = server.url.removeprefix("http://")
-        client = infer.connect(server.url)
+        client = hushtable.connect(server=server.url)
         client.predict(dense, sparse)
         with pytest.raises(VersionMismatch):
-            infer.connect(server.url, version="00" * 32)
+            hushtable.connect(server=server.url, version="00" * 32)
         with pytest.raises(ConfigError, match="key_bytes_max"):
-            infer.connect(server.url, key_bytes_max=1000)
+            hushtable.connect(
+                server=server.url, options=hushtable.ClientOptions(key_bytes_max=1000)
+            )
         with pytest.raises(hushtable.ProtocolError):
-            hushtable.connect(server=server.url)
+            hushtable.connect(server=server.url, scheme="onion")
     infer.compile(tmp_path / "clicks", users=2)
     with infer.ServerProcess(tmp_path / "clicks", addr=addr, threads=1):
         with pytest.raises(PlanMismatch) as error:
@@ -365,7 +369,7 @@ def test_the_command(
     table = tmp_path / "users.csv"
     lines = [",".join(map(str, [*d, *s])) for d, s in zip(dense, sparse, strict=True)]
     table.write_text("\n".join(["a,b,c,d,e,smokes,pain", *lines]))
-    where = ["--address", server.url, "--ca", str(certificates.ca)]
+    where = ["--server", server.url, "--ca", str(certificates.ca)]
     found = run_json("infer", "query", "--input", str(table), *where)
     np.testing.assert_allclose(found["logits"], logits(1, dense, sparse), atol=2**-10)
     objects = tmp_path / "users.jsonl"

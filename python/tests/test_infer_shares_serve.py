@@ -121,7 +121,7 @@ def test_two_servers_predict(served: tuple[Sides, Any, Any]) -> None:
     )
     dense, sparse = users(12, seed=9)
     expected = logits(dense, sparse)
-    with infer.connect_shares(left.url, right.url, tls=sides.tls) as client:
+    with hushtable.connect(left.url, right.url, scheme="shares", tls=sides.tls) as client:
         info = client.info
         assert (info.name, info.dense, info.side) == ("clicks", 5, "left")
         assert (info.features, info.rows, info.bags) == (("smokes", "pain"), ROWS, (1, 1))
@@ -141,8 +141,10 @@ def test_two_servers_predict(served: tuple[Sides, Any, Any]) -> None:
         assert len(client.predict(sparse[:0], dense[:0])) == 0
 
     async def ask() -> np.ndarray:
-        async with await infer.connect_shares_async(left.url, right.url, tls=sides.tls) as client:
-            with pytest.raises(ConfigError, match="connect_shares_async"):
+        async with await hushtable.connect_async(
+            left.url, right.url, scheme="shares", tls=sides.tls
+        ) as client:
+            with pytest.raises(ConfigError, match="connect_async"):
                 copy.copy(client)
             parts = await asyncio.gather(
                 *(client.predict(sparse[i : i + 3], dense[i : i + 3]) for i in range(0, 12, 3))
@@ -156,7 +158,7 @@ def test_features_that_no_model_takes(served: tuple[Sides, Any, Any]) -> None:
     sides, left, right = served
     dense, sparse = users(4)
     ids = {"smokes": sparse[:, 0], "pain": sparse[:, 1]}
-    with infer.connect_shares(left.url, right.url, tls=sides.tls) as client:
+    with hushtable.connect(left.url, right.url, scheme="shares", tls=sides.tls) as client:
 
         def refused(kind: type[Error], match: str, ids: Any, dense: Any) -> None:
             with pytest.raises(kind, match=match):
@@ -184,11 +186,11 @@ def test_servers_that_are_none_of_a_pair(
     for pair in ((right.url, left.url), (left.url, left.url)):
         with pytest.raises(SwappedServers, match="left"):
             both = TlsConfig(_joined(sides, tmp_path))
-            infer.connect_shares(*pair, tls=both)
+            hushtable.connect(*pair, scheme="shares", tls=both)
     with pytest.raises(VersionMismatch):
-        infer.connect_shares(left.url, right.url, tls=sides.tls, version="ab" * 32)
+        hushtable.connect(left.url, right.url, scheme="shares", tls=sides.tls, version="ab" * 32)
     with pytest.raises(hushtable.TlsError):
-        infer.connect_shares(left.url, right.url, tls=sides.files["left"].ca)
+        hushtable.connect(left.url, right.url, scheme="shares", tls=sides.files["left"].ca)
     # What a server is not told is said at once.
     for options, match in (
         ({"side": "left"}, "peer"),
@@ -204,7 +206,13 @@ def test_servers_that_are_none_of_a_pair(
     # A left that shows right no certificate of left's is turned away: nobody is predicted for.
     with (
         sides.left(right.url, peer_cert=None, peer_key=None) as stranger,
-        infer.connect_shares(stranger.url, right.url, tls=sides.tls, timeout=3) as client,
+        hushtable.connect(
+            stranger.url,
+            right.url,
+            scheme="shares",
+            tls=sides.tls,
+            options=hushtable.ClientOptions(timeout=3),
+        ) as client,
         pytest.raises(Error),
     ):
         dense, sparse = users(1)
@@ -222,7 +230,9 @@ def _joined(sides: Sides, folder: Path) -> Path:
 def test_a_count_that_cannot_be_under_way(inferences: int) -> None:
     url = "http://127.0.0.1:1"
     with pytest.raises(ConfigError, match=f"inferences is {inferences}, but must be 1 to 65536"):
-        infer.connect_shares(url, url, inferences=inferences)
+        hushtable.connect(
+            url, url, scheme="shares", options=hushtable.ClientOptions(inferences=inferences)
+        )
 
 
 def test_histories_and_a_server_that_ends(folder: Path, tmp_path: Path) -> None:
@@ -236,7 +246,13 @@ def _histories_and_an_end(sides: Sides, addr: str) -> None:
     ids = {"smokes": sparse[:, 0], "pain": histories}
     expected = logits(dense, sparse, histories)
     with sides.right(addr=addr) as right, sides.left(right.url) as left:
-        with infer.connect_shares(left.url, right.url, tls=sides.tls, timeout=600) as client:
+        with hushtable.connect(
+            left.url,
+            right.url,
+            scheme="shares",
+            tls=sides.tls,
+            options=hushtable.ClientOptions(timeout=600),
+        ) as client:
             assert client.info.bags == (1, 3)
             np.testing.assert_allclose(client.predict(ids, dense).logits, expected, atol=2**-9)
             with pytest.raises(BadFeatures, match="4 ids of feature 1"):
@@ -251,7 +267,13 @@ def _histories_and_an_end(sides: Sides, addr: str) -> None:
                 assert time.monotonic() - started < 120
         # Right has ended again.
         with pytest.raises((ServerUnavailable, ServerTimeout)):
-            infer.connect_shares(left.url, right.url, tls=sides.tls, connect_timeout=1, timeout=1)
+            hushtable.connect(
+                left.url,
+                right.url,
+                scheme="shares",
+                tls=sides.tls,
+                options=hushtable.ClientOptions(connect_timeout=1, timeout=1),
+            )
 
 
 def test_the_commands(folder: Path, tmp_path: Path) -> None:
@@ -278,7 +300,7 @@ def test_the_commands(folder: Path, tmp_path: Path) -> None:
         assert f"{found['logits'][0]:.4f}"[:5] in one.stdout and "lookup keys" in one.stderr
         for bad in (
             ["--left", left.url, "--input", str(table)],
-            [*reach, "--address", left.url, "--input", str(table)],
+            [*reach, "--server", left.url, "--input", str(table)],
             [*reach],
             ["--left-ca", str(table), "--input", str(table)],
         ):
@@ -309,7 +331,7 @@ def test_serve_with_infer_is_the_same_server(folder: Path, tmp_path: Path) -> No
     with (
         Process(side="right") as right,
         Process(side="left", peer=right.url) as left,
-        infer.connect_shares(left.url, right.url) as client,
+        hushtable.connect(left.url, right.url, scheme="shares") as client,
     ):
         dense, sparse = users(2)
         found = client.predict(sparse, dense).logits
@@ -325,8 +347,12 @@ def test_servers_that_deal_themselves(folder: Path, tmp_path: Path) -> None:
         return {"dealer": "servers", "precomputes": tmp_path / side, "refill_batch": 2}
 
     with sides.right(**keeps("right")) as right, sides.left(right.url, **keeps("left")) as left:
-        with infer.connect_shares(
-            left.url, right.url, tls=sides.tls, dealer="servers", timeout=600
+        with hushtable.connect(
+            left.url,
+            right.url,
+            scheme="shares",
+            tls=sides.tls,
+            options=hushtable.ClientOptions(dealer="servers", timeout=600),
         ) as client:
             info = client.info
             # A seed to left, four bytes a number to right: nothing that a client could deal badly.
@@ -337,15 +363,33 @@ def test_servers_that_deal_themselves(folder: Path, tmp_path: Path) -> None:
             stats = found.stats
             assert stats.dealt_bytes == (8 + stats.retries) * info.up_bytes
         with pytest.raises(hushtable.ProtocolError, match="dealt by"):
-            infer.connect_shares(left.url, right.url, tls=sides.tls, dealer="client")
+            hushtable.connect(
+                left.url,
+                right.url,
+                scheme="shares",
+                tls=sides.tls,
+                options=hushtable.ClientOptions(dealer="client"),
+            )
         with pytest.raises(ConfigError, match="client or servers"):
-            infer.connect_shares(left.url, right.url, tls=sides.tls, dealer="left")  # type: ignore[arg-type]
+            hushtable.connect(
+                left.url,
+                right.url,
+                scheme="shares",
+                tls=sides.tls,
+                options=hushtable.ClientOptions(dealer="left"),
+            )  # type: ignore[arg-type]
         # A right that lets clients deal is no peer of a left that does not.
         with (
             sides.right() as other,
             sides.left(other.url, **keeps("other")) as alone,
             pytest.raises(Error),
-            infer.connect_shares(alone.url, other.url, tls=sides.tls, timeout=3) as client,
+            hushtable.connect(
+                alone.url,
+                other.url,
+                scheme="shares",
+                tls=sides.tls,
+                options=hushtable.ClientOptions(timeout=3),
+            ) as client,
         ):
             client.predict(sparse, dense)
     with pytest.raises(ConfigError, match="precomputes"), sides.right(dealer="servers"):

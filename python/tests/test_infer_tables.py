@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from test_infer_shares_serve import Sides
 
+import hushtable
 from hushtable import Model, ModelError, infer
 
 ROWS, DIM, DENSE = 5, 2, 3
@@ -91,7 +92,7 @@ def test_shares_read_their_own_tables(tmp_path: Path, count: int) -> None:
     with (
         sides.right() as right,
         sides.left(right.url) as left,
-        infer.connect_shares(left.url, right.url, tls=sides.tls) as client,
+        hushtable.connect(left.url, right.url, scheme="shares", tls=sides.tls) as client,
     ):
         found = client.predict(sparse[:3], dense[:3]).logits
     np.testing.assert_allclose(found, expected[:3], atol=2**-7)

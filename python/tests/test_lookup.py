@@ -138,7 +138,9 @@ def test_a_lookup_lets_other_threads_run(deployment: Deployment, weight: np.ndar
     with waiting_servers(deployment, batch_keys_max=2) as (left, right):
         ca = deployment.certificates.ca
         with (
-            hushtable.connect(left.url, right.url, tls=ca, timeout=600) as client,
+            hushtable.connect(
+                left.url, right.url, tls=ca, options=hushtable.ClientOptions(timeout=600)
+            ) as client,
             ThreadPoolExecutor(1) as pool,
         ):
             found = pool.submit(client.lookup, [1])
@@ -226,7 +228,9 @@ def test_an_asyncio_lookup_can_be_cancelled(deployment: Deployment, weight: np.n
     async def run() -> None:
         ca = deployment.certificates.ca
         with waiting_servers(deployment, batch_keys_max=2) as (left, right):
-            client = await hushtable.connect_async(left.url, right.url, tls=ca, timeout=600)
+            client = await hushtable.connect_async(
+                left.url, right.url, tls=ca, options=hushtable.ClientOptions(timeout=600)
+            )
             async with client:
                 started = time.perf_counter()
                 with pytest.raises(TimeoutError):

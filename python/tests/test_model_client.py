@@ -177,7 +177,7 @@ def test_models_that_are_not_there_and_options_that_do_not_fit(
     with pytest.raises(hushtable.UnknownModel):
         hushtable.connect(*urls)  # several tables, and nothing named
     with pytest.raises(hushtable.ConfigError, match="leave max_ids out"):
-        hushtable.connect(*urls, model="clicks", max_ids=3)
+        hushtable.connect(*urls, model="clicks", options=hushtable.ClientOptions(max_ids=3))
     with pytest.raises(hushtable.ConfigError, match="two servers"):
         hushtable.connect(server=urls[0], model="clicks")  # type: ignore[call-overload]
     with pytest.raises(hushtable.ConfigError, match="version"):

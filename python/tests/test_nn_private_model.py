@@ -42,7 +42,7 @@ def client(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[i
     with (
         sides.right() as right,
         sides.left(right.url) as left,
-        infer.connect_shares(left.url, right.url, tls=sides.tls) as client,
+        hushtable.connect(left.url, right.url, scheme="shares", tls=sides.tls) as client,
     ):
         yield client
 
@@ -147,7 +147,7 @@ def test_it_waits_for_no_client_of_asyncio() -> None:
     class Awaited:
         async def predict(self, ids: Any = None, dense: Any = None) -> None: ...
 
-    with pytest.raises(ConfigError, match="predictions are awaited.*connect_shares"):
+    with pytest.raises(ConfigError, match="predictions are awaited.*scheme=.shares"):
         PrivateModel(Awaited())
 
 

@@ -111,7 +111,9 @@ def test_rows_of_other_dtypes_and_parameters(
     with (
         serve(tmp_path / "films", certificates, parameters="ive_paper", mapped=True) as server,
         hushtable.connect(
-            server=server.url, tls=certificates.ca, parameter_sets=["n4096_128", "ive_paper"]
+            server=server.url,
+            tls=certificates.ca,
+            options=hushtable.ClientOptions(parameter_sets=["n4096_128", "ive_paper"]),
         ) as client,
     ):
         assert client.onion is not None
@@ -142,7 +144,11 @@ def test_the_client_chooses_the_parameters(
 @pytest.mark.parametrize("sets", [(), "n4096_128", ["n256_test"], ["n4096_128", "fast"]])
 def test_parameter_sets_that_there_are_not(sets: Any) -> None:
     with pytest.raises(hushtable.ConfigError, match="n4096_128"):
-        hushtable.connect(server="http://127.0.0.1:1", parameter_sets=sets)
+        hushtable.connect(
+            server="http://127.0.0.1:1",
+            scheme="onion",
+            options=hushtable.ClientOptions(parameter_sets=sets),
+        )
 
 
 @pytest.mark.shipped
@@ -267,7 +273,9 @@ def test_a_server_that_is_gone(bundle: Path, certificates: hushtable.Certificate
         held_port() as port,
         serve(bundle, certificates, addr=f"127.0.0.1:{port}") as server,
     ):
-        client = hushtable.connect(server=server.url, tls=certificates.ca, timeout=HUNG_S)
+        client = hushtable.connect(
+            server=server.url, tls=certificates.ca, options=hushtable.ClientOptions(timeout=HUNG_S)
+        )
         server.kill()
         with client, pytest.raises(hushtable.ServerUnavailable):
             client.lookup([1])
@@ -503,7 +511,7 @@ def test_serve_and_lookup_by_command(
         assert json.loads(server.stdout.readline())["event"] == "stopped"
     done = run("lookup", 3, "--server", "https://127.0.0.1:1", "--left", "https://127.0.0.1:1")
     assert done.returncode == 2
-    assert "or server= alone" in done.stderr
+    assert "or --server alone" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["table prepare", "bench onion", "bench ntt"])

@@ -190,7 +190,9 @@ def check_answers(source: Path, copies: list[Path], front: Path, ids: list[int])
         process = ServerProcess(front, scheme=ALONE, shards_file=str(file), threads=1)
         url = servers.enter_context(process).url
         version = read_shards(source, scheme=ALONE).tables[0].version
-        with hushtable.connect(server=url, tls=None, version=version, max_ids=4) as client:
+        with hushtable.connect(
+            server=url, tls=None, version=version, options=hushtable.ClientOptions(max_ids=4)
+        ) as client:
             found = client.lookup(ids)
     assert np.array_equal(found, Model.open(source).table("items").rows(np.array(ids)))
 

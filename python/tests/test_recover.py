@@ -191,8 +191,8 @@ def test_a_server_is_backed_up_while_it_serves(folder: Path) -> None:
     options = ["--key", str(key_of(folder.parent)), "--backup-dir", str(backups)]
     with Serving(folder, *options, "--operator-token-file", str(token)) as server:
         url = server.ready["url"]
-        client = fl.connect(url, operator_token=token.read_text())
-        with fl.connect(url) as stranger, pytest.raises(errors.OperatorOnly):
+        client = fl.TrainingClient.connect(url, operator_token=token.read_text())
+        with fl.TrainingClient.connect(url) as stranger, pytest.raises(errors.OperatorOnly):
             stranger.backup("one")
         with pytest.raises(errors.RoundError, match="letters"):
             client.backup("../one")

@@ -452,7 +452,7 @@ def test_a_table_is_trained_served_and_looked_up(
     url, ca = server.ready["url"], certificates.ca
 
     def take_part(round_: int, user: int, ids: list[int]) -> None:
-        with fl.connect(url, tls=ca, pin=made["pin"]) as client:
+        with fl.TrainingClient.connect(url, tls=ca, pin=made["pin"]) as client:
             session = client.session(user, round_)
             client.request(user, session.request(np.array(ids)), round_)
             rows, found = session.rows(client.rows(user, round_))
@@ -461,7 +461,7 @@ def test_a_table_is_trained_served_and_looked_up(
             gradients = np.full((len(ids), rows.shape[1]), user + 1, np.float32)
             client.upload(user, session.upload(gradients), round_)
 
-    with fl.connect(url, tls=ca, operator_token="0123456789abcdef") as operator:
+    with fl.TrainingClient.connect(url, tls=ca, operator_token="0123456789abcdef") as operator:
         about = operator.info()
         assert (about.table, about.rows, about.users, about.slots) == ("films", len(expected), 3, 4)
         assert (about.public_key.hex(), about.pin) == (made["public_key"], made["pin"])
@@ -489,7 +489,10 @@ def test_a_table_is_trained_served_and_looked_up(
         with pytest.raises(hushtable.RoundOver) as caught:
             operator.rows(0)
         assert caught.value.outcome == "committed"
-        with fl.connect(url, tls=ca) as stranger, pytest.raises(hushtable.OperatorOnly):
+        with (
+            fl.TrainingClient.connect(url, tls=ca) as stranger,
+            pytest.raises(hushtable.OperatorOnly),
+        ):
             stranger.open_round()
         operator.open_round(3)
         with pytest.raises(hushtable.RoundError, match="3 there is room for"):
@@ -559,8 +562,8 @@ def test_an_operator_is_not_a_user(
         assert server.ready["pin"] == pin
         other = pin[:-1] + ("0" if pin[-1] != "0" else "1")
         with pytest.raises(hushtable.PinMismatch):
-            fl.connect(server.ready["url"], tls=certificates.ca, pin=other)
-        with fl.connect(server.ready["url"], tls=certificates.ca, pin=pin) as client:
+            fl.TrainingClient.connect(server.ready["url"], tls=certificates.ca, pin=other)
+        with fl.TrainingClient.connect(server.ready["url"], tls=certificates.ca, pin=pin) as client:
             assert client.info().authority == authority
             number = client.open_round(3)
             with pytest.raises(hushtable.ConfigError, match="enrolled"):
@@ -618,11 +621,11 @@ def _killed_in_a_round(start: np.ndarray, folder: Path, port: int) -> None:
     server = Serving(folder, "--port", str(port))
     # On this machine too: whoever takes the port first may answer there.
     missing = pytest.raises(hushtable.ConfigError, match=r"give its pin \(pin=\)")
-    with fl.connect(server.ready["url"]) as unpinned, missing:
+    with fl.TrainingClient.connect(server.ready["url"]) as unpinned, missing:
         unpinned.session(0, 1)
-    with fl.connect(server.ready["url"], trust_announced=True) as trusting:
+    with fl.TrainingClient.connect(server.ready["url"], trust_announced=True) as trusting:
         assert trusting.pin == server.ready["pin"]
-    with fl.connect(server.ready["url"], pin=server.ready["pin"]) as client:
+    with fl.TrainingClient.connect(server.ready["url"], pin=server.ready["pin"]) as client:
         client.open_round(1)
         session = client.session(0)
         client.request(0, session.request(np.array([9])))
@@ -750,7 +753,7 @@ def test_the_audit_log_is_checked_by_the_controllers_key(start: np.ndarray, tmp_
     create(folder, start).close()
     for _ in range(2):
         with Serving(folder, "--audit-log", str(log)) as server:
-            with fl.connect(server.ready["url"], pin=server.ready["pin"]) as client:
+            with fl.TrainingClient.connect(server.ready["url"], pin=server.ready["pin"]) as client:
                 round_ = client.open_round(2)
                 with pytest.raises(hushtable.RoundError, match="refused"):
                     client.request(1, bytes(50))

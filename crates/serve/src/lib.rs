@@ -81,7 +81,7 @@ pub use peer::shaper::LinkSpec;
 pub use schemes::hybrid::{
     Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridNetwork, HybridPrediction,
     HybridRefusal, HybridServer, HybridServerSpec, HybridStats, Parallelism, PrecomputeCount,
-    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect, offers_hybrid,
+    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect,
 };
 #[cfg(feature = "infer")]
 pub use schemes::infer::{
@@ -90,6 +90,7 @@ pub use schemes::infer::{
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
+pub use schemes::offered::offered_scheme;
 #[cfg(feature = "onion")]
 pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
 #[cfg(feature = "pair")]

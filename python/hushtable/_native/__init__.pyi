@@ -89,6 +89,7 @@ __all__ = [
     "make_certificates",
     "model_of_dense",
     "model_pin",
+    "offered_scheme",
     "options",
     "oram_shape",
     "paper_trace",
@@ -105,7 +106,6 @@ __all__ = [
     "public_key",
     "push_bundle",
     "read_shards",
-    "server_is_hybrid",
     "shard_heads",
     "shard_pieces",
     "shares_compile",
@@ -417,7 +417,7 @@ def hybrid_compile(
     rounding: str,
 ) -> str: ...
 def hybrid_describe(path: Path, name: str) -> str: ...
-def server_is_hybrid(
+def offered_scheme(
     server: list[str],
     *,
     ca: Path | Literal[True] | None,
@@ -426,7 +426,7 @@ def server_is_hybrid(
     insecure: bool,
     connect_seconds: float,
     seconds: float,
-) -> bool: ...
+) -> str | None: ...
 def push_bundle(
     bundle: Path,
     url: str,

@@ -14,16 +14,13 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from .._settings import Served, Setting, flat, settings
-from ..client import TlsConfig
 from ..errors import ConfigError
 from ..server import ServerTls
 
 __all__ = [
-    "CA_HELP",
     "Config",
     "Log",
     "LogJson",
-    "client_tls",
     "gathered",
     "option",
     "server_tls",
@@ -165,8 +162,6 @@ def _default(setting: Setting) -> str:
     return str(value)
 
 
-#: What ``--ca`` is for the authorities that this machine trusts; a file so named needs its folder.
-SYSTEM = Path("system")
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
@@ -242,35 +237,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if names.count(name) > 1:
             raise ValueError(f"{name} is given twice")
     return dict(pairs)
-
-
-CA_HELP = "PEM file: the authority of who serves; system for those that this machine trusts."
-
-
-def client_tls(
-    ca: Path | None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    *,
-    sides: tuple[Path | None, Path | None] = (None, None),
-) -> TlsConfig | None:
-    """How a client checks servers, of its options; none without an authority.
-
-    ``sides`` are left's authority and right's, in place of one for both.
-
-    Raises:
-        ConfigError: a certificate without an authority, or without its key; an authority for one
-            side alone, or beside one for both.
-    """
-    if any(sides):
-        if ca is not None or not all(sides):
-            raise ConfigError("give --ca for both sides, or --left-ca and --right-ca")
-        return TlsConfig(None, certificate, key, left_ca=sides[0], right_ca=sides[1])
-    if (certificate or key) and ca is None:
-        raise ConfigError("a client certificate is for https: give --ca too")
-    if ca is None:
-        return None
-    return TlsConfig(None if ca == SYSTEM else ca, certificate, key)
 
 
 def server_tls(settings: dict[str, Any]) -> ServerTls | None:

@@ -19,9 +19,9 @@ import typer
 
 from .. import _native
 from .._records import bench_record
-from ..client import TlsConfig
+from ..client import ClientOptions, TlsConfig, connect
 from ..errors import ConfigError, Error
-from ..infer import ServerProcess, SharesClient, connect_shares
+from ..infer import ServerProcess, SharesClient
 from ..server import make_certificates
 from .output import Json, examples, note, print_bench
 
@@ -176,11 +176,12 @@ def _client(
                 **kept("left"),
                 **options,
             ) as first,
-            connect_shares(
+            connect(
                 first.url,
                 second.url,
+                scheme="shares",
                 tls=TlsConfig(left_ca=left.ca, right_ca=right.ca),
-                inferences=batch,
+                options=ClientOptions(inferences=batch),
             ) as client,
         ):
             yield client, first

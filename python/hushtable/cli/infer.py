@@ -10,6 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from .. import _native
+from ..client import ClientOptions, connect
+from ..client.connecting import offered_by
+from ..client.options import KEY_BYTES_MAX, STORE_BYTES_MAX
 from ..errors import ConfigError
 from ..infer import (
     HybridPlanInfo,
@@ -20,7 +23,6 @@ from ..infer import (
     SharesInfo,
     SharesPlanInfo,
     compile_shares,
-    connect,
     describe,
     describe_shares,
     plan_shares,
@@ -29,29 +31,24 @@ from ..infer import compile as compile_model
 from ..infer import plan as plan_model
 from ..infer import serve as run_server
 from ..infer import shape as shape_of
-from ..infer._client import KEY_BYTES_MAX
-from ..infer._hybrid_client import STORE_BYTES_MAX
 from ..infer._shares import shares_inputs
 from ..model import Model
 from ..server import ServerTls
+from ._servers import LEFT, Servers, with_servers
 from ._settings import (
-    CA_HELP,
     Config,
     Log,
     LogJson,
-    client_tls,
     gathered,
     parse_bytes,
     server_tls,
     with_settings,
 )
 from .infer_hybrid import (
-    ADDRESS,
     DownOption,
     GarblerOption,
     Making,
     ParallelOption,
-    Reach,
     StepsOption,
     Store,
     StoreBytesOption,
@@ -65,7 +62,7 @@ from .infer_hybrid import (
     query_hybrid,
     register,
 )
-from .infer_shares import Sides, print_shares_plan, query_shares, shared_by
+from .infer_shares import print_shares_plan, query_shares, shared_by
 from .infer_users import load_users, one_user, print_logits
 from .output import Json, examples, print_facts, print_json, progress_bar
 
@@ -410,41 +407,18 @@ def _costs(info: ModelInfo) -> str:
 @app.command(
     epilog=examples(
         "hushtable infer query --dense 0.5,1.2,0,3,0.1 --sparse 3,17 --ca ca.pem "
-        "--address https://one.example:4000",
+        "--server https://one.example:4000",
         "hushtable infer query --input users.csv --json",
         "hushtable infer query --input - < users.jsonl",
-        "hushtable infer query --input images.npy --store mine --address https://one.example:4000 "
+        "hushtable infer query --input images.npy --store mine --server https://one.example:4000 "
         "--ca ca.pem",
         "hushtable infer query --left https://one.example:4000 --right https://two.example:4000 "
         "--left-ca one.pem --right-ca two.pem --dense 0.5,1.2 --sparse 3,17",
     )
 )
+@with_servers()
 def query(
-    address: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="URL of the server; may be repeated, for other servers of the same operator, "
-            f"asked where those before drain or are out of reach. Default: {ADDRESS}.",
-            envvar="HUSHTABLE_ADDRESS",
-            show_default=False,
-        ),
-    ] = None,
-    left: Annotated[
-        str | None,
-        typer.Option(
-            help="Instead: URL of the left of two servers of predictions on shares.",
-            envvar="HUSHTABLE_LEFT",
-            show_default=False,
-        ),
-    ] = None,
-    right: Annotated[
-        str | None,
-        typer.Option(
-            help="With --left: URL of the right one.",
-            envvar="HUSHTABLE_RIGHT",
-            show_default=False,
-        ),
-    ] = None,
+    servers: Servers,
     dealer: Annotated[
         str | None,
         typer.Option(
@@ -474,29 +448,6 @@ def query(
             show_default=False,
         ),
     ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
-    ] = None,
-    left_ca: Annotated[
-        Path | None,
-        typer.Option(help="Of two operators, left's authority.", envvar="HUSHTABLE_LEFT_CA"),
-    ] = None,
-    right_ca: Annotated[
-        Path | None,
-        typer.Option(help="Of two operators, right's authority.", envvar="HUSHTABLE_RIGHT_CA"),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(help="PEM file: this client's certificate.", envvar="HUSHTABLE_CERTIFICATE"),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(help="PEM file: the certificate's key.", envvar="HUSHTABLE_CERTIFICATE_KEY"),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds a query may take.", envvar="HUSHTABLE_TIMEOUT")
-    ] = 60.0,
     key_bytes_max: Annotated[
         int,
         typer.Option(
@@ -506,12 +457,6 @@ def query(
             metavar="",
         ),
     ] = KEY_BYTES_MAX,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow http:// to another machine.", envvar="HUSHTABLE_INSECURE"
-        ),
-    ] = False,
     garbler: GarblerOption = "server",
     parallel: ParallelOption = "layer",
     steps: StepsOption = 8,
@@ -524,46 +469,36 @@ def query(
 ) -> None:
     """Have a model computed: on encrypted features, by hybrid inference, or on two servers' shares.
 
-    One server says which of the first two it offers; --left and --right are for the third.
+    A single server says which of the first two it offers, by default the one at port 4000 of this
+    machine; --left and --right are for the third.
 
     On encrypted features every run makes new keys and uploads them; their size is said before; each
     user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
     each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
-    many queries, stay connected (hushtable.infer.connect in Python).
+    many queries, stay connected (hushtable.connect in Python).
     """
-    if left is not None or right is not None:
-        if left is None or right is None or address:
-            raise ConfigError("give --left and --right, or --address of a single server")
+    if servers.left or servers.right:
         if (dense is None and sparse is None) == (input_ is None):
             raise ConfigError("which users? give --dense and --sparse for one, or --input for many")
-        tls = client_tls(ca, certificate, key, sides=(left_ca, right_ca))
-        query_shares(
-            Sides(left, right, tls, timeout, insecure, dealer), dense, sparse, input_, json
-        )
+        query_shares(servers, dealer, dense, sparse, input_, json)
         return
-    if left_ca is not None or right_ca is not None:
-        raise ConfigError("--left-ca and --right-ca are for --left and --right")
-    address = address or [ADDRESS]
-    reach = Reach(address, ca, certificate, key, timeout, insecure)
-    if reach.is_hybrid():
+    server = servers.server or [LEFT]
+    if offered_by(server, servers.tls, ClientOptions(**servers.limits)) == "hybrid":
         if input_ is None or dense is not None or sparse is not None:
             raise ConfigError("which inputs? this server takes a .npy file of them: --input FILE")
         making = Making(garbler, parallel, steps, up_mbps, down_mbps)
         own = Store(store, store_key, store_bytes_max)
-        query_hybrid(reach, making, own, input_, json)
+        query_hybrid(servers, making, own, input_, json)
         return
     if (dense is None) == (input_ is None):
         raise ConfigError("which users? give --dense (and --sparse) for one, or --input for many")
     with (
         progress_bar("uploading keys", shown=not json, of_bytes=True) as bar,
         connect(
-            address,
+            server=server,
             scheme="ckks",
-            tls=reach.tls(),
-            timeout=timeout,
-            key_bytes_max=key_bytes_max,
-            insecure=insecure,
-            progress=bar,
+            tls=servers.tls,
+            options=ClientOptions(**servers.limits, key_bytes_max=key_bytes_max, progress=bar),
         ) as client,
     ):
         info = client.info
@@ -573,7 +508,7 @@ def query(
         else:
             numbers, rows = load_users(input_, info.dense, bags)
         if not json:
-            print(f"keys of {info.key_bytes:,} B go to {address[0]}", file=sys.stderr)
+            print(f"keys of {info.key_bytes:,} B go to {server[0]}", file=sys.stderr)
         found = client.predict(numbers, rows)
     stats = found.stats
     costs = None

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from .. import _native
-from ..client import TlsConfig
+from ..client import ClientOptions, connect
+from ..client.options import STORE_BYTES_MAX
 from ..errors import ConfigError
-from ..infer import HybridClient, HybridPlanInfo, NetworkInfo, Outputs, connect
-from ..infer._hybrid_client import STORE_BYTES_MAX, trust_options
-from ._settings import CA_HELP, client_tls, parse_bytes
+from ..infer import HybridClient, HybridPlanInfo, NetworkInfo, Outputs
+from ._servers import LEFT, Servers, with_servers
+from ._settings import parse_bytes
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
 
 GarblerOption = Annotated[
@@ -63,40 +63,6 @@ StoreBytesOption = Annotated[
 ]
 
 _Word = TypeVar("_Word", bound=str)
-
-
-#: The server that is asked by default.
-ADDRESS = "http://127.0.0.1:4000"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Reach:
-    """How a server is reached, as options say it."""
-
-    address: list[str]
-    ca: Path | None
-    certificate: Path | None
-    key: Path | None
-    timeout: float
-    insecure: bool
-
-    def tls(self) -> TlsConfig | None:
-        """How the server is checked.
-
-        Raises:
-            ConfigError: a certificate without an authority.
-        """
-        return client_tls(self.ca, self.certificate, self.key)
-
-    def is_hybrid(self) -> bool:
-        """Whether the server offers hybrid inference."""
-        given = {
-            "tls": self.tls(),
-            "insecure": self.insecure,
-            "connect_timeout": 5.0,
-            "timeout": self.timeout,
-        }
-        return _native.server_is_hybrid(self.address, **trust_options(given))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,14 +158,10 @@ def _link(link: dict[str, float]) -> str:
     )
 
 
-def open_client(reach: Reach, making: Making, store: Store) -> HybridClient:
+def open_client(servers: Servers, making: Making, store: Store) -> HybridClient:
     """A client as options say it."""
-    return connect(
-        reach.address,
-        scheme="hybrid",
-        tls=reach.tls(),
-        timeout=reach.timeout,
-        insecure=reach.insecure,
+    options = ClientOptions(
+        **servers.limits,
         garbler=one_of("--garbler", making.garbler, ("client", "server")),
         parallel=one_of("--parallel", making.parallel, ("layer", "sequential", "request")),
         steps=making.steps,
@@ -209,13 +171,16 @@ def open_client(reach: Reach, making: Making, store: Store) -> HybridClient:
         store_key=store.key,
         store_bytes_max=store.bytes_max,
     )
+    return connect(
+        server=servers.server or [LEFT], scheme="hybrid", tls=servers.tls, options=options
+    )
 
 
-def query_hybrid(reach: Reach, making: Making, store: Store, path: Path, as_json: bool) -> None:
+def query_hybrid(servers: Servers, making: Making, store: Store, path: Path, as_json: bool) -> None:
     """Predicts for the inputs of a file, and prints what comes out."""
     inputs = load_inputs(path)
     with (
-        open_client(reach, making, store) as client,
+        open_client(servers, making, store) as client,
         progress_bar("making a precompute", shown=not as_json) as bar,
     ):
         ready = client.precomputes
@@ -259,17 +224,15 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "hushtable infer precompute --count 10 --store mine "
-            "--address https://one.example:4000 --ca ca.pem",
+            "--server https://one.example:4000 --ca ca.pem",
             "hushtable infer precompute --count 3 --store mine --garbler client --parallel request",
             "hushtable infer precompute --store mine --up-mbps 100 --down-mbps 900 --json",
         )
-    )(precompute)
+    )(with_servers(sides=False)(precompute))
 
 
 def precompute(
-    address: Annotated[
-        str, typer.Option(help="URL of the server.", envvar="HUSHTABLE_ADDRESS")
-    ] = ADDRESS,
+    servers: Servers,
     count: Annotated[int, typer.Option(help="How many.", min=1)] = 1,
     store: StoreOption = None,
     store_key: StoreKeyOption = None,
@@ -279,27 +242,6 @@ def precompute(
     steps: StepsOption = 8,
     up_mbps: UpOption = None,
     down_mbps: DownOption = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(help="PEM file: this client's certificate.", envvar="HUSHTABLE_CERTIFICATE"),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(help="PEM file: the certificate's key.", envvar="HUSHTABLE_CERTIFICATE_KEY"),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds a call may take.", envvar="HUSHTABLE_TIMEOUT")
-    ] = 60.0,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow http:// to another machine.", envvar="HUSHTABLE_INSECURE"
-        ),
-    ] = False,
     json: Json = False,
 ) -> None:
     """Make precomputes for hybrid inference ahead of time: each is used up by one prediction.
@@ -310,10 +252,9 @@ def precompute(
         raise ConfigError(
             "where to? a precompute outlives this command in a folder: --store FOLDER"
         )
-    reach = Reach([address], ca, certificate, key, timeout, insecure)
     making = Making(garbler, parallel, steps, up_mbps, down_mbps)
     with (
-        open_client(reach, making, Store(store, store_key, store_bytes_max)) as client,
+        open_client(servers, making, Store(store, store_key, store_bytes_max)) as client,
         progress_bar("making precomputes", shown=not json) as bar,
     ):
         made = client.precompute(count, progress=bar)

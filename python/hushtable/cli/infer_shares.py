@@ -6,9 +6,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from ..client import TlsConfig
-from ..infer import SharesInfo, SharesPlanInfo, connect_shares
-from ..infer._shares_client import Dealer
+from ..client import ClientOptions, connect
+from ..client.options import Dealer
+from ..infer import SharesInfo, SharesPlanInfo
+from ._servers import Servers
 from .infer_hybrid import one_of
 from .infer_users import load_users, one_user, print_logits
 from .output import print_facts, print_json
@@ -56,31 +57,19 @@ def shared_by(info: SharesInfo) -> str:
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Sides:
-    """How both servers are reached, as options say it."""
-
-    left: str
-    right: str
-    tls: TlsConfig | None
-    timeout: float
-    insecure: bool
-    dealer: str | None
-
-
 def query_shares(
-    sides: Sides, dense: str | None, sparse: str | None, input_: Path | None, as_json: bool
+    servers: Servers,
+    dealer: str | None,
+    dense: str | None,
+    sparse: str | None,
+    input_: Path | None,
+    as_json: bool,
 ) -> None:
     """Prints each user's logit and probability, and what they cost."""
-    dealer = None if sides.dealer is None else one_of("--dealer", sides.dealer, DEALERS)
-    with connect_shares(
-        sides.left,
-        sides.right,
-        tls=sides.tls,
-        timeout=sides.timeout,
-        insecure=sides.insecure,
-        dealer=dealer,
-    ) as client:
+    options = ClientOptions(
+        **servers.limits, dealer=None if dealer is None else one_of("--dealer", dealer, DEALERS)
+    )
+    with connect(**servers.where, scheme="shares", options=options) as client:
         info = client.info
         if input_ is None:
             numbers, rows = one_user(dense or "", sparse or "", info.dense, info.bags)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, connect
+from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, ClientOptions, connect
+from ..client.connecting import Scheme
 from ..errors import ConfigError
-from ._settings import CA_HELP, client_tls
+from ._servers import LEFT, RIGHT, Servers, with_servers
 from .output import Json, examples, print_json
-
-LEFT, RIGHT = "http://127.0.0.1:4000", "http://127.0.0.1:5000"
 
 
 def register(app: typer.Typer) -> None:
@@ -29,67 +28,14 @@ def register(app: typer.Typer) -> None:
             "hushtable lookup 3 14 159 --bag",
             "hushtable lookup 3 14 159 --server https://a:4000 --ca ca.pem --max-ids 4",
         )
-    )(lookup)
+    )(with_servers()(lookup))
 
 
 def lookup(
+    servers: Servers,
     ids: Annotated[
         list[str], typer.Argument(help="Row ids, or - to read them from standard input.")
     ],
-    left: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="URL of the left server; may be repeated, for other servers of the same operator, "
-            f"asked where those before drain or are out of reach. Default: {LEFT}.",
-            envvar="HUSHTABLE_LEFT",
-            show_default=False,
-        ),
-    ] = None,
-    right: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"URL of the right server; may be repeated. Default: {RIGHT}.",
-            envvar="HUSHTABLE_RIGHT",
-            show_default=False,
-        ),
-    ] = None,
-    server: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="URL of a single server, instead of the two; may be repeated.",
-            envvar="HUSHTABLE_SERVER",
-            show_default=False,
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(help=CA_HELP, envvar="HUSHTABLE_CA"),
-    ] = None,
-    left_ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="PEM file: the authority of left's operator, in place of --ca. What it signs is "
-            "taken from the left server alone.",
-            envvar="HUSHTABLE_LEFT_CA",
-            show_default=False,
-        ),
-    ] = None,
-    right_ca: Annotated[
-        Path | None,
-        typer.Option(
-            help="PEM file: the authority of right's operator.",
-            envvar="HUSHTABLE_RIGHT_CA",
-            show_default=False,
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(help="PEM file: this client's certificate.", envvar="HUSHTABLE_CERTIFICATE"),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(help="PEM file: the certificate's key.", envvar="HUSHTABLE_CERTIFICATE_KEY"),
-    ] = None,
     max_ids: Annotated[
         int | None,
         typer.Option(
@@ -106,9 +52,6 @@ def lookup(
             "that do not fit are dropped, and named.",
         ),
     ] = False,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds the lookup may take.", envvar="HUSHTABLE_TIMEOUT")
-    ] = 30.0,
     prg: Annotated[
         str, typer.Option(help="Generator of the keys.", envvar="HUSHTABLE_PRG")
     ] = "aes128",
@@ -121,41 +64,29 @@ def lookup(
             show_default=False,
         ),
     ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure", help="Allow http:// to other machines.", envvar="HUSHTABLE_INSECURE"
-        ),
-    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the rows to this .npy file.")] = None,
     json: Json = False,
 ) -> None:
     """Fetch rows from two servers, or from one, so that none learns which.
 
     To a single server every run makes new keys and uploads them: for many lookups, stay connected
-    (hushtable.connect in Python).
+    (hushtable.connect in Python). Default: two servers on this machine, at ports 4000 and 5000.
     """
     wanted = _parse(sys.stdin.read().split() if ids == ["-"] else ids)
     if bag and max_ids is not None:
         raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
-    if server and bag:
+    if servers.server and bag:
         raise ConfigError("--bag is for two servers: leave it out with --server")
-    if not server:
-        left, right = left or [LEFT], right or [RIGHT]
-    tls = client_tls(ca, certificate, key, sides=(left_ca, right_ca))
-    with connect(
-        left or None,
-        right or None,
-        server=server or None,
-        tls=tls,
-        max_ids=max_ids,
-        timeout=timeout,
-        prg=prg,
-        parameter_sets=parameter_set or PARAMETER_SETS,
-        insecure=insecure,
+    where = servers.where
+    if not servers.server:
+        where |= {"left": servers.left or [LEFT], "right": servers.right or [RIGHT]}
+    own: dict[str, Any] = {"parameter_sets": parameter_set} if parameter_set else {}
+    if not servers.server:
         # A layout that is not asked by need not be fetched.
-        max_layout_bytes=MAX_LAYOUT_BYTES if bag else 0,
-    ) as client:
+        own |= {"prg": prg, "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
+    options = ClientOptions(**servers.limits, max_ids=max_ids, **own)
+    scheme: Scheme = "onion" if servers.server else "pair"
+    with connect(**where, scheme=scheme, options=options) as client:
         if bag:
             found = client.lookup_bag(wanted)
             rows, kept, stats = found.rows, found.kept, found.stats
@@ -191,7 +122,7 @@ def lookup(
     if not kept.all():
         dropped = np.unique(wanted[~kept])
         print(f"# dropped for want of room: {_clipped(dropped.tolist())}", file=sys.stderr)
-    sent = f"{stats.keys} keys a server" if not server else f"{stats.keys} queries"
+    sent = f"{stats.keys} keys a server" if not servers.server else f"{stats.keys} queries"
     print(
         f"# {sent}, {stats.bytes_up:,} B up, {stats.bytes_down:,} B down, "
         f"{stats.seconds * 1e3:.1f} ms",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..push import push_bundle
-from ._settings import CA_HELP, client_tls
+from ._servers import Ca, Certificate, CertificateKey, client_tls
 from .output import Json, examples, print_json
 
 
@@ -36,14 +36,9 @@ def add_to(app: typer.Typer, kind: str) -> None:
                 show_default=False,
             ),
         ],
-        ca: Annotated[Path | None, typer.Option(help=CA_HELP, show_default=False)] = None,
-        certificate: Annotated[
-            Path | None,
-            typer.Option(help="PEM file: this client's certificate.", show_default=False),
-        ] = None,
-        key: Annotated[
-            Path | None, typer.Option(help="PEM file: the certificate's key.", show_default=False)
-        ] = None,
+        ca: Ca = None,
+        certificate: Certificate = None,
+        key: CertificateKey = None,
         json: Json = False,
     ) -> None:
         """Bring the next version to running servers, one after the other.

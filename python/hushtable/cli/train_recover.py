@@ -12,9 +12,9 @@ import typer
 
 from ..errors import ConfigError
 from ..fl import recovery
-from ..fl.client import connect
+from ..fl.client import TrainingClient
 from ..fl.recovery import Diagnosis
-from ._settings import CA_HELP, client_tls
+from ._servers import Ca, client_tls
 from .output import Json, examples, print_facts, print_json, progress_bar
 from .train import _Counter, _Folder, _Key, _KeyBeside, _spent
 
@@ -44,7 +44,7 @@ def backup(
     url: Annotated[
         str | None, typer.Option(help="Of the server that serves the controller.", metavar="URL")
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help=f"With --url. {CA_HELP}", metavar="FILE")] = None,
+    ca: Ca = None,
     operator_token_file: Annotated[
         Path | None, typer.Option(help="With --url, the operator's token.", metavar="FILE")
     ] = None,
@@ -72,7 +72,7 @@ def backup(
             if operator_token_file is None
             else operator_token_file.read_text("utf-8-sig").strip()
         )
-        client = connect(url, tls=client_tls(ca), operator_token=token)
+        client = TrainingClient.connect(url, tls=client_tls(ca), operator_token=token)
         made = client.backup(name, timeout=timeout)
         client.close()
         facts: dict[str, Any] = {"backup": name, **dataclasses.asdict(made)}

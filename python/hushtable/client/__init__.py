@@ -1,10 +1,12 @@
-"""Private lookups, from two servers or from one."""
+"""Clients of servers, and how they connect."""
 
 from __future__ import annotations
 
-from .connecting import MAX_LAYOUT_BYTES, PARAMETER_SETS, Tls, TlsConfig, connect, connect_async
+from .connecting import connect, connect_async
 from .model import AsyncFeatureClient, AsyncModelClient, FeatureClient, ModelClient
-from .table import AsyncClient, Client, Servers
+from .options import MAX_LAYOUT_BYTES, PARAMETER_SETS, ClientOptions, Tls, TlsConfig
+from .reach import Servers
+from .table import AsyncClient, Client
 
 __all__ = [
     "MAX_LAYOUT_BYTES",
@@ -13,6 +15,7 @@ __all__ = [
     "AsyncFeatureClient",
     "AsyncModelClient",
     "Client",
+    "ClientOptions",
     "FeatureClient",
     "ModelClient",
     "Servers",

@@ -5,34 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
 from .._bags import FloatArray
-from .._closing import AsyncClosing, Closing
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import BadIds, ConfigError, UnknownFeature
+from .options import check_max_ids
+from .reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
 from .spans import CallSpan
-from .table import Done, Urls, awaited, check_max_ids, connected_again, copied, unmovable
 
 _Asked = list[tuple[str, npt.NDArray[np.uint64]]]
 _Shapes = list[tuple[str, tuple[int, ...]]]
 
 
-class _Model:
+class _Model(BaseClient[_native.ModelClient]):
     """What both clients of a model know."""
 
-    def __init__(self, native: _native.ModelClient, *, urls: Urls) -> None:
-        self._native = native
-        self._urls = urls
-        self._is_closed = False
+    def __init__(self, native: _native.ModelClient, reach: Reach) -> None:
+        super().__init__(native, reach)
         self._info = ModelInfo.of_facts(native.info())
 
     @property
@@ -45,15 +42,10 @@ class _Model:
         """The model's features by name, in the model's order."""
         return MappingProxyType({feature.name: feature for feature in self._info.features})
 
-    def close(self) -> None:
-        """Closes the connections. Lookups that are under way finish; new ones are refused."""
-        self._is_closed = True
-        self._native.close()
-
     def __repr__(self) -> str:
         info = self._info
         return (
-            f"{type(self).__name__}({self._urls}: model {info.name!r}, {len(info.features)} "
+            f"{type(self).__name__}({self._reach.urls}: model {info.name!r}, {len(info.features)} "
             f"features of {len(info.tables)} tables)"
         )
 
@@ -108,7 +100,7 @@ def _rows(bags: dict[str, Bag]) -> dict[str, FloatArray]:
     return {name: bag.rows for name, bag in bags.items()}
 
 
-class ModelClient(_Model, Closing):
+class ModelClient(_Model, Movable):
     """A connection to two servers that hold a model; made by :func:`connect` with ``model=``.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
@@ -116,19 +108,9 @@ class ModelClient(_Model, Closing):
     does.
     """
 
-    def __init__(
-        self,
-        native: _native.ModelClient,
-        *,
-        urls: Urls,
-        again: Callable[[], ModelClient] | None = None,
-    ) -> None:
-        super().__init__(native, urls=urls)
+    def __init__(self, native: _native.ModelClient, reach: Reach) -> None:
+        super().__init__(native, reach)
         self._of_thread = threading.local()
-        self._again = again
-
-    def __reduce__(self) -> tuple[Callable[..., ModelClient], tuple[Any, ...]]:
-        return connected_again, (copied(self, self._again, self._is_closed),)
 
     def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
         """Fetches the rows of one inference without any server learning which.
@@ -232,14 +214,11 @@ def _resolves(future: Future[_native.ModelRows]) -> Done[_native.ModelRows]:
     return done
 
 
-class AsyncModelClient(_Model, AsyncClosing):
+class AsyncModelClient(_Model, Unmovable):
     """:class:`ModelClient` for asyncio; made by :func:`connect_async` with ``model=``.
 
     Lookups may run side by side. A cancelled lookup is given up at the servers too.
     """
-
-    def __reduce__(self) -> NoReturn:
-        raise unmovable(self)
 
     async def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
         """As :meth:`ModelClient.lookup`."""
@@ -372,3 +351,19 @@ class AsyncFeatureClient(_Feature):
             rows, stats = self._shaped(await awaited(start), shape, bound)
             span.note(stats)
         return rows, stats
+
+
+def _model(reach: Reach) -> _native.ModelClient:
+    left, right = reach.urls.sides
+    return _native.ModelClient(
+        left,
+        right,
+        **reach.of_two(MODEL.seconds),
+        prg=reach.options.prg,
+        layout_bytes_max=reach.options.max_layout_bytes,
+        version=reach.version,
+        model=reach.model,
+    )
+
+
+MODEL = Kind("pair", 2, _model, ModelClient, AsyncModelClient)

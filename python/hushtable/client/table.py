@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Self, TypeVar
+from collections.abc import Sequence
 
 from .. import _native
 from .._asked import AskedBags
 from .._bags import FloatArray
-from .._closing import AsyncClosing, Closing
 from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from ..errors import ConfigError, NoLayout
+from .options import check_max_ids
+from .reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
 from .spans import CallSpan
 
 Native = _native.PairClient | _native.OnionClient
-_Result = TypeVar("_Result")
-Done = Callable[[_Result | None, BaseException | None], None]
 
 
-#: The URL of a server, or those of several servers of one operator that hold the same.
-Servers = str | Sequence[str]
+class _Base(BaseClient[Native]):
+    """What both clients know: one table."""
 
-
-@dataclass(frozen=True, slots=True)
-class Urls:
-    """Of two sides, or of one: then there is no second."""
-
-    first: list[str]
-    second: list[str] | None
-
-    @classmethod
-    def check(cls, left: Servers | None, right: Servers | None, server: Servers | None) -> Self:
-        if server is not None and left is None and right is None:
-            return cls(urls_of("server", server), None)
-        if server is None and left is not None and right is not None:
-            return cls(urls_of("left", left), urls_of("right", right))
-        raise ConfigError(
-            "which servers? give left= and right=, or server= alone for a single server"
-        )
-
-    def __str__(self) -> str:
-        sides = [self.first] if self.second is None else [self.first, self.second]
-        return ", ".join(" or ".join(side) for side in sides)
-
-
-def urls_of(name: str, servers: Servers) -> list[str]:
-    """The URLs of the argument ``name``.
-
-    Raises:
-        ConfigError: it is neither a URL nor a list of one or more.
-    """
-    urls = [servers] if isinstance(servers, str) else list(servers)
-    if not urls or not all(isinstance(url, str) for url in urls):
-        raise ConfigError(f"{name} must be a URL, or a list of one or more: {servers!r}")
-    return urls
-
-
-class _Base:
-    """What both clients know: servers, one table, a default padding."""
-
-    def __init__(self, native: Native, *, urls: Urls, max_ids: int | None) -> None:
-        self._native = native
-        self._urls = urls
-        self._max_ids = check_max_ids(max_ids)
+    def __init__(self, native: Native, reach: Reach) -> None:
+        super().__init__(native, reach)
         self._layout: LayoutInfo | None = None
-        self._is_closed = False
         self._refresh_info()
 
     @property
@@ -127,24 +82,19 @@ class _Base:
         rows = self._shaped(found.values, (found.kept.size,))
         return asked.split(rows, found.kept, found.dropped, stats)
 
-    def close(self) -> None:
-        """Closes the connections. Lookups that are under way finish; new ones are refused."""
-        self._is_closed = True
-        self._native.close()
-
     def __repr__(self) -> str:
         info = self._info
         return (
-            f"{type(self).__name__}({self._urls}: "
+            f"{type(self).__name__}({self._reach.urls}: "
             f"{info.name!r}, {info.rows} rows x {info.dim} {info.dtype})"
         )
 
     def _bound(self, max_ids: int | None, count: int) -> int:
-        bound = check_max_ids(max_ids) or self._max_ids
+        bound = check_max_ids(max_ids) or self._reach.options.max_ids
         return default_max_ids(count) if bound is None else bound
 
 
-class Client(_Base, Closing):
+class Client(_Base, Movable):
     """A connection to two servers that hold one table, or to one; made by :func:`connect`.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
@@ -156,20 +106,9 @@ class Client(_Base, Closing):
     the files' paths.
     """
 
-    def __init__(
-        self,
-        native: Native,
-        *,
-        urls: Urls,
-        max_ids: int | None,
-        again: Callable[[], Client] | None = None,
-    ) -> None:
-        super().__init__(native, urls=urls, max_ids=max_ids)
+    def __init__(self, native: Native, reach: Reach) -> None:
+        super().__init__(native, reach)
         self._of_thread = threading.local()
-        self._again = again
-
-    def __reduce__(self) -> tuple[Callable[..., Client], tuple[Any, ...]]:
-        return connected_again, (copied(self, self._again, self._is_closed),)
 
     def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
         """Fetches rows without any server learning which.
@@ -275,15 +214,12 @@ class Client(_Base, Closing):
         return getattr(self._of_thread, "stats", None)
 
 
-class AsyncClient(_Base, AsyncClosing):
+class AsyncClient(_Base, Unmovable):
     """:class:`Client` for asyncio; made by :func:`connect_async`.
 
     Lookups may run side by side. A cancelled lookup is given up at the servers too. It belongs to
     one process: make another one there.
     """
-
-    def __reduce__(self) -> NoReturn:
-        raise unmovable(self)
 
     async def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
         """As :meth:`Client.lookup`."""
@@ -323,63 +259,26 @@ class AsyncClient(_Base, AsyncClosing):
         return found
 
 
-def connected_again(again: Callable[[], _Result]) -> _Result:
-    """A client as it comes out of a pickle."""
-    return again()
-
-
-def copied(
-    client: object, again: Callable[[], _Result] | None, is_closed: bool
-) -> Callable[[], _Result]:
-    """What makes a client's copy.
-
-    Raises:
-        ConfigError: a client that is closed, or that :func:`connect` did not make.
-    """
-    if again is None or is_closed:
-        why = "it is closed" if is_closed else "hushtable.connect() did not make it"
-        raise ConfigError(f"this {type(client).__name__} cannot be copied or pickled: {why}")
-    return again
-
-
-def unmovable(client: object, again: str = "hushtable.connect_async()") -> ConfigError:
-    """What copying a client of asyncio raises; ``again`` makes another."""
-    return ConfigError(
-        f"an {type(client).__name__} cannot be copied or pickled, since connecting is awaited: "
-        f"call {again} where it is to be"
+def _pair(reach: Reach) -> _native.PairClient:
+    left, right = reach.urls.sides
+    return _native.PairClient(
+        left,
+        right,
+        **reach.of_two(PAIR.seconds),
+        prg=reach.options.prg,
+        layout_bytes_max=reach.options.max_layout_bytes,
+        version=reach.version,
     )
 
 
-async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
-    """The result of a native call; cancelled, the call is given up."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_Result] = loop.create_future()
-
-    def deliver(result: _Result | None, error: BaseException | None) -> None:
-        if future.done():  # cancelled meanwhile
-            return
-        if error is not None or result is None:
-            future.set_exception(error or RuntimeError("a lookup ended without a result"))
-        else:
-            future.set_result(result)
-
-    def done(result: _Result | None, error: BaseException | None) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, result, error)
-
-    call = start(done)
-    try:
-        return await future
-    except asyncio.CancelledError:
-        call.cancel()
-        raise
+def _onion(reach: Reach) -> _native.OnionClient:
+    return _native.OnionClient(
+        reach.urls.first,
+        **reach.of_one(ONION.seconds),
+        parameter_sets=list(reach.options.parameter_sets),
+        version=reach.version,
+    )
 
 
-def check_max_ids(max_ids: int | None) -> int | None:
-    if max_ids is None:
-        return None
-    if isinstance(max_ids, bool) or not hasattr(max_ids, "__index__"):
-        raise ConfigError(f"max_ids must be a whole number, not {max_ids!r}")
-    if max_ids < 1:
-        raise ConfigError(f"max_ids must be at least 1, not {max_ids}")
-    return max_ids
+PAIR = Kind("pair", 2, _pair, Client, AsyncClient)
+ONION = Kind("onion", 1, _onion, Client, AsyncClient)

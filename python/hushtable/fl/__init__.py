@@ -1,13 +1,14 @@
 """Federated training of embedding tables whose accesses stay private.
 
 A :class:`Controller` keeps a table in an oblivious memory and trains it round by round, in this
-process or behind :func:`connect`; :mod:`hushtable.fl.flower` makes its rounds part of a Flower app
-(``pip install 'hushtable[fl]'``), and :mod:`hushtable.fl.accountant` adds up what users lose.
+process or behind :meth:`TrainingClient.connect`; :mod:`hushtable.fl.flower` makes its rounds part
+of a Flower app (``pip install 'hushtable[fl]'``), and :mod:`hushtable.fl.accountant` adds up what
+users lose.
 """
 
 from ._arrays import DUMMY, Flags, Floats, Ids
 from .budget import Budget
-from .client import BackupMade, TrainInfo, TrainingClient, connect
+from .client import BackupMade, TrainInfo, TrainingClient
 from .clip import Clip
 from .controller import Aggregate, Controller, RoundReport, Spent
 from .plain import PlainReport, PlainTable
@@ -45,7 +46,6 @@ __all__ = [
     "TrainedTable",
     "TrainingClient",
     "backup",
-    "connect",
     "diagnose",
     "recover",
     "restore",

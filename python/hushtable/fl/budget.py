@@ -29,7 +29,7 @@ class Budget:
     """What this user may lose, in a file of the user's.
 
         budget = Budget("films.budget", limit=20.0, epsilon=1.0)
-        client = hushtable.fl.connect(address, budget=budget)
+        client = hushtable.fl.TrainingClient.connect(address, budget=budget)
 
     Any number of processes may share the file: each books under a lock, and what is booked is on
     the disk before :meth:`charge` returns. A request that is booked and then fails stays booked,

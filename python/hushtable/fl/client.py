@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Self
 
 from .. import _native
 from .._closing import Closing
@@ -14,7 +14,7 @@ from .controller import RoundReport
 from .sealed import Credential, RoundTerms
 from .session import Session
 
-__all__ = ["BackupMade", "TrainInfo", "TrainingClient", "connect"]
+__all__ = ["BackupMade", "TrainInfo", "TrainingClient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,60 +60,6 @@ class TrainInfo:
     software: str
 
 
-def connect(
-    address: str,
-    *,
-    tls: Tls | None = None,
-    pin: str | None = None,
-    operator_token: str | None = None,
-    trust_announced: bool = False,
-    timeout: float = 600.0,
-    connect_timeout: float = 5.0,
-    insecure: bool = False,
-    budget: Budget | None = None,
-) -> TrainingClient:
-    """Connects to ``hushtable train serve``, as the operator or as a user.
-
-    Args:
-        address: ``https://host:port``; ``http://`` only on this machine.
-        tls: the authority's PEM file, True for the authorities that this machine trusts, or a
-            :class:`~hushtable.TlsConfig`.
-        pin: the controller's, ``pin1:...``, which ``hushtable train create``, ``train info`` and
-            ``train serve`` print, from somebody other than whoever runs the server. Users need it,
-            wherever the server is: without it, :meth:`TrainingClient.session` refuses.
-        operator_token: what the operator's calls carry, where the server asks for it.
-        trust_announced: without a pin, believe what the server announces at this connection.
-            Whoever runs the server can then read the ids.
-        timeout: seconds that :meth:`TrainingClient.rows` and :meth:`TrainingClient.finish` wait.
-        connect_timeout: seconds that one connection may take.
-        insecure: allow ``http://`` to other machines. What users seal stays sealed.
-        budget: of the user: each :meth:`TrainingClient.request` is booked before it is sent.
-
-    Raises:
-        ConfigError: also for a server whose rounds cost more than the budget books for them.
-        ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
-        ProtocolError: a server that trains nothing.
-        PinMismatch: a server that announces another controller than the pinned one.
-    """
-    config = TlsConfig.of(tls)
-    certificate = None
-    if config is not None and config.certificate is not None and config.key is not None:
-        certificate = (Path(config.certificate), Path(config.key))
-    native = _native.TrainClient.connect(
-        address,
-        ca=None if config is None else config.authorities,
-        certificate=certificate,
-        name=None if config is None else config.server_name,
-        insecure=insecure,
-        connect_seconds=connect_timeout,
-        seconds=min(timeout, 60.0),
-        operator_token=operator_token,
-        pin=pin,
-        trust_announced=trust_announced,
-    )
-    return TrainingClient(native, address, timeout, budget)
-
-
 @dataclass(frozen=True, slots=True)
 class BackupMade:
     """A backup that a server wrote.
@@ -130,7 +76,7 @@ class BackupMade:
 
 
 class TrainingClient(Closing):
-    """A training server, made by :func:`connect`.
+    """A training server, made by :meth:`connect`.
 
     The operator's calls: :meth:`open_round`, :meth:`close_requests`, :meth:`finish`,
     :meth:`abandon`; a user's: :meth:`session`, :meth:`request`, :meth:`rows`, :meth:`upload`.
@@ -152,6 +98,58 @@ class TrainingClient(Closing):
         self._connected = self.info()
         if budget is not None:
             budget.check(self._connected.epsilon, self._connected.mechanism)
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        tls: Tls | None = None,
+        pin: str | None = None,
+        operator_token: str | None = None,
+        trust_announced: bool = False,
+        timeout: float = 600.0,
+        connect_timeout: float = 5.0,
+        insecure: bool = False,
+        budget: Budget | None = None,
+    ) -> Self:
+        """Connects to ``hushtable train serve``, as the operator or as a user.
+
+        Args:
+            address: ``https://host:port``; ``http://`` only on this machine.
+            tls: the authority's PEM file, True for the authorities that this machine trusts, or a
+                :class:`~hushtable.TlsConfig`.
+            pin: the controller's, ``pin1:...``, which ``hushtable train create``, ``train info``
+                and ``train serve`` print, from somebody other than whoever runs the server. Users
+                need it, wherever the server is: without it, :meth:`session` refuses.
+            operator_token: what the operator's calls carry, where the server asks for it.
+            trust_announced: without a pin, believe what the server announces at this connection.
+                Whoever runs the server can then read the ids.
+            timeout: seconds that :meth:`rows` and :meth:`finish` wait.
+            connect_timeout: seconds that one connection may take.
+            insecure: allow ``http://`` to other machines. What users seal stays sealed.
+            budget: of the user: each :meth:`request` is booked before it is sent.
+
+        Raises:
+            ConfigError: also for a server whose rounds cost more than the budget books for them.
+            ConfigError, TlsError, ServerUnavailable, ServerTimeout: as :func:`hushtable.connect`.
+            ProtocolError: a server that trains nothing.
+            PinMismatch: a server that announces another controller than the pinned one.
+        """
+        config = TlsConfig.of(tls)
+        native = _native.TrainClient.connect(
+            address,
+            ca=None if config is None else config.authorities,
+            certificate=None if config is None else config.identity,
+            name=None if config is None else config.server_name,
+            insecure=insecure,
+            connect_seconds=connect_timeout,
+            seconds=min(timeout, 60.0),
+            operator_token=operator_token,
+            pin=pin,
+            trust_announced=trust_announced,
+        )
+        return cls(native, address, timeout, budget)
 
     def info(self) -> TrainInfo:
         """What is trained, and how far it is."""

@@ -3,7 +3,8 @@
 A :class:`Controller` keeps a table in an oblivious memory on disk and runs rounds over it. With
 :meth:`Controller.open_round` its users' messages are sealed end to end, each by a
 :class:`~hushtable.fl.Session`, so that whoever carries them sees sizes alone.
-:func:`hushtable.fl.connect` does the same with a controller behind ``hushtable train serve``.
+:meth:`hushtable.fl.TrainingClient.connect` does the same with a controller behind ``hushtable train
+serve``.
 
     controller = Controller.create(
         "films", rows=9000, dim=16, users=100, slots=100, key="/elsewhere/films.key"

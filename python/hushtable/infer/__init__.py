@@ -5,19 +5,20 @@
     hushtable.infer.compile("models/clicks", spec="model.toml")  # a plan, into the bundle
     # hushtable infer serve models/clicks ...
 
-    with hushtable.infer.connect("https://one.example:4000", tls="ca.pem") as client:
+    with hushtable.connect(server="https://one.example:4000", tls="ca.pem") as client:
         found = client.predict(dense, indices)  # found.logits, found.probabilities: float64 [users]
 
 A client makes a secret, which it keeps, and evaluation keys, which it uploads once
-(:attr:`Client.info` says how many bytes). :class:`Model` computes the same in this process: in the
-clear, with the noise alone, or encrypted.
+(:attr:`CkksClient.info` says how many bytes). :class:`Model` computes the same in this process: in
+the clear, with the noise alone, or encrypted.
 
 By hybrid inference the same calls compute a neural network with exact ReLUs: homomorphic encryption
 ahead of time, garbled circuits for activations (docs/hybrid.md).
 
     hushtable.infer.compile("models/cifar", scheme="hybrid", samples=images)
     # hushtable infer serve models/cifar ...
-    with hushtable.infer.connect(url, scheme="hybrid", store="precomputes") as client:
+    options = hushtable.ClientOptions(store="precomputes")
+    with hushtable.connect(server=url, options=options) as client:
         client.precompute(10)
         client.predict(image).classes
 
@@ -27,16 +28,16 @@ sees (docs/infer.md):
     hushtable.infer.compile_shares("models/clicks", dense, indices, spec="model.toml")
     # hushtable infer serve models/clicks --side left --peer https://right.example:4000 ...
     # hushtable infer serve models/clicks --side right ...
-    with hushtable.infer.connect_shares(left, right, tls=tls) as client:
+    with hushtable.connect(left, right, scheme="shares", tls=tls) as client:
         client.predict({"user": [17], "film": [4]}, dense).probabilities
 """
 
 from __future__ import annotations
 
+from ..client.options import Garbler
 from . import networks
-from ._client import AsyncClient, Client, connect, connect_async
+from ._ckks_client import AsyncCkksClient, CkksClient
 from ._hybrid import (
-    Garbler,
     HybridModel,
     HybridPlanInfo,
     NetworkInfo,
@@ -56,17 +57,15 @@ from ._shares_client import (
     SharesInfo,
     SharesPredictions,
     SharesStats,
-    connect_shares,
-    connect_shares_async,
 )
 from ._types import ModelInfo, Predictions, PredictionStats
 
 __all__ = [
     "FHE",
-    "AsyncClient",
+    "AsyncCkksClient",
     "AsyncHybridClient",
     "AsyncSharesClient",
-    "Client",
+    "CkksClient",
     "Garbler",
     "HybridClient",
     "HybridModel",
@@ -91,10 +90,6 @@ __all__ = [
     "SharesStats",
     "compile",
     "compile_shares",
-    "connect",
-    "connect_async",
-    "connect_shares",
-    "connect_shares_async",
     "describe",
     "describe_shares",
     "machines",

@@ -19,11 +19,12 @@ import numpy as np
 from .. import _native
 from .._floors import instruction_ns, multiply_ns, transform_floor
 from .._records import bench_record
+from ..client import ClientOptions, connect
+from ..client.options import Garbler
 from ..errors import ConfigError
 from ..server import _affinity, make_certificates
 from . import _paper
-from ._client import connect
-from ._hybrid import Garbler, OnlineStats, PrecomputeStats
+from ._hybrid import OnlineStats, PrecomputeStats
 from ._plan import compile as compile_model
 from ._server import ServerProcess
 
@@ -232,6 +233,9 @@ def measure(
         ConfigError: no such network, or a rate that is none.
     """
     client_garbles = garbler == "client"
+    options = ClientOptions(
+        garbler=garbler, parallel=parallel, timeout=3600.0, up_mbps=up_mbps, down_mbps=down_mbps
+    )
     with tempfile.TemporaryDirectory(prefix="hushtable-hybrid-") as folder:
         bundle = Path(folder) / network
         dense = Path(folder) / "dense.safetensors"
@@ -247,14 +251,7 @@ def measure(
             # Threads inherit where they may run: those of the client are made in here.
             _affinity(ours),
             connect(
-                server.url,
-                scheme="hybrid",
-                tls=certificates.ca,
-                garbler=garbler,
-                parallel=parallel,
-                timeout=3600.0,
-                up_mbps=up_mbps,
-                down_mbps=down_mbps,
+                server=server.url, scheme="hybrid", tls=certificates.ca, options=options
             ) as client,
         ):
             found: list[tuple[PrecomputeStats, OnlineStats]] = []

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from ..client.options import Garbler
 from ..errors import BadFeatures, ConfigError, ModelError
 from ..model import Model as ModelBundle
 from ..model import ModelPlan
@@ -20,10 +21,6 @@ from ..model import ModelPlan
 _Path = str | os.PathLike[str]
 FloatArray = npt.NDArray[np.float32]
 
-#: Who garbles the circuits.
-Garbler = Literal["client", "server"]
-#: How precomputes are made.
-Parallel = Literal["layer", "sequential", "request"]
 #: How fraction bits are dropped.
 Rounding = Literal["stochastic", "nearest"]
 

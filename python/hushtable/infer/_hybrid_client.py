@@ -6,14 +6,12 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._closing import AsyncClosing, Closing
-from ..client import TlsConfig
+from ..client.reach import BaseClient, Kind, Movable, Reach, Unmovable
 from ._hybrid import (
     NetworkInfo,
     OnlineStats,
@@ -25,16 +23,13 @@ from ._hybrid import (
 
 #: Told the steps of precomputes that were made, and all of them.
 Steps = Callable[[int, int], None]
-#: What a client keeps of precomputes by default, at most.
-STORE_BYTES_MAX = 64 << 30
 
 
-class _HybridClient:
+class _HybridClient(BaseClient[_native.HybridClient]):
     """What both clients know."""
 
-    def __init__(self, native: _native.HybridClient, url: str) -> None:
-        self._native = native
-        self._url = url
+    def __init__(self, native: _native.HybridClient, reach: Reach) -> None:
+        super().__init__(native, reach)
         self._info = NetworkInfo.of_facts(native.info())
 
     @property
@@ -47,13 +42,9 @@ class _HybridClient:
         """Precomputes that can be used."""
         return self._native.precomputes()[0]
 
-    def close(self) -> None:
-        """Closes the connection. Predictions that are under way finish; new ones are refused."""
-        self._native.close()
-
     def __repr__(self) -> str:
         info = self._info
-        return f"{type(self).__name__}({self._url}: model {info.name!r}, input {info.input})"
+        return f"{type(self).__name__}({self._reach.urls}: model {info.name!r}, input {info.input})"
 
     def _predict(self, inputs: npt.ArrayLike, progress: Steps | None) -> Outputs:
         rows, is_one = images(inputs, self._info)
@@ -64,8 +55,8 @@ class _HybridClient:
         return Outputs(outputs[0] if is_one else outputs, stats)
 
 
-class HybridClient(_HybridClient, Closing):
-    """A connection to a server of hybrid inference; made by :func:`hushtable.infer.connect`.
+class HybridClient(_HybridClient, Movable):
+    """A connection to a server of hybrid inference; made by :func:`hushtable.connect`.
 
     Threads may share a client. A precompute is made ahead of time by :meth:`precompute`, and used
     up by one prediction.
@@ -106,8 +97,8 @@ class HybridClient(_HybridClient, Closing):
         return self._predict(inputs, progress)
 
 
-class AsyncHybridClient(_HybridClient, AsyncClosing):
-    """:class:`HybridClient` for asyncio; made by :func:`hushtable.infer.connect_async`."""
+class AsyncHybridClient(_HybridClient, Unmovable):
+    """:class:`HybridClient` for asyncio; made by :func:`hushtable.connect_async`."""
 
     async def precompute(self, count: int = 1, *, progress: Steps | None = None) -> PrecomputeStats:
         """As :meth:`HybridClient.precompute`."""
@@ -119,37 +110,26 @@ class AsyncHybridClient(_HybridClient, AsyncClosing):
         return await asyncio.to_thread(self._predict, inputs, progress)
 
 
-def trust_options(given: dict[str, Any]) -> dict[str, Any]:
-    """How a native client checks a server, of the arguments of :func:`hushtable.infer.connect`."""
-    checked = TlsConfig.of(given["tls"])
-    certificate = None
-    if checked is not None and checked.certificate is not None and checked.key is not None:
-        certificate = (Path(checked.certificate), Path(checked.key))
-    return {
-        "ca": None if checked is None else checked.authorities,
-        "certificate": certificate,
-        "name": None if checked is None else checked.server_name,
-        "insecure": given["insecure"],
-        "connect_seconds": given["connect_timeout"],
-        "seconds": given["timeout"],
-    }
-
-
-def hybrid_options(given: dict[str, Any]) -> dict[str, Any]:
-    """What the native client takes, of the arguments of :func:`hushtable.infer.connect`."""
+def _native_of(reach: Reach) -> _native.HybridClient:
+    options = reach.options
 
     def path(value: str | os.PathLike[str] | None) -> Path | None:
         return None if value is None else Path(value)
 
-    return trust_options(given) | {
-        "retry_seconds": given["retry_timeout"],
-        "version": given["version"],
-        "client_garbles": client_garbles(given["garbler"]),
-        "parallel": given["parallel"],
-        "steps_max": given["steps"],
-        "up_mbps": given["up_mbps"],
-        "down_mbps": given["down_mbps"],
-        "store": path(given["store"]),
-        "store_key": path(given["store_key"]),
-        "store_bytes_max": given["store_bytes_max"],
-    }
+    return _native.HybridClient(
+        reach.urls.first,
+        **reach.of_one(HYBRID.seconds),
+        retry_seconds=options.retry_timeout,
+        version=reach.version,
+        client_garbles=client_garbles(options.garbler),
+        parallel=options.parallel,
+        steps_max=options.steps,
+        up_mbps=options.up_mbps,
+        down_mbps=options.down_mbps,
+        store=path(options.store),
+        store_key=path(options.store_key),
+        store_bytes_max=options.store_bytes_max,
+    )
+
+
+HYBRID = Kind("hybrid", 1, _native_of, HybridClient, AsyncHybridClient, seconds=60.0)

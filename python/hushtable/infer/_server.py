@@ -143,13 +143,13 @@ class ServerProcess(ChildServer[Serving]):
     """A real server as a child process: ``python -m hushtable infer serve`` on a free port.
 
         with ServerProcess("models/clicks", tls=certificates.server) as server:
-            client = hushtable.infer.connect(server.url, tls=certificates.ca)
+            client = hushtable.connect(server=server.url, tls=certificates.ca)
 
         with (
             ServerProcess("models/clicks", side="right") as right,
             ServerProcess("models/clicks", side="left", peer=right.url) as left,
         ):
-            client = hushtable.infer.connect_shares(left.url, right.url)
+            client = hushtable.connect(left.url, right.url, scheme="shares")
 
     The block starts once the server is ready; at its end the server gets SIGTERM, answers what is
     under way, and is waited for.

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._closing import AsyncClosing, Closing
-from ..client import Servers, Tls, TlsConfig
-from ..client.table import Done, awaited, connected_again, copied, unmovable, urls_of
-from ..errors import BadFeatures, ConfigError
+from ..client.reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
+from ..errors import BadFeatures
 from ._shares import Sparse, plain, sample_arrays
 from ._types import FloatArray, sigmoid
 
-#: Predictions under way at once, at most: as many as a server may be told to take.
-INFERENCES_MAX = 1 << 16
-#: Who deals what a prediction takes.
-Dealer = Literal["client", "servers"]
 #: Users' sparse features: by name, a column of indices each (of a feature with a bag, of lists of
 #: ids); or as :func:`hushtable.infer.compile_shares` takes them.
 Ids = Mapping[str, npt.ArrayLike | Sequence[Any]] | Sparse
@@ -151,13 +142,11 @@ class SharesPredictions:
         return cls(facts.logits, stats)
 
 
-class _SharesClient:
+class _SharesClient(BaseClient[_native.SharesClient]):
     """What both clients know."""
 
-    def __init__(self, native: _native.SharesClient, urls: tuple[str, str]) -> None:
-        self._native = native
-        self._urls = urls
-        self._is_closed = False
+    def __init__(self, native: _native.SharesClient, reach: Reach) -> None:
+        super().__init__(native, reach)
         self._info = SharesInfo.of_facts(native.info())
 
     @property
@@ -165,35 +154,17 @@ class _SharesClient:
         """What the servers compute, and what a prediction takes."""
         return self._info
 
-    def close(self) -> None:
-        """Closes the connections. Predictions that are under way finish; new ones are refused."""
-        self._is_closed = True
-        self._native.close()
-
     def __repr__(self) -> str:
-        left, right = self._urls
-        return f"{type(self).__name__}({left} and {right}: model {self._info.name!r})"
+        return f"{type(self).__name__}({self._reach.urls}: model {self._info.name!r})"
 
 
-class SharesClient(_SharesClient, Closing):
-    """Connections to two servers of predictions on shares; made by :func:`connect_shares`.
+class SharesClient(_SharesClient, Movable):
+    """Connections to two servers of predictions on shares; made by :func:`hushtable.connect`.
 
     Threads may share a client. After ``os.fork`` both processes may go on using it: the child
     connects anew, at its first prediction. Copied or pickled, it connects anew by its URLs and what
     it was told to check.
     """
-
-    def __init__(
-        self,
-        native: _native.SharesClient,
-        urls: tuple[str, str],
-        again: Callable[[], SharesClient] | None = None,
-    ) -> None:
-        super().__init__(native, urls)
-        self._again = again
-
-    def __reduce__(self) -> tuple[Callable[..., SharesClient], tuple[Any, ...]]:
-        return connected_again, (copied(self, self._again, self._is_closed),)
 
     def predict(
         self, ids: Ids | None = None, dense: npt.ArrayLike | None = None
@@ -220,11 +191,8 @@ class SharesClient(_SharesClient, Closing):
         return SharesPredictions.of_facts(self._native.predict(*_features(ids, dense, self._info)))
 
 
-class AsyncSharesClient(_SharesClient, AsyncClosing):
-    """:class:`SharesClient` for asyncio; made by :func:`connect_shares_async`."""
-
-    def __reduce__(self) -> NoReturn:
-        raise unmovable(self, "hushtable.infer.connect_shares_async()")
+class AsyncSharesClient(_SharesClient, Unmovable):
+    """:class:`SharesClient` for asyncio; made by :func:`hushtable.connect_async`."""
 
     async def predict(
         self, ids: Ids | None = None, dense: npt.ArrayLike | None = None
@@ -236,87 +204,6 @@ class AsyncSharesClient(_SharesClient, AsyncClosing):
             return self._native.start_predict(numbers, indices, done)
 
         return SharesPredictions.of_facts(await awaited(start))
-
-
-def connect_shares(
-    left: Servers,
-    right: Servers,
-    *,
-    tls: Tls | None = None,
-    version: str | None = None,
-    timeout: float = 30.0,
-    connect_timeout: float = 5.0,
-    insecure: bool = False,
-    dealer: Dealer | None = None,
-    inferences: int = 32,
-) -> SharesClient:
-    """Connects to the two servers that compute a model on shares, and checks what they announce.
-
-    Args:
-        left: URL of the left server, ``https://host:port``; ``http://`` only on this machine.
-        right: URL of the right one, of an operator who does not collude with left's.
-        tls: the authority's PEM file, True for the authorities that this machine trusts, or a
-            :class:`hushtable.TlsConfig` with an authority for each side; needed for ``https://``.
-        version: the only version of the model to ask, in hex.
-        timeout: seconds that one user's prediction may take, those dealt anew included.
-        connect_timeout: seconds that one connection may take.
-        insecure: allow ``http://`` to other machines, where something else encrypts the way.
-        dealer: the only one to accept: ``client``, who then may read more of the model than
-            predictions say, or ``servers``, which deal beforehand; whichever the servers announce
-            by default.
-        inferences: how many users' predictions are under way at once, 1 to 65536.
-
-    Raises:
-        ConfigError: a URL, file or option that cannot work.
-        SwappedServers: left and right the other way round, or the same server twice.
-        VersionMismatch: servers of different models or plans, or another version than asked for.
-        ProtocolError: a server of another kind, or one that announces what cannot be.
-        TlsError, ServerUnavailable, ServerTimeout: a server that cannot be reached.
-    """
-    given = locals()
-    return SharesClient(*_connected(given), again=partial(connect_shares, **given))
-
-
-async def connect_shares_async(
-    left: Servers,
-    right: Servers,
-    *,
-    tls: Tls | None = None,
-    version: str | None = None,
-    timeout: float = 30.0,
-    connect_timeout: float = 5.0,
-    insecure: bool = False,
-    dealer: Dealer | None = None,
-    inferences: int = 32,
-) -> AsyncSharesClient:
-    """:func:`connect_shares` for asyncio; arguments and errors are the same."""
-    given = locals()
-    return AsyncSharesClient(*await asyncio.to_thread(_connected, given))
-
-
-def _connected(given: dict[str, Any]) -> tuple[_native.SharesClient, tuple[str, str]]:
-    inferences = given["inferences"]
-    if not 1 <= inferences <= INFERENCES_MAX:
-        raise ConfigError(f"inferences is {inferences}, but must be 1 to {INFERENCES_MAX}")
-    left, right = urls_of("left", given["left"]), urls_of("right", given["right"])
-    tls = TlsConfig.of(given["tls"])
-    certificate = None
-    if tls is not None and tls.certificate is not None and tls.key is not None:
-        certificate = (Path(tls.certificate), Path(tls.key))
-    native = _native.SharesClient(
-        left,
-        right,
-        cas=(None, None) if tls is None else tls.authorities_by_side,
-        certificate=certificate,
-        names=(None, None) if tls is None else (tls.left_name, tls.right_name),
-        insecure=given["insecure"],
-        connect_seconds=given["connect_timeout"],
-        seconds=given["timeout"],
-        version=given["version"],
-        dealer=given["dealer"],
-        inferences_max=inferences,
-    )
-    return native, (" or ".join(left), " or ".join(right))
 
 
 def _features(
@@ -376,3 +263,18 @@ def _history(entry: Any) -> Any:
 
 def _listed(info: SharesInfo) -> str:
     return ", ".join(info.features) or "none"
+
+
+def _native_of(reach: Reach) -> _native.SharesClient:
+    left, right = reach.urls.sides
+    return _native.SharesClient(
+        left,
+        right,
+        **reach.of_two(SHARES.seconds),
+        version=reach.version,
+        dealer=reach.options.dealer,
+        inferences_max=reach.options.inferences,
+    )
+
+
+SHARES = Kind("shares", 2, _native_of, SharesClient, AsyncSharesClient)

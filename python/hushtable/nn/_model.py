@@ -58,7 +58,7 @@ class PrivateModel(Served):
     refused. There is no difference between training and evaluation.
 
     Args:
-        client: of servers that hold a model (:func:`hushtable.infer.connect_shares`).
+        client: of servers that hold a model (:func:`hushtable.connect`).
         padding_idx: the id that stands for none where a history is padded; None where none does.
             It may be a row's number, which a history then cannot have.
 
@@ -82,7 +82,7 @@ class PrivateModel(Served):
         if not hasattr(client, "predict"):
             raise ConfigError(
                 f"a {type(client).__name__} computes no model: give a client that "
-                "hushtable.infer.connect_shares() makes"
+                "hushtable.connect(scheme='shares') makes"
             )
         self.source = client
         self.padding_idx = padding_idx

@@ -185,7 +185,7 @@ def check_answers_now(source: Any) -> None:
     kinds = {
         "lookup": ("lookups", "hushtable.connect()"),
         "lookup_many": ("lookups", "hushtable.connect()"),
-        "predict": ("predictions", "hushtable.infer.connect_shares()"),
+        "predict": ("predictions", "hushtable.connect(scheme='shares')"),
     }
     for name, (what, connect) in kinds.items():
         if inspect.iscoroutinefunction(getattr(source, name, None)):

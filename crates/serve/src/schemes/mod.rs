@@ -11,6 +11,7 @@ pub(crate) mod hybrid;
 pub(crate) mod infer;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod lookup;
+pub(crate) mod offered;
 #[cfg(feature = "onion")]
 pub(crate) mod onion;
 #[cfg(feature = "pair")]

@@ -16,7 +16,7 @@ mod spec;
 
 pub use client::{
     HybridClient, HybridClientSpec, HybridPrediction, HybridStats, Parallelism, PrecomputeProgress,
-    PrecomputeStats, offers_hybrid,
+    PrecomputeStats,
 };
 pub use info::HybridInfo;
 pub use keep::PrecomputeCount;

@@ -243,30 +243,6 @@ impl Inner {
     }
 }
 
-/// Whether the server at `spec` offers hybrid inference, whatever it announces.
-///
-/// # Errors
-/// As [`HybridClient::connect`] for what is wrong with `spec`, and for a server out of reach.
-pub async fn offers_hybrid(
-    spec: &EndpointSpec,
-    insecure: bool,
-    connect_max: Duration,
-    call_max: Duration,
-) -> Result<bool, Error> {
-    let mut gone = None;
-    for peer in Peer::each(spec, insecure, connect_max)? {
-        match fetch_info(&peer, call_max).await {
-            Ok(_) | Err(Error::Reply { .. }) => return Ok(true),
-            Err(Error::Unserved { .. }) => return Ok(false),
-            // Another of the same operator says the same.
-            Err(error @ Error::Unavailable { .. }) => gone = Some(error),
-            Err(error @ Error::Refused { refusal: Refusal::Draining, .. }) => gone = Some(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(gone.unwrap_or_else(|| Error::Client { reason: "there is no server to ask".into() }))
-}
-
 async fn fetch_info(peer: &Peer, limit: Duration) -> Result<HybridInfo, Error> {
     peer.reconnecting(|| async {
         let mut client = HybridInferenceClient::new(peer.channel.clone())

@@ -1,0 +1,203 @@
+"""Whom a client reaches: what is needed to connect to them, now and again elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
+
+from .. import _native
+from .._closing import AsyncClosing, Closing
+from ..errors import ConfigError
+from .options import ClientOptions, TlsConfig
+
+_Result = TypeVar("_Result")
+_Native = TypeVar("_Native", bound="NativeClient")
+Done = Callable[[_Result | None, BaseException | None], None]
+
+#: The URL of a server, or those of several servers of one operator that hold the same.
+Servers = str | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Urls:
+    """Of two sides' servers, or of a single one's: then there is no second."""
+
+    first: list[str]
+    second: list[str] | None
+
+    @classmethod
+    def check(cls, left: Servers | None, right: Servers | None, server: Servers | None) -> Self:
+        if server is not None and left is None and right is None:
+            return cls(urls_of("server", server), None)
+        if server is None and left is not None and right is not None:
+            return cls(urls_of("left", left), urls_of("right", right))
+        raise ConfigError(
+            "which servers? give left= and right=, or server= alone for a single server"
+        )
+
+    @property
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Those of left and of right.
+
+        Raises:
+            ConfigError: of a single server.
+        """
+        if self.second is None:
+            raise ConfigError("this takes two servers: give left= and right=")
+        return self.first, self.second
+
+    def __str__(self) -> str:
+        sides = [self.first] if self.second is None else [self.first, self.second]
+        return ", ".join(" or ".join(side) for side in sides)
+
+
+def urls_of(name: str, servers: Servers) -> list[str]:
+    """The URLs of the argument ``name``.
+
+    Raises:
+        ConfigError: it is neither a URL nor a list of one or more.
+    """
+    urls = [servers] if isinstance(servers, str) else list(servers)
+    if not urls or not all(isinstance(url, str) for url in urls):
+        raise ConfigError(f"{name} must be a URL, or a list of one or more: {servers!r}")
+    return urls
+
+
+class NativeClient(Protocol):
+    """What all clients of the native module can do."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of clients.
+
+    Attributes:
+        scheme: by which they ask.
+        servers: how many they ask, 1 or 2.
+        native: connects.
+        client: what users call, around what ``native`` made.
+        async_client: the same for asyncio.
+        seconds: that one call may take by default.
+    """
+
+    scheme: str
+    servers: int
+    native: Callable[[Reach], Any]
+    client: Callable[[Any, Reach], Any]
+    async_client: Callable[[Any, Reach], Any]
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Servers, and how they are asked: a client is made of it, and a copy in another process.
+
+    Attributes:
+        kind: of the client, by its name.
+        urls: of the servers.
+        tls: how they are checked; None for no TLS.
+        version: the only one to take.
+        model: the name of a model at two servers; None for the only one, and without a model.
+        options: all else.
+    """
+
+    kind: str
+    urls: Urls
+    tls: TlsConfig | None
+    version: str | None
+    options: ClientOptions
+    model: str | None = None
+
+    def _limits(self, seconds: float) -> dict[str, Any]:
+        timeout = self.options.timeout
+        return {
+            "certificate": None if self.tls is None else self.tls.identity,
+            "insecure": self.options.insecure,
+            "connect_seconds": self.options.connect_timeout,
+            "seconds": seconds if timeout is None else timeout,
+        }
+
+    def of_one(self, seconds: float) -> dict[str, Any]:
+        """How the native module reaches a single server; ``seconds`` of a call by default."""
+        tls = self.tls
+        return self._limits(seconds) | {
+            "ca": None if tls is None else tls.authorities,
+            "name": None if tls is None else tls.server_name,
+        }
+
+    def of_two(self, seconds: float) -> dict[str, Any]:
+        """How the native module reaches a left and a right server."""
+        tls = self.tls
+        return self._limits(seconds) | {
+            "cas": (None, None) if tls is None else tls.authorities_by_side,
+            "names": (None, None) if tls is None else (tls.left_name, tls.right_name),
+        }
+
+
+class BaseClient(Generic[_Native]):
+    """What all clients are: the native one, and whom it reached."""
+
+    def __init__(self, native: _Native, reach: Reach) -> None:
+        self._native = native
+        self._reach = reach
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Closes the connections. Calls that are under way finish; new ones are refused."""
+        self._is_closed = True
+        self._native.close()
+
+
+class Movable(Closing):
+    """A client that threads share, and that connects anew where it is copied or pickled to."""
+
+    _reach: Reach
+    _is_closed: bool
+
+    def __reduce__(self) -> tuple[Callable[[Reach], Any], tuple[Reach]]:
+        if self._is_closed:
+            raise ConfigError(
+                f"this {type(self).__name__} cannot be copied or pickled: it is closed"
+            )
+        from .connecting import connect_again
+
+        return connect_again, (self._reach,)
+
+
+class Unmovable(AsyncClosing):
+    """A client of asyncio, which stays where it is."""
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(
+            f"an {type(self).__name__} cannot be copied or pickled, since connecting is awaited: "
+            "call hushtable.connect_async() where it is to be"
+        )
+
+
+async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
+    """The result of a native call; cancelled, the call is given up."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_Result] = loop.create_future()
+
+    def deliver(result: _Result | None, error: BaseException | None) -> None:
+        if future.done():  # cancelled meanwhile
+            return
+        if error is not None or result is None:
+            future.set_exception(error or RuntimeError("a lookup ended without a result"))
+        else:
+            future.set_result(result)
+
+    def done(result: _Result | None, error: BaseException | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    call = start(done)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        call.cancel()
+        raise

@@ -1,0 +1,99 @@
+"""Clients of a model that is computed on encrypted features."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy.typing as npt
+
+from .. import _native
+from ..client.reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
+from ._types import ModelInfo, Predictions, features
+
+
+class _Client(BaseClient[_native.InferClient]):
+    """What both clients know."""
+
+    def __init__(self, native: _native.InferClient, reach: Reach) -> None:
+        super().__init__(native, reach)
+        self._info = ModelInfo.of_facts(native.info())
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the server computes, and what it costs: bytes of keys before any is sent."""
+        return self._info
+
+    def __repr__(self) -> str:
+        info = self._info
+        return (
+            f"{type(self).__name__}({self._reach.urls}: model {info.name!r}, keys of "
+            f"{info.key_bytes:,} B)"
+        )
+
+
+class CkksClient(_Client, Movable):
+    """A connection to a server of encrypted inference; made by :func:`hushtable.connect`.
+
+    Threads may share a client. After ``os.fork`` both processes may go on using it: the child
+    connects anew, with keys of its own, at its first prediction; so does a copy.
+    """
+
+    def upload(self) -> int:
+        """Brings the keys to the server, where they are not there yet; the bytes sent.
+
+        :meth:`predict` does so by itself. Called before, the first prediction is as fast as others.
+
+        Raises:
+            ServerError: a server without room for the keys.
+            ServerBusy, ServerUnavailable, ServerTimeout: a server that does not take them.
+        """
+        return self._native.upload()
+
+    def predict(self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None) -> Predictions:
+        """Has the model computed for some users; the server learns neither features nor answers.
+
+        Args:
+            dense: numbers ``[users, info.dense]``, or ``[info.dense]`` of one user.
+            sparse: rows of the model's tables, ``[users, len(info.rows)]``; none without tables.
+
+        Raises:
+            BadFeatures: other shapes, NaN or infinity; nothing of that user was sent.
+            IdOutOfRange: an index that is no row of its table; nothing of that user was sent.
+            PlanMismatch: the server computes by another plan by now: connect again.
+            ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
+        """
+        return Predictions.of_facts(self._native.predict(*features(dense, sparse, self._info)))
+
+
+class AsyncCkksClient(_Client, Unmovable):
+    """:class:`CkksClient` for asyncio; made by :func:`hushtable.connect_async`."""
+
+    async def upload(self) -> int:
+        """As :meth:`CkksClient.upload`."""
+        return await asyncio.to_thread(self._native.upload)
+
+    async def predict(
+        self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None
+    ) -> Predictions:
+        """As :meth:`CkksClient.predict`."""
+        numbers, rows = features(dense, sparse, self._info)
+
+        def start(done: Done[_native.PredictionFacts]) -> _native.Call:
+            return self._native.start_predict(numbers, rows, done)
+
+        return Predictions.of_facts(await awaited(start))
+
+
+def _native_of(reach: Reach) -> _native.InferClient:
+    options = reach.options
+    return _native.InferClient(
+        reach.urls.first,
+        **reach.of_one(CKKS.seconds),
+        upload_seconds=options.upload_timeout,
+        key_bytes_max=options.key_bytes_max,
+        version=reach.version,
+        progress=options.progress,
+    )
+
+
+CKKS = Kind("ckks", 1, _native_of, CkksClient, AsyncCkksClient, seconds=60.0)

@@ -1,0 +1,204 @@
+"""The one door to servers: its schemes, its options, what it refuses before anybody is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_infer import build, logits, users
+from waiting import held_port
+
+import hushtable
+from hushtable import ClientOptions, ConfigError, ProtocolError, _native, infer
+from hushtable.client.connecting import SCHEMES, _kind
+from hushtable.client.reach import Reach, Urls
+
+OPTIONS = {field.name: field for field in dataclasses.fields(ClientOptions)}
+#: Of each option a value that is not its default.
+OTHER: dict[str, Any] = {
+    "timeout": 3.0,
+    "connect_timeout": 3.0,
+    "insecure": True,
+    "max_ids": 4,
+    "prg": "chacha20",
+    "max_layout_bytes": 0,
+    "parameter_sets": ("ive_paper",),
+    "upload_timeout": 3.0,
+    "key_bytes_max": 1,
+    "progress": print,
+    "garbler": "client",
+    "parallel": "request",
+    "steps": 1,
+    "retry_timeout": 3.0,
+    "up_mbps": 1.0,
+    "down_mbps": 1.0,
+    "store": "mine",
+    "store_key": "key",
+    "store_bytes_max": 1 << 40,
+    "dealer": "client",
+    "inferences": 1,
+}
+#: The class that each kind of clients connects by.
+NATIVE = {
+    "pair": "PairClient",
+    "model": "ModelClient",
+    "onion": "OnionClient",
+    "ckks": "InferClient",
+    "hybrid": "HybridClient",
+    "shares": "SharesClient",
+}
+
+
+def servers(scheme: str) -> dict[str, str]:
+    """Where nobody listens."""
+    gone = "http://127.0.0.1:1"
+    return {"server": gone} if SCHEMES[scheme] == 1 else {"left": gone, "right": gone}  # type: ignore[index]
+
+
+def schemes_of(option: str) -> tuple[str, ...]:
+    return tuple(OPTIONS[option].metadata.get("schemes", SCHEMES))
+
+
+@pytest.fixture(scope="module")
+def encrypted(
+    tmp_path_factory: pytest.TempPathFactory, certificates: hushtable.Certificates
+) -> Iterator[infer.ServerProcess]:
+    folder = tmp_path_factory.mktemp("connecting")
+    infer.compile(build(folder), spec=folder / "model.toml")
+    with infer.ServerProcess(folder / "clicks", tls=certificates.server, threads=1) as server:
+        yield server
+
+
+def test_every_option_is_some_schemes() -> None:
+    assert OTHER.keys() == OPTIONS.keys()
+    for name, field in OPTIONS.items():
+        assert schemes_of(name) and set(schemes_of(name)) <= set(SCHEMES)
+        assert OTHER[name] != field.default
+        assert f"        {name}: " in (ClientOptions.__doc__ or "")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_option_of_another_scheme_is_refused_by_name(scheme: Any) -> None:
+    for name, value in OTHER.items():
+        options = ClientOptions(**{name: value})
+        if scheme in schemes_of(name):
+            options.check(scheme)
+            continue
+        with pytest.raises(ConfigError, match=f"^{name} is an option of {schemes_of(name)[0]}"):
+            hushtable.connect(**servers(scheme), scheme=scheme, options=options)
+
+
+@pytest.mark.parametrize("kind", NATIVE)
+def test_no_option_is_passed_over(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client reads of its options is what is documented as its scheme's."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(_native, NATIVE[kind], lambda *_, **given: seen.update(given))
+    found = _kind(kind)
+    two = found.servers == 2
+    urls = Urls(["http://127.0.0.1:1"], ["http://127.0.0.1:2"] if two else None)
+    for name, value in OTHER.items():
+        # Bags and lookups are padded here, not by the native client.
+        if found.scheme not in schemes_of(name) or name == "max_ids":
+            continue
+        plain, changed = ({}, {})
+        for options, into in ((ClientOptions(), plain), (ClientOptions(**{name: value}), changed)):
+            seen.clear()
+            found.native(Reach(kind, urls, None, None, options))
+            into.update(seen)
+        differing = {key for key in plain | changed if plain[key] != changed[key]}
+        assert len(differing) == 1, f"{name} changes {differing or 'nothing'}"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_as_many_servers_as_the_scheme_takes(scheme: Any) -> None:
+    other = "onion" if SCHEMES[scheme] == 2 else "pair"
+    with pytest.raises(ConfigError, match=f"which servers. {scheme} takes"):
+        hushtable.connect(**servers(other), scheme=scheme)
+    with pytest.raises(hushtable.ServerUnavailable):
+        hushtable.connect(**servers(scheme), scheme=scheme, options=ClientOptions(timeout=5))
+
+
+def test_models_are_of_pairs() -> None:
+    for asked in ({"scheme": "shares", **servers("shares")}, servers("onion")):
+        with pytest.raises(ConfigError, match="give left= and right= alone"):
+            hushtable.connect(**asked, model=True)
+    with pytest.raises(ConfigError, match="leave max_ids out"):
+        hushtable.connect(**servers("pair"), model=True, options=ClientOptions(max_ids=3))
+
+
+def test_both_doors_take_the_same() -> None:
+    one, other = map(inspect.signature, (hushtable.connect, hushtable.connect_async))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_ids": 0}, "max_ids must be at least 1"),
+        ({"max_ids": 1.5}, "max_ids must be a whole number"),
+        ({"max_layout_bytes": -1}, "max_layout_bytes must be at least 0"),
+        ({"parameter_sets": ()}, "must list one or more"),
+        ({"parameter_sets": "n4096_128"}, "must list one or more"),
+        ({"garbler": "nobody"}, "garbler is nobody"),
+        ({"inferences": 0}, "inferences is 0"),
+        ({"inferences": 1 << 17}, "1 to 65536"),
+    ],
+)
+def test_options_that_cannot_work(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        ClientOptions(**options)
+
+
+def test_a_single_server_is_asked_what_it_speaks(
+    encrypted: infer.ServerProcess,
+    bundle: Path,
+    certificates: hushtable.Certificates,
+    weight: np.ndarray,
+) -> None:
+    tls = certificates.ca
+    with hushtable.ServerProcess(
+        bundle, scheme="onion", tls=certificates.server, threads=1
+    ) as onion:
+        with hushtable.connect(server=onion.url, tls=tls) as client:
+            assert isinstance(client, hushtable.Client)
+            assert np.array_equal(client.lookup([7]), weight[[7]])
+        with pytest.raises(ProtocolError):
+            hushtable.connect(server=onion.url, scheme="ckks", tls=tls)
+    # The first of an operator's servers is gone: the next one says.
+    with held_port() as port:
+        gone = f"https://127.0.0.1:{port}"
+        with hushtable.connect(server=[gone, encrypted.url], tls=tls) as client:
+            assert isinstance(client, infer.CkksClient)
+        with pytest.raises(hushtable.ServerUnavailable):
+            hushtable.connect(server=gone, tls=tls)
+
+    async def ask() -> None:
+        async with await hushtable.connect_async(server=encrypted.url, tls=tls) as client:
+            assert isinstance(client, infer.AsyncCkksClient)
+            with pytest.raises(ConfigError, match="AsyncCkksClient cannot be copied or pickled"):
+                pickle.dumps(client)
+
+    asyncio.run(ask())
+
+
+def test_a_client_that_predicts_goes_to_another_process(
+    encrypted: infer.ServerProcess, certificates: hushtable.Certificates
+) -> None:
+    dense, sparse = users(2)
+    client = hushtable.connect(
+        server=encrypted.url, tls=certificates.ca, options=ClientOptions(timeout=120)
+    )
+    kept = pickle.dumps(client)
+    client.close()
+    with pickle.loads(kept) as other:
+        found = other.predict(dense, sparse)
+    np.testing.assert_allclose(found.logits, logits(1, dense, sparse), atol=2**-6)
+    with pytest.raises(ConfigError, match="it is closed"):
+        pickle.dumps(client)
