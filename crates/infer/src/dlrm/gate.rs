@@ -1,15 +1,110 @@
 //! What is computed between two links, on any evaluator.
 
 use hushtable_rlwe::ckks::{Approximation, Basis, Evaluate, Polynomial};
+use serde::{Deserialize, Serialize};
 
-use super::chain::Gate;
 use super::error::Error;
+use super::spec::Activation;
+use super::weights::{COEFFICIENTS_MAX, Trained, WEIGHT_MAX};
 
+/// The largest |c1 / 2 c2| for which a polynomial of degree 2 is computed as a square: the shift
+/// would cost more bits of precision than the level that it saves.
+const SHIFT_MAX: f64 = 64.0;
 /// The composite of ReLU, as the paper has it.
 const RELU_DEGREES: [usize; 3] = [15, 15, 27];
 
 /// How near an approximated SiLU is to SiLU.
 const SILU_ERROR_MAX: f64 = 1.0 / 4096.0;
+
+/// What is computed between two links.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Gate {
+    /// x².
+    Square,
+    /// A polynomial of this degree on [−range, range].
+    Polynomial {
+        /// Its degree.
+        degree: usize,
+        /// The end of its range.
+        range: f64,
+    },
+    /// max(x, 0) on [−range, range].
+    Relu {
+        /// The end of its range.
+        range: f64,
+    },
+    /// x / (1 + e^−x) on [−range, range].
+    Silu {
+        /// Of its Chebyshev series.
+        degree: usize,
+        /// The end of its range.
+        range: f64,
+    },
+}
+
+impl Gate {
+    /// What a layer's activation becomes.
+    pub(super) fn new(
+        activation: Activation,
+        trained: &Trained,
+        layer: &str,
+    ) -> Result<Self, Error> {
+        let range = || {
+            trained.range.ok_or_else(|| Error::Spec {
+                field: format!("activation of {layer}"),
+                why:
+                    "its inputs have no range: train with ranges enforced, which writes the tensor \
+                      *_a.K.range"
+                        .into(),
+            })
+        };
+        Ok(match activation {
+            Activation::Square => Self::Square,
+            Activation::Relu => Self::Relu { range: range()? },
+            Activation::Silu => {
+                let range = range()?;
+                Self::Silu { degree: silu_degree(range)?, range }
+            }
+            Activation::Polynomial => match shift(&trained.coefficients) {
+                Some(_) => Self::Square,
+                None => {
+                    let degree = trained.coefficients.len() - 1;
+                    Self::Polynomial { degree, range: range()? }
+                }
+            },
+        })
+    }
+
+    /// Whether the gate of a plan from outside can be made.
+    pub(super) fn is_possible(self) -> bool {
+        let is_range = self.range().is_none_or(|range| range > 0.0 && range < WEIGHT_MAX);
+        match self {
+            Self::Polynomial { degree, .. } | Self::Silu { degree, .. } => {
+                is_range && (1..COEFFICIENTS_MAX).contains(&degree)
+            }
+            _ => is_range,
+        }
+    }
+
+    /// The end of the range that inputs must stay in, if the gate has one.
+    pub fn range(&self) -> Option<f64> {
+        match self {
+            Self::Square => None,
+            Self::Polynomial { range, .. } | Self::Relu { range } | Self::Silu { range, .. } => {
+                Some(*range)
+            }
+        }
+    }
+}
+
+/// c1 / 2 c2 of a polynomial that is c2 (x + c1 / 2 c2)² + a constant.
+pub(super) fn shift(coefficients: &[f64]) -> Option<f64> {
+    let &[_, c1, c2] = coefficients else { return None };
+    let shift = c1 / (2.0 * c2);
+    (shift.abs() <= SHIFT_MAX).then_some(shift)
+}
 
 /// The lowest degree of a Chebyshev series that comes near enough to SiLU on [−`range`, `range`].
 ///

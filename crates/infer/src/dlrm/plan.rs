@@ -7,9 +7,10 @@ use hushtable_rlwe::ckks::{ParameterSpec, Parameters, Split};
 use hushtable_rlwe::ring::Platform;
 use serde::{Deserialize, Serialize};
 
-use super::chain::{Chain, Gate};
+use super::chain::Chain;
 use super::error::Error;
 use super::gate;
+use super::gate::Gate;
 use super::layout::{Input, Layout, Values};
 use super::spec::{Dlrm, DlrmSpec};
 

@@ -95,7 +95,7 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
             continue;
         }
         is_relu |= chain.links.iter().any(|link| {
-            link.gate.is_some_and(|gate| matches!(gate, super::chain::Gate::Relu { .. }))
+            link.gate.is_some_and(|gate| matches!(gate, super::gate::Gate::Relu { .. }))
         });
         for fusion in [Fusion::First, Fusion::Join, Fusion::None] {
             let is_fused = fusion != Fusion::None && !dlrm.digits().is_empty();

@@ -236,7 +236,7 @@ impl Outline {
         let packed = |count: usize, bits: u32| packed_bytes(bits, count) as u64;
         let bits = self.program.bits;
         let answer = self.program.stages.last().map_or(0, |stage| stage.sum.count());
-        let mut records = vec![super::seeds::meta_bytes(garbler, party) as u64];
+        let mut records = vec![meta_bytes(garbler, party) as u64];
         if party == Party::Client {
             records.push(packed(answer, bits));
         }
@@ -264,3 +264,11 @@ fn chunk_count(activation: &Activation) -> usize {
 
 /// The most bytes of a message, unless one group of lanes has more.
 pub const CHUNK_BYTES: usize = 1_000_000;
+
+/// Bytes of the first record: the seed, then the evaluator's transfer.
+pub(super) fn meta_bytes(garbler: Party, party: Party) -> usize {
+    match party == garbler {
+        true => 32,
+        false => 32 + hushtable_mpc::ot::CotReceiver::BYTES,
+    }
+}

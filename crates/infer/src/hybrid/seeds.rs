@@ -4,7 +4,7 @@ use hushtable_mpc::ot::CotReceiver;
 use hushtable_mpc::{Block, Party, Secret};
 
 use super::error::Error;
-use super::outline::{Chunk, Outline};
+use super::outline::{Chunk, Outline, meta_bytes};
 
 /// 32 bytes that all of a party's randomness for one precompute comes from.
 pub type Seed = Secret<[u8; 32]>;
@@ -104,14 +104,6 @@ pub(super) fn first_label(chunk: &Chunk) -> u64 {
 
 /// More than one party's labels for an instance.
 const LABELS_PER_INSTANCE_MAX: u64 = 1 << 16;
-
-/// Bytes of the first record: the seed, then the evaluator's transfer.
-pub(super) fn meta_bytes(garbler: Party, party: Party) -> usize {
-    match party == garbler {
-        true => 32,
-        false => 32 + hushtable_mpc::ot::CotReceiver::BYTES,
-    }
-}
 
 /// The server's share of a convolution.
 pub(super) fn share_of(seed: &Seed, outline: &Outline, convolution: usize) -> Vec<u64> {

@@ -2,14 +2,15 @@
 
 use hushtable_mpc::Platform;
 use hushtable_mpc::Secret;
-use hushtable_mpc::compare::Half;
-use hushtable_mpc::compare::{Prg, PrgKind};
+use hushtable_mpc::compare::Prg;
 use zeroize::Zeroize;
 
-use super::gate::words;
-use super::outline::{Outline, SEED_BYTES};
-use super::stream::{Stream, random_seed};
+use super::dense::{DENSE, whole};
+use super::outline::Outline;
+use super::stream::{PRG, Stream, dealt_stream, random_seed};
 use super::{Error, convert, steps};
+
+pub use super::dense::check_dense;
 
 /// What a client sends for one inference beside its lookup keys: used once, by both servers or by neither.
 pub struct Dealt {
@@ -76,21 +77,6 @@ pub fn share(outline: &Outline, dense: &[f64]) -> Result<Shared, Error> {
     Ok(Shared { left: seed.expose().to_vec(), right })
 }
 
-/// A server's share of the dense features, of what [`share`] gave for it.
-pub(super) fn dense_share(outline: &Outline, half: Half, part: &[u8]) -> Result<Vec<u32>, Error> {
-    outline.check_dense(half, part)?;
-    match half {
-        Half::Left => {
-            let mut seed = [0; SEED_BYTES];
-            seed.copy_from_slice(part);
-            let shares = Stream::new(&seed, DENSE).words(outline.dense);
-            seed.zeroize();
-            Ok(shares)
-        }
-        Half::Right => Ok(words(part)),
-    }
-}
-
 /// What [`deal`] gives, from the dealer's own, left's and right's seed: for known answers.
 pub(super) fn deal_from(
     outline: &Outline,
@@ -107,7 +93,7 @@ pub(super) fn deal_from(
     };
     dealt.right.extend(right.expose());
     let mut own = Stream::new(own.expose(), DEALER);
-    let [mut left, mut right] = [left, right].map(|seed| Stream::new(seed.expose(), DEALT));
+    let [mut left, mut right] = [left, right].map(|seed| dealt_stream(seed.expose()));
     let mut shares = left.words(outline.dense);
     let rest =
         numbers.iter().zip(&shares).map(|(number, share)| (*number as u32).wrapping_sub(*share));
@@ -120,32 +106,6 @@ pub(super) fn deal_from(
     shares.zeroize();
     numbers.zeroize();
     Ok(dealt)
-}
-
-/// Dense features as whole numbers, in units of 2^−fraction_bits.
-pub(super) fn whole(outline: &Outline, dense: &[f64]) -> Result<Vec<i64>, Error> {
-    if dense.len() != outline.dense {
-        let (expected, found) = (outline.dense, dense.len());
-        return Err(Error::Count { what: "dense features", expected, found });
-    }
-    check_dense(dense, outline.fraction_bits, 0)?;
-    let one = f64::from(1_u32 << outline.fraction_bits);
-    Ok(dense.iter().map(|value| (value * one).round() as i64).collect())
-}
-
-/// That a user's dense features are numbers of a model with so many bits after the point: what comes from outside stays
-/// so small that no sum of the first layer can leave its ring unseen.
-///
-/// # Errors
-/// [`Error::Feature`] names the user and the first that is not.
-pub fn check_dense(dense: &[f64], fraction_bits: u32, user: usize) -> Result<(), Error> {
-    let limit = f64::from(1_u32 << FEATURE_BITS_MAX.saturating_sub(fraction_bits));
-    // NaN is not within it either.
-    let is_within = |value: &f64| value.abs() < limit;
-    match dense.iter().position(|value| !is_within(value)) {
-        Some(index) => Err(Error::Feature { user, index, value: dense[index], limit }),
-        None => Ok(()),
-    }
 }
 
 /// The logit of two shares.
@@ -168,40 +128,4 @@ pub fn open(outline: &Outline, left: &[u8], right: &[u8]) -> Result<f64, Error> 
     Ok(f64::from(sum) / f64::from(1_u32 << outline.fraction_bits))
 }
 
-/// What a server makes of its seed.
-pub(super) fn dealt_stream(seed: &[u8; 32]) -> Stream {
-    Stream::new(seed, DEALT)
-}
-
-/// What both servers make of a seed that they share.
-pub(super) fn zero_stream(seed: &[u8; 32], half: Half) -> Zeros {
-    Zeros { stream: Stream::new(seed, ZEROS), half }
-}
-
-/// Shares of zero: what left adds, right takes away.
-pub(super) struct Zeros {
-    stream: Stream,
-    half: Half,
-}
-
-impl Zeros {
-    pub fn refresh(&mut self, shares: &mut [u32]) {
-        let mut zeros = self.stream.words(shares.len());
-        for (share, zero) in shares.iter_mut().zip(&zeros) {
-            *share = match self.half {
-                Half::Left => share.wrapping_add(*zero),
-                Half::Right => share.wrapping_sub(*zero),
-            };
-        }
-        zeros.zeroize();
-    }
-}
-
 const DEALER: &str = "hushtable shares 2026-11 dealer";
-const DEALT: &str = "hushtable shares 2026-11 dealt";
-const DENSE: &str = "hushtable shares 2026-11 dense";
-const ZEROS: &str = "hushtable shares 2026-11 zeros";
-/// What expands comparison keys.
-pub(super) const PRG: PrgKind = PrgKind::Aes128;
-/// A dense feature is below 2^(this − fraction_bits).
-const FEATURE_BITS_MAX: u32 = 24;

@@ -1,8 +1,8 @@
 //! What one server was dealt, taken off in the order in which it is used.
 
 use super::Error;
-use super::gate::{take, words};
 use super::stream::Stream;
+use super::words::{take, words};
 
 /// Randomness of a seed, correction words that both servers have, and shares: given, or of the same seed.
 pub(super) struct Dealt<'a> {

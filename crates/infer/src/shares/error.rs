@@ -4,8 +4,6 @@ use hushtable_mpc::EntropyError;
 use hushtable_mpc::compare::WordsError;
 use hushtable_mpc::share::PackError;
 
-use super::joint::PrecomputeError;
-
 /// Why a model, features or bytes were refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -118,4 +116,28 @@ pub enum Error {
     /// A message after the last.
     #[error("a message came after the answer")]
     Finished,
+}
+
+/// Why a precompute is not for an inference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrecomputeError {
+    /// Bytes that are none.
+    #[error("a precompute of {found} bytes or of another version cannot be read: discard it")]
+    Format {
+        /// Bytes that there were.
+        found: usize,
+    },
+    /// There is none.
+    #[error("there is no precompute of this id, or it was used")]
+    Missing,
+    /// Of another id than was asked for.
+    #[error("the precompute is of another id than was asked for")]
+    Id,
+    /// Of the other server.
+    #[error("the precompute is the other server's half: each keeps its own")]
+    Half,
+    /// Of another model.
+    #[error("the precompute was made for another model: discard it and make new ones")]
+    Outline,
 }

@@ -28,10 +28,11 @@ use hushtable_mpc::compare::Prg;
 use hushtable_mpc::compare::{Comparisons, Half, deal, evaluate};
 use zeroize::Zeroize;
 
+use super::Error;
 use super::dealt::Dealt;
 use super::lift::lowered;
 use super::stream::Stream;
-use super::{Error, reference};
+use super::words::mask;
 
 /// A layer's gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ impl Gates {
     }
 
     pub fn mask(self) -> u32 {
-        reference::mask(self.bits)
+        mask(self.bits)
     }
 
     /// Bytes of the comparison keys, which both servers get.
@@ -174,17 +175,4 @@ impl Drop for Keys {
         self.roots.zeroize();
         self.c.zeroize();
     }
-}
-
-/// Takes `count` bytes off the front.
-pub(super) fn take<'a>(from: &mut &'a [u8], count: usize) -> Result<&'a [u8], Error> {
-    let found = from.len();
-    let cut = Error::Bytes { what: "dealt keys", expected: count, found };
-    let (taken, rest) = from.split_at_checked(count).ok_or(cut)?;
-    *from = rest;
-    Ok(taken)
-}
-
-pub(super) fn words(bytes: &[u8]) -> Vec<u32> {
-    bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }

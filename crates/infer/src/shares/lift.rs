@@ -11,8 +11,8 @@ use zeroize::Zeroize;
 
 use super::Error;
 use super::dealt::Dealt;
-use super::reference::mask;
 use super::stream::Stream;
+use super::words::mask;
 
 /// A step's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use hushtable_mpc::compare::Half;
 use zeroize::Zeroize;
 
-use super::reference::mask;
+use super::words::mask;
 
 /// A layer whose weights both servers know.
 #[derive(Clone, Debug, PartialEq)]

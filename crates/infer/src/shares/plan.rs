@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::calibrate::{BOTTOM, LOGIT, PRODUCTS};
-use super::client::check_dense;
+use super::dense::check_dense;
 use super::network::check_numbers;
 use super::{Error, Network, Ranges};
 use crate::dlrm::weights::Affine;

@@ -4,19 +4,15 @@
 //! says below which number it is: on shares, the lowest bits of left's share of the sum.
 
 use super::Error;
-use super::bench::Random;
-use super::client::whole;
+use super::dense::whole;
 use super::linear::Sums;
 use super::network::{Layer, Network, QuantisedTable, Slot};
 use super::outline::StepOutline;
 use super::products::Products;
+use super::random::Random;
+use super::words::mask;
 use crate::dlrm::reference::forward;
 use crate::dlrm::{Dlrm, Weights};
-
-/// `bits` ones, up to 32.
-pub(super) fn mask(bits: u32) -> u32 {
-    (1_u64 << bits).wrapping_sub(1) as u32
-}
 
 /// The logit, in units of 2^−[`fraction_bits`](super::Outline::fraction_bits), for dense features in the same units and
 /// each feature's rows summed.

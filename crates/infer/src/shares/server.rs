@@ -8,14 +8,15 @@ use hushtable_mpc::compare::Prg;
 use hushtable_mpc::share::{join, pack, unpack};
 use zeroize::Zeroize;
 
-use super::client::{PRG, Zeros, dealt_stream, dense_share, zero_stream};
 use super::dealt::Dealt;
-use super::gate::take;
+use super::dense::dense_share;
 use super::joint::Precompute;
 use super::linear::shrink;
 use super::network::{Layer, Network, Slot};
 use super::outline::SEED_BYTES;
 use super::steps::{Keys, Opened};
+use super::stream::{PRG, Zeros, dealt_stream, zero_stream};
+use super::words::{mask, take};
 use super::{Error, convert};
 
 /// What an inference does next.
@@ -213,7 +214,7 @@ impl Server {
         let mut logit = self.sums(&network.last);
         // The client sees both shares: fresh ones say nothing but their sum.
         self.zeros.refresh(&mut logit);
-        let share = (logit[0] & super::reference::mask(network.last.bits)).to_le_bytes();
+        let share = (logit[0] & mask(network.last.bits)).to_le_bytes();
         Progress::Done(share[..network.outline().logit_bytes()].to_vec())
     }
 

@@ -1,9 +1,15 @@
 //! Random numbers from a seed, in the order in which both who deals and who is dealt to draw them.
 
+use hushtable_mpc::compare::{Half, PrgKind};
 use hushtable_mpc::{Secret, fill_random};
 use zeroize::Zeroize;
 
 use super::Error;
+
+/// What expands comparison keys.
+pub(super) const PRG: PrgKind = PrgKind::Aes128;
+const DEALT: &str = "hushtable shares 2026-11 dealt";
+const ZEROS: &str = "hushtable shares 2026-11 zeros";
 
 /// Seeds from the operating system, each for one use.
 pub(super) fn random_seed() -> Result<Secret<[u8; 32]>, Error> {
@@ -56,5 +62,34 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.0.zeroize();
+    }
+}
+
+/// What a server makes of its seed.
+pub(super) fn dealt_stream(seed: &[u8; 32]) -> Stream {
+    Stream::new(seed, DEALT)
+}
+
+/// What both servers make of a seed that they share.
+pub(super) fn zero_stream(seed: &[u8; 32], half: Half) -> Zeros {
+    Zeros { stream: Stream::new(seed, ZEROS), half }
+}
+
+/// Shares of zero: what left adds, right takes away.
+pub(super) struct Zeros {
+    stream: Stream,
+    half: Half,
+}
+
+impl Zeros {
+    pub fn refresh(&mut self, shares: &mut [u32]) {
+        let mut zeros = self.stream.words(shares.len());
+        for (share, zero) in shares.iter_mut().zip(&zeros) {
+            *share = match self.half {
+                Half::Left => share.wrapping_add(*zero),
+                Half::Right => share.wrapping_sub(*zero),
+            };
+        }
+        zeros.zeroize();
     }
 }

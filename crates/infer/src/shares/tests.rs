@@ -6,7 +6,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
 use super::bench::{Model, described, features};
-use super::client::{Dealt, deal, deal_from, open, whole};
+use super::client::{Dealt, deal, deal_from, open};
+use super::dense::whole;
 use super::linear::Sums;
 use super::stream::random_seed;
 use super::{

@@ -14,12 +14,14 @@ mod matrix;
 mod parts;
 mod quantise;
 mod ranges;
+mod value;
 
 pub use self::compile::{CompileSpec, Compiled, compile};
 pub use self::error::Error;
 pub use self::graph::{METADATA_KEY, Network, Node, Op, Post};
-pub use self::lower::{FloatActivation, FloatStage, FloatTerm, Lowered, lower};
+pub use self::lower::{Lowered, lower};
 pub(super) use self::matrix::convolve;
 pub use self::quantise::quantise;
 pub use self::ranges::{Range, Ranges};
+pub use self::value::{FloatActivation, FloatStage, FloatTerm};
 pub use super::reference::{decode, encode, reference};

@@ -4,39 +4,10 @@
 //! is done plane by plane is done to each part. Only a sum with something else needs them in one place.
 
 use super::error::Error;
-use super::lower::{Affine, FloatTerm, Lowering, Sum, Value};
+use super::lower::Lowering;
+use super::value::{Affine, FloatTerm, Sum, Value};
 use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
 use crate::hybrid::program::{Convolution, Shape};
-
-impl Value {
-    /// Its sizes, as whoever reads it has it.
-    pub(super) fn shape(&self) -> Shape {
-        match self {
-            Self::Tensor { shape, .. } | Self::Sum(Sum { shape, .. }) => *shape,
-            Self::Parts(parts) => {
-                let channels = parts.iter().map(|part| part.shape().channels).sum();
-                Shape { channels, ..parts[0].shape() }
-            }
-        }
-    }
-}
-
-/// Values after each other.
-pub(super) fn concat(values: impl Iterator<Item = Value>) -> Value {
-    let parts = values.flat_map(|value| match value {
-        Value::Parts(parts) => parts,
-        value => vec![value],
-    });
-    Value::Parts(parts.collect())
-}
-
-/// The same done to each part.
-pub(super) fn each(
-    parts: Vec<Value>,
-    of: impl FnMut(Value) -> Result<Value, Error>,
-) -> Result<Value, Error> {
-    Ok(Value::Parts(parts.into_iter().map(of).collect::<Result<_, _>>()?))
-}
 
 fn check_count(name: &str, parts: &[Value]) -> Result<(), Error> {
     if parts.len() <= TERMS_MAX {

@@ -1,7 +1,8 @@
 //! Stages of floats to stages of integers.
 
 use super::error::Error;
-use super::lower::{FloatActivation, FloatStage, FloatTerm, Lowered};
+use super::lower::Lowered;
+use super::value::{FloatActivation, FloatStage, FloatTerm};
 use crate::hybrid::program::{Activation, Program, Rounding, Stage, Term, Weights};
 
 /// Fraction bits of a stage's sum, whose tensors and weights have `fraction`.

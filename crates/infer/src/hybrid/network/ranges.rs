@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lower::{FloatActivation, FloatStage, FloatTerm, Lowered};
+use super::lower::Lowered;
 use super::matrix::convolve;
+use super::value::{FloatActivation, FloatStage, FloatTerm};
 use crate::hybrid::program::{Pool, Shape};
 use crate::hybrid::windows::{add_windows, largest};
 

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use super::*;
 use crate::dlrm::reference::forward;
 use crate::shares::Dealers;
-use crate::shares::bench::{Model, Random, described, features};
+use crate::shares::bench::{Model, described, features};
 use crate::shares::client::{deal, open, share};
+use crate::shares::random::Random;
 
 const PLAN: [u8; 32] = [1; 32];
 const MODEL: [u8; 32] = [2; 32];

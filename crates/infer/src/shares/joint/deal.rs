@@ -11,9 +11,8 @@ use super::bits::{Bits, Numbers};
 use super::error::DealError;
 use super::parts::{Part, Relu};
 use super::{Id, Precompute, taken};
-use crate::shares::client::dealt_stream;
 use crate::shares::outline::Outline;
-use crate::shares::stream::{Stream, random_seed};
+use crate::shares::stream::{Stream, dealt_stream, random_seed};
 
 /// One server's end of a batch.
 pub(super) struct Deal {

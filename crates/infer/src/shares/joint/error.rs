@@ -66,27 +66,3 @@ pub enum DealError {
     #[error("this session of dealing is over, or was not asked for what came")]
     Turn,
 }
-
-/// Why a precompute is not for an inference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PrecomputeError {
-    /// Bytes that are none.
-    #[error("a precompute of {found} bytes or of another version cannot be read: discard it")]
-    Format {
-        /// Bytes that there were.
-        found: usize,
-    },
-    /// There is none.
-    #[error("there is no precompute of this id, or it was used")]
-    Missing,
-    /// Of another id than was asked for.
-    #[error("the precompute is of another id than was asked for")]
-    Id,
-    /// Of the other server.
-    #[error("the precompute is the other server's half: each keeps its own")]
-    Half,
-    /// Of another model.
-    #[error("the precompute was made for another model: discard it and make new ones")]
-    Outline,
-}

@@ -51,11 +51,12 @@ use hushtable_mpc::compare::{Half, Prg};
 use hushtable_mpc::ot::{Mutual, MutualSetup, SetupStep};
 
 use self::deal::Deal;
-pub use self::error::{DealError, PrecomputeError};
+pub use self::error::DealError;
 pub use self::precompute::{Id, Precompute};
 pub use self::stock::{Stock, StockError};
-use super::client::PRG;
+pub use super::error::PrecomputeError;
 use super::outline::{Outline, StepOutline};
+use super::stream::PRG;
 
 /// Most bits of an activation that servers deal for: 2^16 nodes a gate.
 pub const GATE_BITS_MAX: u32 = 24;

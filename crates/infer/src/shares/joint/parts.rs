@@ -14,8 +14,8 @@ use crate::shares::gate::Gates;
 use crate::shares::lift::Lifts;
 use crate::shares::outline::StepOutline;
 use crate::shares::products::Products;
-use crate::shares::reference::mask;
 use crate::shares::stream::Stream;
+use crate::shares::words::mask;
 
 /// A step's part.
 #[allow(clippy::large_enum_variant, reason = "most are of the large one")]

@@ -4,9 +4,9 @@ use hushtable_mpc::compare::Half;
 use zeroize::Zeroizing;
 
 use super::PrecomputeError;
-use crate::shares::client::dealt_stream;
 use crate::shares::dealt::Dealt;
 use crate::shares::outline::{Outline, SEED_BYTES};
+use crate::shares::stream::dealt_stream;
 
 /// What both servers call a precompute.
 pub type Id = [u8; 16];

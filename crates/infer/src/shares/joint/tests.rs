@@ -10,8 +10,10 @@ use rand_chacha::ChaCha12Rng;
 use super::*;
 use crate::dlrm::spec::{DlrmSpec, Interaction};
 use crate::shares::bench::{Model, described, features};
-use crate::shares::client::{open, share, whole};
+use crate::shares::client::{open, share};
+use crate::shares::dense::whole;
 use crate::shares::gate::Gates;
+use crate::shares::words::mask;
 use crate::shares::{Dealers, Error, Server, Session, reference};
 use crate::store::{StoreError, StoreSpec};
 
@@ -207,7 +209,7 @@ fn gates_of_more_trees_than_memory_holds_are_made_in_chunks() {
         both.iter_mut().for_each(|it| drop(it.bits(count)));
         let keys = Comparisons::new(count, bits - 1);
         let words = both.each_mut().map(|it| it.words(keys.words_bytes()).unwrap())[0];
-        let low = u64::from(reference::mask(bits) >> 1);
+        let low = u64::from(mask(bits) >> 1);
         let points: Vec<u64> =
             numbers[1].iter().map(|a1: &u32| u64::from(a1.wrapping_neg()) & low).collect();
         let at: Vec<u64> = points.iter().map(|r| r.wrapping_sub(1) & low).collect();
