@@ -7,6 +7,7 @@
 pub mod arrows;
 pub mod circles;
 pub mod files;
+pub mod imports;
 pub mod links;
 pub mod seam;
 pub mod words;

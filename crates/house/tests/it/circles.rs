@@ -2,22 +2,83 @@
 
 use std::path::{Path, PathBuf};
 
-use hushtable_house::{circles, read, root, walk};
+use hushtable_house::{circles, imports, read, root, walk};
 
 /// Those that have no circle today; a crate is added once it has none.
 const CRATES: [&str; 6] = ["gpu", "house", "pir", "prg", "ring", "rlwe"];
 
 #[test]
 fn modules_point_one_way() {
-    let root = root();
-    let files = walk(&root).expect("the repository can be read");
-    let sources: Vec<(PathBuf, String)> = files
-        .into_iter()
-        .filter_map(|file| read(&root, &file).expect("readable").map(|text| (file, text)))
-        .collect();
+    let sources = sources();
     let mut found = Vec::new();
     for name in CRATES {
-        found.extend(circles::circles(&Path::new("crates").join(name).join("src"), &sources));
+        found.extend(circles::circles(&src(name), &sources));
     }
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// The crates of which no two files need each other.
+const CRATES_OF_FILES: [&str; 2] = ["infer", "prg"];
+
+#[test]
+fn no_two_files_need_each_other() {
+    let sources = sources();
+    let mut found = Vec::new();
+    for name in CRATES_OF_FILES {
+        let taken = imports::imports(&src(name), &sources);
+        assert!(taken.values().flatten().count() > taken.len() / 2, "{name} imports nothing");
+        found.extend(imports::knots(&taken).into_iter().map(|knot| format!("{knot:#?}")));
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+/// The rooms of the server, the lowest first.
+const FLOORS: [&str; 25] = [
+    "wire",
+    "refusal",
+    "error",
+    "trace",
+    "batch",
+    "peer",
+    "keys",
+    "host",
+    "shards",
+    "side_name",
+    "lookup",
+    "bundles",
+    "plans",
+    "drive",
+    "versions",
+    "pair",
+    "onion",
+    "infer",
+    "hybrid",
+    "shares",
+    "train",
+    "offered",
+    "settings",
+    "schemes",
+    "lib",
+];
+/// Arrows that run up among them: lower it with each that goes.
+const ARROWS_UP: usize = 20;
+
+#[test]
+fn no_more_arrows_of_the_server_run_up() {
+    let src = src("serve");
+    let taken = imports::imports(&src, &sources());
+    let found = imports::arrows_up(&src, &taken, &["schemes"], &FLOORS);
+    assert_eq!(found.len(), ARROWS_UP, "{found:#?}");
+}
+
+fn src(name: &str) -> PathBuf {
+    Path::new("crates").join(name).join("src")
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = root();
+    let files = walk(&root).expect("the repository can be read").into_iter();
+    files
+        .filter_map(|file| read(&root, &file).expect("readable").map(|text| (file, text)))
+        .collect()
 }

@@ -9,7 +9,7 @@ use hushtable_mpc::fill_random;
 use zeroize::Zeroizing;
 
 use super::sealed::{Contents, KEY_FILE_BYTES_MAX, check_of};
-use super::{Dropped, Listed, StoreError};
+use super::spec::{Dropped, Listed, StoreError};
 
 /// A folder that this process holds the lock of.
 pub(super) struct Folder {

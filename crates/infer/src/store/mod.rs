@@ -18,238 +18,27 @@
 //! they would show both.
 
 mod folder;
+mod inner;
 mod sealed;
+mod spec;
 mod taken;
 mod writing;
 
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex};
 
-use hushtable_mpc::compare::Half;
-use hushtable_mpc::{EntropyError, Party};
-use zeroize::Zeroizing;
-
-use crate::records::RecordError;
 use folder::Folder;
+use inner::{Inner, State};
 use sealed::Contents;
+pub use spec::{Counts, Dropped, Head, Listed, RECORDS_MAX, Role, StoreError, StoreSpec};
 pub use taken::Taken;
 pub use writing::Writing;
-
-/// Most records of one precompute.
-pub const RECORDS_MAX: usize = 1 << 20;
-
-/// Where precomputes are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct StoreSpec {
-    /// The folder; it is made where there is none.
-    pub folder: PathBuf,
-    /// Most bytes that it may take, with what is being written.
-    pub bytes_max: u64,
-    /// A file of 32 bytes that only its owner may read; it is made where there is none.
-    pub key: PathBuf,
-}
-
-/// What a precompute is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct Head {
-    /// Its name, the same for both parties.
-    pub id: [u8; 16],
-    /// The hash of the terms that it was made under.
-    pub plan: [u8; 32],
-    /// Who garbled, where one of the two did; else false.
-    pub client_garbles: bool,
-    /// Whose half it is.
-    pub role: Role,
-}
-
-/// Whose half a precompute is: of a client and a server, or of two servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "there are two parties, of two kinds")]
-pub enum Role {
-    /// Who has the input.
-    Client,
-    /// Who has the model.
-    Server,
-    /// One of two servers.
-    Left,
-    /// The other one.
-    Right,
-}
-
-impl From<Party> for Role {
-    fn from(party: Party) -> Self {
-        match party {
-            Party::Client => Self::Client,
-            Party::Server => Self::Server,
-        }
-    }
-}
-
-impl From<Half> for Role {
-    fn from(half: Half) -> Self {
-        match half {
-            Half::Left => Self::Left,
-            Half::Right => Self::Right,
-        }
-    }
-}
-
-/// One precompute of a folder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "read field by field")]
-pub struct Listed {
-    /// What it is of.
-    pub head: Head,
-    /// Bytes that it takes.
-    pub bytes: u64,
-    /// When it was committed.
-    pub made: SystemTime,
-}
-
-/// How full a folder is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "read field by field")]
-pub struct Counts {
-    /// Precomputes that may be taken.
-    pub ready: usize,
-    /// Precomputes that are being written.
-    pub writing: usize,
-    /// Precomputes that were taken and are not yet let go.
-    pub taken: usize,
-    /// Bytes of all of them.
-    pub bytes: u64,
-    /// Most bytes that there may be.
-    pub bytes_max: u64,
-}
-
-/// A precompute that was found unusable and deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "read field by field")]
-pub struct Dropped {
-    /// The file's name without its ending.
-    pub name: String,
-    /// What was wrong with it.
-    pub why: String,
-}
-
-/// A folder that cannot be used, or a precompute that it cannot take in.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The file system.
-    #[error("{path}: {source}")]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Another process, or this one, has the folder open.
-    #[error("{folder} is in use: one process at a time may take precomputes from a folder")]
-    Locked {
-        /// Which.
-        folder: PathBuf,
-    },
-    /// A file of a key that is none.
-    #[error("{path} cannot be the store's key: {why}")]
-    KeyFile {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The folder was made with another key.
-    #[error(
-        "{key} is not the key that the precomputes in {folder} were sealed with: give the right \
-         key, or delete the folder"
-    )]
-    WrongKey {
-        /// The folder.
-        folder: PathBuf,
-        /// The key's file.
-        key: PathBuf,
-    },
-    /// There is no room.
-    #[error(
-        "a precompute of {needed} bytes does not fit: {used} of {bytes_max} bytes are taken; use \
-         or discard precomputes, or allow more"
-    )]
-    Full {
-        /// Bytes of the precompute.
-        needed: u64,
-        /// Bytes taken.
-        used: u64,
-        /// Most bytes.
-        bytes_max: u64,
-    },
-    /// The folder is the other party's.
-    #[error("{folder} has precomputes of the other party: give each party a folder of its own")]
-    OtherParty {
-        /// Which.
-        folder: PathBuf,
-    },
-    /// There is a precompute of that name.
-    #[error("there is a precompute of this name already: draw a new one")]
-    Exists,
-    /// More records than a precompute may have.
-    #[error("a precompute of {records} records: at most {} are allowed", RECORDS_MAX)]
-    Records {
-        /// Of how many.
-        records: usize,
-    },
-    /// A record is missing or could not be written.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// The operating system gave no entropy.
-    #[error(transparent)]
-    Entropy(#[from] EntropyError),
-}
 
 /// A folder of precomputes that this process has open. Cheap to clone.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
-
-struct Inner {
-    folder: Folder,
-    key: Zeroizing<[u8; 32]>,
-    bytes_max: u64,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Oldest first.
-    ready: Vec<Listed>,
-    writing: Vec<(Head, u64)>,
-    taken: Vec<([u8; 16], u64)>,
-    dropped: Vec<Dropped>,
-}
-
-impl State {
-    fn bytes(&self) -> u64 {
-        let ready = self.ready.iter().map(|listed| listed.bytes);
-        let writing = self.writing.iter().map(|(_, bytes)| *bytes);
-        ready.chain(writing).chain(self.taken.iter().map(|(_, bytes)| *bytes)).sum()
-    }
-
-    fn roles(&self) -> impl Iterator<Item = Role> + '_ {
-        let writing = self.writing.iter().map(|(head, _)| head.role);
-        self.ready.iter().map(|listed| listed.head.role).chain(writing)
-    }
-
-    fn has(&self, id: &[u8; 16]) -> bool {
-        self.ready.iter().any(|listed| listed.head.id == *id)
-            || self.writing.iter().any(|(head, _)| head.id == *id)
-            || self.taken.iter().any(|(taken, _)| taken == id)
-    }
-}
 
 impl Store {
     /// Opens a folder, makes what is missing, and sweeps what an interrupted process left.
@@ -384,33 +173,5 @@ impl Store {
     /// Precomputes that may be taken, oldest first.
     pub fn list(&self) -> Vec<Listed> {
         self.0.state().ready.clone()
-    }
-}
-
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Every change of it is one push, removal or retain, so a panic leaves it whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the oldest that is wanted one that nobody else takes.
-    fn claim(&self, is_wanted: impl Fn(&Head) -> bool) -> Option<Listed> {
-        let mut state = self.state();
-        let place = state.ready.iter().position(|listed| is_wanted(&listed.head))?;
-        let listed = state.ready.remove(place);
-        state.taken.push((listed.head.id, listed.bytes));
-        Some(listed)
-    }
-
-    /// Lists a damaged precompute, which was deleted.
-    fn drop_damaged<T>(&self, id: &[u8; 16], why: &str) -> Option<T> {
-        let dropped = Dropped { name: folder::name(id), why: why.to_owned() };
-        self.state().dropped.push(dropped);
-        None
-    }
-
-    /// Gives back the room of a precompute that was taken.
-    fn release(&self, id: &[u8; 16]) {
-        self.state().taken.retain(|(other, _)| other != id);
     }
 }

@@ -6,7 +6,7 @@ use aegis::aegis256::Aegis256;
 use hushtable_mpc::{EntropyError, fill_random};
 use zeroize::Zeroizing;
 
-use super::{Head, RECORDS_MAX, Role};
+use super::spec::{Head, RECORDS_MAX, Role};
 
 const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use super::inner::Inner;
 use super::sealed::Contents;
+use super::spec::{Head, Listed, StoreError};
 use super::writing::{io_error, read};
-use super::{Head, Inner, Listed, StoreError};
 use crate::records::{RecordError, Records};
 
 /// A precompute that was taken from the folder: nothing else can use it, now or later. Its records are

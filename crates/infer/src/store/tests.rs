@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
+use crate::records::RecordError;
 use crate::records::Records;
 
 const SIZES: [u64; 3] = [5, 0, 70_000];

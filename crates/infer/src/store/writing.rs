@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 
 use super::folder::failed;
+use super::inner::Inner;
 use super::sealed::{Contents, SEAL_BYTES};
-use super::{Head, Inner, Listed, StoreError};
+use super::spec::{Head, Listed, StoreError};
 use crate::records::{RecordError, Records};
 
 /// A precompute that is being made. Unless it is committed, it is deleted when it is dropped, or when the

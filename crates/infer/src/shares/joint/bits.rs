@@ -5,8 +5,7 @@ use hushtable_mpc::compare::Half;
 use hushtable_mpc::ot::{Group, Mutual, SharedBits};
 use zeroize::Zeroizing;
 
-use super::error::DealError;
-use super::taken;
+use super::error::{DealError, taken};
 
 /// Bits of a part, each drawn by both servers: what is shared is their XOR, or each server's bits are its own.
 pub(super) struct Bits {

@@ -8,9 +8,9 @@ use std::ops::Range;
 use zeroize::Zeroizing;
 
 use super::bits::{Bits, Numbers};
-use super::error::DealError;
+use super::error::{DealError, taken};
 use super::parts::{Part, Relu};
-use super::{Id, Precompute, taken};
+use super::precompute::{Id, Precompute};
 use crate::shares::outline::Outline;
 use crate::shares::stream::{Stream, dealt_stream, random_seed};
 

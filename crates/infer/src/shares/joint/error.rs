@@ -4,8 +4,12 @@ use hushtable_mpc::EntropyError;
 use hushtable_mpc::compare::joint::MakingError;
 use hushtable_mpc::ot;
 
-use super::{BATCH_MAX, GATE_BITS_MAX};
 use crate::shares::Error;
+
+/// Most bits of an activation that servers deal for: 2^16 nodes a gate.
+pub const GATE_BITS_MAX: u32 = 24;
+/// Most inferences that are dealt for at once.
+pub const BATCH_MAX: usize = 64;
 
 /// Why two servers cannot deal, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -65,4 +69,12 @@ pub enum DealError {
     /// A call out of turn, or after the end.
     #[error("this session of dealing is over, or was not asked for what came")]
     Turn,
+}
+
+/// Takes so many bytes off the front of a message.
+pub(super) fn taken<'a>(from: &mut &'a [u8], count: usize) -> Result<&'a [u8], DealError> {
+    let cut = DealError::Bytes { expected: count, found: from.len() };
+    let (taken, rest) = from.split_at_checked(count).ok_or(cut)?;
+    *from = rest;
+    Ok(taken)
 }

@@ -51,17 +51,12 @@ use hushtable_mpc::compare::{Half, Prg};
 use hushtable_mpc::ot::{Mutual, MutualSetup, SetupStep};
 
 use self::deal::Deal;
-pub use self::error::DealError;
+pub use self::error::{BATCH_MAX, DealError, GATE_BITS_MAX};
 pub use self::precompute::{Id, Precompute};
 pub use self::stock::{Stock, StockError};
 pub use super::error::PrecomputeError;
 use super::outline::{Outline, StepOutline};
 use super::stream::PRG;
-
-/// Most bits of an activation that servers deal for: 2^16 nodes a gate.
-pub const GATE_BITS_MAX: u32 = 24;
-/// Most inferences that are dealt for at once.
-pub const BATCH_MAX: usize = 64;
 
 /// One server's end of a session of dealing: a machine over messages, of which both servers send one and then take one.
 #[allow(missing_debug_implementations, reason = "it holds secrets")]
@@ -199,14 +194,6 @@ impl Dealer {
         hasher.update(&self.batches.to_le_bytes()).update(&(count as u64).to_le_bytes());
         hasher.finalize().into()
     }
-}
-
-/// Takes so many bytes off the front of a message.
-fn taken<'a>(from: &mut &'a [u8], count: usize) -> Result<&'a [u8], DealError> {
-    let cut = DealError::Bytes { expected: count, found: from.len() };
-    let (taken, rest) = from.split_at_checked(count).ok_or(cut)?;
-    *from = rest;
-    Ok(taken)
 }
 
 const TERMS: &str = "hushtable shares 2026-11 terms of dealing";

@@ -8,8 +8,7 @@ use hushtable_mpc::ot::{Group, Mutual, SharedBits};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::bits::{Bits, Numbers, bits_of};
-use super::error::DealError;
-use super::taken;
+use super::error::{DealError, taken};
 use crate::shares::gate::Gates;
 use crate::shares::lift::Lifts;
 use crate::shares::outline::StepOutline;
