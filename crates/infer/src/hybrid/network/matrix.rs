@@ -41,7 +41,7 @@ impl Number for u64 {
     }
 }
 
-/// Positions that are summed together: their columns stay in a near cache.
+/// Positions that are summed together, at most: their columns stay in a near cache.
 const LANES: usize = 64;
 /// Output planes whose sums are held at once.
 const PLANES: usize = 4;
@@ -68,12 +68,13 @@ pub(crate) fn convolve<N: Number>(
         .map(|chunk| {
             let start = chunk * LANES;
             let lanes = LANES.min(positions - start);
-            let columns = gather(convolution, input, start, lanes);
-            let mut sums = vec![N::default(); convolution.outputs * lanes];
-            for (rows, sums) in weights.chunks(PLANES * taps).zip(sums.chunks_mut(PLANES * lanes)) {
-                multiply(rows, taps, &columns, sums, lanes);
+            let of = Chunk { convolution, weights, taps, input, start, lanes };
+            // Late layers have few positions, and layers without planes one.
+            match lanes {
+                ..=4 => of.sums::<4>(),
+                5..=16 => of.sums::<16>(),
+                _ => of.sums::<LANES>(),
             }
-            sums
         })
         .collect();
     for (chunk, sums) in parts.into_iter().enumerate() {
@@ -86,44 +87,65 @@ pub(crate) fn convolve<N: Number>(
     }
 }
 
-/// The numbers that each weight of an output plane meets at `lanes` positions from `start`.
-fn gather<N: Number>(
-    convolution: &Convolution,
-    input: &[N],
+/// The `lanes` positions from `start`.
+struct Chunk<'a, N: Number> {
+    convolution: &'a Convolution,
+    weights: &'a [N::Weight],
+    /// Weights of an output plane.
+    taps: usize,
+    input: &'a [N],
     start: usize,
     lanes: usize,
-) -> Vec<[N; LANES]> {
-    let Convolution { input: shape, kernel: [rows, columns], stride, pad, .. } = *convolution;
-    let width = convolution.output().width;
-    let mut found = vec![[N::default(); LANES]; shape.channels * rows * columns];
-    let mut taps = found.iter_mut();
-    for plane in input.chunks(shape.height * shape.width) {
-        for row in 0..rows {
-            for (column, tap) in (0..columns).zip(&mut taps) {
-                for (lane, tap) in tap[..lanes].iter_mut().enumerate() {
-                    let (y, x) = ((start + lane) / width, (start + lane) % width);
-                    let (y, x) = (y * stride[0] + row, x * stride[1] + column);
-                    // Above and left of the image these wrap to what is below and right of it.
-                    let (y, x) = (y.wrapping_sub(pad[0]), x.wrapping_sub(pad[1]));
-                    if y < shape.height && x < shape.width {
-                        *tap = plane[y * shape.width + x];
+}
+
+impl<N: Number> Chunk<'_, N> {
+    /// Their sums in every output plane, computed `L` positions wide.
+    fn sums<const L: usize>(&self) -> Vec<N> {
+        let &Self { convolution, weights, taps, lanes, .. } = self;
+        let columns = self.gather::<L>();
+        let mut sums = vec![N::default(); convolution.outputs * lanes];
+        for (rows, sums) in weights.chunks(PLANES * taps).zip(sums.chunks_mut(PLANES * lanes)) {
+            multiply(rows, taps, &columns, sums, lanes);
+        }
+        sums
+    }
+
+    /// The numbers that each weight of an output plane meets.
+    fn gather<const L: usize>(&self) -> Vec<[N; L]> {
+        let &Self { input, start, lanes, .. } = self;
+        let Convolution { input: shape, kernel: [rows, columns], stride, pad, .. } =
+            *self.convolution;
+        let width = self.convolution.output().width;
+        let mut found = vec![[N::default(); L]; shape.channels * rows * columns];
+        let mut taps = found.iter_mut();
+        for plane in input.chunks(shape.height * shape.width) {
+            for row in 0..rows {
+                for (column, tap) in (0..columns).zip(&mut taps) {
+                    for (lane, tap) in tap[..lanes].iter_mut().enumerate() {
+                        let (y, x) = ((start + lane) / width, (start + lane) % width);
+                        let (y, x) = (y * stride[0] + row, x * stride[1] + column);
+                        // Above and left of the image these wrap to what is below and right of it.
+                        let (y, x) = (y.wrapping_sub(pad[0]), x.wrapping_sub(pad[1]));
+                        if y < shape.height && x < shape.width {
+                            *tap = plane[y * shape.width + x];
+                        }
                     }
                 }
             }
         }
+        found
     }
-    found
 }
 
 /// Sums of a few output planes.
-fn multiply<N: Number>(
+fn multiply<N: Number, const L: usize>(
     rows: &[N::Weight],
     taps: usize,
-    columns: &[[N; LANES]],
+    columns: &[[N; L]],
     out: &mut [N],
     lanes: usize,
 ) {
-    let mut sums = [[N::default(); LANES]; PLANES];
+    let mut sums = [[N::default(); L]; PLANES];
     if let [first, second, third, fourth] = rows.chunks(taps).collect::<Vec<_>>()[..] {
         for (index, column) in columns.iter().enumerate() {
             let weights = [first[index], second[index], third[index], fourth[index]];
@@ -193,6 +215,8 @@ mod tests {
             (1, 7, 5, 3, [2, 5], [3, 1], [1, 2, 0, 2]),
             (17, 1, 1, 9, [1, 1], [1, 1], [0; 4]),
             (2, 10, 10, 6, [1, 1], [2, 2], [0; 4]),
+            (3, 4, 4, 6, [3, 3], [1, 1], [1; 4]),
+            (3, 2, 2, 5, [3, 3], [1, 1], [1; 4]),
         ];
         let mut state = 1_u64;
         let mut next = || {
