@@ -102,16 +102,13 @@ def connect(
     secret, which it keeps, and keys, which the first call uploads; the server can tell which calls
     were made under one set of keys.
 
-    ========== ======= =========================================== =============================
-    scheme     servers what the client does                        what comes back
-    ========== ======= =========================================== =============================
-    ``pair``   two     ``lookup``: rows of a table, or of a model  :class:`Client`,
-                                                                   :class:`ModelClient`
-    ``onion``  one     ``lookup``: rows of a table                 :class:`Client`
-    ``ckks``   one     ``predict``: a model on encrypted features  :class:`infer.CkksClient`
-    ``hybrid`` one     ``predict``: a network on hidden inputs     :class:`infer.HybridClient`
-    ``shares`` two     ``predict``: a model on secret shares       :class:`infer.SharesClient`
-    ========== ======= =========================================== =============================
+    How the servers are asked, and what comes back:
+
+    - ``pair``, two servers, rows of a table or of a model: :class:`Client`, :class:`ModelClient`
+    - ``onion``, one server, rows of a table: :class:`Client`
+    - ``ckks``, one server, a model on encrypted features: :class:`hushtable.infer.CkksClient`
+    - ``hybrid``, one server, a network on hidden inputs: :class:`hushtable.infer.HybridClient`
+    - ``shares``, two servers, a model on secret shares: :class:`hushtable.infer.SharesClient`
 
     Args:
         left: URL of the left server, ``https://host:port``; ``http://`` only on this machine. Or a
