@@ -28,8 +28,8 @@ from typing import Any
 import gpu_report
 
 from hushtable import Error, _native
-from hushtable import _gpu as gpu
-from hushtable._bench_layout import random_layout
+from hushtable._measure import gpu
+from hushtable._measure.layout import random_layout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = json.loads((ROOT / "bench" / "papers" / "gpu-pir.json").read_text(encoding="utf-8"))

@@ -32,7 +32,7 @@ import torch
 from run import machine
 from torch import nn
 
-from hushtable._records import bench_record
+from hushtable._measure.records import bench_record
 from hushtable.infer import HybridModel, compile, networks
 
 HUSHTABLE = (sys.executable, "-m", "hushtable", "infer")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hushtable import _native
-from hushtable._floors import cores
-from hushtable._records import bench_record
+from hushtable._measure.floors import cores
+from hushtable._measure.records import bench_record
 from hushtable.sim.accelerator.measured import best_of, measure
 from hushtable.sim.accelerator.passes import Table, predict
 

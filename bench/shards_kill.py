@@ -37,7 +37,7 @@ from run import machine
 
 import hushtable
 from hushtable import _native
-from hushtable._records import bench_record
+from hushtable._measure.records import bench_record
 from hushtable.errors import Error
 from hushtable.model import Model
 from hushtable.server import Certificates, ServerProcess, make_certificates

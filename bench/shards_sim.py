@@ -40,7 +40,7 @@ import numpy as np
 from passes_together import together
 
 from hushtable import _native
-from hushtable._records import bench_record
+from hushtable._measure.records import bench_record
 from hushtable.cli._bench_load import arrivals
 from hushtable.cli._server_cpu import spending, usable_cpus
 from hushtable.errors import Error

@@ -38,7 +38,7 @@ MODULES = (
     "hushtable.sim.inference",
     "hushtable.sim.serve",
     "hushtable.data",
-    "hushtable.criteo",
+    "hushtable.data.criteo",
     "hushtable.errors",
 )
 #: What rich's markup has in help texts.

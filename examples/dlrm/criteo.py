@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hushtable.criteo import DENSE, impressions
-from hushtable.criteo import SPARSE as FEATURES
 from hushtable.data import CRITEO_ROWS, MalformedData
+from hushtable.data.criteo import DENSE, impressions
+from hushtable.data.criteo import SPARSE as FEATURES
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hushtable.criteo import DENSE, SPARSE, Batch, Criteo, Vocabulary
+from hushtable.data.criteo import DENSE, SPARSE, Batch, Criteo, Vocabulary
 from hushtable.errors import Error
 from hushtable.nn.encrypted import (
     ACTIVATIONS,

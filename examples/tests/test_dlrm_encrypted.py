@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="the extra hushtable[torch] is not installed
 
 from examples.dlrm import encrypted
 
-from hushtable.criteo import Criteo, Vocabulary
+from hushtable.data.criteo import Criteo, Vocabulary
 from hushtable.nn.encrypted import Recipe, SavedModel, score
 
 LOG = Path(__file__).parents[2] / "python" / "tests" / "fixtures" / "criteo-like.txt"

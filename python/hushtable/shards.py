@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from . import _native
-from ._fetch import Fetch
-from ._fetch_source import first_files, open_source
+from ._fetch.fetching import Fetch
+from ._fetch.source import first_files, open_source
 from .errors import ConfigError
 from .table import PARAMETERS, Progress
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from waiting import COMMAND_HUNG_S
 
-from hushtable import _gpu
+from hushtable._measure import gpu as _gpu
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 PAPER = json.loads((BENCH / "papers" / "gpu-pir.json").read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushtable.criteo import DENSE, SPARSE, Criteo, Vocabulary, impressions
 from hushtable.data import CRITEO_KAGGLE_ROWS, CRITEO_ROWS, MalformedData
+from hushtable.data.criteo import DENSE, SPARSE, Criteo, Vocabulary, impressions
 
 FIXTURE = Path(__file__).parent / "fixtures" / "criteo-like.txt"
 LINES = FIXTURE.read_text().splitlines()

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushtable import _png, data
-from hushtable.data import Member, Source
+from hushtable import data
+from hushtable.data import Member, Source, _png
 
 FILMS = (
     "item_id:token\tmovie_title:token\trelease_year:float\tgenre:token\r\n"

@@ -15,7 +15,8 @@ from command_line import forks, plain
 from waiting import HUNG_S
 
 import hushtable
-from hushtable import _gpu, _native
+from hushtable import _native
+from hushtable._measure import gpu as _gpu
 
 COMMAND = [sys.executable, "-m", "hushtable"]
 REPORT = _gpu.gpu_report()

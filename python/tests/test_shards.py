@@ -25,7 +25,9 @@ from test_cli import run, run_json
 from waiting import COMMAND_HUNG_S
 
 import hushtable
-from hushtable import Model, _fetch_copy, _fetch_source
+from hushtable import Model
+from hushtable._fetch import copying
+from hushtable._fetch import source as fetch_source
 from hushtable.cli import main
 from hushtable.shards import Fetched, fetch_shard, plan_shards, read_shards, verify_shard
 
@@ -72,9 +74,9 @@ def model(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fetch_copy, "CHUNK_BYTES", 16 << 10)
-    monkeypatch.setattr(_fetch_copy, "SYNC_BYTES", 32 << 10)
-    monkeypatch.setattr(_fetch_source, "_WAITS_S", (0.01, 0.01))
+    monkeypatch.setattr(copying, "CHUNK_BYTES", 16 << 10)
+    monkeypatch.setattr(copying, "SYNC_BYTES", 32 << 10)
+    monkeypatch.setattr(fetch_source, "_WAITS_S", (0.01, 0.01))
 
 
 def check_whole(source: Path, fetched: Path, shard: int | None) -> None:
@@ -207,10 +209,10 @@ def test_layouts_and_patches_come_along(made: Path, tmp_path: Path) -> None:
 KILLS = """
 import concurrent.futures, os, random, shutil, sys
 from pathlib import Path
-from hushtable import _fetch_copy
+from hushtable._fetch import copying
 from hushtable.shards import fetch_shard
 
-_fetch_copy.CHUNK_BYTES, _fetch_copy.SYNC_BYTES = 16 << 10, 64 << 10
+copying.CHUNK_BYTES, copying.SYNC_BYTES = 16 << 10, 64 << 10
 source, folder, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 KINDS = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.rmdir"}
 

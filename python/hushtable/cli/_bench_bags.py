@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
-from .._bench_layout import random_layout
+from .._measure.layout import random_layout
 from .._types import LayoutInfo
 from ..errors import Error, NoLayout
 from ..server import ServerProcess, _affinity, make_certificates

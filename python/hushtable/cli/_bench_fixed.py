@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from ..server import ServerProcess, ServerTls, _affinity, make_certificates
 from ..sim.accelerator.figures_draw import lines

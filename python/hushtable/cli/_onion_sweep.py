@@ -8,7 +8,7 @@ from math import log2
 from typing import Any
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import Error
 from .doctor import memory_bytes
 from .output import note

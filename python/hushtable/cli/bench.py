@@ -11,9 +11,9 @@ import numpy as np
 import typer
 
 from .. import _native
-from .._bench_layout import DEFAULT_LAYOUT
-from .._floors import Floor, answer_floor, expand_floor
-from .._records import bench_record
+from .._measure.floors import Floor, answer_floor, expand_floor
+from .._measure.layout import DEFAULT_LAYOUT
+from .._measure.records import bench_record
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, _affinity, make_certificates
 from ..table import Table

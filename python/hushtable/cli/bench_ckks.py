@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from .. import _native
-from .._floors import ckks_floor
-from .._records import bench_record
+from .._measure.floors import ckks_floor
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from .output import Json, examples, note, print_bench
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from .output import Json, examples, note, print_bench
 
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _native
-from .._bench_layout import random_layout
-from .._gpu import (
+from .._measure.gpu import (
     LEAVES,
     STEPS,
     STRATEGIES,
@@ -21,6 +20,7 @@ from .._gpu import (
     open_bins,
     probe,
 )
+from .._measure.layout import random_layout
 from .._types import LayoutInfo
 from ..errors import ConfigError, NoLayout
 from ..table import Table

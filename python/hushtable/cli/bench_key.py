@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from .output import Json, examples, print_json, print_table
 

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..client import Client, connect
 from ..errors import ConfigError
 from ..nn import PrivateEmbedding, PrivateEmbeddingBag

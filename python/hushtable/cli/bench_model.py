@@ -18,8 +18,8 @@ import numpy as np
 import typer
 
 from .. import _native
-from .._floors import Floor, cores, instruction_ns, read_gb_per_s
-from .._records import bench_record
+from .._measure.floors import Floor, cores, instruction_ns, read_gb_per_s
+from .._measure.records import bench_record
 from ..client import Client, connect
 from ..data import CRITEO_ROWS
 from ..errors import ConfigError
@@ -94,7 +94,7 @@ def _rows(tables: str, scale: float) -> list[int]:
 
 
 def _floor(engine: _native.bench.ModelBench, batch: int) -> Floor:
-    """The least time of a batch: see :func:`hushtable._floors.answer_floor`, of all tables."""
+    """The least time of a batch: of all tables (:func:`hushtable._measure.floors.answer_floor`)."""
     gb_per_s = read_gb_per_s(engine.read_bytes, engine.threads)
     memory = engine.read_bytes / (gb_per_s * 1e9)
     affine_ns = instruction_ns()[0]

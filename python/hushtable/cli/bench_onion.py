@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from .. import _native
-from .._floors import multiply_ns, row_select_floor, transform_floor
-from .._records import bench_record
+from .._measure.floors import multiply_ns, row_select_floor, transform_floor
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from ._onion_figures import figures
 from ._onion_sweep import SELECTIONS, sweep

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import typer
 
 from .. import _native
-from .._floors import cores
-from .._records import bench_record
+from .._measure.floors import cores
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from ..fl.controller import Controller
 from .output import Json, examples, note, print_bench, print_json, progress_bar

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError, Error
 from ..server import _settings, _spec
 from ..table import Table

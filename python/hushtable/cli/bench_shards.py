@@ -19,7 +19,7 @@ import numpy as np
 import typer
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError, Error
 from ..model import Model
 from ..server import Certificates, ServerProcess, _affinity, make_certificates

@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from .. import _native
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..client import ClientOptions, TlsConfig, connect
 from ..errors import ConfigError, Error
 from ..infer import ServerProcess, SharesClient

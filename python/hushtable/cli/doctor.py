@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import typer
 
 from .. import __version__, _native
-from .._floors import cores, instruction_ns, read_gb_per_s
-from .._gpu import gpu_report
+from .._measure.floors import cores, instruction_ns, read_gb_per_s
+from .._measure.gpu import gpu_report
 from ..errors import ConfigError
 from .output import Json, examples, note, print_facts, print_json, print_table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._fdp import DEFAULT
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from ..model import Model
 from . import sim_accelerator, sim_fdp, sim_inference, sim_serve

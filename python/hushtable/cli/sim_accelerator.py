@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from .output import (
     Json,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._records import bench_record
+from .._measure.records import bench_record
 from ..errors import ConfigError
 from .output import Json, examples, note, print_json, print_table, progress_bar
 

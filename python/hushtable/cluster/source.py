@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _native
-from .._fetch_source import MAPS, first_files, no_file, open_source
+from .._fetch.source import MAPS, first_files, no_file, open_source
 from ..errors import FetchError, ShardMapError
 from .errors import OtherSide
 

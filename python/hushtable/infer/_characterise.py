@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import _native
-from .._floors import instruction_ns, multiply_ns, transform_floor
-from .._records import bench_record
+from .._measure.floors import instruction_ns, multiply_ns, transform_floor
+from .._measure.records import bench_record
 from ..client import ClientOptions, connect
 from ..client.options import Garbler
 from ..errors import ConfigError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._records import bench_record
+from .._measure.records import bench_record
 
 __all__ = ["Comparison", "Published", "check_record", "comparison_rows", "worst", "write_csv"]
 

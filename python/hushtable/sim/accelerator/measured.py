@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ... import _native
-from ..._floors import cores
+from ..._measure.floors import cores
 from ...errors import ConfigError
 from .processor import OPERATIONS, Processor, ProcessorSpec, ReadRate
 

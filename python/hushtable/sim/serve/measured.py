@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ... import _native
-from ..._floors import cores
+from ..._measure.floors import cores
 from .deployment import Front, Stalls
 from .passes import Curve, Profile, Reading
 

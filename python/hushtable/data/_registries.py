@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Literal
 
-from .errors import Error
+from ..errors import Error
 
 __all__ = ["REGISTRIES", "DataError", "DownloadFailed", "Registry", "download"]
 

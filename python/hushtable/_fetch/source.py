@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from .errors import ConfigError, FetchError
+from ..errors import ConfigError, FetchError
 
 __all__ = ["MAPS", "FileFacts", "Source", "first_files", "no_file", "open_source"]
 

@@ -9,7 +9,7 @@ import functools
 import os
 from dataclasses import dataclass
 
-from . import _native
+from .. import _native
 
 #: Rows that one 512-bit leaf holds shares of, by output group.
 ROWS_PER_LEAF = {"bits": 512, "z8": 64, "z32": 16}

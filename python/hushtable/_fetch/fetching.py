@@ -26,10 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _native
-from ._fetch_copy import Chunk, Journal, Piece, chunks_of, copy, damaged, sync, write_failed
-from ._fetch_source import FileFacts, Source, first_files, no_file
-from .errors import (
+from .. import _native
+from ..errors import (
     DamagedTable,
     Error,
     FetchError,
@@ -39,7 +37,9 @@ from .errors import (
     SourceChanged,
     TableError,
 )
-from .table import Progress
+from ..table import Progress
+from .copying import Chunk, Journal, Piece, chunks_of, copy, damaged, sync, write_failed
+from .source import FileFacts, Source, first_files, no_file
 
 __all__ = ["Copied", "Fetch"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _native
-from .errors import ConfigError
-from .table import Table
+from .. import _native
+from ..errors import ConfigError
+from ..table import Table
 
 #: Parts of a layout; rows of the full part are the table's where they are left out, and a bin has
 #: one query.

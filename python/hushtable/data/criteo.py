@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .data import MalformedData
+from . import MalformedData
 
 __all__ = ["DENSE", "SPARSE", "Batch", "Criteo", "Impression", "Part", "Vocabulary", "impressions"]
 

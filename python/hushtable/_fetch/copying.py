@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ._fetch_source import Source
-from .errors import FetchError
+from ..errors import FetchError
+from .source import Source
 
 __all__ = ["Chunk", "Journal", "Piece", "chunks_of", "copy", "damaged", "sync", "write_failed"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _native
-from ._floors import ROWS_PER_LEAF
-from ._records import bench_record
+from .. import _native
+from .floors import ROWS_PER_LEAF
+from .records import bench_record
 
 #: 32-bit integer operations of a generator on a GPU, as (inner node, leaf): a node's two children
 #: take 256 bits, a leaf 512. Counted as instructions of up to three inputs, additions of carries

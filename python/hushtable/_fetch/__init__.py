@@ -1,0 +1,1 @@
+"""Bringing shards' bundles from where they lie to whoever serves them."""
