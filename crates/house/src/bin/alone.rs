@@ -39,8 +39,7 @@ fn main() -> ExitCode {
 fn run(program: OsString, arguments: Vec<OsString>) -> io::Result<ExitCode> {
     // What a test's child starts, and leaves when it ends, is ours from then on.
     set_child_subreaper(Some(rustix::process::getpid()))?;
-    let folder = env::temp_dir().join(format!("hushtable-test-{}", process::id()));
-    fs::create_dir(&folder)?;
+    let folder = folder_of(&env::temp_dir())?;
     let status = Command::new(program).args(arguments).env("TMPDIR", &folder).status();
     let processes = processes_left()?;
     let files = files_left(&folder)?;
@@ -56,6 +55,16 @@ fn run(program: OsString, arguments: Vec<OsString>) -> io::Result<ExitCode> {
         eprintln!("alone: this test left a file behind: {}", file.display());
     }
     Ok(ExitCode::from(if code == 0 { LEFT } else { code }))
+}
+
+/// A folder that was not there: a run that was killed may have left one of the same process number.
+fn folder_of(all: &Path) -> io::Result<PathBuf> {
+    let named = |at: u32| all.join(format!("hushtable-test-{}-{at}", process::id()));
+    let made = (0..1000).map(named).find_map(|folder| match fs::create_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+        made => Some(made.map(|()| folder)),
+    });
+    made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))
 }
 
 fn code_of(status: ExitStatus) -> u8 {
@@ -97,7 +106,7 @@ fn files_left(folder: &Path) -> io::Result<Vec<PathBuf>> {
 mod tests {
     use std::process::Command;
 
-    use super::{GRACE_VARIABLE, LEFT, code_of};
+    use super::{GRACE_VARIABLE, LEFT, code_of, folder_of};
 
     /// The program itself, over a shell's command line, and what it says.
     fn alone(line: &str) -> (u8, String) {
@@ -118,6 +127,15 @@ mod tests {
         assert_eq!(alone("exit 3"), (3, String::new()));
         assert_eq!(alone("kill -9 $$").0, 137);
         assert_eq!(alone("sleep 0.2 &"), (0, String::new()));
+    }
+
+    #[test]
+    fn a_folder_that_a_killed_run_left_is_passed_over() {
+        let all = std::env::temp_dir();
+        let (left, own) = (folder_of(&all).unwrap(), folder_of(&all).unwrap());
+        assert_ne!(left, own);
+        assert!(left.is_dir() && own.is_dir());
+        [left, own].iter().for_each(|folder| std::fs::remove_dir(folder).unwrap());
     }
 
     #[test]

@@ -250,6 +250,9 @@ impl Running {
     pub fn stop(mut self) -> Result<(), Error> {
         self.signal();
         let ended = self.thread.take().unwrap().join().unwrap();
+        for addr in [self.addr, self.metrics_addr] {
+            wait_until_free(addr);
+        }
         keep_free(self.addr);
         ended
     }
