@@ -262,7 +262,7 @@ class ParametersRefused(ProtocolError):
 
     Attributes:
         announced: the set that the server named.
-        accepted: the sets that ``parameter_sets=`` names, separated by commas.
+        accepted: the sets that :class:`~hushtable.ClientOptions` names, separated by commas.
     """
 
     def __init__(self, message: str, *, announced: str = "", accepted: str = "") -> None:

@@ -307,6 +307,23 @@ impl From<Refused> for Failure {
     }
 }
 
+/// The scheme of the service that a server says it offers, and how it is asked.
+fn spoken(message: &str) -> Option<(&'static str, &'static str)> {
+    let (_, offered) = message.split_once("this server offers ")?;
+    let known = [
+        ("PrivateLookup", "pair", "as left or right of two servers, for rows"),
+        ("OnionLookup", "onion", "as a single server, for rows"),
+        ("EncryptedInference", "ckks", "as a single server, for predictions"),
+        ("HybridInference", "hybrid", "as a single server, for predictions"),
+        ("SharedInference", "shares", "as left or right of two servers, for predictions"),
+        ("FederatedTraining", "federated training", "as a training server"),
+    ];
+    let is_offered =
+        |service: &str| offered.split(", ").any(|name| name.rsplit('.').next() == Some(service));
+    let (_, scheme, how) = known.into_iter().find(|(service, ..)| is_offered(service))?;
+    Some((scheme, how))
+}
+
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let class = match &error {
@@ -390,6 +407,13 @@ impl From<ServeError> for Failure {
             ServeError::Hybrid(error) => (*error).into(),
             ServeError::Sealed(error) => error.into(),
             ServeError::Controller(error) => (*error).into(),
+            ServeError::Unserved { url, message } => match spoken(&message) {
+                Some((scheme, how)) => Self::new(
+                    class,
+                    format!("{url} speaks {scheme}, and was asked by another scheme: ask it {how}"),
+                ),
+                None => failure,
+            },
             ServeError::Refused {
                 refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
                 ..

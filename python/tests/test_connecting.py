@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_cli import run
 from test_infer import build, logits, users
 from waiting import held_port
 
@@ -127,8 +128,10 @@ def test_as_many_servers_as_the_scheme_takes(scheme: Any) -> None:
 
 def test_models_are_of_pairs() -> None:
     for asked in ({"scheme": "shares", **servers("shares")}, servers("onion")):
-        with pytest.raises(ConfigError, match="give left= and right= alone"):
+        with pytest.raises(ConfigError, match="leave it out with|give left= and right="):
             hushtable.connect(**asked, model=True)
+    with pytest.raises(ConfigError, match="options must be a ClientOptions"):
+        hushtable.connect(**servers("pair"), options={"timeout": 3})
     with pytest.raises(ConfigError, match="leave max_ids out"):
         hushtable.connect(**servers("pair"), model=True, options=ClientOptions(max_ids=3))
 
@@ -143,10 +146,15 @@ def test_both_doors_take_the_same() -> None:
     [
         ({"max_ids": 0}, "max_ids must be at least 1"),
         ({"max_ids": 1.5}, "max_ids must be a whole number"),
-        ({"max_layout_bytes": -1}, "max_layout_bytes must be at least 0"),
+        ({"max_layout_bytes": -1}, "max_layout_bytes must be a whole number of at least 0"),
+        ({"key_bytes_max": -1}, "key_bytes_max must be a whole number"),
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"store_bytes_max": None}, "store_bytes_max must be a whole number"),
+        ({"parameter_sets": None}, "must list one or more"),
         ({"parameter_sets": ()}, "must list one or more"),
         ({"parameter_sets": "n4096_128"}, "must list one or more"),
         ({"garbler": "nobody"}, "garbler is nobody"),
+        ({"inferences": "3"}, "inferences is 3, but must be 1 to 65536"),
         ({"inferences": 0}, "inferences is 0"),
         ({"inferences": 1 << 17}, "1 to 65536"),
     ],
@@ -192,13 +200,39 @@ def test_a_client_that_predicts_goes_to_another_process(
     encrypted: infer.ServerProcess, certificates: hushtable.Certificates
 ) -> None:
     dense, sparse = users(2)
+    # Whom it tells of uploads cannot be pickled, and stays here.
+    told: list[int] = []
     client = hushtable.connect(
-        server=encrypted.url, tls=certificates.ca, options=ClientOptions(timeout=120)
+        server=encrypted.url,
+        tls=certificates.ca,
+        options=ClientOptions(timeout=120, progress=lambda done, _all: told.append(done)),
     )
     kept = pickle.dumps(client)
     client.close()
     with pickle.loads(kept) as other:
         found = other.predict(dense, sparse)
     np.testing.assert_allclose(found.logits, logits(1, dense, sparse), atol=2**-6)
+    assert not told
     with pytest.raises(ConfigError, match="it is closed"):
         pickle.dumps(client)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("infer query --left http://127.0.0.1:1 --dense 1", "give --left and --right"),
+        ("infer query --left-ca a --right-ca b --dense 1", "are for --left and --right"),
+        ("infer query --server http://127.0.0.1:1 --left-ca a --right-ca b", "are for --left"),
+        ("lookup 3 --certificate a --ca b", "needs both: --certificate and --key"),
+        ("lookup 3 --server http://127.0.0.1:1 --left http://127.0.0.1:1", "--server alone"),
+        (
+            "lookup 3 --left http://127.0.0.1:1 --right http://127.0.0.1:1 "
+            "--parameter-set ive_paper",
+            "unavailable",
+        ),
+    ],
+)
+def test_commands_speak_of_their_own_options(arguments: str, text: str) -> None:
+    done = run(*arguments.split())
+    assert done.returncode in (1, 2)
+    assert text in done.stderr

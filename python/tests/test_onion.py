@@ -203,10 +203,14 @@ def test_a_server_of_the_other_kind(
     deployment: Deployment, single: hushtable.ServerProcess
 ) -> None:
     tls = deployment.certificates.ca
-    with pytest.raises(hushtable.ProtocolError, match="does not take part"):
+    with pytest.raises(hushtable.ProtocolError, match="speaks no scheme of a single server"):
         hushtable.connect(server=deployment.left.url, tls=tls)
-    with pytest.raises(hushtable.ProtocolError, match="does not take part"):
+    with pytest.raises(hushtable.ProtocolError, match="speaks pair.*as left or right of two"):
+        hushtable.connect(server=deployment.left.url, scheme="onion", tls=tls)
+    with pytest.raises(hushtable.ProtocolError, match="speaks onion.*as a single server, for rows"):
         hushtable.connect(single.url, single.url, tls=tls)
+    with pytest.raises(hushtable.ProtocolError, match="speaks onion, and was asked by another"):
+        hushtable.connect(single.url, single.url, scheme="shares", tls=tls)
 
 
 @pytest.mark.parametrize("urls", [{}, {"left": "a"}, {"left": "a", "right": "b", "server": "c"}])

@@ -641,8 +641,7 @@ pub enum Error {
     },
     /// A server that does not do what this client asks of it.
     #[error(
-        "{url} does not take part in this kind of lookup ({message}): a left and a right server \
-         are asked together, a server of the onion scheme alone"
+        "{url} does not take part in what it was asked for ({message}): ask it by the scheme that it speaks"
     )]
     Unserved {
         /// The server.

@@ -80,7 +80,7 @@ _TLS: dict[str, Any] = {
 _LIMITS: dict[str, Any] = {
     "timeout": Annotated[
         float | None,
-        _option("Seconds that a call may take. Default: 30; of encrypted models 60.", "TIMEOUT"),
+        _option("Seconds that a call may take. Default: 30; of a prediction 60.", "TIMEOUT"),
     ],
     "insecure": Annotated[
         bool, _option("Allow http:// to other machines.", "INSECURE", "--insecure")
@@ -200,11 +200,13 @@ def client_tls(
         ConfigError: a certificate without an authority, or without its key; an authority for one
             side alone, or beside one for both.
     """
+    if (certificate is None) != (key is None):
+        raise ConfigError("a client certificate needs both: --certificate and --key")
     if any(sides):
         if ca is not None or not all(sides):
             raise ConfigError("give --ca for both sides, or --left-ca and --right-ca")
         return TlsConfig(None, certificate, key, left_ca=sides[0], right_ca=sides[1])
-    if (certificate or key) and ca is None:
+    if certificate and ca is None:
         raise ConfigError("a client certificate is for https: give --ca too")
     if ca is None:
         return None

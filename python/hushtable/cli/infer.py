@@ -477,7 +477,11 @@ def query(
     each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
     many queries, stay connected (hushtable.connect in Python).
     """
-    if servers.left or servers.right:
+    if bool(servers.left) != bool(servers.right):
+        raise ConfigError("give --left and --right, or --server of a single server")
+    if servers.tls is not None and servers.tls.left_ca is not None and not servers.left:
+        raise ConfigError("--left-ca and --right-ca are for --left and --right")
+    if servers.left:
         if (dense is None and sparse is None) == (input_ is None):
             raise ConfigError("which users? give --dense and --sparse for one, or --input for many")
         query_shares(servers, dealer, dense, sparse, input_, json)

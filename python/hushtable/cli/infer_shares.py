@@ -66,8 +66,9 @@ def query_shares(
     as_json: bool,
 ) -> None:
     """Prints each user's logit and probability, and what they cost."""
+    limits = {"timeout": 60.0} | {name: v for name, v in servers.limits.items() if v is not None}
     options = ClientOptions(
-        **servers.limits, dealer=None if dealer is None else one_of("--dealer", dealer, DEALERS)
+        **limits, dealer=None if dealer is None else one_of("--dealer", dealer, DEALERS)
     )
     with connect(**servers.where, scheme="shares", options=options) as client:
         info = client.info

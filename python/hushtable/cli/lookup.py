@@ -53,7 +53,7 @@ def lookup(
         ),
     ] = False,
     prg: Annotated[
-        str, typer.Option(help="Generator of the keys.", envvar="HUSHTABLE_PRG")
+        str, typer.Option(help="Two servers: generator of the keys.", envvar="HUSHTABLE_PRG")
     ] = "aes128",
     parameter_set: Annotated[
         list[str] | None,
@@ -80,10 +80,12 @@ def lookup(
     where = servers.where
     if not servers.server:
         where |= {"left": servers.left or [LEFT], "right": servers.right or [RIGHT]}
-    own: dict[str, Any] = {"parameter_sets": parameter_set} if parameter_set else {}
-    if not servers.server:
+    own: dict[str, Any]
+    if servers.server:
+        own = {"parameter_sets": parameter_set or PARAMETER_SETS}
+    else:
         # A layout that is not asked by need not be fetched.
-        own |= {"prg": prg, "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
+        own = {"prg": prg, "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
     options = ClientOptions(**servers.limits, max_ids=max_ids, **own)
     scheme: Scheme = "onion" if servers.server else "pair"
     with connect(**where, scheme=scheme, options=options) as client:

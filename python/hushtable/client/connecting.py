@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from .. import _native
-from ..errors import ConfigError
+from ..errors import ConfigError, ProtocolError
 from .model import MODEL, AsyncModelClient, ModelClient
 from .options import ClientOptions, Tls, TlsConfig
 from .reach import Kind, Reach, Servers, Urls
@@ -239,11 +239,15 @@ def _reach(
     tls: Tls | None,
     options: ClientOptions | None,
 ) -> Reach:
-    options, checked = options or ClientOptions(), TlsConfig.of(tls)
+    options, checked = ClientOptions() if options is None else options, TlsConfig.of(tls)
+    if not isinstance(options, ClientOptions):
+        raise ConfigError(f"options must be a ClientOptions, not {options!r}")
     if scheme is not None and scheme not in SCHEMES:
         raise ConfigError(f"scheme is {scheme!r}, but must be {', '.join(SCHEMES)}")
-    if model is not None and (urls.second is None or scheme not in (None, "pair")):
-        raise ConfigError("models' tables are served by two servers: give left= and right= alone")
+    if model is not None and scheme not in (None, "pair"):
+        raise ConfigError(f"model= is for lookups by pair: leave it out with scheme={scheme!r}")
+    if model is not None and urls.second is None:
+        raise ConfigError("models' tables are served by two servers: give left= and right=")
     if scheme is None:
         scheme = "pair" if urls.second else offered_by(urls.first, checked, options)
     elif (SCHEMES[scheme] == 1) != (urls.second is None):
@@ -260,13 +264,21 @@ def _reach(
 
 
 def offered_by(server: Servers, tls: TlsConfig | None, options: ClientOptions) -> Scheme:
-    """The scheme that a single server speaks; ``onion`` where it speaks none that is known."""
+    """The scheme that a single server speaks.
+
+    Raises:
+        ProtocolError: it speaks none of a single server's.
+        ServerUnavailable, ServerTimeout, TlsError: as :func:`connect`.
+    """
     reach = Reach("", Urls.check(None, None, server), tls, None, options)
     found = _native.offered_scheme(reach.urls.first, **reach.of_one(ONION.seconds))
     for scheme in SCHEMES:
         if scheme == found:
             return scheme
-    return "onion"
+    raise ProtocolError(
+        f"{reach.urls} speaks no scheme of a single server (onion, ckks, hybrid): give left= and "
+        "right= for one of two servers; a training server is hushtable.fl.TrainingClient's"
+    )
 
 
 def _pin(model: Named, version: str | None) -> tuple[str | None, str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -114,6 +114,13 @@ class TlsConfig:
 Tls = TlsConfig | str | os.PathLike[str] | Literal[True]
 
 
+#: Options that are whole numbers, and the least that each can be.
+_COUNTS = {
+    "max_layout_bytes": 0,
+    "key_bytes_max": 0,
+    "steps": 1,
+    "store_bytes_max": 0,
+}
 #: Which clients read an option.
 _LOOKUP, _PAIR, _ONION, _CKKS, _HYBRID, _SHARES = (
     {"schemes": schemes}
@@ -144,7 +151,8 @@ class ClientOptions:
             ``ive_paper`` has less than 128 bits of security by the 2024 guidelines.
         upload_timeout: ckks: seconds that the upload of the keys may take.
         key_bytes_max: ckks: the largest keys to make and upload.
-        progress: ckks: called with (bytes of keys uploaded, all of them) during an upload.
+        progress: ckks: called with (bytes of keys uploaded, all of them) during an upload. A copied
+            or pickled client has none.
         garbler: hybrid: who garbles, ``client`` or ``server``. Who does keeps little of a
             precompute, and the other keeps the circuits.
         parallel: hybrid: how precomputes are made: all layers of one at once (``layer``), step by
@@ -154,6 +162,7 @@ class ClientOptions:
         up_mbps: hybrid: megabits a second to the server, at most.
         down_mbps: hybrid: megabits a second from the server, at most.
         store: hybrid: folder where this client's halves of precomputes are kept; memory by default.
+            One client at a time may use it.
         store_key: hybrid: the file of the key that the folder is sealed with; ``key`` in it.
         store_bytes_max: hybrid: most bytes of this client's halves.
         dealer: shares: the only one to accept: ``client``, who then may read more of the model than
@@ -189,18 +198,22 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         sets = self.parameter_sets
-        if isinstance(sets, str) or not (sets := tuple(sets)):
+        if isinstance(sets, str) or not isinstance(sets, Iterable) or not (sets := tuple(sets)):
             raise ConfigError(
                 f"parameter_sets must list one or more names, as ('n4096_128',): {sets!r}"
             )
         # A generator of names would be empty the second time.
         object.__setattr__(self, "parameter_sets", sets)
         check_max_ids(self.max_ids)
-        if self.max_layout_bytes < 0:
-            raise ConfigError(f"max_layout_bytes must be at least 0, not {self.max_layout_bytes}")
+        for name, least in _COUNTS.items():
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < least:
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {least}, not {count!r}"
+                )
         if self.garbler not in ("client", "server"):
             raise ConfigError(f"garbler is {self.garbler}, but must be client or server")
-        if not 1 <= self.inferences <= INFERENCES_MAX:
+        if not isinstance(self.inferences, int) or not 1 <= self.inferences <= INFERENCES_MAX:
             raise ConfigError(f"inferences is {self.inferences}, but must be 1 to {INFERENCES_MAX}")
 
     def check(self, scheme: str) -> None:

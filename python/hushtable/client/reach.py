@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 from .. import _native
@@ -165,7 +165,10 @@ class Movable(Closing):
             )
         from .connecting import connect_again
 
-        return connect_again, (self._reach,)
+        # Whom it tells of uploads is of this process, and may hold what cannot be copied.
+        return connect_again, (
+            replace(self._reach, options=replace(self._reach.options, progress=None)),
+        )
 
 
 class Unmovable(AsyncClosing):

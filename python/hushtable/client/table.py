@@ -119,9 +119,9 @@ class Client(_Base, Movable):
         many, nor whether some are the same. To a single server the first call uploads the client's
         keys, and so does one that finds them gone.
 
-        Where ``max_ids`` is given neither here nor to :func:`connect`, the ids are padded to the
-        next power of two (one key at least). The servers then learn the logarithm, rounded up, of
-        how many ids there were. If that number says something about a user, choose ``max_ids``.
+        Where ``max_ids`` is given neither here nor in :class:`ClientOptions`, the ids are padded to
+        the next power of two (one key at least). The servers then learn the logarithm, rounded up,
+        of how many ids there were. If that number says something about a user, choose ``max_ids``.
 
         Args:
             ids: integers of any shape ``[*]``: an array, a (nested) list, one integer, a tensor.

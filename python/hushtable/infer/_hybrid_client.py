@@ -59,7 +59,8 @@ class HybridClient(_HybridClient, Movable):
     """A connection to a server of hybrid inference; made by :func:`hushtable.connect`.
 
     Threads may share a client. A precompute is made ahead of time by :meth:`precompute`, and used
-    up by one prediction.
+    up by one prediction. A copy connects anew, without precomputes; while this client is open,
+    there is none of one with a ``store``, which one client at a time may use.
     """
 
     def precompute(self, count: int = 1, *, progress: Steps | None = None) -> PrecomputeStats:

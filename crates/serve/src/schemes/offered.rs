@@ -35,7 +35,9 @@ pub async fn offered_scheme(
 ) -> Result<Option<&'static str>, Error> {
     let mut gone = None;
     for peer in Peer::each(spec, insecure, connect_max)? {
-        match offered_by(&peer, call_max).await {
+        let asked = tokio::time::timeout(call_max, offered_by(&peer, call_max)).await;
+        let late = || Error::Timeout { url: peer.url().to_owned(), after: call_max };
+        match asked.unwrap_or_else(|_| Err(late())) {
             // Another of the same operator says the same.
             Err(error @ Error::Unavailable { .. }) => gone = Some(error),
             Err(error @ Error::Refused { refusal: Refusal::Draining, .. }) => gone = Some(error),
@@ -46,14 +48,17 @@ pub async fn offered_scheme(
 }
 
 async fn offered_by(peer: &Peer, limit: Duration) -> Result<Option<&'static str>, Error> {
+    let mut failed = None;
     for (scheme, service) in OFFERED {
         match peer.reconnecting(|| peer.within(limit, info(peer, service))).await {
             Ok(()) => return Ok(Some(scheme)),
             Err(Error::Unserved { .. }) => {}
+            // Something before the server may let through what it speaks alone.
+            Err(error @ Error::Remote { .. }) => failed = failed.or(Some(error)),
             Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
 }
 
 /// Asks a service what it holds, and reads nothing of what it says.
