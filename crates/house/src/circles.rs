@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::imports::{Owner, imports};
+
 /// The module of a crate's root that a file is, or is a part of; `None` for the root itself.
 fn module(src: &Path, file: &Path) -> Option<String> {
     let inner = file.strip_prefix(src).ok()?;
@@ -11,63 +13,17 @@ fn module(src: &Path, file: &Path) -> Option<String> {
     (!matches!(name, "lib" | "main")).then(|| name.to_owned())
 }
 
-/// What a text says before its tests.
-fn code(text: &str) -> &str {
-    text.split("#[cfg(test)]").next().unwrap_or(text)
-}
-
-/// The modules that `text` may name: what follows `crate::`, one by one or in braces.
-fn named(text: &str) -> BTreeSet<String> {
-    let lines = code(text).lines().filter(|line| !line.trim_start().starts_with("//"));
-    let code = lines.collect::<Vec<_>>().join("\n");
-    let mut found = BTreeSet::new();
-    for rest in code.split("crate::").skip(1) {
-        match rest.strip_prefix('{') {
-            Some(list) => found.extend(firsts(list).into_iter().map(str::to_owned)),
-            None => {
-                let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
-                found.insert(rest[..end.unwrap_or(rest.len())].to_owned());
-            }
-        }
-    }
-    found
-}
-
-/// The first name of each item of a list in braces, whose opening brace is left out.
-fn firsts(list: &str) -> Vec<&str> {
-    let mut depth = 0;
-    let mut starts = Some(0);
-    let mut found = Vec::new();
-    for (at, c) in list.char_indices() {
-        let ends = depth == 0 && matches!(c, ',' | '}' | ':');
-        if ends && let Some(start) = starts.take() {
-            found.push(list[start..at].trim());
-        }
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 0 => break,
-            '}' => depth -= 1,
-            ',' if depth == 0 => starts = Some(at + 1),
-            _ => {}
-        }
-    }
-    found
-}
-
 /// The circles among the modules of the crate whose sources lie in `src`: each as "a -> b -> a".
 pub fn circles(src: &Path, sources: &[(PathBuf, String)]) -> Vec<String> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (file, text) in sources {
-        let is_rust = file.extension().is_some_and(|extension| extension == "rs");
-        let is_test = file.file_stem().is_some_and(|stem| stem == "tests");
-        if let Some(module) = module(src, file).filter(|_| is_rust && !is_test) {
-            uses.entry(module).or_default().extend(named(text));
-        }
+    for (file, taken) in imports(src, sources, Owner::Named) {
+        let Some(own) = module(src, &file) else { continue };
+        let used = uses.entry(own.clone()).or_default();
+        used.extend(
+            taken.iter().filter_map(|file| module(src, file)).filter(|other| *other != own),
+        );
     }
     let known: BTreeSet<String> = uses.keys().cloned().collect();
-    for (module, used) in &mut uses {
-        used.retain(|other| other != module && known.contains(other));
-    }
     let mut found = Vec::new();
     for start in &known {
         // The shortest way back, told once: from the first of its names.

@@ -11,16 +11,25 @@ type Names = Vec<String>;
 /// What tests in a file begin with.
 const TESTS: &str = "#[cfg(test)]\nmod ";
 
-/// What the files below `src` take from each other. Tests are left out, and names that a module only hands on are those
-/// of whoever has them.
-pub fn imports(src: &Path, sources: &[(PathBuf, String)]) -> Imports {
+/// Whose a name is that one module has and another hands on (`pub use`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "a rule of the house chooses one of them")]
+pub enum Owner {
+    /// The file that defines it.
+    Definer,
+    /// The module that its path names.
+    Named,
+}
+
+/// What the files below `src` take from each other, tests left out.
+pub fn imports(src: &Path, sources: &[(PathBuf, String)], owner: Owner) -> Imports {
     let mut modules = BTreeMap::new();
     for (file, text) in sources {
         if let Some(path) = module_of(src, file) {
             modules.insert(path.clone(), Module { file, path, text: code(text) });
         }
     }
-    let crate_ = Crate { modules };
+    let crate_ = Crate { modules, owner };
     let mut found = Imports::new();
     for module in crate_.modules.values() {
         let used = paths(&module.text).into_iter().filter(|path| !path.is_handed_on);
@@ -54,8 +63,10 @@ pub fn knots(imports: &Imports) -> Vec<Vec<PathBuf>> {
     found
 }
 
-/// The arrows between rooms that run up: from a room to one that `floors`, the lowest first, has above it. A room is a
-/// module of the crate's root, or below one of `halls` its own; of a room that no floor names every arrow is up.
+/// The arrows between rooms that run up, each as "low -> high".
+///
+/// A room is a module of the crate's root. In the modules that `halls` names, each child module is a room of its own.
+/// `floors` lists the rooms from the lowest to the highest. Every arrow from or to a room that it lacks counts too.
 pub fn arrows_up(
     src: &Path,
     imports: &Imports,
@@ -92,6 +103,7 @@ struct Module<'a> {
 
 struct Crate<'a> {
     modules: BTreeMap<Names, Module<'a>>,
+    owner: Owner,
 }
 
 impl Crate<'_> {
@@ -126,6 +138,7 @@ impl Crate<'_> {
         }
         let found = self.modules.get(&at)?;
         if let Some(name) = rest.first()
+            && self.owner == Owner::Definer
             && depth < 8
         {
             let handed = paths(&found.text).into_iter().find(|path| path.name() == Some(name));
@@ -162,6 +175,12 @@ fn code(text: &str) -> String {
     };
     let end = text.match_indices(TESTS).find(begins).map_or(text.len(), |(at, _)| at);
     let text = &text[..end];
+    // What tests alone take, to the end of its statement.
+    let mut parts = text.split("#[cfg(test)]\nuse ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let after =
+        |part: &str| part.split_once(';').map_or(String::new(), |(_, rest)| rest.to_owned());
+    let text = parts.fold(first, |text, part| text + &after(part));
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -264,7 +283,8 @@ mod tests {
     fn of(files: &[(&str, &str)]) -> Imports {
         let file =
             |(file, text): &(&str, &str)| (Path::new("x/src").join(file), (*text).to_owned());
-        imports(Path::new("x/src"), &files.iter().map(file).collect::<Vec<_>>())
+        let files = files.iter().map(file).collect::<Vec<_>>();
+        imports(Path::new("x/src"), &files, Owner::Definer)
     }
 
     fn used(found: &Imports, file: &str) -> Vec<String> {
