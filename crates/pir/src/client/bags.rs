@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use hushtable_client::{Script, Tally};
 use hushtable_table::Version;
 use hushtable_table::layout::Plan;
 
-use super::run::{Round, Script, Tally};
 use super::table::{Inference, pair_of};
 use super::{
-    Answers, BagPart, BagRows, BagsRows, Call, Failure, LookupStats, Place, Reply, RowFormat,
+    Answers, BagPart, BagRows, BagsRows, Call, Failure, LookupStats, Place, Reply, Retrieval,
+    Round, RowFormat,
 };
 use crate::dpf::{self, Side};
 use crate::{Error as Pir, batch};
@@ -105,6 +106,7 @@ impl BagsScript {
 }
 
 impl Script for BagsScript {
+    type Protocol = Retrieval;
     type Output = BagsRows;
 
     fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<BagsRows>, Failure> {
@@ -123,6 +125,7 @@ impl Script for BagsScript {
 pub(super) struct BagScript(pub BagsScript);
 
 impl Script for BagScript {
+    type Protocol = Retrieval;
     type Output = BagRows;
 
     fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<BagRows>, Failure> {

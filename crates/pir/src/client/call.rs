@@ -1,47 +1,13 @@
 //! What a client asks of a server, and what comes back: messages without their wire.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_client::{OwnTime, Place, Protocol};
 use hushtable_table::Version;
 
-use super::{AnnouncedCatalog, AnnouncedOnion, AnnouncedTable};
+use super::{AnnouncedCatalog, AnnouncedOnion, AnnouncedTable, Failure, ReplyDefect};
 use crate::onion::KeyId;
-
-/// Which server a call goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums, reason = "a client asks a pair, or one alone")]
-pub enum Place {
-    /// The left one of a pair.
-    Left,
-    /// The right one of a pair.
-    Right,
-    /// The one that is asked alone.
-    Single,
-}
-
-impl Place {
-    /// Left, then right.
-    pub const PAIR: [Self; 2] = [Self::Left, Self::Right];
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Left, Self::Right, Self::Single];
-
-    /// `left`, `right` or `single`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Left => "left",
-            Self::Right => "right",
-            Self::Single => "single",
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// A call to one server. Clones share their bytes.
 #[derive(Clone, Debug)]
@@ -111,23 +77,6 @@ pub enum Call {
     },
 }
 
-impl Call {
-    /// Bytes of keys and queries in it.
-    pub(super) fn sent_bytes(&self) -> u64 {
-        let all = |parts: &[Bytes]| parts.iter().map(|part| part.len() as u64).sum();
-        match self {
-            Self::Answer { keys, .. } => all(keys),
-            Self::AnswerBags { keys, .. } | Self::PutKeys { keys } => keys.len() as u64,
-            Self::OnionAnswer { queries, .. } => all(queries),
-            Self::AnswerModel { parts, .. } => all(parts),
-            Self::Catalog
-            | Self::TableInfo { .. }
-            | Self::Layout { .. }
-            | Self::OnionInfo { .. } => 0,
-        }
-    }
-}
-
 /// What a server replied to a [`Call`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -167,49 +116,84 @@ pub struct Answers {
     pub state: Option<u64>,
 }
 
-impl Reply {
-    /// What changes with the newest of what the server holds.
-    pub(super) fn state(&self) -> Option<u64> {
-        match self {
-            Self::TableInfo(info) => info.state,
-            Self::Catalog(catalog) => catalog.state,
-            Self::Answers(answers) => answers.state,
-            Self::OnionInfo(info) => info.state,
-            Self::LayoutChunk(_) | Self::LayoutEnd | Self::KeysKept(_) | Self::Layout(_) => None,
+/// What clients of private retrieval ask, from two servers and from one.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "it has no value")]
+pub enum Retrieval {}
+
+impl Protocol for Retrieval {
+    type Call = Call;
+    type Reply = Reply;
+    type Failure = Failure;
+
+    fn timed_out(place: Place, after: Duration) -> Failure {
+        Failure::Timeout { place, after }
+    }
+
+    fn sent_bytes(call: &Call) -> u64 {
+        let all = |parts: &[Bytes]| parts.iter().map(|part| part.len() as u64).sum();
+        match call {
+            Call::Answer { keys, .. } => all(keys),
+            Call::AnswerBags { keys, .. } | Call::PutKeys { keys } => keys.len() as u64,
+            Call::OnionAnswer { queries, .. } => all(queries),
+            Call::AnswerModel { parts, .. } => all(parts),
+            Call::Catalog
+            | Call::TableInfo { .. }
+            | Call::Layout { .. }
+            | Call::OnionInfo { .. } => 0,
+        }
+    }
+
+    fn own_time(call: &Call, call_max: Duration) -> Option<OwnTime> {
+        // A large layout may take longer than an operation.
+        let Call::Layout { bytes, .. } = call else { return None };
+        let slowest = Duration::from_secs(bytes / LAYOUT_BYTES_PER_S_MIN);
+        Some(OwnTime { whole: call_max + slowest, next: call_max })
+    }
+
+    fn gather(
+        call: &Call,
+        place: Place,
+        gathered: &mut Vec<u8>,
+        reply: Reply,
+    ) -> Option<Result<Reply, Failure>> {
+        let expected = match (call, &reply) {
+            (Call::Layout { bytes, .. }, Reply::LayoutChunk(chunk)) => {
+                gathered.extend_from_slice(chunk);
+                if gathered.len() as u64 <= *bytes {
+                    return None;
+                }
+                *bytes
+            }
+            (Call::Layout { bytes, .. }, Reply::LayoutEnd) => *bytes,
+            (_, Reply::LayoutChunk(_) | Reply::LayoutEnd) => {
+                return Some(Err(Failure::Reply { place, defect: ReplyDefect::OtherCall }));
+            }
+            _ => return Some(Ok(reply)),
+        };
+        let bytes = std::mem::take(gathered);
+        let found = bytes.len() as u64;
+        Some(match found == expected {
+            true => Ok(Reply::Layout(bytes)),
+            false => {
+                let defect = ReplyDefect::LayoutBytes { expected, found };
+                Err(Failure::Reply { place, defect })
+            }
+        })
+    }
+
+    fn state(reply: &Reply) -> Option<u64> {
+        match reply {
+            Reply::TableInfo(info) => info.state,
+            Reply::Catalog(catalog) => catalog.state,
+            Reply::Answers(answers) => answers.state,
+            Reply::OnionInfo(info) => info.state,
+            Reply::LayoutChunk(_) | Reply::LayoutEnd | Reply::KeysKept(_) | Reply::Layout(_) => {
+                None
+            }
         }
     }
 }
 
-/// A call that failed: what a client makes of it, and the error of whoever made the call.
-#[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct CallError<E> {
-    /// What the client goes by.
-    pub fault: CallFault,
-    /// What the caller is told, where the client does not go on.
-    pub error: E,
-}
-
-/// What a client makes of a call that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CallFault {
-    /// The server is busy: the same call may be made again after this time.
-    Busy {
-        /// The server's hint.
-        retry_after: Duration,
-    },
-    /// The server holds something else by now than what it was asked for.
-    Changed {
-        /// The version that it holds, where it said so.
-        found: Option<Version>,
-    },
-    /// The server does not hold the client's evaluation keys.
-    UnknownKeys,
-    /// The server is about to end: another of its side may be asked, or itself when it has come back.
-    Draining,
-    /// There is no connection, or it was lost before the reply.
-    Unreachable,
-    /// Anything else: the client gives up.
-    Other,
-}
+/// A server that sends a layout slower than this is given up.
+const LAYOUT_BYTES_PER_S_MIN: u64 = 64 << 10;

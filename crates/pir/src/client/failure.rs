@@ -7,27 +7,8 @@ use hushtable_table::Version;
 use hushtable_table::layout::LayoutError;
 use hushtable_table::model::ModelError;
 
-use super::{CallFault, Place, ReplyDefect};
+use super::{Place, ReplyDefect};
 use crate::dpf::Side;
-
-/// Why an operation ended without what was asked for; `E` is the error of whoever makes the calls.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error<E> {
-    /// A call failed for good.
-    #[error("{place}: {error}")]
-    Call {
-        /// The server.
-        place: Place,
-        /// What the client made of it.
-        fault: CallFault,
-        /// The error that the call ended with.
-        error: E,
-    },
-    /// The client refuses, before or after a call.
-    #[error(transparent)]
-    Failure(#[from] Failure),
-}
 
 /// Why a client refuses. Whoever drives it knows the servers' addresses and can say more.
 #[derive(Debug, thiserror::Error)]
@@ -182,6 +163,19 @@ pub enum Failure {
     /// A bag that a layout cannot answer.
     #[error(transparent)]
     Bag(#[from] LayoutError),
+}
+
+impl Failure {
+    /// Whether servers of another route may do where those of one did not fit each other, or what is asked for.
+    pub(super) fn is_misfit(&self) -> bool {
+        matches!(
+            self,
+            Self::TablesDiffer { .. }
+                | Self::ModelsDiffer { .. }
+                | Self::ModelUnserved { .. }
+                | Self::VersionMismatch { .. }
+        )
+    }
 }
 
 fn or_others(found: &Option<Version>) -> String {

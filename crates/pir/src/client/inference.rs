@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use hushtable_client::{Script, Tally};
 use hushtable_table::layout::Plan;
 use hushtable_table::model::Feature;
 
 use super::model::Session;
-use super::run::{Round, Script, Tally};
 use super::table::{Inference, PairTable, pair_of};
-use super::{Answers, Call, Failure, FeatureRows, LookupStats, ModelRows, Place, Reply};
+use super::{
+    Answers, Call, Failure, FeatureRows, LookupStats, ModelRows, Place, Reply, Retrieval, Round,
+};
 use crate::dpf::{self, Side};
 use crate::{Error as Pir, batch};
 
@@ -110,6 +112,7 @@ impl InferenceScript {
 }
 
 impl Script for InferenceScript {
+    type Protocol = Retrieval;
     type Output = ModelRows;
 
     fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<ModelRows>, Failure> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hushtable_client::{Ask, Bell, Connect, Opening, Operation, Shared, Timed};
 use hushtable_prg::PrgKind;
 use hushtable_table::layout::Layout;
 use hushtable_table::model::{Feature, ModelManifest};
@@ -11,12 +12,12 @@ use hushtable_table::{Error as TableError, Version};
 use super::bags::{BagScript, BagsScript};
 use super::inference::InferenceScript;
 use super::model_opening::ModelOpening;
-use super::operation::{Opening, Operation};
-use super::shared::{Ask, Bell, Scheme, Shared, Timed};
 use super::table::{
     KEYS_IN_PLACE_MAX, LookupScript, PairTable, is_layout_change, is_version_change,
 };
-use super::{BagRows, BagsRows, Failure, LookupStats, Machine, Place, RowFormat, Rows, TableInfo};
+use super::{
+    BagRows, BagsRows, Failure, LookupStats, Machine, Place, Retrieval, RowFormat, Rows, TableInfo,
+};
 
 /// How a client asks two servers for a model's rows.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ impl Timed for ModelRows {
 
 /// A client of one model at two servers. Clones share its session.
 #[derive(Clone)]
-pub struct ModelClient(Arc<Shared<ModelSpec>>);
+pub struct ModelClient(Arc<Shared<Model>>);
 
 impl ModelClient {
     /// Asks both servers what they hold, checks that they are a left and a right one with one model,
@@ -123,8 +124,8 @@ impl ModelClient {
         spec: ModelSpec,
         random: u64,
         bell: Bell,
-    ) -> impl Machine<E, Output = Self> + use<E> {
-        Opening::new(spec, bell, random, Self)
+    ) -> impl Machine<E, Protocol = Retrieval, Output = Self> + use<E> {
+        Opening::new(Model(spec), bell, random, Self)
     }
 
     /// What both servers hold.
@@ -139,7 +140,7 @@ impl ModelClient {
         &self,
         asked: &[(&str, &[u64])],
         random: u64,
-    ) -> impl Machine<E, Output = ModelRows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = ModelRows> + use<E> {
         let asked = asked.iter().map(|&(name, ids)| (name.to_owned(), ids.to_vec()));
         Operation::new(&self.0, InferenceAsk { asked: asked.collect() }, random)
     }
@@ -167,7 +168,7 @@ impl ModelClient {
         ids: &[u64],
         max_ids: usize,
         random: u64,
-    ) -> impl Machine<E, Output = Rows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = Rows> + use<E> {
         let ask = TableAsk { feature: feature.into(), ids: ids.to_vec(), max_ids };
         Operation::new(&self.0, ask, random)
     }
@@ -179,7 +180,7 @@ impl ModelClient {
         feature: &str,
         ids: &[u64],
         random: u64,
-    ) -> impl Machine<E, Output = BagRows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = BagRows> + use<E> {
         Operation::new(&self.0, BagAsk { feature: feature.into(), ids: ids.to_vec() }, random)
     }
 
@@ -190,7 +191,7 @@ impl ModelClient {
         feature: &str,
         bags: &[Vec<u64>],
         random: u64,
-    ) -> impl Machine<E, Output = BagsRows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = BagsRows> + use<E> {
         Operation::new(&self.0, BagsAsk { feature: feature.into(), bags: bags.to_vec() }, random)
     }
 }
@@ -212,12 +213,16 @@ impl Session {
     }
 }
 
-impl Scheme for ModelSpec {
+/// How a client of a model comes to its sessions.
+pub(super) struct Model(ModelSpec);
+
+impl Connect for Model {
+    type Protocol = Retrieval;
     type Session = Session;
     type Opening = ModelOpening;
 
     fn opening(&self, known: Option<&Arc<Session>>) -> ModelOpening {
-        ModelOpening::new(self.clone(), known.cloned())
+        ModelOpening::new(self.0.clone(), known.cloned())
     }
 
     fn first(&self) -> Place {
@@ -225,12 +230,16 @@ impl Scheme for ModelSpec {
     }
 
     fn servers(&self) -> [usize; 3] {
-        let [left, right] = self.servers;
+        let [left, right] = self.0.servers;
         [left, right, 0]
     }
 
     fn limits(&self) -> (Duration, Duration) {
-        (self.call_max, self.lookup_max)
+        (self.0.call_max, self.0.lookup_max)
+    }
+
+    fn is_misfit(&self, failure: &Failure) -> bool {
+        failure.is_misfit()
     }
 }
 
@@ -240,7 +249,7 @@ struct InferenceAsk {
     asked: Vec<(String, Vec<u64>)>,
 }
 
-impl Ask<ModelSpec> for InferenceAsk {
+impl Ask<Model> for InferenceAsk {
     type Output = ModelRows;
     type Script = InferenceScript;
 
@@ -264,7 +273,7 @@ struct TableAsk {
     max_ids: usize,
 }
 
-impl Ask<ModelSpec> for TableAsk {
+impl Ask<Model> for TableAsk {
     type Output = Rows;
     type Script = LookupScript;
 
@@ -282,7 +291,7 @@ struct BagAsk {
     ids: Vec<u64>,
 }
 
-impl Ask<ModelSpec> for BagAsk {
+impl Ask<Model> for BagAsk {
     type Output = BagRows;
     type Script = BagScript;
 
@@ -300,7 +309,7 @@ struct BagsAsk {
     bags: Vec<Vec<u64>>,
 }
 
-impl Ask<ModelSpec> for BagsAsk {
+impl Ask<Model> for BagsAsk {
     type Output = BagsRows;
     type Script = BagsScript;
 

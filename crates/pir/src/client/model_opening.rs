@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hushtable_client::{Script, Tally, Verdict};
 use hushtable_table::Version;
 use hushtable_table::model::{ModelManifest, TableRef};
 
@@ -11,11 +12,10 @@ use super::announced::{
 use super::catalog::{AnnouncedCatalog, AnnouncedModel, ModelInfo};
 use super::model::Session;
 use super::pair::check_pin;
-use super::run::{Round, Script, Tally, Verdict};
 use super::table::{Bags, Matched, PairTable, other_call};
 use super::{
     Call, CallFault, Failure, LayoutInfo, ModelFacts, ModelSpec, PairTerms, Place, Reply,
-    ReplyDefect, TableInfo,
+    ReplyDefect, Retrieval, Round, TableInfo,
 };
 use crate::dpf::{Domain, KeyParams, Side};
 
@@ -44,6 +44,7 @@ impl ModelOpening {
 }
 
 impl Script for ModelOpening {
+    type Protocol = Retrieval;
     type Output = Session;
 
     fn next(&mut self, replies: Vec<Reply>, _: Tally) -> Result<Round<Session>, Failure> {
@@ -67,7 +68,7 @@ impl Script for ModelOpening {
 
     fn failed(&mut self, fault: &CallFault) -> Result<Verdict, Failure> {
         if let CallFault::Changed { found } = fault {
-            check_pin(self.spec.version, *found)?;
+            check_pin(self.spec.version, found.map(Version::from))?;
         }
         Ok(Verdict::End)
     }

@@ -1,18 +1,20 @@
 //! A client of one table at one server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_client::{
+    Ask, Bell, Connect, Opening, Operation, Script, Shared, Tally, Upload, UploadTurn, Uploads,
+    Verdict,
+};
 use hushtable_table::Version;
 
-use super::operation::{Opening, Operation};
 use super::pair::check_pin;
-use super::run::{Round, Script, Tally, Verdict};
-use super::shared::{Ask, Bell, Scheme, Shared};
 use super::table::other_call;
 use super::{
-    Call, CallFault, Failure, LookupStats, Machine, OnionInfo, Place, Reply, ReplyDefect, Rows,
+    Call, CallFault, Failure, LookupStats, Machine, OnionInfo, Place, Reply, ReplyDefect,
+    Retrieval, Round, Rows,
 };
 use crate::onion::{self, Client, ParameterSet, Pending};
 
@@ -43,7 +45,7 @@ impl OnionClient {
         spec: OnionSpec,
         random: u64,
         bell: Bell,
-    ) -> impl Machine<E, Output = Self> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = Self> + use<E> {
         let scheme = Onion { spec, bell: bell.clone() };
         Opening::new(scheme, bell, random, Self)
     }
@@ -59,12 +61,12 @@ impl OnionClient {
         ids: &[u64],
         max_ids: usize,
         random: u64,
-    ) -> impl Machine<E, Output = Rows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = Rows> + use<E> {
         Operation::new(&self.0, LookupAsk { ids: ids.to_vec(), max_ids }, random)
     }
 }
 
-/// See [`Scheme`].
+/// See [`Connect`].
 pub(super) struct Onion {
     spec: OnionSpec,
     bell: Bell,
@@ -75,34 +77,11 @@ pub(super) struct Session {
     info: OnionInfo,
     client: Arc<Client>,
     keys: Bytes,
-    uploads: Mutex<Uploads>,
-    bell: Bell,
+    uploads: Arc<Uploads>,
 }
 
-#[derive(Default)]
-struct Uploads {
-    /// How often the keys were uploaded.
-    count: u64,
-    is_under_way: bool,
-}
-
-/// The turn to upload the keys; it ends with the value, however that ends.
-struct UploadTurn(Arc<Session>);
-
-impl Session {
-    fn uploads(&self) -> MutexGuard<'_, Uploads> {
-        self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for UploadTurn {
-    fn drop(&mut self) {
-        self.0.uploads().is_under_way = false;
-        self.0.bell.ring();
-    }
-}
-
-impl Scheme for Onion {
+impl Connect for Onion {
+    type Protocol = Retrieval;
     type Session = Session;
     type Opening = OnionOpening;
 
@@ -122,6 +101,10 @@ impl Scheme for Onion {
     fn limits(&self) -> (Duration, Duration) {
         (self.spec.call_max, self.spec.lookup_max)
     }
+
+    fn is_misfit(&self, failure: &Failure) -> bool {
+        failure.is_misfit()
+    }
 }
 
 /// Fetches the info, holds it against what is accepted, and makes keys.
@@ -133,6 +116,7 @@ pub(super) struct OnionOpening {
 }
 
 impl Script for OnionOpening {
+    type Protocol = Retrieval;
     type Output = Session;
 
     fn next(&mut self, replies: Vec<Reply>, _: Tally) -> Result<Round<Session>, Failure> {
@@ -158,13 +142,13 @@ impl Script for OnionOpening {
                 (Arc::new(client), keys)
             }
         };
-        let (uploads, bell) = (Mutex::default(), self.bell.clone());
-        Ok(Round::Done(Session { info, client, keys, uploads, bell }))
+        let uploads = Uploads::new(self.bell.clone());
+        Ok(Round::Done(Session { info, client, keys, uploads }))
     }
 
     fn failed(&mut self, fault: &CallFault) -> Result<Verdict, Failure> {
         if let CallFault::Changed { found } = fault {
-            check_pin(self.spec.version, *found)?;
+            check_pin(self.spec.version, found.map(Version::from))?;
         }
         Ok(Verdict::End)
     }
@@ -244,25 +228,24 @@ impl LookupScript {
 }
 
 impl Script for LookupScript {
+    type Protocol = Retrieval;
     type Output = Rows;
 
     fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<Rows>, Failure> {
         let reply = replies.into_iter().next();
         match std::mem::replace(&mut self.stage, Stage::Upload) {
-            Stage::Upload => {
-                let mut uploads = self.session.uploads();
-                if uploads.count > self.uploads {
-                    self.uploads = uploads.count;
-                } else if std::mem::replace(&mut uploads.is_under_way, true) {
-                    return Ok(Round::Pause(Place::Single));
-                } else {
-                    self.stage = Stage::Uploading(UploadTurn(Arc::clone(&self.session)));
+            Stage::Upload => match self.session.uploads.after(self.uploads) {
+                Upload::Wait => Ok(Round::Pause(Place::Single)),
+                Upload::Turn(turn) => {
+                    self.stage = Stage::Uploading(turn);
                     let call = Call::PutKeys { keys: self.session.keys.clone() };
-                    return Ok(Round::Ask(vec![(Place::Single, call)]));
+                    Ok(Round::Ask(vec![(Place::Single, call)]))
                 }
-                drop(uploads);
-                Ok(self.ask())
-            }
+                Upload::Done(count) => {
+                    self.uploads = count;
+                    Ok(self.ask())
+                }
+            },
             Stage::Uploading(turn) => {
                 let Some(Reply::KeysKept(id)) = reply else {
                     return Err(other_call(Place::Single));
@@ -271,11 +254,7 @@ impl Script for LookupScript {
                     let (place, defect) = (Place::Single, ReplyDefect::KeyId);
                     return Err(Failure::Reply { place, defect });
                 }
-                let mut uploads = self.session.uploads();
-                uploads.count += 1;
-                self.uploads = uploads.count;
-                drop(uploads);
-                drop(turn);
+                self.uploads = turn.end();
                 Ok(self.ask())
             }
             Stage::Asked => {

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hushtable_client::{Ask, Bell, Connect, Opening, Operation, Script, Shared, Tally, Verdict};
 use hushtable_prg::PrgKind;
 use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
 use super::announced::newest_of_both;
 use super::bags::{BagScript, BagsScript};
-use super::operation::{Opening, Operation};
-use super::run::{Round, Script, Tally, Verdict};
-use super::shared::{Ask, Bell, Scheme, Shared};
 use super::table::{
     KEYS_IN_PLACE_MAX, LookupScript, Matched, PairTable, is_layout_change, is_version_change,
     other_call,
@@ -19,7 +17,7 @@ use super::table::{
 use super::terms::check_sides;
 use super::{
     AnnouncedTable, BagRows, BagsRows, Call, CallFault, Failure, Machine, PairTerms, Place, Reply,
-    ReplyDefect, Rows, TableInfo,
+    ReplyDefect, Retrieval, Round, Rows, TableInfo,
 };
 
 /// How a client asks two servers.
@@ -42,7 +40,7 @@ pub struct PairSpec {
 
 /// A client of one table at two servers. Clones share its session.
 #[derive(Clone)]
-pub struct PairClient(Arc<Shared<PairSpec>>);
+pub struct PairClient(Arc<Shared<Pair>>);
 
 impl PairClient {
     /// Asks both servers what they hold, and checks that they are a left and a right one with one
@@ -52,8 +50,8 @@ impl PairClient {
         spec: PairSpec,
         random: u64,
         bell: Bell,
-    ) -> impl Machine<E, Output = Self> + use<E> {
-        Opening::new(spec, bell, random, Self)
+    ) -> impl Machine<E, Protocol = Retrieval, Output = Self> + use<E> {
+        Opening::new(Pair(spec), bell, random, Self)
     }
 
     /// What both servers hold, as the left one announced it; the limits are those of the stricter.
@@ -75,7 +73,7 @@ impl PairClient {
         ids: &[u64],
         max_ids: usize,
         random: u64,
-    ) -> impl Machine<E, Output = Rows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = Rows> + use<E> {
         Operation::new(&self.0, LookupAsk { ids: ids.to_vec(), max_ids }, random)
     }
 
@@ -84,7 +82,7 @@ impl PairClient {
         &self,
         ids: &[u64],
         random: u64,
-    ) -> impl Machine<E, Output = BagRows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = BagRows> + use<E> {
         Operation::new(&self.0, BagAsk { ids: ids.to_vec() }, random)
     }
 
@@ -94,18 +92,22 @@ impl PairClient {
         &self,
         bags: &[Vec<u64>],
         random: u64,
-    ) -> impl Machine<E, Output = BagsRows> + use<E> {
+    ) -> impl Machine<E, Protocol = Retrieval, Output = BagsRows> + use<E> {
         Operation::new(&self.0, BagsAsk { bags: bags.to_vec() }, random)
     }
 }
 
-impl Scheme for PairSpec {
+/// How a client of a table comes to its sessions.
+pub(super) struct Pair(PairSpec);
+
+impl Connect for Pair {
+    type Protocol = Retrieval;
     type Session = PairTable;
     type Opening = PairOpening;
 
     fn opening(&self, known: Option<&Arc<PairTable>>) -> PairOpening {
         PairOpening {
-            spec: self.clone(),
+            spec: self.0.clone(),
             known: known.cloned(),
             has_asked: false,
             common: None,
@@ -119,12 +121,16 @@ impl Scheme for PairSpec {
     }
 
     fn servers(&self) -> [usize; 3] {
-        let [left, right] = self.servers;
+        let [left, right] = self.0.servers;
         [left, right, 0]
     }
 
     fn limits(&self) -> (Duration, Duration) {
-        (self.call_max, self.lookup_max)
+        (self.0.call_max, self.0.lookup_max)
+    }
+
+    fn is_misfit(&self, failure: &Failure) -> bool {
+        failure.is_misfit()
     }
 }
 
@@ -142,6 +148,7 @@ pub(super) struct PairOpening {
 }
 
 impl Script for PairOpening {
+    type Protocol = Retrieval;
     type Output = PairTable;
 
     fn next(&mut self, replies: Vec<Reply>, _: Tally) -> Result<Round<PairTable>, Failure> {
@@ -205,7 +212,7 @@ impl Script for PairOpening {
                 return Ok(Verdict::GoOn);
             }
             CallFault::Changed { found } if self.matched.is_none() => {
-                check_pin(self.spec.version, *found)?;
+                check_pin(self.spec.version, found.map(Version::from))?;
             }
             _ => {}
         }
@@ -275,7 +282,7 @@ struct LookupAsk {
     max_ids: usize,
 }
 
-impl Ask<PairSpec> for LookupAsk {
+impl Ask<Pair> for LookupAsk {
     type Output = Rows;
     type Script = LookupScript;
 
@@ -292,7 +299,7 @@ struct BagAsk {
     ids: Vec<u64>,
 }
 
-impl Ask<PairSpec> for BagAsk {
+impl Ask<Pair> for BagAsk {
     type Output = BagRows;
     type Script = BagScript;
 
@@ -309,7 +316,7 @@ struct BagsAsk {
     bags: Vec<Vec<u64>>,
 }
 
-impl Ask<PairSpec> for BagsAsk {
+impl Ask<Pair> for BagsAsk {
     type Output = BagsRows;
     type Script = BagsScript;
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use hushtable_client::{Tally, Timed};
 use hushtable_table::{DType, Error as TableError, Version, decode_rows};
 
 use super::Answers;
-use super::run::Tally;
-use super::shared::Timed;
 
 /// Rows that a lookup fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hushtable_client::{Script, Tally};
 use hushtable_prg::PrgKind;
 use hushtable_table::layout::{Layout, Planner};
 use hushtable_table::{Shape, Version};
 
 use super::bags::{BagScript, BagsScript, BagsTerms};
-use super::run::{Round, Script, Tally};
 use super::terms::check_bags;
 use super::{
     Answers, Call, Failure, LayoutInfo, LookupStats, PairTerms, Place, Reply, ReplyDefect,
-    RowFormat, Rows, TableInfo,
+    Retrieval, Round, RowFormat, Rows, TableInfo,
 };
 use crate::batch::{self, Geometry};
 use crate::dpf;
@@ -191,6 +191,7 @@ pub(super) struct LookupScript {
 }
 
 impl Script for LookupScript {
+    type Protocol = Retrieval;
     type Output = Rows;
 
     fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<Rows>, Failure> {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::Uri;
-use hushtable_pir::client::RECONNECT_WITHIN;
+use hushtable_client::RECONNECT_WITHIN;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hushtable_pir::client::{CallFault, Moves, pause};
+use hushtable_client::{CallFault, Moves, pause};
 use tokio::time::{Instant, sleep};
 
 use crate::peer::random_u64;

@@ -3,8 +3,6 @@
 
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod bundles;
-#[cfg(any(feature = "onion", feature = "pair"))]
-pub(crate) mod drive;
 #[cfg(feature = "hybrid")]
 pub(crate) mod hybrid;
 #[cfg(feature = "infer")]
@@ -19,6 +17,8 @@ pub(crate) mod pair;
 #[cfg(feature = "infer")]
 mod plans;
 pub(crate) mod refusal;
+#[cfg(any(feature = "onion", feature = "pair"))]
+mod retrieval;
 #[cfg(feature = "infer")]
 pub(crate) mod shares;
 #[cfg(any(feature = "infer", feature = "pair"))]

@@ -5,10 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use hushtable_client::simulation::{Answered, Faults, Network, Serve, bell};
+use hushtable_client::{CallError, CallFault};
 use hushtable_pir::PrgKind;
 use hushtable_pir::client::{
-    Call, CallError, CallFault, Error, Failure, ModelClient, ModelSpec, OnionClient, OnionSpec,
-    PairClient, PairSpec, Place,
+    Call, Error, Failure, Machine, ModelClient, ModelSpec, OnionClient, OnionSpec, PairClient,
+    PairSpec, Place, Retrieval,
 };
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::ParameterSet;
@@ -16,7 +18,6 @@ use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::network::{Faults, Network, Outcome, bell};
 use super::{
     CALL_MAX, ENDS_AFTER, LOOKUP_MAX, check_bag, check_model, check_rows, models, onions,
     random_ids, tables,
@@ -66,7 +67,7 @@ impl Rolling {
     }
 }
 
-fn draining() -> Vec<Outcome> {
+fn draining() -> Vec<Answered<Retrieval>> {
     vec![Err(CallError { fault: CallFault::Draining, error: "it drains" })]
 }
 
@@ -95,9 +96,9 @@ fn other(side: Side) -> Side {
 }
 
 /// Runs one machine to its end, without faults.
-fn open<M>(machine: M, seed: u64, serve: &mut super::network::Serve<'_>) -> M::Output
+fn open<M>(machine: M, seed: u64, serve: &mut Serve<'_, Retrieval>) -> M::Output
 where
-    M: hushtable_pir::client::Machine<&'static str>,
+    M: Machine<&'static str, Protocol = Retrieval>,
 {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (_, rung) = bell();

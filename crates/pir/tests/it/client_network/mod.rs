@@ -3,7 +3,6 @@
 //! row, never a hang, and a client that asks for one version alone never gets another.
 
 mod fleet;
-mod network;
 mod servers;
 
 use std::cell::RefCell;
@@ -11,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use hushtable_client::simulation::{Faults, Network, bell, random_faults};
 use hushtable_pir::PrgKind;
 use hushtable_pir::client::{
     BagRows, Error, Failure, ModelClient, ModelRows, ModelSpec, OnionClient, OnionSpec, PairClient,
@@ -19,7 +19,6 @@ use hushtable_pir::client::{
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::ParameterSet;
 use hushtable_table::Version;
-use network::{Faults, Network, bell, random_faults};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_client::simulation::Refused;
+use hushtable_client::{CallError, CallFault};
 use hushtable_pir::batch::{self, BatchEngine};
 use hushtable_pir::client::{
-    AnnouncedCatalog, AnnouncedModel, AnnouncedOnion, AnnouncedTable, Answers, Call, CallError,
-    CallFault, Reply,
+    AnnouncedCatalog, AnnouncedModel, AnnouncedOnion, AnnouncedTable, Answers, Call, Reply,
 };
 use hushtable_pir::dpf::{self, Side};
 use hushtable_pir::onion::{self, EvaluationKeys, Geometry, KeyId, OnionSpec, ParameterSet};
@@ -19,8 +20,6 @@ use hushtable_table::{DType, Table, Version};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What a simulated call fails with.
-pub type Refused = CallError<&'static str>;
 type Outcome = Result<Reply, Refused>;
 
 /// A table at both servers.
@@ -41,7 +40,7 @@ fn refused(fault: CallFault) -> Refused {
 }
 
 fn changed(found: Option<Version>) -> Refused {
-    refused(CallFault::Changed { found })
+    refused(CallFault::Changed { found: found.map(|found| *found.as_bytes()) })
 }
 
 fn bytes(version: Version) -> Bytes {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_infer::dlrm::{self, Client};
-use hushtable_pir::client::{CallFault, Moves};
+use hushtable_client::{CallFault, Moves};
 use hushtable_table::Version;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, sleep};

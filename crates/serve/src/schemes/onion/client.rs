@@ -7,11 +7,10 @@ use hushtable_pir::onion::ParameterSet;
 use hushtable_table::Version;
 
 use super::OnionInfo;
-use super::peer::send;
-use crate::error::QUERIES_SETTING;
+use super::peer::OnionWire;
+use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
-use crate::schemes::drive::Driver;
 use crate::{EndpointSpec, Error, Lookup};
 
 /// How a client reaches its server.
@@ -52,7 +51,7 @@ impl OnionClientSpec {
 
 /// A client of one table at one server.
 pub struct OnionClient {
-    driver: Driver,
+    driver: Driver<OnionWire>,
     client: client::OnionClient,
 }
 
@@ -68,7 +67,7 @@ impl OnionClient {
     pub async fn connect(spec: &OnionClientSpec) -> Result<Self, Error> {
         let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max)?;
         let servers = peers.len();
-        let driver = Driver::new([(Place::Single, peers)], send, QUERIES_SETTING);
+        let driver = Driver::new([(Place::Single, peers)]);
         let &OnionClientSpec { ref parameter_sets, version, call_max, lookup_max, .. } = spec;
         let parameter_sets = parameter_sets.clone();
         let spec = OnionSpec { servers, parameter_sets, version, call_max, lookup_max };

@@ -3,19 +3,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::client::{Call, Reply};
+use hushtable_client::CallFault;
+use hushtable_pir::client::{Call, Failure, Reply, Retrieval};
 use hushtable_pir::onion::KeyId;
 use tonic::codegen::tokio_stream;
 use tonic::transport::Channel;
 
 use super::CHUNK_BYTES_MAX;
+use crate::error::QUERIES_SETTING;
+use crate::peer::drive::{Outgoing, Servers, Wire, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
-use crate::schemes::drive::{Outgoing, outgoing, unforeseen};
+use crate::schemes::retrieval;
 use crate::wire::onion_lookup_client::OnionLookupClient;
 use crate::wire::{
     KeysChunk, OnionAnswerReply, OnionAnswerRequest, OnionInfoRequest, PutKeysReply,
 };
-use crate::{Error, ReplyDefect};
+use crate::{Error, Refusal, ReplyDefect};
 
 impl Peer {
     fn onion(&self, reply_bytes_max: usize) -> OnionLookupClient<Channel> {
@@ -47,8 +50,27 @@ impl Peer {
     }
 }
 
+/// `OnionLookup` as the wire of private retrieval.
+pub(super) enum OnionWire {}
+
+impl Wire for OnionWire {
+    type Protocol = Retrieval;
+
+    fn send(peer: &Peer, call: Call) -> Outgoing<Reply> {
+        send(peer, call)
+    }
+
+    fn fault(refusal: &Refusal) -> CallFault {
+        retrieval::fault(refusal)
+    }
+
+    fn error(failure: Failure, servers: &Servers) -> Error {
+        retrieval::error(failure, servers, QUERIES_SETTING)
+    }
+}
+
 /// Makes a machine's call to a server that is asked alone.
-pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
+fn send(peer: &Peer, call: Call) -> Outgoing<Reply> {
     let peer = peer.clone();
     match call {
         Call::OnionInfo { version } => outgoing(async move {

@@ -10,11 +10,10 @@ use hushtable_pir::client::{
 use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
-use super::peer::send;
-use crate::error::KEYS_SETTING;
+use super::peer::PairWire;
+use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
-use crate::schemes::drive::Driver;
 use crate::{EndpointSpec, Error, Lookup, LookupStats, TableInfo};
 
 /// How a client reaches its servers.
@@ -59,7 +58,7 @@ impl ClientSpec {
     }
 
     /// What drives a client's machines.
-    pub(super) fn driver(&self) -> Result<Driver, Error> {
+    pub(super) fn driver(&self) -> Result<Driver<PairWire>, Error> {
         // A single URL for both is found out by what it announces; of a list, another server may answer first.
         let [left, right] = self.servers();
         let both = self.left.urls().find(|url| self.right.urls().any(|other| other == *url));
@@ -69,7 +68,7 @@ impl ClientSpec {
         }
         let peers = |endpoint| Peer::each(endpoint, self.insecure, self.connect_max);
         let peers = [(Place::Left, peers(&self.left)?), (Place::Right, peers(&self.right)?)];
-        Ok(Driver::new(peers, send, KEYS_SETTING))
+        Ok(Driver::new(peers))
     }
 
     /// How many servers each side has.
@@ -80,7 +79,7 @@ impl ClientSpec {
 
 /// A client of one table at two servers.
 pub struct LookupClient {
-    driver: Driver,
+    driver: Driver<PairWire>,
     source: Source,
 }
 
@@ -183,7 +182,7 @@ impl LookupClient {
         Ok(Self { driver, source })
     }
 
-    pub(super) fn of(driver: Driver, source: Source) -> Self {
+    pub(super) fn of(driver: Driver<PairWire>, source: Source) -> Self {
         Self { driver, source }
     }
 

@@ -7,8 +7,9 @@ use hushtable_table::Version;
 use tokio::task::JoinSet;
 
 use super::client::Source;
+use super::peer::PairWire;
+use crate::peer::drive::Driver;
 use crate::peer::random_u64;
-use crate::schemes::drive::Driver;
 use crate::{ClientSpec, Error, LookupClient, LookupStats};
 
 /// Which model a client asks for.
@@ -24,7 +25,7 @@ pub struct ModelPin {
 /// A client of one model at two servers.
 #[derive(Clone)]
 pub struct ModelClient {
-    driver: Driver,
+    driver: Driver<PairWire>,
     client: client::ModelClient,
 }
 

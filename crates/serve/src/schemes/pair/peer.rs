@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_pir::client::{AnnouncedCatalog, AnnouncedModel, Call, Reply};
+use hushtable_client::CallFault;
+use hushtable_pir::client::{AnnouncedCatalog, AnnouncedModel, Call, Failure, Reply, Retrieval};
 use hushtable_table::Version;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
+use crate::error::KEYS_SETTING;
+use crate::peer::drive::{Arrived, Outgoing, Servers, Wire, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
-use crate::schemes::drive::{Arrived, Outgoing, outgoing, unforeseen};
+use crate::schemes::retrieval;
 use crate::wire::private_lookup_client::PrivateLookupClient;
 use crate::wire::{AnswerBagsReply, AnswerBagsRequest, AnswerReply, AnswerRequest};
 use crate::wire::{AnswerModelReply, AnswerModelRequest, CatalogReply, CatalogRequest};
 use crate::wire::{LayoutChunk, LayoutRequest, TableInfoRequest};
-use crate::{Error, TableInfo};
+use crate::{Error, Refusal, TableInfo};
 
 impl Peer {
     /// Asks what the server holds.
@@ -71,8 +74,27 @@ impl Peer {
     }
 }
 
+/// `PrivateLookup` as the wire of private retrieval.
+pub(super) enum PairWire {}
+
+impl Wire for PairWire {
+    type Protocol = Retrieval;
+
+    fn send(peer: &Peer, call: Call) -> Outgoing<Reply> {
+        send(peer, call)
+    }
+
+    fn fault(refusal: &Refusal) -> CallFault {
+        retrieval::fault(refusal)
+    }
+
+    fn error(failure: Failure, servers: &Servers) -> Error {
+        retrieval::error(failure, servers, KEYS_SETTING)
+    }
+}
+
 /// Makes a machine's call to a server of a pair.
-pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
+fn send(peer: &Peer, call: Call) -> Outgoing<Reply> {
     let peer = peer.clone();
     let bytes = |version: Version| Bytes::copy_from_slice(version.as_bytes());
     match call {
@@ -128,7 +150,7 @@ pub(super) fn send(peer: &Peer, call: Call) -> Outgoing {
 }
 
 /// The next bytes of a layout, and the call for those that follow.
-fn next_chunk(peer: Peer, mut chunks: Streaming<LayoutChunk>) -> Outgoing {
+fn next_chunk(peer: Peer, mut chunks: Streaming<LayoutChunk>) -> Outgoing<Reply> {
     Box::pin(async move {
         match peer.call(chunks.message()).await {
             Ok(Some(LayoutChunk { bytes })) => Arrived {

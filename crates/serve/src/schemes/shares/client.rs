@@ -7,7 +7,7 @@ use futures_util::future::{join, try_join, try_join_all};
 use hushtable_infer::dlrm::Error as FeatureError;
 use hushtable_infer::shares::client::{check_dense, deal, open, share};
 use hushtable_infer::shares::{self, DealtBy, Half};
-use hushtable_pir::client::pause;
+use hushtable_client::pause;
 use hushtable_pir::dpf::{Domain, KeyPair};
 use hushtable_pir::{Platform, Prg};
 use hushtable_table::Version;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hushtable_infer::Platform;
-use hushtable_pir::client::pause;
+use hushtable_client::pause;
 use hushtable_table::Version;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;

@@ -1,23 +1,25 @@
-//! A network and a clock of their own: calls are lost, late, doubled, refused, in an order that a seed
-//! decides.
+//! A network and a clock of their own, for tests of machines: calls are lost, late, doubled, refused, in an order
+//! that a seed decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hushtable_pir::client::{
-    Bell, Call, CallError, CallFault, CallId, Error, Machine, Place, Reply, Step,
-};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 
-use super::servers::Refused;
+use crate::{Bell, CallError, CallFault, CallId, Machine, Outcome, Place, Protocol, Step, Stepped};
 
-pub type Outcome = Result<Reply, Refused>;
+/// Why a simulated call failed.
+pub type Refused = CallError<&'static str>;
+
+/// What comes of a simulated call.
+pub type Answered<P> = Result<<P as Protocol>::Reply, Refused>;
 
 /// How bad the network is: chances in 1,000.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::exhaustive_structs, reason = "written field by field")]
 pub struct Faults {
     /// A call or its reply never arrives.
     pub lost: u32,
@@ -32,20 +34,21 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// None of them.
     pub const NONE: Self = Self { lost: 0, broken: 0, busy: 0, doubled: 0, late: 0 };
 }
 
-enum Event {
+enum Event<P: Protocol> {
     /// A call reaches one of the servers at a place.
-    Arrives(Place, usize, Call),
+    Arrives(Place, usize, P::Call),
     /// A reply reaches the client.
-    Comes(Outcome),
+    Comes(Answered<P>),
 }
 
 /// A machine without its output's type, which is checked when it is done.
-trait Actor {
-    fn poll(&mut self, now: Duration) -> Step<()>;
-    fn received(&mut self, id: CallId, now: Duration, outcome: Outcome);
+trait Actor<P: Protocol> {
+    fn poll(&mut self, now: Duration) -> Step<P::Call, ()>;
+    fn received(&mut self, id: CallId, now: Duration, outcome: Answered<P>);
 }
 
 struct Watched<M, F> {
@@ -53,13 +56,15 @@ struct Watched<M, F> {
     done: F,
 }
 
-impl<M, F> Actor for Watched<M, F>
+impl<P, M, F> Actor<P> for Watched<M, F>
 where
-    M: Machine<&'static str>,
-    F: FnMut(Duration, Result<M::Output, Error<&'static str>>),
+    P: Protocol,
+    M: Machine<&'static str, Protocol = P>,
+    F: FnMut(Duration, Outcome<P, M::Output, &'static str>),
 {
-    fn poll(&mut self, now: Duration) -> Step<()> {
-        match self.machine.poll(now) {
+    fn poll(&mut self, now: Duration) -> Step<P::Call, ()> {
+        let step: Stepped<P, M::Output, _> = self.machine.poll(now);
+        match step {
             Step::Send { id, place, server, call } => Step::Send { id, place, server, call },
             Step::Wait { until } => Step::Wait { until },
             Step::Done(outcome) => {
@@ -69,33 +74,39 @@ where
         }
     }
 
-    fn received(&mut self, id: CallId, now: Duration, outcome: Outcome) {
+    fn received(&mut self, id: CallId, now: Duration, outcome: Answered<P>) {
         self.machine.received(id, now, outcome);
     }
 }
 
-struct Running<'a> {
-    actor: Box<dyn Actor + 'a>,
+struct Running<'a, P> {
+    actor: Box<dyn Actor<P> + 'a>,
     begins: Duration,
     ends_max: Duration,
     next: Option<Duration>,
 }
 
 /// The servers' half: what one of those at `place` replies at a time. `None` where it is down.
-pub type Serve<'a> = dyn FnMut(Duration, Place, usize, Call) -> Option<Vec<Outcome>> + 'a;
+/// Of a call that several replies answer, they come in order, and none twice.
+pub type Serve<'a, P> =
+    dyn FnMut(Duration, Place, usize, <P as Protocol>::Call) -> Option<Vec<Answered<P>>> + 'a;
 
 /// The clock, and all that is on its way.
-pub struct Network<'a> {
-    pub now: Duration,
+pub struct Network<'a, P: Protocol> {
+    now: Duration,
     rng: &'a mut ChaCha8Rng,
     faults: Faults,
-    events: BTreeMap<(Duration, u64), (usize, CallId, Event)>,
+    events: BTreeMap<(Duration, u64), (usize, CallId, Event<P>)>,
     sent: u64,
-    running: Vec<Option<Running<'a>>>,
+    running: Vec<Option<Running<'a, P>>>,
     rung: Arc<AtomicBool>,
 }
 
-impl<'a> Network<'a> {
+impl<'a, P: Protocol> Network<'a, P>
+where
+    P::Reply: Clone,
+{
+    /// A network of these faults, at the time `now`; `rung` is a [`bell`]'s.
     pub fn new(
         rng: &'a mut ChaCha8Rng,
         rung: &Arc<AtomicBool>,
@@ -107,19 +118,22 @@ impl<'a> Network<'a> {
     }
 
     /// Has a machine begin at `begins`, which must be done by `ends_max`; `done` is told what of.
-    pub fn start<M: Machine<&'static str> + 'a>(
+    pub fn start<M: Machine<&'static str, Protocol = P> + 'a>(
         &mut self,
         begins: Duration,
         ends_max: Duration,
         machine: M,
-        done: impl FnMut(Duration, Result<M::Output, Error<&'static str>>) + 'a,
+        done: impl FnMut(Duration, Outcome<P, M::Output, &'static str>) + 'a,
     ) {
         let actor = Box::new(Watched { machine, done });
         self.running.push(Some(Running { actor, begins, ends_max, next: Some(begins) }));
     }
 
     /// Lets time pass until all machines are done.
-    pub fn run(&mut self, serve: &mut Serve<'_>) {
+    ///
+    /// # Panics
+    /// Where a machine waits for what never comes, or for what is past, or is not done in time.
+    pub fn run(&mut self, serve: &mut Serve<'_, P>) {
         for _ in 0..STEPS_MAX {
             let wakes = self.running.iter().enumerate();
             let wakes = wakes.filter_map(|(i, it)| Some((it.as_ref()?.next?, i)));
@@ -185,12 +199,12 @@ impl<'a> Network<'a> {
         })
     }
 
-    fn after(&mut self, delay: Duration, who: usize, id: CallId, event: Event) {
+    fn after(&mut self, delay: Duration, who: usize, id: CallId, event: Event<P>) {
         self.sent += 1;
         self.events.insert((self.now + delay, self.sent), (who, id, event));
     }
 
-    fn send(&mut self, who: usize, id: CallId, call: Event) {
+    fn send(&mut self, who: usize, id: CallId, call: Event<P>) {
         let delay = self.delay();
         if self.happens(self.faults.broken) {
             self.after(delay, who, id, Event::Comes(Err(unreachable_server())));
@@ -204,7 +218,7 @@ impl<'a> Network<'a> {
         }
     }
 
-    fn happen(&mut self, who: usize, id: CallId, event: Event, serve: &mut Serve<'_>) {
+    fn happen(&mut self, who: usize, id: CallId, event: Event<P>, serve: &mut Serve<'_, P>) {
         match event {
             Event::Comes(outcome) => {
                 let now = self.now;
@@ -222,14 +236,13 @@ impl<'a> Network<'a> {
                     serve(self.now, place, server, call)
                         .unwrap_or_else(|| vec![Err(unreachable_server())])
                 };
-                let mut delay = Duration::ZERO;
+                let (mut delay, is_single) = (Duration::ZERO, replies.len() == 1);
                 for reply in replies {
                     // The chunks of one stream keep their order; what is lost ends it.
                     delay += self.delay();
                     if self.happens(self.faults.lost) {
                         break;
                     }
-                    let is_single = !matches!(reply, Ok(Reply::LayoutChunk(_) | Reply::LayoutEnd));
                     if is_single && self.happens(self.faults.doubled) {
                         let again = delay + self.delay();
                         self.after(again, who, id, Event::Comes(reply.clone()));

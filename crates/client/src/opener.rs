@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::exchange::Patience;
 use super::route::{Route, Travel};
 use super::run::{Ids, Run, States};
-use super::shared::Scheme;
-use super::{CallError, CallFault, CallId, Error, Failure, Reply, Step};
+use super::shared::Connect;
+use super::{CallError, CallFault, CallId, Error, Protocol, Random, Step, Stepped};
 
 /// See the module.
-pub(super) struct Opener<S: Scheme, E> {
+pub(super) struct Opener<S: Connect, E> {
     /// What the client had before.
     known: Option<Arc<S::Session>>,
     route: Route,
@@ -26,11 +26,11 @@ pub(super) struct Opened<T> {
     pub route: Route,
     /// What the servers said of their states.
     pub states: States,
-    /// What its layouts took, which is not the operation's time.
+    /// What its calls took that have a time of their own.
     pub put_off: Duration,
 }
 
-impl<S: Scheme, E> Opener<S, E> {
+impl<S: Connect, E> Opener<S, E> {
     /// Asks the servers of `route`, at `rests_until` or later.
     pub fn new(known: Option<Arc<S::Session>>, route: Route, rests_until: Duration) -> Self {
         Self { known, route, rests_until, run: None }
@@ -45,7 +45,7 @@ impl<S: Scheme, E> Opener<S, E> {
         ids: &mut Ids,
         mut travel: Option<&mut Travel>,
         random: &mut Random,
-    ) -> Step<Result<Opened<S::Session>, Error<E>>> {
+    ) -> Stepped<S::Protocol, Opened<S::Session>, E> {
         loop {
             let Some(run) = &mut self.run else {
                 if now < self.rests_until {
@@ -63,7 +63,8 @@ impl<S: Scheme, E> Opener<S, E> {
                 }
                 Step::Done(Err(error)) => {
                     let next = travel.as_deref_mut();
-                    let next = next.and_then(|travel| self.next_route(travel, &error, random));
+                    let next =
+                        next.and_then(|travel| self.next_route(scheme, travel, &error, random));
                     let Some((route, pause)) = next else {
                         return Step::Done(Err(error));
                     };
@@ -80,30 +81,26 @@ impl<S: Scheme, E> Opener<S, E> {
     /// Where to go on after an error, and after which pause.
     fn next_route(
         &self,
+        scheme: &S,
         travel: &mut Travel,
-        error: &Error<E>,
+        error: &Error<<S::Protocol as Protocol>::Failure, E>,
         random: &mut Random,
     ) -> Option<(Route, Duration)> {
-        match error {
-            Error::Call { fault: CallFault::Changed { .. }, .. }
-            | Error::Failure(
-                Failure::TablesDiffer { .. }
-                | Failure::ModelsDiffer { .. }
-                | Failure::ModelUnserved { .. }
-                | Failure::VersionMismatch { .. },
-            ) => travel.step(self.route, random.next()),
+        let is_misfit = match error {
+            Error::Call { fault: CallFault::Changed { .. }, .. } => true,
             Error::Call { place, fault, .. } => {
-                travel.leave(self.route, *place, fault, random.next())
+                return travel.leave(self.route, *place, fault, random.number());
             }
-            Error::Failure(_) => None,
-        }
+            Error::Failure(failure) => scheme.is_misfit(failure),
+        };
+        is_misfit.then(|| travel.step(self.route, random.number())).flatten()
     }
 
     pub fn received(
         &mut self,
         now: Duration,
         id: CallId,
-        outcome: Result<Reply, CallError<E>>,
+        outcome: Result<<S::Protocol as Protocol>::Reply, CallError<E>>,
         random: impl FnOnce() -> u64,
     ) {
         if let Some(run) = &mut self.run {
@@ -113,18 +110,5 @@ impl<S: Scheme, E> Opener<S, E> {
 
     pub fn computes(&self) -> bool {
         self.run.as_ref().is_some_and(Run::computes)
-    }
-}
-
-/// SplitMix64: numbers that nothing secret hangs on.
-pub(super) struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use super::route::Route;
 use super::run::{Script, States};
-use super::{Failure, Place};
+use super::{CallFault, Place, Protocol};
 
 /// How a client of one scheme makes a session: what it knows of one version of what servers hold.
-pub(super) trait Scheme: Send + Sync + 'static {
+pub trait Connect: Send + Sync + 'static {
+    /// What it asks.
+    type Protocol: Protocol;
+    /// What it knows.
     type Session: Send + Sync;
-    type Opening: Script<Output = Self::Session>;
+    /// How it comes to that.
+    type Opening: Script<Protocol = Self::Protocol, Output = Self::Session>;
 
     /// Asks the servers what they hold. What `known` has may be taken from it, where the servers announce the
     /// same.
@@ -24,18 +28,48 @@ pub(super) trait Scheme: Send + Sync + 'static {
 
     /// How long one call may take, and a whole operation.
     fn limits(&self) -> (Duration, Duration);
+
+    /// Whether a call that was begun within an operation's time may take all of its own.
+    fn may_overrun(&self) -> bool {
+        false
+    }
+
+    /// How long a call is made again at a busy server, where that is less than what is left of the operation.
+    fn busy_max(&self) -> Duration {
+        Duration::MAX
+    }
+
+    /// Whether servers of another route may do where those of one did not fit each other, or what is asked for.
+    fn is_misfit(&self, failure: &<Self::Protocol as Protocol>::Failure) -> bool;
 }
 
 /// What is asked within a session.
-pub(super) trait Ask<S: Scheme>: Send {
+pub trait Ask<S: Connect>: Send {
+    /// What comes of it.
     type Output: Timed;
-    type Script: Script<Output = Self::Output>;
+    /// How it is asked.
+    type Script: Script<Protocol = S::Protocol, Output = Self::Output>;
 
     /// Makes the requests. `random` decides what needs no secret.
-    fn script(&self, session: &Arc<S::Session>, random: u64) -> Result<Self::Script, Failure>;
+    ///
+    /// # Errors
+    /// The scheme's failure where that cannot be asked within this session.
+    fn script(
+        &self,
+        session: &Arc<S::Session>,
+        random: u64,
+    ) -> Result<Self::Script, <S::Protocol as Protocol>::Failure>;
 
     /// Whether a new session may do where this failure came of the last.
-    fn is_stale(&self, failure: &Failure) -> bool;
+    fn is_stale(&self, _: &<S::Protocol as Protocol>::Failure) -> bool {
+        false
+    }
+
+    /// After which pause the requests are made anew within the same session; `None` where `cause` is no reason
+    /// to. That was done `times` times before; `random` spreads many clients.
+    fn again(&self, _cause: Cause<'_, S::Protocol>, _times: u32, _random: u64) -> Option<Duration> {
+        None
+    }
 
     /// Whether [`script`](Self::script) computes for milliseconds.
     fn computes(&self, _: &S::Session) -> bool {
@@ -43,9 +77,19 @@ pub(super) trait Ask<S: Scheme>: Send {
     }
 }
 
+/// What a client's requests failed by.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "a call failed, or the client refuses")]
+pub enum Cause<'a, P: Protocol> {
+    /// A call.
+    Fault(&'a CallFault),
+    /// The client's refusal, before or after a call.
+    Failure(&'a P::Failure),
+}
+
 /// What says how long it took.
-pub(super) trait Timed {
-    /// From the operation's first step to its last, and how often it was made again at a server.
+pub trait Timed {
+    /// From the operation's first step to its last, and how often it was made again: at another server, or anew.
     fn took(&mut self, elapsed: Duration, moves: u32);
 }
 
@@ -59,19 +103,20 @@ impl Bell {
         Self(Arc::new(ring))
     }
 
-    pub(super) fn ring(&self) {
+    /// Rings it.
+    pub fn ring(&self) {
         (self.0)();
     }
 }
 
 /// The state of a client.
-pub(super) struct Shared<S: Scheme> {
-    pub scheme: S,
+pub struct Shared<S: Connect> {
+    pub(crate) scheme: S,
     bell: Bell,
     state: Mutex<State<S>>,
 }
 
-struct State<S: Scheme> {
+struct State<S: Connect> {
     session: Arc<S::Session>,
     /// The servers that it is with.
     route: Route,
@@ -85,7 +130,7 @@ struct State<S: Scheme> {
 }
 
 /// How an operation comes to a session that is not stale.
-pub(super) enum Renewal<S: Scheme> {
+pub(super) enum Renewal<S: Connect> {
     /// Another operation has made one.
     Made(Arc<S::Session>, Route),
     /// Another one is making it.
@@ -95,10 +140,10 @@ pub(super) enum Renewal<S: Scheme> {
 }
 
 /// The turn to make a new session; it ends with the value, however that ends.
-pub(super) struct Turn<S: Scheme>(Arc<Shared<S>>);
+pub(super) struct Turn<S: Connect>(Arc<Shared<S>>);
 
-impl<S: Scheme> Shared<S> {
-    pub fn new(
+impl<S: Connect> Shared<S> {
+    pub(crate) fn new(
         scheme: S,
         session: S::Session,
         (route, states): (Route, States),
@@ -115,18 +160,19 @@ impl<S: Scheme> Shared<S> {
         Arc::new(Self { scheme, bell, state: Mutex::new(state) })
     }
 
+    /// What is known of what servers hold.
     pub fn session(&self) -> Arc<S::Session> {
         self.routed().0
     }
 
     /// The session, and the servers that it is with.
-    pub fn routed(&self) -> (Arc<S::Session>, Route) {
+    pub(crate) fn routed(&self) -> (Arc<S::Session>, Route) {
         let state = self.locked();
         (Arc::clone(&state.session), state.route)
     }
 
     /// Where many find their session stale at once, one asks what there is now.
-    pub fn renew(self: &Arc<Self>, stale: &Arc<S::Session>) -> Renewal<S> {
+    pub(crate) fn renew(self: &Arc<Self>, stale: &Arc<S::Session>) -> Renewal<S> {
         let mut state = self.locked();
         if !Arc::ptr_eq(&state.session, stale) {
             return Renewal::Made(Arc::clone(&state.session), state.route);
@@ -138,7 +184,7 @@ impl<S: Scheme> Shared<S> {
     }
 
     /// Notes what the servers said of their states in answers within a session.
-    pub fn hear(&self, session: &Arc<S::Session>, heard: States) {
+    pub(crate) fn hear(&self, session: &Arc<S::Session>, heard: States) {
         let mut state = self.locked();
         if Arc::ptr_eq(&state.session, session) {
             let is_other = |(now, then): (&Option<u64>, &Option<u64>)| now.is_some() && now != then;
@@ -148,7 +194,7 @@ impl<S: Scheme> Shared<S> {
 
     /// The turn to see what there is that is newer, where a server has said that there is: one operation asks,
     /// the others go on with what there was. However often a server says so, it is asked once in a while.
-    pub fn refresh(self: &Arc<Self>, now: Duration) -> Option<Turn<S>> {
+    pub(crate) fn refresh(self: &Arc<Self>, now: Duration) -> Option<Turn<S>> {
         let mut state = self.locked();
         let rests = state.refreshed.is_some_and(|at| now < at + REFRESH_EVERY);
         if !state.is_outdated || state.is_opening || rests {
@@ -164,7 +210,7 @@ impl<S: Scheme> Shared<S> {
     }
 }
 
-impl<S: Scheme> Turn<S> {
+impl<S: Connect> Turn<S> {
     /// Gives all operations the new session.
     pub fn end(self, session: S::Session, route: Route, states: States) -> Arc<S::Session> {
         let session = Arc::new(session);
@@ -176,7 +222,7 @@ impl<S: Scheme> Turn<S> {
     }
 }
 
-impl<S: Scheme> Drop for Turn<S> {
+impl<S: Connect> Drop for Turn<S> {
     fn drop(&mut self) {
         self.0.locked().is_opening = false;
         self.0.bell.ring();
@@ -188,21 +234,30 @@ const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
-    use super::super::Reply;
-    use super::super::run::{Round, Tally};
+    use super::super::run::{Round, RoundOf, Tally};
     use super::*;
 
     struct Nothing;
 
+    impl Protocol for Nothing {
+        type Call = ();
+        type Reply = ();
+        type Failure = ();
+
+        fn timed_out(_: Place, _: Duration) {}
+    }
+
     impl Script for Nothing {
+        type Protocol = Self;
         type Output = ();
 
-        fn next(&mut self, _: Vec<Reply>, _: Tally) -> Result<Round<()>, Failure> {
+        fn next(&mut self, _: Vec<()>, _: Tally) -> RoundOf<Self, ()> {
             Ok(Round::Done(()))
         }
     }
 
-    impl Scheme for Nothing {
+    impl Connect for Nothing {
+        type Protocol = Self;
         type Session = ();
         type Opening = Nothing;
 
@@ -220,6 +275,10 @@ mod tests {
 
         fn limits(&self) -> (Duration, Duration) {
             (Duration::ZERO, Duration::ZERO)
+        }
+
+        fn is_misfit(&self, (): &()) -> bool {
+            false
         }
     }
 

@@ -4,19 +4,31 @@ use std::time::Duration;
 
 use super::exchange::{Exchange, Patience, Want};
 use super::route::Route;
-use super::{Call, CallError, CallFault, CallId, Error, Failure, Place, Reply, Step};
+use super::{CallError, CallFault, CallId, Error, Place, Protocol, Step, Stepped};
 
 /// What a client does in rounds: asks, and makes of the replies what it asks next.
-pub(super) trait Script: Send {
+pub trait Script: Send {
+    /// What it asks.
+    type Protocol: Protocol;
     /// What comes of it.
     type Output;
 
     /// Goes on: with no replies at first, then with those to its last calls, in their order.
-    fn next(&mut self, replies: Vec<Reply>, tally: Tally) -> Result<Round<Self::Output>, Failure>;
+    ///
+    /// # Errors
+    /// The scheme's failure, which ends it.
+    fn next(
+        &mut self,
+        replies: Vec<<Self::Protocol as Protocol>::Reply>,
+        tally: Tally,
+    ) -> RoundOf<Self::Protocol, Self::Output>;
 
     /// Whether a failed call is a reason to go on, with a call of [`next`](Self::next) without
     /// replies.
-    fn failed(&mut self, _: &CallFault) -> Result<Verdict, Failure> {
+    ///
+    /// # Errors
+    /// The scheme's failure, which ends it in the place of the call's.
+    fn failed(&mut self, _: &CallFault) -> Result<Verdict, <Self::Protocol as Protocol>::Failure> {
         Ok(Verdict::End)
     }
 
@@ -26,10 +38,15 @@ pub(super) trait Script: Send {
     }
 }
 
-/// What a script wants next.
-pub(super) enum Round<T> {
+/// What a script of the protocol `P` wants next, or why it ends.
+pub type RoundOf<P, T> = Result<Round<<P as Protocol>::Call, T>, <P as Protocol>::Failure>;
+
+/// What a script wants next; `C` is its protocol's call.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums, reason = "every script's rounds are run alike")]
+pub enum Round<C, T> {
     /// These calls.
-    Ask(Vec<(Place, Call)>),
+    Ask(Vec<(Place, C)>),
     /// To be asked again once what machines share has changed: another one waits for this server.
     Pause(Place),
     /// Nothing more.
@@ -37,7 +54,9 @@ pub(super) enum Round<T> {
 }
 
 /// What a script makes of a failed call.
-pub(super) enum Verdict {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "a script says one of both")]
+pub enum Verdict {
     /// The end of it.
     End,
     /// It goes on otherwise.
@@ -45,16 +64,19 @@ pub(super) enum Verdict {
 }
 
 /// What the calls of a script cost so far.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Tally {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Bytes of keys and queries sent, once for each time that a server was busy.
     pub sent_bytes: u64,
+    /// How often a busy server was asked again.
     pub retries: u32,
 }
 
 /// A script on its way.
-pub(super) struct Run<S, E> {
+pub(super) struct Run<S: Script, E> {
     script: S,
-    exchanges: Vec<Exchange<E>>,
+    exchanges: Vec<Exchange<S::Protocol, E>>,
     tally: Tally,
     /// The servers that are asked.
     route: Route,
@@ -73,7 +95,7 @@ impl<S: Script, E> Run<S, E> {
         Self { script, exchanges, tally, route, patience, heard }
     }
 
-    pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Step<Result<S::Output, Error<E>>> {
+    pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Stepped<S::Protocol, S::Output, E> {
         loop {
             let mut until = None;
             for exchange in &mut self.exchanges {
@@ -92,6 +114,7 @@ impl<S: Script, E> Run<S, E> {
             }
             if let Some(failed) = self.exchanges.iter().position(Exchange::has_failed) {
                 self.count();
+                self.put_off();
                 let outcome = self.exchanges.swap_remove(failed).into_outcome();
                 let Some(Err(error)) = outcome else { unreachable!("it has failed") };
                 self.exchanges.clear();
@@ -102,7 +125,7 @@ impl<S: Script, E> Run<S, E> {
                 match verdict {
                     Ok(Verdict::GoOn) => continue,
                     Ok(Verdict::End) => return Step::Done(Err(error)),
-                    Err(failure) => return Step::Done(Err(failure.into())),
+                    Err(failure) => return Step::Done(Err(Error::Failure(failure))),
                 }
             }
             if let Some(until) = until {
@@ -115,30 +138,35 @@ impl<S: Script, E> Run<S, E> {
                 }
                 Ok(Round::Pause(place)) if now >= self.patience.deadline => {
                     let after = now - self.patience.started;
-                    return Step::Done(Err(Failure::Timeout { place, after }.into()));
+                    let late = S::Protocol::timed_out(place, after);
+                    return Step::Done(Err(Error::Failure(late)));
                 }
                 Ok(Round::Pause(_)) => return Step::Wait { until: self.patience.deadline },
                 Ok(Round::Done(output)) => return Step::Done(Ok(output)),
-                Err(failure) => return Step::Done(Err(failure.into())),
+                Err(failure) => return Step::Done(Err(Error::Failure(failure))),
             }
         }
     }
 
     /// Hands the script the replies of the round that is over.
-    fn turn(&mut self) -> Result<Round<S::Output>, Failure> {
+    fn turn(&mut self) -> RoundOf<S::Protocol, S::Output> {
         self.count();
-        // What a layout took is not the operation's time.
-        let layouts = self.exchanges.iter().map(Exchange::layout_took);
-        self.patience.deadline += layouts.max().unwrap_or_default();
+        self.put_off();
         let mut replies = Vec::with_capacity(self.exchanges.len());
         for exchange in self.exchanges.drain(..) {
             let place = exchange.place;
             let Some(Ok(reply)) = exchange.into_outcome() else { continue };
             let heard = &mut self.heard[place as usize];
-            *heard = heard.or(reply.state());
+            *heard = heard.or(S::Protocol::state(&reply));
             replies.push(reply);
         }
         self.script.next(replies, self.tally)
+    }
+
+    /// What has a time of its own does not take the operation's.
+    fn put_off(&mut self) {
+        let own = self.exchanges.iter().map(Exchange::own_took);
+        self.patience.deadline += own.max().unwrap_or_default();
     }
 
     fn count(&mut self) {
@@ -152,7 +180,7 @@ impl<S: Script, E> Run<S, E> {
         &mut self,
         now: Duration,
         id: CallId,
-        outcome: Result<Reply, CallError<E>>,
+        outcome: Result<<S::Protocol as Protocol>::Reply, CallError<E>>,
         random: impl FnOnce() -> u64,
     ) {
         if let Some(exchange) = self.exchanges.iter_mut().find(|exchange| exchange.is_of(id)) {

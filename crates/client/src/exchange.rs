@@ -2,36 +2,42 @@
 
 use std::time::Duration;
 
-use super::{Call, CallError, CallFault, CallId, Error, Failure, Place, Reply, ReplyDefect};
+use super::{CallError, CallFault, CallId, Error, Outcome, OwnTime, Place, Protocol};
 
 /// How long a client waits for its servers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For one call, or the next chunk of a layout.
+    /// For one call that has no time of its own.
     pub call_max: Duration,
     /// When the operation began.
     pub started: Duration,
     /// When it ends.
     pub deadline: Duration,
+    /// Whether a call that was begun before the end may take all of its time.
+    pub may_overrun: bool,
+    /// How long a busy server is asked again, where that is less.
+    pub busy_max: Duration,
 }
 
 /// A call on its way.
-pub(super) struct Exchange<E> {
+pub(super) struct Exchange<P: Protocol, E> {
     pub place: Place,
-    call: Call,
-    state: State<E>,
+    call: P::Call,
+    state: State<P, E>,
     retries: u32,
+    /// When it was first sent.
+    began: Option<Duration>,
     /// The last refusal by a busy server. An operation fails with it when its time ends while the call is made again:
     /// a timeout would say that the server is silent.
-    busy: Option<Error<E>>,
+    busy: Option<CallError<E>>,
     may_reconnect: bool,
-    /// What has come of a layout.
-    layout: Vec<u8>,
-    /// From its call to its end.
-    layout_took: Duration,
+    /// What has come of a reply in several parts.
+    gathered: Vec<u8>,
+    /// From the call to its end, where it has a time of its own.
+    own_took: Duration,
 }
 
-enum State<E> {
+enum State<P: Protocol, E> {
     /// To be sent.
     Due,
     /// Sent, and last heard of.
@@ -39,36 +45,37 @@ enum State<E> {
     /// The server was busy.
     Paused { until: Duration },
     /// Replied, or given up.
-    Over(Result<Reply, Error<E>>),
+    Over(Outcome<P, P::Reply, E>),
 }
 
 /// What an exchange wants now.
-pub(super) enum Want {
+pub(super) enum Want<C> {
     /// Its call made.
-    Send(Call),
+    Send(C),
     /// Nothing before this time, unless a reply comes.
     Wait(Duration),
     /// Nothing any more.
     Nothing,
 }
 
-impl<E> Exchange<E> {
-    pub fn new(place: Place, call: Call) -> Self {
-        let (state, layout) = (State::Due, Vec::new());
-        let layout_took = Duration::ZERO;
+impl<P: Protocol, E> Exchange<P, E> {
+    pub fn new(place: Place, call: P::Call) -> Self {
+        let (state, gathered) = (State::Due, Vec::new());
+        let (may_reconnect, own_took) = (P::is_repeatable(&call), Duration::ZERO);
         Self {
             place,
             call,
             state,
             retries: 0,
+            began: None,
             busy: None,
-            may_reconnect: true,
-            layout,
-            layout_took,
+            may_reconnect,
+            gathered,
+            own_took,
         }
     }
 
-    pub fn poll(&mut self, now: Duration, id: CallId, patience: &Patience) -> Want {
+    pub fn poll(&mut self, now: Duration, id: CallId, patience: &Patience) -> Want<P::Call> {
         match self.state {
             State::Paused { until } if now < until => return Want::Wait(until),
             State::Sent { at, heard, .. } => {
@@ -86,38 +93,39 @@ impl<E> Exchange<E> {
             State::Over(_) => return Want::Nothing,
             State::Due | State::Paused { .. } => {}
         }
-        if now >= patience.deadline {
+        let may_begin = patience.may_overrun && matches!(self.state, State::Due);
+        if now >= patience.deadline && !may_begin {
             self.end_late(now, patience);
             return Want::Nothing;
         }
+        self.began.get_or_insert(now);
         self.state = State::Sent { id, at: now, heard: now };
         Want::Send(self.call.clone())
     }
 
     /// When a call that was sent is given up.
     fn limit(&self, at: Duration, heard: Duration, patience: &Patience) -> Duration {
-        let next = heard + patience.call_max;
-        match self.call {
-            // A large layout may take longer than an operation: it has a time of its own.
-            Call::Layout { bytes, .. } => {
-                let slowest = Duration::from_secs(bytes / LAYOUT_BYTES_PER_S_MIN);
-                next.min(at + patience.call_max + slowest)
-            }
-            _ => next.min(patience.deadline),
+        match P::own_time(&self.call, patience.call_max) {
+            Some(OwnTime { whole, next }) => (heard + next).min(at + whole),
+            None if patience.may_overrun => heard + patience.call_max,
+            None => (heard + patience.call_max).min(patience.deadline),
         }
     }
 
     /// Against a deadline it is the whole operation that took too long.
     fn end_late(&mut self, at: Duration, patience: &Patience) {
         match self.busy.take() {
-            Some(refused) => self.state = State::Over(Err(refused)),
+            Some(CallError { fault, error }) => {
+                let place = self.place;
+                self.state = State::Over(Err(Error::Call { place, fault, error }));
+            }
             None => self.time_out(at.saturating_sub(patience.started)),
         }
     }
 
     fn time_out(&mut self, after: Duration) {
         let place = self.place;
-        self.state = State::Over(Err(Failure::Timeout { place, after }.into()));
+        self.state = State::Over(Err(Error::Failure(P::timed_out(place, after))));
     }
 
     pub fn is_of(&self, call: CallId) -> bool {
@@ -127,35 +135,30 @@ impl<E> Exchange<E> {
     pub fn received(
         &mut self,
         now: Duration,
-        outcome: Result<Reply, CallError<E>>,
+        outcome: Result<P::Reply, CallError<E>>,
         patience: &Patience,
         random: impl FnOnce() -> u64,
     ) {
         let State::Sent { id, at, .. } = self.state else { return };
-        if self.is_of_layout() {
-            self.layout_took = now.saturating_sub(at);
+        if P::own_time(&self.call, patience.call_max).is_some() {
+            self.own_took = now.saturating_sub(at);
         }
         let over = match outcome {
-            Ok(Reply::LayoutChunk(chunk)) => {
-                let Call::Layout { bytes, .. } = self.call else { return self.misfit() };
-                self.layout.extend_from_slice(&chunk);
-                if self.layout.len() as u64 <= bytes {
+            Ok(reply) => match P::gather(&self.call, self.place, &mut self.gathered, reply) {
+                Some(reply) => reply.map_err(Error::Failure),
+                None => {
                     self.state = State::Sent { id, at, heard: now };
                     return;
                 }
-                self.whole_layout(bytes)
-            }
-            Ok(Reply::LayoutEnd) => {
-                let Call::Layout { bytes, .. } = self.call else { return self.misfit() };
-                self.whole_layout(bytes)
-            }
-            Ok(reply) => Ok(reply),
+            },
             Err(CallError { fault, error }) => {
                 match fault {
-                    CallFault::Busy { retry_after } => {
+                    CallFault::Busy { retry_after } if P::is_repeatable(&self.call) => {
                         let until = now + pause(retry_after, self.retries, random());
-                        if until < patience.deadline {
-                            self.busy = Some(Error::Call { place: self.place, fault, error });
+                        let began = self.began.unwrap_or(now);
+                        let busy_end = began.saturating_add(patience.busy_max);
+                        if until < patience.deadline.min(busy_end) {
+                            self.busy = Some(CallError { fault, error });
                             self.retries += 1;
                             self.state = State::Paused { until };
                             return;
@@ -165,7 +168,7 @@ impl<E> Exchange<E> {
                     // the next one: then it fails at once.
                     CallFault::Unreachable
                         if self.may_reconnect
-                            && self.layout.is_empty()
+                            && self.gathered.is_empty()
                             && now.saturating_sub(at) < RECONNECT_WITHIN =>
                     {
                         self.may_reconnect = false;
@@ -180,21 +183,6 @@ impl<E> Exchange<E> {
         self.state = State::Over(over);
     }
 
-    fn whole_layout(&mut self, expected: u64) -> Result<Reply, Error<E>> {
-        let bytes = std::mem::take(&mut self.layout);
-        let (place, found) = (self.place, bytes.len() as u64);
-        if found == expected {
-            return Ok(Reply::Layout(bytes));
-        }
-        let defect = ReplyDefect::LayoutBytes { expected, found };
-        Err(Failure::Reply { place, defect }.into())
-    }
-
-    fn misfit(&mut self) {
-        let (place, defect) = (self.place, ReplyDefect::OtherCall);
-        self.state = State::Over(Err(Failure::Reply { place, defect }.into()));
-    }
-
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over(_))
     }
@@ -203,18 +191,14 @@ impl<E> Exchange<E> {
         matches!(self.state, State::Over(Err(_)))
     }
 
-    fn is_of_layout(&self) -> bool {
-        matches!(self.call, Call::Layout { .. })
-    }
-
-    /// What the fetch of a layout took; nothing for other calls.
-    pub fn layout_took(&self) -> Duration {
-        self.layout_took
+    /// What a call took that has a time of its own; nothing for others.
+    pub fn own_took(&self) -> Duration {
+        self.own_took
     }
 
     /// Bytes of keys and queries sent, once for each time that the server was busy.
     pub fn sent_bytes(&self) -> u64 {
-        self.call.sent_bytes() * u64::from(self.retries + 1)
+        P::sent_bytes(&self.call) * u64::from(self.retries + 1)
     }
 
     pub fn retries(&self) -> u32 {
@@ -222,7 +206,7 @@ impl<E> Exchange<E> {
     }
 
     /// What it ended with; `None` before.
-    pub fn into_outcome(self) -> Option<Result<Reply, Error<E>>> {
+    pub fn into_outcome(self) -> Option<Outcome<P, P::Reply, E>> {
         match self.state {
             State::Over(outcome) => Some(outcome),
             _ => None,
@@ -242,20 +226,42 @@ pub fn pause(hint: Duration, retries: u32, random: u64) -> Duration {
 pub const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// A server that sends a layout slower than this is given up.
-const LAYOUT_BYTES_PER_S_MIN: u64 = 64 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A scheme whose one call says nothing.
+    #[derive(Debug)]
+    struct Silent;
+
+    /// A server that was late, by so much.
+    #[derive(Debug)]
+    struct Late(Duration);
+
+    impl Protocol for Silent {
+        type Call = ();
+        type Reply = ();
+        type Failure = Late;
+
+        fn timed_out(_: Place, after: Duration) -> Late {
+            Late(after)
+        }
+    }
+
     fn ms(count: u64) -> Duration {
         Duration::from_millis(count)
     }
 
+    fn patience(deadline: u64) -> Patience {
+        let deadline = ms(deadline);
+        let (call_max, busy_max) = (deadline, Duration::MAX);
+        Patience { call_max, started: ms(0), deadline, may_overrun: false, busy_max }
+    }
+
     /// A call refused at 100 ms by a busy server and made again at 150 ms.
-    fn asked_again(patience: &Patience) -> Exchange<&'static str> {
-        let mut exchange = Exchange::new(Place::Left, Call::TableInfo { version: None });
+    fn asked_again(patience: &Patience) -> Exchange<Silent, &'static str> {
+        let mut exchange = Exchange::new(Place::Left, ());
         assert!(matches!(exchange.poll(ms(0), CallId(1), patience), Want::Send(_)));
         let fault = CallFault::Busy { retry_after: ms(50) };
         let refused = CallError { fault, error: "full" };
@@ -269,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_runs_out_of_time_at_a_busy_server_fails_as_busy() {
-        let patience = Patience { call_max: ms(1000), started: ms(0), deadline: ms(300) };
+        let patience = Patience { call_max: ms(1000), ..patience(300) };
         let mut exchange = asked_again(&patience);
         assert!(
             matches!(exchange.poll(ms(150), CallId(3), &patience), Want::Wait(at) if at == ms(300))
@@ -283,14 +289,37 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_busy_for_too_long_is_not_asked_again() {
+        let patience = Patience { busy_max: ms(220), ..patience(9000) };
+        let mut exchange = asked_again(&patience);
+        let fault = CallFault::Busy { retry_after: ms(40) };
+        exchange.received(ms(200), Err(CallError { fault, error: "full" }), &patience, || 0);
+        let outcome = exchange.into_outcome();
+        assert!(matches!(outcome, Some(Err(Error::Call { fault: CallFault::Busy { .. }, .. }))));
+    }
+
+    #[test]
+    fn a_call_that_may_overrun_has_all_of_its_time() {
+        let patience = Patience { call_max: ms(200), may_overrun: true, ..patience(300) };
+        let mut exchange = asked_again(&patience);
+        assert!(
+            matches!(exchange.poll(ms(300), CallId(3), &patience), Want::Wait(at) if at == ms(350))
+        );
+        exchange.received(ms(340), Ok(()), &patience, || 0);
+        assert!(matches!(exchange.into_outcome(), Some(Ok(()))));
+        // Also where it is made once, whatever time there is.
+        let mut once = Exchange::<Silent, &'static str>::new(Place::Left, ());
+        let patience = Patience { deadline: ms(0), ..patience };
+        assert!(matches!(once.poll(ms(0), CallId(1), &patience), Want::Send(())));
+    }
+
+    #[test]
     fn a_server_that_falls_silent_after_it_was_busy_is_late() {
-        let patience = Patience { call_max: ms(200), started: ms(0), deadline: ms(9000) };
+        let patience = Patience { call_max: ms(200), ..patience(9000) };
         let mut exchange = asked_again(&patience);
         assert!(matches!(exchange.poll(ms(350), CallId(3), &patience), Want::Nothing));
         let outcome = exchange.into_outcome().unwrap();
         let expected = ms(200);
-        assert!(
-            matches!(outcome, Err(Error::Failure(Failure::Timeout { after, .. })) if after == expected)
-        );
+        assert!(matches!(outcome, Err(Error::Failure(Late(after))) if after == expected));
     }
 }

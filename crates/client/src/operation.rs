@@ -5,32 +5,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::exchange::Patience;
-use super::opener::{Opened, Opener, Random};
+use super::opener::{Opened, Opener};
 use super::route::{Route, Travel};
 use super::run::{Ids, Run};
-use super::shared::{Ask, Bell, Renewal, Scheme, Shared, Timed, Turn};
-use super::{CallError, CallFault, CallId, Error, Failure, Machine, Reply, Step};
+use super::shared::{Ask, Bell, Cause, Connect, Renewal, Shared, Timed, Turn};
+use super::{CallError, CallFault, CallId, Error, Machine, Protocol, Random, Step, Stepped};
+
+/// An error of an operation.
+type Failed<S, E> = Error<<<S as Connect>::Protocol as Protocol>::Failure, E>;
 
 /// See the module.
-pub(super) struct Operation<S: Scheme, A: Ask<S>, E> {
+pub struct Operation<S: Connect, A: Ask<S>, E> {
     shared: Arc<Shared<S>>,
     ask: A,
     state: State<S, A, E>,
     started: Option<Duration>,
-    /// The deadline is put off by what a layout took.
+    /// The deadline is put off by what calls took that have a time of their own.
     put_off: Duration,
     /// Whether the session has been made anew for what has changed.
     is_second: bool,
     /// Whether it has asked, or seen that there is nothing newer.
     has_begun: bool,
     travel: Travel,
+    /// How often it was made anew within the same session.
+    anew: u32,
     random: Random,
     ids: Ids,
 }
 
-enum State<S: Scheme, A: Ask<S>, E> {
+enum State<S: Connect, A: Ask<S>, E> {
     /// To ask within this session.
     Begin(Arc<S::Session>, Route),
+    /// To ask within this session, from a time on.
+    Resting(Arc<S::Session>, Route, Duration),
     Asking(Arc<S::Session>, Route, Run<A::Script, E>),
     /// To come to another session than this one, with the servers of a route, which may be asked from a time on.
     Renew(Arc<S::Session>, Route, Duration),
@@ -40,7 +47,8 @@ enum State<S: Scheme, A: Ask<S>, E> {
     Over,
 }
 
-impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
+impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
+    /// Asks `ask` within the session that there is. `random` spreads retries.
     pub fn new(shared: &Arc<Shared<S>>, ask: A, random: u64) -> Self {
         let (session, route) = shared.routed();
         Self {
@@ -52,22 +60,26 @@ impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
             is_second: false,
             has_begun: false,
             travel: Travel::new(shared.scheme.servers()),
-            random: Random(random),
+            anew: 0,
+            random: Random::new(random),
             ids: Ids::default(),
         }
     }
 
     fn patience(&self, started: Duration) -> Patience {
         let (call_max, operation_max) = self.shared.scheme.limits();
-        Patience { call_max, started, deadline: started + operation_max + self.put_off }
+        let deadline = started + operation_max + self.put_off;
+        let scheme = &self.shared.scheme;
+        let (may_overrun, busy_max) = (scheme.may_overrun(), scheme.busy_max());
+        Patience { call_max, started, deadline, may_overrun, busy_max }
     }
 
     /// With which servers to go on after an error, and after which pause; `None` where that is the end.
-    fn next_route(&mut self, route: Route, error: &Error<E>) -> Option<(Route, Duration)> {
+    fn next_route(&mut self, route: Route, error: &Failed<S, E>) -> Option<(Route, Duration)> {
         let is_stale = match error {
             Error::Call { fault: CallFault::Changed { .. }, .. } => true,
             Error::Call { place, fault, .. } => {
-                return self.travel.leave(route, *place, fault, self.random.next());
+                return self.travel.leave(route, *place, fault, self.random.number());
             }
             Error::Failure(failure) => self.ask.is_stale(failure),
         };
@@ -76,7 +88,7 @@ impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
         }
         match std::mem::replace(&mut self.is_second, true) {
             false => Some((route, Duration::ZERO)),
-            true => self.travel.step(route, self.random.next()),
+            true => self.travel.step(route, self.random.number()),
         }
     }
 
@@ -85,10 +97,22 @@ impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
         &mut self,
         now: Duration,
         (session, route): (Arc<S::Session>, Route),
-        error: Error<E>,
+        error: Failed<S, E>,
         started: Duration,
-    ) -> Result<State<S, A, E>, Error<E>> {
+    ) -> Result<State<S, A, E>, Failed<S, E>> {
         let deadline = self.patience(started).deadline;
+        let cause = match &error {
+            Error::Call { fault, .. } => Cause::Fault(fault),
+            Error::Failure(failure) => Cause::Failure(failure),
+        };
+        if let Some(pause) = self.ask.again(cause, self.anew, self.random.number()) {
+            let from = now + pause;
+            self.anew += 1;
+            return match from < deadline {
+                true => Ok(State::Resting(session, route, from)),
+                false => Err(error),
+            };
+        }
         match self.next_route(route, &error) {
             Some((route, pause)) if now + pause < deadline => {
                 Ok(State::Renew(session, route, now + pause))
@@ -98,10 +122,11 @@ impl<S: Scheme, A: Ask<S>, E> Operation<S, A, E> {
     }
 }
 
-impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
+impl<S: Connect, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
+    type Protocol = S::Protocol;
     type Output = A::Output;
 
-    fn poll(&mut self, now: Duration) -> Step<Result<A::Output, Error<E>>> {
+    fn poll(&mut self, now: Duration) -> Stepped<S::Protocol, A::Output, E> {
         let started = *self.started.get_or_insert(now);
         let patience = self.patience(started);
         loop {
@@ -118,27 +143,33 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
                     };
                 }
                 State::Begin(session, route) => {
-                    match self.ask.script(&session, self.random.next()) {
+                    match self.ask.script(&session, self.random.number()) {
                         Ok(script) => {
                             let run = Run::new(script, route, self.patience(started));
                             self.state = State::Asking(session, route, run);
                         }
                         Err(failure) => {
                             let from = (session, route);
-                            match self.after(now, from, failure.into(), started) {
+                            match self.after(now, from, Error::Failure(failure), started) {
                                 Ok(state) => self.state = state,
                                 Err(error) => return Step::Done(Err(error)),
                             }
                         }
                     }
                 }
+                State::Resting(session, route, from) if now < from => {
+                    self.state = State::Resting(session, route, from);
+                    return Step::Wait { until: from };
+                }
+                State::Resting(session, route, _) => self.state = State::Begin(session, route),
                 State::Asking(session, route, mut run) => match run.poll(now, &mut self.ids) {
                     Step::Done(Ok(mut output)) => {
                         self.shared.hear(&session, run.heard);
-                        output.took(now.saturating_sub(started), self.travel.made);
+                        output.took(now.saturating_sub(started), self.travel.made + self.anew);
                         return Step::Done(Ok(output));
                     }
                     Step::Done(Err(error)) => {
+                        self.put_off += run.patience.deadline.saturating_sub(patience.deadline);
                         match self.after(now, (session, route), error, started) {
                             Ok(state) => self.state = state,
                             Err(error) => return Step::Done(Err(error)),
@@ -159,7 +190,8 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
                     Renewal::Wait if now >= patience.deadline => {
                         let after = now - started;
                         let place = self.shared.scheme.first();
-                        return Step::Done(Err(Failure::Timeout { place, after }.into()));
+                        let late = S::Protocol::timed_out(place, after);
+                        return Step::Done(Err(Error::Failure(late)));
                     }
                     Renewal::Wait => {
                         self.state = State::Renew(stale, route, from);
@@ -201,20 +233,25 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         }
     }
 
-    fn received(&mut self, id: CallId, now: Duration, outcome: Result<Reply, CallError<E>>) {
-        let random = || self.random.next();
+    fn received(
+        &mut self,
+        id: CallId,
+        now: Duration,
+        outcome: Result<<S::Protocol as Protocol>::Reply, CallError<E>>,
+    ) {
+        let random = || self.random.number();
         match &mut self.state {
             State::Asking(_, _, run) => run.received(now, id, outcome, random),
             State::Opening(_, opener) | State::Refreshing(_, opener, ..) => {
                 opener.received(now, id, outcome, random);
             }
-            State::Begin(..) | State::Renew(..) | State::Over => {}
+            State::Begin(..) | State::Resting(..) | State::Renew(..) | State::Over => {}
         }
     }
 
     fn computes(&self) -> bool {
         match &self.state {
-            State::Begin(session, _) => self.ask.computes(session),
+            State::Begin(session, _) | State::Resting(session, ..) => self.ask.computes(session),
             State::Asking(_, _, run) => run.computes(),
             State::Opening(_, opener) | State::Refreshing(_, opener, ..) => opener.computes(),
             State::Renew(..) | State::Over => false,
@@ -223,7 +260,7 @@ impl<S: Scheme, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
 }
 
 /// The first session of a client, whole calls of which have a limit and all together none.
-pub(super) struct Opening<S: Scheme, T, E> {
+pub struct Opening<S: Connect, T, E> {
     scheme: Option<S>,
     bell: Bell,
     opener: Opener<S, E>,
@@ -234,24 +271,28 @@ pub(super) struct Opening<S: Scheme, T, E> {
     ids: Ids,
 }
 
-impl<S: Scheme, T, E> Opening<S, T, E> {
+impl<S: Connect, T, E> Opening<S, T, E> {
+    /// Opens a session of `scheme`, and makes of it what all operations of the client share. `bell` is rung for
+    /// machines that wait for each other; `random` spreads retries.
     pub fn new(scheme: S, bell: Bell, random: u64, make: fn(Arc<Shared<S>>) -> T) -> Self {
-        let (random, ids) = (Random(random), Ids::default());
+        let (random, ids) = (Random::new(random), Ids::default());
         let travel = Travel::new(scheme.servers());
         let opener = Opener::new(None, Route::default(), Duration::ZERO);
         Self { scheme: Some(scheme), bell, opener, started: None, make, travel, random, ids }
     }
 }
 
-impl<S: Scheme, T, E: Send> Machine<E> for Opening<S, T, E> {
+impl<S: Connect, T, E: Send> Machine<E> for Opening<S, T, E> {
+    type Protocol = S::Protocol;
     type Output = T;
 
-    fn poll(&mut self, now: Duration) -> Step<Result<T, Error<E>>> {
+    fn poll(&mut self, now: Duration) -> Stepped<S::Protocol, T, E> {
         let Some(scheme) = &self.scheme else { return Step::Wait { until: Duration::MAX } };
         let started = *self.started.get_or_insert(now);
         let (call_max, operation_max) = scheme.limits();
         let deadline = started + operation_max.max(call_max);
-        let patience = Patience { call_max, started, deadline };
+        let patience =
+            Patience { call_max, started, deadline, may_overrun: false, busy_max: Duration::MAX };
         let (ids, travel, random) = (&mut self.ids, &mut self.travel, &mut self.random);
         match self.opener.poll(now, scheme, patience, ids, Some(travel), random) {
             Step::Done(Ok(Opened { session, route, states, .. })) => {
@@ -264,8 +305,13 @@ impl<S: Scheme, T, E: Send> Machine<E> for Opening<S, T, E> {
         }
     }
 
-    fn received(&mut self, id: CallId, now: Duration, outcome: Result<Reply, CallError<E>>) {
-        self.opener.received(now, id, outcome, || self.random.next());
+    fn received(
+        &mut self,
+        id: CallId,
+        now: Duration,
+        outcome: Result<<S::Protocol as Protocol>::Reply, CallError<E>>,
+    ) {
+        self.opener.received(now, id, outcome, || self.random.number());
     }
 
     fn computes(&self) -> bool {
