@@ -20,6 +20,7 @@ mod numbers;
 pub mod plan;
 pub mod planner;
 pub mod reference;
+pub mod session;
 pub mod simulate;
 pub mod spec;
 mod terms;

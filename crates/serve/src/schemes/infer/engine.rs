@@ -10,6 +10,7 @@ use hushtable_table::model::Model;
 
 use super::InferInfo;
 use crate::Error;
+use crate::host::SOFTWARE;
 use crate::peer::random_u64;
 use crate::schemes::plans::choose;
 
@@ -37,7 +38,7 @@ impl Computation {
         let weights = Weights::from_bundle(&Dlrm::new(plan.model.clone())?, &model)?;
         let engine = Engine::new(&plan, &weights, Platform::detect())?;
         let (name, terms) = (model.manifest().name().to_owned(), engine.terms().clone());
-        let info = InferInfo::new(name, model.manifest().version(), terms)?;
+        let info = InferInfo::new(name, model.manifest().version(), terms, SOFTWARE.into())?;
         let probe = Probe::new(&plan, &weights)?;
         Ok(Self { info, engine, probe })
     }

@@ -6,13 +6,14 @@ mod client;
 mod engine;
 mod info;
 mod metrics;
+mod peer;
 mod refusal;
 mod server;
 mod service;
 mod spec;
 
-pub use client::{InferClient, InferClientSpec, Prediction, PredictionStats, Progress};
-pub use info::InferInfo;
+pub use client::{InferClient, InferClientSpec, Prediction, PredictionStats};
+pub use hushtable_infer::dlrm::session::{Info as InferInfo, Progress};
 pub use refusal::InferRefusal;
 pub use server::InferServer;
 pub use spec::InferServerSpec;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::CHUNK_BYTES_MAX;
-use super::info::InferInfo;
+use super::InferInfo;
 use crate::host::network::{Network, within};
 use crate::keys::{KeyStoreSpec, PeerShare};
 use crate::{Error, NetworkSpec};
