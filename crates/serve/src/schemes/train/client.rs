@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_client::{CallFault, Limits};
 use hushtable_oram::wire::{Context, Credential, Pin, UserSession};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
 use super::{RoundReport, RoundSpec, TrainError, TrainInfo, TrainRefusal};
+use crate::peer::direct::{Again, Faults, never};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
-use crate::peer::session::Patience;
 use crate::wire::federated_training_client::FederatedTrainingClient;
 use crate::wire::{
     AbandonRequest, BackupReply, BackupRequest, CloseRequestsRequest, FinishRequest,
@@ -138,8 +139,8 @@ impl TrainClient {
             finish_ms: limit_ms(spec.finish),
         };
         // Not made again by itself: where the reply is lost, the round is open.
-        let mut client = self.client(REPLY_OVERHEAD_BYTES);
-        let call = client.open_round(self.as_operator(message));
+        let mut client = client(&self.peer, REPLY_OVERHEAD_BYTES);
+        let call = client.open_round(signed(&self.token, message));
         Ok(self.peer.within(self.call_max, call).await?.into_inner().round)
     }
 
@@ -148,14 +149,15 @@ impl TrainClient {
     /// # Errors
     /// [`Error::Refused`] with too few users; as [`open_round`](Self::open_round).
     pub async fn close_requests(&self, round: u64) -> Result<usize, Error> {
-        self.peer
-            .reconnecting(|| async {
-                let mut client = self.client(REPLY_OVERHEAD_BYTES);
-                let call = client.close_requests(self.as_operator(CloseRequestsRequest { round }));
-                let reply = self.peer.within(self.call_max, call).await?.into_inner();
-                Ok(reply.users as usize)
-            })
-            .await
+        let token = self.token.clone();
+        let reply = self.ask(None, move |peer| {
+            let message = signed(&token, CloseRequestsRequest { round });
+            async move {
+                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
+                Ok(peer.call(client.close_requests(message)).await?.into_inner())
+            }
+        });
+        Ok(reply.await?.users as usize)
     }
 
     /// Commits the round, once all that asked have uploaded or the deadline for uploads is over, at
@@ -170,18 +172,16 @@ impl TrainClient {
         now: bool,
         within: Duration,
     ) -> Result<RoundReport, Error> {
-        let finish = |deadline| async move {
-            self.peer
-                .reconnecting(|| async {
-                    let mut client = self.client(INFO_BYTES_MAX);
-                    let wait_ms = Some(milliseconds_until(deadline));
-                    let message = FinishRequest { round, now, wait_ms };
-                    let call = client.finish(self.as_operator(message));
-                    Ok(self.peer.within(self.call_max, call).await?.into_inner())
-                })
-                .await
-        };
-        Ok(self.waiting(within, finish).await?.into())
+        let (token, until) = (self.token.clone(), Instant::now() + within);
+        let reply = self.ask(Some(within), move |peer| {
+            let wait_ms = Some(milliseconds_until(until));
+            let message = signed(&token, FinishRequest { round, now, wait_ms });
+            async move {
+                let mut client = client(&peer, INFO_BYTES_MAX);
+                Ok(peer.call(client.finish(message)).await?.into_inner())
+            }
+        });
+        Ok(reply.await?.into())
     }
 
     /// Ends the round without an update. The operator's.
@@ -189,13 +189,15 @@ impl TrainClient {
     /// # Errors
     /// As [`open_round`](Self::open_round).
     pub async fn abandon(&self, round: u64) -> Result<(), Error> {
-        self.peer
-            .reconnecting(|| async {
-                let mut client = self.client(REPLY_OVERHEAD_BYTES);
-                let call = client.abandon(self.as_operator(AbandonRequest { round }));
-                self.peer.within(self.call_max, call).await.map(|_| ())
-            })
-            .await
+        let token = self.token.clone();
+        self.ask(None, move |peer| {
+            let message = signed(&token, AbandonRequest { round });
+            async move {
+                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
+                peer.call(client.abandon(message)).await.map(|_| ())
+            }
+        })
+        .await
     }
 
     /// Has the server write the backup `name` of the state between two rounds, and waits for it at most
@@ -207,18 +209,17 @@ impl TrainClient {
     /// with [`TrainRefusal::BackupRefused`] by a server without `backup_dir`, or whose disk has no room;
     /// as [`open_round`](Self::open_round).
     pub async fn backup(&self, name: &str, within: Duration) -> Result<BackupMade, Error> {
-        let backup = |deadline| async move {
-            self.peer
-                .reconnecting(|| async {
-                    let mut client = self.client(REPLY_OVERHEAD_BYTES);
-                    let wait_ms = Some(milliseconds_until(deadline));
-                    let message = BackupRequest { name: name.to_owned(), wait_ms };
-                    let call = client.backup(self.as_operator(message));
-                    Ok(self.peer.within(self.call_max, call).await?.into_inner())
-                })
-                .await
-        };
-        let BackupReply { rounds, rounds_begun, bytes } = self.waiting(within, backup).await?;
+        let (token, name) = (self.token.clone(), name.to_owned());
+        let until = Instant::now() + within;
+        let reply = self.ask(Some(within), move |peer| {
+            let wait_ms = Some(milliseconds_until(until));
+            let message = signed(&token, BackupRequest { name: name.clone(), wait_ms });
+            async move {
+                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
+                Ok(peer.call(client.backup(message)).await?.into_inner())
+            }
+        });
+        let BackupReply { rounds, rounds_begun, bytes } = reply.await?;
         Ok(BackupMade { rounds, rounds_begun, bytes })
     }
 
@@ -244,11 +245,11 @@ impl TrainClient {
     /// does not have, and once requests are closed; [`Error::Unavailable`], [`Error::Timeout`].
     pub async fn request(&self, round: u64, user: u32, sealed: Bytes) -> Result<(), Error> {
         let message = UserRequest { round, user, sealed };
-        self.patiently(|limit| {
+        self.ask(None, move |peer| {
             let message = message.clone();
             async move {
-                let mut client = self.client(REPLY_OVERHEAD_BYTES);
-                self.peer.within(limit, client.request(message)).await.map(|_| ())
+                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
+                peer.call(client.request(message)).await.map(|_| ())
             }
         })
         .await
@@ -262,16 +263,16 @@ impl TrainClient {
     /// [`Error::Timeout`].
     pub async fn rows(&self, round: u64, user: u32, within: Duration) -> Result<Bytes, Error> {
         let bytes_max = self.info.terms.shape().reply_bytes() + REPLY_OVERHEAD_BYTES;
-        let rows = |deadline| async move {
-            self.patiently(|limit| async move {
-                let mut client = self.client(bytes_max);
-                let wait_ms = Some(milliseconds_until(deadline));
+        let until = Instant::now() + within;
+        self.ask(Some(within), move |peer| {
+            let wait_ms = Some(milliseconds_until(until));
+            async move {
+                let mut client = client(&peer, bytes_max);
                 let call = client.rows(RowsRequest { round, user, wait_ms });
-                Ok(self.peer.within(limit, call).await?.into_inner().sealed)
-            })
-            .await
-        };
-        self.waiting(within, rows).await
+                Ok(peer.call(call).await?.into_inner().sealed)
+            }
+        })
+        .await
     }
 
     /// Sends a user's sealed upload.
@@ -281,76 +282,75 @@ impl TrainClient {
     /// the round is over; [`Error::Unavailable`], [`Error::Timeout`].
     pub async fn upload(&self, round: u64, user: u32, sealed: Bytes) -> Result<(), Error> {
         let message = UploadRequest { round, user, sealed };
-        self.patiently(|limit| {
+        self.ask(None, move |peer| {
             let message = message.clone();
             async move {
-                let mut client = self.client(REPLY_OVERHEAD_BYTES);
-                self.peer.within(limit, client.upload(message)).await.map(|_| ())
+                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
+                peer.call(client.upload(message)).await.map(|_| ())
             }
         })
         .await
     }
 
-    fn client(&self, reply_bytes_max: usize) -> FederatedTrainingClient<Channel> {
-        FederatedTrainingClient::new(self.peer.channel.clone())
-            .max_decoding_message_size(reply_bytes_max)
-    }
-
-    fn as_operator<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.clone());
+    /// Makes a call, each time of at most `call_max`, again within `call_max` or, where it waits for others, within
+    /// `waits`.
+    async fn ask<R: Send + 'static, F: Future<Output = Result<R, Error>> + Send + 'static>(
+        &self,
+        waits: Option<Duration>,
+        call: impl Fn(Peer) -> F + Send + Sync + 'static,
+    ) -> Result<R, Error> {
+        let mut limits = Limits::of(self.call_max);
+        if let Some(waits) = waits {
+            (limits.whole, limits.may_overrun) = (waits, true);
         }
-        request
+        Ok(self.peer.ask::<Training, R, F>(limits, pending, call).await?.reply)
     }
+}
 
-    /// Makes a call until a server that has no room for it has.
-    async fn patiently<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        call: impl Fn(Duration) -> F,
-    ) -> Result<T, Error> {
-        let patience = Patience {
-            call_max: self.call_max,
-            deadline: Instant::now() + self.call_max,
-            has_others: false,
-        };
-        let (peer, call) = (&self.peer, &call);
-        let call = |limit| async move { peer.reconnecting(|| call(limit)).await };
-        Ok(patience.until_answered(call).await?.0)
-    }
+/// What machines make of this scheme's refusals.
+enum Training {}
 
-    /// Makes a call, each of at most `call_max`, until what it waits for has come.
-    async fn waiting<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        within: Duration,
-        call: impl Fn(Instant) -> F,
-    ) -> Result<T, Error> {
-        let deadline = Instant::now() + within;
-        loop {
-            let error = match call(deadline).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            let Error::Refused { refusal: Refusal::Train(refusal), .. } = &error else {
-                return Err(error);
-            };
-            let TrainRefusal::Pending { retry_after, .. } = refusal else { return Err(error) };
-            if Instant::now() >= deadline {
-                return Err(error);
+impl Faults for Training {
+    fn fault(refusal: &Refusal) -> CallFault {
+        match refusal {
+            &Refusal::Train(TrainRefusal::Pending { retry_after, .. }) => {
+                CallFault::Pending { retry_after }
             }
-            sleep((*retry_after).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+            _ => CallFault::Other,
         }
     }
 }
 
+/// Makes a call again whose server waits for others.
+fn pending(again: Again<'_>, _: u32, _: u64) -> Option<Duration> {
+    match again {
+        Again::Fault(&CallFault::Pending { retry_after }) => {
+            Some(retry_after.clamp(PAUSE_MIN, PAUSE_MAX))
+        }
+        _ => None,
+    }
+}
+
+fn client(peer: &Peer, reply_bytes_max: usize) -> FederatedTrainingClient<Channel> {
+    FederatedTrainingClient::new(peer.channel.clone()).max_decoding_message_size(reply_bytes_max)
+}
+
+/// A message with the operator's token.
+fn signed<T>(token: &Option<MetadataValue<Ascii>>, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(token) = token {
+        request.metadata_mut().insert("authorization", token.clone());
+    }
+    request
+}
+
 async fn fetch_info(peer: &Peer, limit: Duration) -> Result<TrainInfo, Error> {
-    peer.reconnecting(|| async {
-        let mut client = FederatedTrainingClient::new(peer.channel.clone())
-            .max_decoding_message_size(INFO_BYTES_MAX);
-        let reply = peer.within(limit, client.info(TrainInfoRequest {})).await?;
+    let info = peer.ask::<Training, _, _>(Limits::of(limit), never, |peer| async move {
+        let mut client = client(&peer, INFO_BYTES_MAX);
+        let reply = peer.call(client.info(TrainInfoRequest {})).await?;
         TrainInfo::try_from(reply.into_inner()).map_err(|defect| peer.reply_error(defect))
-    })
-    .await
+    });
+    Ok(info.await?.reply)
 }
 
 fn milliseconds(time: Duration) -> u32 {

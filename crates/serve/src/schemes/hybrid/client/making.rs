@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_client::Called;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::machines::{Head, Next, OfflineClient, Parallel, Party, Records};
 use super::super::{HybridRefusal, PrecomputeId};
-use super::{Garbler, HybridClient, Inner, Parallelism, PrecomputeProgress, off_thread};
+use super::{Garbler, HybridClient, Inner, Parallelism, PrecomputeProgress, client, off_thread};
 use crate::peer::random_u64;
 use crate::wire::{HybridBeginRequest, HybridFinishRequest, HybridStepRequest};
 use crate::{Error, Refusal};
@@ -189,22 +190,22 @@ impl Inner {
             id: Bytes::copy_from_slice(&id),
             client_garbles: self.spec.garbler == Garbler::Client,
         };
-        let call = || {
+        let called = self.persistently(move |peer| {
             let message = message.clone();
-            async move { self.peer.within(self.spec.call_max, self.client().begin(message)).await }
-        };
-        let (_, retries) = self.persistently(call).await?;
+            async move { peer.call(client(&peer).begin(message)).await }
+        });
+        let retries = called.await?.retries;
         told.counted.retries.fetch_add(u64::from(retries), Ordering::Relaxed);
         Ok(())
     }
 
     async fn finish(&self, id: PrecomputeId, told: &Told) -> Result<(), Error> {
         let message = HybridFinishRequest { id: Bytes::copy_from_slice(&id) };
-        let call = || {
+        let called = self.persistently(move |peer| {
             let message = message.clone();
-            async move { self.peer.within(self.spec.call_max, self.client().finish(message)).await }
-        };
-        let (_, retries) = self.persistently(call).await?;
+            async move { peer.call(client(&peer).finish(message)).await }
+        });
+        let retries = called.await?.retries;
         told.counted.retries.fetch_add(u64::from(retries), Ordering::Relaxed);
         Ok(())
     }
@@ -222,12 +223,11 @@ impl Inner {
         let id = Bytes::copy_from_slice(&id);
         let sent = payload.len() as u64;
         let message = HybridStepRequest { id, step, payload };
-        let call = || {
+        let called = self.persistently(move |peer| {
             let message = message.clone();
-            async move { self.peer.within(self.spec.call_max, self.client().step(message)).await }
-        };
-        let (reply, retries) = self.persistently(call).await?;
-        let payload = reply.into_inner().payload;
+            async move { Ok(peer.call(client(&peer).step(message)).await?.into_inner().payload) }
+        });
+        let Called { reply: payload, retries, .. } = called.await?;
         let received = payload.len() as u64;
         off_thread(move || Ok(machine.accept(step, &payload)?)).await?;
         let counted = &told.counted;

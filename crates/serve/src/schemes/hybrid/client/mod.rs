@@ -7,10 +7,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hushtable_client::{CallFault, Called, Limits, pause};
 use hushtable_infer::Platform;
-use hushtable_client::pause;
 use hushtable_table::Version;
-use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 
 use super::info::TERMS_BYTES_MAX;
@@ -18,8 +17,8 @@ use super::keep::{Keep, PrecomputeCount};
 use super::machines::{Head, Outline, Party};
 use super::spec::{MESSAGE_BYTES_MAX, PrecomputeStoreSpec};
 use super::{Garbler, HybridInfo, PrecomputeId};
+use crate::peer::direct::{Again, Faults, never};
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
-use crate::peer::random_u64;
 use crate::peer::shaper::LinkSpec;
 use crate::wire::HybridInfoRequest;
 use crate::wire::hybrid_inference_client::HybridInferenceClient;
@@ -209,48 +208,52 @@ impl Inner {
         heads.filter(fits).collect()
     }
 
-    fn client(&self) -> HybridInferenceClient<Channel> {
-        HybridInferenceClient::new(self.peer.channel.clone())
-            .max_decoding_message_size(MESSAGE_BYTES_MAX)
-    }
-
-    /// Makes a call again while the server is busy or out of reach, for as long as the spec allows. How often
-    /// comes with the reply.
-    async fn persistently<T, F: Future<Output = Result<T, Error>>>(
+    /// Makes a call again while the server is busy or out of reach, for as long as the spec allows.
+    async fn persistently<
+        R: Send + 'static,
+        F: Future<Output = Result<R, Error>> + Send + 'static,
+    >(
         &self,
-        call: impl Fn() -> F,
-    ) -> Result<(T, u32), Error> {
-        let (deadline, mut retries) = (Instant::now() + self.spec.retry_max, 0);
-        loop {
-            let error = match call().await {
-                Ok(reply) => return Ok((reply, retries)),
-                Err(error) => error,
-            };
-            let after = match &error {
-                Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } => *retry_after,
-                Error::Refused { refusal: Refusal::Draining, .. }
-                | Error::Unavailable { .. }
-                | Error::Timeout { .. } => RECONNECT,
-                _ => return Err(error),
-            };
-            let pause = pause(after, retries, random_u64()?);
-            if Instant::now() + pause >= deadline {
-                return Err(error);
-            }
-            sleep(pause).await;
-            retries += 1;
-        }
+        call: impl Fn(Peer) -> F + Send + Sync + 'static,
+    ) -> Result<Called<R>, Error> {
+        let HybridClientSpec { call_max, retry_max, .. } = self.spec;
+        let limits =
+            Limits { call: call_max, whole: retry_max, may_overrun: true, busy: retry_max };
+        self.peer.ask::<Hybrid, R, F>(limits, away, call).await
     }
 }
 
+/// What machines make of this scheme's refusals.
+pub(super) enum Hybrid {}
+
+impl Faults for Hybrid {
+    fn fault(_: &Refusal) -> CallFault {
+        CallFault::Other
+    }
+}
+
+/// Makes a call again whose server is out of reach, about to be, or silent.
+fn away(again: Again<'_>, times: u32, random: u64) -> Option<Duration> {
+    match again {
+        Again::Fault(CallFault::Draining | CallFault::Unreachable) | Again::Late => {
+            Some(pause(RECONNECT, times, random))
+        }
+        Again::Fault(_) => None,
+    }
+}
+
+fn client(peer: &Peer) -> HybridInferenceClient<Channel> {
+    HybridInferenceClient::new(peer.channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+}
+
 async fn fetch_info(peer: &Peer, limit: Duration) -> Result<HybridInfo, Error> {
-    peer.reconnecting(|| async {
+    let info = peer.ask::<Hybrid, _, _>(Limits::of(limit), never, |peer| async move {
         let mut client = HybridInferenceClient::new(peer.channel.clone())
             .max_decoding_message_size(TERMS_BYTES_MAX + REPLY_OVERHEAD_BYTES);
-        let reply = peer.within(limit, client.info(HybridInfoRequest {})).await?;
+        let reply = peer.call(client.info(HybridInfoRequest {})).await?;
         HybridInfo::check(reply.into_inner()).map_err(|defect| peer.reply_error(defect))
-    })
-    .await
+    });
+    Ok(info.await?.reply)
 }
 
 /// Runs what computes for milliseconds, or reads files, off the threads of connections.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hushtable_client::Limits;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -15,7 +16,9 @@ use super::super::keep::{Half, lock};
 use super::super::machines::{Error as MachineError, OnlineClient, RecordError};
 use super::super::{FRAMES_AHEAD, PrecomputeId};
 use super::making::is_lost;
-use super::{HybridClient, Inner, PrecomputeProgress, PrecomputeStats, off_thread};
+use super::{Hybrid, HybridClient, Inner, PrecomputeProgress, PrecomputeStats, client, off_thread};
+use crate::peer::direct::never;
+use crate::peer::endpoint::Peer;
 use crate::wire::{PredictFrame, PredictOpen};
 use crate::{Error, Refusal, ReplyDefect};
 
@@ -137,33 +140,20 @@ impl Inner {
     async fn open(&self, id: PrecomputeId) -> Result<Opened, Error> {
         let plan = Bytes::copy_from_slice(self.info.plan.as_bytes());
         let open = PredictOpen { plan, id: Bytes::copy_from_slice(&id) };
-        let call = || {
+        let call = move |peer: Peer| {
             let open = Some(open.clone());
             async move {
                 let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
                 let first = PredictFrame { open, payload: Bytes::new() };
                 // It has room for the first.
                 drop(sender.send(first).await);
-                let mut client = self.client();
-                let call = client.predict(ReceiverStream::new(receiver));
-                let frames = self.peer.within(self.spec.call_max, call).await?.into_inner();
-                Ok(Opened { sender, frames })
+                let call = peer.call(client(&peer).predict(ReceiverStream::new(receiver))).await;
+                Ok(Opened { sender, frames: call?.into_inner() })
             }
         };
-        let call = || async { self.peer.reconnecting(call).await };
-        Ok(self.patiently(call).await?.0)
-    }
-
-    /// Waits for a server that is busy, not for one that is out of reach: whoever predicts is there.
-    async fn patiently<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        call: impl Fn() -> F,
-    ) -> Result<(T, u32), Error> {
-        use crate::peer::session::Patience;
-        let call_max = self.spec.call_max;
-        let patience =
-            Patience { call_max, deadline: Instant::now() + call_max, has_others: false };
-        patience.until_answered(|_| call()).await
+        // A server that is busy is waited for, not one that is out of reach: whoever predicts is there.
+        let limits = Limits::of(self.spec.call_max);
+        Ok(self.peer.ask::<Hybrid, _, _>(limits, never, call).await?.reply)
     }
 
     /// Takes this client's half and runs the online phase to its end.
