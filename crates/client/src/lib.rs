@@ -11,7 +11,8 @@
 //! ```text
 //! match machine.poll(now) {
 //!     Send { id, place, server, call } => start the call; when it ends: machine.received(id, now, outcome)
-//!     Wait { until }           => wait for a call's end, the bell, or that time; whichever is first
+//!     Wait { until }           => drop the calls that it does not await any more;
+//!                                 wait for a call's end, the bell, or that time; whichever is first
 //!     Done(outcome)            => drop the calls that are still on their way
 //! }
 //! ```
@@ -100,6 +101,10 @@ pub trait Machine<E>: Send {
         now: Duration,
         outcome: Result<<Self::Protocol as Protocol>::Reply, CallError<E>>,
     );
+
+    /// Whether the machine still waits for a call: one that it does not may be given up, so that its server need not
+    /// answer it.
+    fn awaits(&self, id: CallId) -> bool;
 
     /// Whether the next [`poll`](Self::poll) computes for milliseconds: threads that carry
     /// connections should not make it.

@@ -108,6 +108,10 @@ impl<S: Connect, E> Opener<S, E> {
         }
     }
 
+    pub fn awaits(&self, id: CallId) -> bool {
+        self.run.as_ref().is_some_and(|run| run.awaits(id))
+    }
+
     pub fn computes(&self) -> bool {
         self.run.as_ref().is_some_and(Run::computes)
     }

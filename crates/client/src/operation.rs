@@ -249,6 +249,14 @@ impl<S: Connect, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         }
     }
 
+    fn awaits(&self, id: CallId) -> bool {
+        match &self.state {
+            State::Asking(_, _, run) => run.awaits(id),
+            State::Opening(_, opener) | State::Refreshing(_, opener, ..) => opener.awaits(id),
+            State::Begin(..) | State::Resting(..) | State::Renew(..) | State::Over => false,
+        }
+    }
+
     fn computes(&self) -> bool {
         match &self.state {
             State::Begin(session, _) | State::Resting(session, ..) => self.ask.computes(session),
@@ -312,6 +320,10 @@ impl<S: Connect, T, E: Send> Machine<E> for Opening<S, T, E> {
         outcome: Result<<S::Protocol as Protocol>::Reply, CallError<E>>,
     ) {
         self.opener.received(now, id, outcome, || self.random.number());
+    }
+
+    fn awaits(&self, id: CallId) -> bool {
+        self.opener.awaits(id)
     }
 
     fn computes(&self) -> bool {

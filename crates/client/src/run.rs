@@ -188,6 +188,10 @@ impl<S: Script, E> Run<S, E> {
         }
     }
 
+    pub fn awaits(&self, id: CallId) -> bool {
+        self.exchanges.iter().any(|exchange| exchange.is_of(id))
+    }
+
     pub fn computes(&self) -> bool {
         self.exchanges.iter().all(Exchange::is_over) && self.script.computes()
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use hushtable_client::simulation::{Answered, Faults, Network, bell, random_faults};
 use hushtable_client::{
-    Ask, Bell, CallError, CallFault, Called, Cause, Connect, Error, Limits, Machine, Opening,
-    Operation, Place, Protocol, Random, Round, RoundOf, Script, Shared, Tally, Timed, lone, pause,
+    Ask, Bell, CallError, CallFault, CallId, Called, Cause, Connect, Error, Limits, Machine,
+    Opening, Operation, Place, Protocol, Random, Round, RoundOf, Script, Shared, Step, Tally,
+    Timed, lone, pause,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -306,4 +307,31 @@ fn a_lone_call_is_made_again_for_as_long_as_it_may() {
     // And one that refuses is not asked again.
     let (now, outcome) = called(limits, |_| refused(CallFault::Other));
     assert!(outcome.is_err() && now < second, "{now:?}");
+}
+
+fn asked<T>(step: Step<Call, T>) -> CallId {
+    match step {
+        Step::Send { id, .. } => id,
+        Step::Wait { .. } | Step::Done(_) => panic!("nothing is asked"),
+    }
+}
+
+#[test]
+fn what_is_not_awaited_any_more_may_be_given_up() {
+    let now = Duration::ZERO;
+    let mut opening = open(1, Bell::new(|| {}));
+    let [left, right] = [(); 2].map(|()| asked(opening.poll(now)));
+    assert!(opening.awaits(left) && opening.awaits(right));
+    opening.received(right, now, Ok(3));
+    assert!(opening.awaits(left) && !opening.awaits(right), "it was answered");
+    opening.received(left, now, Ok(3));
+    let Step::Done(Ok(shared)) = opening.poll(now) else { panic!("both agree") };
+
+    let mut read: Operation<_, _, &'static str> =
+        Operation::new(&shared, Read(RefCell::new(Random::new(1))), 1);
+    let [left, right] = [(); 2].map(|()| asked(read.poll(now)));
+    let busy = CallFault::Busy { retry_after: Duration::from_millis(50) };
+    read.received(left, now, Err(CallError { fault: busy, error: "busy" }));
+    assert!(matches!(read.poll(now), Step::Wait { .. }), "it is made anew");
+    assert!(!read.awaits(right), "the other server's half of what failed is of no use");
 }

@@ -172,6 +172,7 @@ impl<W: Wire> Driver<W> {
                     calls.push((id, W::send(self.servers.at(place, server), call)));
                 }
                 Step::Wait { until } => {
+                    calls.retain(|&(id, _)| machine.awaits(id));
                     let until = self.epoch.checked_add(until);
                     let until = until.unwrap_or_else(|| Instant::now() + FAR);
                     tokio::select! {
