@@ -19,7 +19,7 @@
 //! protocol; a client that deals bad keys learns more of the model than predictions say. Where it must not, the two
 //! servers deal, beforehand ([`joint`]).
 //!
-//! Halves are machines over bytes; nothing here has sockets.
+//! Halves are machines over bytes, and so is a whole client ([`session`]); nothing here has sockets.
 
 pub mod bench;
 mod calibrate;
@@ -40,6 +40,7 @@ pub mod products;
 mod random;
 pub mod reference;
 mod server;
+pub mod session;
 mod steps;
 mod stream;
 mod together;

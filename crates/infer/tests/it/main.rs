@@ -13,3 +13,4 @@ mod linear_vectors;
 mod models;
 mod refusals;
 mod shares_lookups;
+mod shares_session;

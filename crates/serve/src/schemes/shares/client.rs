@@ -2,27 +2,22 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::future::{join, try_join, try_join_all};
+use futures_util::future::try_join_all;
+use hushtable_client::Place;
 use hushtable_infer::dlrm::Error as FeatureError;
-use hushtable_infer::shares::client::{check_dense, deal, open, share};
-use hushtable_infer::shares::{self, DealtBy, Half};
-use hushtable_client::pause;
-use hushtable_pir::dpf::{Domain, KeyPair};
-use hushtable_pir::{Platform, Prg};
+use hushtable_infer::shares::client::check_dense;
+use hushtable_infer::shares::session::{Answered, Predictor, SessionSpec};
+use hushtable_infer::shares::{self, DealtBy};
 use hushtable_table::Version;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
-use tonic::transport::Channel;
+use tokio::time::Instant;
 
-use super::info::TERMS_BYTES_MAX;
-use super::model::{PRG, side_of};
-use super::{SharesInfo, SharesRefusal};
-use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
+use super::SharesInfo;
+use super::peer::SharesWire;
+use crate::peer::drive::Driver;
+use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
-use crate::wire::shared_inference_client::SharedInferenceClient;
-use crate::wire::{SharesInfoRequest, SharesPredictReply, SharesPredictRequest};
-use crate::{EndpointSpec, Error, Refusal, ReplyDefect};
+use crate::{EndpointSpec, Error};
 
 /// How a client reaches its two servers.
 #[derive(Clone)]
@@ -96,18 +91,9 @@ pub struct SharesStats {
 
 /// A client of one model at two servers.
 pub struct SharesClient {
-    peers: [Peer; 2],
-    spec: SharesClientSpec,
-    info: SharesInfo,
-    domains: Vec<Domain>,
+    driver: Driver<SharesWire>,
+    predictor: Predictor,
     turns: Semaphore,
-}
-
-/// One inference's parts.
-struct Parts {
-    requests: [SharesPredictRequest; 2],
-    key_bytes: u64,
-    dealt_bytes: u64,
 }
 
 impl SharesClient {
@@ -121,52 +107,19 @@ impl SharesClient {
     /// different models or plans, or another than `spec` names.
     pub async fn connect(spec: &SharesClientSpec) -> Result<Self, Error> {
         let peer = |endpoint| Peer::new(endpoint, spec.insecure, spec.connect_max);
-        let peers = [peer(&spec.left)?, peer(&spec.right)?];
-        let [left, right] = peers.each_ref().map(|peer| fetch_info(peer, spec.call_max));
-        let (left, right) = join(left, right).await;
-        let [info, right] = [left?, right?];
-        let urls = peers.each_ref().map(|peer| peer.url().to_owned());
-        match (info.half, right.half) {
-            (Half::Left, Half::Right) => {}
-            (Half::Right, Half::Left) => {
-                let [left, right] = urls;
-                return Err(Error::SidesSwapped { left, right });
-            }
-            (half, _) => {
-                let ([left, right], side) = (urls, side_of(half));
-                return Err(Error::SameSide { left, right, side });
-            }
-        }
-        let urls = || urls.to_vec();
-        for (expected, found) in [(info.version, right.version), (info.plan, right.plan)] {
-            if expected != found {
-                return Err(Error::VersionMismatch { urls: urls(), expected, found: Some(found) });
-            }
-        }
-        if let Some(expected) = spec.version.filter(|&expected| expected != info.version) {
-            let found = Some(info.version);
-            return Err(Error::VersionMismatch { urls: urls(), expected, found });
-        }
-        if let Some(expected) = spec.dealer.filter(|&expected| expected != info.dealer) {
-            let reason = format!(
-                "it takes what is dealt by {}, and this client was told to accept what is dealt by {expected} alone",
-                info.dealer
-            );
-            return Err(peers[0].reply_error(ReplyDefect::Other { reason }));
-        }
-        if (&info.outline, info.dealer) != (&right.outline, right.dealer) || info.dlrm != right.dlrm
-        {
-            let reason = "its terms are not the left one's, of the same plan".to_owned();
-            return Err(peers[1].reply_error(ReplyDefect::Other { reason }));
-        }
-        let domains = info.domains()?;
+        let (left, right) = (peer(&spec.left)?, peer(&spec.right)?);
+        let &SharesClientSpec { version, dealer, call_max, .. } = spec;
+        let driver = Driver::new([(Place::Left, vec![left]), (Place::Right, vec![right])]);
+        let session = SessionSpec { version, dealer, call_max };
+        let opening = Predictor::open(session, random_u64()?, driver.bell());
+        let predictor = driver.run(opening).await?;
         let turns = Semaphore::new(spec.inferences_max.max(1));
-        Ok(Self { peers, spec: spec.clone(), info, domains, turns })
+        Ok(Self { driver, predictor, turns })
     }
 
     /// What the servers compute.
     pub fn info(&self) -> &SharesInfo {
-        &self.info
+        self.predictor.info()
     }
 
     /// The model's logits for `users`: `dense` has the model's numbers for each of them, one user after the other,
@@ -184,7 +137,8 @@ impl SharesClient {
         indices: &[u64],
     ) -> Result<SharesPrediction, Error> {
         let started = Instant::now();
-        let (dense_each, indices_each) = (self.info.outline.dense, self.info.dlrm.indices());
+        let info = self.info();
+        let (dense_each, indices_each) = (info.outline.dense, info.dlrm.indices());
         for (what, expected, found) in [
             ("dense features", users * dense_each, dense.len()),
             ("indices", users * indices_each, indices.len()),
@@ -199,8 +153,8 @@ impl SharesClient {
         };
         for user in 0..users {
             let (dense, indices) = of(user);
-            check_dense(dense, self.info.outline.fraction_bits, user)?;
-            self.info.dlrm.places(indices).map_err(|error| of_user(error, user))?;
+            check_dense(dense, info.outline.fraction_bits, user)?;
+            info.dlrm.places(indices).map_err(|error| of_user(error, user))?;
         }
         let one = |user: usize| {
             let (dense, indices) = of(user);
@@ -208,165 +162,31 @@ impl SharesClient {
         };
         let found = try_join_all((0..users).map(one)).await?;
         let (mut logits, mut stats) = (Vec::with_capacity(users), SharesStats::default());
-        for (logit, own) in found {
-            logits.push(logit);
-            stats.key_bytes += own.key_bytes;
-            stats.dealt_bytes += own.dealt_bytes;
-            stats.received_bytes += own.received_bytes;
-            stats.deal += own.deal;
-            stats.queue += own.queue;
-            stats.answer += own.answer;
-            stats.retries += own.retries;
+        for (answered, computed) in found {
+            logits.push(answered.logit);
+            stats.key_bytes += answered.key_bytes;
+            stats.dealt_bytes += answered.dealt_bytes;
+            stats.received_bytes += answered.received_bytes;
+            stats.deal += computed;
+            stats.queue += answered.queue;
+            stats.answer += answered.answer;
+            stats.retries += answered.retries;
         }
         stats.elapsed = started.elapsed();
         Ok(SharesPrediction { logits, stats })
     }
 
+    /// An inference, and how long dealing took.
     async fn predict_one(
         &self,
         dense: &[f64],
         indices: &[u64],
-    ) -> Result<(f64, SharesStats), Error> {
+    ) -> Result<(Answered, Duration), Error> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
-        let places = self.info.dlrm.places(indices)?;
-        let deadline = Instant::now() + self.spec.call_max;
-        let mut stats = SharesStats::default();
-        loop {
-            let began = Instant::now();
-            // What was dealt is sent once: each turn deals anew.
-            let Parts { requests, key_bytes, dealt_bytes } = self.deal(dense, &places)?;
-            stats.deal += began.elapsed();
-            stats.key_bytes += key_bytes;
-            stats.dealt_bytes += dealt_bytes;
-            let limit = deadline.saturating_duration_since(Instant::now());
-            let [left, right] = requests;
-            // The first to fail is the cause: the other one only misses it, later.
-            let asked =
-                try_join(ask(&self.peers[0], limit, left), ask(&self.peers[1], limit, right));
-            let error = match asked.await {
-                Ok((left, right)) => {
-                    let logit = self.open(&left, &right)?;
-                    stats.received_bytes += (left.share.len() + right.share.len()) as u64;
-                    let slower = |of: fn(&SharesPredictReply) -> Option<u64>| {
-                        let us = of(&left).max(of(&right)).unwrap_or_default();
-                        Duration::from_micros(us)
-                    };
-                    stats.queue += slower(|it| it.queue_us);
-                    stats.answer += slower(|it| it.answer_us);
-                    return Ok((logit, stats));
-                }
-                Err(error) => error,
-            };
-            let random = random_u64()?;
-            let wait = match &error {
-                Error::Refused { refusal: Refusal::Busy { retry_after, .. }, .. } => {
-                    Some(pause(*retry_after, stats.retries, random))
-                }
-                Error::Refused {
-                    refusal: Refusal::Shares(SharesRefusal::Dry { retry_after }),
-                    ..
-                } => Some(pause(*retry_after, stats.retries, random)),
-                Error::Refused { refusal: Refusal::Shares(refusal), .. }
-                    if refusal.is_passing() =>
-                {
-                    Some(pause(LOST, stats.retries, random))
-                }
-                // They were there: one of them restarts.
-                Error::Refused { refusal: Refusal::Draining, .. } | Error::Unavailable { .. } => {
-                    Some(pause(LOST, stats.retries, random))
-                }
-                _ => None,
-            };
-            match wait {
-                Some(wait) if Instant::now() + wait < deadline => sleep(wait).await,
-                _ => return Err(error),
-            }
-            stats.retries += 1;
-        }
+        let (dense, indices) = (dense.to_vec(), indices.to_vec());
+        self.driver.run_timed(self.predictor.predict_one(dense, indices, random_u64()?)).await
     }
-
-    fn deal(&self, dense: &[f64], places: &[Vec<usize>]) -> Result<Parts, Error> {
-        let prg = Prg::new(PRG, Platform::detect());
-        let mut keys: [Vec<Bytes>; 2] = Default::default();
-        for (domain, places) in self.domains.iter().zip(places) {
-            for &place in places {
-                let KeyPair { left, right } = KeyPair::generate(prg, *domain, place as u64)?;
-                keys[0].push(left.to_bytes().into());
-                keys[1].push(right.to_bytes().into());
-            }
-        }
-        let (common, own) = self.dealt(dense)?;
-        let key_bytes = keys.iter().flatten().map(|key| key.len() as u64).sum();
-        let name = [random_u64()?.to_le_bytes(), random_u64()?.to_le_bytes()].concat();
-        let name = Bytes::from(name);
-        let plan = Bytes::copy_from_slice(self.info.plan.as_bytes());
-        let common = Bytes::from(common);
-        let dealt_bytes = (2 * common.len() + own[0].len() + own[1].len()) as u64;
-        let [left, right] = own.map(Bytes::from);
-        let [left_keys, right_keys] = keys;
-        let request = |keys, dealt| SharesPredictRequest {
-            plan: plan.clone(),
-            name: name.clone(),
-            keys,
-            common: common.clone(),
-            dealt,
-        };
-        let requests = [request(left_keys, left), request(right_keys, right)];
-        Ok(Parts { requests, key_bytes, dealt_bytes })
-    }
-
-    /// What goes to both servers, and to each, beside lookup keys.
-    fn dealt(&self, dense: &[f64]) -> Result<(Vec<u8>, [Vec<u8>; 2]), Error> {
-        let outline = &self.info.outline;
-        Ok(match self.info.dealer {
-            DealtBy::Client => {
-                let mut dealt = deal(outline, dense)?;
-                let own = [std::mem::take(&mut dealt.left), std::mem::take(&mut dealt.right)];
-                (std::mem::take(&mut dealt.common), own)
-            }
-            DealtBy::Servers => {
-                let mut shared = share(outline, dense)?;
-                let own = [std::mem::take(&mut shared.left), std::mem::take(&mut shared.right)];
-                (Vec::new(), own)
-            }
-        })
-    }
-
-    fn open(&self, left: &SharesPredictReply, right: &SharesPredictReply) -> Result<f64, Error> {
-        let outline = &self.info.outline;
-        for (peer, reply) in self.peers.iter().zip([left, right]) {
-            if reply.plan != self.info.plan.as_bytes()[..] {
-                let reason = "an answer by another plan than the one that was asked".to_owned();
-                return Err(peer.reply_error(ReplyDefect::Other { reason }));
-            }
-            let (expected, found) = (outline.logit_bytes(), reply.share.len());
-            if expected != found {
-                return Err(peer.reply_error(ReplyDefect::AnswerBytes { expected, found }));
-            }
-        }
-        Ok(open(outline, &left.share, &right.share)?)
-    }
-}
-
-async fn ask(
-    peer: &Peer,
-    limit: Duration,
-    request: SharesPredictRequest,
-) -> Result<SharesPredictReply, Error> {
-    let mut client: SharedInferenceClient<Channel> =
-        SharedInferenceClient::new(peer.channel.clone());
-    Ok(peer.within(limit, client.predict(request)).await?.into_inner())
-}
-
-async fn fetch_info(peer: &Peer, limit: Duration) -> Result<SharesInfo, Error> {
-    peer.reconnecting(|| async {
-        let mut client = SharedInferenceClient::new(peer.channel.clone())
-            .max_decoding_message_size(TERMS_BYTES_MAX + REPLY_OVERHEAD_BYTES);
-        let reply = peer.within(limit, client.info(SharesInfoRequest {})).await?;
-        SharesInfo::check(reply.into_inner()).map_err(|defect| peer.reply_error(defect))
-    })
-    .await
 }
 
 fn of_user(error: FeatureError, user: usize) -> Error {
@@ -386,6 +206,3 @@ impl From<shares::Error> for Error {
         }
     }
 }
-
-/// How long servers that have lost each other take to meet again, about.
-const LOST: Duration = Duration::from_millis(50);

@@ -7,6 +7,7 @@ mod info;
 mod link;
 mod metrics;
 mod model;
+mod peer;
 mod refill;
 mod refusal;
 mod server;
@@ -14,7 +15,7 @@ mod service;
 mod spec;
 
 pub use client::{SharesClient, SharesClientSpec, SharesPrediction, SharesStats};
-pub use info::SharesInfo;
+pub use hushtable_infer::shares::session::Info as SharesInfo;
 pub use refusal::SharesRefusal;
 pub use server::SharesServer;
 pub use spec::{PeerError, SharesServerSpec, peer_name};

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hushtable_infer::dlrm::Weights;
+use hushtable_infer::shares::session::{LOOKUP_PRG, Terms};
 use hushtable_infer::shares::{DealtBy, Half, Network, SCHEME, SharesPlan};
 use hushtable_pir::dpf::{Group, Key, Server as Tables, Side};
-use hushtable_pir::{CpuEngine, EngineSpec, PrgKind, TableShape, Threads};
+use hushtable_pir::{CpuEngine, EngineSpec, TableShape, Threads};
 use hushtable_table::model::Model;
 
-use super::info::SharesInfo;
+use super::SharesInfo;
 use crate::Error;
 use crate::schemes::plans::choose;
 
@@ -59,16 +60,14 @@ impl SharedModel {
             Ok(Tables::new(side, version, Arc::new(engine)))
         });
         let tables = tables.collect::<Result<Vec<_>, hushtable_pir::Error>>()?;
-        let info = SharesInfo {
-            name: model.manifest().name().to_owned(),
+        let info = SharesInfo::new(
+            model.manifest().name().to_owned(),
             version,
-            plan: compiled.version,
-            half: half_of(side),
-            dlrm,
-            dealer,
-            outline: network.outline().clone(),
-            software: crate::host::SOFTWARE.into(),
-        };
+            compiled.version,
+            half_of(side),
+            Terms { dlrm, dealer, outline: network.outline().clone() },
+            crate::host::SOFTWARE.into(),
+        );
         Ok(Self { info, network: Arc::new(network), tables })
     }
 
@@ -125,15 +124,12 @@ impl SharedModel {
 fn accept_key(table: &Tables, bytes: &[u8]) -> Result<Key, String> {
     let key = table.accept(bytes).map_err(|error| error.to_string())?;
     let (group, prg) = (key.params().domain.group(), key.params().prg);
-    match (group, prg) == (Group::Bits, PRG) {
+    match (group, prg) == (Group::Bits, LOOKUP_PRG) {
         true => Ok(key),
         false => Err(format!(
-            "a lookup key of group {} by {prg}: this server takes group {} by {PRG}",
+            "a lookup key of group {} by {prg}: this server takes group {} by {LOOKUP_PRG}",
             group.name(),
             Group::Bits.name()
         )),
     }
 }
-
-/// What lookup keys are made with.
-pub(super) const PRG: PrgKind = PrgKind::Aes128;

@@ -10,7 +10,7 @@ use hushtable_infer::store::StoreSpec;
 use hushtable_pir::dpf::Side;
 use serde::{Deserialize, Serialize};
 
-use super::info::SharesInfo;
+use super::SharesInfo;
 use crate::host::network::{Network, within, within_u64};
 use crate::{EndpointSpec, Error, Identity, NetworkSpec};
 
