@@ -7,7 +7,7 @@ use hushtable_pir::Error as PirError;
 use hushtable_pir::onion::Error as OnionError;
 use hushtable_serve::host::PushRefusal;
 use hushtable_serve::{
-    Error as ServeError, HybridRefusal, InferRefusal, Refusal, SharesRefusal, TrainRefusal,
+    CkksRefusal, Error as ServeError, HybridRefusal, Refusal, SharesRefusal, TrainRefusal,
 };
 use hushtable_table::RowsError;
 use hushtable_table::layout::LayoutError;
@@ -331,7 +331,7 @@ impl From<ServeError> for Failure {
             | ServeError::Onion(_)
             | ServeError::Table { .. }
             | ServeError::Bag(_)
-            | ServeError::Infer(_)
+            | ServeError::Dlrm(_)
             | ServeError::Shares(_)
             | ServeError::Hybrid(_)
             | ServeError::Sealed(_)
@@ -402,7 +402,7 @@ impl From<ServeError> for Failure {
             ServeError::Pir(error) => error.into(),
             ServeError::Onion(error) => error.into(),
             ServeError::Bag(error) => error.into(),
-            ServeError::Infer(error) => error.into(),
+            ServeError::Dlrm(error) => error.into(),
             ServeError::Shares(error) => error.into(),
             ServeError::Hybrid(error) => (*error).into(),
             ServeError::Sealed(error) => error.into(),
@@ -420,7 +420,7 @@ impl From<ServeError> for Failure {
             } => failure.text("outcome", outcome),
             ServeError::Refused {
                 refusal:
-                    Refusal::Infer(InferRefusal::PlanSkew { expected, found })
+                    Refusal::Ckks(CkksRefusal::PlanSkew { expected, found })
                     | Refusal::Shares(SharesRefusal::OtherPlan { expected, found })
                     | Refusal::Hybrid(HybridRefusal::OtherPlan { expected, found }),
                 ..
@@ -505,7 +505,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         | Refusal::BadKeys { .. }
         | Refusal::BadQuery { .. }
         | Refusal::WrongDomain { .. } => "KeyFormatError",
-        Refusal::Infer(InferRefusal::PlanSkew { .. })
+        Refusal::Ckks(CkksRefusal::PlanSkew { .. })
         | Refusal::Shares(SharesRefusal::OtherPlan { .. })
         | Refusal::Hybrid(HybridRefusal::OtherPlan { .. }) => "PlanMismatch",
         Refusal::Hybrid(HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute) => {
@@ -513,7 +513,7 @@ fn refusal_class(refusal: &Refusal) -> &'static str {
         }
         Refusal::Hybrid(HybridRefusal::PrecomputeBudget { .. }) => "ServerError",
         Refusal::Hybrid(HybridRefusal::OtherGarbler { .. }) => "ConfigError",
-        Refusal::Infer(InferRefusal::BadFeatures { .. }) => "KeyFormatError",
+        Refusal::Ckks(CkksRefusal::BadFeatures { .. }) => "KeyFormatError",
         Refusal::Shares(
             SharesRefusal::NoPeer | SharesRefusal::PeerLost | SharesRefusal::GivenUp { .. },
         ) => "ServerUnavailable",

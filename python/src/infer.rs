@@ -15,8 +15,8 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use serde_json::json;
 
+use crate::ckks_client::CkksFacts;
 use crate::errors::Failure;
-use crate::infer_client::InferFacts;
 
 /// Compiles the model at `path` by its description, or by that of the plan of this name, and writes the plan
 /// into the bundle; what it is, as JSON.
@@ -101,8 +101,8 @@ pub(crate) fn infer_shareable(
 }
 
 /// A compiled model in this process.
-#[pyclass(frozen, module = "hushtable._native", name = "InferModel")]
-pub(crate) struct NativeInferModel {
+#[pyclass(frozen, module = "hushtable._native", name = "CkksModel")]
+pub(crate) struct NativeCkksModel {
     name: String,
     version: String,
     plan: Plan,
@@ -120,7 +120,7 @@ struct Encrypted {
 }
 
 #[pymethods]
-impl NativeInferModel {
+impl NativeCkksModel {
     /// Opens the bundle at `path` and its plan of this name, or its only one.
     #[new]
     fn new(py: Python<'_>, path: PathBuf, name: Option<String>) -> PyResult<Self> {
@@ -137,8 +137,8 @@ impl NativeInferModel {
     }
 
     /// What a server of it would announce.
-    fn info(&self) -> PyResult<InferFacts> {
-        Ok(InferFacts::of_terms(&self.name, &self.version, &self.terms).map_err(Failure::from)?)
+    fn info(&self) -> PyResult<CkksFacts> {
+        Ok(CkksFacts::of_terms(&self.name, &self.version, &self.terms).map_err(Failure::from)?)
     }
 
     /// Logits of users: float32 [users, dense] and uint64 [users, tables]; `fhe` is clear, simulate or
@@ -156,7 +156,7 @@ impl NativeInferModel {
     }
 }
 
-impl NativeInferModel {
+impl NativeCkksModel {
     fn logits(&self, dense: &[f32], indices: &[u64], fhe: &str) -> Result<Vec<f64>, Failure> {
         let (each, tables) = (self.terms.dense(), self.terms.features().len());
         let (users, step) = (dense.len() / each, self.terms.users());

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod ckks_client;
 mod client;
 mod connected;
 mod errors;
@@ -21,7 +22,6 @@ mod gpu;
 mod hybrid;
 mod hybrid_client;
 mod infer;
-mod infer_client;
 mod infer_errors;
 mod infer_project;
 mod infer_shares;
@@ -51,6 +51,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod _native {
     #[pymodule_export]
     use super::bench::oram::oram_shape;
+    #[pymodule_export]
+    use super::ckks_client::{CkksFacts, NativeCkksClient, PredictionFacts};
     #[pymodule_export]
     use super::client::{NativeBagsRows, NativeOnionClient, NativePairClient, NativeRows};
     #[pymodule_export]
@@ -84,10 +86,8 @@ mod _native {
     };
     #[pymodule_export]
     use super::infer::{
-        NativeInferModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
+        NativeCkksModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
-    #[pymodule_export]
-    use super::infer_client::{InferFacts, NativeInferClient, PredictionFacts};
     #[pymodule_export]
     use super::infer_project::{known_backends, paper_trace, project_trace};
     #[pymodule_export]
@@ -115,7 +115,7 @@ mod _native {
     use super::push::push_bundle;
     #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeHybridServer, NativeInferServer, NativeOnionServer, NativePairServer,
+        IssuedPems, NativeCkksServer, NativeHybridServer, NativeOnionServer, NativePairServer,
         NativeServer, NativeSharesServer, NativeTrainServer, PemPair, certificate_validities,
         exit_with_parent, make_certificates,
     };

@@ -12,8 +12,8 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa, Validity, validities};
 use hushtable_serve::host::Reload;
 use hushtable_serve::{
-    BoundServer, ControllerPlace, CounterSpec, Error, HybridServer, HybridServerSpec, InferServer,
-    InferServerSpec, OnionServer, OnionServerSpec, Owner, Server, ServerSpec, SharesServer,
+    BoundServer, CkksServer, CkksServerSpec, ControllerPlace, CounterSpec, Error, HybridServer,
+    HybridServerSpec, OnionServer, OnionServerSpec, Owner, Server, ServerSpec, SharesServer,
     SharesServerSpec, TrainServer, TrainServerSpec, front_name, peer_name, raise_file_limit,
     shard_name,
 };
@@ -23,10 +23,10 @@ use pyo3::prelude::*;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
+use crate::ckks_client::CkksFacts;
 use crate::errors::Failure;
 use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
 use crate::hybrid_client::HybridFacts;
-use crate::infer_client::InferFacts;
 use crate::prepare::parameter_set;
 use crate::shares_client::SharesFacts;
 
@@ -65,9 +65,9 @@ pub(crate) struct NativeOnionServer {
 }
 
 /// A server of encrypted inference.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "InferServer")]
-pub(crate) struct NativeInferServer {
-    info: InferFacts,
+#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "CkksServer")]
+pub(crate) struct NativeCkksServer {
+    info: CkksFacts,
 }
 
 /// A server of hybrid inference.
@@ -232,15 +232,15 @@ impl NativeOnionServer {
 }
 
 #[pymethods]
-impl NativeInferServer {
-    /// Starts the server that `spec` describes: `hushtable_serve::InferServerSpec` in JSON.
+impl NativeCkksServer {
+    /// Starts the server that `spec` describes: `hushtable_serve::CkksServerSpec` in JSON.
     #[new]
     fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
-        let spec: InferServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
+        let spec: CkksServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
         let started = py.detach(|| {
             let io_threads = spec.network.io_threads;
-            let server = InferServer::open(spec)?;
-            let info = InferFacts::new(server.info())?;
+            let server = CkksServer::open(spec)?;
+            let info = CkksFacts::new(server.info())?;
             let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
             Ok::<_, Failure>((running, Self { info }))
         });

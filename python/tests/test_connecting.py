@@ -51,7 +51,7 @@ NATIVE = {
     "pair": "PairClient",
     "model": "ModelClient",
     "onion": "OnionClient",
-    "ckks": "InferClient",
+    "ckks": "CkksClient",
     "hybrid": "HybridClient",
     "shares": "SharesClient",
 }

@@ -7,8 +7,8 @@ const SHARED: [&str; 3] =
     ["crates/serve/src/batch/", "crates/serve/src/host/", "crates/serve/src/peer/"];
 const SCHEMES: &str = "crates/serve/src/schemes/";
 /// What belongs to a scheme, in any case and in any name: `QueueBags`, `pair_reasons`.
-const SCHEME_WORDS: [&str; 9] =
-    ["bag", "bags", "dpf", "hybrid", "infer", "onion", "pair", "train", "training"];
+const SCHEME_WORDS: [&str; 10] =
+    ["bag", "bags", "ckks", "dpf", "hybrid", "infer", "onion", "pair", "train", "training"];
 /// What belongs to a scheme as it is written here. "What is left" is English, `Left` is a server.
 const SCHEME_NAMES: [&str; 5] = ["Left", "Right", "Side", "`left`", "`right`"];
 /// Where the schemes are in code.

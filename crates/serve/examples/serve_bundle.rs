@@ -10,7 +10,7 @@
 //! serve_bundle SPEC.json train CONTROLLER_FOLDER
 //! ```
 //!
-//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `InferServerSpec`, a `HybridServerSpec`, a
+//! SPEC.json is a `ServerSpec`, an `OnionServerSpec`, an `CkksServerSpec`, a `HybridServerSpec`, a
 //! `SharesServerSpec` or a `TrainServerSpec`. The addresses are printed as JSON on one line once the ports are taken; logs go to standard error, as JSON if `HUSHTABLE_LOG_JSON` is set.
 //! With `HUSHTABLE_COUNT_BYTES`, each line that comes is answered by the bytes that are allocated and the most that
 //! ever were, as JSON on one line.
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use cap::Cap;
 use hushtable_serve::{
-    BoundServer, ControllerPlace, HybridServer, InferServer, OnionServer, Server, ServerSpec,
+    BoundServer, CkksServer, ControllerPlace, HybridServer, OnionServer, Server, ServerSpec,
     SharesServer, TrainServer,
 };
 
@@ -61,7 +61,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
             Server::open(spec)?.run_blocking(announce)?;
         }
         ["onion"] => OnionServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
-        ["infer"] => InferServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
+        ["infer"] => CkksServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["hybrid"] => HybridServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["shares"] => SharesServer::open(serde_json::from_slice(&spec)?)?.run_blocking(announce)?,
         ["train", folder] => {

@@ -175,16 +175,16 @@ pub enum Error {
     /// The one-server scheme's own errors: ids, keys, prepared files, responses.
     #[error(transparent)]
     Onion(#[from] hushtable_pir::onion::Error),
-    /// Encrypted inference's own errors: features, plans, keys, answers.
-    #[cfg(feature = "infer")]
+    /// What models computed on hidden features share: their features, plans, keys, answers.
+    #[cfg(any(feature = "ckks", feature = "shares"))]
     #[error(transparent)]
-    Infer(#[from] hushtable_infer::dlrm::Error),
+    Dlrm(#[from] hushtable_infer::dlrm::Error),
     /// The errors of predictions on shares: features, plans, shares.
-    #[cfg(feature = "infer")]
+    #[cfg(feature = "shares")]
     #[error(transparent)]
     Shares(hushtable_infer::shares::Error),
     /// How the servers of predictions on shares are to meet.
-    #[cfg(feature = "infer")]
+    #[cfg(feature = "shares")]
     #[error(transparent)]
     Peer(#[from] crate::PeerError),
     /// Hybrid inference's own errors: networks, inputs, steps, precomputes.

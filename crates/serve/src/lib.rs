@@ -10,7 +10,7 @@
 //! [`HybridServer`] computes a network on an input that it never sees, by `hybrid.proto`, for a
 //! [`HybridClient`]: homomorphic encryption ahead of time, garbled circuits for activations.
 //!
-//! [`InferServer`] computes a model on encrypted features, by `infer.proto`, for an [`InferClient`].
+//! [`CkksServer`] computes a model on encrypted features, by `infer.proto`, for an [`CkksClient`].
 //!
 //! Two [`SharesServer`]s compute a model on shares of rows and features, by `shares.proto`, for a [`SharesClient`].
 //!
@@ -19,10 +19,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(all(
+        feature = "ckks",
         feature = "hybrid",
-        feature = "infer",
         feature = "onion",
         feature = "pair",
+        feature = "shares",
         feature = "train"
     )),
     allow(
@@ -35,15 +36,16 @@
 pub mod batch;
 mod error;
 pub mod host;
-#[cfg(any(feature = "infer", feature = "onion"))]
+#[cfg(any(feature = "ckks", feature = "onion"))]
 pub mod keys;
 mod peer;
 mod schemes;
 #[cfg(all(
+    feature = "ckks",
     feature = "hybrid",
-    feature = "infer",
     feature = "onion",
     feature = "pair",
+    feature = "shares",
     feature = "train"
 ))]
 pub mod settings;
@@ -77,16 +79,16 @@ pub use host::{BoundServer, exit_with_parent, raise_file_limit};
 pub use peer::endpoint::{EndpointSpec, Identity};
 pub use peer::push::push;
 pub use peer::shaper::LinkSpec;
+#[cfg(feature = "ckks")]
+pub use schemes::ckks::{
+    CkksClient, CkksClientSpec, CkksInfo, CkksRefusal, CkksServer, CkksServerSpec, Prediction,
+    PredictionStats, Progress,
+};
 #[cfg(feature = "hybrid")]
 pub use schemes::hybrid::{
     Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridNetwork, HybridPrediction,
     HybridRefusal, HybridServer, HybridServerSpec, HybridStats, Parallelism, PrecomputeCount,
     PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect,
-};
-#[cfg(feature = "infer")]
-pub use schemes::infer::{
-    InferClient, InferClientSpec, InferInfo, InferRefusal, InferServer, InferServerSpec,
-    Prediction, PredictionStats, Progress,
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
@@ -99,7 +101,7 @@ pub use schemes::pair::{
     ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
 };
 pub use schemes::refusal::{KeyDefect, Limit, Refusal};
-#[cfg(feature = "infer")]
+#[cfg(feature = "shares")]
 pub use schemes::shares::{
     PeerError, SharesClient, SharesClientSpec, SharesInfo, SharesPrediction, SharesRefusal,
     SharesServer, SharesServerSpec, SharesStats, peer_name,

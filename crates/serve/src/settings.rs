@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use self::network::NETWORK;
 use crate::{
-    HybridServerSpec, InferServerSpec, OnionServerSpec, ServerSpec, SharesServerSpec,
+    CkksServerSpec, HybridServerSpec, OnionServerSpec, ServerSpec, SharesServerSpec,
     TrainServerSpec,
 };
 
@@ -104,8 +104,8 @@ pub enum Served {
     Onion,
     /// [`TrainServerSpec`]'s.
     Train,
-    /// [`InferServerSpec`]'s.
-    Infer,
+    /// [`CkksServerSpec`]'s.
+    Ckks,
     /// [`HybridServerSpec`]'s.
     Hybrid,
     /// [`SharesServerSpec`]'s.
@@ -115,7 +115,7 @@ pub enum Served {
 impl Served {
     /// All of them.
     pub const ALL: [Self; 6] =
-        [Self::Pair, Self::Onion, Self::Train, Self::Infer, Self::Hybrid, Self::Shares];
+        [Self::Pair, Self::Onion, Self::Train, Self::Ckks, Self::Hybrid, Self::Shares];
 
     /// The name that a command takes.
     pub fn name(self) -> &'static str {
@@ -123,7 +123,7 @@ impl Served {
             Self::Pair => "pair",
             Self::Onion => "onion",
             Self::Train => "train",
-            Self::Infer => "infer",
+            Self::Ckks => "infer",
             Self::Hybrid => "hybrid",
             Self::Shares => "shares",
         }
@@ -135,7 +135,7 @@ impl Served {
             Self::Pair => PAIR,
             Self::Onion => ONION,
             Self::Train => TRAIN,
-            Self::Infer => INFER,
+            Self::Ckks => INFER,
             Self::Hybrid => HYBRID,
             Self::Shares => SHARES,
         };
@@ -148,7 +148,7 @@ impl Served {
             Self::Pair => serde_json::to_value(ServerSpec::new("", Side::Left)),
             Self::Onion => serde_json::to_value(OnionServerSpec::new("")),
             Self::Train => serde_json::to_value(TrainServerSpec::default()),
-            Self::Infer => serde_json::to_value(InferServerSpec::new("")),
+            Self::Ckks => serde_json::to_value(CkksServerSpec::new("")),
             Self::Hybrid => serde_json::to_value(HybridServerSpec::new("")),
             Self::Shares => serde_json::to_value(SharesServerSpec::new("", Side::Left)),
         };
@@ -588,8 +588,8 @@ mod tests {
                 spec.network.tls = tls();
                 serde_json::to_value(spec)
             }
-            Served::Infer => {
-                let mut spec = InferServerSpec::new("");
+            Served::Ckks => {
+                let mut spec = CkksServerSpec::new("");
                 spec.network.tls = tls();
                 serde_json::to_value(spec)
             }

@@ -12,6 +12,10 @@ from . import bench as bench
 __all__ = [
     "BagsRows",
     "Call",
+    "CkksClient",
+    "CkksFacts",
+    "CkksModel",
+    "CkksServer",
     "Controller",
     "Costs",
     "DamageFacts",
@@ -22,10 +26,6 @@ __all__ = [
     "HybridModel",
     "HybridPredictionFacts",
     "HybridServer",
-    "InferClient",
-    "InferFacts",
-    "InferModel",
-    "InferServer",
     "IssuedPems",
     "Layout",
     "LayoutFacts",
@@ -616,7 +616,7 @@ class OnionServer(Server):
     @property
     def onion(self) -> OnionFacts | None: ...
 
-class InferFacts:
+class CkksFacts:
     @property
     def name(self) -> str: ...
     @property
@@ -658,7 +658,7 @@ class PredictionFacts:
     @property
     def retries(self) -> int: ...
 
-class InferClient:
+class CkksClient:
     def __new__(
         cls,
         server: list[str],
@@ -673,8 +673,8 @@ class InferClient:
         key_bytes_max: int,
         version: str | None,
         progress: Callable[[int, int], None] | None,
-    ) -> InferClient: ...
-    def info(self) -> InferFacts: ...
+    ) -> CkksClient: ...
+    def info(self) -> CkksFacts: ...
     def upload(self) -> int: ...
     def predict(self, dense: _Values, indices: _Ids) -> PredictionFacts: ...
     def start_predict(
@@ -685,15 +685,15 @@ class InferClient:
     ) -> Call: ...
     def close(self) -> None: ...
 
-class InferModel:
-    def __new__(cls, path: str, name: str | None) -> InferModel: ...
-    def info(self) -> InferFacts: ...
+class CkksModel:
+    def __new__(cls, path: str, name: str | None) -> CkksModel: ...
+    def info(self) -> CkksFacts: ...
     def predict(self, dense: _Values, indices: _Ids, fhe: str) -> npt.NDArray[np.float64]: ...
 
-class InferServer(Server):
-    def __new__(cls, spec: str) -> InferServer: ...
+class CkksServer(Server):
+    def __new__(cls, spec: str) -> CkksServer: ...
     @property
-    def info(self) -> InferFacts: ...
+    def info(self) -> CkksFacts: ...
 
 class HybridFacts:
     @property

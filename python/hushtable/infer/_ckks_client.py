@@ -11,10 +11,10 @@ from ..client.reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, aw
 from ._types import ModelInfo, Predictions, features
 
 
-class _Client(BaseClient[_native.InferClient]):
+class _Client(BaseClient[_native.CkksClient]):
     """What both clients know."""
 
-    def __init__(self, native: _native.InferClient, reach: Reach) -> None:
+    def __init__(self, native: _native.CkksClient, reach: Reach) -> None:
         super().__init__(native, reach)
         self._info = ModelInfo.of_facts(native.info())
 
@@ -84,9 +84,9 @@ class AsyncCkksClient(_Client, Unmovable):
         return Predictions.of_facts(await awaited(start))
 
 
-def _native_of(reach: Reach) -> _native.InferClient:
+def _native_of(reach: Reach) -> _native.CkksClient:
     options = reach.options
-    return _native.InferClient(
+    return _native.CkksClient(
         reach.urls.first,
         **reach.of_one(CKKS.seconds),
         upload_seconds=options.upload_timeout,

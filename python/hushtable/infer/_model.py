@@ -23,7 +23,7 @@ class Model:
     encrypts, computes and decrypts.
     """
 
-    def __init__(self, native: _native.InferModel) -> None:
+    def __init__(self, native: _native.CkksModel) -> None:
         self._native = native
         self._info = ModelInfo.of_facts(native.info())
 
@@ -35,7 +35,7 @@ class Model:
             ModelError: a model without a plan, or with one of another version.
             ConfigError: several plans, and none named.
         """
-        return cls(_native.InferModel(os.fspath(path), plan))
+        return cls(_native.CkksModel(os.fspath(path), plan))
 
     @property
     def info(self) -> ModelInfo:

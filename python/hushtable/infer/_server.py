@@ -77,7 +77,7 @@ def serve(
     """
     plan, scheme = _chosen(model, plan, options)
     settings = json.dumps(_settings(model, plan, scheme, addr, metrics_addr, tls, options))
-    server: _native.InferServer | _native.HybridServer | _native.SharesServer
+    server: _native.CkksServer | _native.HybridServer | _native.SharesServer
     info: ModelInfo | NetworkInfo | SharesInfo
     if scheme == "hybrid":
         server = _native.HybridServer(settings)
@@ -86,7 +86,7 @@ def serve(
         server = _native.SharesServer(settings)
         info = SharesInfo.of_facts(server.info)
     else:
-        server = _native.InferServer(settings)
+        server = _native.CkksServer(settings)
         info = ModelInfo.of_facts(server.info)
     protocol = "https" if tls else "http"
     serving = Serving(

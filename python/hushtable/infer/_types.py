@@ -41,7 +41,7 @@ class ModelInfo:
     answer_bytes: int
 
     @classmethod
-    def of_facts(cls, facts: _native.InferFacts) -> Self:
+    def of_facts(cls, facts: _native.CkksFacts) -> Self:
         """From what the native module says."""
         return cls(
             facts.name,

@@ -52,7 +52,7 @@ const FLOORS: [&str; 25] = [
     "versions",
     "pair",
     "onion",
-    "infer",
+    "ckks",
     "hybrid",
     "shares",
     "train",

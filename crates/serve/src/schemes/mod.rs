@@ -3,10 +3,10 @@
 
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod bundles;
+#[cfg(feature = "ckks")]
+pub(crate) mod ckks;
 #[cfg(feature = "hybrid")]
 pub(crate) mod hybrid;
-#[cfg(feature = "infer")]
-pub(crate) mod infer;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod lookup;
 pub(crate) mod offered;
@@ -14,14 +14,14 @@ pub(crate) mod offered;
 pub(crate) mod onion;
 #[cfg(feature = "pair")]
 pub(crate) mod pair;
-#[cfg(feature = "infer")]
+#[cfg(any(feature = "ckks", feature = "shares"))]
 mod plans;
 pub(crate) mod refusal;
 #[cfg(any(feature = "onion", feature = "pair"))]
 mod retrieval;
-#[cfg(feature = "infer")]
+#[cfg(feature = "shares")]
 pub(crate) mod shares;
-#[cfg(any(feature = "infer", feature = "pair"))]
+#[cfg(any(feature = "pair", feature = "shares"))]
 pub(crate) mod side_name;
 #[cfg(feature = "train")]
 pub(crate) mod train;

@@ -14,7 +14,7 @@ use crate::{EndpointSpec, Error, Refusal};
 const OFFERED: &[(&str, &str)] = &[
     #[cfg(feature = "onion")]
     ("onion", crate::wire::onion_lookup_server::SERVICE_NAME),
-    #[cfg(feature = "infer")]
+    #[cfg(feature = "ckks")]
     ("ckks", crate::wire::encrypted_inference_server::SERVICE_NAME),
     #[cfg(feature = "hybrid")]
     ("hybrid", crate::wire::hybrid_inference_server::SERVICE_NAME),

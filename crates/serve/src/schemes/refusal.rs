@@ -2,22 +2,22 @@
 //! each scheme's own table.
 
 use crate::host::PushRefusal;
-#[cfg(any(feature = "infer", feature = "onion"))]
+#[cfg(any(feature = "ckks", feature = "onion"))]
 use crate::keys::refusal::keys_reasons;
 use crate::peer::refusal::{gather, host_reasons, words};
+#[cfg(feature = "ckks")]
+use crate::schemes::ckks::CkksRefusal;
 #[cfg(feature = "hybrid")]
 use crate::schemes::hybrid::HybridRefusal;
-#[cfg(feature = "infer")]
-use crate::schemes::infer::InferRefusal;
 #[cfg(feature = "onion")]
 use crate::schemes::onion::refusal::onion_reasons;
 #[cfg(feature = "pair")]
 use crate::schemes::pair::refusal::pair_reasons;
-#[cfg(feature = "infer")]
+#[cfg(feature = "shares")]
 use crate::schemes::shares::SharesRefusal;
 #[cfg(feature = "train")]
 use crate::schemes::train::TrainRefusal;
-#[cfg(not(any(feature = "infer", feature = "onion")))]
+#[cfg(not(any(feature = "ckks", feature = "onion")))]
 use gather as keys_reasons;
 #[cfg(not(feature = "onion"))]
 use gather as onion_reasons;
@@ -32,16 +32,16 @@ gather! {
     }
     {
         with {
+            /// An encrypted inference.
+            #[cfg(feature = "ckks")]
+            Ckks(CkksRefusal),
             /// A call of hybrid inference.
             #[cfg(feature = "hybrid")]
             Hybrid(HybridRefusal),
-            /// An encrypted inference.
-            #[cfg(feature = "infer")]
-            Infer(InferRefusal),
             /// A push of a bundle.
             Push(PushRefusal),
             /// A prediction on shares.
-            #[cfg(feature = "infer")]
+            #[cfg(feature = "shares")]
             Shares(SharesRefusal),
             /// A call of a training round.
             #[cfg(feature = "train")]

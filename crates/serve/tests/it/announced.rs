@@ -19,7 +19,7 @@ use hushtable_serve::wire::{
     TableInfoReply,
 };
 use hushtable_serve::{
-    ClientSpec, Error, Garbler, HybridClient, HybridClientSpec, InferClient, InferClientSpec,
+    CkksClient, CkksClientSpec, ClientSpec, Error, Garbler, HybridClient, HybridClientSpec,
     LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec, ReplyDefect,
 };
 use hushtable_table::layout::{Layout, LayoutMap, LayoutSpec, PartSpec};
@@ -600,7 +600,7 @@ fn onion_cases() -> Vec<Case<OnionInfoReply>> {
 /// Connects and asks for a prediction. What was refused, and what the server got.
 async fn ask_infer(info: InferInfoReply) -> (Error, Vec<&'static str>) {
     let server = Fake::infer(info).await;
-    let error = match InferClient::connect(&InferClientSpec::new(server.endpoint()), None).await {
+    let error = match CkksClient::connect(&CkksClientSpec::new(server.endpoint()), None).await {
         Ok(client) => {
             let (dense, indices) = infer_common::features(1, 1);
             client.predict(1, &dense, &indices).await.unwrap_err()
@@ -697,8 +697,8 @@ async fn a_server_of_inference_gets_nothing_for_a_hostile_value_of_any_field() {
 
     // Keys are only made where they are not larger than the caller allows.
     let server = Fake::infer(honest).await;
-    let spec = InferClientSpec { key_bytes_max: 1000, ..InferClientSpec::new(server.endpoint()) };
-    let error = InferClient::connect(&spec, None).await.err().unwrap();
+    let spec = CkksClientSpec { key_bytes_max: 1000, ..CkksClientSpec::new(server.endpoint()) };
+    let error = CkksClient::connect(&spec, None).await.err().unwrap();
     assert!(matches!(error, Error::KeyBytes { bytes_max: 1000, .. }), "{error:?}");
     assert!(server.received().is_empty());
 }

@@ -4,6 +4,7 @@
 
 mod announced;
 mod bags;
+mod ckks;
 mod collector;
 mod common;
 mod counter;
@@ -16,7 +17,6 @@ mod groups;
 mod hostile;
 mod hybrid;
 mod hybrid_common;
-mod infer;
 mod infer_common;
 mod kills_train;
 mod lookup;
@@ -39,7 +39,7 @@ mod shards;
 mod shares;
 mod shares_dealt;
 mod soak;
-mod soak_infer;
+mod soak_ckks;
 mod soak_train;
 mod toy_scheme;
 mod traces;

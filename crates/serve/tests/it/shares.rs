@@ -318,7 +318,7 @@ async fn parts_that_are_none_or_alone_are_refused_in_words() {
     let (dense, indices, _) = bundle.users(1);
     // Features of another model never leave the client.
     let error = client.predict(1, &dense[..4], &indices).await.unwrap_err();
-    assert!(matches!(error, Error::Infer(_)), "{error}");
+    assert!(matches!(error, Error::Dlrm(_)), "{error}");
     let mut wrong = indices.clone();
     wrong[1] = 3000;
     let error = client.predict(1, &dense, &wrong).await.unwrap_err();

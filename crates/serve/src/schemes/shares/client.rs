@@ -128,7 +128,7 @@ impl SharesClient {
     /// that the servers lose is dealt anew.
     ///
     /// # Errors
-    /// [`Error::Infer`] and [`Error::Shares`] for features that are none of the model's; [`Error::Refused`],
+    /// [`Error::Dlrm`] and [`Error::Shares`] for features that are none of the model's; [`Error::Refused`],
     /// [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
     pub async fn predict(
         &self,
@@ -201,7 +201,7 @@ fn of_user(error: FeatureError, user: usize) -> Error {
 impl From<shares::Error> for Error {
     fn from(error: shares::Error) -> Self {
         match error {
-            shares::Error::Dlrm(error) => Self::Infer(error),
+            shares::Error::Dlrm(error) => Self::Dlrm(error),
             error => Self::Shares(error),
         }
     }

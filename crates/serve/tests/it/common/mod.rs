@@ -15,7 +15,7 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::LocalCa;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::{
-    BoundServer, ClientSpec, EndpointSpec, Error, HybridServer, InferServer, NetworkSpec,
+    BoundServer, CkksServer, ClientSpec, EndpointSpec, Error, HybridServer, NetworkSpec,
     OnionServer, Server, ServerSpec, SharesServer, TlsSpec, TrainServer,
 };
 use hushtable_table::layout::{DropRule, Layout, LayoutMap, LayoutSpec, PartSpec};
@@ -160,7 +160,7 @@ impl Startable for OnionServer {
     }
 }
 
-impl Startable for InferServer {
+impl Startable for CkksServer {
     fn bind(self) -> impl Future<Output = Result<BoundServer, Error>> {
         self.bind()
     }

@@ -9,7 +9,7 @@ use hushtable_infer::Platform;
 use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
-use hushtable_serve::InferServerSpec;
+use hushtable_serve::CkksServerSpec;
 use hushtable_serve::wire::InferInfoReply;
 use hushtable_table::model::{self, Feature, Model, Pooling};
 use hushtable_table::{DType, Table};
@@ -112,14 +112,14 @@ pub fn features(users: usize, seed: u64) -> (Vec<f32>, Vec<u64>) {
 }
 
 /// Addresses of its own, and one thread.
-pub fn spec(model: impl Into<PathBuf>) -> InferServerSpec {
-    InferServerSpec { network: network(), threads: 1, ..InferServerSpec::new(model) }
+pub fn spec(model: impl Into<PathBuf>) -> CkksServerSpec {
+    CkksServerSpec { network: network(), threads: 1, ..CkksServerSpec::new(model) }
 }
 
 /// What an honest server of such a model announces.
 pub fn announced() -> InferInfoReply {
     let folder = TempDir::new().unwrap();
-    let server = hushtable_serve::InferServer::open(spec(bundle(folder.path(), 1))).unwrap();
+    let server = hushtable_serve::CkksServer::open(spec(bundle(folder.path(), 1))).unwrap();
     InferInfoReply::from(server.info())
 }
 

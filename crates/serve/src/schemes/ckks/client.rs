@@ -8,8 +8,8 @@ use hushtable_infer::dlrm::session::{Answered, Predictor, Progress, SessionSpec,
 use hushtable_table::Version;
 use tokio::time::Instant;
 
-use super::InferInfo;
-use super::peer::InferWire;
+use super::CkksInfo;
+use super::peer::CkksWire;
 use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
@@ -18,7 +18,7 @@ use crate::{EndpointSpec, Error};
 /// How a client reaches its server.
 #[derive(Clone)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
-pub struct InferClientSpec {
+pub struct CkksClientSpec {
     /// The server, or several of one operator.
     pub server: EndpointSpec,
     /// The only version of the model to ask; `None` for whatever the server has.
@@ -35,7 +35,7 @@ pub struct InferClientSpec {
     pub key_bytes_max: u64,
 }
 
-impl InferClientSpec {
+impl CkksClientSpec {
     /// The defaults: any version, 5 s to connect, 60 s a call, 10 minutes an upload, keys of 4 GiB.
     pub fn new(server: EndpointSpec) -> Self {
         Self {
@@ -83,12 +83,12 @@ pub struct PredictionStats {
 }
 
 /// A client of one model at one server. It has a secret of its own, and keys for the server's plan.
-pub struct InferClient {
-    driver: Driver<InferWire>,
+pub struct CkksClient {
+    driver: Driver<CkksWire>,
     predictor: Predictor,
 }
 
-impl InferClient {
+impl CkksClient {
     /// Connects, asks what the server computes, checks it, and makes a secret and keys for it. The keys
     /// are uploaded by the first prediction, or by [`upload`](Self::upload); `progress` is told then.
     ///
@@ -97,14 +97,11 @@ impl InferClient {
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
     /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::Reply`] for one that announces
     /// what cannot be, [`Error::KeyBytes`] for a plan of larger keys than `spec` allows,
-    /// [`Error::VersionMismatch`] for another version than it names; [`Error::Infer`] where no secret can
+    /// [`Error::VersionMismatch`] for another version than it names; [`Error::Dlrm`] where no secret can
     /// be made.
-    pub async fn connect(
-        spec: &InferClientSpec,
-        progress: Option<Progress>,
-    ) -> Result<Self, Error> {
+    pub async fn connect(spec: &CkksClientSpec, progress: Option<Progress>) -> Result<Self, Error> {
         let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max)?;
-        let &InferClientSpec { version, call_max, upload_max, key_bytes_max, .. } = spec;
+        let &CkksClientSpec { version, call_max, upload_max, key_bytes_max, .. } = spec;
         let servers = peers.len();
         let spec = SessionSpec { servers, version, call_max, upload_max, key_bytes_max };
         let driver = Driver::new([(Place::Single, peers)]);
@@ -114,7 +111,7 @@ impl InferClient {
     }
 
     /// What the server computes, as it announced it and it was checked.
-    pub fn info(&self) -> &InferInfo {
+    pub fn info(&self) -> &CkksInfo {
         self.predictor.info()
     }
 
@@ -136,7 +133,7 @@ impl InferClient {
     /// more of it than the first.
     ///
     /// # Errors
-    /// [`Error::Infer`] for numbers that are not finite, an index outside its table, or slices of other
+    /// [`Error::Dlrm`] for numbers that are not finite, an index outside its table, or slices of other
     /// lengths; [`Error::Refused`] for a server whose plan has changed, that has no room for the keys, or is
     /// busy until time is up; [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
     pub async fn predict(

@@ -9,7 +9,7 @@ use hushtable_pir::onion::KeyId;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::InferRefusal;
+use super::CkksRefusal;
 use super::answerer::{Asked, Computing};
 use super::engine::Computation;
 use super::refusal::of_keys;
@@ -55,7 +55,7 @@ impl<P: KeyParser> KeyParser for Arc<P> {
     }
 }
 
-pub(super) struct InferService {
+pub(super) struct CkksService {
     computation: Arc<Computation>,
     keys: Arc<KeyStore<Arc<Computation>>>,
     scheduler: Scheduler<Computing>,
@@ -66,7 +66,7 @@ pub(super) struct InferService {
     uploads: Semaphore,
 }
 
-impl InferService {
+impl CkksService {
     pub fn new(
         computation: Arc<Computation>,
         keys: KeyStore<Arc<Computation>>,
@@ -90,7 +90,7 @@ impl InferService {
                 note_version(expected);
                 Ok(())
             }
-            false => Err(InferRefusal::PlanSkew { expected, found }.into()),
+            false => Err(CkksRefusal::PlanSkew { expected, found }.into()),
         }
     }
 
@@ -167,7 +167,7 @@ impl InferService {
         let (expected, found) = (info.query_bytes(), request.query.len());
         if expected != found {
             let message = format!("{found} bytes, where a query of this plan has {expected}");
-            return Err(InferRefusal::BadFeatures { defect: KeyDefect::Length, message }.into());
+            return Err(CkksRefusal::BadFeatures { defect: KeyDefect::Length, message }.into());
         }
         self.admission.hold(reservation, held_bytes(info))?;
         let (keys, origin) = (Arc::clone(&self.keys), origin_of(reservation));
@@ -181,7 +181,7 @@ impl InferService {
             .await
             .map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))?;
         if let Some(error) = refused.get() {
-            return Err(InferRefusal::of_query(error).into());
+            return Err(CkksRefusal::of_query(error).into());
         }
         Ok(PredictReply {
             plan: self.plan.clone(),
@@ -212,14 +212,14 @@ async fn off_thread<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(Refusal::Backend))
 }
 
-impl Service for InferService {
+impl Service for CkksService {
     fn admission(&self) -> &Admission {
         &self.admission
     }
 }
 
 #[tonic::async_trait]
-impl EncryptedInference for InferService {
+impl EncryptedInference for CkksService {
     async fn info(
         &self,
         _request: Request<InferInfoRequest>,

@@ -3,7 +3,7 @@
 use hushtable_infer::dlrm::session::{Announced, InfoDefect};
 use hushtable_pir::client::version;
 
-use super::InferInfo;
+use super::CkksInfo;
 use crate::peer::values::text;
 use crate::{ReplyDefect, wire};
 
@@ -32,8 +32,8 @@ pub(super) fn defect(defect: &InfoDefect) -> ReplyDefect {
     }
 }
 
-impl From<&InferInfo> for wire::InferInfoReply {
-    fn from(info: &InferInfo) -> Self {
+impl From<&CkksInfo> for wire::InferInfoReply {
+    fn from(info: &CkksInfo) -> Self {
         let said = info.announced();
         Self {
             name: said.name,

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use common::{Process, Resting, is_long_soak};
 use hushtable_serve::{
-    EndpointSpec, HybridClient, HybridClientSpec, InferClient, InferClientSpec, InferServer,
-    InferServerSpec,
+    CkksClient, CkksClientSpec, CkksServer, CkksServerSpec, EndpointSpec, HybridClient,
+    HybridClientSpec,
 };
 use tempfile::TempDir;
 
@@ -43,15 +43,15 @@ async fn a_server_of_encrypted_inference_stays_as_large_as_it_is_when_warm() {
     let (started, folder) = (Instant::now(), TempDir::new().unwrap());
     let model = infer_common::bundle(folder.path(), 1);
     let spec = infer_common::spec(&model);
-    let key_bytes = InferServer::open(spec.clone()).unwrap().info().key_bytes();
-    let spec = InferServerSpec { keys_memory_bytes_max: KEPT * key_bytes, ..spec };
+    let key_bytes = CkksServer::open(spec.clone()).unwrap().info().key_bytes();
+    let spec = CkksServerSpec { keys_memory_bytes_max: KEPT * key_bytes, ..spec };
     let server = Process::start(folder.path(), "infer", &spec, &["infer"]);
     server.ready().await;
     let (dense, indices) = infer_common::features(1, 2);
     let expected = infer_common::logits(&model, &dense, &indices)[0];
     let resting = run(&server, clients, async |number| {
-        let spec = InferClientSpec::new(EndpointSpec::new(server.url(), None));
-        let client = InferClient::connect(&spec, None).await.unwrap();
+        let spec = CkksClientSpec::new(EndpointSpec::new(server.url(), None));
+        let client = CkksClient::connect(&spec, None).await.unwrap();
         if number % every == 0 {
             let found = client.predict(1, &dense, &indices).await.unwrap().logits[0];
             assert!((found - expected).abs() < 1.0 / 1024.0, "{found} for {expected}");

@@ -8,10 +8,10 @@ use prometheus_client::registry::Registry;
 
 use super::answerer::Computing;
 use super::engine::Computation;
-use super::metrics::InferMetrics;
-use super::service::InferService;
+use super::metrics::CkksMetrics;
+use super::service::CkksService;
 use super::spec::Settings;
-use super::{InferInfo, InferServerSpec, SERVICE};
+use super::{CkksInfo, CkksServerSpec, SERVICE};
 use crate::batch::{QueueLimits, Runner, Scheduler, SchedulerSpec};
 use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
@@ -22,27 +22,27 @@ use crate::wire::encrypted_inference_server::EncryptedInferenceServer;
 use crate::{BoundServer, Error};
 
 /// A checked server of encrypted inference that has not started yet.
-pub struct InferServer {
+pub struct CkksServer {
     network: Network,
     settings: Settings,
     computation: Arc<Computation>,
 }
 
-impl InferServer {
+impl CkksServer {
     /// Opens the model and its plan that `spec` names, and checks the rest against them.
     ///
     /// # Errors
     /// [`Error::Model`] for a model or plan that is not usable, [`Error::SeveralPlans`] where the spec
-    /// names none of several; [`Error::Infer`] for a plan that cannot be computed by; [`Error::Exposed`],
+    /// names none of several; [`Error::Dlrm`] for a plan that cannot be computed by; [`Error::Exposed`],
     /// [`Error::Setting`], [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
-    pub fn open(spec: InferServerSpec) -> Result<Self, Error> {
+    pub fn open(spec: CkksServerSpec) -> Result<Self, Error> {
         let computation = Computation::open(&spec.model, spec.plan.as_deref())?;
         let (settings, network) = Settings::check(spec, &computation.info)?;
         Ok(Self { network, settings, computation: Arc::new(computation) })
     }
 
     /// What it will announce.
-    pub fn info(&self) -> &InferInfo {
+    pub fn info(&self) -> &CkksInfo {
         &self.computation.info
     }
 
@@ -65,7 +65,7 @@ impl InferServer {
 
     fn unbound(self) -> Unbound {
         let Self { network, settings, computation } = self;
-        let metrics = InferMetrics::default();
+        let metrics = CkksMetrics::default();
         let register = {
             let metrics = metrics.clone();
             Box::new(move |registry: &mut Registry| metrics.register(registry))
@@ -80,7 +80,7 @@ impl InferServer {
 fn offer(
     settings: &Settings,
     computation: Arc<Computation>,
-    metrics: &InferMetrics,
+    metrics: &CkksMetrics,
 ) -> Result<Arc<dyn Routes>, Error> {
     let spec = &settings.spec;
     let threads = Threads::new(spec.threads)?;
@@ -109,7 +109,7 @@ fn offer(
     let passes = SchedulerSpec { limits, pass, metrics: metrics.passes(&info.name) };
     let computing = Computing { computation: Arc::clone(&computation), threads };
     let scheduler = Scheduler::start_on(&Runner::start()?, Arc::new(computing), passes);
-    let service = InferService::new(computation, keys, scheduler, pass);
+    let service = CkksService::new(computation, keys, scheduler, pass);
     let grpc = EncryptedInferenceServer::from_arc(Arc::clone(&service))
         .max_decoding_message_size(settings.message_bytes_max);
     Ok(Arc::new(Routed { grpc, service }))

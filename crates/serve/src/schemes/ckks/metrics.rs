@@ -13,14 +13,14 @@ use crate::keys::KeyMetrics;
 
 /// What a server counts. Its model takes the place of a table in the labels.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InferMetrics {
+pub(super) struct CkksMetrics {
     passes: PassFamilies,
     check_seconds: Family<TableLabel, Gauge<f64, AtomicU64>>,
     /// Clients' keys.
     pub keys: KeyMetrics,
 }
 
-impl InferMetrics {
+impl CkksMetrics {
     pub fn register(&self, r: &mut Registry) {
         self.passes.register(r, PASSES);
         r.register_with_unit(

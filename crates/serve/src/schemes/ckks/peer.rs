@@ -22,9 +22,9 @@ use crate::wire::{
 use crate::{Error, Refusal, ReplyDefect};
 
 /// `EncryptedInference` as the wire of encrypted inference.
-pub(super) enum InferWire {}
+pub(super) enum CkksWire {}
 
-impl Wire for InferWire {
+impl Wire for CkksWire {
     type Protocol = Inference;
 
     fn send(peer: &Peer, call: Call) -> Outgoing<Reply> {

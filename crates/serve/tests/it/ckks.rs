@@ -14,7 +14,7 @@ use hushtable_infer::dlrm;
 use hushtable_serve::wire::encrypted_inference_client::EncryptedInferenceClient;
 use hushtable_serve::wire::{PredictRequest, UploadHead, UploadKeysRequest};
 use hushtable_serve::{
-    EndpointSpec, Error, InferClient, InferClientSpec, InferRefusal, InferServer, InferServerSpec,
+    CkksClient, CkksClientSpec, CkksRefusal, CkksServer, CkksServerSpec, EndpointSpec, Error,
     KeyDefect, NetworkSpec, Refusal,
 };
 use hushtable_table::Version;
@@ -25,16 +25,16 @@ use tempfile::TempDir;
 use tonic::codegen::tokio_stream;
 use tonic::transport::{Channel, Endpoint};
 
-fn start(spec: InferServerSpec) -> Running {
-    Running::start(InferServer::open(spec).unwrap())
+fn start(spec: CkksServerSpec) -> Running {
+    Running::start(CkksServer::open(spec).unwrap())
 }
 
-fn client_spec(url: String) -> InferClientSpec {
-    InferClientSpec::new(EndpointSpec::new(url, None))
+fn client_spec(url: String) -> CkksClientSpec {
+    CkksClientSpec::new(EndpointSpec::new(url, None))
 }
 
-async fn connect(url: String) -> InferClient {
-    InferClient::connect(&client_spec(url), None).await.unwrap()
+async fn connect(url: String) -> CkksClient {
+    CkksClient::connect(&client_spec(url), None).await.unwrap()
 }
 
 fn check(found: &[f64], expected: &[f64]) {
@@ -50,15 +50,15 @@ async fn predictions_are_those_of_the_clear_model_through_tls() {
     let model = bundle(folder.path(), 1);
     let certificates = Certificates::new();
     let network = NetworkSpec { tls: Some(certificates.tls()), ..spec("").network };
-    let server = start(InferServerSpec { network, ..spec(&model) });
+    let server = start(CkksServerSpec { network, ..spec(&model) });
     let endpoint = EndpointSpec::new(server.tls_url(), Some(certificates.ca_pem()));
     let told = Arc::new(Mutex::new(Vec::new()));
     let progress = {
         let told = Arc::clone(&told);
         Arc::new(move |done, all| told.lock().unwrap().push((done, all)))
     };
-    let spec = InferClientSpec::new(endpoint);
-    let client = InferClient::connect(&spec, Some(progress)).await.unwrap();
+    let spec = CkksClientSpec::new(endpoint);
+    let client = CkksClient::connect(&spec, Some(progress)).await.unwrap();
     let info = client.info();
     let (key_bytes, query_bytes) = (info.key_bytes() as u64, info.query_bytes() as u64);
     assert_eq!((info.name.as_str(), info.terms.dense()), ("clicks", DENSE));
@@ -101,18 +101,17 @@ async fn features_that_no_model_takes_are_refused_before_anything_is_sent() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
         let dense = [0.0, 0.0, bad, 0.0, 0.0];
         let error = client.predict(1, &dense, &[0, 0]).await.unwrap_err();
-        let is_named =
-            matches!(error, Error::Infer(dlrm::Error::Feature { user: 0, index: 2, .. }));
+        let is_named = matches!(error, Error::Dlrm(dlrm::Error::Feature { user: 0, index: 2, .. }));
         assert!(is_named, "{error:?}");
     }
     let error = client.predict(1, &[0.0; DENSE], &[0, 7]).await.unwrap_err();
-    let Error::Infer(dlrm::Error::Index { index: 7, rows: 7, feature, .. }) = &error else {
+    let Error::Dlrm(dlrm::Error::Index { index: 7, rows: 7, feature, .. }) = &error else {
         panic!("{error:?}")
     };
     assert_eq!(feature, "shape");
     for (users, dense, indices) in [(1, 4, 2), (1, 5, 1), (2, 5, 2), (1, 5, 3)] {
         let error = client.predict(users, &vec![0.0; dense], &vec![0; indices]).await.unwrap_err();
-        assert!(matches!(error, Error::Infer(dlrm::Error::Count { .. })), "{error:?}");
+        assert!(matches!(error, Error::Dlrm(dlrm::Error::Count { .. })), "{error:?}");
     }
     assert!(client.predict(0, &[], &[]).await.unwrap().logits.is_empty());
     let text = server.page("/metrics").await.1;
@@ -132,7 +131,7 @@ struct Sent {
     query: Bytes,
 }
 
-fn sent(client: &InferClient) -> Sent {
+fn sent(client: &CkksClient) -> Sent {
     let info = client.info();
     let own = dlrm::Client::new(info.terms.clone()).unwrap();
     let (dense, indices) = features(1, 5);
@@ -200,7 +199,7 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
     let kept = raw.upload_keys(stream).await.unwrap().into_inner();
     assert_eq!((&kept.key_id, kept.held()), (&sent.key_id, false));
     let bad = |found: Refusal, expected: &[KeyDefect]| match found {
-        Refusal::Infer(InferRefusal::BadFeatures { defect, .. }) => {
+        Refusal::Ckks(CkksRefusal::BadFeatures { defect, .. }) => {
             assert!(expected.contains(&defect), "{defect}");
         }
         other => panic!("{other:?}"),
@@ -250,12 +249,12 @@ async fn keys_of_another_plan_are_told_apart() {
     let model = bundle(other.path(), 2);
     let of_model = |model: &Path| {
         let network = NetworkSpec { addr, ..spec("").network };
-        start(InferServerSpec { network, ..spec(model) })
+        start(CkksServerSpec { network, ..spec(model) })
     };
     let server = of_model(&model);
     let spec = client_spec(server.url());
-    let pinned = InferClientSpec { version: Some(version), ..spec };
-    let error = InferClient::connect(&pinned, None).await.err().unwrap();
+    let pinned = CkksClientSpec { version: Some(version), ..spec };
+    let error = CkksClient::connect(&pinned, None).await.err().unwrap();
     let Error::VersionMismatch { expected, found, .. } = &error else { panic!("{error:?}") };
     assert!(*expected == version && found.is_some_and(|found| found != version));
     server.stop().unwrap();
@@ -265,14 +264,14 @@ async fn keys_of_another_plan_are_told_apart() {
     let users = 2 * client.info().terms.users();
     let wider = infer_common::planned_for(&model, users);
     bundle.write_plan("wide", "ckks", &wider.to_json()).unwrap();
-    let error = InferServer::open(infer_common::spec(&model)).err().unwrap();
+    let error = CkksServer::open(infer_common::spec(&model)).err().unwrap();
     assert!(matches!(&error, Error::SeveralPlans { plans, .. } if plans.len() == 2), "{error:?}");
     let network = NetworkSpec { addr, ..infer_common::spec("").network };
     let plan = Some("wide".to_owned());
-    let server = start(InferServerSpec { network, plan, ..infer_common::spec(&model) });
+    let server = start(CkksServerSpec { network, plan, ..infer_common::spec(&model) });
     let error = client.predict(1, &dense, &indices).await.unwrap_err();
     let Error::Refused {
-        refusal: Refusal::Infer(InferRefusal::PlanSkew { expected, found }), ..
+        refusal: Refusal::Ckks(CkksRefusal::PlanSkew { expected, found }), ..
     } = &error
     else {
         panic!("{error:?}")
@@ -286,11 +285,11 @@ async fn keys_of_another_plan_are_told_apart() {
         folder.path().join("clicks/plans/wide.ckks.json"),
     )
     .unwrap();
-    let stale = InferServerSpec {
+    let stale = CkksServerSpec {
         plan: Some("wide".into()),
         ..infer_common::spec(folder.path().join("clicks"))
     };
-    let text = InferServer::open(stale).err().unwrap().to_string();
+    let text = CkksServer::open(stale).err().unwrap().to_string();
     assert!(text.contains("compile it again"), "{text}");
 }
 
@@ -309,7 +308,7 @@ async fn keys_that_went_are_uploaded_again_and_those_without_room_are_refused() 
 
     // Without a folder a restart forgets keys; with room for one set, clients take turns.
     let network = NetworkSpec { addr, ..spec("").network };
-    let tight = InferServerSpec { network, keys_memory_bytes_max: memory, ..spec(&model) };
+    let tight = CkksServerSpec { network, keys_memory_bytes_max: memory, ..spec(&model) };
     let server = start(tight);
     let again = client.predict(1, &dense, &indices).await.unwrap();
     check(&again.logits, &logits(&model, &dense, &indices));
@@ -323,7 +322,7 @@ async fn keys_that_went_are_uploaded_again_and_those_without_room_are_refused() 
     server.stop().unwrap();
 
     let network = NetworkSpec { addr, ..spec("").network };
-    let none = InferServerSpec { network, keys_memory_bytes_max: memory - 1, ..spec(&model) };
+    let none = CkksServerSpec { network, keys_memory_bytes_max: memory - 1, ..spec(&model) };
     let server = start(none);
     let error = client.predict(1, &dense, &indices).await.unwrap_err();
     let Error::Refused { refusal: Refusal::KeysBudget { bytes, bytes_max }, .. } = &error else {
@@ -338,7 +337,7 @@ async fn a_server_killed_in_the_middle_of_an_upload_loses_nothing() {
     let folder = TempDir::new().unwrap();
     let model = bundle(folder.path(), 1);
     let keys_folder = folder.path().join("keys");
-    let spec = InferServerSpec { keys_folder: Some(keys_folder.clone()), ..spec(&model) };
+    let spec = CkksServerSpec { keys_folder: Some(keys_folder.clone()), ..spec(&model) };
     let mut process = Process::start(folder.path(), "infer", &spec, &["infer"]);
     let url = process.url();
     let client = connect(url.clone()).await;
@@ -365,7 +364,7 @@ async fn a_server_killed_in_the_middle_of_an_upload_loses_nothing() {
 
     // A new one at the same address has no half of anything, and takes them from the beginning.
     let network = NetworkSpec { addr: process.addr, ..spec.network.clone() };
-    let restarted = InferServerSpec { network, ..spec };
+    let restarted = CkksServerSpec { network, ..spec };
     let mut process = Process::start(folder.path(), "infer", &restarted, &["infer"]);
     assert_eq!(std::fs::read_dir(&keys_folder).unwrap().count(), 0);
     let (dense, indices) = features(1, 2);
@@ -431,7 +430,7 @@ async fn the_next_server_gets_the_keys_and_the_query() {
     let model = bundle(folder.path(), 1);
     let [one, two] = [start(spec(&model)), start(spec(&model))];
     let endpoint = EndpointSpec { others: vec![two.url()], ..EndpointSpec::new(one.url(), None) };
-    let client = InferClient::connect(&InferClientSpec::new(endpoint.clone()), None).await.unwrap();
+    let client = CkksClient::connect(&CkksClientSpec::new(endpoint.clone()), None).await.unwrap();
     let (dense, indices) = features(1, 2);
     let expected = logits(&model, &dense, &indices);
     check(&client.predict(1, &dense, &indices).await.unwrap().logits, &expected);
@@ -442,7 +441,7 @@ async fn the_next_server_gets_the_keys_and_the_query() {
     let (keys, query) = (info.key_bytes() as u64, info.query_bytes() as u64);
     assert_eq!((found.stats.sent_bytes, found.stats.retries), (keys + query, 1));
     // A client that comes now finds the second at once.
-    let late = InferClient::connect(&InferClientSpec::new(endpoint), None).await.unwrap();
+    let late = CkksClient::connect(&CkksClientSpec::new(endpoint), None).await.unwrap();
     check(&late.predict(1, &dense, &indices).await.unwrap().logits, &expected);
     two.stop().unwrap();
     let error = in_time(client.predict(1, &dense, &indices)).await.unwrap_err();
@@ -455,7 +454,7 @@ async fn a_server_of_another_plan_gets_nothing() {
     let models = [bundle(folders[0].path(), 1), bundle(folders[1].path(), 2)];
     let [one, two] = models.each_ref().map(|model| start(spec(model)));
     let endpoint = EndpointSpec { others: vec![two.url()], ..EndpointSpec::new(one.url(), None) };
-    let client = InferClient::connect(&InferClientSpec::new(endpoint), None).await.unwrap();
+    let client = CkksClient::connect(&CkksClientSpec::new(endpoint), None).await.unwrap();
     one.stop().unwrap();
     let (dense, indices) = features(1, 2);
     let error = client.predict(1, &dense, &indices).await.unwrap_err();

@@ -8,7 +8,7 @@ use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Plan, Weights};
 use hushtable_table::model::Model;
 
-use super::InferInfo;
+use super::CkksInfo;
 use crate::Error;
 use crate::host::SOFTWARE;
 use crate::peer::random_u64;
@@ -16,7 +16,7 @@ use crate::schemes::plans::choose;
 
 /// A model that computes on encrypted features, and what is said of it.
 pub(super) struct Computation {
-    pub info: InferInfo,
+    pub info: CkksInfo,
     pub engine: Engine,
     probe: Probe,
 }
@@ -38,7 +38,7 @@ impl Computation {
         let weights = Weights::from_bundle(&Dlrm::new(plan.model.clone())?, &model)?;
         let engine = Engine::new(&plan, &weights, Platform::detect())?;
         let (name, terms) = (model.manifest().name().to_owned(), engine.terms().clone());
-        let info = InferInfo::new(name, model.manifest().version(), terms, SOFTWARE.into())?;
+        let info = CkksInfo::new(name, model.manifest().version(), terms, SOFTWARE.into())?;
         let probe = Probe::new(&plan, &weights)?;
         Ok(Self { info, engine, probe })
     }

@@ -1,11 +1,11 @@
-//! How a server of encrypted inference runs: [`InferServerSpec`], checked into `Settings`.
+//! How a server of encrypted inference runs: [`CkksServerSpec`], checked into `Settings`.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::CHUNK_BYTES_MAX;
-use super::InferInfo;
+use super::CkksInfo;
 use crate::host::network::{Network, within};
 use crate::keys::{KeyStoreSpec, PeerShare};
 use crate::{Error, NetworkSpec};
@@ -14,7 +14,7 @@ use crate::{Error, NetworkSpec};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
-pub struct InferServerSpec {
+pub struct CkksServerSpec {
     /// A model bundle's folder.
     pub model: PathBuf,
     /// Which of the bundle's plans; none for its only one.
@@ -47,7 +47,7 @@ pub struct InferServerSpec {
     pub keys_bytes_per_peer_max: Option<usize>,
 }
 
-impl InferServerSpec {
+impl CkksServerSpec {
     /// The defaults for a model.
     pub fn new(model: impl Into<PathBuf>) -> Self {
         Self {
@@ -64,16 +64,16 @@ impl InferServerSpec {
     }
 }
 
-/// A checked [`InferServerSpec`], with what follows from it and the plan.
+/// A checked [`CkksServerSpec`], with what follows from it and the plan.
 pub(super) struct Settings {
-    pub spec: InferServerSpec,
+    pub spec: CkksServerSpec,
     pub keys: KeyStoreSpec,
     pub message_bytes_max: usize,
 }
 
 impl Settings {
     /// Checks `spec` for a server of what `info` describes.
-    pub fn check(mut spec: InferServerSpec, info: &InferInfo) -> Result<(Self, Network), Error> {
+    pub fn check(mut spec: CkksServerSpec, info: &CkksInfo) -> Result<(Self, Network), Error> {
         within("threads", spec.threads, 0..=4096)?;
         within("queue_queries_max", spec.queue_queries_max, 1..=1 << 16)?;
         let key_bytes = info.key_bytes();
@@ -111,13 +111,13 @@ impl Settings {
 const PARSED_PER_KEY_BYTE: usize = 4;
 
 /// Bytes that a query holds beside its request's: its answer.
-pub(super) fn held_bytes(info: &InferInfo) -> usize {
+pub(super) fn held_bytes(info: &CkksInfo) -> usize {
     info.answer_bytes()
 }
 
 /// Bytes that an upload holds beside its messages': the keys in one piece. What they are parsed into
 /// is counted by the store.
-pub(super) fn upload_bytes(info: &InferInfo) -> usize {
+pub(super) fn upload_bytes(info: &CkksInfo) -> usize {
     info.key_bytes()
 }
 

@@ -8,7 +8,7 @@ use crate::{KeyDefect, Refusal};
 
 refusals! {
     /// Why a server refused an encrypted inference.
-    pub enum InferRefusal {
+    pub enum CkksRefusal {
         /// Encrypted features that are no ciphertexts of the server's plan.
         #[error("the encrypted features are not usable ({defect}): {message}")]
         BadFeatures = InvalidArgument "BAD_FEATURES" {
@@ -31,7 +31,7 @@ refusals! {
     }
 }
 
-impl InferRefusal {
+impl CkksRefusal {
     /// The refusal of a query for what was found in it.
     pub(super) fn of_query(error: &dlrm::Error) -> Self {
         Self::BadFeatures { defect: defect_of(error), message: error.to_string() }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hushtable_infer::dlrm::{self, Terms};
-use hushtable_serve::{InferClient, InferClientSpec, InferInfo, Prediction, Progress};
+use hushtable_serve::{CkksClient, CkksClientSpec, CkksInfo, Prediction, Progress};
 use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
@@ -15,13 +15,13 @@ use crate::errors::Failure;
 use crate::trust::{Authorities, Trust, duration};
 
 /// A client of one model at one server, for many threads and for forked children.
-#[pyclass(frozen, module = "hushtable._native", name = "InferClient")]
-pub(crate) struct NativeInferClient(Connected<InferClient>);
+#[pyclass(frozen, module = "hushtable._native", name = "CkksClient")]
+pub(crate) struct NativeCkksClient(Connected<CkksClient>);
 
 /// What a server computes, and what a prediction costs.
 #[pyclass(frozen, get_all, module = "hushtable._native")]
 #[derive(Clone)]
-pub(crate) struct InferFacts {
+pub(crate) struct CkksFacts {
     name: String,
     version: String,
     plan: String,
@@ -54,15 +54,15 @@ pub(crate) struct PredictionFacts {
 }
 
 /// A server, and what is told of an upload.
-pub(crate) struct InferEndpoint {
-    spec: InferClientSpec,
+pub(crate) struct CkksEndpoint {
+    spec: CkksClientSpec,
     progress: Option<Progress>,
 }
 
-impl Connect for InferClient {
-    type Spec = InferEndpoint;
+impl Connect for CkksClient {
+    type Spec = CkksEndpoint;
 
-    async fn connect(endpoint: &InferEndpoint) -> Result<Self, Failure> {
+    async fn connect(endpoint: &CkksEndpoint) -> Result<Self, Failure> {
         let has_certificate = endpoint.spec.server.identity.is_some();
         let connected = Self::connect(&endpoint.spec, endpoint.progress.clone()).await;
         connected.map_err(|error| Failure::at_connect(error, has_certificate))
@@ -70,7 +70,7 @@ impl Connect for InferClient {
 }
 
 #[pymethods]
-impl NativeInferClient {
+impl NativeCkksClient {
     /// Connects, and makes a secret and keys. `progress` is told the bytes of keys that are uploaded,
     /// and all of them.
     #[new]
@@ -92,23 +92,23 @@ impl NativeInferClient {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let trust = Trust::read(ca, certificate)?;
-        let spec = InferClientSpec {
+        let spec = CkksClientSpec {
             version: pinned_version(version)?,
             insecure,
             connect_max: duration("connect_timeout", connect_seconds)?,
             call_max: duration("timeout", seconds)?,
             upload_max: duration("upload_timeout", upload_seconds)?,
             key_bytes_max,
-            ..InferClientSpec::new(trust.side(server, name)?)
+            ..CkksClientSpec::new(trust.side(server, name)?)
         };
         let progress = progress.map(told);
-        Ok(Self(Connected::open(py, InferEndpoint { spec, progress })?))
+        Ok(Self(Connected::open(py, CkksEndpoint { spec, progress })?))
     }
 
     /// What the server computes.
-    fn info(&self, py: Python<'_>) -> PyResult<InferFacts> {
+    fn info(&self, py: Python<'_>) -> PyResult<CkksFacts> {
         let session = self.0.session(py)?;
-        Ok(InferFacts::new(session.client().info()).map_err(Failure::from)?)
+        Ok(CkksFacts::new(session.client().info()).map_err(Failure::from)?)
     }
 
     /// Brings the keys to the server, where they are not there yet; the bytes sent.
@@ -141,7 +141,7 @@ impl NativeInferClient {
     ) -> PyResult<NativeCall> {
         let users = dense.shape()[0];
         let (dense, indices) = (dense.as_slice()?.to_vec(), indices.as_slice()?.to_vec());
-        let call = move |client: Arc<InferClient>| async move {
+        let call = move |client: Arc<CkksClient>| async move {
             client.predict(users, &dense, &indices).await
         };
         self.0.start(py, done, call, |py, found| {
@@ -167,8 +167,8 @@ fn told(callable: Py<PyAny>) -> Progress {
     })
 }
 
-impl InferFacts {
-    pub(crate) fn new(info: &InferInfo) -> Result<Self, dlrm::Error> {
+impl CkksFacts {
+    pub(crate) fn new(info: &CkksInfo) -> Result<Self, dlrm::Error> {
         Self::of_terms(&info.name, &info.version.to_string(), &info.terms)
     }
 

@@ -12,11 +12,11 @@ mod server;
 mod service;
 mod spec;
 
-pub use client::{InferClient, InferClientSpec, Prediction, PredictionStats};
-pub use hushtable_infer::dlrm::session::{Info as InferInfo, Progress};
-pub use refusal::InferRefusal;
-pub use server::InferServer;
-pub use spec::InferServerSpec;
+pub use client::{CkksClient, CkksClientSpec, Prediction, PredictionStats};
+pub use hushtable_infer::dlrm::session::{Info as CkksInfo, Progress};
+pub use refusal::CkksRefusal;
+pub use server::CkksServer;
+pub use spec::CkksServerSpec;
 
 use crate::host::scheme::{GrpcService, Method};
 
