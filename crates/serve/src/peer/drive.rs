@@ -146,19 +146,18 @@ impl<W: Wire> Driver<W> {
             // From before the poll on, so that no change falls between it and the waiting.
             changed.as_mut().enable();
             let now = self.epoch.elapsed();
+            let began = Instant::now();
             let step;
             if machine.computes() {
-                let took;
-                (machine, step, took) = off_thread(move || {
-                    let began = Instant::now();
+                (machine, step) = off_thread(move || {
                     let step = machine.poll(now);
-                    (machine, step, began.elapsed())
+                    (machine, step)
                 })
                 .await;
-                computed += took;
             } else {
                 step = machine.poll(now);
             }
+            computed += began.elapsed();
             match step {
                 Step::Done(outcome) => {
                     return match outcome {
